@@ -1,0 +1,148 @@
+package sdk
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+)
+
+// Backend makes sandboxes of one kind. Its methods are called concurrently.
+type Backend interface {
+	// Describe returns facts that never change while the binary stays the same.
+	// It must have no side effects and take no time: the host may cache it by the
+	// binary's hash.
+	Describe() Description
+
+	// Check probes, by doing, whether this machine can run the backend, and says
+	// for each thing it looked at what it found and how to mend it. It may take
+	// seconds; `hutch doctor` calls it, `hutch run` does not. An error means that
+	// the probe itself broke.
+	Check(ctx context.Context) ([]Finding, error)
+
+	// Create makes a sandbox. It must call [CreateRequest.Allocated] before
+	// anything exists outside the plugin process, and must be idempotent on
+	// [CreateRequest.ID]: a second call with the same id and spec returns the same
+	// sandbox. When it fails it leaves nothing behind.
+	Create(ctx context.Context, req *CreateRequest) (Sandbox, error)
+
+	// Destroy removes all that Create made, from any process: h is what Create
+	// gave to Allocated, in this process or in one that is long dead. A sandbox
+	// that is unknown or already gone is success.
+	Destroy(ctx context.Context, h Handle) error
+}
+
+// Sandbox is one isolated place with a workspace.
+type Sandbox interface {
+	// Exec runs one command and returns how it ended. It returns an error only
+	// when the command could not be run for a reason that lies in the backend.
+	//
+	// When ctx ends the whole process tree of the command must die, descendants
+	// that made a session of their own too: first SIGTERM, after cmd.Grace SIGKILL.
+	// context.Cause(ctx) says why: [ErrTimeout], [ErrCancelled], [ErrOutputLimit] or [ErrHostGone];
+	// [CauseOf] turns it into a [Cause].
+	//
+	// Exec is called concurrently on one sandbox.
+	Exec(ctx context.Context, cmd *Command) (*Exit, error)
+
+	// Ready tells what the sandbox really is. It is called once, after Create or Attach.
+	Ready() Ready
+}
+
+// Planner is a [Backend] that can tell, without making anything, how it would
+// hold the limits of a spec on this machine. A backend without it holds exactly
+// the limits listed in [Description.Limits].
+type Planner interface {
+	// Plan must be quick (below 5 ms) and free of side effects. Each limit that
+	// the spec asks for, and each default the backend would apply, gets one [Hold].
+	// Diagnostics are about the spec's values: a path in [Diagnostic.Path] leads
+	// to the attribute of the backend block.
+	Plan(ctx context.Context, spec *Spec) (*Plan, error)
+}
+
+// Plan is the answer of a [Planner].
+type Plan struct {
+	Holds       []Hold
+	Diagnostics []Diagnostic
+	Notes       []string // what a careful user should know, one sentence each
+}
+
+// Attacher is a [Backend] whose sandboxes outlive the plugin process.
+type Attacher interface {
+	// Attach finds a sandbox again by its handle alone. A sandbox that is gone is
+	// an [Error] with [ReasonNotFound].
+	Attach(ctx context.Context, h Handle) (Sandbox, error)
+}
+
+// Lister is a [Backend] that can find what it made.
+type Lister interface {
+	// List returns the handles of all sandboxes which carry the owner given at
+	// Create, whichever process made them. An empty owner means all of them.
+	List(ctx context.Context, owner string) ([]Handle, error)
+}
+
+// Inspector is a [Sandbox] that can say how it is.
+type Inspector interface {
+	Inspect(ctx context.Context) (Status, error)
+}
+
+// State is where a sandbox is in its life.
+type State string
+
+// The states of a sandbox.
+const (
+	StateReady   State = "ready"   // Exec works
+	StateStopped State = "stopped" // exists, but must be started before Exec works
+	StateGone    State = "gone"    // nothing is left of it
+)
+
+// Status is the answer of an [Inspector].
+type Status struct {
+	State   State
+	Details map[string]string // free facts for a person: image, overlay strategy, address
+}
+
+// Format says how bytes in [Putter] and [Getter] represent files.
+type Format string
+
+// The formats. A backend lists those it takes in [Description.Formats].
+const (
+	FormatTar    Format = "tar"        // a directory tree as an uncompressed tar stream
+	FormatFile   Format = "file"       // the content of one regular file
+	FormatBundle Format = "git-bundle" // a git bundle
+)
+
+// Putter is a [Sandbox] that takes files in.
+type Putter interface {
+	// Put writes what r holds at path inside the sandbox. A tree is merged into
+	// path, which is made when missing; a file replaces what was there.
+	Put(ctx context.Context, path string, format Format, r io.Reader) error
+}
+
+// Getter is a [Sandbox] that gives files out. The host collects outputs with it,
+// and treats every byte of them as hostile.
+type Getter interface {
+	// Get writes what is at path inside the sandbox to w. A path that does not
+	// exist is an [Error] with [ReasonNotFound].
+	Get(ctx context.Context, path string, format Format, w io.Writer) error
+}
+
+// ChangeLister is a [Sandbox] that knows what differs between its workspace and
+// the host directory the workspace was made from.
+type ChangeLister interface {
+	// Changes returns the differences in path order. Input and output directories
+	// are not part of the workspace.
+	Changes(ctx context.Context) ([]Change, error)
+}
+
+// Resetter is a [Sandbox] that can be made anew.
+type Resetter interface {
+	// Reset ends every process of the sandbox and makes its surroundings anew. The
+	// writes to the workspace stay, unless hard.
+	Reset(ctx context.Context, hard bool) error
+}
+
+// Handle finds a sandbox again. The host keeps it on disk.
+type Handle struct {
+	ID   string          // the id the host chose at Create
+	Data json.RawMessage // whatever the backend needs to find the sandbox; at most 64 KiB, no secrets
+}

@@ -1,0 +1,38 @@
+package sdk
+
+import "time"
+
+// Limit names a limit as run files, flags, results and the wire spell it.
+type Limit string
+
+// The limits that a backend holds. (output and output_total are the host's own.)
+const (
+	LimitTimeout Limit = "timeout" // wall time of one command
+	LimitMemory  Limit = "memory"  // bytes, all processes together, swap included
+	LimitCPUs    Limit = "cpus"    // CPU seconds per second, all processes together
+	LimitPIDs    Limit = "pids"    // processes and threads at once
+	LimitDisk    Limit = "disk"    // bytes written to workspace, output and temporary directories
+	LimitFiles   Limit = "files"   // open file descriptors per process
+)
+
+// Limits is what a run asks for. Zero means not asked for.
+type Limits struct {
+	Timeout time.Duration
+	Memory  int64
+	CPUs    float64
+	PIDs    int64
+	Disk    int64
+	Files   int64
+}
+
+// Hold says how one limit is held.
+type Hold struct {
+	Limit   Limit
+	Value   string // with its unit: "512MiB", "1.5", "64", "30s"
+	Default bool   // the backend's own default, which nobody asked for
+	// HeldBy is the mechanism, e.g. "cgroup v2 memory.max" or "rlimit RLIMIT_AS,
+	// per process". Empty means that the limit cannot be held.
+	HeldBy string
+	// Reason and Fix say why a limit cannot be held and what would change that.
+	Reason, Fix string
+}

@@ -1,0 +1,78 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk/overlay"
+)
+
+// File is an open stream of a command: a FIFO that the host made.
+type File = *os.File
+
+// Change is one difference between a workspace and the directory it was made from.
+type Change = overlay.Change
+
+// Cause says why a command ended.
+type Cause string
+
+// The causes. Exit carries the evidence.
+const (
+	CauseExited      Cause = "exited"        // by itself, with a code
+	CauseSignaled    Cause = "signaled"      // by a signal that hutch did not send
+	CauseTimeout     Cause = "timeout"       // its time was up
+	CauseOOM         Cause = "oom"           // it used more memory than allowed
+	CausePIDs        Cause = "pids"          // it failed after being refused further processes
+	CauseDisk        Cause = "disk"          // it failed after being refused further disk space
+	CauseOutput      Cause = "output"        // it wrote more output than allowed
+	CauseCancelled   Cause = "cancelled"     // the user or the host stopped it
+	CauseSetupFailed Cause = "setup_failed"  // it never started: the sandbox or the run's preparation failed
+	CauseBackend     Cause = "backend_error" // the backend broke
+)
+
+// Exit says how a command ended.
+type Exit struct {
+	Cause    Cause
+	Code     int    // 0-255; 128+n after signal n; 126 and 127 with NotStarted set when it could not be executed or found
+	Signal   string // "SIGKILL"; empty without a signal
+	Evidence string // what the cause was read from, e.g. "memory.events oom_kill 1"
+	Usage    Usage
+
+	// NotStarted says that the command itself was never executed; Code is then 126
+	// (not executable) or 127 (not found).
+	NotStarted bool
+}
+
+// Usage is what a command used, as far as the backend can tell; zero means unknown.
+type Usage struct {
+	Wall       time.Duration
+	User, Sys  time.Duration
+	PeakMemory int64 // bytes, of the whole tree where a cgroup counts it, else of the largest process
+	PIDs       int64 // most processes and threads at once
+}
+
+// The reasons for which the SDK ends the context of an Exec.
+var (
+	ErrTimeout     = errors.New("the command's time was up")
+	ErrCancelled   = errors.New("the command was cancelled")
+	ErrOutputLimit = errors.New("the command wrote more output than allowed")
+	ErrHostGone    = errors.New("the host is gone")
+)
+
+// CauseOf maps the end of an Exec's context to a cause; it returns "" while the
+// context lives.
+func CauseOf(ctx context.Context) Cause {
+	if ctx.Err() == nil {
+		return ""
+	}
+	switch err := context.Cause(ctx); {
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return CauseTimeout
+	case errors.Is(err, ErrOutputLimit):
+		return CauseOutput
+	default:
+		return CauseCancelled
+	}
+}

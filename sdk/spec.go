@@ -1,0 +1,114 @@
+package sdk
+
+import "time"
+
+// Spec is what a sandbox shall be like.
+type Spec struct {
+	// Config points to a value of [Description.Config]'s type, filled from the
+	// backend block of the run file, defaults included. It is nil when the backend
+	// has no configuration.
+	Config any
+
+	Limits    Limits
+	Network   NetworkMode
+	Workspace Workspace
+
+	// Input is a host directory that the sandbox sees read-only; "" means none.
+	Input string
+
+	// Mounts are further host directories that the sandbox sees.
+	Mounts []Mount
+}
+
+// Mount makes a host directory visible inside the sandbox.
+type Mount struct {
+	Source   string // absolute host path
+	Target   string // absolute path inside the sandbox, not below /workspace
+	ReadOnly bool
+}
+
+// Workspace is the project directory as the sandbox sees it, at /workspace.
+type Workspace struct {
+	Source string // absolute host path; "" gives an empty directory that lives and dies with the sandbox
+	Mode   WorkspaceMode
+}
+
+// WorkspaceMode says where writes to the workspace go.
+type WorkspaceMode string
+
+// The workspace modes.
+const (
+	WorkspacePrivate  WorkspaceMode = "private"  // they stay in the sandbox
+	WorkspaceShared   WorkspaceMode = "shared"   // they land in the host directory at once
+	WorkspaceReadOnly WorkspaceMode = "readonly" // there are none
+)
+
+// NetworkMode says what the sandbox reaches.
+type NetworkMode string
+
+// The network modes.
+const (
+	NetworkNone NetworkMode = "none" // nothing, not even the host's loopback
+	NetworkFull NetworkMode = "full" // whatever the host reaches
+)
+
+// CreateRequest asks for a sandbox.
+type CreateRequest struct {
+	Spec
+
+	// ID is chosen by the host: 1 to 64 characters of a-z, 0-9 and '-'.
+	ID string
+	// Owner marks everything that Create makes, so that [Lister] finds it again.
+	Owner string
+	// StateDir is a private host directory (0700) for this sandbox. It exists, and
+	// the host removes it after Destroy.
+	StateDir string
+	// Keep says that the sandbox shall outlive the plugin process.
+	Keep bool
+
+	// Allocated tells the host the handle. Call it before anything exists outside
+	// the process, and again when Data changes; it returns once the host has the handle on disk.
+	Allocated func(Handle) error
+	// Progress tells the user what is going on. Total 0 means unknown.
+	Progress func(step string, done, total int64)
+}
+
+// Ready tells what a sandbox really is.
+type Ready struct {
+	// Paths as the command sees them. Input is "" without input files, Output is "" when
+	// the backend collects none.
+	Workspace, Input, Output string
+	// Holds says how each limit is held, defaults of the backend included.
+	Holds []Hold
+	// Notes are what a careful user should know, one sentence each.
+	Notes []string
+}
+
+// Command is one command to run inside a sandbox.
+type Command struct {
+	Argv []string          // Argv[0] is looked up in the sandbox's PATH unless it holds a slash
+	Env  map[string]string // the whole environment; the backend adds HOME, PATH, TERM, LANG only where missing
+	Dir  string            // absolute path inside the sandbox
+	User string            // "" is the backend's default
+
+	// Stdin, Stdout and Stderr are given to the command as they are wherever that
+	// is possible (cmd.Stdout = c.Stdout); a remote backend copies. They are never nil, and
+	// the SDK closes them after Exec. With a TTY, Stderr gets nothing.
+	Stdin, Stdout, Stderr File
+
+	TTY     *WindowSize       // nil: no terminal
+	Resizes <-chan WindowSize // only with a TTY
+	Signals <-chan int        // signal numbers to deliver to the command; closed with ctx
+
+	// Timeout is how long the command may run, 0 for no end. The SDK cancels the
+	// context; it is told here for backends that can have a far end watch it too.
+	Timeout time.Duration
+	// Grace is the time between SIGTERM and SIGKILL.
+	Grace time.Duration
+
+	// Started must be called once the command runs.
+	Started func()
+}
+
+// WindowSize is the size of a terminal in characters.
+type WindowSize struct{ Rows, Cols uint16 }
