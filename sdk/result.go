@@ -3,17 +3,35 @@ package sdk
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"time"
-
-	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // File is an open stream of a command: a FIFO that the host made.
 type File = *os.File
 
 // Change is one difference between a workspace and the directory it was made from.
-type Change = overlay.Change
+type Change struct {
+	Path    string      // relative to the workspace, with slashes; any bytes but NUL
+	Kind    ChangeKind  // what happened to it
+	OldMode fs.FileMode // 0 for something added
+	NewMode fs.FileMode // 0 for something deleted
+	Size    int64       // of the file as it is now
+}
+
+// ChangeKind names a kind of [Change].
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	ChangeAdded    ChangeKind = "added"
+	ChangeModified ChangeKind = "modified" // content, and perhaps mode
+	ChangeDeleted  ChangeKind = "deleted"
+	ChangeMode     ChangeKind = "mode"    // permissions only
+	ChangeSymlink  ChangeKind = "symlink" // a symbolic link that points elsewhere
+	ChangeType     ChangeKind = "type"    // something of another type stands there
+)
 
 // Cause says why a command ended.
 type Cause string
