@@ -1,0 +1,173 @@
+package runfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"regexp"
+	"time"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/hutch-run/hutch/host/diag"
+)
+
+// Config is all that the run files of one call say.
+type Config struct {
+	Files []*RunFile // in the order given
+}
+
+// Runs returns the definitions of all files in order.
+func (c *Config) Runs() []*Definition {
+	var all []*Definition
+	for _, f := range c.Files {
+		all = append(all, f.Runs...)
+	}
+	return all
+}
+
+// RunFile is one evaluated run file.
+type RunFile struct {
+	Path string // as given
+	Dir  string // absolute directory of the file: what its relative paths are relative to
+
+	RequiredBackends []RequiredBackend // in the order of the file
+	MinIsolation     string            // "" when the file does not say
+	Variables        []Variable        // in the order of the file
+	Runs             []*Definition     // in the order of the file; for_each instances in the order of their keys
+}
+
+// RequiredBackend is one entry of required_backends.
+type RequiredBackend struct {
+	Name        string
+	Source      string              // "" when not given
+	Version     string              // constraint as written, "" when not given
+	Constraints version.Constraints // Version, parsed; empty accepts any version
+	Range       diag.Range
+}
+
+// Variable is one declared variable with the value it got.
+type Variable struct {
+	Name        string
+	Type        string // as a type constraint, such as list(string)
+	Description string
+	Sensitive   bool
+	Origin      string // "default", "env HUTCH_VAR_x", "-var", or the file the value came from
+	Value       string // as an HCL expression; "(sensitive)" when it is
+}
+
+// Definition is one run, ready to be run: a run block, or one instance of it by for_each. All values are plain and
+// checked; those that hold secrets hold them in clear.
+type Definition struct {
+	Name     string // label of the run block
+	Key      string // each.key, "" without for_each
+	Instance string // Name, or Name["key"]
+
+	Description  string
+	Backends     []*Backend // in the order in which they are tried; never empty in a run from a file
+	MinIsolation string     // the stronger one of the file's and the run's; "" when neither says
+
+	Files        []File            // sorted by path
+	Language     string            // "" to go by the entrypoint
+	Interpreter  []string          // empty unless given
+	Entrypoint   string            // "" with Command
+	EntrypointIn Place             // where Entrypoint lies
+	Command      []string          // empty with Entrypoint
+	Args         []string          // for either
+	Env          map[string]string // never nil
+	Dependencies []string
+	Workdir      string // absolute inside the sandbox, or relative to /workspace; "" means the default
+	Stdin        *string
+
+	Workspace *Workspace // nil for an empty directory
+	Limits    Limits
+	Network   string   // "none" or "full"
+	Outputs   []string // globs below the output directory; empty for everything
+	Expect    *Expect  // nil when the block is missing
+
+	origin origin
+}
+
+// Place is where a run finds something.
+type Place string
+
+// The places.
+const (
+	InInput     Place = "input"     // among the declared files
+	InWorkspace Place = "workspace" // in the workspace
+)
+
+// File is one file that the sandbox sees below its input directory.
+type File struct {
+	Path      string      // clean, slash-separated, relative
+	Mode      fs.FileMode // permission bits: 0644 or 0755 where the file does not say
+	Size      int64       // bytes
+	Content   []byte      // nil when the file comes from disk
+	Source    string      // slash-separated and relative to the run file's directory; "" when Content is set
+	Sensitive bool        // Content holds a secret: do not store it
+}
+
+// Open opens the content. A source is opened again, without leaving the run file's directory, and only as a regular
+// file; the reader ends with an error if it has grown past its limit since it was checked.
+func (f *File) Open() (io.ReadCloser, error) { return nil, errors.New("not implemented") }
+
+// Workspace is the project directory of a run.
+type Workspace struct {
+	Source string // absolute host directory
+	Mode   string // "private", "shared" or "readonly"
+}
+
+// Limits is what a run asks for. Zero means not asked for.
+type Limits struct {
+	Timeout     time.Duration // wall time
+	Memory      int64         // bytes
+	CPUs        float64       // CPU seconds per second
+	PIDs        int64         // processes and threads
+	Disk        int64         // bytes
+	Files       int64         // open file descriptors per process
+	Output      int64         // bytes kept of each stream
+	OutputTotal int64         // bytes of both streams after which the run is ended
+}
+
+// Expect is what has to be so for the run to count as good.
+type Expect struct {
+	ExitCodes []int         // any of them; empty means not said
+	Cause     string        // "" means not said
+	Stdout    *ExpectStream // nil means not said
+	Stderr    *ExpectStream
+	Outputs   []string      // globs, each of which must match an output
+	Within    time.Duration // wall time that must not be passed; 0 means not said
+}
+
+// ExpectStream is what has to be so for the kept bytes of a stream.
+type ExpectStream struct {
+	Equals   *string
+	Empty    *bool
+	Contains []string
+	Excludes []string
+	Matches  []*regexp.Regexp // RE2; ^ and $ match at lines
+}
+
+// Secrets returns every string that came from something sensitive and became part of this run, longest first, without
+// duplicates and empty strings.
+func (d *Definition) Secrets() []string { return nil }
+
+// Redact replaces every secret of at least four bytes in s by (sensitive). Shorter ones are left, because without
+// them hardly a text would stay readable.
+func (d *Definition) Redact(s string) string { return s }
+
+// MarshalJSON renders the definition with every sensitive value replaced by "(sensitive)": fit to be stored and printed.
+func (d *Definition) MarshalJSON() ([]byte, error) { return nil, errors.New("not implemented") }
+
+// RangeOf tells where a value was set. Paths are those of the run block: "limits.memory", "entrypoint", "args[1]",
+// `env["A"]`, "workspace.source", "backend[0]", "expect.stdout.contains[0]". An element that has no place of its own
+// gives that of what holds it. It is false when nothing of it was written in a file.
+func (d *Definition) RangeOf(path string) (diag.Range, bool) { return diag.Range{}, false }
+
+// Diagnose makes an error about a value of the run, at the line where it was set.
+func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic {
+	return diag.Diagnostic{Severity: diag.Error, Summary: summary, Detail: detail, Fix: fix, Path: path}
+}
+
+// origin is where a definition came from.
+type origin struct{}
