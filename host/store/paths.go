@@ -1,0 +1,44 @@
+package store
+
+import "path/filepath"
+
+// Paths knows where everything lies. Its methods name places; they make nothing.
+type Paths struct {
+	Data   string // runs, sandboxes, projects, the audit chain: worth a backup
+	Cache  string // dependencies and anything else that can be made again
+	State  string // intents and locks: what is going on now
+	Config string // the user's own configuration
+}
+
+// Runs is the directory of all runs.
+func (p Paths) Runs() string { return filepath.Join(p.Data, "runs") }
+
+// Run is the directory of one run.
+func (p Paths) Run(id string) string { return filepath.Join(p.Runs(), id) }
+
+// Audit is the chain that records the begin, end and removal of every run.
+func (p Paths) Audit() string { return filepath.Join(p.Data, "audit.jsonl") }
+
+// Sandboxes is the directory of all sandboxes' state.
+func (p Paths) Sandboxes() string { return filepath.Join(p.Data, "sandboxes") }
+
+// Sandbox is the directory of one sandbox: the record hutch keeps of it.
+func (p Paths) Sandbox(id string) string { return filepath.Join(p.Sandboxes(), id) }
+
+// SandboxState is the directory that the backend of one sandbox keeps its own state in.
+func (p Paths) SandboxState(id string) string { return filepath.Join(p.Sandbox(id), "state") }
+
+// Projects is the directory of what hutch knows about projects, such as trust.
+func (p Paths) Projects() string { return filepath.Join(p.Data, "projects") }
+
+// Deps is the root of the dependency cache.
+func (p Paths) Deps() string { return filepath.Join(p.Cache, "deps") }
+
+// Backends is the cache of what is known about plugin binaries: their hashes and descriptions.
+func (p Paths) Backends() string { return filepath.Join(p.Cache, "backends") }
+
+// Intents is the directory of intent records.
+func (p Paths) Intents() string { return filepath.Join(p.State, "intents") }
+
+// ConfigFile is the user's configuration in HCL; it need not exist.
+func (p Paths) ConfigFile() string { return filepath.Join(p.Config, "config.hcl") }
