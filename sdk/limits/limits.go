@@ -1,0 +1,227 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Limit names one limit. The strings are those of run files, flags and results.
+type Limit string
+
+// The limits this package knows. Time, disk and output are held elsewhere.
+const (
+	Memory   Limit = "memory"
+	CPUs     Limit = "cpus"
+	Pids     Limit = "pids"
+	Files    Limit = "files"
+	FileSize Limit = "file_size"
+)
+
+// Unit is what the numbers of the limit count.
+func (l Limit) Unit() string {
+	switch l {
+	case Memory, FileSize:
+		return "bytes"
+	case CPUs:
+		return "cores"
+	case Pids:
+		return "processes and threads"
+	case Files:
+		return "open files per process"
+	}
+	return ""
+}
+
+// Request is what is asked for. A zero asks for no limit.
+type Request struct {
+	Memory   uint64  // bytes of all processes together, page cache they cause and swap included
+	CPUs     float64 // cores' worth of processor time, all processes together
+	Pids     uint64  // processes and threads alive at one time
+	Files    uint64  // open files of each process
+	FileSize uint64  // bytes of any one file written
+}
+
+// asked lists the limits that r asks for, in a fixed order, with their amounts.
+func (r Request) asked() []amount {
+	all := []amount{
+		{Memory, float64(r.Memory)}, {CPUs, r.CPUs}, {Pids, float64(r.Pids)},
+		{Files, float64(r.Files)}, {FileSize, float64(r.FileSize)},
+	}
+	var out []amount
+	for _, a := range all {
+		if a.value != 0 {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+type amount struct {
+	limit Limit
+	value float64
+}
+
+// The least that makes sense: below these a program cannot even be loaded, and the kernel's error would be obscure.
+const (
+	MinMemory = 1 << 20 // bytes
+	MinCPUs   = 0.01    // cores: the smallest quota of a 100 ms period that the kernel takes
+)
+
+// Check reports an amount that no mechanism can hold: negative, not a number, or below the least.
+func (r Request) Check() error {
+	switch {
+	case r.Memory != 0 && r.Memory < MinMemory:
+		return fmt.Errorf("memory limit of %d bytes: at least 1MiB is needed to load a program", r.Memory)
+	case r.CPUs != 0 && !(r.CPUs >= MinCPUs && r.CPUs <= 1<<20):
+		return fmt.Errorf("cpus limit of %v: give a number of cores from %v up", r.CPUs, MinCPUs)
+	case r.Pids > 1<<22:
+		return fmt.Errorf("pids limit of %d: the kernel numbers at most %d processes", r.Pids, 1<<22)
+	}
+	return nil
+}
+
+// Scope says over what a limit is summed up.
+type Scope string
+
+// A limit over the whole group is what users mean; the other two are what rlimits can do.
+const (
+	WholeGroup  Scope = "group"   // all processes together
+	EachProcess Scope = "process" // every process on its own: n processes may use n times as much
+	EachUser    Scope = "user"    // all processes of the same user in the same user namespace
+)
+
+// How tells by what one limit is held on this machine, or why it is not.
+type How struct {
+	By     string // the mechanism as results print it, "cgroup v2 memory.max"; empty when it cannot be held
+	Scope  Scope
+	Reason string // why not, or what to know about the mechanism; one clause
+	Fix    string // a command that makes it possible, or a better mechanism possible; may be empty
+}
+
+// Hold is the plan for one limit that was asked for.
+type Hold struct {
+	Limit Limit
+	Asked float64 // in Limit.Unit
+	How
+}
+
+// Held reports whether there is a mechanism at all.
+func (h Hold) Held() bool { return h.By != "" }
+
+// Err is nil for a limit that is held, else an error that names the limit, the reason and the fix.
+func (h Hold) Err() error {
+	if h.Held() {
+		return nil
+	}
+	msg := fmt.Sprintf("%s limit cannot be held here: %s", h.Limit, h.Reason)
+	if h.Fix != "" {
+		msg += "; to fix it: " + h.Fix
+	}
+	return errors.New(msg)
+}
+
+// Mechanism is a kind of enforcement.
+type Mechanism string
+
+// The mechanisms, the best first.
+const (
+	CgroupV2 Mechanism = "cgroup v2"
+	CgroupV1 Mechanism = "cgroup v1"
+	Rlimit   Mechanism = "rlimit"
+)
+
+// Plan says for every limit that r asks for, in a fixed order, how it would be held. It does no input or output.
+func (s *Support) Plan(r Request) []Hold {
+	var out []Hold
+	for _, a := range r.asked() {
+		out = append(out, Hold{Limit: a.limit, Asked: a.value, How: s.Limits[a.limit]})
+	}
+	return out
+}
+
+// New makes the group for request below whatever Probe found. A limit that cannot be held is an error, and nothing is
+// left behind then. The id must be unique on the machine among live groups: a word of at most 128 letters, digits,
+// dots, dashes and underscores that begins with a letter or a digit.
+//
+// Where cgroups are not to be had, the group holds no kernel object; its Rlimits carry what can be held, and Kill,
+// Stats and Handle say ErrNoCgroup.
+func New(id string, r Request) (*Group, error) { return Probe().New(id, r) }
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+
+// dirPrefix begins the name of every directory that New makes, so that Sweep can tell them from anybody else's.
+const dirPrefix = "hutch."
+
+func checkID(id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("group id %q: want a letter or digit, then at most 127 of letters, digits, \".\", \"_\", \"-\"", id)
+	}
+	return nil
+}
+
+// refuse turns the limits of r that s cannot hold into one error, nil if there are none.
+func (s *Support) refuse(r Request) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range s.Plan(r) {
+		if err := h.Err(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Errors that callers can tell apart.
+var (
+	// ErrNoCgroup means that the group has no cgroup, so the kernel keeps neither its list of processes nor its counters.
+	ErrNoCgroup = errors.New("no cgroup on this machine that this process may use")
+	// ErrGone means that the group's cgroups do not exist, any more or at all.
+	ErrGone = errors.New("cgroup is gone")
+)
+
+// Stats are the kernel's counters of a group, since it was made. A zero means none, or that this kernel does not
+// count it; see Counts for which.
+type Stats struct {
+	MemoryPeak uint64        // most bytes in use at one time
+	OOMKills   uint64        // processes that the kernel killed for want of memory
+	PidsPeak   uint64        // most processes and threads at one time
+	PidsHits   uint64        // forks refused because of the pids limit
+	CPU        time.Duration // processor time, user and system
+	CPUUser    time.Duration
+	CPUSystem  time.Duration
+	Periods    uint64        // enforcement periods of the cpus limit in which the group was running
+	Throttled  uint64        // of these, periods in which it had to wait
+	Waited     time.Duration // processor time it was made to wait
+	Counts     Counters      // which of the above the kernel really keeps
+}
+
+// Counters tell a counter that is zero from one that does not exist.
+type Counters struct{ MemoryPeak, OOMKills, PidsPeak, PidsHits, CPU, Throttled bool }
+
+// Handle is all that another process needs to find a group again with Open. It survives JSON.
+type Handle struct {
+	ID        string    `json:"id"`
+	Mechanism Mechanism `json:"mechanism"`
+	Dirs      []string  `json:"dirs"` // absolute cgroup directories, one for v2, one per hierarchy for v1
+}
+
+// Support is what one process can hold on this machine, as found by Probe. It does not change afterwards.
+type Support struct {
+	Mechanism Mechanism     // the one that groups will use
+	Limits    map[Limit]How // every limit of this package has an entry
+	Where     []string      // the cgroup directories below which groups are made; empty for Rlimit
+	place     place
+}
+
+// String is a line for people: the mechanism, and where.
+func (s *Support) String() string {
+	if len(s.Where) == 0 {
+		return string(s.Mechanism)
+	}
+	return fmt.Sprintf("%s in %s", s.Mechanism, strings.Join(s.Where, ", "))
+}

@@ -1,0 +1,44 @@
+package limits
+
+// Rlimits are limits that a process takes on itself before it runs something else, because Go cannot set them between
+// fork and exec. A nil leaves the limit as it is. The soft and the hard limit become the same.
+type Rlimits struct {
+	AS     *uint64 `json:"as,omitempty"`     // bytes of address space of each process
+	NProc  *uint64 `json:"nproc,omitempty"`  // processes of the user in its user namespace; not held for host root
+	NoFile *uint64 `json:"nofile,omitempty"` // open files of each process
+	FSize  *uint64 `json:"fsize,omitempty"`  // bytes of any one file; SIGXFSZ beyond
+	Core   *uint64 `json:"core,omitempty"`   // bytes of a core dump
+}
+
+// rlimits are what r needs beside s's cgroups. Core dumps are always off: a payload's memory is nobody's file.
+func (s *Support) rlimits(r Request) Rlimits {
+	var zero uint64
+	out := Rlimits{Core: &zero}
+	if r.Files != 0 {
+		out.NoFile = &r.Files
+	}
+	if r.FileSize != 0 {
+		out.FSize = &r.FileSize
+	}
+	if r.Memory != 0 && s.Limits[Memory].By == byAS {
+		out.AS = &r.Memory
+	}
+	if r.Pids != 0 && s.Limits[Pids].By == byNProc {
+		out.NProc = &r.Pids
+	}
+	return out
+}
+
+// The mechanism texts of rlimits.
+const (
+	byAS     = "rlimit AS"
+	byNProc  = "rlimit NPROC"
+	byNoFile = "rlimit NOFILE"
+	byFSize  = "rlimit FSIZE"
+)
+
+// Apply sets the limits on this process; what it starts inherits them.
+func (r Rlimits) Apply() error { return errTodo }
+
+// ApplyTo sets the limits on another process of the same user.
+func (r Rlimits) ApplyTo(pid int) error { return errTodo }

@@ -1,0 +1,12 @@
+// Package process runs a command as the leader of a process group or session of its own and makes sure that nothing of
+// it is left when it is over: not the children, not those that forked twice, not those that made a session of their own.
+//
+//	p, err := process.Start(cmd, process.Options{Grace: 2 * time.Second, Group: group})
+//	res := p.Wait(ctx) // when ctx ends: TERM, grace, KILL, and only then back
+//
+// With a Group (a cgroup, see package limits) the kernel itself knows the whole tree. Without one, on Linux, this process
+// becomes the reaper of orphans, and finds them through the one thread that started the command.
+//
+// The package also opens the FIFOs by which a host hands over standard streams, makes terminals, and tells a process
+// that its host has died.
+package process

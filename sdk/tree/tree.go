@@ -1,0 +1,61 @@
+// Package tree carries directory trees as tar streams: Pack writes one, the same bytes for the same tree, and Unpack
+// takes one apart that may come from a hostile sandbox.
+package tree
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+)
+
+var errTodo = errors.New("not implemented")
+
+// Compression of a stream. Unpack recognises it by itself.
+type Compression string
+
+// The compressions. Local transfers use none, remote ones zstd.
+const (
+	None Compression = ""
+	Gzip Compression = "gzip"
+	Zstd Compression = "zstd"
+)
+
+// PackOptions say what goes into the stream.
+type PackOptions struct {
+	Compression Compression
+	Skip        func(path string, isDir bool) bool // nil skips nothing; a skipped directory is not entered
+	MaxEntries  int                                // 0 means DefaultMaxEntries
+	MaxBytes    int64                              // of file content, 0 means DefaultMaxBytes
+}
+
+// Caps bound what Unpack accepts. A zero means the default.
+type Caps struct {
+	Entries int   // DefaultMaxEntries
+	Bytes   int64 // of file content, after decompression; DefaultMaxBytes
+	File    int64 // of one file; Bytes
+	Depth   int   // safepath.DefaultMaxDepth
+}
+
+// The defaults of PackOptions and Caps.
+const (
+	DefaultMaxEntries = 200_000
+	DefaultMaxBytes   = 4 << 30
+)
+
+// Summary says what went through.
+type Summary struct {
+	Files, Dirs, Symlinks int
+	Bytes                 int64
+}
+
+// Pack writes the tree below root to w. It follows no symbolic link; what is neither file, directory nor symbolic link is
+// an error.
+func Pack(ctx context.Context, root *os.Root, w io.Writer, o PackOptions) (Summary, error) {
+	return Summary{}, errTodo
+}
+
+// Unpack writes the tree in r below dst, which should be empty. On an error everything it made is removed again.
+func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, error) {
+	return Summary{}, errTodo
+}
