@@ -1,0 +1,70 @@
+# `make help` explains itself. Paths are relative throughout, so the tree may lie below a directory with a space.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Every program below plugins/ is a backend; fake is for tests and is not shipped.
+BACKENDS := $(filter-out fake,$(notdir $(patsubst %/,%,$(dir $(wildcard plugins/*/main.go)))))
+# What the tests must not skip, see CONTRIBUTING.md.
+REQUIRE ?= bwrap,python3,pip,node,npm,ruby,perl,git
+FUZZTIME ?= 10s
+export GOFLAGS := -buildvcs=false
+
+run: ## install what is missing, build, and run examples/hello.hcl
+	@scripts/setup run
+	@$(MAKE) --no-print-directory build
+	bin/hutch run examples/hello.hcl
+
+test: ## install what the tests need, and run them all
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	HUTCH_TEST_REQUIRE=$(REQUIRE) go test -timeout 15m ./...
+
+build: ## bin/hutch and libexec/hutch/hutch-backend-NAME
+	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
+	@for b in $(BACKENDS); do (set -x; go build -o "libexec/hutch/hutch-backend-$$b" "./plugins/$$b"); done
+
+install: build ## hutch, its backends, man page and completions below PREFIX (default /usr/local)
+	install -d "$(DESTDIR)$(PREFIX)"/{bin,libexec/hutch,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}
+	install bin/hutch "$(DESTDIR)$(PREFIX)/bin/"
+	install libexec/hutch/hutch-backend-* "$(DESTDIR)$(PREFIX)/libexec/hutch/"
+	bin/hutch docs man > "$(DESTDIR)$(PREFIX)/share/man/man1/hutch.1"
+	bin/hutch completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/hutch"
+	bin/hutch completion zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_hutch"
+	bin/hutch completion fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/hutch.fish"
+
+race: ## the race detector on host and sdk
+	go test -race -short -timeout 15m ./host/... ./sdk/...
+
+fuzz: ## every fuzz target for FUZZTIME (default 10s)
+	scripts/fuzz $(FUZZTIME)
+
+cover: ## coverage of all packages, as cover.out and a summary
+	go test -short -coverpkg=./... -coverprofile=cover.out ./...
+	go tool cover -func=cover.out | tail -1
+
+lint: ## gofmt, go vet and golangci-lint, import walls included
+	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
+	go vet ./...
+	"$$(scripts/tool golangci-lint)" run ./...
+
+generate: ## rewrite generated code and docs
+	scripts/generate
+
+docs: build ## rewrite docs/reference from the grammar and the backends' schemas
+	bin/hutch docs all docs/reference
+
+check-generated: ## fail if generate would change anything
+	scripts/generate --check
+
+clean: ## remove what make made
+	rm -rf bin libexec dist .tools cover.out
+
+help: ## this text
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: run test build install race fuzz cover lint generate docs check-generated clean help
