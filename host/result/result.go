@@ -1,0 +1,157 @@
+package result
+
+import (
+	"time"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/outputs"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Schema identifies the object and its major version.
+const Schema = "hutch.result/v1"
+
+// Result says how one run ended. It is written once and not changed afterwards.
+type Result struct {
+	Schema string `json:"schema"`
+	ID     string `json:"id"`
+	Name   string `json:"name"`           // of the run block, with its key when there is one
+	File   string `json:"file,omitempty"` // the run file as it was named; empty without one
+
+	Backend Backend  `json:"backend"`
+	Command []string `json:"command"` // argv as the sandbox got it
+	Workdir string   `json:"workdir"`
+
+	Cause    sdk.Cause `json:"cause"`
+	Evidence string    `json:"evidence,omitempty"` // what the cause was read from
+	// ExitCode is the program's own; null when it did not end by itself or never started.
+	ExitCode *int `json:"exit_code"`
+	// Status is the code with which hutch ends after this run alone: see [ExitCode].
+	Status     int    `json:"status"`
+	Signal     string `json:"signal,omitempty"` // that ended the program, such as SIGKILL
+	NotStarted bool   `json:"not_started,omitempty"`
+
+	OK             bool            `json:"ok"` // it did what was expected of it: without an expect block, exit code 0
+	TimedOut       bool            `json:"timed_out"`
+	Expected       bool            `json:"expected"`        // the run says itself what is expected of it
+	ExpectFailures []ExpectFailure `json:"expect_failures"` // never null
+
+	Stdout Stream `json:"stdout"`
+	Stderr Stream `json:"stderr"`
+	TTY    bool   `json:"tty,omitempty"` // both streams went to a terminal and are in stdout
+
+	Usage   Usage   `json:"usage"`
+	Limits  []Limit `json:"limits"` // in a fixed order; never null
+	Network string  `json:"network"`
+
+	Workspace    Workspace         `json:"workspace"`
+	Dependencies []Dependencies    `json:"dependencies,omitempty"`
+	Outputs      []outputs.Output  `json:"outputs"` // in path order; never null
+	Skipped      []outputs.Skipped `json:"outputs_skipped,omitempty"`
+	SkippedMore  int               `json:"outputs_skipped_more,omitempty"` // beyond those listed
+	Changes      []Change          `json:"changes"`                        // of the workspace, in path order; never null
+	ChangesMore  int               `json:"changes_more,omitempty"`         // beyond those listed
+	ChangesKnown bool              `json:"changes_known"`                  // false when the backend cannot tell
+
+	Notes []string `json:"notes,omitempty"` // what a careful user should know
+
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended"`
+
+	Dir    string         `json:"dir"`              // the run's directory
+	Events store.ChainRef `json:"events,omitzero"`  // where its event chain lies, and the head of it
+	Kept   bool           `json:"kept,omitempty"`   // the sandbox was not destroyed
+	Leaks  []string       `json:"leaks,omitempty"`  // what could not be destroyed; hutch gc tries again
+	Error  *Failure       `json:"error,omitempty"`  // why there was nothing to run, or what broke
+	Source *diag.Range    `json:"source,omitempty"` // the header of the run block
+}
+
+// Backend is what ran it.
+type Backend struct {
+	Name      string `json:"name"`
+	Version   string `json:"version,omitempty"`
+	Isolation string `json:"isolation,omitempty"`
+	Path      string `json:"path,omitempty"`   // of the plugin's binary
+	SHA256    string `json:"sha256,omitempty"` // of it, in hex
+}
+
+// Stream is one standard stream.
+type Stream struct {
+	Text      string `json:"text"`      // the end of what was kept; invalid UTF-8 replaced, secrets redacted
+	Bytes     int64  `json:"bytes"`     // written by the program
+	Dropped   int64  `json:"dropped"`   // of those, beyond the output limit and nowhere any more
+	Truncated bool   `json:"truncated"` // Text holds less than Path does
+	Path      string `json:"path"`      // of the log, below the run's directory; empty without one
+}
+
+// Usage is what the program used; fields are null where the backend cannot tell.
+type Usage struct {
+	Wall       Seconds  `json:"wall_seconds"`
+	User       *Seconds `json:"user_seconds"`
+	Sys        *Seconds `json:"sys_seconds"`
+	PeakMemory *int64   `json:"peak_memory_bytes"`
+	PIDs       *int64   `json:"peak_pids"`
+}
+
+// Limit is one limit with what holds it.
+type Limit struct {
+	Limit  sdk.Limit `json:"limit"`
+	Asked  bool      `json:"asked"`   // by the run; otherwise it is a default
+	Value  string    `json:"value"`   // with its unit
+	HeldBy string    `json:"held_by"` // the mechanism
+}
+
+// Workspace is how the project directory was seen.
+type Workspace struct {
+	Source string `json:"source,omitempty"` // host directory; empty for an empty directory of the sandbox
+	Mode   string `json:"mode"`
+	Path   string `json:"path,omitempty"` // inside the sandbox
+}
+
+// Change is one difference between the workspace and the host directory.
+type Change struct {
+	Path    string `json:"path"`
+	Kind    string `json:"kind"` // added, modified, deleted, mode, type
+	OldMode string `json:"old_mode,omitempty"`
+	NewMode string `json:"new_mode,omitempty"`
+	Size    int64  `json:"size"`
+}
+
+// Dependencies is one list of dependencies that the run had.
+type Dependencies struct {
+	Language  string   `json:"language"`
+	Installer string   `json:"installer"` // such as pip 24.0
+	Packages  []string `json:"packages"`
+	Cached    bool     `json:"cached"`
+	Key       string   `json:"key"` // of the cache entry
+}
+
+// ExpectFailure is one thing that was expected and is not so.
+type ExpectFailure struct {
+	What string      `json:"what"` // such as exit_code, stdout.contains[0]
+	Want string      `json:"want"`
+	Got  string      `json:"got"`
+	At   *diag.Range `json:"at,omitempty"` // where it was asked for
+}
+
+// Failure says why a run had no program's end to report.
+type Failure struct {
+	Phase       string           `json:"phase"` // plan, dependencies, create, exec, outputs, …
+	Summary     string           `json:"summary"`
+	Detail      string           `json:"detail,omitempty"`
+	Fix         string           `json:"fix,omitempty"`
+	Reason      sdk.Reason       `json:"reason,omitempty"`
+	Diagnostics diag.Diagnostics `json:"diagnostics,omitempty"`
+}
+
+func (f *Failure) Error() string {
+	s := f.Summary
+	if f.Detail != "" {
+		s += ": " + f.Detail
+	}
+	if f.Fix != "" {
+		s += " (" + f.Fix + ")"
+	}
+	return s
+}
