@@ -36,9 +36,3 @@ const (
 	byNoFile = "rlimit NOFILE"
 	byFSize  = "rlimit FSIZE"
 )
-
-// Apply sets the limits on this process; what it starts inherits them.
-func (r Rlimits) Apply() error { return errTodo }
-
-// ApplyTo sets the limits on another process of the same user.
-func (r Rlimits) ApplyTo(pid int) error { return errTodo }

@@ -1,0 +1,409 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// v2Place is a directory of the unified hierarchy below which groups can be made.
+type v2Place struct {
+	sys         system
+	dir         string
+	controllers []string // those of memory, cpu and pids that can be used in children of dir
+	enable      []string // of these, those which dir does not pass on to its children yet
+	move        bool     // the processes in dir have to go to a leaf first
+}
+
+// The controllers of interest, and the limits they hold.
+var v2Controllers = []struct {
+	name  string
+	limit Limit
+	file  string
+}{{"memory", Memory, "memory.max"}, {"cpu", CPUs, "cpu.max"}, {"pids", Pids, "pids.max"}}
+
+// leafName is where a process moves itself to make its cgroup an inner node, which may hold no process ("no internal
+// processes" in the kernel's documentation). Sweep does not take it for a group.
+const leafName = "hutch-host"
+
+const v2Fix = "systemd-run --user --scope -p Delegate=yes hutch run … " +
+	"(where that lacks the cpu controller: sudo mkdir -p /etc/systemd/system/user@.service.d && " +
+	"printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf && " +
+	"sudo systemctl daemon-reload, then log in again)"
+
+// findV2 walks from the cgroup of this process to the top and takes the first directory that this process may use and
+// that has all controllers, else the one that has most. A cgroup that was delegated by name comes first, so that the
+// limits somebody put on it keep holding for what runs here; after it directories that need no process moved.
+func (sys system) findV2(mounts []mount, own map[string]string) (*v2Place, refusal) {
+	var m *mount
+	for i := range mounts {
+		if mounts[i].v2 {
+			m = &mounts[i]
+			break
+		}
+	}
+	if m == nil {
+		return nil, refusal{}
+	}
+	dir, ok := sys.dirOf(*m, own[""])
+	if !ok {
+		return nil, refusal{fmt.Sprintf("own cgroup %s is not visible below %s", own[""], m.dir), ""}
+	}
+	top := strings.TrimSuffix(sys.root+m.dir, "/")
+	var found []*v2Place
+	why := refusal{"cgroup v2 " + dir + " has none of the controllers memory, cpu and pids", ""}
+	for d := dir; len(d) >= len(top); d = filepath.Dir(d) {
+		p, err := sys.tryV2(d, d == dir, d == top)
+		if err != nil {
+			if d == dir || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
+				why = refusal{"cgroup v2 is not delegated to this user: " + err.Error(), v2Fix}
+			}
+			continue
+		}
+		if len(p.controllers) > 0 {
+			found = append(found, p)
+		}
+		if d == top {
+			break
+		}
+	}
+	if len(found) == 0 {
+		return nil, why
+	}
+	slices.SortStableFunc(found, func(a, b *v2Place) int {
+		if n := len(b.controllers) - len(a.controllers); n != 0 {
+			return n
+		}
+		return a.rank() - b.rank()
+	})
+	return found[0], refusal{fix: v2Fix}
+}
+
+// rank orders places with as many controllers.
+func (p *v2Place) rank() int {
+	switch {
+	case p.move && delegated(p.dir):
+		return 0
+	case !p.move:
+		return 1
+	}
+	return 2
+}
+
+// tryV2 looks whether groups can be made below d.
+func (sys system) tryV2(d string, isOwn, isTop bool) (*v2Place, error) {
+	if err := writable(d, d+"/cgroup.procs"); err != nil {
+		return nil, err
+	}
+	// The type file exists everywhere but in the root of the whole machine; threaded subtrees hold no memory limit.
+	kind, err := os.ReadFile(d + "/cgroup.type")
+	realRoot := isTop && os.IsNotExist(err)
+	if k := strings.TrimSpace(string(kind)); !realRoot && k != "domain" {
+		return nil, fmt.Errorf("%s: cgroup type is %q and not domain", d, k)
+	}
+	p := &v2Place{sys: sys, dir: d}
+	have, err := words(d + "/cgroup.controllers")
+	if err != nil {
+		return nil, err
+	}
+	on, err := words(d + "/cgroup.subtree_control")
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range v2Controllers {
+		if !slices.Contains(have, c.name) {
+			continue
+		}
+		p.controllers = append(p.controllers, c.name)
+		if !slices.Contains(on, c.name) {
+			p.enable = append(p.enable, c.name)
+		}
+	}
+	if len(p.enable) == 0 {
+		return p, nil
+	}
+	if err := writable(d + "/cgroup.subtree_control"); err != nil {
+		return nil, err
+	}
+	if realRoot {
+		return p, nil
+	}
+	procs, err := readPids(d + "/cgroup.procs")
+	if err != nil {
+		return nil, err
+	}
+	if len(procs) == 0 {
+		return p, nil
+	}
+	if !isOwn || !(delegated(d) || sys.owns(d, isTop)) {
+		return nil, fmt.Errorf("%s: holds processes of others, so its controllers %s cannot be passed on", d, strings.Join(p.enable, " "))
+	}
+	p.move = true
+	return p, nil
+}
+
+// delegated reports systemd's mark of a unit with Delegate=yes.
+func delegated(dir string) bool {
+	var b [8]byte
+	for _, name := range []string{"user.delegate", "trusted.delegate"} {
+		if n, err := unix.Getxattr(dir, name, b[:]); err == nil && n == 1 && b[0] == '1' {
+			return true
+		}
+	}
+	return false
+}
+
+// owns reports whether the cgroup, with everybody in it, is this process's to rearrange: a user's own directory, or, for
+// root, the top of what a container shows. The session of a root shell on a whole machine is not.
+func (sys system) owns(dir string, isTop bool) bool {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return false
+	}
+	return int(st.Uid) == sys.euid && (sys.euid != 0 || isTop)
+}
+
+func words(path string) ([]string, error) {
+	data, err := os.ReadFile(path)
+	return strings.Fields(string(data)), err
+}
+
+func (p *v2Place) where() []string { return []string{p.dir} }
+
+func (p *v2Place) limits() map[Limit]How {
+	if p == nil {
+		return nil
+	}
+	out := make(map[Limit]How)
+	for _, c := range v2Controllers {
+		if slices.Contains(p.controllers, c.name) {
+			out[c.limit] = How{By: "cgroup v2 " + c.file, Scope: WholeGroup}
+		}
+	}
+	return out
+}
+
+// arranging keeps two goroutines from rearranging a cgroup at once; two processes may, and each step allows for it.
+var arranging sync.Mutex
+
+// arrange makes p's directory pass its controllers on.
+func (p *v2Place) arrange() error {
+	arranging.Lock()
+	defer arranging.Unlock()
+	if p.move {
+		leaf := p.dir + "/" + leafName
+		if err := p.sys.mkdir(leaf); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		// A process that forks while it is moved may leave its child behind: look again until none is left.
+		for range 100 {
+			pids, err := readPids(p.dir + "/cgroup.procs")
+			if err != nil {
+				return err
+			}
+			if len(pids) == 0 {
+				break
+			}
+			for _, pid := range pids {
+				err := write(leaf+"/cgroup.procs", strconv.Itoa(pid))
+				if err != nil && !errors.Is(err, unix.ESRCH) {
+					return fmt.Errorf("make room in %s: %w", p.dir, err)
+				}
+			}
+		}
+	}
+	// One at a time: where one is refused, the message says which.
+	for _, c := range p.enable {
+		if err := write(p.dir+"/cgroup.subtree_control", "+"+c); err != nil {
+			return err
+		}
+	}
+	p.enable, p.move = nil, false
+	return nil
+}
+
+func (p *v2Place) make(id string, r Request) (cgroup, error) {
+	if err := p.arrange(); err != nil {
+		return nil, err
+	}
+	dir := p.dir + "/" + dirPrefix + id
+	if err := p.sys.mkdir(dir); err != nil {
+		return nil, err
+	}
+	g := &v2Group{dir: dir}
+	if err := g.setUp(r, p.sys.swapOn()); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), undoTime)
+		defer cancel()
+		return nil, errors.Join(err, g.remove(ctx))
+	}
+	return g, nil
+}
+
+// v2Group is one directory of the unified hierarchy.
+type v2Group struct {
+	dir string
+	fd  int // the directory, for clone3
+}
+
+func (g *v2Group) setUp(r Request, swap bool) error {
+	var set [][2]string
+	if r.Memory != 0 {
+		set = append(set, [2]string{"memory.max", strconv.FormatUint(r.Memory, 10)})
+		// With no swap the sum of memory and swap cannot pass the limit.
+		if exists(g.dir + "/memory.swap.max") {
+			set = append(set, [2]string{"memory.swap.max", "0"})
+		} else if swap {
+			return errors.New("this machine swaps and its kernel does not count swap by cgroup: boot with swapaccount=1, or swapoff -a")
+		}
+	}
+	if r.CPUs != 0 {
+		set = append(set, [2]string{"cpu.max", fmt.Sprintf("%d %d", quota(r.CPUs), cpuPeriod)})
+	}
+	if r.Pids != 0 {
+		set = append(set, [2]string{"pids.max", strconv.FormatUint(r.Pids, 10)})
+	}
+	for _, kv := range set {
+		if err := write(g.dir+"/"+kv[0], kv[1]); err != nil {
+			return err
+		}
+	}
+	return g.open()
+}
+
+func (g *v2Group) open() (err error) {
+	g.fd, err = unix.Open(g.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open cgroup %s: %w", g.dir, err)
+	}
+	return nil
+}
+
+// cpuPeriod is the kernel's own default period of the processor quota, in microseconds.
+const cpuPeriod = 100_000
+
+// quota is how many microseconds of each period n cores are; the kernel takes no less than 1 ms.
+func quota(n float64) int64 { return max(1000, int64(n*cpuPeriod+0.5)) }
+
+func (g *v2Group) dirs() []string { return []string{g.dir} }
+func (g *v2Group) close()         { unix.Close(g.fd) }
+
+// start lets clone3 make the child inside the cgroup: there is no moment in which it is outside.
+func (g *v2Group) start(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, g.fd
+	return cmd.Start()
+}
+
+func (g *v2Group) add(pid int) error { return write(g.dir+"/cgroup.procs", strconv.Itoa(pid)) }
+
+func (g *v2Group) pids() ([]int, error) {
+	pids, err := readPids(g.dir + "/cgroup.procs")
+	if gone(err) {
+		err = ErrGone
+	}
+	return pids, err
+}
+
+func (g *v2Group) stats() (Stats, error) {
+	if !exists(g.dir) {
+		return Stats{}, ErrGone
+	}
+	var s Stats
+	s.MemoryPeak, s.Counts.MemoryPeak = readUint(g.dir + "/memory.peak")
+	if ev := readKeyed(g.dir + "/memory.events"); ev != nil {
+		s.OOMKills, s.Counts.OOMKills = ev["oom_kill"], true
+	}
+	s.PidsPeak, s.Counts.PidsPeak = readUint(g.dir + "/pids.peak")
+	if ev := readKeyed(g.dir + "/pids.events"); ev != nil {
+		s.PidsHits, s.Counts.PidsHits = ev["max"], true
+	}
+	if st := readKeyed(g.dir + "/cpu.stat"); st != nil {
+		us := func(k string) time.Duration { return time.Duration(st[k]) * time.Microsecond }
+		s.CPU, s.CPUUser, s.CPUSystem, s.Waited = us("usage_usec"), us("user_usec"), us("system_usec"), us("throttled_usec")
+		s.Periods, s.Throttled = st["nr_periods"], st["nr_throttled"]
+		_, s.Counts.Throttled = st["nr_periods"]
+		s.Counts.CPU = true
+	}
+	return s, nil
+}
+
+// kill has the kernel kill the whole subtree at once, which no fork can outrun; kernels before 5.14 are asked to freeze
+// it first and are then given one process after the other.
+func (g *v2Group) kill(ctx context.Context) error {
+	err := write(g.dir+"/cgroup.kill", "1")
+	if errors.Is(err, os.ErrNotExist) && exists(g.dir) {
+		err = g.killEach(ctx)
+	}
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return g.waitEmpty(ctx)
+}
+
+func (g *v2Group) killEach(ctx context.Context) error {
+	k := killer{list: func() ([]int, error) { return readPids(g.dir + "/cgroup.procs") }}
+	if f := g.dir + "/cgroup.freeze"; exists(f) {
+		k.freeze = func() error { return write(f, "1") }
+		k.thaw = func() error { return write(f, "0") }
+	}
+	return k.run(ctx)
+}
+
+// waitEmpty waits for the kernel's own event that nothing lives in the cgroup.
+func (g *v2Group) waitEmpty(ctx context.Context) error {
+	fd, err := unix.Open(g.dir+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if gone(err) {
+			return nil
+		}
+		return fmt.Errorf("watch cgroup %s: %w", g.dir, err)
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 256)
+	for {
+		// Reading arms the event; an event between reading and polling is reported by poll at once.
+		n, err := unix.Pread(fd, buf, 0)
+		if err != nil {
+			if gone(err) {
+				return nil
+			}
+			return fmt.Errorf("watch cgroup %s: %w", g.dir, err)
+		}
+		if strings.Contains(string(buf[:n]), "populated 0") {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("processes are still in %s: %w", g.dir, context.Cause(ctx))
+		}
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}, pollStep); err != nil && err != unix.EINTR {
+			return fmt.Errorf("watch cgroup %s: %w", g.dir, err)
+		}
+	}
+}
+
+func (g *v2Group) remove(ctx context.Context) error {
+	// The common case, an empty group, costs one system call.
+	if err := unix.Rmdir(g.dir); err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err := g.kill(ctx); err != nil {
+		return err
+	}
+	return removeTree(ctx, g.dir)
+}
