@@ -5,31 +5,140 @@
 package report
 
 import (
-	"errors"
-	"io"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/sdk"
 )
-
-var errNotImplemented = errors.New("not implemented")
 
 // Style says how text is written.
 type Style struct {
 	Color   bool
 	Verbose bool // say everything, not only what matters
+	Width   int  // columns of the terminal; 0 means 100
 }
 
-// Summary writes how one run ended, in a few lines.
-func Summary(w io.Writer, r *result.Result, s Style) error { return errNotImplemented }
+// Reason says in a few words how a run ended, such as "exit code 3" or "its timeout of 30s was up". It may quote what
+// the sandbox said and has to be escaped like everything else.
+func Reason(r *result.Result) string {
+	if r.NotStarted {
+		what := "cannot be executed"
+		if r.Status == result.CodeNotFound {
+			what = "was not found in the sandbox"
+		}
+		name := "the command"
+		if len(r.Command) > 0 {
+			name = fmt.Sprintf("%q", r.Command[0])
+		}
+		return name + " " + what
+	}
+	if r.Error != nil && r.Cause != sdk.CauseTimeout && r.Cause != sdk.CauseCancelled {
+		return r.Error.Summary
+	}
+	switch r.Cause {
+	case sdk.CauseExited:
+		return "exit code " + code(r)
+	case sdk.CauseSignaled:
+		return "killed by " + r.Signal
+	case sdk.CauseTimeout:
+		return "its timeout" + limit(r, sdk.LimitTimeout) + " was up"
+	case sdk.CauseOOM:
+		return "out of memory" + limit(r, sdk.LimitMemory)
+	case sdk.CausePIDs:
+		return "no more processes allowed" + limit(r, sdk.LimitPIDs) + ", exit code " + code(r)
+	case sdk.CauseDisk:
+		return "no more disk space allowed" + limit(r, sdk.LimitDisk) + ", exit code " + code(r)
+	case sdk.CauseOutput:
+		return "it wrote more output than allowed" + limit(r, "output_total")
+	case sdk.CauseCancelled:
+		return "cancelled"
+	case sdk.CauseSetupFailed:
+		return "it never started"
+	}
+	return "the backend failed"
+}
 
-// Table writes one line per run and a last line with the totals.
-func Table(w io.Writer, rs []*result.Result, s Style) error { return errNotImplemented }
+func code(r *result.Result) string {
+	switch {
+	case r.ExitCode != nil:
+		return fmt.Sprint(*r.ExitCode)
+	case r.Signal != "":
+		return "none, killed by " + r.Signal
+	}
+	return "unknown"
+}
 
-// JUnit writes a JUnit XML report: a test suite per run file, a test case per run.
-func JUnit(w io.Writer, rs []*result.Result) error { return errNotImplemented }
+func limit(r *result.Result, l sdk.Limit) string {
+	for _, x := range r.Limits {
+		if x.Limit == l && x.Value != "" {
+			return " (" + string(l) + " = " + x.Value + ")"
+		}
+	}
+	return ""
+}
 
-// Annotations writes a GitHub workflow command for every run that is not ok.
-func Annotations(w io.Writer, rs []*result.Result) error { return errNotImplemented }
+// failures lists what was expected and is not so, one line each.
+func failures(r *result.Result) []string {
+	var l []string
+	for _, f := range r.ExpectFailures {
+		l = append(l, fmt.Sprintf("expected %s to be %s, got %s", f.What, f.Want, f.Got))
+	}
+	return l
+}
 
-// StepSummary writes Markdown for $GITHUB_STEP_SUMMARY.
-func StepSummary(w io.Writer, rs []*result.Result) error { return errNotImplemented }
+// headline is what a single line can say about a run.
+func headline(r *result.Result) string {
+	s := Reason(r)
+	if n := len(r.ExpectFailures); n > 0 && r.Error == nil {
+		if s = failures(r)[0]; n > 1 {
+			s += fmt.Sprintf(" (and %d more)", n-1)
+		}
+		if r.Cause != sdk.CauseExited {
+			s = Reason(r) + ": " + s
+		}
+	}
+	return s
+}
+
+func took(d result.Seconds) string {
+	t := d.Duration()
+	switch {
+	case t < time.Second:
+		return t.Round(time.Millisecond).String()
+	case t < time.Minute:
+		return t.Round(10 * time.Millisecond).String()
+	}
+	return t.Round(time.Second).String()
+}
+
+func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+func changes(r *result.Result) string {
+	counts := map[string]int{}
+	var order []string
+	for _, c := range r.Changes {
+		if counts[c.Kind] == 0 {
+			order = append(order, c.Kind)
+		}
+		counts[c.Kind]++
+	}
+	var parts []string
+	for _, k := range order {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[k], k))
+	}
+	if r.ChangesMore > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", r.ChangesMore))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,209 @@
+package report
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// The shape of JUnit XML as CI services read it.
+type junitSuites struct {
+	XMLName  xml.Name     `xml:"testsuites"`
+	Name     string       `xml:"name,attr"`
+	Tests    int          `xml:"tests,attr"`
+	Failures int          `xml:"failures,attr"`
+	Errors   int          `xml:"errors,attr"`
+	Time     string       `xml:"time,attr"`
+	Suites   []junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name      string      `xml:"name,attr"`
+	Tests     int         `xml:"tests,attr"`
+	Failures  int         `xml:"failures,attr"`
+	Errors    int         `xml:"errors,attr"`
+	Skipped   int         `xml:"skipped,attr"`
+	Time      string      `xml:"time,attr"`
+	Timestamp string      `xml:"timestamp,attr,omitempty"`
+	Cases     []junitCase `xml:"testcase"`
+
+	seconds float64
+}
+
+type junitCase struct {
+	Name       string          `xml:"name,attr"`
+	Class      string          `xml:"classname,attr"`
+	File       string          `xml:"file,attr,omitempty"`
+	Line       int             `xml:"line,attr,omitempty"`
+	Time       string          `xml:"time,attr"`
+	Properties []junitProperty `xml:"properties>property,omitempty"`
+	Failure    *junitProblem   `xml:"failure"`
+	Error      *junitProblem   `xml:"error"`
+	Out        *junitText      `xml:"system-out"`
+	Err        *junitText      `xml:"system-err"`
+}
+
+type junitProperty struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:"value,attr"`
+}
+
+type junitProblem struct {
+	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr"`
+	Text    string `xml:",chardata"`
+}
+
+type junitText struct {
+	Text string `xml:",chardata"`
+}
+
+// JUnit writes a JUnit XML report: a test suite per run file, a test case per run. A run that ended in another way
+// than it should is a failure; one that hutch or the backend could not run is an error. Characters that XML cannot
+// hold are shown as visible escapes.
+func JUnit(w io.Writer, rs []*result.Result) error {
+	all := junitSuites{Name: "hutch"}
+	index := map[string]int{}
+	var total float64
+	for _, r := range rs {
+		key := r.File
+		if key == "" {
+			key = "hutch run"
+		}
+		i, ok := index[key]
+		if !ok {
+			i = len(all.Suites)
+			index[key] = i
+			all.Suites = append(all.Suites, junitSuite{Name: xmlText(key), Timestamp: stamp(r.Started)})
+		}
+		s := &all.Suites[i]
+		c := junitCaseOf(r)
+		s.Tests++
+		all.Tests++
+		if c.Failure != nil {
+			s.Failures++
+			all.Failures++
+		}
+		if c.Error != nil {
+			s.Errors++
+			all.Errors++
+		}
+		sec := r.Usage.Wall.Duration().Seconds()
+		s.seconds += sec
+		total += sec
+		s.Cases = append(s.Cases, c)
+	}
+	for i := range all.Suites {
+		all.Suites[i].Time = fmt.Sprintf("%.3f", all.Suites[i].seconds)
+	}
+	all.Time = fmt.Sprintf("%.3f", total)
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "  ")
+	if err := enc.Encode(all); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05")
+}
+
+func junitCaseOf(r *result.Result) junitCase {
+	c := junitCase{
+		Name:  xmlText(r.Name),
+		Class: xmlText(strings.TrimSuffix(strings.ReplaceAll(r.File, "/", "."), ".hcl")),
+		File:  xmlText(r.File),
+		Time:  fmt.Sprintf("%.3f", r.Usage.Wall.Duration().Seconds()),
+	}
+	if c.Class == "" {
+		c.Class = "hutch"
+	}
+	if r.Source != nil {
+		c.Line = r.Source.Start.Line
+	}
+	for _, p := range []junitProperty{{"id", r.ID}, {"backend", r.Backend.Name}, {"cause", string(r.Cause)}} {
+		if p.Value != "" {
+			p.Value = xmlText(p.Value)
+			c.Properties = append(c.Properties, p)
+		}
+	}
+	if !r.OK {
+		p := &junitProblem{Message: xmlText(headline(r)), Type: string(r.Cause), Text: xmlText(explanation(r))}
+		if r.Error != nil || r.Cause == sdk.CauseSetupFailed || r.Cause == sdk.CauseBackend {
+			c.Error = p
+		} else {
+			c.Failure = p
+		}
+	}
+	c.Out, c.Err = junitStream(r.Stdout), junitStream(r.Stderr)
+	return c
+}
+
+func junitStream(s result.Stream) *junitText {
+	if s.Text == "" {
+		return nil
+	}
+	return &junitText{xmlText(s.Text)}
+}
+
+// explanation is everything that is to be said about a run that is not ok, as text of several lines.
+func explanation(r *result.Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cause: %s\n", r.Cause)
+	if r.Evidence != "" {
+		fmt.Fprintf(&b, "evidence: %s\n", r.Evidence)
+	}
+	for _, f := range failures(r) {
+		fmt.Fprintln(&b, f)
+	}
+	if e := r.Error; e != nil {
+		fmt.Fprintln(&b, e.Summary)
+		for _, s := range []string{e.Detail, e.Fix} {
+			if s != "" {
+				fmt.Fprintln(&b, s)
+			}
+		}
+		for _, d := range e.Diagnostics {
+			fmt.Fprintln(&b, d.Error())
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// xmlText makes s safe for XML 1.0, whose characters are tab, newline, carriage return and those from the blank up.
+func xmlText(s string) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	ok := func(r rune) bool {
+		return r == '\t' || r == '\n' || r >= 0x20 && r != 0x7f && !(r >= 0x80 && r < 0xa0) && r != 0xfffe && r != 0xffff
+	}
+	if strings.IndexFunc(s, func(r rune) bool { return !ok(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case ok(r):
+			b.WriteRune(r)
+		case r == 0xfffe || r == 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteString(termsafe.Line(string(r)))
+		}
+	}
+	return b.String()
+}

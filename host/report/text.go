@@ -1,0 +1,177 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+// Summary writes how one run ended: one line, and below it what went wrong, what is worth looking at, and where. It
+// never writes the output of the program.
+func Summary(w io.Writer, r *result.Result, s Style) error {
+	p := printer{style: s}
+	mark, colour := "ok", "32"
+	if !r.OK {
+		mark, colour = "failed", "31"
+	}
+	p.printf("%s %s: %s in %s", p.paint("1", name(r)), p.paint(colour, mark), termsafe.Line(headline(r)), took(r.Usage.Wall))
+	if r.Backend.Name != "" {
+		p.printf(" on %s", termsafe.Line(r.Backend.Name))
+	}
+	if m := r.Usage.PeakMemory; m != nil && *m > 0 {
+		p.printf(", peak memory %s", size(*m))
+	}
+	p.end()
+	p.details(r)
+	if !r.OK || s.Verbose {
+		if r.ID != "" && r.Dir != "" {
+			p.line("record", "hutch show %s", r.ID)
+		}
+	}
+	_, err := w.Write(p.buf.Bytes())
+	return err
+}
+
+func name(r *result.Result) string {
+	if r.Name == "" {
+		return "run"
+	}
+	return termsafe.Line(r.Name)
+}
+
+type printer struct {
+	buf   bytes.Buffer
+	style Style
+}
+
+func (p *printer) printf(format string, args ...any) { fmt.Fprintf(&p.buf, format, args...) }
+func (p *printer) end()                              { p.buf.WriteByte('\n') }
+
+func (p *printer) paint(code, s string) string {
+	if !p.style.Color {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// line writes an indented line. Arguments that are strings are escaped.
+func (p *printer) line(label, format string, args ...any) {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = termsafe.Line(s)
+		}
+	}
+	p.printf("  %s %s\n", p.paint("2", label+":"), fmt.Sprintf(format, args...))
+}
+
+// block writes text that may have several lines, indented.
+func (p *printer) block(label, text string) {
+	text = strings.TrimRight(text, "\n")
+	if !strings.Contains(text, "\n") {
+		p.line(label, "%s", text)
+		return
+	}
+	p.printf("  %s\n", p.paint("2", label+":"))
+	for l := range strings.Lines(text) {
+		p.printf("    %s\n", termsafe.Line(strings.TrimRight(l, "\r\n")))
+	}
+}
+
+func (p *printer) details(r *result.Result) {
+	if !r.OK && r.Evidence != "" {
+		p.line("evidence", "%s", r.Evidence)
+	}
+	for _, f := range r.ExpectFailures {
+		at := ""
+		if f.At != nil {
+			at = f.At.String() + ": "
+		}
+		p.line("expected", "%s%s to be %s, got %s", at, f.What, f.Want, f.Got)
+	}
+	if e := r.Error; e != nil {
+		if e.Summary != Reason(r) {
+			p.line("error", "%s", e.Summary)
+		}
+		if e.Detail != "" {
+			p.block("detail", e.Detail)
+		}
+		if e.Fix != "" {
+			p.line("fix", "%s", e.Fix)
+		}
+		if len(e.Diagnostics) > 0 {
+			_ = e.Diagnostics.Write(&p.buf, diag.Style{Color: p.style.Color, Width: p.style.Width}) // a buffer takes everything
+		}
+	}
+	if len(r.Outputs) > 0 {
+		var n int64
+		for _, o := range r.Outputs {
+			n += o.Size
+		}
+		p.line("outputs", "%s, %s in %s", plural(len(r.Outputs), "file"), size(n), r.Dir+"/output")
+		if p.style.Verbose {
+			for _, o := range r.Outputs {
+				p.line("  "+"output", "%s (%s)", o.Path, size(o.Size))
+			}
+		}
+	}
+	if n := len(r.Skipped) + r.SkippedMore; n > 0 {
+		first := r.Skipped[0]
+		p.line("not collected", "%s, first %s: %s", plural(n, "file"), first.Path, first.Detail)
+	}
+	if len(r.Changes) > 0 && (p.style.Verbose || r.Workspace.Mode != "readonly") {
+		p.line("changes", "%s in the workspace", changes(r))
+	}
+	for _, s := range []struct {
+		name string
+		s    result.Stream
+	}{{"stdout", r.Stdout}, {"stderr", r.Stderr}} {
+		if s.s.Dropped > 0 {
+			p.line(s.name, "%s written, the first %s dropped by limits.output", size(s.s.Bytes), size(s.s.Dropped))
+		}
+	}
+	for _, l := range r.Leaks {
+		p.line("left behind", "%s (hutch gc removes it)", l)
+	}
+	if r.Kept {
+		p.line("kept", "the sandbox %s still exists; hutch rm removes it", r.ID)
+	}
+	if p.style.Verbose {
+		for _, l := range r.Limits {
+			how := "default"
+			if l.Asked {
+				how = "asked"
+			}
+			p.line("limit", "%s = %s, %s, held by %s", string(l.Limit), l.Value, how, l.HeldBy)
+		}
+		for _, n := range r.Notes {
+			p.line("note", "%s", n)
+		}
+	}
+}
+
+// Table writes one line per run, in the order given, and a last line with the totals.
+func Table(w io.Writer, rs []*result.Result, s Style) error {
+	p := printer{style: s}
+	width := len("run")
+	for _, r := range rs {
+		width = max(width, len(name(r)))
+	}
+	var failed, total int
+	for _, r := range rs {
+		total++
+		mark, colour := "ok    ", "32"
+		if !r.OK {
+			failed++
+			mark, colour = "failed", "31"
+		}
+		p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, mark), took(r.Usage.Wall), termsafe.Line(r.Backend.Name), termsafe.Line(headline(r)))
+	}
+	p.printf("%s: %d ok, %d failed\n", plural(total, "run"), total-failed, failed)
+	_, err := w.Write(p.buf.Bytes())
+	return err
+}
