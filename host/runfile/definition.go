@@ -63,6 +63,9 @@ type Definition struct {
 	Key      string // each.key, "" without for_each
 	Instance string // Name, or Name["key"]
 
+	File             string            // the run file as it was given; "" without one
+	RequiredBackends []RequiredBackend // of the run file
+
 	Description  string
 	Backends     []*Backend // in the order in which they are tried; never empty in a run from a file
 	MinIsolation string     // the stronger one of the file's and the run's; "" when neither says
