@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/pmezard/go-difflib/difflib"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/runfile"
+)
+
+// vars are the flags of every command that evaluates run files.
+type vars struct {
+	Var     []string `sep:"none" placeholder:"NAME=VALUE" help:"Set a variable of the run file. Repeatable."`
+	VarFile []string `sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
+}
+
+type validateCmd struct {
+	vars
+	Files  []string `arg:"" name:"file" help:"Run files, or directories to look for *.hcl in." complete:"hcl"`
+	Output string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
+}
+
+// Help is the text below the synopsis.
+func (*validateCmd) Help() string {
+	return `Reads and evaluates run files and reports every mistake with its line. Variables without a value are taken as unknown, so that a file can be checked without them. Exit code 1 means that a file is not valid.
+
+Backend blocks are checked against the backend's own schema where the backend is installed; where it is not, that is a warning.
+
+    hutch validate examples/*.hcl`
+}
+
+// validation is the JSON answer of validate.
+type validation struct {
+	Valid       bool             `json:"valid"`
+	Files       int              `json:"files"`
+	Runs        int              `json:"runs"`
+	Diagnostics diag.Diagnostics `json:"diagnostics"`
+}
+
+type fmtCmd struct {
+	Files     []string `arg:"" optional:"" name:"file" help:"Run files, directories, or - for stdin (default: the *.hcl files here)." complete:"hcl"`
+	Check     bool     `help:"Write nothing; list the files that are not in the canonical layout, and exit with 1 if there are any."`
+	Diff      bool     `help:"Write nothing; show what would change, and exit as --check does."`
+	Recursive bool     `short:"r" help:"Enter directories, all the way down."`
+}
+
+// Help is the text below the synopsis.
+func (*fmtCmd) Help() string {
+	return `Rewrites run files in place and lists those it changed. Meaning never changes. A file with a syntax error is left as it is.
+
+    hutch fmt
+    hutch fmt -check -recursive .
+    hutch fmt - < draft.hcl`
+}
+
+func (c *fmtCmd) Run(u *ui) error {
+	if len(c.Files) == 0 {
+		c.Files = []string{"."}
+	}
+	files, err := c.expand()
+	if err != nil {
+		return err
+	}
+	write := !c.Check && !c.Diff
+	var changed int
+	var bad diag.Diagnostics
+	for _, name := range files {
+		src, err := read(u, name)
+		if err != nil {
+			return err
+		}
+		got, ds := runfile.Format(name, src)
+		if bad = append(bad, ds...); ds.HasErrors() {
+			continue
+		}
+		if name == "-" && write {
+			if _, err := u.out.Write(got); err != nil {
+				return err
+			}
+			continue
+		}
+		if bytes.Equal(src, got) {
+			continue
+		}
+		changed++
+		if c.Diff {
+			if err := difflib.WriteUnifiedDiff(u.out, difflib.UnifiedDiff{
+				A: difflib.SplitLines(string(src)), B: difflib.SplitLines(string(got)),
+				FromFile: "a/" + name, ToFile: "b/" + name, Context: 3,
+			}); err != nil {
+				return err
+			}
+		} else if _, err := fmt.Fprintln(u.out, name); err != nil {
+			return err
+		}
+		if write {
+			if err := replace(name, got); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case bad.HasErrors():
+		u.diagnostics(bad)
+		return exit(exitNo)
+	case changed > 0 && !write:
+		return exit(exitNo)
+	}
+	return nil
+}
+
+// expand turns directories into the run files in them.
+func (c *fmtCmd) expand() ([]string, error) {
+	var files []string
+	for _, name := range c.Files {
+		if name == "-" {
+			files = append(files, name)
+			continue
+		}
+		st, err := os.Stat(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case !st.IsDir():
+			files = append(files, name)
+			continue
+		}
+		found, err := runFilesIn(name, c.Recursive)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
+	}
+	return files, nil
+}
+
+func runFilesIn(dir string, recursive bool) ([]string, error) {
+	if recursive {
+		return runfile.FindRunFiles(dir)
+	}
+	return filepath.Glob(filepath.Join(dir, "*.hcl"))
+}
+
+func read(u *ui, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(u.in)
+	}
+	return os.ReadFile(name)
+}
+
+// replace writes a file beside the old one and renames it into place, so that neither a full disk nor a kill loses
+// what was there; its mode stays.
+func replace(name string, content []byte) error {
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		name = real
+	}
+	st, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(name), ".hutch-fmt-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(content)
+	for _, next := range []func() error{
+		func() error { return tmp.Chmod(st.Mode() & fs.ModePerm) },
+		tmp.Close,
+		func() error { return os.Rename(tmp.Name(), name) },
+	} {
+		if err == nil {
+			err = next()
+		}
+	}
+	return err
+}
+
+func (c *validateCmd) Run(u *ui) error {
+	files, err := runFiles(c.Files)
+	if err != nil {
+		return err
+	}
+	v := validation{Files: len(files), Diagnostics: diag.Diagnostics{}}
+	for _, f := range files {
+		conf, ds := runfile.Load([]string{f}, runfile.Options{Vars: c.Var, VarFiles: c.VarFile, AllowMissing: true})
+		v.Diagnostics = append(v.Diagnostics, ds...)
+		v.Runs += len(conf.Runs())
+	}
+	v.Valid = !v.Diagnostics.HasErrors()
+	if c.Output == "json" {
+		err = u.json(v)
+	} else {
+		u.diagnostics(v.Diagnostics)
+		if v.Valid {
+			err = u.line("valid: %s, %s", count(v.Files, "file"), count(v.Runs, "run"))
+		}
+	}
+	if err == nil && !v.Valid {
+		err = exit(exitNo)
+	}
+	return err
+}
+
+// runFiles turns directories into the run files in them, and refuses ones without any.
+func runFiles(args []string) ([]string, error) {
+	var files []string
+	for _, a := range args {
+		st, err := os.Stat(a)
+		switch {
+		case err != nil:
+			return nil, err
+		case !st.IsDir():
+			files = append(files, a)
+			continue
+		}
+		found, err := runFilesIn(a, false)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("no *.hcl file in %s", a)
+		}
+		files = append(files, found...)
+	}
+	return files, nil
+}
+
+type planCmd struct {
+	vars
+	Args         []string `arg:"" name:"file" help:"Run files, and after them the names of the runs wanted; without names, all of them." complete:"hcl"`
+	Backend      string   `placeholder:"NAME" help:"Look at this backend instead of those that the file names." complete:"backend"`
+	MinIsolation string   `enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
+	Output       string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one plan a line."`
+}
+
+// Help is the text below the synopsis.
+func (*planCmd) Help() string {
+	return `For each run: the backend that would be used, why those before it are not, the files that the sandbox would see, the command, and for each limit the mechanism that would hold it on this machine. Nothing is made. Exit code 1 means that a run would be refused.
+
+    hutch plan ci.hcl
+    hutch plan ci.hcl test -o json`
+}
+
+func (c *planCmd) Run() error { return errNotImplemented }

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+var (
+	missingOperand = regexp.MustCompile(`^expected "(<[^"]+)"$`)
+	missingCommand = regexp.MustCompile(`^expected (?:one of )?(".*)$`)
+	unexpected     = regexp.MustCompile(`^unexpected argument (.*?)(, did you mean (.*))?$`)
+	unknownFlag    = regexp.MustCompile(`^unknown flag (-\S+?)(, did you mean (.*))?$`)
+)
+
+// usageError puts what the parser says into hutch's own words and says where to read on. A message that is not
+// recognised is passed on as it is, so nothing depends on the parser's wording but the wording.
+func usageError(k *kong.Kong, err error) error {
+	var done exit
+	if errors.As(err, &done) {
+		return err
+	}
+	where := "hutch"
+	var p *kong.ParseError
+	if errors.As(err, &p) && p.Context != nil {
+		if n := p.Context.Selected(); n != nil {
+			where = n.FullPath()
+		}
+	}
+	text, hints := err.Error(), []string{}
+	name := strings.TrimPrefix(where, "hutch ")
+	switch {
+	case missingOperand.MatchString(text):
+		text = fmt.Sprintf("%s needs %s", name, strings.TrimSuffix(missingOperand.FindStringSubmatch(text)[1], " ..."))
+	case missingCommand.MatchString(text):
+		text = fmt.Sprintf("%s needs a command: %s", name, strings.ReplaceAll(missingCommand.FindStringSubmatch(text)[1], `"`, ""))
+	case unexpected.MatchString(text):
+		m := unexpected.FindStringSubmatch(text)
+		if where == "hutch" || k != nil && p != nil && p.Context != nil && p.Context.Selected() != nil && !p.Context.Selected().Leaf() {
+			text = fmt.Sprintf("no command %q", strings.TrimPrefix(where+" "+strings.Trim(m[1], `"`), "hutch "))
+		} else {
+			text = fmt.Sprintf("%s does not take %s", name, quoteOperand(m[1]))
+		}
+		hints = meant(hints, m[3])
+	case unknownFlag.MatchString(text):
+		m := unknownFlag.FindStringSubmatch(text)
+		text = fmt.Sprintf("%s has no flag %s", name, m[1])
+		hints = meant(hints, m[3])
+	}
+	hints = append(hints, where+" --help shows what it takes")
+	return &hinted{errors.New(text), hints}
+}
+
+// meant adds the parser's guess: "a"? or one of "a", "b"?
+func meant(hints []string, guess string) []string {
+	if guess = strings.TrimSuffix(guess, "?"); guess == "" {
+		return hints
+	}
+	return append(hints, "did you mean "+strings.ReplaceAll(guess, `"`, "")+"?")
+}
+
+func quoteOperand(s string) string {
+	if strings.HasPrefix(s, `"`) {
+		return s
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"github.com/alecthomas/kong"
+
+	"github.com/hutch-run/hutch/cmd/hutch/internal/pages"
+)
+
+// grammar is the whole command line. Field tags are what the parser, the help, the man page, the reference pages and
+// the shell completions are made from: there is no second description of any flag.
+type grammar struct {
+	Run      runCmd      `cmd:"" group:"run" help:"Run what run files say, or one command, in a sandbox."`
+	Validate validateCmd `cmd:"" group:"write" help:"Check run files without running anything."`
+	Fmt      fmtCmd      `cmd:"" group:"write" help:"Put run files into the canonical layout."`
+	Plan     planCmd     `cmd:"" group:"write" help:"Show what would run where, and how each limit would be held."`
+
+	Runs  runsCmd  `cmd:"" group:"look" help:"List runs."`
+	Show  showCmd  `cmd:"" group:"look" help:"Show the result of a run."`
+	Logs  logsCmd  `cmd:"" group:"look" help:"Print what a run printed."`
+	Audit auditCmd `cmd:"" group:"look" help:"Check the records of runs."`
+
+	Backend    backendCmd    `cmd:"" group:"machine" help:"List, test, document and write backends."`
+	Doctor     doctorCmd     `cmd:"" group:"machine" help:"Check whether this machine can run sandboxes, and how to fix it."`
+	GC         gcCmd         `cmd:"" name:"gc" group:"machine" help:"Finish what dead processes left behind, and remove old runs."`
+	Version    versionCmd    `cmd:"" group:"machine" help:"Show the versions of hutch and its backends."`
+	Completion completionCmd `cmd:"" group:"machine" help:"Print the completion script of a shell."`
+	Docs       docsCmd       `cmd:"" hidden:"" help:"Write the reference pages and the man page."`
+
+	ShowVersion versionFlag `name:"version" help:"Print the version and exit."`
+}
+
+var groups = kong.Groups{
+	"run":     "Run",
+	"write":   "Write run files",
+	"look":    "Look at runs",
+	"machine": "This machine",
+	"sandbox": "The sandbox",
+	"limits":  "Limits: one that cannot be held refuses the run",
+	"command": "The command",
+	"file":    "Run files",
+	"output":  "Output",
+}
+
+func newParser(g *grammar, u *ui) (*kong.Kong, error) {
+	return kong.New(g,
+		kong.Name("hutch"),
+		kong.Description("hutch runs code that nobody has to trust."),
+		groups,
+		kong.Bind(u),
+		kong.Writers(u.out, u.err),
+		kong.Help(func(_ kong.HelpOptions, ctx *kong.Context) error {
+			node := ctx.Selected()
+			if node == nil {
+				node = ctx.Model.Node
+			}
+			return pages.Help(ctx.Stdout, node, u.width)
+		}),
+	)
+}
+
+// versionFlag is --version where it does not stand alone; see main for the quick way.
+type versionFlag bool
+
+// BeforeReset prints the version before anything else is checked.
+func (versionFlag) BeforeReset(u *ui) error {
+	if err := u.line("hutch %s", version); err != nil {
+		return err
+	}
+	return exit(0)
+}

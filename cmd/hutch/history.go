@@ -1,0 +1,336 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hutch-run/hutch/host/report"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+type runsCmd struct {
+	Name    string   `placeholder:"NAME" help:"Only runs of this name."`
+	Backend string   `placeholder:"NAME" help:"Only runs on this backend." complete:"backend"`
+	State   []string `enum:"running,finished,interrupted,damaged" placeholder:"STATE" help:"Only runs in this state: running, finished, interrupted or damaged. Repeatable."`
+	Since   duration `placeholder:"24h" help:"Only runs that began in the last 24h."`
+	Limit   int      `short:"n" default:"20" placeholder:"N" help:"At most so many, the newest; 0 for all (default 20)."`
+	Quiet   bool     `short:"q" help:"Print only the ids."`
+	Output  string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
+}
+
+func (c *runsCmd) Run(u *ui) error {
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	f := store.Filter{Name: c.Name, Backend: c.Backend, Limit: c.Limit}
+	for _, state := range c.State {
+		f.States = append(f.States, store.State(state))
+	}
+	if c.Since > 0 {
+		f.Since = time.Now().Add(-time.Duration(c.Since))
+	}
+	runs, err := s.List(f)
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{"ID", "NAME", "BACKEND", "RESULT", "STARTED", "TOOK"}}
+	for _, r := range runs {
+		switch {
+		case c.Output == "json":
+			if err := json.NewEncoder(u.out).Encode(r); err != nil {
+				return err
+			}
+		case c.Quiet:
+			if _, err := fmt.Fprintln(u.out, r.ID); err != nil {
+				return err
+			}
+		default:
+			took := ""
+			if r.Ended != nil {
+				took = r.Ended.Sub(r.Started).Round(time.Millisecond).String()
+			}
+			rows = append(rows, []string{r.ID, r.Name, r.Backend, outcome(r), humanize.Time(r.Started), took})
+		}
+	}
+	if c.Quiet || c.Output == "json" {
+		return nil
+	}
+	if len(runs) == 0 {
+		u.note("no runs")
+		return nil
+	}
+	return u.table(rows)
+}
+
+// outcome says in a few words what became of a run.
+func outcome(r store.Info) string {
+	switch {
+	case r.State != store.StateFinished:
+		return string(r.State)
+	case r.OK:
+		return "ok"
+	case r.Cause == "exited" && r.ExitCode != nil:
+		return fmt.Sprintf("exit %d", *r.ExitCode)
+	}
+	return strings.ReplaceAll(r.Cause, "_", " ")
+}
+
+// runRef is the operand that names one run.
+type runRef struct {
+	ID string `arg:"" optional:"" default:"latest" name:"run" help:"Id of a run, the beginning of one, the beginning of its last part, or latest (default)." complete:"run"`
+}
+
+// load finds the run that ref means.
+func load(s *store.Store, ref string) (*store.Record, error) {
+	id, err := s.Resolve(ref)
+	switch {
+	case errors.Is(err, store.ErrNotFound) && ref == "latest":
+		return nil, hint(errors.New("there are no runs yet"), "hutch run examples/hello.hcl makes one")
+	case errors.Is(err, store.ErrNotFound):
+		return nil, hint(fmt.Errorf("no run %q", ref), "hutch runs lists them")
+	case err != nil:
+		return nil, err
+	}
+	return s.Load(id)
+}
+
+type logsCmd struct {
+	runRef
+	Follow bool   `short:"f" help:"Go on printing until the run ends."`
+	Tail   int    `short:"n" default:"-1" placeholder:"N" help:"Begin N lines before the end."`
+	Stream string `enum:"both,stdout,stderr,backend" default:"both" placeholder:"NAME" help:"both (default), stdout, stderr, or backend for what the backend itself logged."`
+}
+
+// Help is the text below the synopsis.
+func (*logsCmd) Help() string {
+	return `The program's stdout goes to stdout and its stderr to stderr, byte for byte when they are not terminals. What the output limit dropped is said on stderr.
+
+    hutch logs
+    hutch logs -f --tail 20 latest
+    hutch logs 3k7q2 --stream stderr`
+}
+
+type auditCmd struct {
+	Verify auditVerifyCmd `cmd:"" help:"Check event chains and all files they point at."`
+}
+
+type auditVerifyCmd struct {
+	Runs   []string `arg:"" optional:"" name:"run" help:"Runs to check (default: all of them, and the audit chain)." complete:"run"`
+	Output string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one report a line."`
+}
+
+// Help is the text below the synopsis.
+func (*auditVerifyCmd) Help() string {
+	return `Recomputes the hash of every event, follows the links between them, hashes every file that an event names, and compares the heads that results and the audit chain hold. Exit code 1 means that something recorded was damaged. What a crash leaves behind, such as a torn last line, is said and is not damage.
+
+The chain shows consistency, not authorship: whoever can write the whole store can make a consistent one. Keep a copy of the audit chain's head elsewhere if that matters.`
+}
+
+func (c *auditVerifyCmd) Run(ctx context.Context, u *ui) error {
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var good, bad int
+	each := func(r *store.Report) error {
+		if r.OK {
+			good++
+		} else {
+			bad++
+		}
+		return c.show(u, r)
+	}
+	if len(c.Runs) == 0 {
+		err = s.VerifyAll(ctx, each)
+	}
+	for _, ref := range c.Runs {
+		rec, lerr := load(s, ref)
+		if lerr != nil {
+			return lerr
+		}
+		var report *store.Report
+		if report, err = s.Verify(ctx, rec.ID); err == nil {
+			err = each(report)
+		}
+		if err != nil {
+			break
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case bad > 0:
+		u.note("%s damaged, %s intact", count(bad, "chain"), count(good, "chain"))
+		return exit(exitNo)
+	}
+	u.note("%s intact", count(good, "chain"))
+	return nil
+}
+
+func (c *auditVerifyCmd) show(u *ui, r *store.Report) error {
+	if c.Output == "json" {
+		return json.NewEncoder(u.out).Encode(r)
+	}
+	name := r.Run
+	if name == "" {
+		name = "audit chain"
+	}
+	for _, f := range r.Findings {
+		what, at := "damaged", ""
+		if f.Harmless {
+			what = "note"
+		}
+		if f.Event > 0 {
+			at = fmt.Sprintf(" event %d", f.Event)
+		}
+		if f.Path != "" {
+			at += " " + f.Path
+		}
+		if err := u.line("%s: %s:%s %s: %s", name, what, at, strings.ReplaceAll(string(f.Problem), "_", " "), f.Detail); err != nil {
+			return err
+		}
+	}
+	if !r.OK || len(r.Findings) > 0 {
+		return nil
+	}
+	return u.line("%s: ok, %s, %s", name, count(int(r.Events), "event"), count(r.Files, "file"))
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+type showCmd struct {
+	runRef
+	Definition bool   `xor:"what" help:"Print the run as it was evaluated, as JSON."`
+	Events     bool   `xor:"what" help:"Print the event chain, one JSON object a line."`
+	Output     string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
+}
+
+// Help is the text below the synopsis.
+func (*showCmd) Help() string {
+	return `Shows how a run ended, what held its limits, what it used, what it left, and where its record lies.
+
+    hutch show
+    hutch show 3k7q2 -o json`
+}
+
+func (c *showCmd) Run(u *ui) error {
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	rec, err := load(s, c.ID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Definition:
+		raw, err := rec.Definition()
+		if err != nil {
+			return err
+		}
+		return u.json(raw)
+	case c.Events:
+		events, err := rec.Events()
+		for _, e := range events {
+			if err := json.NewEncoder(u.out).Encode(e); err != nil {
+				return err
+			}
+		}
+		return err
+	}
+	raw, err := rec.Result()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if c.Output == "json" {
+			return fmt.Errorf("run %s has no result: it is %s", rec.ID, rec.State)
+		}
+		return u.line("%s %s: %s, started %s, record in %s", rec.ID, rec.Name, rec.State, humanize.Time(rec.Started), rec.Dir)
+	case err != nil:
+		return err
+	case c.Output == "json":
+		return u.json(raw)
+	}
+	r, err := result.Decode(raw)
+	if err != nil {
+		return err
+	}
+	return report.Summary(u.out, r, report.Style{Color: u.outTTY && u.color, Verbose: true})
+}
+
+func (c *logsCmd) Run(ctx context.Context, u *ui) error {
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	rec, err := load(s, c.ID)
+	if err != nil {
+		return err
+	}
+	streams := []store.Stream{store.Stream(c.Stream)}
+	if c.Stream == "both" {
+		streams = []store.Stream{store.Stdout, store.Stderr}
+	}
+	var wg errgroup.Group
+	for _, stream := range streams {
+		wg.Go(func() error { return c.print(ctx, u, rec, stream) })
+	}
+	return wg.Wait()
+}
+
+// print writes one stream to where the program wrote it.
+func (c *logsCmd) print(ctx context.Context, u *ui, rec *store.Record, stream store.Stream) error {
+	log, err := rec.OpenLog(stream)
+	if errors.Is(err, fs.ErrNotExist) {
+		if c.Stream == "both" {
+			return nil // it ended before it printed anything
+		}
+		return fmt.Errorf("run %s has no %s log", rec.ID, stream)
+	} else if err != nil {
+		return err
+	}
+	defer log.Close()
+	to, tty := u.out, u.outTTY
+	if stream == store.Stderr {
+		to, tty = u.err, u.errTTY
+	}
+	if tty {
+		w := termsafe.NewWriter(to)
+		defer w.Close()
+		to = w
+	}
+	if _, dropped, err := log.Counts(); err == nil && dropped > 0 {
+		u.note("%s: the first %s were dropped by the output limit", stream, humanize.IBytes(uint64(dropped)))
+	}
+	if err := log.Tail(c.Tail); err != nil {
+		return err
+	}
+	if !c.Follow {
+		_, err = log.WriteTo(to)
+		return err
+	}
+	skipped, err := log.Follow(ctx, to)
+	if skipped > 0 {
+		u.note("%s: %s came faster than they could be printed and were dropped by the output limit", stream, humanize.IBytes(uint64(skipped)))
+	}
+	return err
+}

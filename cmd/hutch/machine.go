@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/dustin/go-humanize"
+
+	"github.com/hutch-run/hutch/cmd/hutch/internal/pages"
+	"github.com/hutch-run/hutch/host/store"
+)
+
+type gcCmd struct {
+	OlderThan age    `placeholder:"720h" help:"Remove ended runs, their logs and outputs, that began longer ago: 30d, 720h."`
+	KeepRuns  int    `placeholder:"N" help:"Of those, leave the newest N."`
+	Deps      age    `placeholder:"720h" help:"Remove installed dependencies that were not used for so long."`
+	DryRun    bool   `help:"Say what would go, and remove nothing."`
+	Output    string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
+}
+
+// Help is the text below the synopsis.
+func (*gcCmd) Help() string {
+	return `Without flags, finishes what processes left that were killed: sandboxes, cgroups, mounts, sockets and temporary directories. Running runs, kept sandboxes and the records of runs stay.
+
+    hutch gc
+    hutch gc --older-than 30d --keep-runs 100 --dry-run`
+}
+
+func (c *gcCmd) Run(ctx context.Context, u *ui) error {
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	backends, closeBackends, err := openBackends(s)
+	if err != nil {
+		return err
+	}
+	defer closeBackends()
+	items, err := s.GC(ctx, store.GCOptions{
+		RunsOlderThan: time.Duration(c.OlderThan), KeepRuns: c.KeepRuns, DepsUnused: time.Duration(c.Deps),
+		DryRun: c.DryRun, Destroy: destroyer(backends),
+	})
+	var freed int64
+	failed := 0
+	for _, i := range items {
+		freed += i.Bytes
+		if i.Error != "" {
+			failed++
+		}
+		if c.Output == "json" {
+			if err := json.NewEncoder(u.out).Encode(i); err != nil {
+				return err
+			}
+			continue
+		}
+		line := i.Kind + " " + i.Name
+		if i.Bytes > 0 {
+			line += " (" + humanize.IBytes(uint64(i.Bytes)) + ")"
+		}
+		if i.Error != "" {
+			line += ": " + i.Error
+		}
+		if err := u.line("%s", line); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	verb := "removed"
+	if c.DryRun {
+		verb = "would remove"
+	}
+	u.note("%s %s, %s", verb, count(len(items)-failed, "item"), humanize.IBytes(uint64(freed)))
+	if failed > 0 {
+		return fmt.Errorf("could not remove %s; the reasons are above", count(failed, "item"))
+	}
+	return nil
+}
+
+type versionCmd struct {
+	Output string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
+}
+
+// versions is the JSON answer of version.
+type versions struct {
+	Hutch    string           `json:"hutch"`
+	Go       string           `json:"go"`
+	Platform string           `json:"platform"`
+	Protocol int              `json:"protocol"`
+	Backends []backendVersion `json:"backends"`
+}
+
+type backendVersion struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Path    string `json:"path"`
+	Error   string `json:"error,omitempty"`
+}
+
+func (c *versionCmd) Run(ctx context.Context, u *ui) error {
+	v := versions{Hutch: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Backends: []backendVersion{}}
+	var err error
+	if v.Protocol, v.Backends, err = backendVersions(ctx); err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return u.json(v)
+	}
+	rows := [][]string{{"hutch", v.Hutch}, {"go", v.Go}, {"platform", v.Platform}, {"protocol", fmt.Sprint(v.Protocol)}}
+	for _, b := range v.Backends {
+		if b.Error != "" {
+			b.Version = b.Error
+		}
+		rows = append(rows, []string{"backend " + b.Name, b.Version, b.Path})
+	}
+	return u.table(rows)
+}
+
+type completionCmd struct {
+	Shell string `arg:"" name:"shell" help:"bash, zsh or fish."`
+}
+
+// Help is the text below the synopsis.
+func (*completionCmd) Help() string {
+	return `    source <(hutch completion bash)
+    hutch completion zsh > "${fpath[1]}/_hutch"
+    hutch completion fish > ~/.config/fish/completions/hutch.fish`
+}
+
+func (c *completionCmd) Run(u *ui, k *kong.Kong) error {
+	return pages.Completion(u.out, k.Model.Node, c.Shell)
+}
+
+type docsCmd struct {
+	Man docsManCmd `cmd:"" help:"Print the manual page."`
+	All docsAllCmd `cmd:"" help:"Write all reference pages below a directory."`
+}
+
+type docsManCmd struct{}
+
+func (*docsManCmd) Run(u *ui, k *kong.Kong) error { return pages.Man(u.out, k.Model.Node) }
+
+type docsAllCmd struct {
+	Dir string `arg:"" help:"Directory to write to."`
+}
+
+func (c *docsAllCmd) Run(ctx context.Context, k *kong.Kong) error {
+	var cli bytes.Buffer
+	if err := pages.Markdown(&cli, k.Model.Node); err != nil {
+		return err
+	}
+	files := map[string][]byte{"cli.md": cli.Bytes()}
+	more, err := backendPages(ctx)
+	if err != nil {
+		return err
+	}
+	for name, page := range more {
+		files[filepath.Join("backends", name+".md")] = page
+	}
+	for name, page := range files {
+		path := filepath.Join(c.Dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, page, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

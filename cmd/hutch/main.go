@@ -1,0 +1,108 @@
+// Command hutch runs code that nobody has to trust.
+//
+// This package is the command line and nothing else: the grammar, one file per group of commands, each command a few
+// lines that call the host packages, which hold all that hutch does.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// version is set by the linker; see the Makefile.
+var version = "unknown"
+
+// Exit codes of hutch itself. `hutch run` passes on the program's own code and uses 124 to 127 as timeout(1) and
+// docker(1) do.
+const (
+	exitNo      = 1   // the answer is no: invalid, unformatted, damaged, not able
+	exitFailure = 125 // hutch could not do what was asked, or did not understand it
+)
+
+func main() { os.Exit(hutch(os.Args[1:])) }
+
+func hutch(args []string) int {
+	if len(args) == 1 && args[0] == "--version" { // as quick as a program can be: not even the grammar is built
+		if _, err := os.Stdout.WriteString("hutch " + version + "\n"); err != nil {
+			return exitFailure
+		}
+		return 0
+	}
+	u := newUI(os.Stdin, os.Stdout, os.Stderr)
+	var g grammar
+	parser, err := newParser(&g, u)
+	if err != nil {
+		panic(err) // the grammar is wrong: no input can cause it
+	}
+	call, err := arrange(parser.Model, args)
+	if err != nil {
+		return u.fail(usageError(nil, err))
+	}
+	if len(call.args) == 0 {
+		_ = kongHelp(parser, u.err)
+		return exitFailure
+	}
+	kctx, err := parser.Parse(call.args)
+	if err != nil {
+		return u.fail(usageError(parser, err))
+	}
+	ctx, stop := interruptible(context.Background(), u)
+	defer stop()
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	if err := kctx.Run(u, call); err != nil {
+		return u.fail(err)
+	}
+	return 0
+}
+
+// interruptible ends ctx at the first SIGINT, SIGTERM or SIGHUP, so that runs are stopped and sandboxes removed in
+// order. At the second one the process ends at once: backends notice and clean up, and what they cannot is left to gc.
+func interruptible(parent context.Context, u *ui) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 2)
+	done := make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-done:
+				return
+			case s := <-signals:
+				sig, _ := s.(syscall.Signal)
+				if n > 0 {
+					u.note("killed; `hutch gc` removes what may be left")
+					os.Exit(128 + int(sig))
+				}
+				u.interrupted.Store(int32(sig))
+				u.note("stopping; once more kills at once")
+				cancel(errInterrupted)
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel(nil)
+	}
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// exit is an error that says nothing and only sets the exit code: what there was to say has been said.
+type exit int
+
+func (e exit) Error() string { return "exit" }
+
+func kongHelp(k *kong.Kong, w interface{ Write([]byte) (int, error) }) error {
+	ctx, err := kong.Trace(k, nil)
+	if err != nil {
+		return err
+	}
+	k.Stdout = w
+	return ctx.PrintUsage(false)
+}

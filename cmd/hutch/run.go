@@ -1,0 +1,360 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hutch-run/hutch/host/config"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
+)
+
+type runCmd struct {
+	Args []string `arg:"" optional:"" name:"file" help:"Run files, and after them the names of the runs wanted; without names, all of them." complete:"hcl"`
+
+	Var         []string `group:"file" sep:"none" placeholder:"NAME=VALUE" help:"Set a variable of the run file. Repeatable."`
+	VarFile     []string `group:"file" sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
+	Jobs        int      `group:"file" short:"j" placeholder:"N" help:"Run so many at once (default: one per processor)."`
+	FailFast    bool     `group:"file" help:"Start nothing more, and stop what runs, after the first run that is not ok."`
+	AllBackends bool     `group:"file" help:"Run each run once on every backend that it names, instead of on the first one that is able."`
+
+	Backend      string `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Needed, or set in the configuration, for a command without a file." complete:"backend"`
+	MinIsolation string `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
+	Workspace    *mount `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
+	Network      string `group:"sandbox" enum:",none,full" default:"" placeholder:"MODE" help:"none (default) or full."`
+	Keep         bool   `group:"sandbox" help:"Do not remove the sandbox afterwards."`
+
+	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
+	Memory      size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
+	CPUs        float64  `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
+	PIDs        int64    `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
+	Disk        size     `group:"limits" placeholder:"1g" help:"Bytes the run may write to the workspace, its output and temporary directories."`
+	Files       int64    `group:"limits" placeholder:"256" help:"Open file descriptors of each process."`
+	OutputLimit size     `group:"limits" placeholder:"16m" help:"Bytes kept of each of stdout and stderr: the last ones. More is counted and dropped."`
+
+	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here. Repeatable."`
+	EnvFile     []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
+	Workdir     string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox to start in (default /workspace)."`
+	Interactive bool     `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
+	TTY         bool     `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
+
+	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object a run, and nothing of what it prints."`
+	Quiet  bool   `group:"output" short:"q" help:"Only what the program prints."`
+	JUnit  string `group:"output" name:"junit" placeholder:"FILE" help:"Write the results as JUnit XML." complete:"file"`
+	GitHub bool   `group:"output" name:"github" help:"Write GitHub annotations, and a summary to GITHUB_STEP_SUMMARY."`
+	Trace  string `group:"output" placeholder:"FILE" help:"Write the spans of the call as Chrome trace events, to see where the time goes." complete:"file"`
+}
+
+// Usage replaces the synopsis, because the two ways of calling share no operand.
+func (*runCmd) Usage() []string {
+	return []string{"hutch run [flags] FILE... [RUN...] [-- ARG...]", "hutch run [flags] -- COMMAND [ARG...]"}
+}
+
+// Help is the text below the synopsis.
+func (*runCmd) Help() string {
+	return `With run files, every run in them is executed, or those that are named; what stands after -- is added to the arguments of the program. Without a file, what stands after -- is the command: the same path, the same record, the same result.
+
+Limits, --network, --env and --backend override the run file. The program's output is passed on as it comes; with several runs each line carries the name of its run. The exit code is the program's own, except
+
+    1       it ended with 0, but not as its expect block says
+    124     it was timed out
+    125     hutch or the backend failed, or refused the run
+    126     the command cannot be executed
+    127     the command was not found
+    128+n   a signal ended it: 130 after ^C, 137 for one that was killed or used too much
+
+A run that ends as its expect block says counts as 0. With several runs the exit code is that of the first one that is not ok, in the order of the files.
+
+Examples:
+
+    hutch run examples/hello.hcl
+    hutch run ci.hcl test lint --var rev=main -j 2 --junit results.xml
+    hutch run --backend bwrap --workspace . --timeout 30s -m 512m -- python3 -m pytest -q
+    hutch run --backend bwrap -it -- bash`
+}
+
+func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
+	defs, err := c.definitions(call)
+	if err != nil {
+		return err
+	}
+	if c.TTY && len(defs) > 1 {
+		return errors.New("-t is for one run, and this call has " + count(len(defs), "run") + "; name the one that is meant")
+	}
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	conf, err := config.Load(s.Paths().ConfigFile())
+	if err != nil {
+		return err
+	}
+	if err := c.apply(conf, defs); err != nil {
+		return err
+	}
+	var trace *run.Trace
+	if c.Trace != "" {
+		trace = run.NewTrace()
+	}
+	backends, closeBackends, err := openBackends(s)
+	if err != nil {
+		return err
+	}
+	defer closeBackends()
+	show, err := newShow(u, c, defs)
+	if err != nil {
+		return err
+	}
+	defer show.restore()
+	runner := run.New(run.Options{
+		Store: s, Backends: backends, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
+		Keep: c.Keep, Progress: show.progress, Trace: trace,
+	})
+	results, err := runner.RunAll(ctx, defs, run.Many{
+		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result,
+	})
+	show.restore()
+	if reportErr := c.report(u, show, results, trace); err == nil {
+		err = reportErr
+	}
+	if err != nil {
+		return err
+	}
+	if sig := u.interrupted.Load(); sig != 0 {
+		return exit(128 + int(sig))
+	}
+	return exit(result.ExitCode(slices.DeleteFunc(results, func(r *result.Result) bool { return r == nil })...))
+}
+
+// definitions are the runs of this call, from files or from the command after --.
+func (c *runCmd) definitions(call *call) ([]*runfile.Definition, error) {
+	files, names := splitOperands(c.Args)
+	if len(files) == 0 {
+		return c.direct(call, names)
+	}
+	if c.Workspace != nil || c.Workdir != "" {
+		return nil, errors.New("--workspace and --workdir are for a command without a run file; a run file says them itself")
+	}
+	conf, ds := runfile.Load(files, runfile.Options{Vars: c.Var, VarFiles: c.VarFile})
+	if ds.HasErrors() {
+		return nil, ds.Err()
+	}
+	defs, err := choose(conf.Runs(), names)
+	if err != nil {
+		return nil, err
+	}
+	if len(call.tail) > 0 && len(defs) > 1 {
+		return nil, fmt.Errorf("arguments after -- are for one run, and this call has %d; name the one that is meant", len(defs))
+	}
+	env, err := c.environment()
+	if err != nil {
+		return nil, err
+	}
+	o := run.Overrides{Limits: c.limits(), Network: c.Network, Env: env, Args: call.tail}
+	if c.Backend != "" {
+		o.Backends = []string{c.Backend}
+	}
+	var out []*runfile.Definition
+	for _, d := range defs {
+		if d = o.Apply(d); c.AllBackends {
+			out = append(out, run.EachBackend(d)...)
+		} else {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// direct is the one run of a call without a file.
+func (c *runCmd) direct(call *call, names []string) ([]*runfile.Definition, error) {
+	switch {
+	case len(names) > 0 && !call.dash:
+		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run --backend bwrap -- %s", strings.Join(names, " "))
+	case len(names) > 0:
+		return nil, fmt.Errorf("%q stands before -- and is no run file", names[0])
+	case len(call.tail) == 0:
+		return nil, hint(errors.New("nothing to run: name a run file, or a command after --"), "%s", whatToRun())
+	case len(c.Var) > 0 || len(c.VarFile) > 0 || c.AllBackends:
+		return nil, errors.New("--var, --var-file and --all-backends are for run files")
+	}
+	env, err := c.environment()
+	if err != nil {
+		return nil, err
+	}
+	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Workdir: c.Workdir, Network: c.Network, Limits: c.limits()}
+	if d.Backend == "" {
+		s, err := store.Open(store.Options{})
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		conf, err := config.Load(s.Paths().ConfigFile())
+		if err != nil {
+			return nil, err
+		}
+		if d.Backend = conf.Backend; d.Backend == "" {
+			return nil, hint(errors.New("a command without a run file needs --backend"),
+				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Paths().ConfigFile())
+		}
+	}
+	if c.Workspace != nil {
+		if d.Workspace, err = filepath.Abs(c.Workspace.dir); err != nil {
+			return nil, err
+		}
+		d.Mode = c.Workspace.mode
+	}
+	def, err := d.Definition()
+	if err != nil {
+		return nil, err
+	}
+	return []*runfile.Definition{def}, nil
+}
+
+// apply puts together what flags and configuration say about the whole call.
+func (c *runCmd) apply(conf *config.Config, defs []*runfile.Definition) error {
+	if c.Jobs < 0 {
+		return fmt.Errorf("--jobs %d: at least one run at a time", c.Jobs)
+	}
+	if c.Jobs > 0 {
+		conf.Jobs = c.Jobs
+	}
+	if conf.Jobs == 0 {
+		conf.Jobs = runtime.NumCPU()
+	}
+	conf.Jobs = min(conf.Jobs, len(defs))
+	return conf.Require(c.MinIsolation)
+}
+
+func (c *runCmd) limits() runfile.Limits {
+	return runfile.Limits{
+		Timeout: time.Duration(c.Timeout), Memory: int64(c.Memory), CPUs: float64(c.CPUs), PIDs: int64(c.PIDs),
+		Disk: int64(c.Disk), Files: int64(c.Files), Output: int64(c.OutputLimit),
+	}
+}
+
+// environment is what --env-file and --env add to the environment; the latter is stronger, and so is the last of a name.
+func (c *runCmd) environment() (map[string]string, error) {
+	env := map[string]string{}
+	for _, file := range c.EnvFile {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for n, line := range strings.Split(string(src), "\n") {
+			if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			if err := setEnv(env, line); err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", file, n+1, err)
+			}
+		}
+	}
+	for _, e := range c.Env {
+		if err := setEnv(env, e); err != nil {
+			return nil, fmt.Errorf("--env %s: %w", e, err)
+		}
+	}
+	return env, nil
+}
+
+// setEnv adds NAME=VALUE, or NAME with the value it has here; one that is not set here stays unset.
+func setEnv(env map[string]string, s string) error {
+	name, value, ok := strings.Cut(s, "=")
+	if name == "" || strings.ContainsAny(name, " \t\x00") || strings.ContainsRune(value, 0) {
+		return errors.New("not of the form NAME=VALUE")
+	}
+	if !ok {
+		if value, ok = os.LookupEnv(name); !ok {
+			return nil
+		}
+	}
+	env[name] = value
+	return nil
+}
+
+// splitOperands tells run files from names of runs: a file is there, or looks like one.
+func splitOperands(args []string) (files, names []string) {
+	for _, a := range args {
+		st, err := os.Stat(a)
+		if strings.HasSuffix(a, ".hcl") || strings.HasSuffix(a, ".hcl.json") || err == nil && !st.IsDir() {
+			files = append(files, a)
+		} else {
+			names = append(names, a)
+		}
+	}
+	return files, names
+}
+
+// choose picks the runs that are named, by label or by instance, in the order of the files.
+func choose(all []*runfile.Definition, names []string) ([]*runfile.Definition, error) {
+	if len(names) == 0 {
+		if len(all) == 0 {
+			return nil, errors.New("there is no run in what was given")
+		}
+		return all, nil
+	}
+	var known []string
+	for _, d := range all {
+		known = append(known, d.Instance)
+		if d.Name != d.Instance && !slices.Contains(known, d.Name) {
+			known = append(known, d.Name)
+		}
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			if guess := closest(n, known); guess != "" {
+				return nil, hint(fmt.Errorf("no run %q", n), "did you mean %q?", guess)
+			}
+			return nil, hint(fmt.Errorf("no run %q", n), "there are %s", strings.Join(known, ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(d *runfile.Definition) bool {
+		return !slices.Contains(names, d.Name) && !slices.Contains(names, d.Instance)
+	}), nil
+}
+
+// whatToRun makes a suggestion from what lies here.
+func whatToRun() string {
+	found, _ := filepath.Glob("*.hcl")
+	if len(found) == 0 {
+		found, _ = filepath.Glob("examples/*.hcl")
+	}
+	if len(found) == 0 {
+		return "hutch run --help shows how"
+	}
+	return "hutch run " + found[0]
+}
+
+// report writes what is to be written once all runs have ended.
+func (c *runCmd) report(u *ui, show *show, results []*result.Result, trace *run.Trace) error {
+	var ended []*result.Result
+	for _, r := range results {
+		if r != nil {
+			ended = append(ended, r)
+		}
+	}
+	err := show.finish(ended, len(results)-len(ended))
+	for _, step := range []func() error{
+		func() error { return c.junit(ended) },
+		func() error { return c.github(u, ended) },
+		func() error {
+			return writeTo(c.Trace, func(w io.Writer) error { _, err := trace.WriteTo(w); return err })
+		},
+	} {
+		if e := step(); err == nil {
+			err = e
+		}
+	}
+	return err
+}

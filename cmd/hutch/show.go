@@ -1,0 +1,220 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/hutch-run/hutch/host/report"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/terminal"
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+// show is what a call of `hutch run` shows while it goes on: the output of the runs, and what they are doing.
+type show struct {
+	u        *ui
+	cmd      *runCmd
+	single   bool
+	labels   *terminal.Labels
+	attached *run.Streams
+	undo     func()
+
+	mu     sync.Mutex
+	status string // the line of progress that is on the screen
+}
+
+func newShow(u *ui, c *runCmd, defs []*runfile.Definition) (*show, error) {
+	s := &show{u: u, cmd: c, single: len(defs) == 1}
+	var names []string
+	for _, d := range defs {
+		names = append(names, d.Instance)
+	}
+	s.labels = terminal.NewLabels(names, u.color && u.outTTY)
+	if c.TTY {
+		if c.Output == "json" {
+			return nil, errors.New("-t and -o json exclude each other: a terminal's output cannot be JSON")
+		}
+		streams, undo, err := terminal.Attach(u.in, os.Stdout, c.Interactive)
+		if err != nil {
+			return nil, err
+		}
+		s.attached, s.undo = &streams, undo
+	}
+	return s, nil
+}
+
+// restore gives the user's terminal back; it may be called twice.
+func (s *show) restore() {
+	if s.undo != nil {
+		s.undo()
+	}
+	s.draw("")
+}
+
+// streams connects one run to the call's own streams.
+func (s *show) streams(d *runfile.Definition) (run.Streams, func()) {
+	switch {
+	case s.attached != nil:
+		return *s.attached, nil
+	case s.cmd.Output == "json":
+		return run.Streams{Stdin: s.stdin()}, nil
+	}
+	if s.single {
+		out, err := s.clearing(s.u.out), s.clearing(s.u.err)
+		var done []func() error
+		if s.u.outTTY {
+			w := termsafe.NewWriter(out)
+			out, done = w, append(done, w.Close)
+		}
+		if s.u.errTTY {
+			w := termsafe.NewWriter(err)
+			err, done = w, append(done, w.Close)
+		}
+		return run.Streams{Stdin: s.stdin(), Stdout: out, Stderr: err}, func() { all(done) }
+	}
+	out, done1 := s.labelled(d.Instance, s.u.out, s.u.outTTY)
+	err, done2 := s.labelled(d.Instance, s.u.err, s.u.errTTY)
+	return run.Streams{Stdout: out, Stderr: err}, func() { all(append(done1, done2...)) }
+}
+
+// stdin is the call's own, if the user wants it connected.
+func (s *show) stdin() io.Reader {
+	if s.cmd.Interactive && s.single {
+		return s.u.in
+	}
+	return nil
+}
+
+func (s *show) labelled(name string, to io.Writer, tty bool) (io.Writer, []func() error) {
+	w := s.labels.Writer(name, s.clearing(to))
+	if !tty {
+		return w, []func() error{w.Close}
+	}
+	safe := termsafe.NewWriter(w)
+	return safe, []func() error{safe.Close, w.Close}
+}
+
+func all(fs []func() error) {
+	for _, f := range fs {
+		_ = f()
+	}
+}
+
+// progress shows what a run is doing, on a terminal only.
+func (s *show) progress(p run.Progress) {
+	if !s.u.errTTY || s.cmd.Quiet || s.attached != nil {
+		return
+	}
+	text := fmt.Sprintf("%s: %s", p.Name, p.Step)
+	if p.Total > 0 {
+		text += fmt.Sprintf(" %d%%", 100*p.Done/p.Total)
+	}
+	s.draw(termsafe.Line(text))
+}
+
+// draw replaces the line of progress.
+func (s *show) draw(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status == "" && text == "" {
+		return
+	}
+	if w := s.u.width - 1; w > 0 && len(text) > w {
+		text = text[:w]
+	}
+	s.status = text
+	_, _ = fmt.Fprintf(s.u.err, "\r\x1b[K%s", text)
+}
+
+// clearing gives a writer that takes the line of progress away before it writes.
+func (s *show) clearing(w io.Writer) io.Writer {
+	if !s.u.errTTY {
+		return w
+	}
+	return writerFunc(func(p []byte) (int, error) {
+		s.draw("")
+		return w.Write(p)
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// result shows one result as soon as it is there.
+func (s *show) result(r *result.Result) {
+	s.draw("")
+	if s.cmd.Output == "json" && !s.single {
+		_ = r.EncodeLine(s.u.out)
+		return
+	}
+	if s.cmd.Quiet && r.OK || s.cmd.Output == "json" {
+		return
+	}
+	_ = report.Summary(s.u.err, r, report.Style{Color: s.u.color})
+}
+
+// finish shows what is to be shown once all runs have ended.
+func (s *show) finish(rs []*result.Result, notStarted int) error {
+	if s.single && s.cmd.Output == "json" && len(rs) == 1 {
+		return rs[0].Encode(s.u.out)
+	}
+	if s.single || s.cmd.Quiet {
+		return nil
+	}
+	if err := report.Table(s.u.err, rs, report.Style{Color: s.u.color}); err != nil {
+		return err
+	}
+	if notStarted > 0 {
+		s.u.note("%s not started", count(notStarted, "run"))
+	}
+	return nil
+}
+
+// junit, github and writeTo render the results for other programs.
+func (c *runCmd) junit(rs []*result.Result) error {
+	return writeTo(c.JUnit, func(w io.Writer) error { return report.JUnit(w, rs) })
+}
+
+func (c *runCmd) github(u *ui, rs []*result.Result) error {
+	if !c.GitHub {
+		return nil
+	}
+	// Annotations are workflow commands, which the service reads from stdout.
+	if err := report.Annotations(u.out, rs); err != nil {
+		return err
+	}
+	path := os.Getenv("GITHUB_STEP_SUMMARY")
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	err = report.StepSummary(f, rs)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+func writeTo(path string, render func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = render(f)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}

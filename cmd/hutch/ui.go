@@ -1,0 +1,137 @@
+package main
+
+// Rules of output, which every command keeps:
+//
+//   - Data goes to stdout: what the program printed, tables, JSON, run ids. Nothing else does, so that stdout can
+//     always be piped.
+//   - Everything else goes to stderr, one line each, prefixed with "hutch: ", in lower case and without a full stop;
+//     hints follow on lines of their own. Diagnostics about a run file are blocks with an excerpt and no prefix.
+//   - Colour and anything that moves is only for a terminal, and NO_COLOR is honoured.
+//   - Text from a sandbox, a run file or a backend is escaped before it is shown, unless it is the program's own
+//     output on its way to stdout.
+//   - JSON is one object a line where there may be several, and indented where there is one.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+
+	"golang.org/x/term"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+type ui struct {
+	in       *os.File
+	out, err io.Writer
+	outTTY   bool
+	errTTY   bool
+	width    int
+	color    bool // for stderr
+	mu       sync.Mutex
+
+	interrupted atomic.Int32 // the signal that ended the call, or 0
+}
+
+func newUI(in, out, err *os.File) *ui {
+	u := &ui{in: in, out: out, err: err}
+	u.outTTY, u.errTTY = term.IsTerminal(int(out.Fd())), term.IsTerminal(int(err.Fd()))
+	if u.errTTY {
+		if w, _, e := term.GetSize(int(err.Fd())); e == nil {
+			u.width = w
+		}
+		u.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	}
+	return u
+}
+
+// note tells the user something on stderr.
+func (u *ui) note(format string, args ...any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	text := termsafe.String(fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintln(u.err, "hutch: "+strings.ReplaceAll(text, "\n", "\n       "))
+}
+
+// hinted is an error that comes with words about what to do.
+type hinted struct {
+	error
+	hints []string
+}
+
+func (h *hinted) Unwrap() error { return h.error }
+
+// hint adds what to do about err.
+func hint(err error, format string, args ...any) error {
+	return &hinted{err, []string{fmt.Sprintf(format, args...)}}
+}
+
+// fail says what went wrong and returns the exit code.
+func (u *ui) fail(err error) int {
+	code := exitFailure
+	var coded interface{ ExitCode() int }
+	var bare exit
+	switch {
+	case errors.As(err, &bare):
+		return int(bare)
+	case errors.As(err, &coded):
+		code = coded.ExitCode()
+	}
+	var ds diag.Diagnostics
+	if errors.As(err, &ds) {
+		u.diagnostics(ds)
+		return code
+	}
+	if sig := u.interrupted.Load(); sig != 0 && errors.Is(err, errInterrupted) {
+		return 128 + int(sig)
+	}
+	u.note("%s", err)
+	for h := (*hinted)(nil); errors.As(err, &h); err = h.error {
+		for _, text := range h.hints {
+			u.note("hint: %s", text)
+		}
+	}
+	return code
+}
+
+// diagnostics shows findings about run files on stderr.
+func (u *ui) diagnostics(ds diag.Diagnostics) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_ = ds.Write(u.err, diag.Style{Color: u.color, Width: u.width})
+}
+
+// json writes one value to stdout, indented.
+func (u *ui) json(v any) error {
+	enc := json.NewEncoder(u.out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// table writes rows to stdout in columns. Cells are escaped.
+func (u *ui) table(rows [][]string) error {
+	w := tabwriter.NewWriter(u.out, 0, 8, 2, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = termsafe.String(cell)
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(strings.Join(row, "\t"), "\t")); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// line writes one line of data to stdout. It is escaped.
+func (u *ui) line(format string, args ...any) error {
+	_, err := fmt.Fprintln(u.out, termsafe.String(fmt.Sprintf(format, args...)))
+	return err
+}

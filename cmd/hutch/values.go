@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hutch-run/hutch/host/units"
+)
+
+// duration is a flag with a Go duration; a bare number is refused, because nobody knows its unit.
+type duration time.Duration
+
+func (d *duration) UnmarshalText(text []byte) error {
+	v, err := units.ParseDuration(string(text))
+	*d = duration(v)
+	return err
+}
+
+// size is a flag with a number of bytes.
+type size int64
+
+func (s *size) UnmarshalText(text []byte) error {
+	v, err := units.ParseSize(string(text))
+	*s = size(v)
+	return err
+}
+
+// mount is DIR[:MODE], the workspace of a run without a file.
+type mount struct{ dir, mode string }
+
+func (m *mount) UnmarshalText(text []byte) error {
+	m.dir, m.mode = string(text), "private"
+	if i := strings.LastIndexByte(m.dir, ':'); i >= 0 {
+		switch mode := m.dir[i+1:]; mode {
+		case "private", "shared", "readonly":
+			m.dir, m.mode = m.dir[:i], mode
+		case "ro":
+			m.dir, m.mode = m.dir[:i], "readonly"
+		case "rw":
+			return fmt.Errorf(`":rw" is not a mode: write :shared for writes that land on the host at once, or :private to keep them in the sandbox`)
+		default:
+			if !strings.Contains(mode, "/") {
+				return fmt.Errorf("%q is not a workspace mode: private, shared or readonly", mode)
+			}
+		}
+	}
+	if m.dir == "" {
+		return fmt.Errorf("the directory is missing; write DIR[:private|shared|readonly]")
+	}
+	return nil
+}
+
+func (m *mount) String() string { return m.dir + ":" + m.mode }
+
+// age is how long ago something was: a Go duration, or days as in 30d.
+type age time.Duration
+
+func (a *age) UnmarshalText(text []byte) error {
+	if n, ok := strings.CutSuffix(string(text), "d"); ok {
+		if days, err := strconv.ParseUint(n, 10, 16); err == nil && days > 0 {
+			*a = age(time.Duration(days) * 24 * time.Hour)
+			return nil
+		}
+	}
+	return (*duration)(a).UnmarshalText(text)
+}

@@ -1,0 +1,1 @@
+exports.say = (a, b) => console.log(`${a} is ${b}`);

@@ -1,0 +1,141 @@
+// Package config reads the user's own configuration: what holds for every call on this machine, whatever a run file
+// says. It is a small HCL file, $XDG_CONFIG_HOME/hutch/config.hcl (below $HUTCH_HOME when that is set):
+//
+//	min_isolation = "namespace" # refuse backends that isolate less
+//	backend       = "bwrap"     # for hutch run -- COMMAND
+//	jobs          = 4           # how many runs at once
+//
+// A file that is missing is an empty one. It is read by commands that run or plan something and by no other.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclparse"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// maxSize bounds the file, in bytes.
+const maxSize = 1 << 20
+
+// Config is what the user wants on this machine. The zero value wants nothing.
+type Config struct {
+	MinIsolation sdk.Isolation // "" means none
+	Backend      string        // of a run without a file; "" when not set
+	Jobs         int           // 0 means as many as there are processors
+}
+
+// Isolations are the levels that min_isolation takes, from the weakest.
+var Isolations = []string{
+	string(sdk.IsolationNone), string(sdk.IsolationNamespace), string(sdk.IsolationContainer),
+	string(sdk.IsolationVM), string(sdk.IsolationRemoteVM),
+}
+
+// Load reads the configuration at path. What is wrong with it comes back as diag.Diagnostics.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Config{}, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	defer f.Close()
+	src, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration %s: %w", path, err)
+	}
+	if len(src) > maxSize {
+		return nil, fmt.Errorf("the configuration %s is larger than %d bytes", path, maxSize)
+	}
+	return parse(path, src)
+}
+
+func parse(path string, src []byte) (*Config, error) {
+	var raw struct {
+		MinIsolation *string `hcl:"min_isolation"`
+		Backend      *string `hcl:"backend"`
+		Jobs         *int    `hcl:"jobs"`
+	}
+	file, ds := hclparse.NewParser().ParseHCL(src, path)
+	if !ds.HasErrors() {
+		ds = append(ds, gohcl.DecodeBody(file.Body, nil, &raw)...)
+	}
+	if ds.HasErrors() {
+		return nil, convert(ds).Err()
+	}
+	c := &Config{}
+	if raw.MinIsolation != nil {
+		if err := c.Require(*raw.MinIsolation); err != nil {
+			return nil, about(path, file, "min_isolation", err.Error())
+		}
+	}
+	if raw.Jobs != nil {
+		if *raw.Jobs < 1 {
+			return nil, about(path, file, "jobs", "jobs must be at least 1")
+		}
+		c.Jobs = *raw.Jobs
+	}
+	if raw.Backend != nil {
+		c.Backend = *raw.Backend
+	}
+	return c, nil
+}
+
+// Require raises the isolation that is asked for to level, and leaves it when it is stronger already.
+func (c *Config) Require(level string) error {
+	if level == "" {
+		return nil
+	}
+	if !slices.Contains(Isolations, level) {
+		return fmt.Errorf("%q is not a level of isolation: none, namespace, container, vm or remote-vm", level)
+	}
+	if l := sdk.Isolation(level); l.Rank() > c.MinIsolation.Rank() {
+		c.MinIsolation = l
+	}
+	return nil
+}
+
+// about makes an error about one attribute.
+func about(path string, file *hcl.File, name, text string) error {
+	attrs, _ := file.Body.JustAttributes()
+	d := diag.Errorf("%s", text)
+	if a, ok := attrs[name]; ok {
+		d.Range = place(a.Expr.Range())
+	} else {
+		d.Range = &diag.Range{File: path, Start: diag.Pos{Line: 1, Column: 1}, End: diag.Pos{Line: 1, Column: 1}}
+	}
+	return diag.Diagnostics{d}
+}
+
+func convert(ds hcl.Diagnostics) diag.Diagnostics {
+	var out diag.Diagnostics
+	for _, d := range ds {
+		severity := diag.Error
+		if d.Severity == hcl.DiagWarning {
+			severity = diag.Warning
+		}
+		one := diag.Diagnostic{Severity: severity, Summary: d.Summary, Detail: d.Detail}
+		if d.Subject != nil {
+			one.Range = place(*d.Subject)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func place(r hcl.Range) *diag.Range {
+	return &diag.Range{
+		File:  r.Filename,
+		Start: diag.Pos{Line: r.Start.Line, Column: r.Start.Column, Byte: r.Start.Byte},
+		End:   diag.Pos{Line: r.End.Line, Column: r.End.Column, Byte: r.End.Byte},
+	}
+}

@@ -1,0 +1,93 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+func TestLoad(t *testing.T) {
+	for _, tc := range []struct {
+		name, src string
+		want      *Config
+		err       string // part of the error
+		line      int    // of the diagnostic, 0 for none
+	}{
+		{name: "empty", src: "", want: &Config{}},
+		{name: "all", src: "min_isolation = \"vm\"\nbackend = \"bwrap\"\njobs = 4\n",
+			want: &Config{MinIsolation: sdk.IsolationVM, Backend: "bwrap", Jobs: 4}},
+		{name: "unknown attribute", src: "\nmin_isolaton = \"vm\"\n", err: "min_isolation", line: 2},
+		{name: "unknown level", src: "# mine\nmin_isolation = \"jail\"\n", err: `"jail" is not a level`, line: 2},
+		{name: "no jobs", src: "jobs = 0", err: "at least 1", line: 1},
+		{name: "syntax", src: "jobs = \n", err: "expression", line: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config.hcl")
+			if err := os.WriteFile(path, []byte(tc.src), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := Load(path)
+			if tc.err == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d := cmp.Diff(tc.want, got); d != "" {
+					t.Fatalf("(-want +got)\n%s", d)
+				}
+				return
+			}
+			var ds diag.Diagnostics
+			if !errors.As(err, &ds) {
+				t.Fatalf("got %v, want diagnostics", err)
+			}
+			if text := ds[0].Summary + " " + ds[0].Detail; !strings.Contains(strings.ToLower(text), tc.err) && !strings.Contains(text, tc.err) {
+				t.Errorf("got %q, want something with %q", text, tc.err)
+			}
+			if ds[0].Range == nil || ds[0].Range.Start.Line != tc.line || ds[0].Range.File != path {
+				t.Errorf("points at %v, want line %d of %s", ds[0].Range, tc.line, path)
+			}
+		})
+	}
+}
+
+func TestLoadMissing(t *testing.T) {
+	got, err := Load(filepath.Join(t.TempDir(), "none.hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(&Config{}, got); d != "" {
+		t.Fatal(d)
+	}
+}
+
+func TestLoadTooLarge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.hcl")
+	if err := os.WriteFile(path, make([]byte, maxSize+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestRequireOnlyRaises(t *testing.T) {
+	c := &Config{MinIsolation: sdk.IsolationContainer}
+	for _, step := range []struct {
+		level string
+		want  sdk.Isolation
+	}{{"namespace", "container"}, {"", "container"}, {"vm", "vm"}, {"none", "vm"}} {
+		if err := c.Require(step.level); err != nil {
+			t.Fatal(err)
+		}
+		if c.MinIsolation != step.want {
+			t.Errorf("after %q: %q, want %q", step.level, c.MinIsolation, step.want)
+		}
+	}
+}
