@@ -50,6 +50,15 @@ const (
 	CauseBackend     Cause = "backend_error" // the backend broke
 )
 
+// Valid reports whether c is one of the causes.
+func (c Cause) Valid() bool {
+	switch c {
+	case CauseExited, CauseSignaled, CauseTimeout, CauseOOM, CausePIDs, CauseDisk, CauseOutput, CauseCancelled, CauseSetupFailed, CauseBackend:
+		return true
+	}
+	return false
+}
+
 // Exit says how a command ended.
 type Exit struct {
 	Cause    Cause

@@ -5,31 +5,31 @@ import "encoding/json"
 // Schema says what a backend block may hold. The host checks the block against
 // it, so that a wrong attribute is reported at its own line of the run file.
 type Schema struct {
-	Attributes []Attribute
-	Blocks     []Block
+	Attributes []Attribute `json:"attributes,omitempty"`
+	Blocks     []Block     `json:"blocks,omitempty"`
 }
 
 // Attribute is one NAME = VALUE of a block.
 type Attribute struct {
-	Name string
+	Name string `json:"name"`
 	// Type is an HCL type constraint: string, number, bool, list(T), set(T),
 	// map(T), object({name = T, other = optional(T)}), any.
-	Type       string
-	Required   bool
-	Default    json.RawMessage // used when the attribute is absent; nil means the type's null
-	Doc        string          // one or two sentences, units and bounds included
-	Sensitive  bool            // never printed, never stored
-	Deprecated string          // what to use instead; empty while it is not deprecated
+	Type       string          `json:"type"`
+	Required   bool            `json:"required,omitempty"`
+	Default    json.RawMessage `json:"default,omitempty"`    // used when the attribute is absent; nil means the type's null
+	Doc        string          `json:"doc,omitempty"`        // one or two sentences, units and bounds included
+	Sensitive  bool            `json:"sensitive,omitempty"`  // never printed, never stored
+	Deprecated string          `json:"deprecated,omitempty"` // what to use instead; empty while it is not deprecated
 }
 
 // Block is a nested block.
 type Block struct {
-	Name    string
-	Nesting Nesting
-	Min     int // fewest, for NestingList and NestingMap
-	Max     int // most; 0 means any number
-	Doc     string
-	Schema  Schema
+	Name    string  `json:"name"`
+	Nesting Nesting `json:"nesting"`
+	Min     int     `json:"min,omitempty"` // fewest, for NestingList and NestingMap
+	Max     int     `json:"max,omitempty"` // most; 0 means any number
+	Doc     string  `json:"doc,omitempty"`
+	Schema  Schema  `json:"schema"`
 }
 
 // Nesting says how often a block may stand and how its values reach the backend.

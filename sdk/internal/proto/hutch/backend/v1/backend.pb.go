@@ -431,6 +431,7 @@ type DescribeResponse struct {
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
 	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none full
 	Formats       []string               `protobuf:"bytes,11,rep,name=formats,proto3" json:"formats,omitempty"`          // tar file git-bundle
+	Environment   []string               `protobuf:"bytes,12,rep,name=environment,proto3" json:"environment,omitempty"`  // variables of the host that the process wants to see
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -538,6 +539,13 @@ func (x *DescribeResponse) GetNetworks() []string {
 func (x *DescribeResponse) GetFormats() []string {
 	if x != nil {
 		return x.Formats
+	}
+	return nil
+}
+
+func (x *DescribeResponse) GetEnvironment() []string {
+	if x != nil {
+		return x.Environment
 	}
 	return nil
 }
@@ -1459,12 +1467,12 @@ func (x *PlanResponse) GetNotes() []string {
 }
 
 type CreateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"` // 1-64 of a-z 0-9 -
-	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	StateDir      string                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"` // exists, 0700, removed by the host after Destroy
-	Keep          bool                   `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"`                        // shall outlive the backend's process
-	Spec          *Spec                  `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Request:
+	//
+	//	*CreateRequest_Start
+	//	*CreateRequest_Stored
+	Request       isCreateRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1499,35 +1507,154 @@ func (*CreateRequest) Descriptor() ([]byte, []int) {
 	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *CreateRequest) GetSandboxId() string {
+func (x *CreateRequest) GetRequest() isCreateRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *CreateRequest) GetStart() *CreateStart {
+	if x != nil {
+		if x, ok := x.Request.(*CreateRequest_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *CreateRequest) GetStored() *HandleStored {
+	if x != nil {
+		if x, ok := x.Request.(*CreateRequest_Stored); ok {
+			return x.Stored
+		}
+	}
+	return nil
+}
+
+type isCreateRequest_Request interface {
+	isCreateRequest_Request()
+}
+
+type CreateRequest_Start struct {
+	Start *CreateStart `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type CreateRequest_Stored struct {
+	Stored *HandleStored `protobuf:"bytes,2,opt,name=stored,proto3,oneof"`
+}
+
+func (*CreateRequest_Start) isCreateRequest_Request() {}
+
+func (*CreateRequest_Stored) isCreateRequest_Request() {}
+
+// HandleStored says that the handle of the last allocated event is on disk.
+type HandleStored struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HandleStored) Reset() {
+	*x = HandleStored{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HandleStored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HandleStored) ProtoMessage() {}
+
+func (x *HandleStored) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HandleStored.ProtoReflect.Descriptor instead.
+func (*HandleStored) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{18}
+}
+
+type CreateStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"` // 1-64 of a-z 0-9 -
+	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	StateDir      string                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"` // exists, 0700, removed by the host after Destroy
+	Keep          bool                   `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"`                        // shall outlive the backend's process
+	Spec          *Spec                  `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateStart) Reset() {
+	*x = CreateStart{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateStart) ProtoMessage() {}
+
+func (x *CreateStart) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateStart.ProtoReflect.Descriptor instead.
+func (*CreateStart) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CreateStart) GetSandboxId() string {
 	if x != nil {
 		return x.SandboxId
 	}
 	return ""
 }
 
-func (x *CreateRequest) GetOwner() string {
+func (x *CreateStart) GetOwner() string {
 	if x != nil {
 		return x.Owner
 	}
 	return ""
 }
 
-func (x *CreateRequest) GetStateDir() string {
+func (x *CreateStart) GetStateDir() string {
 	if x != nil {
 		return x.StateDir
 	}
 	return ""
 }
 
-func (x *CreateRequest) GetKeep() bool {
+func (x *CreateStart) GetKeep() bool {
 	if x != nil {
 		return x.Keep
 	}
 	return false
 }
 
-func (x *CreateRequest) GetSpec() *Spec {
+func (x *CreateStart) GetSpec() *Spec {
 	if x != nil {
 		return x.Spec
 	}
@@ -1548,7 +1675,7 @@ type CreateEvent struct {
 
 func (x *CreateEvent) Reset() {
 	*x = CreateEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[18]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1687,7 @@ func (x *CreateEvent) String() string {
 func (*CreateEvent) ProtoMessage() {}
 
 func (x *CreateEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[18]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1700,7 @@ func (x *CreateEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEvent.ProtoReflect.Descriptor instead.
 func (*CreateEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{18}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateEvent) GetEvent() isCreateEvent_Event {
@@ -1643,7 +1770,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[19]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1782,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[19]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1795,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{19}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Progress) GetStep() string {
@@ -1702,7 +1829,7 @@ type Handle struct {
 
 func (x *Handle) Reset() {
 	*x = Handle{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[20]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1841,7 @@ func (x *Handle) String() string {
 func (*Handle) ProtoMessage() {}
 
 func (x *Handle) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[20]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1854,7 @@ func (x *Handle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handle.ProtoReflect.Descriptor instead.
 func (*Handle) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{20}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Handle) GetSandboxId() string {
@@ -1757,7 +1884,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[21]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1896,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[21]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1909,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{21}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Ready) GetWorkspace() string {
@@ -1829,7 +1956,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[22]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +1968,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[22]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +1981,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{22}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttachRequest) GetHandle() *Handle {
@@ -1873,7 +2000,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[23]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2012,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[23]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2025,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{23}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AttachResponse) GetReady() *Ready {
@@ -1917,7 +2044,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2056,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2069,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{24}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *InspectRequest) GetSandboxId() string {
@@ -1962,7 +2089,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2101,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2114,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{25}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *InspectResponse) GetState() string {
@@ -2019,7 +2146,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2158,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2171,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{26}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExecRequest) GetRequest() isExecRequest_Request {
@@ -2126,7 +2253,8 @@ type ExecStart struct {
 	Dir       string                 `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
 	User      string                 `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
 	// FIFOs on the host. The backend opens stdin for reading, the others for writing;
-	// the host has its ends open already, so no open blocks.
+	// the host has its ends open already, so no open blocks, and keeps them open
+	// until opened is sent. Empty: /dev/null.
 	Stdin         string      `protobuf:"bytes,6,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	Stdout        string      `protobuf:"bytes,7,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr        string      `protobuf:"bytes,8,opt,name=stderr,proto3" json:"stderr,omitempty"`
@@ -2139,7 +2267,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2279,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2292,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{27}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecStart) GetSandboxId() string {
@@ -2254,7 +2382,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2394,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2407,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{28}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -2306,7 +2434,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2446,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2459,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{29}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecEnd) GetCause() string {
@@ -2347,6 +2475,7 @@ type ExecEvent struct {
 	//
 	//	*ExecEvent_Started
 	//	*ExecEvent_Exited
+	//	*ExecEvent_Opened
 	Event         isExecEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2354,7 +2483,7 @@ type ExecEvent struct {
 
 func (x *ExecEvent) Reset() {
 	*x = ExecEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2495,7 @@ func (x *ExecEvent) String() string {
 func (*ExecEvent) ProtoMessage() {}
 
 func (x *ExecEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2508,7 @@ func (x *ExecEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEvent.ProtoReflect.Descriptor instead.
 func (*ExecEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{30}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecEvent) GetEvent() isExecEvent_Event {
@@ -2407,6 +2536,15 @@ func (x *ExecEvent) GetExited() *ExecExited {
 	return nil
 }
 
+func (x *ExecEvent) GetOpened() *ExecOpened {
+	if x != nil {
+		if x, ok := x.Event.(*ExecEvent_Opened); ok {
+			return x.Opened
+		}
+	}
+	return nil
+}
+
 type isExecEvent_Event interface {
 	isExecEvent_Event()
 }
@@ -2419,9 +2557,52 @@ type ExecEvent_Exited struct {
 	Exited *ExecExited `protobuf:"bytes,2,opt,name=exited,proto3,oneof"`
 }
 
+type ExecEvent_Opened struct {
+	Opened *ExecOpened `protobuf:"bytes,3,opt,name=opened,proto3,oneof"`
+}
+
 func (*ExecEvent_Started) isExecEvent_Event() {}
 
 func (*ExecEvent_Exited) isExecEvent_Event() {}
+
+func (*ExecEvent_Opened) isExecEvent_Event() {}
+
+// ExecOpened says that the backend holds its ends of the FIFOs.
+type ExecOpened struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecOpened) Reset() {
+	*x = ExecOpened{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecOpened) ProtoMessage() {}
+
+func (x *ExecOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecOpened.ProtoReflect.Descriptor instead.
+func (*ExecOpened) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
+}
 
 type ExecStarted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2431,7 +2612,7 @@ type ExecStarted struct {
 
 func (x *ExecStarted) Reset() {
 	*x = ExecStarted{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2624,7 @@ func (x *ExecStarted) String() string {
 func (*ExecStarted) ProtoMessage() {}
 
 func (x *ExecStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2637,7 @@ func (x *ExecStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStarted.ProtoReflect.Descriptor instead.
 func (*ExecStarted) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{31}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
 }
 
 type ExecExited struct {
@@ -2473,7 +2654,7 @@ type ExecExited struct {
 
 func (x *ExecExited) Reset() {
 	*x = ExecExited{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2666,7 @@ func (x *ExecExited) String() string {
 func (*ExecExited) ProtoMessage() {}
 
 func (x *ExecExited) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2679,7 @@ func (x *ExecExited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecExited.ProtoReflect.Descriptor instead.
 func (*ExecExited) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{32}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExecExited) GetCause() string {
@@ -2556,7 +2737,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2749,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2762,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Usage) GetWallNs() int64 {
@@ -2632,7 +2813,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2825,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2838,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PutRequest) GetRequest() isPutRequest_Request {
@@ -2712,7 +2893,7 @@ type TransferHeader struct {
 
 func (x *TransferHeader) Reset() {
 	*x = TransferHeader{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2905,7 @@ func (x *TransferHeader) String() string {
 func (*TransferHeader) ProtoMessage() {}
 
 func (x *TransferHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2918,7 @@ func (x *TransferHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferHeader.ProtoReflect.Descriptor instead.
 func (*TransferHeader) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TransferHeader) GetSandboxId() string {
@@ -2769,7 +2950,7 @@ type PutResponse struct {
 
 func (x *PutResponse) Reset() {
 	*x = PutResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2962,7 @@ func (x *PutResponse) String() string {
 func (*PutResponse) ProtoMessage() {}
 
 func (x *PutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2975,7 @@ func (x *PutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutResponse.ProtoReflect.Descriptor instead.
 func (*PutResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
 }
 
 type GetRequest struct {
@@ -2806,7 +2987,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2999,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +3012,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetRequest) GetHeader() *TransferHeader {
@@ -2850,7 +3031,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +3043,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +3056,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetResponse) GetData() []byte {
@@ -2894,7 +3075,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3087,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3100,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ChangesRequest) GetSandboxId() string {
@@ -2938,7 +3119,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3131,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3144,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ChangesResponse) GetChanges() []*Change {
@@ -2986,7 +3167,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3179,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3192,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Change) GetPath() []byte {
@@ -3059,7 +3240,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3252,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3265,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ResetRequest) GetSandboxId() string {
@@ -3109,7 +3290,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3302,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3315,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
 }
 
 type DestroyRequest struct {
@@ -3146,7 +3327,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3339,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3352,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DestroyRequest) GetHandle() *Handle {
@@ -3189,7 +3370,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3382,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3395,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
 }
 
 type ListRequest struct {
@@ -3226,7 +3407,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3419,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3432,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListRequest) GetOwner() string {
@@ -3270,7 +3451,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3463,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3476,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListResponse) GetHandles() []*Handle {
@@ -3313,7 +3494,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3325,7 +3506,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3338,7 +3519,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
 }
 
 type DrainResponse struct {
@@ -3349,7 +3530,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3361,7 +3542,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3374,7 +3555,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
 }
 
 var File_hutch_backend_v1_backend_proto protoreflect.FileDescriptor
@@ -3403,7 +3584,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x0fREASON_INTERNAL\x10\t\"Y\n" +
 	"\x0fDescribeRequest\x12!\n" +
 	"\fhost_version\x18\x01 \x01(\tR\vhostVersion\x12#\n" +
-	"\rhost_features\x18\x02 \x03(\tR\fhostFeatures\"\xfa\x02\n" +
+	"\rhost_features\x18\x02 \x03(\tR\fhostFeatures\"\x9c\x03\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
@@ -3419,7 +3600,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"workspaces\x12\x1a\n" +
 	"\bnetworks\x18\n" +
 	" \x03(\tR\bnetworks\x12\x18\n" +
-	"\aformats\x18\v \x03(\tR\aformats\"v\n" +
+	"\aformats\x18\v \x03(\tR\aformats\x12 \n" +
+	"\venvironment\x18\f \x03(\tR\venvironment\"v\n" +
 	"\x06Schema\x12;\n" +
 	"\n" +
 	"attributes\x18\x01 \x03(\v2\x1b.hutch.backend.v1.AttributeR\n" +
@@ -3498,8 +3680,13 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\fPlanResponse\x12,\n" +
 	"\x05holds\x18\x01 \x03(\v2\x16.hutch.backend.v1.HoldR\x05holds\x12>\n" +
 	"\vdiagnostics\x18\x02 \x03(\v2\x1c.hutch.backend.v1.DiagnosticR\vdiagnostics\x12\x14\n" +
-	"\x05notes\x18\x03 \x03(\tR\x05notes\"\xa1\x01\n" +
-	"\rCreateRequest\x12\x1d\n" +
+	"\x05notes\x18\x03 \x03(\tR\x05notes\"\x8b\x01\n" +
+	"\rCreateRequest\x125\n" +
+	"\x05start\x18\x01 \x01(\v2\x1d.hutch.backend.v1.CreateStartH\x00R\x05start\x128\n" +
+	"\x06stored\x18\x02 \x01(\v2\x1e.hutch.backend.v1.HandleStoredH\x00R\x06storedB\t\n" +
+	"\arequest\"\x0e\n" +
+	"\fHandleStored\"\x9f\x01\n" +
+	"\vCreateStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1b\n" +
@@ -3567,11 +3754,14 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x12\n" +
 	"\x04cols\x18\x02 \x01(\rR\x04cols\"\x1f\n" +
 	"\aExecEnd\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\"\x87\x01\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xbf\x01\n" +
 	"\tExecEvent\x129\n" +
 	"\astarted\x18\x01 \x01(\v2\x1d.hutch.backend.v1.ExecStartedH\x00R\astarted\x126\n" +
-	"\x06exited\x18\x02 \x01(\v2\x1c.hutch.backend.v1.ExecExitedH\x00R\x06exitedB\a\n" +
-	"\x05event\"\r\n" +
+	"\x06exited\x18\x02 \x01(\v2\x1c.hutch.backend.v1.ExecExitedH\x00R\x06exited\x126\n" +
+	"\x06opened\x18\x03 \x01(\v2\x1c.hutch.backend.v1.ExecOpenedH\x00R\x06openedB\a\n" +
+	"\x05event\"\f\n" +
+	"\n" +
+	"ExecOpened\"\r\n" +
 	"\vExecStarted\"\xba\x01\n" +
 	"\n" +
 	"ExecExited\x12\x14\n" +
@@ -3640,12 +3830,12 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\xa7\b\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\xa9\b\n" +
 	"\aBackend\x12Q\n" +
 	"\bDescribe\x12!.hutch.backend.v1.DescribeRequest\x1a\".hutch.backend.v1.DescribeResponse\x12H\n" +
 	"\x05Check\x12\x1e.hutch.backend.v1.CheckRequest\x1a\x1f.hutch.backend.v1.CheckResponse\x12E\n" +
-	"\x04Plan\x12\x1d.hutch.backend.v1.PlanRequest\x1a\x1e.hutch.backend.v1.PlanResponse\x12J\n" +
-	"\x06Create\x12\x1f.hutch.backend.v1.CreateRequest\x1a\x1d.hutch.backend.v1.CreateEvent0\x01\x12K\n" +
+	"\x04Plan\x12\x1d.hutch.backend.v1.PlanRequest\x1a\x1e.hutch.backend.v1.PlanResponse\x12L\n" +
+	"\x06Create\x12\x1f.hutch.backend.v1.CreateRequest\x1a\x1d.hutch.backend.v1.CreateEvent(\x010\x01\x12K\n" +
 	"\x06Attach\x12\x1f.hutch.backend.v1.AttachRequest\x1a .hutch.backend.v1.AttachResponse\x12N\n" +
 	"\aInspect\x12 .hutch.backend.v1.InspectRequest\x1a!.hutch.backend.v1.InspectResponse\x12F\n" +
 	"\x04Exec\x12\x1d.hutch.backend.v1.ExecRequest\x1a\x1b.hutch.backend.v1.ExecEvent(\x010\x01\x12D\n" +
@@ -3670,7 +3860,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -3694,40 +3884,43 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*PlanRequest)(nil),      // 19: hutch.backend.v1.PlanRequest
 	(*PlanResponse)(nil),     // 20: hutch.backend.v1.PlanResponse
 	(*CreateRequest)(nil),    // 21: hutch.backend.v1.CreateRequest
-	(*CreateEvent)(nil),      // 22: hutch.backend.v1.CreateEvent
-	(*Progress)(nil),         // 23: hutch.backend.v1.Progress
-	(*Handle)(nil),           // 24: hutch.backend.v1.Handle
-	(*Ready)(nil),            // 25: hutch.backend.v1.Ready
-	(*AttachRequest)(nil),    // 26: hutch.backend.v1.AttachRequest
-	(*AttachResponse)(nil),   // 27: hutch.backend.v1.AttachResponse
-	(*InspectRequest)(nil),   // 28: hutch.backend.v1.InspectRequest
-	(*InspectResponse)(nil),  // 29: hutch.backend.v1.InspectResponse
-	(*ExecRequest)(nil),      // 30: hutch.backend.v1.ExecRequest
-	(*ExecStart)(nil),        // 31: hutch.backend.v1.ExecStart
-	(*WindowSize)(nil),       // 32: hutch.backend.v1.WindowSize
-	(*ExecEnd)(nil),          // 33: hutch.backend.v1.ExecEnd
-	(*ExecEvent)(nil),        // 34: hutch.backend.v1.ExecEvent
-	(*ExecStarted)(nil),      // 35: hutch.backend.v1.ExecStarted
-	(*ExecExited)(nil),       // 36: hutch.backend.v1.ExecExited
-	(*Usage)(nil),            // 37: hutch.backend.v1.Usage
-	(*PutRequest)(nil),       // 38: hutch.backend.v1.PutRequest
-	(*TransferHeader)(nil),   // 39: hutch.backend.v1.TransferHeader
-	(*PutResponse)(nil),      // 40: hutch.backend.v1.PutResponse
-	(*GetRequest)(nil),       // 41: hutch.backend.v1.GetRequest
-	(*GetResponse)(nil),      // 42: hutch.backend.v1.GetResponse
-	(*ChangesRequest)(nil),   // 43: hutch.backend.v1.ChangesRequest
-	(*ChangesResponse)(nil),  // 44: hutch.backend.v1.ChangesResponse
-	(*Change)(nil),           // 45: hutch.backend.v1.Change
-	(*ResetRequest)(nil),     // 46: hutch.backend.v1.ResetRequest
-	(*ResetResponse)(nil),    // 47: hutch.backend.v1.ResetResponse
-	(*DestroyRequest)(nil),   // 48: hutch.backend.v1.DestroyRequest
-	(*DestroyResponse)(nil),  // 49: hutch.backend.v1.DestroyResponse
-	(*ListRequest)(nil),      // 50: hutch.backend.v1.ListRequest
-	(*ListResponse)(nil),     // 51: hutch.backend.v1.ListResponse
-	(*DrainRequest)(nil),     // 52: hutch.backend.v1.DrainRequest
-	(*DrainResponse)(nil),    // 53: hutch.backend.v1.DrainResponse
-	nil,                      // 54: hutch.backend.v1.InspectResponse.DetailsEntry
-	nil,                      // 55: hutch.backend.v1.ExecStart.EnvEntry
+	(*HandleStored)(nil),     // 22: hutch.backend.v1.HandleStored
+	(*CreateStart)(nil),      // 23: hutch.backend.v1.CreateStart
+	(*CreateEvent)(nil),      // 24: hutch.backend.v1.CreateEvent
+	(*Progress)(nil),         // 25: hutch.backend.v1.Progress
+	(*Handle)(nil),           // 26: hutch.backend.v1.Handle
+	(*Ready)(nil),            // 27: hutch.backend.v1.Ready
+	(*AttachRequest)(nil),    // 28: hutch.backend.v1.AttachRequest
+	(*AttachResponse)(nil),   // 29: hutch.backend.v1.AttachResponse
+	(*InspectRequest)(nil),   // 30: hutch.backend.v1.InspectRequest
+	(*InspectResponse)(nil),  // 31: hutch.backend.v1.InspectResponse
+	(*ExecRequest)(nil),      // 32: hutch.backend.v1.ExecRequest
+	(*ExecStart)(nil),        // 33: hutch.backend.v1.ExecStart
+	(*WindowSize)(nil),       // 34: hutch.backend.v1.WindowSize
+	(*ExecEnd)(nil),          // 35: hutch.backend.v1.ExecEnd
+	(*ExecEvent)(nil),        // 36: hutch.backend.v1.ExecEvent
+	(*ExecOpened)(nil),       // 37: hutch.backend.v1.ExecOpened
+	(*ExecStarted)(nil),      // 38: hutch.backend.v1.ExecStarted
+	(*ExecExited)(nil),       // 39: hutch.backend.v1.ExecExited
+	(*Usage)(nil),            // 40: hutch.backend.v1.Usage
+	(*PutRequest)(nil),       // 41: hutch.backend.v1.PutRequest
+	(*TransferHeader)(nil),   // 42: hutch.backend.v1.TransferHeader
+	(*PutResponse)(nil),      // 43: hutch.backend.v1.PutResponse
+	(*GetRequest)(nil),       // 44: hutch.backend.v1.GetRequest
+	(*GetResponse)(nil),      // 45: hutch.backend.v1.GetResponse
+	(*ChangesRequest)(nil),   // 46: hutch.backend.v1.ChangesRequest
+	(*ChangesResponse)(nil),  // 47: hutch.backend.v1.ChangesResponse
+	(*Change)(nil),           // 48: hutch.backend.v1.Change
+	(*ResetRequest)(nil),     // 49: hutch.backend.v1.ResetRequest
+	(*ResetResponse)(nil),    // 50: hutch.backend.v1.ResetResponse
+	(*DestroyRequest)(nil),   // 51: hutch.backend.v1.DestroyRequest
+	(*DestroyResponse)(nil),  // 52: hutch.backend.v1.DestroyResponse
+	(*ListRequest)(nil),      // 53: hutch.backend.v1.ListRequest
+	(*ListResponse)(nil),     // 54: hutch.backend.v1.ListResponse
+	(*DrainRequest)(nil),     // 55: hutch.backend.v1.DrainRequest
+	(*DrainResponse)(nil),    // 56: hutch.backend.v1.DrainResponse
+	nil,                      // 57: hutch.backend.v1.InspectResponse.DetailsEntry
+	nil,                      // 58: hutch.backend.v1.ExecStart.EnvEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -3746,60 +3939,63 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	14, // 13: hutch.backend.v1.PlanRequest.spec:type_name -> hutch.backend.v1.Spec
 	18, // 14: hutch.backend.v1.PlanResponse.holds:type_name -> hutch.backend.v1.Hold
 	10, // 15: hutch.backend.v1.PlanResponse.diagnostics:type_name -> hutch.backend.v1.Diagnostic
-	14, // 16: hutch.backend.v1.CreateRequest.spec:type_name -> hutch.backend.v1.Spec
-	23, // 17: hutch.backend.v1.CreateEvent.progress:type_name -> hutch.backend.v1.Progress
-	24, // 18: hutch.backend.v1.CreateEvent.allocated:type_name -> hutch.backend.v1.Handle
-	25, // 19: hutch.backend.v1.CreateEvent.ready:type_name -> hutch.backend.v1.Ready
-	18, // 20: hutch.backend.v1.Ready.holds:type_name -> hutch.backend.v1.Hold
-	24, // 21: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
-	25, // 22: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	54, // 23: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
-	31, // 24: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
-	32, // 25: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
-	33, // 26: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
-	55, // 27: hutch.backend.v1.ExecStart.env:type_name -> hutch.backend.v1.ExecStart.EnvEntry
-	32, // 28: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
-	35, // 29: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
-	36, // 30: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
-	37, // 31: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	39, // 32: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	39, // 33: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	45, // 34: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	24, // 35: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	24, // 36: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 37: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 38: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	19, // 39: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	21, // 40: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	26, // 41: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	28, // 42: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	30, // 43: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	38, // 44: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	41, // 45: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	43, // 46: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	46, // 47: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	48, // 48: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	50, // 49: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	52, // 50: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 51: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 52: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	20, // 53: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	22, // 54: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	27, // 55: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	29, // 56: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	34, // 57: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	40, // 58: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	42, // 59: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	44, // 60: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	47, // 61: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	49, // 62: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	51, // 63: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	53, // 64: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	51, // [51:65] is the sub-list for method output_type
-	37, // [37:51] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	23, // 16: hutch.backend.v1.CreateRequest.start:type_name -> hutch.backend.v1.CreateStart
+	22, // 17: hutch.backend.v1.CreateRequest.stored:type_name -> hutch.backend.v1.HandleStored
+	14, // 18: hutch.backend.v1.CreateStart.spec:type_name -> hutch.backend.v1.Spec
+	25, // 19: hutch.backend.v1.CreateEvent.progress:type_name -> hutch.backend.v1.Progress
+	26, // 20: hutch.backend.v1.CreateEvent.allocated:type_name -> hutch.backend.v1.Handle
+	27, // 21: hutch.backend.v1.CreateEvent.ready:type_name -> hutch.backend.v1.Ready
+	18, // 22: hutch.backend.v1.Ready.holds:type_name -> hutch.backend.v1.Hold
+	26, // 23: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
+	27, // 24: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
+	57, // 25: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	33, // 26: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
+	34, // 27: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
+	35, // 28: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
+	58, // 29: hutch.backend.v1.ExecStart.env:type_name -> hutch.backend.v1.ExecStart.EnvEntry
+	34, // 30: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
+	38, // 31: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
+	39, // 32: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
+	37, // 33: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
+	40, // 34: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	42, // 35: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	42, // 36: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	48, // 37: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 38: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	26, // 39: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 40: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 41: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	19, // 42: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	21, // 43: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	28, // 44: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	30, // 45: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	32, // 46: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	41, // 47: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	44, // 48: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	46, // 49: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	49, // 50: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	51, // 51: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	53, // 52: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	55, // 53: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 54: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 55: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	20, // 56: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	24, // 57: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	29, // 58: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	31, // 59: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	36, // 60: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	43, // 61: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	45, // 62: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	47, // 63: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	50, // 64: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	52, // 65: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	54, // 66: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	56, // 67: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	54, // [54:68] is the sub-list for method output_type
+	40, // [40:54] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -3807,22 +4003,27 @@ func file_hutch_backend_v1_backend_proto_init() {
 	if File_hutch_backend_v1_backend_proto != nil {
 		return
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[18].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[17].OneofWrappers = []any{
+		(*CreateRequest_Start)(nil),
+		(*CreateRequest_Stored)(nil),
+	}
+	file_hutch_backend_v1_backend_proto_msgTypes[20].OneofWrappers = []any{
 		(*CreateEvent_Progress)(nil),
 		(*CreateEvent_Allocated)(nil),
 		(*CreateEvent_Ready)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[26].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[28].OneofWrappers = []any{
 		(*ExecRequest_Start)(nil),
 		(*ExecRequest_Resize)(nil),
 		(*ExecRequest_Signal)(nil),
 		(*ExecRequest_End)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[30].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[32].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Exited)(nil),
+		(*ExecEvent_Opened)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[34].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[37].OneofWrappers = []any{
 		(*PutRequest_Header)(nil),
 		(*PutRequest_Data)(nil),
 	}
@@ -3832,7 +4033,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   52,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -65,42 +65,45 @@ type BackendClient interface {
 	// Check probes whether this machine can run the backend. May take seconds.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
 	// Plan says, without making anything, what is wrong with a spec and how each
-	// limit would be held on this machine. Only with CAPABILITY_PLAN.
+	// limit would be held on this machine. Only with the capability plan.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
-	// Create makes a sandbox: any number of progress events, allocated before
-	// anything exists outside the backend's process (again whenever the handle
-	// changes), then ready as the last event. Idempotent on sandbox_id. A Create
-	// that fails or is cancelled leaves nothing behind.
-	Create(ctx context.Context, in *CreateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CreateEvent], error)
+	// Create makes a sandbox. The first request is start. Events: any number of
+	// progress, allocated before anything exists outside the backend's process
+	// (again whenever the handle changes), then ready as the last one. The host
+	// answers each allocated with stored once the handle is on its disk, and the
+	// backend waits for that. Idempotent on sandbox_id. A Create that fails or is
+	// cancelled leaves nothing behind.
+	Create(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CreateRequest, CreateEvent], error)
 	// Attach finds a sandbox again by its handle, in a new process. NOT_FOUND when
-	// it is gone. Only with CAPABILITY_ATTACH.
+	// it is gone. Only with the capability attach.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error)
-	// Inspect says how a sandbox is. Only with CAPABILITY_INSPECT.
+	// Inspect says how a sandbox is. Only with the capability inspect.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 	// Exec runs one command. The first request is start; after it resize and signal
-	// in any number. The first event is started, unless the command could not be
-	// started; the last one is always exited. A command that ends with a non-zero code
+	// in any number. The first event is opened, once the backend has opened the
+	// FIFOs; then started, unless the command could not be started; the last one is
+	// always exited. A command that ends with a non-zero code
 	// is a result, never an error. The bytes of stdin, stdout and stderr go through
 	// the FIFOs that start names, never through this stream; when exited is sent the
 	// backend has written all of them. When the host cancels or half-closes after an
-	// end request, the whole process tree dies before exited is sent.
+	// an end request, the whole process tree dies before exited is sent.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecRequest, ExecEvent], error)
-	// Put writes files into a sandbox: a header, then data. Only with CAPABILITY_PUT.
+	// Put writes files into a sandbox: a header, then data. Only with the capability put.
 	Put(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutRequest, PutResponse], error)
 	// Get reads files from a sandbox. NOT_FOUND when the path does not exist. Only
-	// with CAPABILITY_GET.
+	// with the capability get.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetResponse], error)
 	// Changes lists what differs between the workspace and the host directory it was
-	// made from, in path order. Only with CAPABILITY_CHANGES.
+	// made from, in path order. Only with the capability changes.
 	Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error)
 	// Reset ends every process of a sandbox and makes its surroundings anew. Writes
-	// to the workspace stay unless hard is set. Only with CAPABILITY_RESET.
+	// to the workspace stay unless hard is set. Only with the capability reset.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 	// Destroy removes all that Create made. Succeeds for a sandbox that is unknown or
 	// gone, any number of times, from any process that has the handle.
 	Destroy(ctx context.Context, in *DestroyRequest, opts ...grpc.CallOption) (*DestroyResponse, error)
 	// List returns the sandboxes that carry an owner, whichever process made them.
-	// Only with CAPABILITY_LIST.
+	// Only with the capability list.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// Drain is the host's last call: cancel what runs, destroy the sandboxes that
 	// were not made with keep, and answer when nothing is left. Nothing is
@@ -146,24 +149,18 @@ func (c *backendClient) Plan(ctx context.Context, in *PlanRequest, opts ...grpc.
 	return out, nil
 }
 
-func (c *backendClient) Create(ctx context.Context, in *CreateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CreateEvent], error) {
+func (c *backendClient) Create(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CreateRequest, CreateEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Backend_ServiceDesc.Streams[0], Backend_Create_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	x := &grpc.GenericClientStream[CreateRequest, CreateEvent]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Backend_CreateClient = grpc.ServerStreamingClient[CreateEvent]
+type Backend_CreateClient = grpc.BidiStreamingClient[CreateRequest, CreateEvent]
 
 func (c *backendClient) Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -299,42 +296,45 @@ type BackendServer interface {
 	// Check probes whether this machine can run the backend. May take seconds.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
 	// Plan says, without making anything, what is wrong with a spec and how each
-	// limit would be held on this machine. Only with CAPABILITY_PLAN.
+	// limit would be held on this machine. Only with the capability plan.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
-	// Create makes a sandbox: any number of progress events, allocated before
-	// anything exists outside the backend's process (again whenever the handle
-	// changes), then ready as the last event. Idempotent on sandbox_id. A Create
-	// that fails or is cancelled leaves nothing behind.
-	Create(*CreateRequest, grpc.ServerStreamingServer[CreateEvent]) error
+	// Create makes a sandbox. The first request is start. Events: any number of
+	// progress, allocated before anything exists outside the backend's process
+	// (again whenever the handle changes), then ready as the last one. The host
+	// answers each allocated with stored once the handle is on its disk, and the
+	// backend waits for that. Idempotent on sandbox_id. A Create that fails or is
+	// cancelled leaves nothing behind.
+	Create(grpc.BidiStreamingServer[CreateRequest, CreateEvent]) error
 	// Attach finds a sandbox again by its handle, in a new process. NOT_FOUND when
-	// it is gone. Only with CAPABILITY_ATTACH.
+	// it is gone. Only with the capability attach.
 	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
-	// Inspect says how a sandbox is. Only with CAPABILITY_INSPECT.
+	// Inspect says how a sandbox is. Only with the capability inspect.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	// Exec runs one command. The first request is start; after it resize and signal
-	// in any number. The first event is started, unless the command could not be
-	// started; the last one is always exited. A command that ends with a non-zero code
+	// in any number. The first event is opened, once the backend has opened the
+	// FIFOs; then started, unless the command could not be started; the last one is
+	// always exited. A command that ends with a non-zero code
 	// is a result, never an error. The bytes of stdin, stdout and stderr go through
 	// the FIFOs that start names, never through this stream; when exited is sent the
 	// backend has written all of them. When the host cancels or half-closes after an
-	// end request, the whole process tree dies before exited is sent.
+	// an end request, the whole process tree dies before exited is sent.
 	Exec(grpc.BidiStreamingServer[ExecRequest, ExecEvent]) error
-	// Put writes files into a sandbox: a header, then data. Only with CAPABILITY_PUT.
+	// Put writes files into a sandbox: a header, then data. Only with the capability put.
 	Put(grpc.ClientStreamingServer[PutRequest, PutResponse]) error
 	// Get reads files from a sandbox. NOT_FOUND when the path does not exist. Only
-	// with CAPABILITY_GET.
+	// with the capability get.
 	Get(*GetRequest, grpc.ServerStreamingServer[GetResponse]) error
 	// Changes lists what differs between the workspace and the host directory it was
-	// made from, in path order. Only with CAPABILITY_CHANGES.
+	// made from, in path order. Only with the capability changes.
 	Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error
 	// Reset ends every process of a sandbox and makes its surroundings anew. Writes
-	// to the workspace stay unless hard is set. Only with CAPABILITY_RESET.
+	// to the workspace stay unless hard is set. Only with the capability reset.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	// Destroy removes all that Create made. Succeeds for a sandbox that is unknown or
 	// gone, any number of times, from any process that has the handle.
 	Destroy(context.Context, *DestroyRequest) (*DestroyResponse, error)
 	// List returns the sandboxes that carry an owner, whichever process made them.
-	// Only with CAPABILITY_LIST.
+	// Only with the capability list.
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// Drain is the host's last call: cancel what runs, destroy the sandboxes that
 	// were not made with keep, and answer when nothing is left. Nothing is
@@ -359,7 +359,7 @@ func (UnimplementedBackendServer) Check(context.Context, *CheckRequest) (*CheckR
 func (UnimplementedBackendServer) Plan(context.Context, *PlanRequest) (*PlanResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Plan not implemented")
 }
-func (UnimplementedBackendServer) Create(*CreateRequest, grpc.ServerStreamingServer[CreateEvent]) error {
+func (UnimplementedBackendServer) Create(grpc.BidiStreamingServer[CreateRequest, CreateEvent]) error {
 	return status.Error(codes.Unimplemented, "method Create not implemented")
 }
 func (UnimplementedBackendServer) Attach(context.Context, *AttachRequest) (*AttachResponse, error) {
@@ -468,15 +468,11 @@ func _Backend_Plan_Handler(srv interface{}, ctx context.Context, dec func(interf
 }
 
 func _Backend_Create_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(CreateRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(BackendServer).Create(m, &grpc.GenericServerStream[CreateRequest, CreateEvent]{ServerStream: stream})
+	return srv.(BackendServer).Create(&grpc.GenericServerStream[CreateRequest, CreateEvent]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Backend_CreateServer = grpc.ServerStreamingServer[CreateEvent]
+type Backend_CreateServer = grpc.BidiStreamingServer[CreateRequest, CreateEvent]
 
 func _Backend_Attach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AttachRequest)
@@ -671,6 +667,7 @@ var Backend_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Create",
 			Handler:       _Backend_Create_Handler,
 			ServerStreams: true,
+			ClientStreams: true,
 		},
 		{
 			StreamName:    "Exec",

@@ -1,0 +1,174 @@
+// Package client is the host's half of the contract with backends: a gRPC
+// connection in, the types of package sdk out.
+//
+// It knows nothing about processes. Package host/backend adds discovery, launch,
+// supervision and death; package sdk/backendtest runs a backend inside the test
+// process with [InProcess]. Both talk to it through this package, so a backend
+// is tested over the very wire that it will be used over.
+//
+// # Errors
+//
+// What a backend returned as [sdk.Error] comes out as one, and errors.Is and
+// errors.As work as they would have on the other side. A connection that broke
+// is [ErrLost]. Words of gRPC never reach a message.
+//
+// # Concurrency
+//
+// All methods may be called from several goroutines.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/hutch-run/hutch/sdk"
+	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
+)
+
+// Options tune a [Client]. The zero value is good for everything but Exec, which
+// needs PipeDir.
+type Options struct {
+	// PipeDir is the private directory (0700) in which Exec makes its FIFOs.
+	PipeDir string
+
+	// HostVersion is told to the backend, for its messages only.
+	HostVersion string
+
+	// Timeout is the deadline of every call that should be quick; 0 means 30 s.
+	Timeout time.Duration
+	// SlowTimeout is the deadline of Check, Create, Attach, Reset, Destroy and
+	// Drain, which may have to move a virtual machine; 0 means 10 minutes.
+	SlowTimeout time.Duration
+	// Slack is how long after its timeout, or after it was stopped, plus its grace, a
+	// command may take to be reported as ended before Overdue is called; 0 means 10 s.
+	Slack time.Duration
+
+	// Overdue is told that the backend did not end a command in time. It should
+	// break the connection. It may be nil.
+	Overdue func(err error)
+
+	// Wrap, if set, sees every error before it is returned, with the name of the
+	// call that it comes from, such as "exec".
+	Wrap func(call string, err error) error
+}
+
+// Client talks to one backend.
+type Client struct {
+	rpc pb.BackendClient
+	opt Options
+	seq pipeCounter
+}
+
+// New returns a client that speaks over conn. The client does not own conn.
+func New(conn grpc.ClientConnInterface, opt Options) *Client {
+	if opt.Timeout == 0 {
+		opt.Timeout = 30 * time.Second
+	}
+	if opt.SlowTimeout == 0 {
+		opt.SlowTimeout = 10 * time.Minute
+	}
+	if opt.Slack == 0 {
+		opt.Slack = 10 * time.Second
+	}
+	return &Client{rpc: pb.NewBackendClient(conn), opt: opt}
+}
+
+// Describe returns the facts about the backend.
+func (c *Client) Describe(ctx context.Context) (*sdk.Facts, error) {
+	ctx, cancel := c.deadline(ctx, c.opt.Timeout)
+	defer cancel()
+	r, err := c.rpc.Describe(ctx, &pb.DescribeRequest{HostVersion: c.opt.HostVersion})
+	if err != nil {
+		return nil, c.fail(ctx, "describe", err)
+	}
+	return factsFrom(r), nil
+}
+
+// Check probes the machine.
+func (c *Client) Check(ctx context.Context) ([]sdk.Finding, error) {
+	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	defer cancel()
+	r, err := c.rpc.Check(ctx, &pb.CheckRequest{})
+	if err != nil {
+		return nil, c.fail(ctx, "check", err)
+	}
+	return findingsFrom(r.GetFindings()), nil
+}
+
+// Plan says how the backend would hold the limits of spec, and what is wrong
+// with its values. spec.Config may be nil, a [json.RawMessage], or anything that
+// marshals to the JSON of the backend block.
+func (c *Client) Plan(ctx context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
+	s, err := specTo(spec)
+	if err != nil {
+		return nil, c.wrap("plan", err)
+	}
+	ctx, cancel := c.deadline(ctx, c.opt.Timeout)
+	defer cancel()
+	r, err := c.rpc.Plan(ctx, &pb.PlanRequest{Spec: s})
+	if err != nil {
+		return nil, c.fail(ctx, "plan", err)
+	}
+	return planFrom(r), nil
+}
+
+// List returns the handles of the sandboxes that carry owner, of all sandboxes
+// when owner is empty.
+func (c *Client) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
+	ctx, cancel := c.deadline(ctx, c.opt.Timeout)
+	defer cancel()
+	r, err := c.rpc.List(ctx, &pb.ListRequest{Owner: owner})
+	if err != nil {
+		return nil, c.fail(ctx, "list", err)
+	}
+	handles := make([]sdk.Handle, 0, len(r.GetHandles()))
+	for _, h := range r.GetHandles() {
+		handles = append(handles, handleFrom(h))
+	}
+	return handles, nil
+}
+
+// Destroy removes the sandbox that h leads to. One that is unknown or gone is success.
+func (c *Client) Destroy(ctx context.Context, h sdk.Handle) error {
+	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	defer cancel()
+	if _, err := c.rpc.Destroy(ctx, &pb.DestroyRequest{Handle: handleTo(h)}); err != nil {
+		return c.fail(ctx, "destroy", err)
+	}
+	return nil
+}
+
+// Drain is the last call: the backend ends what runs, destroys what is not kept,
+// and takes no further calls.
+func (c *Client) Drain(ctx context.Context) error {
+	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	defer cancel()
+	if _, err := c.rpc.Drain(ctx, &pb.DrainRequest{}); err != nil {
+		return c.fail(ctx, "drain", err)
+	}
+	return nil
+}
+
+// deadline bounds ctx, unless it is bounded closer already.
+func (c *Client) deadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
+}
+
+// configJSON returns what goes over the wire for a backend block.
+func configJSON(config any) (json.RawMessage, error) {
+	switch v := config.(type) {
+	case nil:
+		return nil, nil
+	case json.RawMessage:
+		return v, nil
+	}
+	b, err := json.Marshal(config)
+	if err != nil {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the backend block cannot be sent: %w", err)
+	}
+	return b, nil
+}

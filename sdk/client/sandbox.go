@@ -1,0 +1,208 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/hutch-run/hutch/sdk"
+	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
+)
+
+// ChunkSize is the most bytes of a file that one message carries.
+const ChunkSize = 256 << 10
+
+// Sandbox is one sandbox of the backend.
+type Sandbox struct {
+	c     *Client
+	ready sdk.Ready
+
+	mu     sync.Mutex
+	handle sdk.Handle
+}
+
+// ID returns the id that the host chose.
+func (s *Sandbox) ID() string { return s.Handle().ID }
+
+// Handle returns what finds the sandbox again.
+func (s *Sandbox) Handle() sdk.Handle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.handle
+}
+
+// Ready tells what the sandbox really is.
+func (s *Sandbox) Ready() sdk.Ready { return s.ready }
+
+// Create makes a sandbox. req.Allocated is called for every handle, and must
+// have it on disk when it returns; an error from it ends the creation.
+// req.Progress and req.Allocated may be nil. When ctx ends or anything fails, the
+// backend leaves nothing behind.
+func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, error) {
+	spec, err := specTo(&req.Spec)
+	if err != nil {
+		return nil, c.wrap("create", err)
+	}
+	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	defer cancel()
+	stream, err := c.rpc.Create(ctx)
+	if err != nil {
+		return nil, c.fail(ctx, "create", err)
+	}
+	if err := stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: &pb.CreateStart{
+		SandboxId: req.ID,
+		Owner:     req.Owner,
+		StateDir:  req.StateDir,
+		Keep:      req.Keep,
+		Spec:      spec,
+	}}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
+		return nil, c.fail(ctx, "create", err)
+	}
+	s := &Sandbox{c: c, handle: sdk.Handle{ID: req.ID}}
+	for {
+		ev, err := stream.Recv()
+		if err != nil {
+			return nil, c.fail(ctx, "create", err)
+		}
+		switch ev := ev.GetEvent().(type) {
+		case *pb.CreateEvent_Progress:
+			if req.Progress != nil {
+				req.Progress(ev.Progress.GetStep(), ev.Progress.GetDone(), ev.Progress.GetTotal())
+			}
+		case *pb.CreateEvent_Allocated:
+			h := handleFrom(ev.Allocated)
+			if h.ID != req.ID {
+				return nil, c.wrap("create", sdk.Errorf(sdk.ReasonInternal, "the backend gave a handle of sandbox %s", quote(h.ID)))
+			}
+			if req.Allocated != nil {
+				if err := req.Allocated(h); err != nil {
+					return nil, c.wrap("create", err)
+				}
+			}
+			s.mu.Lock()
+			s.handle = h
+			s.mu.Unlock()
+			if err := stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Stored{Stored: &pb.HandleStored{}}}); err != nil && !errors.Is(err, io.EOF) {
+				return nil, c.fail(ctx, "create", err)
+			}
+		case *pb.CreateEvent_Ready:
+			s.ready = readyFrom(ev.Ready)
+			return s, nil
+		}
+	}
+}
+
+// Attach finds a sandbox again by its handle, made by this process or another one.
+func (c *Client) Attach(ctx context.Context, h sdk.Handle) (*Sandbox, error) {
+	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	defer cancel()
+	r, err := c.rpc.Attach(ctx, &pb.AttachRequest{Handle: handleTo(h)})
+	if err != nil {
+		return nil, c.fail(ctx, "attach", err)
+	}
+	return &Sandbox{c: c, handle: h, ready: readyFrom(r.GetReady())}, nil
+}
+
+// Inspect says how the sandbox is.
+func (s *Sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
+	ctx, cancel := s.c.deadline(ctx, s.c.opt.Timeout)
+	defer cancel()
+	r, err := s.c.rpc.Inspect(ctx, &pb.InspectRequest{SandboxId: s.ID()})
+	if err != nil {
+		return sdk.Status{}, s.c.fail(ctx, "inspect", err)
+	}
+	return sdk.Status{State: sdk.State(r.GetState()), Details: r.GetDetails()}, nil
+}
+
+// Put writes what r holds at path inside the sandbox.
+func (s *Sandbox) Put(ctx context.Context, path string, format sdk.Format, r io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.c.rpc.Put(ctx)
+	if err != nil {
+		return s.c.fail(ctx, "put", err)
+	}
+	err = stream.Send(&pb.PutRequest{Request: &pb.PutRequest_Header{Header: s.header(path, format)}})
+	buf := make([]byte, ChunkSize)
+	for err == nil {
+		n, rerr := io.ReadFull(r, buf)
+		if n > 0 {
+			err = stream.Send(&pb.PutRequest{Request: &pb.PutRequest_Data{Data: buf[:n]}})
+		}
+		if rerr == io.EOF || rerr == io.ErrUnexpectedEOF {
+			break
+		}
+		if rerr != nil {
+			return s.c.wrap("put", rerr) // cancel tells the backend that it is not the end
+		}
+	}
+	// A Send that failed says only io.EOF; the reason comes with the answer.
+	if _, err := stream.CloseAndRecv(); err != nil {
+		return s.c.fail(ctx, "put", err)
+	}
+	return nil
+}
+
+// Get writes what is at path inside the sandbox to w. Every byte of it is hostile.
+func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.c.rpc.Get(ctx, &pb.GetRequest{Header: s.header(path, format)})
+	if err != nil {
+		return s.c.fail(ctx, "get", err)
+	}
+	for {
+		m, err := stream.Recv()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return s.c.fail(ctx, "get", err)
+		}
+		if _, err := w.Write(m.GetData()); err != nil {
+			return s.c.wrap("get", err)
+		}
+	}
+}
+
+// Changes returns what differs between the workspace and the directory it was
+// made from, in path order.
+func (s *Sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
+	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	defer cancel()
+	stream, err := s.c.rpc.Changes(ctx, &pb.ChangesRequest{SandboxId: s.ID()})
+	if err != nil {
+		return nil, s.c.fail(ctx, "changes", err)
+	}
+	var out []sdk.Change
+	for {
+		m, err := stream.Recv()
+		if err == io.EOF {
+			return out, nil
+		}
+		if err != nil {
+			return nil, s.c.fail(ctx, "changes", err)
+		}
+		for _, c := range m.GetChanges() {
+			out = append(out, changeFrom(c))
+		}
+	}
+}
+
+// Reset makes the sandbox anew; the writes to the workspace stay unless hard.
+func (s *Sandbox) Reset(ctx context.Context, hard bool) error {
+	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	defer cancel()
+	if _, err := s.c.rpc.Reset(ctx, &pb.ResetRequest{SandboxId: s.ID(), Hard: hard}); err != nil {
+		return s.c.fail(ctx, "reset", err)
+	}
+	return nil
+}
+
+// Destroy removes the sandbox and all that Create made.
+func (s *Sandbox) Destroy(ctx context.Context) error { return s.c.Destroy(ctx, s.Handle()) }
+
+func (s *Sandbox) header(path string, format sdk.Format) *pb.TransferHeader {
+	return &pb.TransferHeader{SandboxId: s.ID(), Path: path, Format: string(format)}
+}

@@ -1,0 +1,212 @@
+package client
+
+import (
+	"encoding/json"
+	"io/fs"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/internal/names"
+	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
+)
+
+// The functions of this file are pure. Their opposites, for the backend's side,
+// are in package sdk; wire_test.go sends every type through both.
+
+func factsFrom(r *pb.DescribeResponse) *sdk.Facts {
+	return &sdk.Facts{
+		Name:         r.GetName(),
+		Version:      r.GetVersion(),
+		SDKVersion:   r.GetSdkVersion(),
+		Summary:      r.GetSummary(),
+		Isolation:    sdk.Isolation(names.Isolations.From(r.GetIsolation())),
+		Schema:       schemaFrom(r.GetSchema()),
+		Capabilities: strings[sdk.Capability](r.GetCapabilities()),
+		Limits:       strings[sdk.Limit](r.GetLimits()),
+		Workspaces:   strings[sdk.WorkspaceMode](r.GetWorkspaces()),
+		Networks:     strings[sdk.NetworkMode](r.GetNetworks()),
+		Formats:      strings[sdk.Format](r.GetFormats()),
+		Environment:  r.GetEnvironment(),
+	}
+}
+
+func strings[T ~string](in []string) []T {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]T, len(in))
+	for i, s := range in {
+		out[i] = T(s)
+	}
+	return out
+}
+
+func schemaFrom(s *pb.Schema) sdk.Schema {
+	var out sdk.Schema
+	for _, a := range s.GetAttributes() {
+		out.Attributes = append(out.Attributes, sdk.Attribute{
+			Name:       a.GetName(),
+			Type:       a.GetType(),
+			Required:   a.GetRequired(),
+			Default:    rawFrom(a.GetDefaultJson()),
+			Doc:        a.GetDoc(),
+			Sensitive:  a.GetSensitive(),
+			Deprecated: a.GetDeprecated(),
+		})
+	}
+	for _, b := range s.GetBlocks() {
+		out.Blocks = append(out.Blocks, sdk.Block{
+			Name:    b.GetName(),
+			Nesting: sdk.Nesting(names.Nestings.From(b.GetNesting())),
+			Min:     int(b.GetMin()),
+			Max:     int(b.GetMax()),
+			Doc:     b.GetDoc(),
+			Schema:  schemaFrom(b.GetSchema()),
+		})
+	}
+	return out
+}
+
+func rawFrom(b []byte) json.RawMessage {
+	if len(b) == 0 {
+		return nil
+	}
+	return json.RawMessage(b)
+}
+
+func findingsFrom(in []*pb.Finding) []sdk.Finding {
+	out := make([]sdk.Finding, 0, len(in))
+	for _, f := range in {
+		out = append(out, sdk.Finding{
+			Name:   f.GetName(),
+			Status: severityFrom(f.GetStatus()),
+			Detail: f.GetDetail(),
+			Fix:    f.GetFix(),
+		})
+	}
+	return out
+}
+
+// severityFrom takes a severity that it does not know for the worst.
+func severityFrom(s pb.Severity) sdk.Severity {
+	if n := names.Severities.From(s); n != "" {
+		return sdk.Severity(n)
+	}
+	return sdk.SeverityError
+}
+
+func specTo(s *sdk.Spec) (*pb.Spec, error) {
+	config, err := configJSON(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.Spec{
+		ConfigJson: config,
+		Limits: &pb.Limits{
+			TimeoutNs:   int64(s.Limits.Timeout),
+			MemoryBytes: s.Limits.Memory,
+			Cpus:        s.Limits.CPUs,
+			Pids:        s.Limits.PIDs,
+			DiskBytes:   s.Limits.Disk,
+			Files:       s.Limits.Files,
+		},
+		Network:   string(s.Network),
+		Workspace: &pb.Workspace{Source: s.Workspace.Source, Mode: string(s.Workspace.Mode)},
+		Input:     s.Input,
+	}
+	for _, m := range s.Mounts {
+		out.Mounts = append(out.Mounts, &pb.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	return out, nil
+}
+
+func planFrom(r *pb.PlanResponse) *sdk.Plan {
+	p := &sdk.Plan{Holds: holdsFrom(r.GetHolds()), Notes: r.GetNotes()}
+	for _, d := range r.GetDiagnostics() {
+		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{
+			Severity: severityFrom(d.GetSeverity()),
+			Summary:  d.GetSummary(),
+			Detail:   d.GetDetail(),
+			Path:     d.GetPath(),
+		})
+	}
+	return p
+}
+
+func holdsFrom(in []*pb.Hold) []sdk.Hold {
+	var out []sdk.Hold
+	for _, h := range in {
+		out = append(out, sdk.Hold{
+			Limit:   sdk.Limit(h.GetLimit()),
+			Value:   h.GetValue(),
+			Default: h.GetIsDefault(),
+			HeldBy:  h.GetHeldBy(),
+			Reason:  h.GetReason(),
+			Fix:     h.GetFix(),
+		})
+	}
+	return out
+}
+
+func readyFrom(r *pb.Ready) sdk.Ready {
+	return sdk.Ready{
+		Workspace: r.GetWorkspace(),
+		Input:     r.GetInput(),
+		Output:    r.GetOutput(),
+		Holds:     holdsFrom(r.GetHolds()),
+		Notes:     r.GetNotes(),
+	}
+}
+
+func handleTo(h sdk.Handle) *pb.Handle {
+	return &pb.Handle{SandboxId: h.ID, Data: h.Data}
+}
+
+func handleFrom(h *pb.Handle) sdk.Handle {
+	return sdk.Handle{ID: h.GetSandboxId(), Data: rawFrom(h.GetData())}
+}
+
+func windowTo(w *sdk.WindowSize) *pb.WindowSize {
+	if w == nil {
+		return nil
+	}
+	return &pb.WindowSize{Rows: uint32(w.Rows), Cols: uint32(w.Cols)}
+}
+
+// exitFrom bounds what a hostile or broken backend may say: a code is 0 to 255,
+// and a cause that is not known is the backend's fault.
+func exitFrom(e *pb.ExecExited) *sdk.Exit {
+	out := &sdk.Exit{
+		Cause:      sdk.Cause(e.GetCause()),
+		Code:       int(e.GetCode()),
+		Signal:     e.GetSignal(),
+		Evidence:   e.GetEvidence(),
+		NotStarted: e.GetNotStarted(),
+		Usage: sdk.Usage{
+			Wall:       time.Duration(e.GetUsage().GetWallNs()),
+			User:       time.Duration(e.GetUsage().GetUserNs()),
+			Sys:        time.Duration(e.GetUsage().GetSysNs()),
+			PeakMemory: e.GetUsage().GetPeakMemoryBytes(),
+			PIDs:       e.GetUsage().GetPids(),
+		},
+	}
+	if !out.Cause.Valid() {
+		out.Evidence = "the backend gave the unknown cause " + quote(e.GetCause()) + "; " + out.Evidence
+		out.Cause = sdk.CauseBackend
+	}
+	if out.Code < 0 || out.Code > 255 {
+		out.Evidence = "the backend gave an exit code outside 0-255; " + out.Evidence
+		out.Cause, out.Code = sdk.CauseBackend, 255
+	}
+	return out
+}
+
+func changeFrom(c *pb.Change) sdk.Change {
+	return sdk.Change{
+		Path:    string(c.GetPath()),
+		Kind:    sdk.ChangeKind(c.GetKind()),
+		OldMode: fs.FileMode(c.GetOldMode()),
+		NewMode: fs.FileMode(c.GetNewMode()),
+		Size:    c.GetSize(),
+	}
+}
