@@ -3,34 +3,30 @@ package sdk
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/process"
 )
 
 // File is an open stream of a command: a FIFO that the host made.
 type File = *os.File
 
 // Change is one difference between a workspace and the directory it was made from.
-type Change struct {
-	Path    string      // relative to the workspace, with slashes; any bytes but NUL
-	Kind    ChangeKind  // what happened to it
-	OldMode fs.FileMode // 0 for something added
-	NewMode fs.FileMode // 0 for something deleted
-	Size    int64       // of the file as it is now
-}
+type Change = overlay.Change
 
 // ChangeKind names a kind of [Change].
-type ChangeKind string
+type ChangeKind = overlay.Kind
 
 // The kinds of changes.
 const (
-	ChangeAdded    ChangeKind = "added"
-	ChangeModified ChangeKind = "modified" // content, and perhaps mode
-	ChangeDeleted  ChangeKind = "deleted"
-	ChangeMode     ChangeKind = "mode"    // permissions only
-	ChangeSymlink  ChangeKind = "symlink" // a symbolic link that points elsewhere
-	ChangeType     ChangeKind = "type"    // something of another type stands there
+	ChangeAdded    = overlay.Added
+	ChangeModified = overlay.Modified // content, and perhaps mode
+	ChangeDeleted  = overlay.Deleted
+	ChangeMode     = overlay.Mode    // permissions only
+	ChangeSymlink  = overlay.Symlink // a symbolic link that points elsewhere
+	ChangeType     = overlay.Type    // something of another type stands there
 )
 
 // Cause says why a command ended.
@@ -85,7 +81,7 @@ var (
 	ErrTimeout     = errors.New("the command's time was up")
 	ErrCancelled   = errors.New("the command was cancelled")
 	ErrOutputLimit = errors.New("the command wrote more output than allowed")
-	ErrHostGone    = errors.New("the host is gone")
+	ErrHostGone    = process.ErrHostGone
 )
 
 // CauseOf maps the end of an Exec's context to a cause; it returns "" while the

@@ -113,9 +113,9 @@ func (s *Sandbox) Start(ctx context.Context, cmd *Command) (*Exec, error) {
 	}
 	if err := e.stream.Send(&pb.ExecRequest{Request: &pb.ExecRequest_Start{Start: &pb.ExecStart{
 		SandboxId: s.ID(),
-		Argv:      cmd.Argv,
-		Env:       cmd.Env,
-		Dir:       cmd.Dir,
+		Argv:      argvTo(cmd.Argv),
+		Env:       envTo(cmd.Env),
+		Dir:       []byte(cmd.Dir),
 		User:      cmd.User,
 		Stdin:     e.stdin.name(),
 		Stdout:    e.stdout.name(),

@@ -53,7 +53,7 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 	if err := stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: &pb.CreateStart{
 		SandboxId: req.ID,
 		Owner:     req.Owner,
-		StateDir:  req.StateDir,
+		StateDir:  []byte(req.StateDir),
 		Keep:      req.Keep,
 		Spec:      spec,
 	}}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
@@ -204,5 +204,5 @@ func (s *Sandbox) Reset(ctx context.Context, hard bool) error {
 func (s *Sandbox) Destroy(ctx context.Context) error { return s.c.Destroy(ctx, s.Handle()) }
 
 func (s *Sandbox) header(path string, format sdk.Format) *pb.TransferHeader {
-	return &pb.TransferHeader{SandboxId: s.ID(), Path: path, Format: string(format)}
+	return &pb.TransferHeader{SandboxId: s.ID(), Path: []byte(path), Format: string(format)}
 }

@@ -3,6 +3,8 @@ package client
 import (
 	"encoding/json"
 	"io/fs"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
@@ -111,11 +113,11 @@ func specTo(s *sdk.Spec) (*pb.Spec, error) {
 			Files:       s.Limits.Files,
 		},
 		Network:   string(s.Network),
-		Workspace: &pb.Workspace{Source: s.Workspace.Source, Mode: string(s.Workspace.Mode)},
-		Input:     s.Input,
+		Workspace: &pb.Workspace{Source: []byte(s.Workspace.Source), Mode: string(s.Workspace.Mode)},
+		Input:     []byte(s.Input),
 	}
 	for _, m := range s.Mounts {
-		out.Mounts = append(out.Mounts, &pb.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
+		out.Mounts = append(out.Mounts, &pb.Mount{Source: []byte(m.Source), Target: []byte(m.Target), ReadOnly: m.ReadOnly})
 	}
 	return out, nil
 }
@@ -209,4 +211,21 @@ func changeFrom(c *pb.Change) sdk.Change {
 		NewMode: fs.FileMode(c.GetNewMode()),
 		Size:    c.GetSize(),
 	}
+}
+
+func argvTo(argv []string) [][]byte {
+	out := make([][]byte, len(argv))
+	for i, a := range argv {
+		out[i] = []byte(a)
+	}
+	return out
+}
+
+// envTo sorts, so that the same environment always gives the same bytes.
+func envTo(env map[string]string) [][]byte {
+	out := make([][]byte, 0, len(env))
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, []byte(k+"="+env[k]))
+	}
+	return out
 }

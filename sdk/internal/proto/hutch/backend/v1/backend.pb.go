@@ -15,6 +15,9 @@
 // Deadlines: the host sets one on every unary call and on Create. Cancelling a
 // stream ends what it started.
 //
+// Strings are UTF-8. What may hold any bytes on Linux, such as paths, arguments
+// and environments, has type bytes.
+//
 // Errors: a failed call carries a google.rpc.Status whose details hold one
 // Failure. Without it the host reports the status as a bug of the backend.
 
@@ -1002,7 +1005,7 @@ type Spec struct {
 	Limits        *Limits                `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
 	Network       string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"` // none, full
 	Workspace     *Workspace             `protobuf:"bytes,4,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	Input         string                 `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"` // absolute host path, read-only at /workspace/input; empty: none
+	Input         []byte                 `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"` // absolute host path, read-only at /workspace/input; empty: none
 	Mounts        []*Mount               `protobuf:"bytes,6,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1066,11 +1069,11 @@ func (x *Spec) GetWorkspace() *Workspace {
 	return nil
 }
 
-func (x *Spec) GetInput() string {
+func (x *Spec) GetInput() []byte {
 	if x != nil {
 		return x.Input
 	}
-	return ""
+	return nil
 }
 
 func (x *Spec) GetMounts() []*Mount {
@@ -1167,7 +1170,7 @@ func (x *Limits) GetFiles() int64 {
 
 type Workspace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"` // absolute host path; empty: an empty directory
+	Source        []byte                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"` // absolute host path; empty: an empty directory
 	Mode          string                 `protobuf:"bytes,2,opt,name=mode,proto3" json:"mode,omitempty"`     // private, shared, readonly
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1203,11 +1206,11 @@ func (*Workspace) Descriptor() ([]byte, []int) {
 	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *Workspace) GetSource() string {
+func (x *Workspace) GetSource() []byte {
 	if x != nil {
 		return x.Source
 	}
-	return ""
+	return nil
 }
 
 func (x *Workspace) GetMode() string {
@@ -1219,8 +1222,8 @@ func (x *Workspace) GetMode() string {
 
 type Mount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	Target        string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	Source        []byte                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	Target        []byte                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1256,18 +1259,18 @@ func (*Mount) Descriptor() ([]byte, []int) {
 	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *Mount) GetSource() string {
+func (x *Mount) GetSource() []byte {
 	if x != nil {
 		return x.Source
 	}
-	return ""
+	return nil
 }
 
-func (x *Mount) GetTarget() string {
+func (x *Mount) GetTarget() []byte {
 	if x != nil {
 		return x.Target
 	}
-	return ""
+	return nil
 }
 
 func (x *Mount) GetReadOnly() bool {
@@ -1589,7 +1592,7 @@ type CreateStart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"` // 1-64 of a-z 0-9 -
 	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	StateDir      string                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"` // exists, 0700, removed by the host after Destroy
+	StateDir      []byte                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"` // exists, 0700, removed by the host after Destroy
 	Keep          bool                   `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"`                        // shall outlive the backend's process
 	Spec          *Spec                  `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1640,11 +1643,11 @@ func (x *CreateStart) GetOwner() string {
 	return ""
 }
 
-func (x *CreateStart) GetStateDir() string {
+func (x *CreateStart) GetStateDir() []byte {
 	if x != nil {
 		return x.StateDir
 	}
-	return ""
+	return nil
 }
 
 func (x *CreateStart) GetKeep() bool {
@@ -2248,9 +2251,9 @@ func (*ExecRequest_End) isExecRequest_Request() {}
 type ExecStart struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Argv      []string               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
-	Env       map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Dir       string                 `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
+	Argv      [][]byte               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
+	Env       [][]byte               `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty"` // NAME=value, the whole environment
+	Dir       []byte                 `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
 	User      string                 `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
 	// FIFOs on the host. The backend opens stdin for reading, the others for writing;
 	// the host has its ends open already, so no open blocks, and keeps them open
@@ -2302,25 +2305,25 @@ func (x *ExecStart) GetSandboxId() string {
 	return ""
 }
 
-func (x *ExecStart) GetArgv() []string {
+func (x *ExecStart) GetArgv() [][]byte {
 	if x != nil {
 		return x.Argv
 	}
 	return nil
 }
 
-func (x *ExecStart) GetEnv() map[string]string {
+func (x *ExecStart) GetEnv() [][]byte {
 	if x != nil {
 		return x.Env
 	}
 	return nil
 }
 
-func (x *ExecStart) GetDir() string {
+func (x *ExecStart) GetDir() []byte {
 	if x != nil {
 		return x.Dir
 	}
-	return ""
+	return nil
 }
 
 func (x *ExecStart) GetUser() string {
@@ -2885,7 +2888,7 @@ func (*PutRequest_Data) isPutRequest_Request() {}
 type TransferHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`     // absolute, inside the sandbox
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`     // absolute, inside the sandbox
 	Format        string                 `protobuf:"bytes,3,opt,name=format,proto3" json:"format,omitempty"` // tar, file, git-bundle
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2928,11 +2931,11 @@ func (x *TransferHeader) GetSandboxId() string {
 	return ""
 }
 
-func (x *TransferHeader) GetPath() string {
+func (x *TransferHeader) GetPath() []byte {
 	if x != nil {
 		return x.Path
 	}
-	return ""
+	return nil
 }
 
 func (x *TransferHeader) GetFormat() string {
@@ -3649,7 +3652,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x06limits\x18\x02 \x01(\v2\x18.hutch.backend.v1.LimitsR\x06limits\x12\x18\n" +
 	"\anetwork\x18\x03 \x01(\tR\anetwork\x129\n" +
 	"\tworkspace\x18\x04 \x01(\v2\x1b.hutch.backend.v1.WorkspaceR\tworkspace\x12\x14\n" +
-	"\x05input\x18\x05 \x01(\tR\x05input\x12/\n" +
+	"\x05input\x18\x05 \x01(\fR\x05input\x12/\n" +
 	"\x06mounts\x18\x06 \x03(\v2\x17.hutch.backend.v1.MountR\x06mounts\"\xa7\x01\n" +
 	"\x06Limits\x12\x1d\n" +
 	"\n" +
@@ -3661,11 +3664,11 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"disk_bytes\x18\x05 \x01(\x03R\tdiskBytes\x12\x14\n" +
 	"\x05files\x18\x06 \x01(\x03R\x05files\"7\n" +
 	"\tWorkspace\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x12\x12\n" +
+	"\x06source\x18\x01 \x01(\fR\x06source\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\"T\n" +
 	"\x05Mount\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1b\n" +
+	"\x06source\x18\x01 \x01(\fR\x06source\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\fR\x06target\x12\x1b\n" +
 	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\x94\x01\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x14\n" +
@@ -3690,7 +3693,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1b\n" +
-	"\tstate_dir\x18\x03 \x01(\tR\bstateDir\x12\x12\n" +
+	"\tstate_dir\x18\x03 \x01(\fR\bstateDir\x12\x12\n" +
 	"\x04keep\x18\x04 \x01(\bR\x04keep\x12*\n" +
 	"\x04spec\x18\x05 \x01(\v2\x16.hutch.backend.v1.SpecR\x04spec\"\xbb\x01\n" +
 	"\vCreateEvent\x128\n" +
@@ -3730,13 +3733,13 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x06resize\x18\x02 \x01(\v2\x1c.hutch.backend.v1.WindowSizeH\x00R\x06resize\x12\x18\n" +
 	"\x06signal\x18\x03 \x01(\x05H\x00R\x06signal\x12-\n" +
 	"\x03end\x18\x04 \x01(\v2\x19.hutch.backend.v1.ExecEndH\x00R\x03endB\t\n" +
-	"\arequest\"\x84\x03\n" +
+	"\arequest\"\xa6\x02\n" +
 	"\tExecStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
-	"\x04argv\x18\x02 \x03(\tR\x04argv\x126\n" +
-	"\x03env\x18\x03 \x03(\v2$.hutch.backend.v1.ExecStart.EnvEntryR\x03env\x12\x10\n" +
-	"\x03dir\x18\x04 \x01(\tR\x03dir\x12\x12\n" +
+	"\x04argv\x18\x02 \x03(\fR\x04argv\x12\x10\n" +
+	"\x03env\x18\x03 \x03(\fR\x03env\x12\x10\n" +
+	"\x03dir\x18\x04 \x01(\fR\x03dir\x12\x12\n" +
 	"\x04user\x18\x05 \x01(\tR\x04user\x12\x14\n" +
 	"\x05stdin\x18\x06 \x01(\tR\x05stdin\x12\x16\n" +
 	"\x06stdout\x18\a \x01(\tR\x06stdout\x12\x16\n" +
@@ -3745,10 +3748,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ns\x18\n" +
 	" \x01(\x03R\ttimeoutNs\x12\x19\n" +
-	"\bgrace_ns\x18\v \x01(\x03R\agraceNs\x1a6\n" +
-	"\bEnvEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
+	"\bgrace_ns\x18\v \x01(\x03R\agraceNs\"4\n" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x12\n" +
@@ -3786,7 +3786,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x0eTransferHeader\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x16\n" +
 	"\x06format\x18\x03 \x01(\tR\x06format\"\r\n" +
 	"\vPutResponse\"F\n" +
 	"\n" +
@@ -3860,7 +3860,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -3920,7 +3920,6 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*DrainRequest)(nil),     // 55: hutch.backend.v1.DrainRequest
 	(*DrainResponse)(nil),    // 56: hutch.backend.v1.DrainResponse
 	nil,                      // 57: hutch.backend.v1.InspectResponse.DetailsEntry
-	nil,                      // 58: hutch.backend.v1.ExecStart.EnvEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -3952,50 +3951,49 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	33, // 26: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
 	34, // 27: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
 	35, // 28: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
-	58, // 29: hutch.backend.v1.ExecStart.env:type_name -> hutch.backend.v1.ExecStart.EnvEntry
-	34, // 30: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
-	38, // 31: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
-	39, // 32: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
-	37, // 33: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
-	40, // 34: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	42, // 35: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	42, // 36: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	48, // 37: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	26, // 38: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	26, // 39: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 40: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 41: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	19, // 42: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	21, // 43: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	28, // 44: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	30, // 45: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	32, // 46: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	41, // 47: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	44, // 48: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	46, // 49: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	49, // 50: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	51, // 51: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	53, // 52: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	55, // 53: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 54: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 55: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	20, // 56: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	24, // 57: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	29, // 58: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	31, // 59: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	36, // 60: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	43, // 61: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	45, // 62: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	47, // 63: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	50, // 64: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	52, // 65: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	54, // 66: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	56, // 67: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	54, // [54:68] is the sub-list for method output_type
-	40, // [40:54] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	34, // 29: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
+	38, // 30: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
+	39, // 31: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
+	37, // 32: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
+	40, // 33: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	42, // 34: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	42, // 35: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	48, // 36: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 37: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	26, // 38: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 39: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 40: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	19, // 41: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	21, // 42: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	28, // 43: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	30, // 44: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	32, // 45: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	41, // 46: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	44, // 47: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	46, // 48: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	49, // 49: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	51, // 50: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	53, // 51: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	55, // 52: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 53: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 54: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	20, // 55: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	24, // 56: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	29, // 57: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	31, // 58: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	36, // 59: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	43, // 60: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	45, // 61: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	47, // 62: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	50, // 63: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	52, // 64: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	54, // 65: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	56, // 66: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	53, // [53:67] is the sub-list for method output_type
+	39, // [39:53] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -4033,7 +4031,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   55,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

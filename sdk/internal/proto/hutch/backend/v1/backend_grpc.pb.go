@@ -15,6 +15,9 @@
 // Deadlines: the host sets one on every unary call and on Create. Cancelling a
 // stream ends what it started.
 //
+// Strings are UTF-8. What may hold any bytes on Linux, such as paths, arguments
+// and environments, has type bytes.
+//
 // Errors: a failed call carries a google.rpc.Status whose details hold one
 // Failure. Without it the host reports the status as a bug of the backend.
 

@@ -1,0 +1,70 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hutch-run/hutch/sdk/internal/names"
+	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
+)
+
+// mostDetail bounds the texts of a failure: they travel in a header.
+const mostDetail = 16 << 10
+
+var codesOf = map[Reason]codes.Code{
+	ReasonConfig:      codes.InvalidArgument,
+	ReasonLimit:       codes.FailedPrecondition,
+	ReasonMissing:     codes.FailedPrecondition,
+	ReasonUnsupported: codes.Unimplemented,
+	ReasonNotFound:    codes.NotFound,
+	ReasonDenied:      codes.PermissionDenied,
+	ReasonQuota:       codes.ResourceExhausted,
+	ReasonUnavailable: codes.Unavailable,
+	ReasonInternal:    codes.Internal,
+}
+
+// statusOf turns an error of a backend into what travels: a status with one
+// Failure. An error that is no [Error] is a bug of the backend, unless it is the
+// end of a context.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	f := &pb.Failure{Reason: pb.Failure_REASON_INTERNAL, Summary: clip(err.Error())}
+	code := codes.Internal
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		if c, ok := codesOf[e.Reason]; ok {
+			code, f.Reason = c, names.Reasons.To(string(e.Reason))
+		}
+		// What was said around the Error belongs to its summary.
+		f.Summary = clip(strings.Replace(err.Error(), e.Error(), e.Summary, 1))
+		f.Detail, f.Fix = clip(e.Detail), clip(e.Fix)
+		f.Path, f.Limit, f.Retryable = clip(e.Path), clip(string(e.Limit)), e.Retryable
+	case errors.Is(err, ErrHostGone), errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, f.Summary)
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, f.Summary)
+	default:
+		if st, ok := status.FromError(err); ok {
+			return st.Err()
+		}
+	}
+	st, derr := status.New(code, f.Summary).WithDetails(f)
+	if derr != nil {
+		return status.Error(code, f.Summary)
+	}
+	return st.Err()
+}
+
+func clip(s string) string {
+	if len(s) > mostDetail {
+		s = s[:mostDetail] + "…"
+	}
+	return utf8(s)
+}

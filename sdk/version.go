@@ -1,0 +1,8 @@
+package sdk
+
+// Version is the version of this SDK; it is for messages only.
+const Version = "0.1.0"
+
+// ProtocolVersion is the major version of the contract that this SDK speaks. The
+// minor ones are told apart by capabilities.
+const ProtocolVersion = 1
