@@ -143,6 +143,6 @@ type Resetter interface {
 
 // Handle finds a sandbox again. The host keeps it on disk.
 type Handle struct {
-	ID   string          // the id the host chose at Create
-	Data json.RawMessage // whatever the backend needs to find the sandbox; at most 64 KiB, no secrets
+	ID   string          `json:"id"`             // the id the host chose at Create
+	Data json.RawMessage `json:"data,omitempty"` // whatever the backend needs to find the sandbox; at most 64 KiB, no secrets
 }

@@ -6,15 +6,14 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
-)
 
-// envLogLevel is set by the host to the least level that it wants to hear.
-const envLogLevel = "HUTCH_LOG_LEVEL"
+	"github.com/hutch-run/hutch/sdk/internal/handshake"
+)
 
 // logger writes JSON lines on the descriptor 2 that the process was started with.
 // It is made before go-plugin replaces os.Stderr by a pipe that nobody reads.
 var logger = sync.OnceValue(func() hclog.Logger {
-	level := hclog.LevelFromString(os.Getenv(envLogLevel))
+	level := hclog.LevelFromString(os.Getenv(handshake.EnvLogLevel))
 	if level == hclog.NoLevel {
 		level = hclog.Info
 	}

@@ -107,6 +107,13 @@ func (b *box) leave() {
 	}
 }
 
+// end cancels everything that happens in the sandbox.
+func (b *box) end(cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cancel(cause)
+}
+
 // idle waits until no call is under way.
 func (b *box) idle(ctx context.Context) error {
 	b.mu.Lock()
@@ -148,8 +155,11 @@ func (b *box) lastHandle() Handle {
 // within returns a context for one call in the sandbox: it ends with the call's
 // own, and with the sandbox, whose cause it takes.
 func (b *box) within(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	b.mu.Lock()
+	life := b.ctx
+	b.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(b.ctx, func() { cancel(context.Cause(b.ctx)) })
+	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, func(cause error) {
 		stop()
 		cancel(cause)

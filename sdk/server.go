@@ -175,7 +175,7 @@ func (s *Server) Shutdown(ctx context.Context, cause error) error {
 
 // retire ends what a sandbox does, and the sandbox too unless it is to be kept.
 func (s *Server) retire(ctx context.Context, b *box, cause error) error {
-	b.cancel(cause)
+	b.end(cause)
 	if err := b.idle(ctx); err != nil {
 		return fmt.Errorf("sandbox %s: still busy: %w", b.id, err)
 	}

@@ -157,7 +157,7 @@ func (s *service) Reset(ctx context.Context, r *pb.ResetRequest) (*pb.ResetRespo
 		return nil, err
 	}
 	defer release()
-	b.cancel(ErrCancelled)
+	b.end(ErrCancelled)
 	leave()
 	leave = func() {}
 	if err := b.idle(ctx); err != nil {
@@ -182,7 +182,7 @@ func (s *service) Destroy(ctx context.Context, r *pb.DestroyRequest) (*pb.Destro
 		return nil, err
 	}
 	defer release()
-	b.cancel(ErrCancelled)
+	b.end(ErrCancelled)
 	if err := b.idle(ctx); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ type creation struct {
 	stream createStream
 	box    *box
 	ctx    context.Context
+	dir    string // for the state of the sandbox
 
 	send      sync.Mutex
 	allocated bool
@@ -48,7 +49,7 @@ func (s *service) Create(stream createStream) error {
 	}
 	ctx, cancel := b.within(withLog(stream.Context(), s.log.With("sandbox", req.ID)))
 	defer cancel(nil)
-	c := &creation{stream: stream, box: b, ctx: ctx}
+	c := &creation{stream: stream, box: b, ctx: ctx, dir: req.StateDir}
 	if !mine {
 		return c.again()
 	}
@@ -88,7 +89,7 @@ func (s *service) create(c *creation, req *CreateRequest) (err error) {
 		b.mu.Unlock()
 		if err != nil {
 			s.forget(b)
-			b.cancel(err)
+			b.end(err)
 		}
 		close(b.made)
 	}()
@@ -166,6 +167,9 @@ func (c *creation) allocate(h Handle) error {
 	}
 	c.box.setHandle(h)
 	c.allocated = true
+	if err := saveHandle(c.dir, h); err != nil {
+		return err
+	}
 	return c.tell(h)
 }
 

@@ -3,8 +3,6 @@ package sdk
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path"
 	"sync"
 	"time"
@@ -12,13 +10,9 @@ import (
 	"google.golang.org/grpc"
 
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
-	"github.com/hutch-run/hutch/sdk/process"
 )
 
 type execStream = grpc.BidiStreamingServer[pb.ExecRequest, pb.ExecEvent]
-
-// openTime bounds the opening of the FIFOs; the host has its ends open already.
-const openTime = 10 * time.Second
 
 func (s *service) Exec(stream execStream) error {
 	first, err := stream.Recv()
@@ -47,7 +41,7 @@ func (s *service) Exec(stream execStream) error {
 	defer cancel(nil)
 	defer context.AfterFunc(stream.Context(), func() { cancel(ErrCancelled) })()
 
-	streams, err := openStreams(ctx, start)
+	streams, err := openStreams(start)
 	if err != nil {
 		return err
 	}
@@ -192,37 +186,5 @@ func (in *execInput) close() {
 		in.closed = true
 		close(in.resizes)
 		close(in.signals)
-	}
-}
-
-// execStreams are our ends of the FIFOs.
-type execStreams struct{ in, out, err *os.File }
-
-func openStreams(ctx context.Context, start *pb.ExecStart) (*execStreams, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, openTime, errors.New("the host did not open its end"))
-	defer cancel()
-	fifos, err := process.OpenStreams(ctx, start.GetStdin(), start.GetStdout(), start.GetStderr())
-	if err != nil {
-		return nil, fmt.Errorf("opening the streams of the command: %w", err)
-	}
-	s := &execStreams{in: fifos.Stdin, out: fifos.Stdout, err: fifos.Stderr}
-	for _, f := range []**os.File{&s.in, &s.out, &s.err} {
-		if *f != nil {
-			continue
-		}
-		if *f, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
-			s.close()
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-// close closes what is open; a backend may have closed some of it.
-func (s *execStreams) close() {
-	for _, f := range []*os.File{s.in, s.out, s.err} {
-		if f != nil {
-			f.Close()
-		}
 	}
 }

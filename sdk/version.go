@@ -1,8 +1,10 @@
 package sdk
 
+import "github.com/hutch-run/hutch/sdk/internal/handshake"
+
 // Version is the version of this SDK; it is for messages only.
 const Version = "0.1.0"
 
 // ProtocolVersion is the major version of the contract that this SDK speaks. The
 // minor ones are told apart by capabilities.
-const ProtocolVersion = 1
+const ProtocolVersion = handshake.Protocol

@@ -1,0 +1,84 @@
+package backend
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error says which backend failed during which call.
+type Error struct {
+	Backend string
+	Call    string // describe, check, plan, create, attach, inspect, exec, put, get, changes, reset, destroy, list or drain
+	Err     error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("backend %q: %s: %v", e.Backend, e.Call, e.Err) }
+
+// Unwrap returns what went wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Place is one place where a backend was looked for, and why it was not taken.
+type Place struct {
+	Path string
+	Why  string
+}
+
+// NotFoundError says that no backend of that name was found, and where it was looked for.
+type NotFoundError struct {
+	Name   string
+	Places []Place
+	Fix    string
+}
+
+func (e *NotFoundError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "there is no backend %q", e.Name)
+	for i, p := range e.Places {
+		if i == 0 {
+			b.WriteString("; looked at ")
+		} else {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s (%s)", p.Path, p.Why)
+	}
+	if e.Fix != "" {
+		b.WriteString("; " + e.Fix)
+	}
+	return b.String()
+}
+
+// StartError says why a backend that was found could not be started.
+type StartError struct {
+	Name string
+	Path string
+	// Found is what was found instead of a working backend, one line.
+	Found string
+	Fix   string
+	Lines []string // the last lines of its log
+}
+
+func (e *StartError) Error() string {
+	s := fmt.Sprintf("backend %q at %s: %s", e.Name, e.Path, e.Found)
+	if e.Fix != "" {
+		s += "; " + e.Fix
+	}
+	return s
+}
+
+// DiedError says that the process of a backend ended during a call.
+type DiedError struct {
+	How   string   // "signal: killed", "exit status 2"
+	Lines []string // the last 20 lines of its log
+	Log   string   // file with all of them, "" when none is kept
+}
+
+func (e *DiedError) Error() string {
+	s := "its process died (" + e.How + ")"
+	if n := len(e.Lines); n > 0 {
+		s += "; its last words: " + e.Lines[n-1]
+	}
+	if e.Log != "" {
+		s += "; log: " + e.Log
+	}
+	return s
+}

@@ -1,0 +1,192 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/hutch-run/hutch/sdk/internal/handshake"
+)
+
+// Serve runs the backend as a plugin process and does not return. It is all that
+// main has to do:
+//
+//	func main() { sdk.Serve(&backend{}) }
+//
+// Started by hutch it answers calls until it is drained, or until hutch is gone:
+// then it cancels every context with [ErrHostGone], destroys the sandboxes that
+// are not to be kept, and exits. Started by a person it says what it is; the
+// subcommands describe, cleanup and version work without a host.
+func Serve(b Backend) {
+	// Before anything else: a log line to a host that is gone must be an error, and
+	// not the end of the process before it has cleaned up. Caught and not ignored,
+	// because commands would inherit that it is ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	log := Logger() // holds descriptor 2, which go-plugin takes away from os.Stderr
+	s, err := NewServer(b)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "this backend cannot be served: %v\n", err)
+		os.Exit(exitBroken)
+	}
+	if os.Getenv(handshake.CookieKey) != handshake.CookieValue {
+		os.Exit(command(s, os.Args[1:], os.Stdout, os.Stderr))
+	}
+	ends, err := watchHost()
+	if err != nil {
+		log.Error("the lifeline of the host does not work", "error", err)
+		os.Exit(exitBroken)
+	}
+	nameProcess(filepath.Base(os.Args[0]))
+
+	private := os.Getenv(handshake.EnvSocketDir)
+	s.first = takeOver
+	var g *grpc.Server
+	ready := make(chan struct{})
+	go func() {
+		<-ready
+		s.leave(g, ends, private)
+	}()
+	plugin.Serve(&plugin.ServeConfig{
+		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: handshake.CookieKey, MagicCookieValue: handshake.CookieValue},
+		VersionedPlugins: map[int]plugin.PluginSet{handshake.Protocol: {handshake.PluginName: &grpcPlugin{server: s}}},
+		Logger:           quiet(log),
+		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
+			g = s.newGRPC(opts)
+			close(ready)
+			return g
+		},
+	})
+	// Either leave has stopped the server, or the host has, by go-plugin's own call.
+	select {
+	case <-ready:
+	default:
+		os.Exit(exitBroken) // no server came to be; go-plugin has logged why
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+	defer cancel()
+	if err := s.Shutdown(ctx, ErrCancelled); err != nil {
+		os.Exit(exitBroken)
+	}
+	os.Exit(exitOK)
+}
+
+// The exit codes of a backend process.
+const (
+	exitOK     = 0
+	exitBroken = 1
+	exitUsage  = 2
+)
+
+// grpcPlugin registers the server with go-plugin.
+type grpcPlugin struct {
+	plugin.NetRPCUnsupportedPlugin
+	server *Server
+}
+
+func (p *grpcPlugin) GRPCServer(_ *plugin.GRPCBroker, g *grpc.Server) error {
+	p.server.register(g)
+	return nil
+}
+
+func (p *grpcPlugin) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("a backend has no client side")
+}
+
+// quiet is the logger for go-plugin: what it says below a warning helps nobody.
+func quiet(l hclog.Logger) hclog.Logger {
+	q := l.Named("plugin")
+	q.SetLevel(hclog.Warn)
+	return q
+}
+
+// takeOver runs when the first call comes, which is after the handshake. It
+// removes the words of the handshake from the environment, so that no command
+// sees them, and lets a stray print go to the log instead of go-plugin's pipe, which
+// nobody empties and which would block the printer once it is full.
+func takeOver() {
+	for _, name := range handshake.Environment {
+		os.Unsetenv(name)
+	}
+	os.Stdout, os.Stderr = stderr(), stderr()
+}
+
+// watchHost returns a channel that gets the reason to leave: the host is gone, or
+// somebody sent SIGTERM or SIGINT.
+func watchHost() (<-chan error, error) {
+	ends := make(chan error, 1)
+	tell := func(err error) {
+		select {
+		case ends <- err:
+		default:
+		}
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		sig := <-signals
+		Logger().Warn("asked to leave", "signal", sig.String())
+		tell(ErrCancelled)
+	}()
+	v := os.Getenv(handshake.EnvLifeline)
+	if v == "" {
+		return ends, nil // a host without one; its last word is Drain
+	}
+	fd, err := strconv.Atoi(v)
+	if err != nil || fd < 3 {
+		return nil, fmt.Errorf("%s=%q is no descriptor", handshake.EnvLifeline, v)
+	}
+	syscall.CloseOnExec(fd)
+	line := os.NewFile(uintptr(fd), "lifeline")
+	if _, err := line.Stat(); err != nil {
+		return nil, err
+	}
+	go func() {
+		// The host never writes; whatever comes is not the end.
+		buf := make([]byte, 64)
+		for {
+			if _, err := line.Read(buf); err != nil {
+				tell(ErrHostGone)
+				return
+			}
+		}
+	}()
+	return ends, nil
+}
+
+// leave ends the process after Drain, or when there is a reason to leave.
+func (s *Server) leave(g *grpc.Server, ends <-chan error, private string) {
+	select {
+	case <-s.drained:
+		// Let the answer to Drain out.
+		time.AfterFunc(time.Second, func() { os.Exit(exitOK) })
+		g.GracefulStop()
+	case cause := <-ends:
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+		err := s.Shutdown(ctx, cause)
+		cancel()
+		if errors.Is(cause, ErrHostGone) && private != "" {
+			os.RemoveAll(private) // the host would have done it
+		}
+		if err != nil {
+			s.log.Error("not everything could be cleaned up", "error", err)
+			os.Exit(exitBroken)
+		}
+	}
+	os.Exit(exitOK)
+}
+
+// nameProcess gives the process its name back: started by the number of a
+// descriptor, it would be called by that number in ps.
+func nameProcess(name string) {
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // only for people; 15 bytes of it are kept
+}
