@@ -1,0 +1,108 @@
+package backendtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Check is one row of the table.
+type Check struct {
+	ID     string // group/name; stable, so that reports can be compared
+	Proves string // what is true when it passes, one sentence
+	Fix    string // what the author should look at when it fails
+	Needs  []Need // what the backend must claim for the check to apply
+	Alone  bool   // must not run beside other checks
+
+	run func(*C)
+}
+
+// Group returns the part of the id before the slash.
+func (c Check) Group() string {
+	g, _, _ := strings.Cut(c.ID, "/")
+	return g
+}
+
+// Need is something a backend claims, or a door offers, without which a check
+// does not apply.
+type Need struct {
+	Name string // as it stands in reports: "capability put", "limit memory"
+	has  func(*facts) bool
+}
+
+// facts is what needs are decided from.
+type facts struct {
+	capabilities, limits, workspaces, networks, formats []string
+	isolation                                           int // rank
+	process                                             bool
+	suite                                               *options
+}
+
+func needCap(c sdk.Capability) Need {
+	return Need{"capability " + string(c), func(f *facts) bool { return slices.Contains(f.capabilities, string(c)) }}
+}
+
+func needLimit(l sdk.Limit) Need {
+	return Need{"limit " + string(l), func(f *facts) bool { return slices.Contains(f.limits, string(l)) }}
+}
+
+func needNoLimit(l sdk.Limit) Need {
+	return Need{"limit " + string(l) + " not claimed", func(f *facts) bool { return !slices.Contains(f.limits, string(l)) }}
+}
+
+func needWorkspace(m sdk.WorkspaceMode) Need {
+	return Need{"workspace mode " + string(m), func(f *facts) bool { return slices.Contains(f.workspaces, string(m)) }}
+}
+
+func needNetwork(m sdk.NetworkMode) Need {
+	return Need{"network mode " + string(m), func(f *facts) bool { return slices.Contains(f.networks, string(m)) }}
+}
+
+func needFormat(m sdk.Format) Need {
+	return Need{"format " + string(m), func(f *facts) bool { return slices.Contains(f.formats, string(m)) }}
+}
+
+var (
+	// needIsolation holds for backends that put anything between code and host.
+	needIsolation = Need{"isolation above none", func(f *facts) bool { return f.isolation > 0 }}
+	// needProcess holds at the door that starts compiled plugins.
+	needProcess = Need{"a plugin process (hutch backend test)", func(f *facts) bool { return f.process }}
+	// needBadConfigs holds when the author listed configurations that must be refused.
+	needBadConfigs = Need{"Suite.BadConfigs", func(f *facts) bool { return len(f.suite.BadConfigs) > 0 }}
+)
+
+// Checks returns the whole table, in the order of reports.
+func Checks() []Check {
+	return nil
+}
+
+// missing says what a check needs and the backend does not claim; "" when it applies.
+func (c Check) missing(f *facts) string {
+	for _, n := range c.Needs {
+		if !n.has(f) {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// failure ends a check; it travels by panic from C.Fatalf to the runner.
+type failure struct{ msg string }
+
+// skipped ends a check that finds out while running that it does not apply.
+type skipped struct{ msg string }
+
+// Fatalf ends the check as failed.
+func (c *C) Fatalf(format string, args ...any) {
+	panic(failure{fmt.Sprintf(format, args...)})
+}
+
+// skipf ends the check as not applicable; only for things a backend does not claim.
+func (c *C) skipf(format string, args ...any) {
+	panic(skipped{fmt.Sprintf(format, args...)})
+}
+
+// C is what a check works with.
+type C struct{}
