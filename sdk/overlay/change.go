@@ -1,0 +1,124 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// Kind names a kind of [Change].
+type Kind string
+
+// The kinds.
+const (
+	Added    Kind = "added"
+	Modified Kind = "modified" // content, and perhaps mode
+	Deleted  Kind = "deleted"
+	Mode     Kind = "mode"    // permissions only
+	Symlink  Kind = "symlink" // a symbolic link that points elsewhere
+	Type     Kind = "type"    // something of another type stands there
+)
+
+// Change is one difference. A directory that is new or gone is one Change, and so is everything in it.
+type Change struct {
+	Path    string      // relative to the directory, with slashes; any bytes but NUL
+	Kind    Kind        // what happened to it
+	OldMode fs.FileMode // type and permissions before; 0 for something added
+	NewMode fs.FileMode // type and permissions now; 0 for something deleted
+	Size    int64       // of the file as it is now; 0 for what is not a regular file
+}
+
+// Options bound the work. The zero value is usable.
+type Options struct {
+	// Ignore lists paths which, with all below them, are no part of the comparison: mount points inside the directory.
+	Ignore []string
+	// MaxEntries bounds the entries looked at, and so memory; 0 means DefaultMaxEntries.
+	MaxEntries int
+	// MaxDepth bounds the levels of directories, and so open descriptors, two for each; 0 means DefaultMaxDepth.
+	MaxDepth int
+	// Trusted says that the overlay was mounted without the option userxattr, so its marks are trusted.overlay.* and
+	// not user.overlay.*. The marks of the other name are data that a program may have written.
+	Trusted bool
+	// StatOnly compares no contents in Changes: a file of the same size, mode and modification time counts as unchanged,
+	// one with another time as modified. Faster, and a program that sets times back can hide from it.
+	StatOnly bool
+	// Contents makes Take remember a hash of every regular file, so that Snapshot.Changes can tell one that was only
+	// touched from one that was changed, and a change of mode from one of contents as well. It reads everything twice.
+	Contents bool
+}
+
+// The bounds that apply where Options holds a zero.
+const (
+	DefaultMaxEntries = 1_000_000
+	DefaultMaxDepth   = 128
+)
+
+func (o Options) withDefaults() Options {
+	if o.MaxEntries <= 0 {
+		o.MaxEntries = DefaultMaxEntries
+	}
+	if o.MaxDepth <= 0 {
+		o.MaxDepth = DefaultMaxDepth
+	}
+	return o
+}
+
+func (o Options) ignored(path string) bool { return slices.Contains(o.Ignore, path) }
+
+// Errors that come together with the changes that could be found.
+var (
+	// ErrTooMany means that a bound of Options was reached, and that there may be more changes.
+	ErrTooMany = errors.New("more than allowed")
+	// ErrUnreadable means that directories could not be read, and that there may be more changes in them.
+	ErrUnreadable = errors.New("unreadable")
+)
+
+// gaps collects what keeps a list of changes from being complete.
+type gaps struct {
+	deep, unread           int
+	firstDeep, firstUnread string
+	entries                bool
+	max                    Options
+}
+
+func (g *gaps) tooDeep(path string) {
+	if g.deep++; g.deep == 1 {
+		g.firstDeep = path
+	}
+}
+
+func (g *gaps) unreadable(path string) {
+	if g.unread++; g.unread == 1 {
+		g.firstUnread = path
+	}
+}
+
+func (g *gaps) err() error {
+	var errs []error
+	if g.entries {
+		errs = append(errs, fmt.Errorf("%w: only the first %d entries were looked at", ErrTooMany, g.max.MaxEntries))
+	}
+	if g.deep > 0 {
+		errs = append(errs, fmt.Errorf("%w: %d directories lie deeper than %d levels, the first is %.200q", ErrTooMany, g.deep, g.max.MaxDepth, g.firstDeep))
+	}
+	if g.unread > 0 {
+		errs = append(errs, fmt.Errorf("%w: %d directories, the first is %.200q", ErrUnreadable, g.unread, g.firstUnread))
+	}
+	return errors.Join(errs...)
+}
+
+// sorted puts changes in the order of their paths, byte by byte.
+func sorted(c []Change) []Change {
+	slices.SortFunc(c, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	return c
+}
+
+// join adds a name to a path; the top is "".
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}

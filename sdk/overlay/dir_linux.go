@@ -1,0 +1,211 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// dir is an open directory. Names in it are looked up one at a time, so that no symbolic link is ever followed.
+type dir struct {
+	f    *os.File
+	shut *shut // not nil when close has permissions to put back
+}
+
+// shut is a directory that was opened against its permissions.
+type shut struct {
+	at   int // O_PATH
+	mode uint32
+}
+
+func openTop(root *os.Root) (dir, error) {
+	f, err := root.Open(".")
+	return dir{f: f}, err
+}
+
+func (d dir) fd() int { return int(d.f.Fd()) }
+
+func (d dir) close() {
+	if d.f != nil {
+		d.f.Close()
+	}
+	if d.shut != nil {
+		_ = unix.Chmod(fdPath(d.shut.at), d.shut.mode) // ours, and just changed: there is nothing to fail and nothing to do
+		unix.Close(d.shut.at)
+	}
+}
+
+// fdPath names the inode that a descriptor has open, whatever stands at its name meanwhile.
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// sub opens the directory called name. What is no directory, a symbolic link to one included, is ENOTDIR.
+func (d dir) sub(name string) (dir, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(d.fd(), name, flags, 0)
+	// Reading the list needs the one permission, looking at what is listed the other.
+	if err == nil && unix.Faccessat(fd, ".", unix.X_OK, unix.AT_EACCESS) == unix.EACCES {
+		unix.Close(fd)
+		err = unix.EACCES
+	}
+	if err == unix.EACCES {
+		return d.force(name)
+	}
+	if err != nil {
+		return dir{}, err
+	}
+	return dir{f: os.NewFile(uintptr(fd), name)}, nil
+}
+
+// force opens a directory of ours whose permissions keep even us out, as a program in a sandbox that runs as our user
+// can make one to hide what is in it. The permissions are put back when the directory is closed.
+func (d dir) force(name string) (dir, error) {
+	at, err := unix.Openat(d.fd(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return dir{}, err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(at, &st)
+	if err == nil && int(st.Uid) != os.Geteuid() {
+		err = unix.EACCES
+	}
+	if err == nil {
+		err = unix.Chmod(fdPath(at), st.Mode&0o7777|0o500)
+	}
+	if err != nil {
+		unix.Close(at)
+		return dir{}, err
+	}
+	out := dir{shut: &shut{at, st.Mode & 0o7777}}
+	fd, err := unix.Open(fdPath(at), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		out.close()
+		return dir{}, err
+	}
+	out.f = os.NewFile(uintptr(fd), name)
+	return out, nil
+}
+
+// names lists at most most names, sorted, and says whether there were more.
+func (d dir) names(most int) (names []string, more bool, err error) {
+	for len(names) <= most {
+		batch, err := d.f.Readdirnames(min(4096, most-len(names)+1))
+		names = append(names, batch...)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("list directory: %w", err)
+		}
+	}
+	if len(names) > most {
+		names, more = names[:most], true
+	}
+	slices.Sort(names)
+	return names, more, nil
+}
+
+// stat looks at name itself; ok is false when there is nothing.
+func (d dir) stat(name string) (st unix.Stat_t, ok bool, err error) {
+	if d.f == nil {
+		return st, false, nil
+	}
+	err = unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		return st, false, nil
+	}
+	return st, err == nil, err
+}
+
+// link reads where a symbolic link points.
+func (d dir) link(name string) (string, error) {
+	buf := make([]byte, 4096)
+	n, err := unix.Readlinkat(d.fd(), name, buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// file opens a regular file to read. It never blocks on a FIFO nor wakes a device: those are not opened at all, because
+// the caller has seen a regular file, and are refused if they have taken its place since.
+func (d dir) file(name string) (int, error) {
+	fd, err := unix.Openat(d.fd(), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return -1, errors.Join(err, unix.EINVAL)
+	}
+	return fd, nil
+}
+
+// xattr reads a short extended attribute of name, or of the directory itself when name is empty; "" when it is not there.
+func (d dir) xattr(name, attr string) string {
+	var buf [16]byte
+	var n int
+	var err error
+	if name == "" {
+		n, err = unix.Fgetxattr(d.fd(), attr, buf[:])
+	} else {
+		// There is no getxattrat before Linux 6.13; the path over /proc does the same without following name.
+		n, err = unix.Lgetxattr(fdPath(d.fd())+"/"+name, attr, buf[:])
+	}
+	if err != nil {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+// hasXattr reports whether name has an extended attribute, whatever its value.
+func (d dir) hasXattr(name, attr string) bool {
+	_, err := unix.Lgetxattr(fdPath(d.fd())+"/"+name, attr, nil)
+	return err == nil
+}
+
+// modeOf turns the kernel's mode into Go's.
+func modeOf(m uint32) fs.FileMode {
+	mode := fs.FileMode(m & 0o777)
+	switch m & unix.S_IFMT {
+	case unix.S_IFDIR:
+		mode |= fs.ModeDir
+	case unix.S_IFLNK:
+		mode |= fs.ModeSymlink
+	case unix.S_IFIFO:
+		mode |= fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		mode |= fs.ModeSocket
+	case unix.S_IFBLK:
+		mode |= fs.ModeDevice
+	case unix.S_IFCHR:
+		mode |= fs.ModeDevice | fs.ModeCharDevice
+	}
+	if m&unix.S_ISUID != 0 {
+		mode |= fs.ModeSetuid
+	}
+	if m&unix.S_ISGID != 0 {
+		mode |= fs.ModeSetgid
+	}
+	if m&unix.S_ISVTX != 0 {
+		mode |= fs.ModeSticky
+	}
+	return mode
+}
+
+func isDir(st unix.Stat_t) bool     { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
+func isRegular(st unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }
+func isLink(st unix.Stat_t) bool    { return st.Mode&unix.S_IFMT == unix.S_IFLNK }
+
+func sizeOf(st unix.Stat_t) int64 {
+	if isRegular(st) {
+		return st.Size
+	}
+	return 0
+}

@@ -1,0 +1,503 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// The lower directory that most tests change.
+func makeLower(t testing.TB, dir string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []string{"src/deep/er", "empty", "gone/sub", "opaque", "input", "swap", "modedir"} {
+		must(os.MkdirAll(filepath.Join(dir, d), 0o755))
+	}
+	for path, content := range map[string]string{
+		"README": "read me\n", "same": "same\n", "src/a.py": "print(1)\n", "src/deep/er/b.py": "print(2)\n",
+		"gone/x": "x", "gone/sub/y": "y", "opaque/old1": "1", "opaque/old2": "2", "opaque/kept": "k", "run.sh": "#!/bin/sh\n",
+		"todir": "file", "swap/in": "i", "base": "hidden?", "input/stub": "s", "exact": "AAAA", "moved": "moved content", "zero": "",
+	} {
+		must(os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644))
+	}
+	must(os.Symlink("README", filepath.Join(dir, "link")))
+	must(os.Symlink("src", filepath.Join(dir, "linkdir")))
+	must(os.Link(filepath.Join(dir, "README"), filepath.Join(dir, "hard")))
+}
+
+// script is what a program does to the directory; every kind of change and every disguise is in it.
+const script = `set -e
+echo new > added.txt
+mkdir -p newdir/sub; echo n > newdir/sub/f; ln -s /etc/passwd newdir/evil
+echo changed > README
+touch same; chmod 644 same; cat same > /dev/null; cp same same.tmp; cat same.tmp > same; rm same.tmp
+echo more >> src/deep/er/b.py
+rm -r gone
+rm -r opaque; mkdir opaque; echo k2 > opaque/fresh; printf k > opaque/kept
+chmod 755 run.sh
+chmod 700 modedir
+rm todir; mkdir todir; echo in > todir/inside
+rm -r swap; echo file now > swap
+ln -sfn src/a.py link
+ln -sfn src linkdir
+touch .wh.base
+printf BBBB > exact.new; touch -r exact exact.new; cat exact.new > exact; touch -r exact.new exact; rm exact.new
+mv moved elsewhere
+mkfifo pipe
+echo z >> zero; : > zero
+rm empty -r; mkdir empty
+ln hard hard2
+mkdir -p input; echo ignored > input/x
+mkdir wild; cd wild; printf x > "$(printf 'new\nline')"; printf x > "$(printf '\377\376')"; printf x > '-rf'
+`
+
+// want is what script changes.
+func want(t *testing.T) []string {
+	return strings.Split(strings.TrimSpace(`
+added    .wh.base
+added    added.txt
+modified README
+added    elsewhere
+modified exact
+added    hard2
+symlink  link
+mode     modedir
+deleted  gone
+deleted  gone/sub
+deleted  gone/sub/y
+deleted  gone/x
+deleted  moved
+added    newdir
+added    newdir/evil
+added    newdir/sub
+added    newdir/sub/f
+added    opaque/fresh
+deleted  opaque/old1
+deleted  opaque/old2
+added    pipe
+mode     run.sh
+modified src/deep/er/b.py
+type     swap
+deleted  swap/in
+type     todir
+added    todir/inside
+added    wild
+added    wild/-rf
+added    wild/new|line
+added    wild/%FF%FE
+`), "\n")
+}
+
+func show(changes []Change) []string {
+	var out []string
+	for _, c := range changes {
+		p := strings.NewReplacer("\n", "|", "\xff\xfe", "%FF%FE").Replace(c.Path)
+		out = append(out, fmt.Sprintf("%-8s %s", c.Kind, p))
+	}
+	return out
+}
+
+func root(t testing.TB, dir string) *os.Root {
+	t.Helper()
+	r, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// layers are the directories of an overlay mount.
+type layers struct{ lower, upper, work, merged string }
+
+func newLayers(t testing.TB) layers {
+	t.Helper()
+	top := t.TempDir()
+	l := layers{top + "/lower", top + "/upper", top + "/work", top + "/merged"}
+	t.Cleanup(func() { os.Chmod(l.work+"/work", 0o700) }) // the kernel makes it for nobody, and it is to be removed
+	for _, d := range []string{l.lower, l.upper, l.work, l.merged} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// run runs script in the overlay, mounted with the given options inside a mount namespace that dies with it.
+func (l layers) run(t testing.TB, options, script string) {
+	t.Helper()
+	mount := fmt.Sprintf("mount -t overlay overlay -o lowerdir=%s,upperdir=%s,workdir=%s,%s %s && cd %s\n", l.lower, l.upper, l.work, options, l.merged, l.merged)
+	args := []string{"--mount", "--propagation", "private", "/bin/sh", "-c", mount + script}
+	if os.Geteuid() != 0 || strings.Contains(options, "userxattr") {
+		args = append([]string{"--user", "--map-root-user"}, args...)
+	}
+	out, err := exec.Command("unshare", args...).CombinedOutput()
+	if err == nil {
+		return
+	}
+	msg := fmt.Sprintf("overlay with %s: %v: %s", options, err, out)
+	if strings.Contains(string(out), "mount:") && !slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "overlay") {
+		t.Skip(msg)
+	}
+	t.Fatal(msg)
+}
+
+func sortedShow(lines []string) []string {
+	out := slices.Clone(lines)
+	slices.SortFunc(out, func(a, b string) int { return strings.Compare(a[9:], b[9:]) })
+	return out
+}
+
+func TestChangesOfARealOverlay(t *testing.T) {
+	for name, c := range map[string]struct {
+		options string
+		trusted bool
+	}{
+		"in a user namespace": {options: "userxattr"},
+		"by root":             {options: "redirect_dir=off,metacopy=off", trusted: true},
+		"indexed":             {options: "redirect_dir=off,metacopy=off,index=on", trusted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.trusted && os.Geteuid() != 0 {
+				t.Skip("needs root")
+			}
+			l := newLayers(t)
+			makeLower(t, l.lower)
+			l.run(t, c.options, script)
+			got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{Trusted: c.trusted, Ignore: []string{"input"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect := want(t)
+			if name == "indexed" {
+				// With an index hard links stay linked when they are copied up, so both names changed.
+				expect = append(expect, "modified hard")
+			}
+			if diff := cmp.Diff(sortedShow(expect), sortedShow(show(got))); diff != "" {
+				t.Error(diff)
+			}
+			if !slices.IsSortedFunc(got, func(a, b Change) int { return strings.Compare(a.Path, b.Path) }) {
+				t.Error("not in path order")
+			}
+		})
+	}
+}
+
+func TestSnapshotSeesTheSame(t *testing.T) {
+	dir := t.TempDir()
+	makeLower(t, dir)
+	o := Options{Ignore: []string{"input"}, Contents: true}
+	s, err := Take(context.Background(), root(t, dir), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got, err := s.Changes(context.Background(), root(t, dir), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Written in place, a hard link shares what is written to it, which copying up undoes in an overlay.
+	expect := append(want(t), "modified hard")
+	if diff := cmp.Diff(sortedShow(expect), sortedShow(show(got))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSnapshotWithoutContents(t *testing.T) {
+	dir := t.TempDir()
+	for _, n := range []string{"same", "touched", "forged", "mode", "bigger"} {
+		if err := os.WriteFile(dir+"/"+n, []byte("AAAA"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Take(context.Background(), root(t, dir), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel's clock for change times ticks every few milliseconds.
+	var st unix.Stat_t
+	unix.Stat(dir+"/same", &st)
+	for before := st.Ctim; ; {
+		if err := os.WriteFile(dir+"/tick", nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		unix.Stat(dir+"/tick", &st)
+		os.Remove(dir + "/tick")
+		if st.Ctim.Nano()-before.Nano() > int64(20*time.Millisecond) {
+			break
+		}
+	}
+	cmd := exec.Command("/bin/sh", "-ec", `touch touched; chmod 600 mode; echo more >> bigger
+		touch -r forged stamp; printf BBBB > forged; touch -r stamp forged; rm stamp`)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got, err := s.Changes(context.Background(), root(t, dir), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"modified bigger", "modified forged", "mode     mode", "modified touched"}, show(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestModesAndSizes(t *testing.T) {
+	l := newLayers(t)
+	makeLower(t, l.lower)
+	l.run(t, "userxattr", "chmod 4711 run.sh; printf 12345 > five; rm README; mkdir -m 1777 sticky")
+	got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := []Change{
+		{Path: "README", Kind: Deleted, OldMode: 0o644},
+		{Path: "five", Kind: Added, NewMode: 0o644, Size: 5},
+		{Path: "run.sh", Kind: Mode, OldMode: 0o644, NewMode: 0o711 | fs.ModeSetuid, Size: 10},
+		{Path: "sticky", Kind: Added, NewMode: 0o777 | fs.ModeSticky | fs.ModeDir},
+	}
+	if diff := cmp.Diff(expect, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestForgedMarksAreData writes marks of the other kind, and tries to write those of the mount itself, from inside.
+func TestForgedMarksAreData(t *testing.T) {
+	const forge = `
+		attr() { python3 -c 'import os,sys; os.setxattr(sys.argv[1], sys.argv[2], sys.argv[3].encode())' "$@" 2>/dev/null || true; }
+		: > base.empty; : > README.fake
+		attr src user.overlay.opaque y
+		attr src user.overlay.opaque x
+		attr src/a.py user.overlay.whiteout y
+		: > src/a.py; attr src/a.py user.overlay.whiteout y
+		touch .wh.README .wh..wh..opq src/.wh..wh..opq src/.wh.a.py
+		mknod dev c 0 0 2>/dev/null && echo "made a whiteout" || true
+		mknod src/deep c 0 0 2>/dev/null && echo "made a whiteout" || true`
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs python3 to set extended attributes")
+	}
+	expect := []string{
+		"added    .wh..wh..opq", "added    .wh.README", "added    README.fake", "added    base.empty",
+		"added    src/.wh..wh..opq", "added    src/.wh.a.py", "modified src/a.py",
+	}
+	for name, c := range map[string]struct {
+		options string
+		trusted bool
+	}{"userxattr": {"userxattr", false}, "trusted": {"redirect_dir=off,metacopy=off", true}} {
+		t.Run(name, func(t *testing.T) {
+			if c.trusted && os.Geteuid() != 0 {
+				t.Skip("needs root")
+			}
+			l := newLayers(t)
+			makeLower(t, l.lower)
+			l.run(t, c.options, forge)
+			got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{Trusted: c.trusted})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(expect, show(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestMarksInTheUpperDirectory makes the marks by hand, in the form that newer kernels and other tools write.
+func TestMarksInTheUpperDirectory(t *testing.T) {
+	l := newLayers(t)
+	makeLower(t, l.lower)
+	set := func(path, attr, value string) {
+		t.Helper()
+		if err := unix.Setxattr(l.upper+"/"+path, attr, []byte(value), 0); err != nil {
+			t.Skipf("this file system has no user attributes: %v", err)
+		}
+	}
+	if err := os.MkdirAll(l.upper+"/src", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"src/a.py", "plain-empty", "README"} {
+		if err := os.WriteFile(l.upper+"/"+f, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("src", "user.overlay.opaque", "x")
+	set("src/a.py", "user.overlay.whiteout", "")
+	set("README", "user.overlay.whiteout", "y") // its directory is not marked, so this is a file
+	got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"modified README", "added    plain-empty", "deleted  src/a.py"}, show(got)); diff != "" {
+		t.Error(diff)
+	}
+	set("src", "user.overlay.redirect", "elsewhere")
+	if _, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{}); err == nil || !strings.Contains(err.Error(), "redirect_dir=off") {
+		t.Errorf("redirect: %v, want an error that names the mount option", err)
+	}
+}
+
+func TestChangesFollowsNoLink(t *testing.T) {
+	l := newLayers(t)
+	secret := t.TempDir()
+	if err := os.WriteFile(secret+"/key", []byte("k"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(l.lower+"/d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{l.upper + "/d", l.upper + "/e"} {
+		if err := os.Symlink(secret, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"type     d", "added    e"}, show(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFIFOInPlaceOfAFileDoesNotHang(t *testing.T) {
+	l := newLayers(t)
+	up, err := openTop(root(t, l.upper))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.close()
+	if err := unix.Mkfifo(l.upper+"/f", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := up.file("f"); err == nil {
+		t.Error("a FIFO was opened as a file")
+	}
+}
+
+func TestHiddenDirectoriesAreRead(t *testing.T) {
+	l := newLayers(t)
+	if err := os.MkdirAll(l.upper+"/hidden/sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(l.upper+"/hidden/sub/f", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"/hidden/sub", "/hidden"} {
+		if err := os.Chmod(l.upper+d, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Chmod(l.upper+d, 0o700)
+	}
+	got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"added    hidden", "added    hidden/sub", "added    hidden/sub/f"}, show(got)); diff != "" {
+		t.Error(diff)
+	}
+	if st, err := os.Stat(l.upper + "/hidden"); err != nil || st.Mode().Perm() != 0 {
+		t.Errorf("the directory's mode is %v, %v; want 0 as it was", st.Mode(), err)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	l := newLayers(t)
+	deep := l.upper
+	for range 20 {
+		deep += "/d"
+	}
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		if err := os.WriteFile(fmt.Sprintf("%s/f%02d", l.upper, i), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{MaxDepth: 5})
+	if !errors.Is(err, ErrTooMany) || len(got) != 55 {
+		t.Errorf("depth: %d changes, %v; want 5 levels, 50 files and ErrTooMany", len(got), err)
+	}
+	got, err = Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{MaxEntries: 30})
+	if !errors.Is(err, ErrTooMany) || len(got) != 30 {
+		t.Errorf("entries: %d changes, %v; want 30 and ErrTooMany", len(got), err)
+	}
+	s, err := Take(context.Background(), root(t, l.upper), Options{MaxEntries: 30})
+	if !errors.Is(err, ErrTooMany) || s.Len() != 30 {
+		t.Errorf("snapshot: %d, %v", s.Len(), err)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	stop := errors.New("stop")
+	cancel(stop)
+	if _, err := Changes(ctx, root(t, l.lower), root(t, l.upper), Options{}); !errors.Is(err, stop) {
+		t.Errorf("cancelled: %v, want the cause", err)
+	}
+}
+
+// bigUpper is n entries in 100 directories; half of them new, half copied up, of which every tenth differs.
+func bigUpper(b *testing.B, n int) layers {
+	l := newLayers(b)
+	body := strings.Repeat("line of a source file\n", 100)
+	for i := range n {
+		for _, top := range []string{l.upper, l.lower} {
+			if top == l.lower && i%2 == 0 {
+				continue
+			}
+			d := fmt.Sprintf("%s/d%02d", top, i%100)
+			os.MkdirAll(d, 0o755)
+			text := body
+			if top == l.upper && i%20 == 1 {
+				text = strings.Replace(body, "source", "change", 1)
+			}
+			if err := os.WriteFile(fmt.Sprintf("%s/f%d", d, i), []byte(text), 0o644); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return l
+}
+
+func BenchmarkChanges(b *testing.B) {
+	l := bigUpper(b, 10_000)
+	for _, statOnly := range []bool{true, false} {
+		b.Run(fmt.Sprintf("stat=%v", statOnly), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Changes(context.Background(), root(b, l.lower), root(b, l.upper), Options{StatOnly: statOnly}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("snapshot", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := Take(context.Background(), root(b, l.upper), Options{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("diff -rq", func(b *testing.B) {
+		for b.Loop() {
+			exec.Command("diff", "-rq", l.lower, l.upper).Run()
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package overlay
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Snapshot is what a directory looked like at one time. It is for directories that a sandbox writes in place, where no
+// overlay keeps the changes apart. It is safe for concurrent use.
+type Snapshot struct {
+	entries  map[string]seen
+	contents bool
+	gaps     error // what kept it from being complete
+}
+
+// seen is one entry of a snapshot: what cannot be changed without a trace in it.
+type seen struct {
+	mode         fs.FileMode
+	size         int64
+	mtime, ctime unix.Timespec
+	ino, rdev    uint64
+	link         string
+	hash         [sha256.Size]byte
+}
+
+// Take looks at every entry below root. With ErrTooMany and ErrUnreadable comes what could be seen; Changes of such a
+// snapshot reports the same error again.
+func Take(ctx context.Context, root *os.Root, o Options) (*Snapshot, error) {
+	o = o.withDefaults()
+	s := &Snapshot{entries: make(map[string]seen), contents: o.Contents}
+	t := &taker{ctx: ctx, o: o, left: o.MaxEntries, gaps: gaps{max: o}, into: s.entries}
+	top, err := openTop(root)
+	if err != nil {
+		return nil, fmt.Errorf("take snapshot: %w", err)
+	}
+	defer top.close()
+	if err := t.walk(top, "", 0); err != nil && !errors.Is(err, ErrTooMany) {
+		return nil, fmt.Errorf("take snapshot: %w", err)
+	}
+	s.gaps = t.gaps.err()
+	return s, s.gaps
+}
+
+// Len is the number of entries seen.
+func (s *Snapshot) Len() int { return len(s.entries) }
+
+// Changes lists what differs below root since the snapshot, in path order; o must be the options given to Take. A regular
+// file counts as modified when its size, modification time, change time or inode differ, so also when it was only
+// touched; the change time is one that no program can set. When the permissions differ, and of the rest the change time
+// only, it is a change of mode. With Options.Contents, contents decide instead.
+func (s *Snapshot) Changes(ctx context.Context, root *os.Root, o Options) ([]Change, error) {
+	o.Contents = s.contents
+	now, err := Take(ctx, root, o)
+	if now == nil {
+		return nil, err
+	}
+	var out []Change
+	for path, n := range now.entries {
+		old, had := s.entries[path]
+		c := Change{Path: path, Kind: Added, OldMode: old.mode, NewMode: n.mode, Size: n.size}
+		if had {
+			if c.Kind = s.compare(old, n); c.Kind == "" {
+				continue
+			}
+		}
+		out = append(out, c)
+	}
+	for path, old := range s.entries {
+		if _, still := now.entries[path]; !still {
+			out = append(out, Change{Path: path, Kind: Deleted, OldMode: old.mode})
+		}
+	}
+	return sorted(out), errors.Join(s.gaps, err)
+}
+
+// compare names the difference between two looks at one path; "" for none.
+func (s *Snapshot) compare(old, now seen) Kind {
+	switch {
+	case old.mode.Type() != now.mode.Type() || old.rdev != now.rdev:
+		return Type
+	case now.mode.Type() == fs.ModeSymlink:
+		if old.link != now.link {
+			return Symlink
+		}
+		return ""
+	case now.mode.IsRegular() && s.contents:
+		if old.size != now.size || old.hash != now.hash {
+			return Modified
+		}
+	case now.mode.IsRegular():
+		if old.size != now.size || old.mtime != now.mtime || old.ino != now.ino ||
+			old.ctime != now.ctime && old.mode == now.mode {
+			return Modified
+		}
+	}
+	if old.mode != now.mode {
+		return Mode
+	}
+	return ""
+}
+
+// taker is one run of Take.
+type taker struct {
+	ctx  context.Context
+	o    Options
+	left int
+	gaps gaps
+	into map[string]seen
+	buf  []byte
+}
+
+func (t *taker) walk(d dir, path string, depth int) error {
+	if err := t.ctx.Err(); err != nil {
+		return context.Cause(t.ctx)
+	}
+	names, more, err := d.names(t.left)
+	if err != nil {
+		t.gaps.unreadable(path)
+		return nil
+	}
+	for _, name := range names {
+		p := join(path, name)
+		if t.o.ignored(p) {
+			continue
+		}
+		if t.left--; t.left < 0 {
+			t.gaps.entries = true
+			return errStop
+		}
+		st, ok, err := d.stat(name)
+		if err != nil {
+			return fmt.Errorf("%q: %w", p, err)
+		}
+		if !ok {
+			continue
+		}
+		e := seen{mode: modeOf(st.Mode), size: sizeOf(st), mtime: st.Mtim, ctime: st.Ctim, ino: st.Ino}
+		switch {
+		case isLink(st):
+			if e.link, err = d.link(name); err != nil {
+				continue // replaced or gone meanwhile; the next look will tell
+			}
+		case isRegular(st) && t.o.Contents:
+			e.hash = t.hash(d, name)
+		case !isRegular(st) && !isDir(st):
+			e.rdev = st.Rdev
+		}
+		t.into[p] = e
+		if !isDir(st) {
+			continue
+		}
+		if depth+1 >= t.o.MaxDepth {
+			t.gaps.tooDeep(p)
+			continue
+		}
+		sub, err := d.sub(name)
+		if err != nil {
+			if err != unix.ENOENT && err != unix.ENOTDIR {
+				t.gaps.unreadable(p)
+			}
+			continue
+		}
+		err = t.walk(sub, p, depth+1)
+		sub.close()
+		if err != nil {
+			return err
+		}
+	}
+	if more {
+		t.gaps.entries = true
+		return errStop
+	}
+	return nil
+}
+
+// hash is that of a file's content; of a file which cannot be read it is zero, and so equal to itself.
+func (t *taker) hash(d dir, name string) (sum [sha256.Size]byte) {
+	fd, err := d.file(name)
+	if err != nil {
+		return sum
+	}
+	defer unix.Close(fd)
+	if t.buf == nil {
+		t.buf = make([]byte, compareSize)
+	}
+	h := sha256.New()
+	for t.ctx.Err() == nil {
+		n, err := readFull(fd, t.buf)
+		h.Write(t.buf[:n])
+		if err != nil {
+			return sum
+		}
+		if n < len(t.buf) {
+			break
+		}
+	}
+	h.Sum(sum[:0])
+	return sum
+}
