@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+var measurements = []measurement{
+	{"version", "<= 1.2x", version},
+	{"one run", "<= 4x, adds <= 15 ms", oneRun},
+	{"1,000 runs in one call", "<= 1.15x", manyRuns},
+	{"exec in a sandbox", "adds p50 <= 0.7 ms, p99 <= 1.5 ms", warmExec},
+	{"1 GB of output", "<= 1.05x, host < 64 MiB", output},
+	{"project of 50,000 files", "0.9x to 1.1x", bigProject},
+}
+
+// version compares start-up with a program that links the same packages and does nothing.
+func version(b *bench) (h, base sample, err error) {
+	empty := filepath.Join(b.tmp, "linked")
+	if err := b.command("go", "build", "-o", empty, "./test/bench/linked")(); err != nil {
+		return h, base, err
+	}
+	h.times, base.times, err = interleave(b.rounds(60), b.command(b.hutch(), "version"), b.command(empty))
+	base.what = "a Go program with the same packages"
+	return h, base, err
+}
+
+func oneRun(b *bench) (h, base sample, err error) {
+	ws, err := b.project("small", 5)
+	if err != nil {
+		return h, base, err
+	}
+	h.times, base.times, err = interleave(b.rounds(100),
+		b.command(b.hutch(), "run", "-q", "--backend", "bwrap", "--workspace", ws, "--", "true"),
+		b.command(bwrap(ws, "true")...))
+	base.what = "bare bwrap"
+	return h, base, err
+}
+
+func manyRuns(b *bench) (h, base sample, err error) {
+	n := 1000
+	if b.quick {
+		n = 50
+	}
+	file := filepath.Join(b.tmp, "many.hcl")
+	err = os.WriteFile(file, fmt.Appendf(nil, `run "true" {
+  for_each = toset([for n in range(%d) : tostring(n)])
+  backend "bwrap" {}
+  command = ["true"]
+}
+`, n), 0o600)
+	if err != nil {
+		return h, base, err
+	}
+	cores := fmt.Sprint(runtime.NumCPU())
+	h.times, base.times, err = interleave(b.rounds(5),
+		b.command(b.hutch(), "run", "-q", "-j", cores, file),
+		b.command("sh", "-c", fmt.Sprintf("seq %d | xargs -P %s -I{} %s", n, cores, strings.Join(bwrap("", "true"), " "))))
+	base.what = "xargs -P bare bwrap"
+	return h, base, err
+}
+
+// output pins both sides to one CPU: a pipe between two is another, bimodal thing.
+func output(b *bench) (h, base sample, err error) {
+	size := "1000000000"
+	if b.quick {
+		size = "100000000"
+	}
+	peak := int64(0)
+	hutch := func() error {
+		cmd := exec.Command("taskset", "-c", "0", b.hutch(), "run", "-q", "--backend", "bwrap", "--", "head", "-c", size, "/dev/zero")
+		cmd.Env = append(os.Environ(), "HUTCH_HOME="+b.home)
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("1 GB through hutch: %w", err)
+		}
+		peak = max(peak, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
+		return nil
+	}
+	h.times, base.times, err = interleave(b.rounds(10), hutch,
+		b.command("taskset", "-c", "0", "sh", "-c", strings.Join(bwrap("", "head", "-c", size, "/dev/zero"), " ")+" | cat >/dev/null"))
+	base.what = "bare bwrap | cat"
+	h.note = fmt.Sprintf("peak memory of host and plugin: %d MiB", peak>>10)
+	return h, base, err
+}
+
+// bigProject compares hutch with itself.
+func bigProject(b *bench) (h, base sample, err error) {
+	n := 50_000
+	if b.quick {
+		n = 1000
+	}
+	big, err := b.project("big", n)
+	if err != nil {
+		return h, base, err
+	}
+	small, err := b.project("small", 5)
+	if err != nil {
+		return h, base, err
+	}
+	run := func(ws string) func() error {
+		return b.command(b.hutch(), "run", "-q", "--backend", "bwrap", "--workspace", ws, "--", "true")
+	}
+	h.times, base.times, err = interleave(b.rounds(60), run(big), run(small))
+	base.what = "hutch on 5 files"
+	return h, base, err
+}
+
+// project makes a directory of n small files, once.
+func (b *bench) project(name string, n int) (string, error) {
+	dir := filepath.Join(b.tmp, name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	for i := range n {
+		sub := filepath.Join(dir, fmt.Sprintf("d%03d", i/100))
+		if i%100 == 0 {
+			if err := os.MkdirAll(sub, 0o755); err != nil {
+				return "", err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(sub, fmt.Sprintf("f%02d", i%100)), []byte("x\n"), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}

@@ -1,0 +1,196 @@
+// Package crash kills hutch at random moments and looks at what is left.
+package crash
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/test/e2e"
+)
+
+func TestMain(m *testing.M) { os.Exit(e2e.Main(m, nil)) }
+
+// kills is how often the host is killed for each user.
+const kills = 200
+
+// TestKilledHost starts runs, kills the host with SIGKILL at random moments, and
+// requires that every sandbox dies by itself, that `hutch gc` leaves nothing, and
+// that `hutch audit verify` then finds no damage.
+func TestKilledHost(t *testing.T) {
+	e2e.Require(t, "bwrap")
+	for name, uid := range e2e.Users() {
+		t.Run(name, func(t *testing.T) { killedHost(t, uid) })
+	}
+}
+
+func killedHost(t *testing.T, uid int) {
+	u := newUser(t, uid)
+	before := u.traces(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+
+	// How long a whole run takes here bounds the moments worth killing at.
+	start := time.Now()
+	u.hutch(t, 0, u.runArgs("true")...)
+	whole := time.Since(start)
+
+	died := 0
+	for i := range kills {
+		payload := "true"
+		if i%2 == 1 {
+			payload = "echo " + u.marker + "; sleep 60"
+		}
+		cmd := u.command(u.runArgs(payload)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.NewTimer(time.Duration(random.Int64N(int64(whole) * 3 / 2)))
+		<-timer.C // the moment is the point of the test, not a way to wait for anything
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+			died++
+		}
+	}
+	if died < kills/4 {
+		t.Fatalf("only %d of %d hosts died before they were done: this proves little", died, kills)
+	}
+	t.Logf("%d of %d hosts died on the way", died, kills)
+
+	// PLG-05: within five seconds nothing runs any more, before anybody cleans up.
+	if !e2e.Eventually(5*time.Second, func() bool { return len(e2e.Marked(u.marker)) == 0 && len(u.plugins()) == 0 }) {
+		for _, pid := range append(e2e.Marked(u.marker), u.plugins()...) {
+			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			t.Errorf("still runs: %d %q", pid, b)
+		}
+		e2e.KillMarked(u.marker)
+	}
+
+	u.hutch(t, 0, "gc")
+	if diff := cmp.Diff(before, u.traces(t)); diff != "" {
+		t.Errorf("gc left something (-before +after):\n%s", diff)
+	}
+	if out := u.hutch(t, 0, "gc"); !strings.Contains(out, "removed 0 items") {
+		t.Errorf("a second gc still found work:\n%s", out)
+	}
+	u.hutch(t, 0, "audit", "verify")
+	u.hutch(t, 0, u.runArgs("true")...)
+}
+
+// user is somebody who runs hutch, with directories of their own.
+type user struct {
+	uid                      int
+	home, runtime, tmp, work string
+	marker                   string
+}
+
+func newUser(t *testing.T, uid int) *user {
+	t.Helper()
+	base, err := os.MkdirTemp("/var/tmp", "hutch-crash-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	u := &user{uid: uid, home: filepath.Join(base, "h"), runtime: filepath.Join(base, "r"), tmp: filepath.Join(base, "t"),
+		work: filepath.Join(base, "w"), marker: fmt.Sprintf("hutch-crash-%d-%d", uid, time.Now().UnixNano())}
+	for _, dir := range []string{u.home, u.runtime, u.tmp, u.work} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if os.Getuid() == 0 {
+			if err := os.Chown(dir, uid, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if os.Getuid() == 0 {
+		if err := os.Chmod(base, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return u
+}
+
+func (u *user) runArgs(script string) []string {
+	return []string{"run", "-q", "--backend", "bwrap", "--workspace", u.work, "--disk", "16MiB", "--", "sh", "-c", script}
+}
+
+func (u *user) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(e2e.Hutch(), args...)
+	cmd.Dir = u.work
+	cmd.Env = []string{"HOME=" + u.home, "HUTCH_HOME=" + filepath.Join(u.home, "hutch"), "XDG_RUNTIME_DIR=" + u.runtime,
+		"TMPDIR=" + u.tmp, "PATH=/usr/local/bin:/usr/bin:/bin"}
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.uid)}}
+	}
+	return cmd
+}
+
+// hutch runs a command to its end and requires its exit code.
+func (u *user) hutch(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	cmd := u.command(args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	_ = cmd.Run()
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("hutch %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out.String())
+	}
+	return out.String()
+}
+
+// plugins returns the backend processes of the build under test.
+func (u *user) plugins() []int { return e2e.Marked("hutch-backend-bwrap") }
+
+// traces lists what hutch could have left on the machine: mounts, cgroups,
+// sockets and temporary files.
+func (u *user) traces(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(mounts), "\n") {
+		if strings.Contains(line, "hutch") {
+			found = append(found, "mount "+line)
+		}
+	}
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "hutch") {
+			found = append(found, "cgroup "+p)
+		}
+		return nil
+	})
+	for _, dir := range []string{u.runtime, u.tmp} {
+		_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			// An empty directory of ours may stay; what is in it may not.
+			if err == nil && !d.IsDir() {
+				found = append(found, "file "+p)
+			}
+			return nil
+		})
+	}
+	left, _ := filepath.Glob("/tmp/hutch-*/*")
+	for _, p := range left {
+		found = append(found, "file "+p)
+	}
+	sandboxes, _ := filepath.Glob(filepath.Join(u.home, "hutch", "*", "sandboxes", "*"))
+	intents, _ := filepath.Glob(filepath.Join(u.home, "hutch", "*", "intents", "*"))
+	for _, p := range append(sandboxes, intents...) {
+		found = append(found, "record "+p)
+	}
+	return found
+}

@@ -1,0 +1,188 @@
+package security
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hutch-run/hutch/test/e2e"
+)
+
+// attack is one row of the catalogue.
+type attack struct {
+	id    string
+	about string
+	args  func(w *world) []string // for the probe
+	flags []string                // for hutch run
+
+	// hurt looks at the host afterwards and says what harm was done; nil where the
+	// probe's own verdict is enough. It undoes the harm.
+	hurt func(w *world) string
+
+	// bites says for whom the attack gets through without a sandbox.
+	bites who
+	// mayDie allows the sandbox to end the probe before it can tell.
+	mayDie bool
+}
+
+// who is a set of users.
+type who int
+
+const (
+	root who = 1 << iota
+	user
+	nobody   who = 0 // nothing here to win: the kernel or the machine refuses it by itself
+	everyone     = root | user
+)
+
+func (s who) has(uid int) bool {
+	if uid == 0 {
+		return s&root != 0
+	}
+	return s&user != 0
+}
+
+func none(*world) []string { return nil }
+
+func words(s ...string) func(*world) []string { return func(*world) []string { return s } }
+
+var catalogue = []attack{
+	// Files.
+	{id: "FS-01", about: "write anywhere", bites: everyone, args: func(w *world) []string {
+		return append([]string{w.marker}, markerDirs(w)...)
+	}, hurt: markersLeft},
+	{id: "FS-03", about: "write through a symlink in the workspace", bites: everyone,
+		args: func(w *world) []string { return []string{w.decoy} }, hurt: decoyTouched},
+	{id: "FS-04", about: "reach a secret through /proc/*/root, cwd, fd and ..", bites: everyone,
+		args: func(w *world) []string { return []string{w.secrets["vartmp"], nonce} }},
+	{id: "FS-05", about: "hard link a file from outside", bites: everyone,
+		args: func(w *world) []string { return []string{w.decoy} }},
+	{id: "FS-06", about: "open and make device nodes", bites: root, args: none},
+	{id: "FS-07", about: "remount read-only mounts", bites: root,
+		args: func(w *world) []string { return []string{w.marker} }, hurt: markersLeft},
+
+	// Secrets.
+	{id: "SEC-01", about: "read a key in ~/.ssh", bites: everyone, args: secret("ssh")},
+	{id: "SEC-02", about: "read /etc/shadow", bites: root, args: words("", "/etc/shadow", "/etc/gshadow")},
+	{id: "SEC-03", about: "read another file in ~", bites: everyone, args: secret("home")},
+	{id: "SEC-04", about: "read secrets in /var/tmp, /tmp and /etc", bites: everyone, args: secret("vartmp", "tmp", "etc")},
+	{id: "ENV-01", about: "read a token from any environment", bites: everyone, args: words(nonce)},
+
+	// Privileges.
+	{id: "PRV-01", about: "no new privileges", bites: everyone, args: none},
+	{id: "PRV-02", about: "no capability", bites: everyone, args: none},
+	{id: "PRV-03", about: "seccomp filter on", bites: everyone, args: none},
+	{id: "PRV-04", about: "make a user namespace", bites: everyone, args: none},
+	{id: "PRV-05", about: "reach risky system calls", bites: everyone, args: none},
+	{id: "PRV-06", about: "write sensitive files in /proc and /sys", bites: root, args: none},
+	{id: "PRV-07", about: "read the kernel log", bites: root, args: none},
+
+	// Network.
+	{id: "NET-01", about: "reach a service on the host's loopback", bites: everyone,
+		args: func(w *world) []string { return []string{w.tcp} }},
+	{id: "NET-02", about: "reach an abstract socket", bites: everyone,
+		args: func(w *world) []string { return []string{w.abstract} }},
+	{id: "NET-03", about: "find an interface or a route", bites: everyone, args: none},
+	{id: "NET-04", about: "reach a pathname socket", bites: everyone,
+		args: func(w *world) []string { return []string{w.socket} }},
+
+	// Processes.
+	{id: "PROC-01", about: "see host processes", bites: everyone, args: words(nonce)},
+	{id: "PROC-02", about: "signal a host process", bites: everyone,
+		args: func(w *world) []string { return []string{fmt.Sprint(w.victim.Process.Pid)} }, hurt: victimGone},
+	{id: "PROC-03", about: "leave a daemon behind", bites: everyone, args: words(nonce + "-daemon"), hurt: daemonLeft},
+
+	// Resources.
+	{id: "RES-01", about: "3,000 processes", bites: everyone, args: words("3000", "64"),
+		flags: []string{"--pids", "64"}, mayDie: true},
+	{id: "RES-02", about: "1.5 GiB of memory", bites: everyone, args: words("1536"),
+		flags: []string{"--memory", "256MiB"}, mayDie: true},
+	{id: "RES-03", about: "a file of 512 MiB in every writable place", bites: everyone,
+		args: words("512", ".", "/tmp", "/dev/shm"), flags: []string{"--disk", "64MiB"}, mayDie: true},
+	{id: "RES-05", about: "70,000 file descriptors", bites: root, args: words("70000"),
+		flags: []string{"--files", "256"}},
+	{id: "RES-06", about: "core dumps", bites: nobody, args: none},
+
+	// The workspace.
+	{id: "WS-01", about: "litter in the project", bites: everyone, args: none, hurt: projectChanged},
+	{id: "WS-02", about: "plant git hooks and configuration", bites: everyone, args: none, hurt: projectChanged},
+}
+
+func secret(names ...string) func(*world) []string {
+	return func(w *world) []string {
+		args := []string{nonce}
+		for _, name := range names {
+			if p, ok := w.secrets[name]; ok {
+				args = append(args, p)
+			}
+		}
+		return args
+	}
+}
+
+func markerDirs(w *world) []string {
+	return []string{"/", "/etc", "/usr/share", "/usr/local/bin", "/var/tmp", "/tmp", "/dev/shm", "/run", w.home, filepath.Dir(w.home)}
+}
+
+func markersLeft(w *world) string {
+	var left []string
+	for _, dir := range append(markerDirs(w), "/usr", "/proc/sys") {
+		p := filepath.Join(dir, w.marker)
+		if os.Remove(p) == nil {
+			left = append(left, p)
+		}
+	}
+	return strings.Join(left, " ")
+}
+
+func decoyTouched(w *world) string {
+	b, err := os.ReadFile(w.decoy)
+	if err == nil && string(b) == "untouched\n" {
+		return ""
+	}
+	return fmt.Sprintf("%s now holds %q (%v)", w.decoy, b, err)
+}
+
+func victimGone(w *world) string {
+	if e2e.Eventually(100*time.Millisecond, func() bool { return e2e.Ended(w.victim.Process.Pid) }) {
+		return "the host's process was terminated"
+	}
+	return ""
+}
+
+func daemonLeft(*world) string {
+	if e2e.Eventually(2*time.Second, func() bool { return len(e2e.Marked(nonce+"-daemon")) == 0 }) {
+		return ""
+	}
+	e2e.KillMarked(nonce + "-daemon")
+	return "the daemon still ran after two seconds"
+}
+
+// projectChanged compares the project with what newWorld made.
+func projectChanged(w *world) string {
+	var harm []string
+	expect := map[string]string{"kept": "kept\n", "dir/in": "in\n",
+		".git/config": "[core]\n\tbare = false\n", ".git/HEAD": "ref: refs/heads/main\n"}
+	for name, content := range expect {
+		p := filepath.Join(w.project, name)
+		if b, err := os.ReadFile(p); err != nil || string(b) != content {
+			harm = append(harm, name+" changed")
+		}
+	}
+	if st, err := os.Stat(filepath.Join(w.project, "kept")); err == nil && st.Mode().Perm() != 0o644 {
+		harm = append(harm, "kept has mode "+st.Mode().String())
+	}
+	for dir, want := range map[string]string{".": ".git dir kept probe", ".git": "HEAD config hooks", ".git/hooks": "", "dir": "in"} {
+		entries, _ := os.ReadDir(filepath.Join(w.project, dir))
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if got := strings.Join(names, " "); got != want {
+			harm = append(harm, fmt.Sprintf("%s holds %q, not %q", dir, got, want))
+		}
+	}
+	return strings.Join(harm, "; ")
+}
