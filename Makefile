@@ -47,6 +47,9 @@ cover: ## coverage of all packages, as cover.out and a summary
 	go test -short -coverpkg=./... -coverprofile=cover.out ./...
 	go tool cover -func=cover.out | tail -1
 
+bench: build ## what hutch adds to the tools underneath, as ratios taken in one run
+	go run ./test/bench
+
 lint: ## gofmt, go vet and golangci-lint, import walls included
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
 	go vet ./...
@@ -67,4 +70,4 @@ clean: ## remove what make made
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: run test build install race fuzz cover lint generate docs check-generated clean help
+.PHONY: run test build install race fuzz cover bench lint generate docs check-generated clean help
