@@ -98,8 +98,11 @@ func guard(e hclsyntax.Expression, b *Budget) hclsyntax.Expression {
 		}
 	case *hclsyntax.BinaryOpExpr:
 		e.LHS, e.RHS = guard(e.LHS, b), guard(e.RHS, b)
-	case *hclsyntax.ConditionalExpr:
-		e.Condition, e.TrueResult, e.FalseResult = guard(e.Condition, b), guard(e.TrueResult, b), guard(e.FalseResult, b)
+		if e.Op == hclsyntax.OpEqual || e.Op == hclsyntax.OpNotEqual { // these look through all of both
+			e.LHS, e.RHS = force(e.LHS, b), force(e.RHS, b)
+		}
+	case *hclsyntax.ConditionalExpr: // finds a common type of both results, the unused one included
+		e.Condition, e.TrueResult, e.FalseResult = guard(e.Condition, b), force(guard(e.TrueResult, b), b), force(guard(e.FalseResult, b), b)
 	case *hclsyntax.IndexExpr:
 		e.Collection, e.Key = guard(e.Collection, b), guard(e.Key, b)
 	case *hclsyntax.FunctionCallExpr:
