@@ -1,0 +1,256 @@
+#include "textflag.h"
+
+// func program()
+//
+// The sandbox's pid 1; see the package comment and the same program for amd64,
+// which carries the remarks.
+//
+// R19 argv   R20 envp of the command   R21 argv of the command   R22 child, then cursor
+TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
+	MOVD RSP, R19
+	ADD  $8, R19
+	SUB  $256, RSP
+
+	MOVD $167, R8             // prctl(PR_SET_DUMPABLE, 0)
+	MOVD $4, R0
+	MOVD $0, R1
+	MOVD $0, R2
+	MOVD $0, R3
+	MOVD $0, R4
+	SVC
+
+	MOVD $7, R9
+	MOVD R9, 0(RSP)
+	MOVD $64, R8              // write(3, RSP, 8)
+	MOVD $3, R0
+	MOVD RSP, R1
+	MOVD $8, R2
+	SVC
+
+	CMP  $8, R0
+	BNE  quit
+
+	MOVD $0x10000, R9
+	MOVD R9, 8(RSP)
+	MOVD $135, R8             // rt_sigprocmask(SIG_BLOCK, set, NULL, 8)
+	MOVD $0, R0
+	ADD  $8, RSP, R1
+	MOVD $0, R2
+	MOVD $8, R3
+	SVC
+	MOVD $74, R8              // signalfd4(-1, set, 8, SFD_CLOEXEC|SFD_NONBLOCK)
+	MOVD $-1, R0
+	ADD  $8, RSP, R1
+	MOVD $8, R2
+	MOVD $0x80800, R3
+	SVC
+	CMP  $0, R0
+	BLT  nofork
+	MOVD $3, R9
+	MOVD R9, 16(RSP)
+	MOVW R0, 24(RSP)
+	MOVD $1, R9
+	MOVW R9, 28(RSP)
+
+	MOVD $220, R8             // clone(SIGCHLD, 0, 0, 0, 0)
+	MOVD $17, R0
+	MOVD $0, R1
+	MOVD $0, R2
+	MOVD $0, R3
+	MOVD $0, R4
+	SVC
+	CBZ  R0, child
+	CMP  $0, R0
+	BLT  nofork
+	MOVD R0, R22
+
+wait:
+	MOVD $73, R8              // ppoll(set, 2, NULL, NULL, 8)
+	ADD  $16, RSP, R0
+	MOVD $2, R1
+	MOVD $0, R2
+	MOVD $0, R3
+	MOVD $8, R4
+	SVC
+	MOVHU 22(RSP), R9
+	CBNZ R9, quit
+	MOVD $63, R8              // read(signalfd, RSP+64, 128)
+	MOVW 24(RSP), R0
+	ADD  $64, RSP, R1
+	MOVD $128, R2
+	SVC
+
+reap:
+	MOVD $260, R8             // wait4(-1, RSP+4, WNOHANG, NULL)
+	MOVD $-1, R0
+	ADD  $4, RSP, R1
+	MOVD $1, R2
+	MOVD $0, R3
+	SVC
+	CMP  R22, R0
+	BEQ  ended
+	CMP  $0, R0
+	BGT  reap
+	JMP  wait
+
+ended:
+	MOVD $1, R9
+	MOVW R9, 0(RSP)
+	JMP  report
+
+nofork:
+	NEG  R0, R0
+	MOVD $4, R9
+	MOVW R9, 0(RSP)
+	MOVW R0, 4(RSP)
+
+report:
+	MOVD $64, R8              // write(3, RSP, 8)
+	MOVD $3, R0
+	MOVD RSP, R1
+	MOVD $8, R2
+	SVC
+
+quit:
+	MOVD $94, R8              // exit_group(0)
+	MOVD $0, R0
+	SVC
+	JMP  quit
+
+child:
+	MOVD $135, R8             // rt_sigprocmask(SIG_UNBLOCK, set, NULL, 8)
+	MOVD $1, R0
+	ADD  $8, RSP, R1
+	MOVD $0, R2
+	MOVD $8, R3
+	SVC
+	MOVD $157, R8             // setsid
+	SVC
+	MOVD $24, R8              // dup3(6, 2, 0)
+	MOVD $6, R0
+	MOVD $2, R1
+	MOVD $0, R2
+	SVC
+
+	MOVD 8(R19), R9
+	MOVBU 0(R9), R9
+	CMP  $0x74, R9
+	BNE  limits
+	MOVD $29, R8              // ioctl(0, TIOCSCTTY, 0)
+	MOVD $0, R0
+	MOVD $0x540e, R1
+	MOVD $0, R2
+	SVC
+
+limits:
+	MOVD $0x400800, R22
+	MOVD 0(R22), R23
+	ADD  $8, R22
+
+limit:
+	CBZ  R23, started
+	MOVD $261, R8             // prlimit64(0, resource, &limit, NULL)
+	MOVD $0, R0
+	MOVD 0(R22), R1
+	ADD  $8, R22, R2
+	MOVD $0, R3
+	SVC
+	CBNZ R0, badlimit
+	ADD  $24, R22
+	SUB  $1, R23
+	JMP  limit
+
+badlimit:
+	MOVD $6, R9
+	MOVW R9, 0(RSP)
+	JMP  failed
+
+started:
+	MOVD $2, R9
+	MOVD R9, 0(RSP)
+	MOVD $64, R8
+	MOVD $3, R0
+	MOVD RSP, R1
+	MOVD $8, R2
+	SVC
+
+	MOVD $436, R8             // close_range(3, -1, CLOSE_RANGE_CLOEXEC)
+	MOVD $3, R0
+	MOVD $0xffffffff, R1
+	MOVD $4, R2
+	SVC
+
+	MOVD $49, R8              // chdir
+	MOVD 16(R19), R0
+	SVC
+	CBZ  R0, environment
+	MOVD $5, R9
+	MOVW R9, 0(RSP)
+	JMP  failed
+
+environment:
+	ADD  $24, R19, R20
+
+skipcandidates:
+	MOVD 0(R20), R9
+	ADD  $8, R20
+	MOVBU 0(R9), R9
+	CBNZ R9, skipcandidates
+	MOVD R20, R21
+
+skipenvironment:
+	MOVD 0(R21), R9
+	ADD  $8, R21
+	MOVBU 0(R9), R9
+	CBNZ R9, skipenvironment
+	MOVD ZR, -8(R21)
+
+	ADD  $24, R19
+	MOVD $-2, R23
+
+candidate:
+	MOVD 0(R19), R0
+	ADD  $8, R19
+	MOVBU 0(R0), R9
+	CBZ  R9, noexec
+	MOVD $221, R8             // execve
+	MOVD R21, R1
+	MOVD R20, R2
+	SVC
+	CMN  $2, R0               // ENOENT
+	BEQ  candidate
+	CMN  $20, R0              // ENOTDIR
+	BEQ  candidate
+	MOVD R0, R23
+	CMN  $13, R0              // EACCES
+	BEQ  candidate
+
+noexec:
+	MOVD R23, R0
+	MOVD $3, R9
+	MOVW R9, 0(RSP)
+
+failed:
+	NEG  R0, R0
+	MOVW R0, 4(RSP)
+	MOVD $64, R8
+	MOVD $3, R0
+	MOVD RSP, R1
+	MOVD $8, R2
+	SVC
+	MOVD $94, R8
+	MOVD $127, R0
+	SVC
+	JMP  failed
+
+// func programEnd()
+TEXT ·programEnd(SB), NOSPLIT|NOFRAME, $0-0
+	RET
+
+// func bounds() (start, end unsafe.Pointer)
+TEXT ·bounds(SB), NOSPLIT, $0-16
+	MOVD $·program(SB), R0
+	MOVD R0, start+0(FP)
+	MOVD $·programEnd(SB), R0
+	MOVD R0, end+8(FP)
+	RET

@@ -1,0 +1,242 @@
+package microinit
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// run executes the program outside any namespace, so it is not pid 1 there, but
+// all else is the same. It returns the reports and what the command printed.
+func run(t *testing.T, limits []Rlimit, args ...string) (map[Kind]uint32, int, string) {
+	t.Helper()
+	image, err := Image(limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "init")
+	if err := os.WriteFile(path, image, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		t.Fatal(err)
+	}
+	far := os.NewFile(uintptr(pair[1]), "status")
+	cmd := exec.Command(path, args...)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	cmd.ExtraFiles = []*os.File{far, w, w, w}
+	err = cmd.Run()
+	far.Close()
+	w.Close()
+	out, _ := io.ReadAll(r)
+	if err != nil {
+		t.Fatalf("pid 1: %v", err)
+	}
+	reports, pid := map[Kind]uint32{}, 0
+	for {
+		b, oob := make([]byte, 64), make([]byte, 128)
+		n, oobn, _, _, err := unix.Recvmsg(pair[0], b, oob, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return reports, pid, string(out)
+		}
+		kind, value, err := ParseReport(b[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		reports[kind] = value
+		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+		if err != nil {
+			t.Fatal(err)
+		}
+		cred, err := unix.ParseUnixCredentials(&messages[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == Started {
+			pid = int(cred.Pid)
+		}
+	}
+}
+
+func args(t *testing.T, dir string, candidates, env []string, argv ...string) []string {
+	t.Helper()
+	a, err := Args(false, dir, candidates, env, argv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestTellsExitFromSignal(t *testing.T) {
+	sh := []string{"/bin/sh"}
+	for script, want := range map[string]syscall.WaitStatus{
+		"exit 0":           0,
+		"exit 137":         137 << 8,
+		"kill -9 $$":       9,
+		"kill -TERM $$":    15,
+		"(exit 3); exit 7": 7 << 8,
+	} {
+		reports, _, _ := run(t, nil, args(t, "/", sh, nil, "sh", "-c", script)...)
+		if got := syscall.WaitStatus(reports[Ended]); got != want {
+			t.Errorf("%s: status %#x, want %#x", script, got, want)
+		}
+	}
+}
+
+func TestPassesExactly(t *testing.T) {
+	_, _, out := run(t, nil, args(t, "/usr", []string{"/bin/sh"}, []string{"A=1", "B=two words", "C="},
+		"zero", "-c", `printf '%s|' "$0" "$@"; pwd; /usr/bin/env`, "", "x y", "")...)
+	first, rest, _ := strings.Cut(out, "\n")
+	// dash runs the script with $0 from the argument after it.
+	if first != "|x y||/usr" {
+		t.Errorf("arguments and directory arrived as %q", first)
+	}
+	for _, want := range []string{"A=1\n", "B=two words\n", "C=\n"} {
+		if !strings.Contains(rest, want) {
+			t.Errorf("environment %q lacks %q", rest, want)
+		}
+	}
+	if strings.Contains(rest, "HOME=") {
+		t.Errorf("environment %q holds more than it was given", rest)
+	}
+}
+
+func TestStartedTellsThePID(t *testing.T) {
+	_, pid, out := run(t, nil, args(t, "/", []string{"/bin/sh"}, nil, "sh", "-c", "echo $$; exec ps -o sid= -p $$")...)
+	got := strings.Fields(out)
+	if len(got) != 2 || got[0] != got[1] {
+		t.Errorf("pid and session are %q: the command must lead its session", got)
+	}
+	if len(got) > 0 && got[0] != strconv.Itoa(pid) {
+		t.Errorf("the report said pid %d, the command %s", pid, got[0])
+	}
+}
+
+func TestCandidates(t *testing.T) {
+	dir := t.TempDir()
+	deny := filepath.Join(dir, "deny")
+	if err := os.WriteFile(deny, []byte("#!/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(dir, "none")
+	for _, c := range []struct {
+		name       string
+		candidates []string
+		want       syscall.Errno // 0: it runs
+	}{
+		{"first", []string{"/bin/true"}, 0},
+		{"second after missing", []string{none, "/bin/true"}, 0},
+		{"second after denied", []string{deny, "/bin/true"}, 0},
+		{"second after not a directory", []string{deny + "/x", "/bin/true"}, 0},
+		{"missing", []string{none, none}, syscall.ENOENT},
+		{"denied wins over missing", []string{none, deny, none}, syscall.EACCES},
+		{"a directory", []string{dir}, syscall.EACCES},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			reports, _, _ := run(t, nil, args(t, "/", c.candidates, nil, "x")...)
+			errno, failed := reports[NoExec]
+			if (c.want != 0) != failed || syscall.Errno(errno) != c.want {
+				t.Errorf("got %v %v, want %v", failed, syscall.Errno(errno), c.want)
+			}
+		})
+	}
+}
+
+func TestDirectoryAndLimits(t *testing.T) {
+	reports, _, _ := run(t, nil, args(t, "/no/such/dir", []string{"/bin/true"}, nil, "true")...)
+	if syscall.Errno(reports[NoDir]) != syscall.ENOENT {
+		t.Errorf("a missing directory gave %v", reports)
+	}
+	limits := []Rlimit{{unix.RLIMIT_NOFILE, 33}, {unix.RLIMIT_CORE, 0}}
+	_, _, out := run(t, limits, args(t, "/", []string{"/bin/sh"}, nil, "sh", "-c", "ulimit -n; ulimit -Hn; ulimit -c")...)
+	if out != "33\n33\n0\n" {
+		t.Errorf("limits arrived as %q", out)
+	}
+}
+
+func TestClosesDescriptors(t *testing.T) {
+	_, _, out := run(t, nil, args(t, "/", []string{"/bin/ls"}, nil, "ls", "/proc/self/fd")...)
+	if out != "0\n1\n2\n3\n" { // 3 is ls's own
+		t.Errorf("the command sees descriptors %q", out)
+	}
+}
+
+func TestArgsRefuses(t *testing.T) {
+	for name, try := range map[string]func() error{
+		"nothing to run": func() error { _, err := Args(false, "/", nil, nil, nil); return err },
+		"empty path":     func() error { _, err := Args(false, "/", []string{""}, nil, []string{"x"}); return err },
+		"empty variable": func() error { _, err := Args(false, "/", []string{"x"}, []string{""}, []string{"x"}); return err },
+		"nul":            func() error { _, err := Args(false, "/", []string{"x"}, nil, []string{"x\x00"}); return err },
+	} {
+		if try() == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+	if _, _, err := ParseReport([]byte("short")); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a short report gave %v", err)
+	}
+}
+
+func TestEndsWithThePlugin(t *testing.T) {
+	image, err := Image(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "init")
+	if err := os.WriteFile(path, image, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args(t, "/", []string{"/bin/sleep"}, nil, "sleep", "1000")...)
+	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(pair[1]), "status")}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.ExtraFiles[0].Close()
+	unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+	var command int
+	for command == 0 {
+		b, oob := make([]byte, 64), make([]byte, 128)
+		n, oobn, _, _, err := unix.Recvmsg(pair[0], b, oob, 0)
+		if err != nil || n == 0 {
+			t.Fatal("no report", err)
+		}
+		if kind, _, _ := ParseReport(b[:n]); kind == Started {
+			messages, _ := unix.ParseSocketControlMessage(oob[:oobn])
+			cred, err := unix.ParseUnixCredentials(&messages[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			command = int(cred.Pid)
+		}
+	}
+	defer unix.Kill(command, unix.SIGKILL) // outside a namespace nothing else ends it
+	unix.Close(pair[0])
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("pid 1 ended with %v", err)
+	}
+}
