@@ -1,0 +1,267 @@
+// Package holder is the plugin's end of the holder process: it starts one for a
+// sandbox, has it make the sandbox's mounts, and runs commands through it. The
+// process itself is package stage.
+package holder
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+)
+
+// Identity says what a holder is to the host.
+type Identity struct {
+	// UIDs and GIDs are the maps of the holder's user namespace. Id 0 must be
+	// mapped: it is the holder itself.
+	UIDs, GIDs []syscall.SysProcIDMap
+	// Privileged says that the plugin runs as root, so that the holder can be rid
+	// of all supplementary groups.
+	Privileged bool
+}
+
+// Holder is a running holder process. Its methods may be called concurrently.
+type Holder struct {
+	process *os.Process
+	socket  int
+	stderr  *tail
+
+	nsOnce  sync.Once
+	ns      *os.File // the user namespace
+	nsErr   error
+	closing sync.Once
+	ask     sync.Mutex    // one question at a time
+	answers chan answer   // to the question that is out
+	gone    chan struct{} // closed when the holder is no more
+	mu      sync.Mutex    // guards what follows
+	next    uint64        // id of the next command
+	waiting map[uint64]chan *wire.Ended
+}
+
+// closeTimeout bounds the time that a holder has for killing its commands.
+const closeTimeout = 5 * time.Second
+
+type answer struct {
+	reply wire.Reply
+	fds   []int
+}
+
+// Start starts a holder. Close ends it.
+func Start(id Identity) (*Holder, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make the holder's socket: %w", err)
+	}
+	near, far := pair[0], os.NewFile(uintptr(pair[1]), "holder")
+	defer far.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		unix.Close(near)
+		return nil, err
+	}
+	defer null.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		unix.Close(near)
+		return nil, err
+	}
+	defer w.Close()
+
+	sys := &syscall.SysProcAttr{
+		Cloneflags:                 syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings:                id.UIDs,
+		GidMappings:                id.GIDs,
+		GidMappingsEnableSetgroups: id.Privileged,
+		Credential:                 &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !id.Privileged},
+		Setsid:                     true,
+		Pdeathsig:                  syscall.SIGKILL,
+	}
+	p, err := startProcess("/proc/self/exe", []string{wire.HolderName}, &os.ProcAttr{
+		Dir:   "/",
+		Env:   []string{"GOTRACEBACK=single", "GOGC=off"},
+		Files: []*os.File{null, null, w, far},
+		Sys:   sys,
+	})
+	if err != nil {
+		unix.Close(near)
+		r.Close()
+		return nil, fmt.Errorf("start the holder in a user namespace: %w", err)
+	}
+	h := &Holder{
+		process: p, socket: near, stderr: newTail(r),
+		answers: make(chan answer, 1), gone: make(chan struct{}), waiting: map[uint64]chan *wire.Ended{},
+	}
+	go h.receive()
+	return h, nil
+}
+
+// PID returns the holder's process id on the host.
+func (h *Holder) PID() int { return h.process.Pid }
+
+// Gone is closed when the holder is no more, for whatever reason.
+func (h *Holder) Gone() <-chan struct{} { return h.gone }
+
+// Setup has the holder make the sandbox's world and returns the descriptors of
+// the directories in s.Give. It must be called first, and once.
+func (h *Holder) Setup(s *wire.Setup, fds []int) ([]*os.File, error) {
+	a, err := h.question(&wire.Request{Setup: s}, fds)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]*os.File, len(a.fds))
+	for i, fd := range a.fds {
+		files[i] = os.NewFile(uintptr(fd), s.Give[i])
+	}
+	return files, nil
+}
+
+// PTY makes a terminal inside the sandbox and returns its two ends.
+func (h *Holder) PTY() (master, slave *os.File, err error) {
+	a, err := h.question(&wire.Request{PTY: true}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(a.fds) != 2 {
+		return nil, nil, errors.New("the holder gave no terminal")
+	}
+	if err := unix.SetNonblock(a.fds[0], true); err != nil { // so that Close wakes a reader
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(a.fds[0]), "/dev/ptmx"), os.NewFile(uintptr(a.fds[1]), a.reply.PTY), nil
+}
+
+// Close ends the holder and every command in it, and returns when all are gone.
+// Closing twice is fine.
+func (h *Holder) Close() {
+	h.closing.Do(func() {
+		_ = unix.Shutdown(h.socket, unix.SHUT_WR) // the holder sees the end of its socket
+		select {
+		case <-h.gone:
+		case <-time.After(closeTimeout):
+			_ = h.process.Kill() // it hangs in a system call; what it started dies with it
+			<-h.gone
+		}
+		if h.ns != nil {
+			h.ns.Close()
+		}
+		h.ask.Lock() // nobody is in the middle of a question any more
+		unix.Close(h.socket)
+		h.socket = -1
+		h.ask.Unlock()
+	})
+}
+
+// question sends one request and waits for its answer.
+func (h *Holder) question(req *wire.Request, fds []int) (answer, error) {
+	h.ask.Lock()
+	defer h.ask.Unlock()
+	if h.socket < 0 {
+		return answer{}, h.goneError()
+	}
+	if err := wire.Send(h.socket, req, fds...); err != nil {
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+			<-h.gone
+			return answer{}, h.goneError()
+		}
+		return answer{}, fmt.Errorf("talk to the holder: %w", err)
+	}
+	select {
+	case a := <-h.answers:
+		if a.reply.Err != "" {
+			return answer{}, errors.New(a.reply.Err)
+		}
+		return a, nil
+	case <-h.gone:
+		return answer{}, h.goneError()
+	}
+}
+
+func (h *Holder) goneError() error {
+	if text := h.stderr.String(); text != "" {
+		return fmt.Errorf("the sandbox's holder process is gone: %s", text)
+	}
+	return errors.New("the sandbox's holder process is gone")
+}
+
+// receive reads the holder's messages until it is gone.
+func (h *Holder) receive() {
+	defer close(h.gone)
+	for {
+		var reply wire.Reply
+		fds, err := wire.Recv(h.socket, &reply)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				_ = h.process.Kill()
+			}
+			break
+		}
+		if reply.Ended == nil {
+			h.answers <- answer{reply, fds}
+			continue
+		}
+		h.mu.Lock()
+		if c := h.waiting[reply.Ended.ID]; c != nil {
+			c <- reply.Ended
+		}
+		h.mu.Unlock()
+	}
+	_, _ = h.process.Wait()
+	h.stderr.wait()
+}
+
+// tail keeps the last bytes that a process wrote to its stderr.
+type tail struct {
+	mu   sync.Mutex
+	buf  []byte
+	done chan struct{}
+}
+
+func newTail(r *os.File) *tail {
+	t := &tail{done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		defer r.Close()
+		chunk := make([]byte, 4096)
+		for {
+			n, err := r.Read(chunk)
+			t.mu.Lock()
+			t.buf = append(t.buf, chunk[:n]...)
+			if over := len(t.buf) - 8192; over > 0 {
+				t.buf = t.buf[over:]
+			}
+			t.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return t
+}
+
+func (t *tail) wait() { <-t.done }
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.buf))
+}
+
+// UserNamespace returns a descriptor of the holder's user namespace, which stays
+// the holder's.
+func (h *Holder) UserNamespace() (int, error) {
+	h.nsOnce.Do(func() {
+		h.ns, h.nsErr = os.Open(fmt.Sprintf("/proc/%d/ns/user", h.process.Pid))
+	})
+	if h.nsErr != nil {
+		return -1, fmt.Errorf("open the holder's user namespace: %w", h.nsErr)
+	}
+	return int(h.ns.Fd()), nil
+}

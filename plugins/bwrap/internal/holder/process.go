@@ -1,0 +1,316 @@
+package holder
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+)
+
+// Process is one command in the sandbox, with the bwrap around it.
+type Process struct {
+	holder *Holder
+	id     uint64
+	bwrap  int // pid
+	ended  chan *wire.Ended
+	block  *os.File // closed to let the command go
+	info   *os.File // where bwrap tells its child's pid, for a held command
+	words  *os.File // what bwrap itself writes to its stderr
+
+	started chan struct{} // closed when the command is about to be executed, or never will be
+	reports chan struct{} // closed when no more reports come
+
+	mu      sync.Mutex // guards what follows
+	init    int        // pid of the namespace's init, 0 while unknown
+	initFD  int        // pidfd of it, -1 while unknown
+	command int        // pid of the command, 0 while unknown
+	exec    int        // pidfd of the command, -1 while unknown
+	kinds   map[microinit.Kind]uint32
+	killed  bool
+}
+
+// Result says how a command and its bwrap ended.
+type Result struct {
+	// Reports are what pid 1 reported; Ended is missing when pid 1 was killed or
+	// never came to run.
+	Reports map[microinit.Kind]uint32
+	// Bwrap is bwrap's own wait status. When Reports is empty, bwrap failed before
+	// it ran anything, and Words say why.
+	Bwrap syscall.WaitStatus
+	Words string
+	Usage wire.Ended
+}
+
+// Exec starts a command: args are those of [microinit.Args], with the path of
+// the init in front. With hold, the command waits until [Process.Release].
+func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) (*Process, error) {
+	argv, err := unix.MemfdCreate("argv", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(argv)
+	var line bytes.Buffer
+	for _, a := range args {
+		line.WriteString(a)
+		line.WriteByte(0)
+	}
+	for off := 0; off < line.Len(); {
+		n, err := unix.Pwrite(argv, line.Bytes()[off:], int64(off))
+		if err != nil {
+			return nil, fmt.Errorf("pass the command on: %w", err)
+		}
+		off += n
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(pair[1])
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		unix.Close(pair[0])
+		return nil, err
+	}
+	// Fd also takes the descriptors out of non-blocking mode, which the command would inherit.
+	words, complaints, err := os.Pipe()
+	if err != nil {
+		unix.Close(pair[0])
+		return nil, err
+	}
+	defer complaints.Close()
+	fds := []int{argv, int(stdin.Fd()), int(stdout.Fd()), int(stderr.Fd()), int(complaints.Fd()), pair[1]}
+
+	h.mu.Lock()
+	h.next++
+	p := &Process{
+		holder: h, words: words, id: h.next, ended: make(chan *wire.Ended, 1), initFD: -1, exec: -1,
+		started: make(chan struct{}), reports: make(chan struct{}), kinds: map[microinit.Kind]uint32{},
+	}
+	h.waiting[p.id] = p.ended // before the question: the end may overtake the answer
+	h.mu.Unlock()
+
+	if hold {
+		r, w, err := os.Pipe()
+		if err != nil {
+			unix.Close(pair[0])
+			p.forget()
+			return nil, err
+		}
+		defer r.Close()
+		p.block = w
+		told, tell, err := os.Pipe()
+		if err != nil {
+			unix.Close(pair[0])
+			p.Release()
+			p.forget()
+			return nil, err
+		}
+		defer tell.Close()
+		p.info = told
+		fds = append(fds, int(r.Fd()), int(tell.Fd()))
+	}
+	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Block: hold}}, fds)
+	if err != nil {
+		unix.Close(pair[0])
+		p.Release()
+		p.forget()
+		return nil, err
+	}
+	p.bwrap = a.reply.Spawned.PID
+	go p.listen(pair[0])
+	return p, nil
+}
+
+// Release lets a held command go.
+func (p *Process) Release() {
+	if p.block != nil {
+		p.block.Close()
+	}
+}
+
+// BwrapPID returns the pid of bwrap itself. Its child is pid 1 of the sandbox.
+func (p *Process) BwrapPID() int { return p.bwrap }
+
+// Started is closed when the command is about to be executed, or when it has
+// become clear that it never will be.
+func (p *Process) Started() <-chan struct{} { return p.started }
+
+// listen collects the reports of pid 1.
+func (p *Process) listen(socket int) {
+	defer close(p.reports)
+	defer unix.Close(socket)
+	open := true
+	defer func() {
+		if open {
+			close(p.started)
+		}
+	}()
+	buf, oob := make([]byte, microinit.ReportSize+1), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return
+		}
+		kind, value, err := microinit.ParseReport(buf[:n])
+		if err != nil {
+			return
+		}
+		pid := 0
+		if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(messages) > 0 {
+			if cred, err := unix.ParseUnixCredentials(&messages[0]); err == nil {
+				pid = int(cred.Pid)
+			}
+		}
+		p.mu.Lock()
+		p.kinds[kind] = value
+		switch kind {
+		case microinit.Init:
+			p.init = pid
+			p.initFD, _ = unix.PidfdOpen(pid, 0)
+			if p.killed {
+				p.kill()
+			}
+		case microinit.Started:
+			p.command = pid
+			p.exec, _ = unix.PidfdOpen(pid, 0)
+		}
+		p.mu.Unlock()
+		if kind == microinit.Started && open {
+			open = false
+			close(p.started)
+		}
+	}
+}
+
+// Signal sends a signal to the command itself. A command that is gone gets none.
+func (p *Process) Signal(s syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exec < 0 {
+		return os.ErrProcessDone
+	}
+	err := unix.PidfdSendSignal(p.exec, s, nil, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// SignalGroup sends a signal to the command and the others in its process group.
+func (p *Process) SignalGroup(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exec < 0 || p.command <= 1 {
+		return
+	}
+	// The command leads its group, so the number is the group's for as long as the
+	// command is not reaped.
+	if unix.PidfdSendSignal(p.exec, 0, nil, 0) == nil {
+		_ = unix.Kill(-p.command, s)
+	}
+}
+
+// Kill kills the command and every process in its namespace, at once.
+func (p *Process) Kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed = true
+	p.kill()
+}
+
+// kill needs p.mu. Before pid 1 has reported itself bwrap is the one to kill; its
+// child dies with it.
+func (p *Process) kill() {
+	if p.initFD >= 0 {
+		_ = unix.PidfdSendSignal(p.initFD, unix.SIGKILL, nil, 0)
+		return
+	}
+	select {
+	case <-p.reports: // bwrap may be reaped, and its pid somebody else's
+	default:
+		_ = unix.Kill(p.bwrap, unix.SIGKILL)
+	}
+}
+
+// Wait returns how the command ended, when all its processes are gone.
+func (p *Process) Wait() (*Result, error) {
+	defer p.forget()
+	p.Release()
+	var ended *wire.Ended
+	select {
+	case ended = <-p.ended:
+	case <-p.holder.gone:
+		select { // the last word may have come together with the end
+		case ended = <-p.ended:
+		default:
+			return nil, p.holder.goneError()
+		}
+	}
+	<-p.reports
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fd := range []*int{&p.initFD, &p.exec} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+	p.command = 0
+	r := &Result{Reports: p.kinds, Bwrap: syscall.WaitStatus(ended.Status), Usage: *ended}
+	if len(r.Reports) == 0 {
+		r.Words = p.complaint()
+	}
+	return r, nil
+}
+
+// complaint reads what bwrap wrote to its stderr. All writers should be gone by
+// now; the deadline is for one that is not.
+func (p *Process) complaint() string {
+	_ = p.words.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	buf := make([]byte, 4096)
+	n, _ := io.ReadFull(p.words, buf)
+	return string(bytes.TrimSpace(buf[:n]))
+}
+
+func (p *Process) forget() {
+	p.words.Close()
+	if p.info != nil {
+		p.info.Close()
+	}
+	p.holder.mu.Lock()
+	delete(p.holder.waiting, p.id)
+	p.holder.mu.Unlock()
+}
+
+// InitPID returns the pid of a held command's namespace init. It waits until
+// bwrap has made the namespace.
+func (p *Process) InitPID() (int, error) {
+	// bwrap writes {"child-pid": N, …} and closes the descriptor when it is done.
+	var info struct {
+		PID int `json:"child-pid"`
+	}
+	if p.info == nil {
+		return 0, errors.New("the command is not held")
+	}
+	defer p.info.Close()
+	data, err := io.ReadAll(io.LimitReader(p.info, 4096))
+	if err != nil {
+		return 0, err
+	}
+	if err := json.Unmarshal(data, &info); err != nil {
+		return 0, fmt.Errorf("bwrap did not say its child's pid: %w", err)
+	}
+	return info.PID, nil
+}

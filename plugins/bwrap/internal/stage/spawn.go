@@ -1,0 +1,198 @@
+package stage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+)
+
+// Descriptors that bwrap is started with, besides 0 to 2.
+const (
+	statusFD  = 3 // for pid 1: microinit.StatusFD
+	argsFD    = 4
+	seccompFD = 5
+	stderrFD  = 6 // of the command: microinit.StderrFD
+	blockFD   = 7
+	infoFD    = 8
+)
+
+// spawn starts bwrap for one command and waits for it on a thread of its own.
+func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
+	want := 6
+	if e.Block {
+		want += 2
+	}
+	if len(fds) != want {
+		return nil, fmt.Errorf("an exec came with %d descriptors, not %d", len(fds), want)
+	}
+	argv, err := readArgs(fds[0])
+	if err != nil {
+		return nil, err
+	}
+	// bwrap takes the filter and its arguments from descriptors with an offset of
+	// their own, so that commands can start at the same time.
+	seccomp, err := memfd("seccomp", h.setup.Seccomp)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(seccomp)
+	options := append([]string(nil), h.setup.Args...)
+	options = append(options, "--seccomp", strconv.Itoa(seccompFD))
+	if e.Block {
+		options = append(options, "--block-fd", strconv.Itoa(blockFD), "--info-fd", strconv.Itoa(infoFD))
+	}
+	args, err := memfd("args", joinArgs(options))
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(args)
+
+	files := []uintptr{uintptr(fds[1]), uintptr(fds[2]), uintptr(fds[4]), uintptr(fds[5]), uintptr(args), uintptr(seccomp), uintptr(fds[3])}
+	if e.Block {
+		files = append(files, uintptr(fds[6]), uintptr(fds[7]))
+	}
+	attr := &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   []string{}, // the command could read bwrap's from /proc
+		Files: files,
+		Sys: &syscall.SysProcAttr{
+			Setsid:     true,
+			Pdeathsig:  syscall.SIGKILL,
+			Credential: &syscall.Credential{Uid: uint32(h.setup.UID), Gid: uint32(h.setup.GID), NoSetGroups: true},
+		},
+	}
+	line := append([]string{"bwrap", "--args", strconv.Itoa(argsFD), "--"}, argv...)
+	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", h.bwrap), line, attr)
+	if err != nil {
+		return nil, fmt.Errorf("start bwrap: %w", err)
+	}
+	h.mu.Lock()
+	h.running[pid] = true
+	h.mu.Unlock()
+	go h.wait(e.ID, pid)
+	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID, PID: pid}}, nil
+}
+
+// wait reaps bwrap and tells the plugin. A plugin that is gone needs no answer.
+func (h *holder) wait(id uint64, pid int) {
+	var status syscall.WaitStatus
+	var usage syscall.Rusage
+	for {
+		_, err := syscall.Wait4(pid, &status, 0, &usage)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	h.mu.Lock()
+	delete(h.running, pid)
+	h.ended.Signal()
+	h.mu.Unlock()
+	_ = wire.Send(h.socket, &wire.Reply{Ended: &wire.Ended{
+		ID: id, Status: int(status),
+		UserUS: usage.Utime.Nano() / 1000, SysUS: usage.Stime.Nano() / 1000, MaxRSSKB: usage.Maxrss,
+	}})
+}
+
+// openPTY makes a terminal in the sandbox's own instance of devpts.
+func (h *holder) openPTY() (*wire.Reply, []int, error) {
+	master, err := unix.Open("/root/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		unix.Close(master)
+		return nil, nil, fmt.Errorf("unlock the terminal: %w", err)
+	}
+	name := "/dev/pts/" + strconv.Itoa(n)
+	slave, err := unix.Open("/root"+name, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Fchown(slave, h.setup.UID, h.setup.GID)
+	}
+	if err != nil {
+		unix.Close(master)
+		return nil, nil, fmt.Errorf("open terminal %s: %w", name, err)
+	}
+	return &wire.Reply{PTY: name}, []int{master, slave}, nil
+}
+
+// memfd returns a descriptor whose content is data, at its beginning.
+func memfd(name string, data []byte) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	for off := 0; off < len(data); {
+		n, err := unix.Pwrite(fd, data[off:], int64(off))
+		if err != nil {
+			unix.Close(fd)
+			return -1, err
+		}
+		off += n
+	}
+	return fd, nil
+}
+
+func joinArgs(args []string) []byte {
+	var b bytes.Buffer
+	for _, a := range args {
+		b.WriteString(a)
+		b.WriteByte(0)
+	}
+	return b.Bytes()
+}
+
+// readArgs returns the strings, each ended by NUL, that a memfd holds.
+func readArgs(fd int) ([]string, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	data := make([]byte, st.Size)
+	for off := 0; off < len(data); {
+		n, err := unix.Pread(fd, data[off:], int64(off))
+		if err != nil || n == 0 {
+			return nil, fmt.Errorf("read the command: %w", err)
+		}
+		off += n
+	}
+	parts := bytes.Split(data, []byte{0})
+	argv := make([]string, 0, len(parts))
+	for _, p := range parts[:len(parts)-1] {
+		argv = append(argv, string(p))
+	}
+	return argv, nil
+}
+
+// end kills all commands and waits until they are gone.
+func (h *holder) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for pid := range h.running {
+		// The namespace's init first: bwrap ends after it, when all of it is gone.
+		killed := false
+		if list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)); err == nil {
+			for _, child := range bytes.Fields(list) {
+				if n, err := strconv.Atoi(string(child)); err == nil {
+					killed = unix.Kill(n, unix.SIGKILL) == nil
+				}
+			}
+		}
+		if !killed {
+			_ = unix.Kill(pid, unix.SIGKILL) // its child dies with it
+		}
+	}
+	for len(h.running) > 0 {
+		h.ended.Wait()
+	}
+}

@@ -1,0 +1,100 @@
+// Package stage is the holder: the process that keeps one sandbox's mounts and
+// starts bwrap in them, once for each command.
+//
+// The holder is the plugin's own binary under another argv[0]. It does its work
+// in this package's init function and never reaches main: Go initialises
+// packages that are ready in the order of their import paths, so nothing of grpc
+// and protobuf has been initialised by then, which would cost some milliseconds
+// for each sandbox. Therefore this package imports the standard library and
+// x/sys only.
+//
+// The plugin starts the holder in a user namespace and a mount namespace of its
+// own, as uid 0 of that user namespace, which is an unprivileged uid of the host.
+// The holder opens the trees it is told to, pivots into a fresh root that holds
+// nothing else of the host, and from then on only starts bwrap and waits for it.
+// It ends when the plugin does: by the end of its socket, and by PDEATHSIG.
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+)
+
+func init() {
+	if len(os.Args) == 0 || os.Args[0] != wire.HolderName {
+		return
+	}
+	// bwrap dies with the thread that started it, so that must be one that stays:
+	// the first one.
+	runtime.LockOSThread()
+	unix.CloseOnExec(wire.SocketFD)
+	h := &holder{socket: wire.SocketFD, running: map[int]bool{}}
+	h.ended.L = &h.mu
+	err := h.serve()
+	h.end()
+	if err == nil || errors.Is(err, io.EOF) {
+		os.Exit(0)
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", wire.HolderName, err)
+	os.Exit(1)
+}
+
+// holder is the state of the one sandbox.
+type holder struct {
+	socket int
+	setup  *wire.Setup
+	bwrap  int // descriptor of the bwrap binary
+
+	mu      sync.Mutex
+	running map[int]bool // pids of bwrap
+	ended   sync.Cond    // one of them is gone
+}
+
+// serve answers requests until the plugin is gone.
+func (h *holder) serve() error {
+	for {
+		var req wire.Request
+		fds, err := wire.Recv(h.socket, &req)
+		if err != nil {
+			return err
+		}
+		var reply *wire.Reply
+		var give []int
+		switch {
+		case req.Setup != nil && h.setup == nil:
+			give, err = h.makeRoot(req.Setup, fds)
+			reply = &wire.Reply{Ready: true}
+		case req.Exec != nil && h.setup != nil:
+			reply, err = h.spawn(req.Exec, fds)
+		case req.PTY && h.setup != nil:
+			reply, give, err = h.openPTY()
+		default:
+			err = errors.New("a request came out of turn")
+		}
+		closeAll(fds)
+		if err != nil {
+			reply = &wire.Reply{Err: err.Error()}
+		}
+		err = wire.Send(h.socket, reply, give...)
+		closeAll(give)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}

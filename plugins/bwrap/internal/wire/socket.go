@@ -1,0 +1,80 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxMessage bounds one message; the kernel's default socket buffer is larger.
+const maxMessage = 192 << 10
+
+// maxFDs bounds the descriptors of one message; the kernel's own bound is 253.
+const maxFDs = 128
+
+// Send writes v as one message to the SOCK_SEQPACKET socket, with descriptors.
+func Send(socket int, v any, fds ...int) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxMessage || len(fds) > maxFDs {
+		return fmt.Errorf("a message of %d bytes and %d descriptors is too large", len(data), len(fds))
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	for {
+		err := unix.Sendmsg(socket, data, rights, nil, unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Recv reads one message into v and returns the descriptors that came with it,
+// which are closed on exec. It returns [io.EOF] when the other end is gone.
+func Recv(socket int, v any) (fds []int, err error) {
+	buf := make([]byte, maxMessage)
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
+	var n, oobn, flags int
+	for {
+		n, oobn, flags, _, err = unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err == unix.ECONNRESET || (err == nil && n == 0) {
+		return nil, io.EOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	for i := range messages {
+		rights, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // not descriptors
+		}
+		fds = append(fds, rights...)
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = errors.New("a message between plugin and holder was cut off")
+	} else {
+		err = json.Unmarshal(buf[:n], v)
+	}
+	if err != nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, err
+	}
+	return fds, nil
+}

@@ -1,0 +1,122 @@
+// Package wire holds the messages between the plugin and a holder, the process
+// that keeps one sandbox's mounts, and carries them over a socket together with
+// file descriptors.
+//
+// It imports nothing but the standard library and x/sys, because the holder is
+// the plugin's own binary and must be at work before the packages of gRPC have
+// been initialised: see package stage.
+package wire
+
+// HolderName is argv[0] of a holder process.
+const HolderName = "hutch-bwrap-holder"
+
+// SocketFD is the descriptor on which a holder finds its socket.
+const SocketFD = 3
+
+// Request is what the plugin asks of a holder. Exactly one field is set.
+type Request struct {
+	Setup *Setup `json:",omitempty"`
+	Exec  *Exec  `json:",omitempty"`
+	PTY   bool   `json:",omitempty"`
+}
+
+// Reply is what a holder answers. Setup and PTY get one reply each, in order;
+// an Exec gets Spawned, and Ended once the process is gone.
+type Reply struct {
+	Err string `json:",omitempty"` // why the request could not be done
+
+	Ready   bool     `json:",omitempty"`
+	PTY     string   `json:",omitempty"` // path of the terminal inside the sandbox; descriptors: controlling end, terminal
+	Spawned *Spawned `json:",omitempty"`
+	Ended   *Ended   `json:",omitempty"`
+}
+
+// Setup describes the world of one sandbox. It is the first request and comes
+// once. Everything is made below a fresh root, in the order of the lists.
+type Setup struct {
+	Trees    []Tree   // host trees, opened while the host is still in sight
+	Files    []File   // made in the fresh root
+	Mounts   []Mount  // made on top of them
+	Freeze   []string // mounts made read-only at the very end
+	Scratch  int64    // bytes of the tmpfs at /scratch; 0 means no limit but the kernel's default
+	BwrapFD  int      // index of the descriptor of the bwrap binary
+	Args     []string // arguments of bwrap that stay the same for each command
+	Seccomp  []byte   // the filter, as bwrap reads it from a descriptor
+	UID, GID int      // what bwrap runs as, inside the holder's user namespace
+	Give     []string // directories whose descriptors go back with the reply
+}
+
+// Tree is a part of the host's file system that the holder attaches elsewhere.
+type Tree struct {
+	At string // where it is attached in the holder's root, made as the source is: directory or file
+	// Path is cloned by the holder itself, with its own rights. It is empty when
+	// FD names a received descriptor of a detached mount.
+	Path     string `json:",omitempty"`
+	FD       int    `json:",omitempty"`
+	ReadOnly bool
+	Devices  bool // leave device nodes alive
+}
+
+// FileKind says what a [File] is.
+type FileKind string
+
+// The kinds of files.
+const (
+	Dir     FileKind = "dir"
+	Regular FileKind = "file"
+	Symlink FileKind = "symlink"
+	Copy    FileKind = "copy" // of a host file, read before the host is gone; skipped when there is none
+)
+
+// File is made in the fresh root. Missing parents are made with mode 0755.
+type File struct {
+	Kind FileKind
+	Path string // absolute, in the holder's root; the sandbox's root is /root
+	Mode uint32
+	Own  bool   `json:",omitempty"` // it belongs to the command's user, not to the holder
+	Data []byte `json:",omitempty"` // content; the target of a symlink; the source of a copy
+}
+
+// MountKind says what a [Mount] is.
+type MountKind string
+
+// The kinds of mounts.
+const (
+	Bind    MountKind = "bind"    // Source is a path in the holder's root
+	Tmpfs   MountKind = "tmpfs"   // Data are its options
+	Overlay MountKind = "overlay" // Data are its options
+	Devpts  MountKind = "devpts"
+)
+
+// Mount is made at Target, which exists by then, in the holder's root.
+type Mount struct {
+	Kind     MountKind
+	Source   string `json:",omitempty"`
+	Target   string
+	Data     string `json:",omitempty"`
+	ReadOnly bool   `json:",omitempty"`
+}
+
+// Exec runs bwrap once. Its descriptors are, in this order: the arguments of the
+// first program (each ended by NUL, in a memfd), stdin, stdout and stderr of the
+// command, stderr of bwrap itself, the status socket and, when Block is set, the
+// one bwrap waits on and the one it tells its child's pid on.
+type Exec struct {
+	ID    uint64
+	Block bool
+}
+
+// Spawned says that bwrap runs.
+type Spawned struct {
+	ID  uint64
+	PID int
+}
+
+// Ended says how bwrap ended.
+type Ended struct {
+	ID       uint64
+	Status   int   // wait status
+	UserUS   int64 // microseconds of CPU, descendants included
+	SysUS    int64
+	MaxRSSKB int64 // of the largest process
+}
