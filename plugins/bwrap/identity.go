@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
+)
+
+// The host uids and gids that sandboxes get when root starts them. The range lies
+// above those of systemd-nspawn, below 2^31, and is nobody's by the registry at
+// https://systemd.io/UIDS-GIDS/. Each sandbox gets a slot of its own.
+const (
+	firstHostID = 1879048192
+	idsInSlot   = 1 << 17 // 65,536 ids as they are on disk, and room for one larger one
+	idSlots     = (1<<31 - firstHostID) / idsInSlot
+	diskIDs     = 1 << 16
+)
+
+// identity is who a sandbox is to the host.
+//
+// Root never runs bwrap as root, not even as root of a user namespace whose root
+// is the host's: sysctl files such as core_pattern look at the host uid and at no
+// capability. Instead every sandbox gets a range of 65,536 host ids, and the
+// directories it may see are mounted with their ids shifted into that range. So a
+// project of root's is the sandbox user's own, and what the sandbox writes to it
+// is root's on disk, but no process of the sandbox ever is.
+//
+// An ordinary user has one id only, which is the sandbox's as well.
+type identity struct {
+	holder.Identity
+	uid, gid int   // what commands run as, inside the holder's user namespace
+	slot     int   // lock on the range of ids; -1 without one
+	hostUID  int64 // what commands run as on the host
+	hostGID  int64
+}
+
+// newIdentity chooses who a sandbox whose workspace belongs to owner is. Close
+// gives the ids back.
+func newIdentity(ownerUID, ownerGID int) *identity {
+	if !rootOnHost() {
+		return &identity{
+			Identity: holder.Identity{
+				UIDs: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+				GIDs: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+			},
+			slot: -1, hostUID: int64(os.Getuid()), hostGID: int64(os.Getgid()),
+		}
+	}
+	base, lock := takeSlot()
+	id := &identity{uid: ownerUID, gid: ownerGID, slot: lock}
+	id.Privileged = true
+	id.UIDs, id.hostUID = idMap(base, ownerUID)
+	id.GIDs, id.hostGID = idMap(base, ownerGID)
+	return id
+}
+
+// idMap shifts the ids that are on disk to base and up, and returns what id is there.
+func idMap(base, id int) ([]syscall.SysProcIDMap, int64) {
+	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: diskIDs}}
+	if id < diskIDs {
+		return m, int64(base + id)
+	}
+	return append(m, syscall.SysProcIDMap{ContainerID: id, HostID: base + diskIDs, Size: 1}), int64(base + diskIDs)
+}
+
+// takeSlot finds a range of ids that no other sandbox uses. The lock is an
+// abstract socket: machine-wide, and freed by the kernel when this process ends.
+// Should all be taken, one is used twice, which costs no more than a layer.
+func takeSlot() (base, lock int) {
+	start := rand.IntN(idSlots)
+	for i := range idSlots {
+		slot := (start + i) % idSlots
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		base = firstHostID + slot*idsInSlot
+		if unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@hutch-bwrap-uids-%d", base)}) == nil {
+			return base, fd
+		}
+		unix.Close(fd)
+	}
+	return firstHostID + start*idsInSlot, -1
+}
+
+// Close gives the ids back.
+func (id *identity) Close() {
+	if id.slot >= 0 {
+		unix.Close(id.slot)
+		id.slot = -1
+	}
+}
+
+// rootOnHost says whether uid 0 of this process is uid 0 of the machine: root of
+// a container's user namespace has no ids to give away.
+func rootOnHost() bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	m, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && bytes.Equal(bytes.Join(bytes.Fields(m), []byte(" ")), []byte("0 0 4294967295"))
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Places in the holder's root. The sandbox's root is inRoot.
+const (
+	inRoot    = "/root"
+	scratch   = "/scratch"     // a sized tmpfs: /tmp and /dev/shm, with a disk limit all that is written
+	diskLayer = "/layer"       // the same on disk, when there is no disk limit
+	stub      = "/stub"        // lowest layer of the workspace: the mount points for input and output
+	project   = "/project"     // the host directory under the workspace
+	initPath  = "/.hutch/init" // as the sandbox sees it
+)
+
+// Paths as the sandbox sees them.
+const (
+	workspacePath = "/workspace"
+	homePath      = "/tmp"
+)
+
+// layout collects what makes up one sandbox's world.
+type layout struct {
+	setup wire.Setup
+	fds   []int // descriptors that go with it; closed by close
+
+	id     *identity
+	spec   *sdk.Spec
+	config *Config
+	ready  sdk.Ready
+
+	layer string // where what the sandbox writes lies in the holder's root: diskLayer or below scratch
+}
+
+// close closes the descriptors that the holder has been given.
+func (l *layout) close() {
+	for _, fd := range l.fds {
+		unix.Close(fd)
+	}
+}
+
+// newLayout plans the sandbox's world. dir is the sandbox's own directory on the
+// host, ownerMode the mode of the workspace's source.
+func newLayout(spec *sdk.Spec, id *identity, dir string, bwrap int, holder func() (int, error)) (*layout, error) {
+	l := &layout{id: id, spec: spec, config: configOf(spec), fds: []int{bwrap}}
+	l.setup.UID, l.setup.GID = id.uid, id.gid
+	l.setup.Scratch = int64(l.config.TmpSize)
+	l.layer = diskLayer
+	if spec.Limits.Disk > 0 {
+		l.setup.Scratch = spec.Limits.Disk
+		l.layer = scratch + "/layer"
+	}
+	shift := func(fd int) error {
+		ns, err := holder()
+		if err != nil {
+			return err
+		}
+		return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns)})
+	}
+	l.system()
+	l.devices()
+	if err := l.writable(dir, shift); err != nil {
+		l.close()
+		return nil, err
+	}
+	if err := l.workspace(shift); err != nil {
+		l.close()
+		return nil, err
+	}
+	if err := l.others(shift); err != nil {
+		l.close()
+		return nil, err
+	}
+	l.setup.Freeze = []string{inRoot}
+	l.setup.Give = []string{inRoot, l.layer + "/upper"}
+	return l, nil
+}
+
+// system adds what programs need of the host: /usr, and a minimal /etc.
+func (l *layout) system() {
+	l.tree("/usr", inRoot+"/usr", true)
+	l.mount(wire.Mount{Kind: wire.Bind, Source: inRoot + "/usr", Target: "/usr"}) // for bwrap itself
+	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
+		st, err := os.Lstat("/" + name)
+		switch {
+		case err != nil:
+		case st.Mode()&os.ModeSymlink != 0:
+			if target, err := os.Readlink("/" + name); err == nil {
+				l.symlink(target, inRoot+"/"+name)
+				l.symlink(target, "/"+name)
+			}
+		case st.IsDir(): // a system from before the merge of /usr
+			l.tree("/"+name, inRoot+"/"+name, true)
+			l.mount(wire.Mount{Kind: wire.Bind, Source: inRoot + "/" + name, Target: "/" + name})
+		}
+	}
+	for _, name := range []string{"proc", "run", "home", "input", "output"} {
+		if (name == "input" || name == "output") && l.spec.Workspace.Mode != sdk.WorkspaceShared {
+			continue
+		}
+		l.dir(inRoot+"/"+name, 0o755, false)
+	}
+	l.dir(inRoot+"/var", 0o755, false)
+	l.symlink("/tmp", inRoot+"/var/tmp")
+	l.etc()
+	l.file(inRoot+initPath, 0o555, nil) // its content comes with the limits
+}
+
+// etc adds a minimal /etc: what the dynamic linker, the C library and TLS need.
+func (l *layout) etc() {
+	etc := inRoot + "/etc/"
+	uid := l.config.UID
+	l.file(etc+"passwd", 0o444, fmt.Appendf(nil, "sandbox:x:%d:%d::%s:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n", uid, uid, homePath))
+	l.file(etc+"group", 0o444, fmt.Appendf(nil, "sandbox:x:%d:\nnogroup:x:65534:\n", uid))
+	l.file(etc+"hosts", 0o444, []byte("127.0.0.1 localhost\n::1 localhost\n127.0.0.1 hutch\n"))
+	l.file(etc+"nsswitch.conf", 0o444, []byte("passwd: files\ngroup: files\nhosts: files dns\n"))
+	for _, name := range []string{"ld.so.cache", "localtime", "ssl/openssl.cnf", "mime.types"} {
+		l.copy("/etc/"+name, etc+name)
+	}
+	l.copy("/etc/ld.so.cache", "/etc/ld.so.cache") // for bwrap itself
+	if l.spec.Network == sdk.NetworkFull {
+		l.copy("/etc/resolv.conf", etc+"resolv.conf")
+	}
+	for _, name := range []string{"alternatives", "ssl/certs", "ca-certificates", "pki/tls", "pki/ca-trust"} {
+		if st, err := os.Stat("/etc/" + name); err == nil && st.IsDir() {
+			l.tree("/etc/"+name, etc+name, true)
+		}
+	}
+}
+
+// devices adds /dev: the harmless nodes, terminals and shared memory of its own.
+func (l *layout) devices() {
+	dev := inRoot + "/dev/"
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		l.setup.Trees = append(l.setup.Trees, wire.Tree{Path: "/dev/" + name, At: dev + name, Devices: true})
+	}
+	for name, target := range map[string]string{"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+		"fd": "/proc/self/fd", "ptmx": "pts/ptmx"} {
+		l.symlink(target, dev+name)
+	}
+	l.dir(dev+"pts", 0o755, false)
+	l.mount(wire.Mount{Kind: wire.Devpts, Target: dev + "pts"})
+}
+
+// writable adds what the sandbox may write besides a shared workspace: /tmp and
+// /dev/shm on a sized tmpfs, the workspace's upper layer and the output.
+func (l *layout) writable(dir string, shift func(int) error) error {
+	// Made by the holder after the scratch file system is there.
+	l.dir(scratch+"/tmp", 0o1777, true)
+	l.dir(scratch+"/shm", 0o1777, true)
+	l.bind(scratch+"/tmp", inRoot+"/tmp", false)
+	l.bind(scratch+"/shm", inRoot+"/dev/shm", false)
+
+	mode := uint32(0o755)
+	var st syscall.Stat_t
+	if src := l.spec.Workspace.Source; src != "" {
+		if err := syscall.Stat(src, &st); err != nil {
+			return sdk.Errorf(sdk.ReasonConfig, "look at the workspace %s: %w", src, err)
+		}
+		mode = st.Mode & 0o1777
+	}
+	if l.layer != diskLayer {
+		l.dir(l.layer+"/upper", mode, true)
+		l.dir(l.layer+"/work", 0o755, true)
+		l.dir(l.layer+"/output", 0o755, true)
+		return nil
+	}
+	layer := filepath.Join(dir, "layer")
+	if err := makeLayer(layer, os.FileMode(mode&0o777), l.id, &st); err != nil {
+		return err
+	}
+	return l.own(layer, diskLayer, false, shift)
+}
+
+// workspace adds /workspace with the input and output in it, or beside it when
+// the workspace is the host's own directory.
+func (l *layout) workspace(shift func(int) error) error {
+	at := inRoot + workspacePath
+	ws := &l.spec.Workspace
+	beside := workspacePath
+	// The layers' mount points: the workspace's own files must not gain any.
+	l.dir(stub+"/input", 0o755, true)
+	l.dir(stub+"/output", 0o755, true)
+	if ws.Source != "" {
+		if err := l.own(ws.Source, project, ws.Mode != sdk.WorkspaceShared, shift); err != nil {
+			return err
+		}
+	}
+	l.dir(at, 0o755, true)
+	switch {
+	case ws.Source == "":
+		l.bind(l.layer+"/upper", at, false)
+		l.dir(scratch+"/tmp", 0o1777, true)
+	case ws.Mode == sdk.WorkspaceShared:
+		beside = ""
+		l.bind(project, at, false)
+	case ws.Mode == sdk.WorkspaceReadOnly:
+		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, ReadOnly: true, Data: "lowerdir=" + stub + ":" + project + ",userxattr"})
+	default:
+		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, Data: fmt.Sprintf(
+			"lowerdir=%s:%s,upperdir=%s/upper,workdir=%s/work,userxattr,volatile", stub, project, l.layer, l.layer)})
+	}
+	l.ready.Workspace = workspacePath
+	l.ready.Output = path.Join("/", beside, "output")
+	l.bind(l.layer+"/output", inRoot+l.ready.Output, false)
+	if l.spec.Input != "" {
+		l.ready.Input = path.Join("/", beside, "input")
+		if err := l.readable(l.spec.Input, "/input", shift); err != nil {
+			return err
+		}
+		l.bind("/input", inRoot+l.ready.Input, true)
+	}
+	return nil
+}
+
+// others adds the directories that the run or the user's configuration names.
+func (l *layout) others(shift func(int) error) error {
+	for i, m := range l.spec.Mounts {
+		at := fmt.Sprintf("/mounts/%d", i)
+		if reserved(path.Clean(m.Target)) || !path.IsAbs(m.Target) {
+			return sdk.Errorf(sdk.ReasonConfig, "nothing can be mounted at %q: the sandbox makes it itself", m.Target)
+		}
+		var err error
+		if m.ReadOnly {
+			err = l.readable(m.Source, at, shift)
+		} else {
+			err = l.own(m.Source, at, false, shift)
+		}
+		if err != nil {
+			return err
+		}
+		l.bind(at, inRoot+path.Clean(m.Target), m.ReadOnly)
+	}
+	for i, p := range l.config.ROBind {
+		if _, err := os.Stat(p); err != nil {
+			return &sdk.Error{Reason: sdk.ReasonConfig, Summary: "a path to bind is not there: " + err.Error(), Path: fmt.Sprintf("ro_bind[%d]", i), Err: err}
+		}
+		if err := l.visible(p, inRoot+p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *layout) tree(source, at string, readOnly bool) {
+	l.setup.Trees = append(l.setup.Trees, wire.Tree{Path: source, At: at, ReadOnly: readOnly})
+}
+
+func (l *layout) mount(m wire.Mount) { l.setup.Mounts = append(l.setup.Mounts, m) }
+
+func (l *layout) bind(source, target string, readOnly bool) {
+	l.mount(wire.Mount{Kind: wire.Bind, Source: source, Target: target, ReadOnly: readOnly})
+}
+
+func (l *layout) dir(p string, mode uint32, own bool) {
+	l.setup.Files = append(l.setup.Files, wire.File{Kind: wire.Dir, Path: p, Mode: mode, Own: own})
+}
+
+func (l *layout) file(p string, mode uint32, data []byte) {
+	l.setup.Files = append(l.setup.Files, wire.File{Kind: wire.Regular, Path: p, Mode: mode, Data: data})
+}
+
+func (l *layout) symlink(target, p string) {
+	l.setup.Files = append(l.setup.Files, wire.File{Kind: wire.Symlink, Path: p, Data: []byte(target)})
+}
+
+func (l *layout) copy(source, p string) {
+	l.setup.Files = append(l.setup.Files, wire.File{Kind: wire.Copy, Path: p, Mode: 0o444, Data: []byte(source)})
+}

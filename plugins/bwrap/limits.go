@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
+)
+
+// What a sandbox gets when nobody asks: enough for any build, too little for a
+// fork bomb or a descriptor leak to be felt outside.
+const (
+	defaultPIDs  = 1024
+	defaultFiles = 1024
+)
+
+// ownProcesses is how many processes of hutch's own a command's limit must leave
+// room for: the namespace's init.
+const ownProcesses = 1
+
+// least open files with which a program can be loaded.
+const minFiles = 8
+
+// held says how the limits of one sandbox are held.
+type held struct {
+	group   limits.Request     // what the cgroup holds; zero when none is needed
+	rlimits []microinit.Rlimit // what each command takes on itself
+	holds   []sdk.Hold
+}
+
+// inGroup says whether commands have to enter a cgroup.
+func (h *held) inGroup() bool { return h.group != (limits.Request{}) }
+
+// planLimits decides how each limit is held on a machine with the given support.
+// A limit that cannot be held has an empty HeldBy.
+func planLimits(l sdk.Limits, s *limits.Support) *held {
+	h := &held{}
+	if l.Timeout > 0 {
+		h.hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to the whole pid namespace")
+	}
+	if l.Memory > 0 {
+		h.byGroup(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), s.Limits[limits.Memory], func() { h.group.Memory = uint64(l.Memory) },
+			"rlimit RLIMIT_AS, address space of each process", unix.RLIMIT_AS, uint64(l.Memory))
+	}
+	if l.CPUs > 0 {
+		h.byGroup(sdk.LimitCPUs, strconv.FormatFloat(l.CPUs, 'g', -1, 64), s.Limits[limits.CPUs], func() { h.group.CPUs = l.CPUs }, "", 0, 0)
+	}
+	const nproc = "rlimit RLIMIT_NPROC in a user namespace of its own, for each command"
+	if l.PIDs > 0 {
+		h.byGroup(sdk.LimitPIDs, strconv.FormatInt(l.PIDs, 10), s.Limits[limits.Pids], func() { h.group.Pids = uint64(l.PIDs + ownProcesses) },
+			nproc, unix.RLIMIT_NPROC, uint64(l.PIDs+ownProcesses))
+	} else {
+		h.rlimit(unix.RLIMIT_NPROC, defaultPIDs+ownProcesses)
+		h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.Itoa(defaultPIDs), Default: true, HeldBy: nproc})
+	}
+	if l.Disk > 0 {
+		if free := memoryAndSwap(); free > 0 && l.Disk > free {
+			h.refuse(sdk.LimitDisk, sdk.Bytes(l.Disk).String(),
+				fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free)),
+				"ask for less, or leave the limit away")
+		} else {
+			h.hold(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), "tmpfs size: workspace, output, /tmp and /dev/shm are held in memory")
+		}
+	}
+	switch {
+	case l.Files >= minFiles:
+		h.rlimit(unix.RLIMIT_NOFILE, uint64(l.Files))
+		h.hold(sdk.LimitFiles, strconv.FormatInt(l.Files, 10), "rlimit RLIMIT_NOFILE")
+	case l.Files > 0:
+		h.refuse(sdk.LimitFiles, strconv.FormatInt(l.Files, 10), "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", minFiles))
+	default:
+		h.rlimit(unix.RLIMIT_NOFILE, defaultFiles)
+		h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitFiles, Value: strconv.Itoa(defaultFiles), Default: true, HeldBy: "rlimit RLIMIT_NOFILE"})
+	}
+	h.rlimit(unix.RLIMIT_CORE, 0) // nobody writes a command's memory to the host
+	return h
+}
+
+// byGroup holds a limit by a cgroup where there is one, else by an rlimit, if any.
+func (h *held) byGroup(l sdk.Limit, value string, how limits.How, group func(), rlimitText string, resource int, rlimit uint64) {
+	switch {
+	case how.By != "" && how.Scope == limits.WholeGroup:
+		group()
+		h.hold(l, value, how.By)
+	case rlimitText != "":
+		h.rlimit(resource, rlimit)
+		h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, HeldBy: rlimitText, Reason: how.Reason, Fix: how.Fix})
+	default:
+		h.refuse(l, value, how.Reason, how.Fix)
+	}
+}
+
+func (h *held) hold(l sdk.Limit, value, by string) {
+	h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, HeldBy: by})
+}
+
+func (h *held) refuse(l sdk.Limit, value, reason, fix string) {
+	h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, Reason: reason, Fix: fix})
+}
+
+func (h *held) rlimit(resource int, value uint64) {
+	h.rlimits = append(h.rlimits, microinit.Rlimit{Resource: resource, Value: value})
+}
+
+// err is the refusal for the first limit that cannot be held, or nil.
+func (h *held) err() error {
+	for _, hold := range h.holds {
+		if hold.HeldBy == "" {
+			return &sdk.Error{
+				Reason: sdk.ReasonLimit, Limit: hold.Limit, Fix: hold.Fix,
+				Summary: fmt.Sprintf("the %s limit of %s cannot be held: %s", hold.Limit, hold.Value, hold.Reason),
+			}
+		}
+	}
+	return nil
+}
+
+// memoryAndSwap returns how many bytes the machine has of both, 0 if unknown.
+func memoryAndSwap() int64 {
+	var si unix.Sysinfo_t
+	if err := unix.Sysinfo(&si); err != nil {
+		return 0
+	}
+	return int64((uint64(si.Totalram) + uint64(si.Totalswap)) * uint64(max(si.Unit, 1)))
+}

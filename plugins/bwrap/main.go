@@ -1,0 +1,30 @@
+// Command hutch-backend-bwrap makes sandboxes out of Linux namespaces, with
+// bubblewrap doing the unsharing.
+//
+// # How a sandbox is made
+//
+// Each sandbox has a holder: this binary again, in a user namespace and a mount
+// namespace of its own (packages holder and stage). The holder puts the sandbox's
+// root together once, with the workspace as an overlay that needs no copy, leaves
+// the host's root for good, and then starts bwrap in it for each command, with
+// everything unshared, no capability, a system call filter (package seccomp) and
+// a pid 1 of ours (package microinit) that tells how the command really ended.
+//
+// Started by root, holder, bwrap and command run as an unprivileged host uid that
+// nobody else has, and see the workspace through an id-mapped mount: identity.go.
+//
+// When the plugin dies, the holder dies (PDEATHSIG and its socket), bwrap dies
+// (--die-with-parent), and pid 1 dies (its socket), and with it the namespace.
+package main
+
+import (
+	_ "github.com/hutch-run/hutch/plugins/bwrap/internal/stage" // a holder never reaches main
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// version is set when a release is built.
+var version = "0.1.0"
+
+func main() {
+	sdk.Serve(newBackend())
+}

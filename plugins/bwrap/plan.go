@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Plan implements [sdk.Planner].
+func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
+	p := &sdk.Plan{Holds: planLimits(spec.Limits, b.support()).holds}
+	if _, err := findBwrap(configOf(spec).Bwrap); err != nil {
+		d := sdk.Diagnostic{Severity: sdk.SeverityError, Summary: err.Error()}
+		if configOf(spec).Bwrap != "" {
+			d.Path = "bwrap"
+		}
+		p.Diagnostics = append(p.Diagnostics, d)
+	}
+	if spec.Network == sdk.NetworkFull {
+		p.Notes = append(p.Notes, networkNote)
+	}
+	return p, nil
+}
+
+const networkNote = "network is full: commands reach whatever this machine reaches, its own loopback services and abstract sockets included"

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// own gives the sandbox's user the host directory source as its own, at the path
+// at of the holder's root. Started by root, that takes an id-mapped mount.
+func (l *layout) own(source, at string, readOnly bool, shift func(int) error) error {
+	if !l.id.Privileged {
+		l.tree(source, at, readOnly)
+		return nil
+	}
+	fd, err := cloneTree(source, 0)
+	if err != nil {
+		return err
+	}
+	if err := shift(fd); err != nil {
+		unix.Close(fd)
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
+			return fmt.Errorf("map the owners of %s: %w", source, err)
+		}
+		return sdk.Errorf(sdk.ReasonMissing, "root cannot lend %s to an unprivileged sandbox: its file system (%s) or this kernel has no id-mapped mounts: %w",
+			source, fsName(source), err).
+			WithFix("run hutch as an ordinary user, or put the directory and hutch's state on ext4, xfs, btrfs or tmpfs with Linux 5.19 or newer")
+	}
+	l.give(fd, at, readOnly)
+	return nil
+}
+
+// readable lets the sandbox read the host directory source. Where owners cannot
+// be mapped, what everybody may read is all it reads.
+func (l *layout) readable(source, at string, shift func(int) error) error {
+	if !l.id.Privileged {
+		l.tree(source, at, true)
+		return nil
+	}
+	fd, err := cloneTree(source, 0)
+	if err != nil {
+		return err
+	}
+	if err := shift(fd); err != nil {
+		l.ready.Notes = append(l.ready.Notes, fmt.Sprintf("%s has no id-mapped mounts: the sandbox reads there only what everybody may read", source))
+	}
+	l.give(fd, at, true)
+	return nil
+}
+
+// visible shows a host path read-only with all that is mounted below it.
+func (l *layout) visible(source, at string) error {
+	if !l.id.Privileged {
+		l.tree(source, at, true)
+		return nil
+	}
+	fd, err := cloneTree(source, unix.AT_RECURSIVE)
+	if err != nil {
+		return err
+	}
+	l.give(fd, at, true)
+	return nil
+}
+
+func (l *layout) give(fd int, at string, readOnly bool) {
+	l.setup.Trees = append(l.setup.Trees, wire.Tree{FD: len(l.fds), At: at, ReadOnly: readOnly})
+	l.fds = append(l.fds, fd)
+}
+
+// cloneTree returns a detached copy of a mount, for root only.
+func cloneTree(source string, flags uint) (int, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, source, flags|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", source, err)
+	}
+	return fd, nil
+}
+
+// fsName names the file system that path lies on, for a message.
+func fsName(path string) string {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return "unknown"
+	}
+	names := map[int64]string{
+		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs", unix.TMPFS_MAGIC: "tmpfs",
+		unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.NFS_SUPER_MAGIC: "nfs", unix.FUSE_SUPER_MAGIC: "fuse",
+	}
+	if n := names[int64(st.Type)]; n != "" {
+		return n
+	}
+	return fmt.Sprintf("type %#x", st.Type)
+}
+
+// makeLayer makes the directories on disk that the sandbox writes to, below
+// layer: they belong to the sandbox's user, and the upper layer of the workspace
+// looks like the directory under it, whose attributes it hides.
+func makeLayer(layer string, mode os.FileMode, id *identity, source *syscall.Stat_t) error {
+	for _, d := range []string{layer, filepath.Join(layer, "upper"), filepath.Join(layer, "work"), filepath.Join(layer, "output")} {
+		if err := os.Mkdir(d, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("make the sandbox's layer: %w", err)
+		}
+		if id.Privileged {
+			if err := os.Chown(d, id.uid, id.gid); err != nil {
+				return fmt.Errorf("make the sandbox's layer: %w", err)
+			}
+		}
+	}
+	upper := filepath.Join(layer, "upper")
+	if err := os.Chmod(upper, mode); err != nil {
+		return err
+	}
+	if source.Nlink == 0 { // no workspace
+		return nil
+	}
+	return os.Chtimes(upper, time.Unix(source.Atim.Unix()), time.Unix(source.Mtim.Unix()))
+}
+
+// removeLayer removes what makeLayer and the sandbox made. Commands may have left
+// directories that their owner cannot enter.
+func removeLayer(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || os.Geteuid() == 0 {
+		return err
+	}
+	_ = filepath.WalkDir(dir, func(p string, d os.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}
