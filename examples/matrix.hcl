@@ -28,8 +28,13 @@ run "sum" {
   language   = each.key
   entrypoint = each.value.file
 
-  file "${each.value.file}" {
-    content = each.value.code
+  # The name of a block is written out, never computed: a file whose name is a value comes from a dynamic block.
+  dynamic "file" {
+    for_each = { (each.value.file) = each.value.code }
+    labels   = [file.key]
+    content {
+      content = file.value
+    }
   }
 
   limits {
