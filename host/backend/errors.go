@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -65,15 +66,22 @@ func (e *StartError) Error() string {
 	return s
 }
 
+// ErrStopped says that the backend was stopped on purpose before or during a call.
+var ErrStopped = errors.New("the backend was stopped")
+
 // DiedError says that the process of a backend ended during a call.
 type DiedError struct {
 	How   string   // "signal: killed", "exit status 2"
+	Why   error    // why hutch killed it; nil when it died by itself
 	Lines []string // the last 20 lines of its log
 	Log   string   // file with all of them, "" when none is kept
 }
 
 func (e *DiedError) Error() string {
 	s := "its process died (" + e.How + ")"
+	if e.Why != nil {
+		s += ": " + e.Why.Error()
+	}
 	if n := len(e.Lines); n > 0 {
 		s += "; its last words: " + e.Lines[n-1]
 	}
@@ -82,3 +90,6 @@ func (e *DiedError) Error() string {
 	}
 	return s
 }
+
+// Unwrap returns why hutch killed it.
+func (e *DiedError) Unwrap() error { return e.Why }

@@ -3,12 +3,15 @@ package backend
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/client"
 )
 
 // Options tune a [Pool].
@@ -43,54 +46,257 @@ type Options struct {
 }
 
 // Pool launches backends, each once. Its methods may be called concurrently.
-type Pool struct{}
+type Pool struct {
+	opt     Options
+	environ map[string]string
+	finder  *finder
 
-// NewPool returns a pool; it starts nothing.
-func NewPool(opt Options) *Pool { return &Pool{} }
+	ctx    context.Context // of all launches
+	cancel context.CancelCauseFunc
 
-var errTodo = errors.New("not implemented")
-
-// Start begins to launch a backend and returns at once. What goes wrong is told by Get.
-func (p *Pool) Start(name string) {}
-
-// Facts returns what a backend says about itself. When its binary is known from
-// before, this does not wait for the process.
-func (p *Pool) Facts(ctx context.Context, name string) (*sdk.Facts, error) { return nil, errTodo }
-
-// Get returns a running backend, launched now if need be. An error is a
-// *NotFoundError, a *StartError or the end of ctx. A backend that died is not launched again.
-func (p *Pool) Get(ctx context.Context, name string) (*Backend, error) { return nil, errTodo }
-
-// Open launches the binary at path, for tools that test one; it is not looked up by name.
-func (p *Pool) Open(ctx context.Context, path string) (*Backend, error) { return nil, errTodo }
-
-// Names lists the backends that can be found, sorted, each once.
-func (p *Pool) Names() []string { return nil }
-
-// Close drains and stops all processes, at once, and returns when all are gone.
-// When ctx ends they are killed.
-func (p *Pool) Close(ctx context.Context) error { return errTodo }
-
-// Kill kills all process groups without asking, for a second Ctrl-C.
-func (p *Pool) Kill() {}
-
-// Backend is a running plugin process. Its calls are those of [client.Client]:
-// Describe, Check, Plan, Create, Attach, List, Destroy. Every error they return
-// is an *Error that names the backend and the call; errors.As finds an
-// *sdk.Error in it when the backend failed, and a *DiedError when its process ended.
-type Backend struct {
-	*client.Client
-
-	Name   string    // as in hutch-backend-NAME
-	Path   string    // of the binary, links resolved
-	SHA256 string    // of the binary, in hex
-	Facts  sdk.Facts // what it says about itself
-	PID    int
-	Log    string // file with its log, "" when none is kept
+	mu      sync.Mutex
+	entries map[string]*entry // by name, or by path for Open
+	closed  bool
 }
 
-// Done is closed when the process has ended.
-func (b *Backend) Done() <-chan struct{} { return nil }
+// entry is one launch and what came of it.
+type entry struct {
+	known   chan struct{} // closed when facts or err is there
+	ready   chan struct{} // closed when backend or err is there
+	facts   *sdk.Facts
+	backend *Backend
+	err     error
+}
 
-// Stop drains and stops the process.
-func (b *Backend) Stop(ctx context.Context) error { return errTodo }
+// NewPool returns a pool; it starts nothing.
+func NewPool(opt Options) *Pool {
+	if opt.Environ == nil {
+		opt.Environ = os.Environ()
+	}
+	if opt.StartTimeout == 0 {
+		opt.StartTimeout = 10 * time.Second
+	}
+	if opt.StopTimeout == 0 {
+		opt.StopTimeout = 30 * time.Second
+	}
+	p := &Pool{opt: opt, environ: environ(opt.Environ), entries: map[string]*entry{}}
+	p.finder = newFinder(opt, p.environ)
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	return p
+}
+
+// Start begins to launch a backend and returns at once. What goes wrong is told by Get.
+func (p *Pool) Start(name string) {
+	p.entry(name, func(e *entry) error {
+		path, err := p.finder.find(name)
+		if err != nil {
+			return err
+		}
+		return p.bring(e, name, path, true)
+	})
+}
+
+// Facts returns what a backend says about itself, launching it now if need be.
+// When its binary is known from before, this does not wait for the process.
+func (p *Pool) Facts(ctx context.Context, name string) (*sdk.Facts, error) {
+	p.Start(name)
+	e := p.get(name)
+	if e == nil {
+		return nil, ErrStopped
+	}
+	select {
+	case <-e.known:
+		if e.facts == nil {
+			return nil, e.err
+		}
+		return e.facts, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Get returns a running backend, launched now if need be. An error is a
+// *NotFoundError, a *StartError, ErrStopped or the cause of ctx. A backend that died is
+// not launched again.
+func (p *Pool) Get(ctx context.Context, name string) (*Backend, error) {
+	p.Start(name)
+	return p.wait(ctx, name)
+}
+
+// Open launches the binary at path, for tools that test one. Its name is what it
+// says it is.
+func (p *Pool) Open(ctx context.Context, path string) (*Backend, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimPrefix(filepath.Base(abs), Prefix)
+	p.entry(abs, func(e *entry) error {
+		real, err := filepath.EvalSymlinks(abs)
+		if err != nil {
+			return &StartError{Name: name, Path: abs, Found: reason(err), Fix: "give the path of a backend's binary"}
+		}
+		if why := p.finder.refuse(real); why != "" && !strings.Contains(why, "write") {
+			return &StartError{Name: name, Path: abs, Found: "it is " + why, Fix: "give the path of a backend's binary"}
+		}
+		return p.bring(e, name, real, false)
+	})
+	return p.wait(ctx, abs)
+}
+
+// Names lists the backends that can be found, sorted, each once.
+func (p *Pool) Names() []string { return p.finder.names() }
+
+// Find returns the path of the binary that a name stands for, or a *NotFoundError.
+func (p *Pool) Find(name string) (string, error) { return p.finder.find(name) }
+
+// entry makes the entry for key, unless there is one, and fills it by f.
+func (p *Pool) entry(key string, f func(*entry) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.entries[key] != nil || p.closed {
+		return
+	}
+	e := &entry{known: make(chan struct{}), ready: make(chan struct{})}
+	p.entries[key] = e
+	go func() {
+		e.err = f(e)
+		if e.facts == nil {
+			close(e.known)
+		}
+		close(e.ready)
+	}()
+}
+
+func (p *Pool) get(key string) *entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.entries[key]
+}
+
+func (p *Pool) wait(ctx context.Context, key string) (*Backend, error) {
+	e := p.get(key)
+	if e == nil {
+		return nil, ErrStopped
+	}
+	select {
+	case <-e.ready:
+		return e.backend, e.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// bring launches the binary at path. What is known about it from before spares
+// the first call, and is told at once.
+//
+// A backend that was looked up must have the name that it was looked up by.
+func (p *Pool) bring(e *entry, name, path string, named bool) error {
+	checkFacts := func(f *sdk.Facts) error {
+		if !named {
+			name = f.Name
+		}
+		return checkFacts(f, name, path)
+	}
+	bin, err := openBinary(name, path, p.opt.CacheDir)
+	if err != nil {
+		return &StartError{Name: name, Path: path, Found: reason(err), Fix: "see that it can be read"}
+	}
+	defer bin.file.Close()
+	if bin.facts != nil {
+		if err := checkFacts(bin.facts); err != nil {
+			return err
+		}
+		e.facts = bin.facts
+		close(e.known)
+		b, err := p.launch(p.ctx, name, bin, bin.facts.Environment)
+		if err != nil {
+			return err
+		}
+		b.Facts = *bin.facts
+		e.backend = b
+		return nil
+	}
+	b, err := p.launch(p.ctx, name, bin, nil)
+	if err != nil {
+		return err
+	}
+	facts, err := b.Describe(p.ctx)
+	if err == nil {
+		err = checkFacts(facts)
+	}
+	if err == nil && missing(p.environ, facts.Environment) {
+		// It wants to see more than it was started with. From now on this is known.
+		_ = b.Stop(p.ctx)
+		b, err = p.launch(p.ctx, name, bin, facts.Environment)
+	}
+	if err != nil {
+		if b != nil {
+			b.proc.stop()
+			_ = b.Stop(p.ctx)
+		}
+		return err
+	}
+	bin.remember(facts)
+	b.Facts, b.Name = *facts, name
+	e.facts = facts
+	close(e.known)
+	e.backend = b
+	return nil
+}
+
+// checkFacts refuses a backend that says it is another one.
+func checkFacts(f *sdk.Facts, name, path string) error {
+	if f.Name != name {
+		return &StartError{Name: name, Path: path, Found: "it says its name is " + quoteLine(f.Name), Fix: "rename the file to " + Prefix + "NAME"}
+	}
+	if f.Isolation.Rank() < 0 {
+		return &StartError{Name: name, Path: path, Found: "it does not say how it isolates", Fix: "it may be newer than this hutch: upgrade hutch"}
+	}
+	return nil
+}
+
+// Close drains and stops all processes at the same time, and returns when all are
+// gone. When ctx ends they are killed.
+func (p *Pool) Close(ctx context.Context) error {
+	entries := p.shut(ErrStopped)
+	errs := make([]error, len(entries))
+	var wg sync.WaitGroup
+	for i, e := range entries {
+		wg.Go(func() {
+			<-e.ready // launches are cancelled
+			if e.backend != nil {
+				errs[i] = e.backend.Stop(ctx)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Kill kills all process groups without asking, for a second Ctrl-C. Close must
+// still be called.
+func (p *Pool) Kill() {
+	for _, e := range p.shut(ErrStopped) {
+		select {
+		case <-e.ready:
+			if e.backend != nil {
+				e.backend.giveUp(errors.New("it was killed on request"))
+			}
+		default:
+		}
+	}
+}
+
+// shut lets nothing be launched any more and returns what was.
+func (p *Pool) shut(cause error) []*entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.cancel(cause)
+	entries := make([]*entry, 0, len(p.entries))
+	for _, e := range p.entries {
+		entries = append(entries, e)
+	}
+	return entries
+}

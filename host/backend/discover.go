@@ -1,0 +1,217 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Prefix is what the file name of every backend begins with.
+const Prefix = "hutch-backend-"
+
+// EnvPath names directories, separated by colons, in which backends are looked for.
+const EnvPath = "HUTCH_BACKEND_PATH"
+
+// nameOK is checked before a name becomes part of a path.
+var nameOK = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// CheckName says what is wrong with the name of a backend.
+func CheckName(name string) error {
+	if !nameOK.MatchString(name) {
+		return fmt.Errorf("%q is no name of a backend: up to 32 of a-z, 0-9 and -, a letter first", name)
+	}
+	return nil
+}
+
+// finder knows where backends may lie.
+type finder struct {
+	places []string // files or directories, best first
+	owners []uint32 // who may own a binary, besides root
+}
+
+func newFinder(opt Options, environ map[string]string) *finder {
+	f := &finder{owners: []uint32{uint32(os.Geteuid())}}
+	f.places = append(f.places, opt.Paths...)
+	for _, dir := range filepath.SplitList(environ[EnvPath]) {
+		// A relative entry would make the working directory a place to look in.
+		if dir != "" {
+			f.places = append(f.places, dir)
+		}
+	}
+	exe := opt.Executable
+	if exe == "" {
+		exe, _ = os.Executable()
+	}
+	if real, err := filepath.EvalSymlinks(exe); err == nil {
+		f.places = append(f.places, filepath.Join(filepath.Dir(real), "..", "libexec", "hutch"))
+		// Whoever owns the host's own binary is trusted already, since it is running.
+		var st unix.Stat_t
+		if unix.Stat(real, &st) == nil {
+			f.owners = append(f.owners, st.Uid)
+		}
+	}
+	return f
+}
+
+// find returns the first binary of a backend that may be used.
+func (f *finder) find(name string) (string, error) {
+	if err := CheckName(name); err != nil {
+		return "", err
+	}
+	nf := &NotFoundError{Name: name}
+	for _, place := range f.places {
+		path := f.candidate(place, name)
+		why := f.refuse(path)
+		if why == "" {
+			return filepath.EvalSymlinks(path)
+		}
+		nf.Places = append(nf.Places, Place{Path: path, Why: why})
+	}
+	nf.Fix = "install " + Prefix + name + " in one of these places, or name its directory in " + EnvPath
+	if near := f.similar(name); near != "" {
+		nf.Fix = fmt.Sprintf("did you mean %q? Otherwise ", near) + nf.Fix
+	}
+	return "", nf
+}
+
+// candidate is the file to look at for a backend in a place: the place itself when
+// it is a file of the right name.
+func (f *finder) candidate(place, name string) string {
+	file := Prefix + name
+	if filepath.Base(place) == file {
+		if fi, err := os.Stat(place); err == nil && !fi.IsDir() {
+			return filepath.Clean(place)
+		}
+	}
+	return filepath.Join(place, file)
+}
+
+// refuse says why the file at path may not be used, or "".
+func (f *finder) refuse(path string) string {
+	if !filepath.IsAbs(path) {
+		return "not an absolute path"
+	}
+	real, err := filepath.EvalSymlinks(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, lerr := os.Lstat(path); lerr == nil {
+			return "a link to nothing"
+		}
+		return "not there"
+	case errors.Is(err, fs.ErrPermission):
+		return "not readable for this user"
+	case err != nil:
+		return reason(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(real, &st); err != nil {
+		return reason(err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return "a directory"
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return "not a regular file"
+	case unix.Access(real, unix.X_OK) != nil:
+		return "not executable: chmod +x " + real
+	}
+	return f.untrusted(real, &st)
+}
+
+func reason(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}
+
+// untrusted says who else could put another program at path, or "".
+func (f *finder) untrusted(path string, st *unix.Stat_t) string {
+	if why := f.writable(path, st, false); why != "" {
+		return why
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		var st unix.Stat_t
+		if err := unix.Stat(dir, &st); err != nil {
+			return reason(err)
+		}
+		if why := f.writable(dir, &st, dir != filepath.Dir(path)); why != "" {
+			return why
+		}
+		if dir == "/" {
+			return ""
+		}
+	}
+}
+
+// writable says who but us may change what lies at path. Above the directory of
+// the binary the sticky bit is enough, because it keeps others from renaming.
+func (f *finder) writable(path string, st *unix.Stat_t, above bool) string {
+	if st.Uid != 0 && !slices.Contains(f.owners, st.Uid) {
+		return fmt.Sprintf("%s belongs to user %d, who could replace it", path, st.Uid)
+	}
+	if above && st.Mode&unix.S_ISVTX != 0 {
+		return ""
+	}
+	if st.Mode&0o002 != 0 {
+		return fmt.Sprintf("everybody may write %s: chmod o-w %s", path, path)
+	}
+	if st.Mode&0o020 != 0 && !above && st.Gid != 0 && st.Gid != uint32(os.Getegid()) {
+		return fmt.Sprintf("group %d may write %s: chmod g-w %s", st.Gid, path, path)
+	}
+	return ""
+}
+
+// names lists the backends that find would return.
+func (f *finder) names() []string {
+	var names []string
+	for _, place := range f.places {
+		entries, err := os.ReadDir(place)
+		if err != nil {
+			entries = nil
+			if name, ok := strings.CutPrefix(filepath.Base(place), Prefix); ok && nameOK.MatchString(name) && f.refuse(place) == "" {
+				names = append(names, name)
+			}
+		}
+		for _, e := range entries {
+			name, ok := strings.CutPrefix(e.Name(), Prefix)
+			if ok && nameOK.MatchString(name) && f.refuse(filepath.Join(place, e.Name())) == "" {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// similar returns the backend whose name is one slip of the finger away from name, or "".
+func (f *finder) similar(name string) string {
+	for _, n := range f.names() {
+		if slip(n, name) {
+			return n
+		}
+	}
+	return ""
+}
+
+// slip reports whether a and b differ by one letter added, lost, changed or swapped.
+func slip(a, b string) bool {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	j := 0
+	for j < len(a)-i && j < len(b)-i && a[len(a)-1-j] == b[len(b)-1-j] {
+		j++
+	}
+	x, y := a[i:len(a)-j], b[i:len(b)-j]
+	return len(x)+len(y) <= 1 || len(x) == 1 && len(y) == 1 || len(x) == 2 && len(y) == 2 && x[0] == y[1] && x[1] == y[0]
+}

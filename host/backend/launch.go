@@ -1,0 +1,259 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+)
+
+// Backend is a running plugin process. Its calls are those of [client.Client]:
+// Describe, Check, Plan, Create, Attach, List, Destroy. Every error they return
+// is an *Error that names the backend and the call; errors.As finds an
+// *sdk.Error in it when the backend failed, and a *DiedError when its process ended.
+type Backend struct {
+	*client.Client
+
+	Name   string    // as in hutch-backend-NAME
+	Path   string    // of the binary, links resolved
+	SHA256 string    // of the binary, in hex
+	Facts  sdk.Facts // what it says about itself
+	PID    int
+	Log    string // file with its log, "" when none is kept
+
+	proc *process
+	conn *grpc.ClientConn
+	opt  Options
+
+	stopOnce sync.Once
+	stopErr  error
+
+	mu       sync.Mutex
+	stopping bool
+	gaveUp   error // why we killed it
+}
+
+// launch starts the binary and connects to it. declared are the variables that it
+// wants to see.
+func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []string) (*Backend, error) {
+	if err := checkDir(p.opt.Dir); err != nil {
+		return nil, fmt.Errorf("backend %q: %w", name, err)
+	}
+	var logFile *os.File
+	if p.opt.LogDir != "" {
+		var err error
+		if logFile, err = os.OpenFile(filepath.Join(p.opt.LogDir, name+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+			return nil, fmt.Errorf("backend %q: its log: %w", name, err)
+		}
+	}
+	logger := p.opt.Logger
+	if logger == nil {
+		logger = hclog.NewNullLogger()
+	}
+	proc := &process{
+		name: name, bin: bin, logs: newLogs(logger.With("backend", name), logFile),
+		limit: p.opt.StartTimeout, abort: ctx.Done(),
+	}
+	env := pluginEnv(p.environ, declared)
+	gp := plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: client.CookieKey, MagicCookieValue: client.CookieValue},
+		VersionedPlugins: map[int]plugin.PluginSet{client.Protocol: {client.PluginName: &unused{}}},
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		SkipHostEnv:      true,
+		StartTimeout:     p.opt.StartTimeout + killTime + time.Second, // ours, in process.Start, comes first
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: p.opt.Dir},
+		Logger:           hclog.NewNullLogger(), // its words are ours, better said
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (runner.Runner, error) {
+			proc.dir = dir
+			proc.env = append(env, cmd.Env...)
+			proc.env = append(proc.env, client.EnvLogLevel+"="+levelName(logger))
+			return proc, nil
+		},
+	})
+	if _, err := gp.Start(); err != nil {
+		if proc.dir != "" {
+			os.RemoveAll(proc.dir)
+		}
+		if logFile != nil && proc.exited == nil {
+			logFile.Close()
+		}
+		var se *StartError
+		if errors.As(err, &se) {
+			return nil, se
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, proc.startError("it cannot be started: "+err.Error(), "see its log")
+	}
+	b := &Backend{Name: name, Path: bin.path, SHA256: bin.sha256, PID: proc.cmd.Process.Pid, proc: proc, opt: p.opt}
+	if logFile != nil {
+		b.Log = logFile.Name()
+	}
+	if err := b.connect(); err != nil {
+		b.proc.stop()
+		os.RemoveAll(proc.dir)
+		return nil, err
+	}
+	return b, nil
+}
+
+// checkDir makes sure that a socket in dir has a path that the kernel takes.
+func checkDir(dir string) error {
+	if dir == "" {
+		return errors.New("no directory for its socket was given")
+	}
+	if n := len(dir) + socketNames; n > mostSocket {
+		return fmt.Errorf("the directory %s is %d bytes too long for a socket; set XDG_RUNTIME_DIR or TMPDIR to a shorter one", dir, n-mostSocket)
+	}
+	return nil
+}
+
+// levelName is the least level that the host's logger shows; what is below need
+// not be sent. The log file gets the same.
+func levelName(l hclog.Logger) string {
+	if lvl := l.GetLevel(); lvl != hclog.NoLevel && lvl < hclog.Info {
+		return lvl.String()
+	}
+	return hclog.Info.String()
+}
+
+// unused stands for the plugin in go-plugin's table: we dial ourselves, since
+// go-plugin's client opens two streams that nobody needs before the first call.
+type unused struct{ plugin.NetRPCUnsupportedPlugin }
+
+func (*unused) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error { return nil }
+func (*unused) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, nil
+}
+
+// connect dials the socket. It returns before the connection stands.
+func (b *Backend) connect() error {
+	conn, err := grpc.NewClient(client.Target, client.DialOptions(b.dial,
+		// A plugin that is stopped, or hangs as a whole, is found out after 15 s.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, MaxDelay: time.Second, Multiplier: 2}, MinConnectTimeout: 10 * time.Second}),
+	)...)
+	if err != nil {
+		return err
+	}
+	conn.Connect() // while the caller does something else
+	b.conn = conn
+	b.Client = client.New(conn, client.Options{
+		PipeDir:     b.proc.dir,
+		HostVersion: b.opt.HostVersion,
+		Slack:       b.opt.Slack,
+		Wrap:        b.wrap,
+		Overdue:     b.giveUp,
+	})
+	return nil
+}
+
+func (b *Backend) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", b.proc.addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPeer(conn, b.PID); err != nil {
+		conn.Close()
+		b.giveUp(fmt.Errorf("its socket is not its own: %w", err))
+		return nil, err
+	}
+	return conn, nil
+}
+
+// giveUp kills a process that does not do what it must.
+func (b *Backend) giveUp(err error) {
+	b.mu.Lock()
+	if b.gaveUp == nil {
+		b.gaveUp = err
+	}
+	b.mu.Unlock()
+	b.proc.killGroup()
+}
+
+// dying is how long a broken connection may be ahead of the news that the process ended.
+const dying = time.Second
+
+// wrap names backend and call in every error. A broken connection is explained by
+// how the process ended; if it has not, it is hung, and is killed.
+func (b *Backend) wrap(call string, err error) error {
+	if errors.Is(err, client.ErrLost) {
+		t := time.NewTimer(dying)
+		defer t.Stop()
+		select {
+		case <-b.proc.exited:
+			err = b.died()
+		case <-t.C:
+			b.giveUp(errors.New("it did not answer any more, and was killed"))
+			select {
+			case <-b.proc.exited:
+			case <-time.After(killTime):
+			}
+			err = b.died()
+		}
+	}
+	return &Error{Backend: b.Name, Call: call, Err: err}
+}
+
+func (b *Backend) died() error {
+	b.mu.Lock()
+	why, stopping := b.gaveUp, b.stopping
+	b.mu.Unlock()
+	if stopping && why == nil {
+		return ErrStopped
+	}
+	d := &DiedError{Why: why, Log: b.Log, Lines: b.proc.logs.lines()}
+	select {
+	case <-b.proc.exited:
+		d.How = b.proc.how
+	default:
+		d.How = "it cannot be killed"
+	}
+	return d
+}
+
+// Done is closed when the process has ended.
+func (b *Backend) Done() <-chan struct{} { return b.proc.exited }
+
+// Stop asks the process to end what runs and to destroy what is not kept, and
+// ends it. It takes no longer than the pool's StopTimeout, or until ctx ends: then the process is killed, and its error says
+// that sandboxes may be left. Only the first call does something; all return the same.
+func (b *Backend) Stop(ctx context.Context) error {
+	b.stopOnce.Do(func() { b.stopErr = b.stop(ctx) })
+	return b.stopErr
+}
+
+func (b *Backend) stop(ctx context.Context) error {
+	var err error
+	select {
+	case <-b.proc.exited: // nobody is left to drain
+	default:
+		ctx, cancel := context.WithTimeoutCause(ctx, b.opt.StopTimeout, fmt.Errorf("it was not done within %s", b.opt.StopTimeout))
+		err = b.Drain(ctx)
+		cancel()
+	}
+	b.mu.Lock()
+	b.stopping = true
+	b.mu.Unlock()
+	// It has nothing left to do; waiting for it to end by itself would cost a millisecond.
+	b.proc.stop()
+	b.conn.Close()
+	return errors.Join(err, os.RemoveAll(b.proc.dir))
+}

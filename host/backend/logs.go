@@ -1,0 +1,166 @@
+package backend
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+const (
+	mostLine  = 64 << 10 // bytes of one log line that are looked at
+	mostLog   = 64 << 20 // bytes of one process's log that are kept in its file
+	lastLines = 20       // kept for the message about its death
+	mostPairs = 64       // key-value pairs of one line
+)
+
+// logs reads what a plugin writes on stderr. go-plugin never sees it: one JSON
+// line whose @message is no string would panic the host there. Every byte may be
+// forged; so a line is never more than a line, is always attributed to the
+// backend, and only a JSON line has a level.
+type logs struct {
+	to   hclog.Logger
+	file *os.File // nil: none is kept
+
+	mu    sync.Mutex
+	last  []string
+	left  int64 // bytes that still fit the file
+	panic bool  // a Go panic began: all that follows belongs to it
+}
+
+func newLogs(to hclog.Logger, file *os.File) *logs {
+	if to == nil {
+		to = hclog.NewNullLogger()
+	}
+	return &logs{to: to, file: file, left: mostLog}
+}
+
+// read copies r until it ends.
+func (l *logs) read(r io.Reader) {
+	var line []byte
+	cut := false
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		l.keep(buf[:n])
+		for chunk := buf[:n]; len(chunk) > 0; {
+			i := bytes.IndexByte(chunk, '\n')
+			part, end := chunk, i >= 0
+			if end {
+				part = chunk[:i]
+				chunk = chunk[i+1:]
+			} else {
+				chunk = nil
+			}
+			if room := mostLine - len(line); len(part) > room {
+				part, cut = part[:room], true
+			}
+			line = append(line, part...)
+			if end {
+				l.line(line, cut)
+				line, cut = line[:0], false
+			}
+		}
+		if err != nil {
+			if len(line) > 0 {
+				l.line(line, cut)
+			}
+			return
+		}
+	}
+}
+
+// keep writes raw bytes to the file, up to the bound.
+func (l *logs) keep(b []byte) {
+	if l.file == nil || l.left == 0 {
+		return
+	}
+	if int64(len(b)) >= l.left {
+		b = append(slices.Clone(b[:l.left]), "\n[hutch: the rest of this log was dropped]\n"...)
+		l.left = 0
+	} else {
+		l.left -= int64(len(b))
+	}
+	_, _ = l.file.Write(b) // a full disk must not stop the backend
+}
+
+func (l *logs) line(b []byte, cut bool) {
+	level, msg, pairs := parseLine(b)
+	if cut {
+		msg += " […]"
+	}
+	l.mu.Lock()
+	if level == hclog.NoLevel {
+		level = hclog.Info
+		if strings.HasPrefix(msg, "panic: ") || strings.HasPrefix(msg, "fatal error: ") {
+			l.panic = true
+		}
+		if l.panic {
+			level = hclog.Error
+		}
+	}
+	shown := msg
+	for i := 0; i+1 < len(pairs); i += 2 {
+		shown += " " + pairs[i].(string) + "=" + termsafe.Line(pairs[i+1].(string))
+	}
+	if len(l.last) == lastLines {
+		l.last = append(l.last[:0], l.last[1:]...)
+	}
+	l.last = append(l.last, shown)
+	l.mu.Unlock()
+	l.to.Log(level, msg, pairs...)
+}
+
+// lines returns the last lines, safe to show.
+func (l *logs) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.last)
+}
+
+// parseLine reads one line. What is not an hclog line in JSON has no level and is its own message.
+func parseLine(b []byte) (hclog.Level, string, []any) {
+	plain := termsafe.Line(strings.TrimRight(string(b), "\r"))
+	if len(b) == 0 || b[0] != '{' {
+		return hclog.NoLevel, plain, nil
+	}
+	var raw map[string]json.RawMessage
+	if json.Unmarshal(b, &raw) != nil {
+		return hclog.NoLevel, plain, nil
+	}
+	var msg, lvl string
+	if json.Unmarshal(raw["@message"], &msg) != nil || json.Unmarshal(raw["@level"], &lvl) != nil {
+		return hclog.NoLevel, plain, nil
+	}
+	level := hclog.LevelFromString(lvl)
+	if level == hclog.NoLevel || level == hclog.Off {
+		return hclog.NoLevel, plain, nil
+	}
+	keys := make([]string, 0, len(raw))
+	for k := range raw {
+		if !strings.HasPrefix(k, "@") {
+			keys = append(keys, k)
+		}
+	}
+	sort.Strings(keys)
+	if len(keys) > mostPairs {
+		keys = keys[:mostPairs]
+	}
+	pairs := make([]any, 0, 2*len(keys))
+	for _, k := range keys {
+		var s string
+		if json.Unmarshal(raw[k], &s) != nil {
+			s = string(raw[k])
+		}
+		pairs = append(pairs, termsafe.Line(k), termsafe.String(s))
+	}
+	return level, termsafe.Line(msg), pairs
+}
