@@ -69,15 +69,14 @@ type Snippet struct {
 	More int `json:"more,omitempty"`
 }
 
-// Line is one line of a Snippet, without its line end. MarkStart and MarkEnd are byte offsets into Text that bound
-// what the diagnostic is about; they are equal where nothing in the line is marked, and both len(Text) where the
-// mark is the end of the line.
+// Line is one line of a Snippet, without its line end; an ellipsis stands for what was cut off a very long one.
+// MarkStart and MarkEnd are byte offsets into Text that bound what the diagnostic is about. They are equal where it is
+// about a place between two characters, such as the end of the line.
 type Line struct {
 	Number    int    `json:"number"`
 	Text      string `json:"text"`
 	MarkStart int    `json:"mark_start"`
 	MarkEnd   int    `json:"mark_end"`
-	Marked    bool   `json:"marked"`
 }
 
 // Value is what a name in the source stood for when the diagnostic was made.

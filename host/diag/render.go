@@ -1,6 +1,11 @@
 package diag
 
-import "io"
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
 
 // Style says how diagnostics are written as text.
 type Style struct {
@@ -8,13 +13,195 @@ type Style struct {
 	Width int  // columns of the terminal; 0 means 100
 }
 
-// Write renders the diagnostics for a reader. Whatever they quote is escaped, so nothing in a file can drive the
-// terminal it is shown on.
+const (
+	red    = "\x1b[1;31m"
+	yellow = "\x1b[1;33m"
+	bold   = "\x1b[1m"
+	green  = "\x1b[32m"
+	faint  = "\x1b[2m"
+	reset  = "\x1b[0m"
+)
+
+// Write renders the diagnostics for a reader, an empty line between two of them. Whatever they quote is escaped, so
+// nothing in a file can drive the terminal it is shown on.
 func (ds Diagnostics) Write(w io.Writer, s Style) error {
-	for _, d := range ds {
-		if _, err := io.WriteString(w, d.Error()+"\n"); err != nil {
+	if s.Width <= 0 {
+		s.Width = 100
+	}
+	s.Width = max(s.Width, 40)
+	for i, d := range ds {
+		text := d.render(s)
+		if i > 0 {
+			text = "\n" + text
+		}
+		if _, err := io.WriteString(w, text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Text renders one diagnostic as Write does.
+func (d Diagnostic) Text(s Style) string {
+	var b strings.Builder
+	_ = Diagnostics{d}.Write(&b, s) // a Builder takes everything
+	return b.String()
+}
+
+func (d Diagnostic) render(s Style) string {
+	paint := func(code, text string) string {
+		if !s.Color || text == "" {
+			return text
+		}
+		return code + text + reset
+	}
+	severity := red
+	if d.Severity == Warning {
+		severity = yellow
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s\n", paint(severity, string(d.Severity)+":"), paint(bold, oneLine(d.Summary)))
+	if place := d.place(); place != "" {
+		fmt.Fprintf(&b, "  %s\n", place)
+	}
+	if d.Snippet != nil {
+		d.Snippet.render(&b, s, paint, severity)
+	}
+	for _, v := range d.Values {
+		fmt.Fprintf(&b, "    %s\n", paint(faint, oneLine(fmt.Sprintf("%s is %s", v.Name, v.Text))))
+	}
+	wrap(&b, "  ", "  ", d.Detail, s.Width)
+	for _, r := range d.Related {
+		fmt.Fprintf(&b, "  %s: %s\n", oneLine(r.Range.String()), oneLine(r.Note))
+	}
+	if d.Fix != "" {
+		var fix strings.Builder
+		wrap(&fix, "  fix: ", "       ", d.Fix, s.Width)
+		b.WriteString(strings.Replace(fix.String(), "fix:", paint(green, "fix:"), 1))
+	}
+	return b.String()
+}
+
+// place is the line that says where: file:line:column, in block:
+func (d Diagnostic) place() string {
+	var parts []string
+	if d.Range != nil {
+		parts = append(parts, "at "+d.Range.String())
+	}
+	if d.Context != "" {
+		parts = append(parts, "in "+d.Context)
+	}
+	if d.Path != "" {
+		parts = append(parts, "value "+d.Path)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	place := oneLine(strings.Join(parts, ", "))
+	if d.Snippet != nil {
+		place += ":"
+	}
+	return place
+}
+
+func (sn *Snippet) render(b *strings.Builder, s Style, paint func(code, text string) string, mark string) {
+	if len(sn.Lines) == 0 {
+		return
+	}
+	gutter := len(fmt.Sprint(sn.Lines[len(sn.Lines)-1].Number))
+	room := max(s.Width-gutter-7, 20)
+	for _, l := range sn.Lines {
+		from := min(max(l.MarkStart, 0), len(l.Text))
+		to := min(max(l.MarkEnd, from), len(l.Text))
+		before, marked, after := show(l.Text[:from]), show(l.Text[from:to]), show(l.Text[to:])
+		before, marked, after = fit(before, marked, after, room)
+		line := fmt.Sprintf("    %s %s%s%s", paint(faint, fmt.Sprintf("%*d |", gutter, l.Number)), before, paint(bold, marked), after)
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		if l.Text == "" && len(sn.Lines) > 1 {
+			continue
+		}
+		fmt.Fprintf(b, "    %s %s%s\n", paint(faint, strings.Repeat(" ", gutter)+" |"),
+			strings.Repeat(" ", columns(before)), paint(mark, strings.Repeat("^", max(columns(marked), 1))))
+	}
+	if sn.More > 0 {
+		fmt.Fprintf(b, "    %s (and %d more lines)\n", paint(faint, strings.Repeat(" ", gutter)+" |"), sn.More)
+	}
+}
+
+// fit shortens a line to room columns so that the start of the mark stays in sight.
+func fit(before, marked, after string, room int) (string, string, string) {
+	if columns(before)+columns(marked)+columns(after) <= room {
+		return before, marked, after
+	}
+	if w := columns(before); w > room/2 {
+		before = "…" + dropColumns(before, w-room/2+1)
+	}
+	left := room - columns(before)
+	if columns(marked) > left {
+		return before, keepColumns(marked, left-1) + "…", ""
+	}
+	left -= columns(marked)
+	if columns(after) > left {
+		after = keepColumns(after, max(left-1, 0)) + "…"
+	}
+	return before, marked, after
+}
+
+func keepColumns(s string, n int) string {
+	for i, r := range s {
+		if n -= columns(string(r)); n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+func dropColumns(s string, n int) string {
+	for i, r := range s {
+		if n <= 0 {
+			return s[i:]
+		}
+		n -= columns(string(r))
+	}
+	return ""
+}
+
+// show is source text as it is printed: escaped, tabs as four blanks.
+func show(s string) string { return strings.ReplaceAll(oneLine(s), "\t", "    ") }
+
+// oneLine escapes s, line feeds included.
+func oneLine(s string) string { return strings.ReplaceAll(Escape(s), "\n", `\n`) }
+
+// wrap writes text in lines of at most width columns. Lines that begin with a blank are kept whole.
+func wrap(b *strings.Builder, first, next, text string, width int) {
+	if text == "" {
+		return
+	}
+	indent := first
+	for line := range strings.SplitSeq(Escape(strings.TrimRight(text, "\n")), "\n") {
+		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") || line == "" {
+			b.WriteString(strings.TrimRight(indent+strings.ReplaceAll(line, "\t", "    "), " ") + "\n")
+			indent = next
+			continue
+		}
+		col := 0
+		for word := range strings.FieldsSeq(line) {
+			w := columns(word)
+			switch {
+			case col == 0:
+				b.WriteString(indent)
+				col = utf8.RuneCountInString(indent)
+			case col+1+w > width:
+				b.WriteString("\n" + next)
+				col = utf8.RuneCountInString(next)
+			default:
+				b.WriteByte(' ')
+				col++
+			}
+			b.WriteString(word)
+			col += w
+		}
+		b.WriteByte('\n')
+		indent = next
+	}
 }

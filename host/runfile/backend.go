@@ -2,14 +2,28 @@ package runfile
 
 import (
 	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/sdk"
 )
 
-// Backend is one backend block of a run: a name, and a body that only the backend's schema can explain.
+// Backend is one backend block of a run: a name, and a body that only the backend's schema can explain. Safe for
+// concurrent use.
 type Backend struct {
 	Name  string
-	Range diag.Range // of the block's header
+	Range diag.Range // of the block's header; zero for one that comes from flags
+
+	body   hcl.Body // nil for one that comes from flags
+	header hcl.Range
+	scope  *scope
+
+	mu     sync.Mutex
+	ranges ranges // of the values inside, once decoded
+	hidden map[string]bool
 }
 
 // NewBackend makes a backend block with an empty body, for runs that come from flags.
@@ -20,4 +34,97 @@ type BackendConfig struct {
 	Value    json.RawMessage // in clear, defaults filled in: what the backend gets
 	Redacted json.RawMessage // without what is sensitive by the schema or by its origin: what is stored and printed
 	Secrets  []string        // the strings that Redacted leaves out
+}
+
+// backends reads the backend blocks, as far as that is possible without their schemas.
+func (s *scope) backends(d *Definition, blocks hcl.Blocks) {
+	const most = 16
+	for i, b := range blocks {
+		path := fmt.Sprintf("backend[%d]", i)
+		s.origin.ranges.set(path, b.DefRange)
+		name := b.Labels[0]
+		if !backendName.MatchString(name) {
+			s.error(b.LabelRanges[0], fmt.Sprintf("%s cannot be the name of a backend", quote(name)), backendNameRule, "")
+			continue
+		}
+		if i == most {
+			s.error(b.DefRange, fmt.Sprintf("the run has more than %d backends", most), "", "")
+			return
+		}
+		inner := s.in(fmt.Sprintf("backend %q", name))
+		d.Backends = append(d.Backends, &Backend{Name: name, Range: toRange(b.DefRange), body: s.expand(b.Body), header: b.DefRange, scope: inner})
+	}
+}
+
+// Decode checks the body against the schema that the backend declares. The result is nil after an error, and also when
+// the file was loaded with Options.AllowMissing and a value is not known.
+func (b *Backend) Decode(schema *sdk.Schema) (*BackendConfig, diag.Diagnostics) {
+	body, s := b.body, b.scope
+	if body == nil {
+		body, s = hcl.EmptyBody(), flagScope(b.Name)
+	}
+	// Evaluation shares the file's budget and syntax tree, which are not safe to use from two runs at once.
+	s.evaluating.Lock()
+	defer s.evaluating.Unlock()
+	l := *s.loader
+	l.diags = nil
+	inner := *s
+	inner.loader = &l
+	dec := &decoder{scope: &inner, backend: b.Name, ranges: ranges{}, hidden: map[string]bool{}}
+	dec.ranges[""] = b.header
+	value, ok := dec.block(body, schema, "", b.header, fmt.Sprintf("backend %q", b.Name))
+	if _, reason := l.budget.Spent(); reason != "" {
+		l.spent()
+		ok = false
+	}
+	b.mu.Lock()
+	b.ranges, b.hidden = dec.ranges, dec.hidden
+	b.mu.Unlock()
+	diags := inOrder(l.diags)
+	if !ok || diags.HasErrors() || !value.IsWhollyKnown() {
+		return nil, diags
+	}
+	config := &BackendConfig{Value: toJSON(value, false), Redacted: toJSON(value, true)}
+	secrets := &Definition{origin: &origin{}}
+	secrets.origin.markedStrings(value)
+	config.Secrets = secrets.Secrets()
+	return config, diags
+}
+
+// Diagnose puts what the backend says about its configuration at the exact expression. What the backend speaks of and
+// the file does not have, such as an argument that is absent, is reported at the nearest thing that holds it, with the
+// path in front.
+func (b *Backend) Diagnose(ds []sdk.Diagnostic) diag.Diagnostics {
+	b.mu.Lock()
+	known, hidden := b.ranges, b.hidden
+	b.mu.Unlock()
+	var out diag.Diagnostics
+	for _, d := range ds {
+		o := diag.Diagnostic{Severity: diag.Error, Summary: lowerFirst(d.Summary), Detail: d.Detail, Context: fmt.Sprintf("backend %q", b.Name)}
+		if d.Severity == sdk.SeverityWarning {
+			o.Severity = diag.Warning
+		}
+		parts, err := parsePath(d.Path)
+		r, exact := b.header, false
+		if err == nil {
+			if found, isExact, ok := known.find(parts); ok {
+				r, exact = found, isExact
+			}
+		}
+		if !exact && d.Path != "" {
+			o.Path = d.Path
+			o.Summary = fmt.Sprintf("%s: %s", d.Path, o.Summary)
+		}
+		if b.scope != nil {
+			o.Context = b.scope.context
+			o = b.scope.sources.at(o, r)
+		}
+		for n := range parts {
+			if hidden[pathKey(parts[:n+1])] {
+				o.Snippet = nil
+			}
+		}
+		out = append(out, o)
+	}
+	return out
 }

@@ -1,8 +1,6 @@
 package runfile
 
 import (
-	"errors"
-	"io"
 	"io/fs"
 	"regexp"
 	"time"
@@ -10,6 +8,7 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/runfile/internal/tree"
 )
 
 // Config is all that the run files of one call say.
@@ -67,7 +66,7 @@ type Definition struct {
 	RequiredBackends []RequiredBackend // of the run file
 
 	Description  string
-	Backends     []*Backend // in the order in which they are tried; never empty in a run from a file
+	Backends     []*Backend // in the order in which they are tried; may be empty: then the caller has to name one
 	MinIsolation string     // the stronger one of the file's and the run's; "" when neither says
 
 	Files        []File            // sorted by path
@@ -88,7 +87,7 @@ type Definition struct {
 	Outputs   []string // globs below the output directory; empty for everything
 	Expect    *Expect  // nil when the block is missing
 
-	origin origin
+	origin *origin // nil for a run that comes from flags
 }
 
 // Place is where a run finds something.
@@ -108,11 +107,9 @@ type File struct {
 	Content   []byte      // nil when the file comes from disk
 	Source    string      // slash-separated and relative to the run file's directory; "" when Content is set
 	Sensitive bool        // Content holds a secret: do not store it
-}
 
-// Open opens the content. A source is opened again, without leaving the run file's directory, and only as a regular
-// file; the reader ends with an error if it has grown past its limit since it was checked.
-func (f *File) Open() (io.ReadCloser, error) { return nil, errors.New("not implemented") }
+	tree *tree.Root // where Source is
+}
 
 // Workspace is the project directory of a run.
 type Workspace struct {
@@ -150,27 +147,3 @@ type ExpectStream struct {
 	Excludes []string
 	Matches  []*regexp.Regexp // RE2; ^ and $ match at lines
 }
-
-// Secrets returns every string that came from something sensitive and became part of this run, longest first, without
-// duplicates and empty strings.
-func (d *Definition) Secrets() []string { return nil }
-
-// Redact replaces every secret of at least four bytes in s by (sensitive). Shorter ones are left, because without
-// them hardly a text would stay readable.
-func (d *Definition) Redact(s string) string { return s }
-
-// MarshalJSON renders the definition with every sensitive value replaced by "(sensitive)": fit to be stored and printed.
-func (d *Definition) MarshalJSON() ([]byte, error) { return nil, errors.New("not implemented") }
-
-// RangeOf tells where a value was set. Paths are those of the run block: "limits.memory", "entrypoint", "args[1]",
-// `env["A"]`, "workspace.source", "backend[0]", "expect.stdout.contains[0]". An element that has no place of its own
-// gives that of what holds it. It is false when nothing of it was written in a file.
-func (d *Definition) RangeOf(path string) (diag.Range, bool) { return diag.Range{}, false }
-
-// Diagnose makes an error about a value of the run, at the line where it was set.
-func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic {
-	return diag.Diagnostic{Severity: diag.Error, Summary: summary, Detail: detail, Fix: fix, Path: path}
-}
-
-// origin is where a definition came from.
-type origin struct{}

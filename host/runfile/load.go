@@ -1,9 +1,20 @@
 package runfile
 
 import (
-	"errors"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/runfile/internal/bound"
+	"github.com/hutch-run/hutch/host/runfile/internal/functions"
+	"github.com/hutch-run/hutch/host/runfile/internal/tree"
 )
 
 // Options is what a call brings along besides the files. The zero value is ready to use.
@@ -27,14 +38,180 @@ type Options struct {
 // own; a variable that is set by Vars or VarFiles must be declared by at least one of them. The Config is never nil,
 // and is complete when the diagnostics hold no error.
 func Load(paths []string, o Options) (*Config, diag.Diagnostics) {
-	return &Config{}, diag.Diagnostics{diag.Errorf("not implemented")}
+	config := &Config{}
+	given, diags := o.read()
+	var loaders []*loader
+	for _, p := range paths {
+		l := newLoader(p, &o, given)
+		loaders = append(loaders, l)
+		l.open()
+	}
+	diags = append(diags, given.undeclared(loaders)...)
+	for _, l := range loaders {
+		config.Files = append(config.Files, l.load())
+		diags = append(diags, inOrder(l.diags)...)
+	}
+	return config, diags
 }
 
-// Format returns the canonical layout of a run file. A file with a syntax error is not touched: src comes back as it
-// is, with the diagnostics.
-func Format(name string, src []byte) ([]byte, diag.Diagnostics) {
-	return src, diag.Diagnostics{diag.Errorf("not implemented")}
+// inOrder sorts the findings of one file by place, those without one first, and leaves out repetitions: an error in
+// a block with for_each is the same in every instance.
+func inOrder(ds diag.Diagnostics) diag.Diagnostics {
+	sort.SliceStable(ds, func(i, j int) bool {
+		a, b := ds[i].Range, ds[j].Range
+		switch {
+		case a == nil || b == nil:
+			return a == nil && b != nil
+		case a.File != b.File:
+			return false
+		}
+		return a.Start.Byte < b.Start.Byte
+	})
+	type key struct {
+		summary, detail, file string
+		byte                  int
+	}
+	seen := map[key]bool{}
+	out := ds[:0]
+	for _, d := range ds {
+		k := key{summary: d.Summary, detail: d.Detail}
+		if d.Range != nil {
+			k.file, k.byte = d.Range.File, d.Range.Start.Byte
+		}
+		if !seen[k] || d.Range == nil {
+			seen[k] = true
+			out = append(out, d)
+		}
+	}
+	const most = 50 // more of them help nobody
+	if len(out) > most {
+		rest := len(out) - most
+		out = append(out[:most:most], diag.Errorf("%d more errors are not shown", rest))
+	}
+	return out
 }
 
-// FindRunFiles lists the *.hcl files below dir in lexical order, without entering hidden directories or symbolic links.
-func FindRunFiles(dir string) ([]string, error) { return nil, errors.New("not implemented") }
+// loader works on one run file.
+type loader struct {
+	path    string
+	options *Options
+	given   *given
+	tree    *tree.Root
+	budget  *bound.Budget
+	sources sources
+	diags   diag.Diagnostics
+
+	file      *RunFile
+	blocks    blocks // what the file holds, sorted by kind
+	functions map[string]function.Function
+	vars      map[string]*variable
+	varOrder  []*variable
+	locals    map[string]*local
+	ctx       *hcl.EvalContext // var, local, path and the functions
+	broken    bool             // reading failed: there is nothing to evaluate
+
+	evaluating *sync.Mutex // held while backend blocks are decoded, which happens after loading and from several runs
+}
+
+func newLoader(path string, o *Options, g *given) *loader {
+	l := &loader{path: path, options: o, given: g, budget: bound.NewBudget(), sources: sources{}, file: &RunFile{Path: path}, evaluating: &sync.Mutex{}}
+	for name, src := range g.sources {
+		l.sources[name] = src
+	}
+	return l
+}
+
+// open reads and parses the file, and finds what it declares.
+func (l *loader) open() {
+	l.broken = true
+	abs, err := filepath.Abs(l.path)
+	if err != nil {
+		l.diags = append(l.diags, diag.Errorf("the directory that hutch was started in is gone: %v", err))
+		return
+	}
+	l.file.Dir = filepath.Dir(abs)
+	l.tree = tree.New(l.file.Dir)
+	src, d := readSource(l.path, "run file")
+	if d != nil {
+		l.diags = append(l.diags, *d)
+		return
+	}
+	l.sources[l.path] = src
+	body, diags := parse(l.path, src)
+	l.report(diags, "")
+	if body == nil {
+		return
+	}
+	bound.Guard(body, l.budget)
+	l.functions = functions.Table(functions.Host{Tree: l.tree, LookupEnv: l.given.lookupEnv, Budget: l.budget})
+	l.ctx = &hcl.EvalContext{Functions: l.functions, Variables: map[string]cty.Value{
+		"path": cty.ObjectVal(map[string]cty.Value{
+			"module": cty.StringVal("."), "root": cty.StringVal("."), "cwd": cty.StringVal(filepath.ToSlash(l.file.Dir)),
+		}),
+	}}
+	l.broken = false
+	l.sortBlocks(body)
+	l.declareVariables()
+	l.declareLocals()
+}
+
+// load evaluates what open found.
+func (l *loader) load() *RunFile {
+	if l.broken {
+		return l.file
+	}
+	l.settings()
+	ok := l.setVariables()
+	ok = l.setLocals() && ok
+	if ok { // else every use of what is missing would be an error of its own
+		l.runs()
+	}
+	l.spent()
+	return l.file
+}
+
+// spent reports that the file costs too much, once, and instead of what followed from it.
+func (l *loader) spent() {
+	where, reason := l.budget.Spent()
+	if reason == "" {
+		return
+	}
+	d := diag.Errorf("evaluating this file costs too much")
+	d.Detail = "Evaluation was stopped: " + reason + "."
+	d.Fix = "make loops and lists smaller, or prepare the data in a file of its own"
+	kept := diag.Diagnostics{l.sources.at(d, where)}
+	for _, d := range l.diags {
+		if !strings.Contains(d.Detail, "budget for elements and text") {
+			kept = append(kept, d)
+		}
+	}
+	l.diags = kept
+}
+
+// report takes over diagnostics of the HCL library.
+func (l *loader) report(ds hcl.Diagnostics, context string) {
+	for _, d := range ds {
+		l.diags = append(l.diags, l.sources.fromHCL(d, context))
+	}
+}
+
+// fail reports an error at a place.
+func (l *loader) fail(r hcl.Range, context, summary, detail, fix string) {
+	l.diags = append(l.diags, l.sources.at(diag.Diagnostic{
+		Severity: diag.Error, Summary: summary, Detail: detail, Fix: fix, Context: context,
+	}, r))
+}
+
+// environ is the environment as a function.
+func environ(list []string) func(string) (string, bool) {
+	if list == nil {
+		return os.LookupEnv
+	}
+	m := make(map[string]string, len(list))
+	for _, kv := range list {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			m[k] = v
+		}
+	}
+	return func(k string) (string, bool) { v, ok := m[k]; return v, ok }
+}

@@ -1,7 +1,13 @@
 package store
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -47,8 +53,8 @@ type Event struct {
 	Parent string          `json:"parent,omitempty"` // in the first event: the run that this one continues
 	Data   json.RawMessage `json:"data,omitempty"`
 	Files  []FileRef       `json:"files,omitempty"`
-	Prev   string          `json:"prev"` // hash of the event before; zeros in the first
-	Hash   string          `json:"hash"` // sha256 in hex of the line up to here, closed with a brace
+	Prev   string          `json:"prev"`           // hash of the event before; zeros in the first
+	Hash   string          `json:"hash,omitempty"` // sha256 in hex of the line before this member, closed with a brace
 }
 
 // FileRef points at a file of the run's directory.
@@ -57,4 +63,115 @@ type FileRef struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`         // hex
 	Mode   string `json:"mode,omitempty"` // permission bits in octal, where they matter
+}
+
+// The hash covers the bytes of the line as they stand, so checking it needs no canonical form of JSON: a line is the
+// JSON of the event without its hash, with the hash spliced in before the last brace.
+
+const (
+	hashMark    = `,"hash":"`
+	hashHex     = 2 * sha256.Size
+	hashSuffix  = len(hashMark) + hashHex + len(`"}`)
+	maxLine     = 4 << 20   // longer lines are not events
+	filesInLine = 512 << 10 // bytes of file references after which an event goes on in another one
+)
+
+// noPrev stands for the hash of the event before the first.
+var noPrev = strings.Repeat("0", hashHex)
+
+// encodeEvent returns the line of e, newline included, and sets its hash. Control characters cannot occur in a line,
+// because the encoder escapes them inside strings and compacts what is outside.
+func encodeEvent(e *Event) ([]byte, error) {
+	e.Schema, e.Hash = EventSchema, ""
+	e.Time = e.Time.UTC()
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body)
+	e.Hash = hex.EncodeToString(sum[:])
+	line := make([]byte, 0, len(body)+hashSuffix)
+	line = append(line, body[:len(body)-1]...)
+	line = append(line, hashMark...)
+	line = append(line, e.Hash...)
+	line = append(line, '"', '}', '\n')
+	if len(line) > maxLine {
+		return nil, fmt.Errorf("event %s of %d bytes: at most %d are allowed", e.Type, len(line), maxLine)
+	}
+	return line, nil
+}
+
+// decoded is what one line of a chain holds, valid or not.
+type decoded struct {
+	event    Event
+	stored   string // the hash that the line claims; empty when it has none
+	computed string // the hash of what it holds
+	raw      string // the hash of the line as it is, which a [EventDamaged] event after it names
+	bad      error  // why it is not a valid event
+}
+
+// decodeEvent checks one line, given without its newline.
+func decodeEvent(line []byte) (d decoded) {
+	raw := sha256.Sum256(line)
+	d.raw = hex.EncodeToString(raw[:])
+	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' }); i >= 0 {
+		d.bad = fmt.Errorf("control character %#02x at byte %d", line[i], i)
+		return d
+	}
+	n := len(line) - hashSuffix
+	if n < 1 || !bytes.HasPrefix(line[n:], []byte(hashMark)) || !bytes.HasSuffix(line, []byte(`"}`)) {
+		d.bad = errors.New("it does not end with a hash")
+		return d
+	}
+	d.stored = string(line[n+len(hashMark) : n+len(hashMark)+hashHex])
+	h := sha256.New()
+	h.Write(line[:n])
+	h.Write([]byte{'}'})
+	d.computed = hex.EncodeToString(h.Sum(nil))
+	// The event is read even when the hash does not fit: its number tells where we are.
+	if err := json.Unmarshal(line, &d.event); err != nil {
+		d.bad = fmt.Errorf("it is not JSON: %w", err)
+		d.event = Event{}
+		return d
+	}
+	switch {
+	case d.stored != d.computed:
+		d.bad = errors.New("its content does not fit its hash")
+	case d.event.Schema != EventSchema:
+		d.bad = fmt.Errorf("schema %.40q is not %s", d.event.Schema, EventSchema)
+	case d.event.Hash != d.stored:
+		d.bad = errors.New("it has two hashes")
+	}
+	return d
+}
+
+// marshalData turns an event's data into JSON within its bounds; nil stays nil.
+func marshalData(typ EventType, data any) (json.RawMessage, error) {
+	if data == nil {
+		return nil, nil
+	}
+	b, err := json.Marshal(data)
+	if err != nil {
+		return nil, fmt.Errorf("event %s: %w", typ, err)
+	}
+	if len(b) > MaxEventData {
+		return nil, fmt.Errorf("event %s: data of %d bytes, at most %d are allowed (put it into a file and point at that)", typ, len(b), MaxEventData)
+	}
+	return b, nil
+}
+
+// splitFiles cuts a long list of files into pieces of which each fits into one event.
+func splitFiles(files []FileRef) [][]FileRef {
+	var pieces [][]FileRef
+	start, size := 0, 0
+	for i, f := range files {
+		// A byte of a path takes at most six in JSON.
+		n := 6*len(f.Path) + 256
+		if size+n > filesInLine && i > start {
+			pieces = append(pieces, files[start:i])
+			start, size = i, 0
+		}
+		size += n
+	}
+	return append(pieces, files[start:])
 }

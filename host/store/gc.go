@@ -2,14 +2,24 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // GCOptions say what may go. Running runs always stay, and so do entries in use.
 type GCOptions struct {
-	RunsOlderThan time.Duration // finished and interrupted runs that began longer ago; 0 keeps all ages
-	KeepRuns      int           // of those, the newest so many stay; 0 keeps none of them
-	DepsUnused    time.Duration // dependency entries unused for so long; 0 keeps all
+	// RunsOlderThan and KeepRuns choose the runs that go: those which began longer ago than the one and are not
+	// among the newest so many. A zero does not restrict; two zeros keep every run.
+	RunsOlderThan time.Duration
+	KeepRuns      int
+	DepsUnused    time.Duration // dependency entries unused for so long go; 0 keeps all
 	DryRun        bool          // say what would go, remove nothing
 
 	// Destroy removes what an orphaned intent made, through its backend. The store removes the intent's own resources
@@ -17,15 +27,222 @@ type GCOptions struct {
 	Destroy func(ctx context.Context, i Intent) error
 }
 
-// GCItem is one thing that gc looked at and removed, or failed to.
+// The kinds of things that gc removes.
+const (
+	GCSandbox      = "sandbox"      // what an orphaned intent made
+	GCRun          = "run"          // an old run
+	GCDependencies = "dependencies" // an unused entry of the dependency cache
+	GCRuntimeDir   = "runtime_dir"  // the runtime directory of a dead process
+	GCTemp         = "temp"         // a half-made file or directory of a dead process
+)
+
+// GCItem is one thing that gc removed, or failed to.
 type GCItem struct {
-	Kind  string `json:"kind"` // sandbox, run, dependencies, runtime_dir, temp
+	Kind  string `json:"kind"` // one of the GC constants
 	Name  string `json:"name"`
 	Path  string `json:"path,omitempty"`
-	Bytes int64  `json:"bytes,omitempty"`
+	Bytes int64  `json:"bytes,omitempty"` // disk space it took, for runs and dependencies
 	Error string `json:"error,omitempty"`
 }
 
 // GC finishes what dead processes left and removes what is old. It goes on after a failure: each is told in its item.
 // The error is for what kept it from looking at all.
-func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) { return nil, errNotImplemented }
+func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
+	c := &collector{store: s, o: o, now: s.now()}
+	var errs []error
+	for _, step := range []func(context.Context) error{c.intents, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.deps} {
+		if ctx.Err() != nil {
+			errs = append(errs, context.Cause(ctx))
+			break
+		}
+		errs = append(errs, step(ctx))
+	}
+	return c.items, errors.Join(errs...)
+}
+
+type collector struct {
+	store *Store
+	o     GCOptions
+	now   time.Time
+	items []GCItem
+}
+
+// do removes one thing, unless this is a dry run, and notes it.
+func (c *collector) do(item GCItem, remove func() error) {
+	if !c.o.DryRun {
+		if err := remove(); err != nil {
+			item.Error = err.Error()
+		}
+	}
+	c.items = append(c.items, item)
+}
+
+func (c *collector) intents(ctx context.Context) error {
+	orphans, err := c.store.Orphans()
+	for _, r := range orphans {
+		if ctx.Err() != nil {
+			break
+		}
+		item := GCItem{Kind: GCSandbox, Name: r.ID, Path: r.path()}
+		c.do(item, func() error {
+			if len(r.Handle) > 0 {
+				if c.o.Destroy == nil {
+					return fmt.Errorf("backend %s is needed to destroy it", r.Backend)
+				}
+				if err := c.o.Destroy(ctx, r.Intent); err != nil {
+					return fmt.Errorf("backend %s: %w", r.Backend, err)
+				}
+			}
+			for _, res := range r.Resources {
+				if err := removeResource(ctx, res); err != nil {
+					return fmt.Errorf("%s %s: %w", res.Kind, res.Path, err)
+				}
+			}
+			return r.Done()
+		})
+	}
+	return err
+}
+
+// sandboxes removes the directories of sandboxes that no intent speaks of: Begin makes the intent first and Done
+// removes it last, so these are what an interrupted removal left.
+func (c *collector) sandboxes(context.Context) error {
+	entries, err := os.ReadDir(c.store.paths.Sandboxes())
+	if err != nil {
+		return diskError("read", c.store.paths.Sandboxes(), err)
+	}
+	for _, e := range entries {
+		if !sandboxPattern.MatchString(e.Name()) {
+			continue
+		}
+		if _, err := c.store.Intent(e.Name()); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		path := c.store.paths.Sandbox(e.Name())
+		c.do(GCItem{Kind: GCTemp, Name: e.Name(), Path: path}, func() error { return removeAll(path) })
+	}
+	return nil
+}
+
+func (c *collector) runtimeDirs(context.Context) error {
+	return staleRuntimeDirs(func(path string) error {
+		c.do(GCItem{Kind: GCRuntimeDir, Name: filepath.Base(path), Path: path}, func() error { return removeAll(path) })
+		return nil
+	})
+}
+
+// temps removes what dead processes were making or removing.
+func (c *collector) temps(context.Context) error {
+	p := c.store.paths
+	dirs := []string{p.Data, p.Runs(), p.Intents(), p.Deps()}
+	for _, parent := range []string{p.Runs(), p.Deps()} {
+		entries, err := os.ReadDir(parent)
+		if err != nil {
+			return diskError("read", parent, err)
+		}
+		for _, e := range entries {
+			if e.IsDir() && !isTemp(e.Name()) {
+				dirs = append(dirs, filepath.Join(parent, e.Name()))
+			}
+		}
+	}
+	var errs []error
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, diskError("read", dir, err))
+		}
+		for _, e := range entries {
+			if !isTemp(e.Name()) {
+				continue
+			}
+			fi, err := e.Info()
+			if err != nil || !tempOwnerDead(e.Name(), c.now.Sub(fi.ModTime())) {
+				continue
+			}
+			path := filepath.Join(dir, e.Name())
+			c.do(GCItem{Kind: GCTemp, Name: e.Name(), Path: path}, func() error { return removeAll(path) })
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *collector) runs(ctx context.Context) error {
+	if c.o.RunsOlderThan <= 0 && c.o.KeepRuns <= 0 {
+		return nil
+	}
+	list, err := c.store.List(Filter{})
+	if err != nil {
+		return err
+	}
+	for i, info := range list {
+		if ctx.Err() != nil {
+			break
+		}
+		if info.State == StateRunning || i < c.o.KeepRuns || c.now.Sub(info.Started) < c.o.RunsOlderThan {
+			continue
+		}
+		path := c.store.paths.Run(info.ID)
+		c.do(GCItem{Kind: GCRun, Name: info.ID, Path: path, Bytes: treeSize(path)}, func() error { return c.store.Remove(info.ID) })
+	}
+	return nil
+}
+
+func (c *collector) deps(ctx context.Context) error {
+	if c.o.DepsUnused <= 0 {
+		return nil
+	}
+	langs, err := os.ReadDir(c.store.paths.Deps())
+	if err != nil {
+		return diskError("read", c.store.paths.Deps(), err)
+	}
+	for _, lang := range langs {
+		if isTemp(lang.Name()) || !lang.IsDir() {
+			continue
+		}
+		dir := filepath.Join(c.store.paths.Deps(), lang.Name())
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return diskError("read", dir, err)
+		}
+		for _, e := range entries {
+			if key, ok := strings.CutSuffix(e.Name(), lockSuffix); ok && ctx.Err() == nil {
+				if err := c.depsEntry(lang.Name(), filepath.Join(dir, key)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// depsEntry removes one entry when it was not used for long enough and is not in use.
+func (c *collector) depsEntry(lang, dir string) error {
+	lock := dir + lockSuffix
+	f, err := os.OpenFile(lock, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return diskError("open", lock, err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return diskError("look at", lock, err)
+	}
+	if c.now.Sub(fi.ModTime()) < c.o.DepsUnused || tryLock(f, unix.LOCK_EX) != nil || !sameFile(f, lock) {
+		return nil
+	}
+	c.do(GCItem{Kind: GCDependencies, Name: lang + "/" + filepath.Base(dir), Path: dir, Bytes: treeSize(dir)}, func() error {
+		trash := tempPath(dir)
+		if err := os.Rename(dir, trash); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return diskError("remove", dir, err)
+		}
+		if err := os.Remove(lock); err != nil {
+			return diskError("remove", lock, err)
+		}
+		return removeAll(trash)
+	})
+	return nil
+}

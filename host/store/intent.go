@@ -2,13 +2,25 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 )
+
+// IntentSchema is the schema of an intent record.
+const IntentSchema = "hutch.intent/v1"
 
 // Intent says, before it happens, what is about to be made outside this process, so that a later process can unmake it.
 type Intent struct {
 	Schema       string          `json:"schema"`        // hutch.intent/v1
-	ID           string          `json:"id"`            // of the sandbox
+	ID           string          `json:"id"`            // of the sandbox: 1 to 64 of a-z, 0-9 and '-'
 	Run          string          `json:"run,omitempty"` // the run it was made for
 	Backend      string          `json:"backend"`
 	Binary       string          `json:"binary"`        // path of the plugin
@@ -35,32 +47,147 @@ const (
 // Resource is something outside the store that must not stay behind.
 type Resource struct {
 	Kind ResourceKind `json:"kind"`
-	Path string       `json:"path"`
+	Path string       `json:"path"` // absolute
 }
 
-// IntentRecord is an intent on disk.
+// IntentRecord is an intent on disk. Its methods are safe for concurrent use; read its fields only while none runs.
 type IntentRecord struct {
 	Intent
+	store *Store
+	mu    sync.Mutex
 }
 
-// Begin puts an intent on disk, with fsync, and fills in Schema, Host and Created. Nothing may be made before it returns.
-func (s *Store) Begin(i Intent) (*IntentRecord, error) { return nil, errNotImplemented }
+var sandboxPattern = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+
+// Begin puts an intent on disk, with fsync, and fills in Schema, Host and Created. Nothing may be made before it
+// returns. It also makes the directory that the backend keeps its state in, [Paths.SandboxState].
+func (s *Store) Begin(i Intent) (*IntentRecord, error) {
+	if !sandboxPattern.MatchString(i.ID) {
+		return nil, fmt.Errorf("sandbox id %.80q: it must be 1 to 64 of a-z, 0-9 and '-'", i.ID)
+	}
+	i.Schema, i.Host, i.Created = IntentSchema, Self(), s.now().UTC()
+	r := &IntentRecord{Intent: i, store: s}
+	if _, err := os.Lstat(r.path()); err == nil {
+		return nil, fmt.Errorf("sandbox %s is there already (%s)", i.ID, r.path())
+	}
+	if err := r.save(); err != nil {
+		return nil, err
+	}
+	state := s.paths.SandboxState(i.ID)
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, errors.Join(diskError("make", state, err), r.Done())
+	}
+	return r, nil
+}
+
+func (r *IntentRecord) path() string { return filepath.Join(r.store.paths.Intents(), r.ID+".json") }
+
+// save puts the record as it is on disk.
+func (r *IntentRecord) save() error {
+	if err := writeJSON(r.path(), r.Intent, true); err != nil {
+		return err
+	}
+	return syncDir(r.store.paths.Intents())
+}
 
 // SetHandle puts the sandbox's handle on disk.
-func (r *IntentRecord) SetHandle(h json.RawMessage) error { return errNotImplemented }
+func (r *IntentRecord) SetHandle(h json.RawMessage) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Handle = slices.Clone(h)
+	return r.save()
+}
 
 // AddResources puts further resources on disk, before they are made.
-func (r *IntentRecord) AddResources(res ...Resource) error { return errNotImplemented }
+func (r *IntentRecord) AddResources(res ...Resource) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range res {
+		if !filepath.IsAbs(one.Path) || filepath.Clean(one.Path) != one.Path {
+			return fmt.Errorf("resource %s %q of sandbox %s: the path must be absolute and clean", one.Kind, one.Path, r.ID)
+		}
+	}
+	r.Resources = append(r.Resources, res...)
+	return r.save()
+}
 
 // SetKeep notes that the sandbox shall outlive this process, or no longer.
-func (r *IntentRecord) SetKeep(keep bool) error { return errNotImplemented }
+func (r *IntentRecord) SetKeep(keep bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Keep = keep
+	return r.save()
+}
 
-// Done removes the record after everything is destroyed, the sandbox's directory ([Paths.Sandbox]) included.
-func (r *IntentRecord) Done() error { return errNotImplemented }
+// Done removes the record after everything is destroyed, the sandbox's directory ([Paths.Sandbox]) included. When that
+// cannot be removed the record stays, for gc to try again.
+func (r *IntentRecord) Done() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dir := r.store.paths.Sandbox(r.ID)
+	if err := removeAll(dir); err != nil {
+		return diskError("remove", dir, err)
+	}
+	// No fsync: a record that comes back after a power cut describes what is gone, and destroying that succeeds.
+	if err := os.Remove(r.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return diskError("remove", r.path(), err)
+	}
+	return nil
+}
+
+// Intent reads the record of one sandbox; one that has none gives an error that is [fs.ErrNotExist].
+func (s *Store) Intent(id string) (*IntentRecord, error) {
+	if !sandboxPattern.MatchString(id) {
+		return nil, fmt.Errorf("sandbox id %.80q: %w", id, fs.ErrNotExist)
+	}
+	return s.readIntent(id + ".json")
+}
+
+func (s *Store) readIntent(name string) (*IntentRecord, error) {
+	r := &IntentRecord{store: s}
+	path := filepath.Join(s.paths.Intents(), name)
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &r.Intent)
+	}
+	if err == nil && (r.Schema != IntentSchema || r.ID+".json" != name) {
+		err = fmt.Errorf("schema %.40q of sandbox %.80q, want %s of %s", r.Schema, r.ID, IntentSchema, name)
+	}
+	if err != nil {
+		return nil, diskError("read", path, err)
+	}
+	return r, nil
+}
 
 // Intents returns every intent on disk, oldest first. A file that cannot be read is reported in the error while the
 // others are returned.
-func (s *Store) Intents() ([]*IntentRecord, error) { return nil, errNotImplemented }
+func (s *Store) Intents() ([]*IntentRecord, error) {
+	entries, err := os.ReadDir(s.paths.Intents())
+	if err != nil {
+		return nil, diskError("read", s.paths.Intents(), err)
+	}
+	var list []*IntentRecord
+	var errs []error
+	for _, e := range entries {
+		if isTemp(e.Name()) || !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		r, err := s.readIntent(e.Name())
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // done meanwhile
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			list = append(list, r)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *IntentRecord) int { return a.Created.Compare(b.Created) })
+	return list, errors.Join(errs...)
+}
 
-// Orphans returns the intents whose host process is gone and whose sandbox was not to be kept.
-func (s *Store) Orphans() ([]*IntentRecord, error) { return nil, errNotImplemented }
+// Orphans returns the intents whose host process is gone and whose sandbox was not to be kept. The error is as for
+// [Store.Intents].
+func (s *Store) Orphans() ([]*IntentRecord, error) {
+	list, err := s.Intents()
+	return slices.DeleteFunc(list, func(r *IntentRecord) bool { return r.Keep || r.Host.Alive() }), err
+}

@@ -1,5 +1,16 @@
 package store
 
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
 // Process identifies one process beyond the reuse of its number.
 type Process struct {
 	PID       int    `json:"pid"`
@@ -9,8 +20,71 @@ type Process struct {
 }
 
 // Self identifies this process.
-func Self() Process { return Process{} }
+func Self() Process { return self() }
+
+var self = sync.OnceValue(readSelf)
 
 // Alive reports whether the process may still be running. A process of another pid namespace on this boot counts as
 // alive, because its number says nothing here.
-func (p Process) Alive() bool { return true }
+func (p Process) Alive() bool {
+	me := Self()
+	switch {
+	case p == me:
+		return true
+	case p.PID <= 0 || p.Boot != me.Boot:
+		return false
+	case p.Namespace != me.Namespace:
+		return true
+	}
+	start, ok := processStart(p.PID)
+	return ok && start == p.Start
+}
+
+// A temporary name says which process it belongs to, so that gc can tell what a dead one left behind:
+// .NAME.tmp.PID.START.NAMESPACE.RANDOM
+
+const tempMark = ".tmp."
+
+// tempPath names a temporary sibling of path.
+func tempPath(path string) string {
+	me := Self()
+	dir, name := filepath.Split(path)
+	return fmt.Sprintf("%s.%s%s%d.%d.%s.%08x", dir, name, tempMark, me.PID, me.Start, me.namespaceDigits(), rand.Uint32())
+}
+
+// namespaceDigits is the number in "pid:[4026531836]", or 0.
+func (p Process) namespaceDigits() string {
+	digits := strings.Map(func(r rune) rune {
+		if r < '0' || r > '9' {
+			return -1
+		}
+		return r
+	}, p.Namespace)
+	return cmp.Or(digits, "0")
+}
+
+// isTemp reports whether name was made by tempPath.
+func isTemp(name string) bool {
+	return strings.HasPrefix(name, ".") && strings.Contains(name, tempMark)
+}
+
+// strangerAge is how old a temporary file of another pid namespace must be to count as left behind.
+const strangerAge = 24 * time.Hour
+
+// tempOwnerDead reports whether the process that made a temporary name is gone, given the age of the file.
+func tempOwnerDead(name string, age time.Duration) bool {
+	parts := strings.Split(name[strings.LastIndex(name, tempMark)+len(tempMark):], ".")
+	if len(parts) != 4 {
+		return false
+	}
+	pid, err1 := strconv.Atoi(parts[0])
+	start, err2 := strconv.ParseUint(parts[1], 10, 64)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	me := Self()
+	if parts[2] != me.namespaceDigits() {
+		return age > strangerAge
+	}
+	return !Process{PID: pid, Start: start, Boot: me.Boot, Namespace: me.Namespace}.Alive()
+}

@@ -1,11 +1,32 @@
 package store
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
-	"io"
+	"errors"
+	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
+
+// The files of a run's directory.
+const (
+	infoFile       = "run.json"
+	definitionFile = "definition.json"
+	resultFile     = "result.json"
+	eventsFile     = "events.jsonl"
+	codeDir        = "code"
+	outputDir      = "output"
+)
+
+// RunSchema is the schema of run.json.
+const RunSchema = "hutch.run/v1"
 
 // NewRun is what is known when a run begins.
 type NewRun struct {
@@ -39,7 +60,7 @@ type Info struct {
 	State    State      `json:"state"`
 	OK       bool       `json:"ok"`                  // it did what was expected of it
 	Cause    string     `json:"cause,omitempty"`     // once finished
-	ExitCode *int       `json:"exit_code,omitempty"` // once finished
+	ExitCode *int       `json:"exit_code,omitempty"` // once finished, where a program ended
 	Started  time.Time  `json:"started"`
 	Ended    *time.Time `json:"ended,omitempty"`
 	Host     Process    `json:"host"`
@@ -50,72 +71,173 @@ type Info struct {
 // Run is a run that this process is recording.
 type Run struct {
 	store *Store
-	info  Info
+	dir   string
+	chain *chain
+	code  *codeWriter
+
+	mu   sync.Mutex
+	info Info
+	done bool // finished or closed
 }
 
-// Stream names a log of a run.
-type Stream string
-
-// The logs of a run.
-const (
-	Stdout     Stream = "stdout"
-	Stderr     Stream = "stderr"
-	BackendLog Stream = "backend"
-)
-
-// NewID returns a fresh run id: the UTC second and a tail that sorts within it, such as 261121-034512-c3k7q2. Ids of
-// one process are strictly increasing.
-func (s *Store) NewID() string { return "" }
+// errDone is what a run says that has its result already.
+var errDone = errors.New("the record of the run is closed")
 
 // CreateRun makes the run's directory, its record and definition, the first event of its chain ([EventBegin]) and the
-// entry in the audit chain, all of it on disk when it returns.
-func (s *Store) CreateRun(n NewRun) (*Run, error) { return nil, errNotImplemented }
+// entry in the audit chain. All of it survives the death of this process at once, and reaches the disk at the latest
+// with the next [Store.Begin], [Run.Sync] or [Run.Finish].
+func (s *Store) CreateRun(n NewRun) (*Run, error) {
+	id := n.ID
+	if id == "" {
+		id = s.NewID()
+	}
+	if !idPattern.MatchString(id) {
+		return nil, fmt.Errorf("run id %.60q is not one that the store gave out", id)
+	}
+	r := &Run{store: s, dir: s.paths.Run(id), info: Info{
+		Schema: RunSchema, ID: id, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent,
+		State: StateRunning, Started: s.now().UTC(), Host: Self(),
+	}}
+	// The directory takes its name when it is complete, so nobody ever sees half a run.
+	tmp := tempPath(r.dir)
+	head, err := r.prepare(tmp, n.Definition)
+	if err == nil {
+		if err = os.Rename(tmp, r.dir); err != nil {
+			err = diskError("make", r.dir, err)
+		}
+	}
+	if err == nil {
+		var entry Event
+		if entry, err = auditEntry(id, EventBegin, auditBegin{Head: head}); err == nil {
+			err = s.enter(false, entry)
+		}
+	}
+	if err == nil {
+		r.code, err = newCodeWriter(filepath.Join(r.dir, codeDir))
+	}
+	if err != nil {
+		if r.chain != nil {
+			_ = r.chain.close()
+		}
+		_ = os.RemoveAll(tmp)
+		_ = os.RemoveAll(r.dir)
+		return nil, fmt.Errorf("record run %s: %w", id, err)
+	}
+	return r, nil
+}
+
+// prepare fills the directory of a new run and returns the hash of its first event.
+func (r *Run) prepare(dir string, definition any) (head string, err error) {
+	for _, d := range []string{dir, filepath.Join(dir, codeDir), filepath.Join(dir, outputDir)} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return "", diskError("make", d, err)
+		}
+	}
+	def, err := marshalIndent(definition)
+	if err != nil {
+		return "", fmt.Errorf("definition: %w", err)
+	}
+	if err := writeNew(filepath.Join(dir, definitionFile), def); err != nil {
+		return "", err
+	}
+	info, err := marshalIndent(r.info)
+	if err != nil {
+		return "", err
+	}
+	if err := writeNew(filepath.Join(dir, infoFile), info); err != nil {
+		return "", err
+	}
+	// The chain is opened under its temporary name; its descriptor follows the directory when that is renamed.
+	if r.chain, err = openChain(filepath.Join(dir, eventsFile), r.store.now); err != nil {
+		return "", err
+	}
+	data, err := marshalData(EventBegin, map[string]any{"name": r.info.Name, "file": r.info.File, "host": r.info.Host})
+	if err != nil {
+		return "", err
+	}
+	_, head, err = r.chain.append(Event{
+		Run: r.info.ID, Type: EventBegin, Time: r.info.Started, Parent: r.info.Parent, Data: data,
+		Files: []FileRef{{Path: definitionFile, Size: int64(len(def)), SHA256: sumHex(def)}},
+	})
+	r.chain.path = filepath.Join(r.dir, eventsFile)
+	return head, err
+}
 
 // ID is the run's id.
 func (r *Run) ID() string { return r.info.ID }
 
 // Info is the short record as it is now.
-func (r *Run) Info() Info { return r.info }
-
-// Dir is the run's directory, absolute.
-func (r *Run) Dir() string { return r.store.paths.Run(r.info.ID) }
-
-// CodeDir is where [Run.WriteCode] puts files; it exists from the start.
-func (r *Run) CodeDir() string { return "" }
-
-// OutputDir is where collected outputs go; it exists from the start.
-func (r *Run) OutputDir() string { return "" }
-
-// SetBackend notes which backend was chosen.
-func (r *Run) SetBackend(name string) error { return errNotImplemented }
-
-// WriteCode writes one declared file below code/. The path must be safe (package safepath); a file that exists is an
-// error. Only the permission bits of mode count, and the owner may always read. Concurrent calls are fine.
-func (r *Run) WriteCode(path string, mode fs.FileMode, content io.Reader) (FileRef, error) {
-	return FileRef{}, errNotImplemented
+func (r *Run) Info() Info {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.info
 }
 
-// Ref hashes a regular file of the run's directory, named by its slash path below it, for an event to point at.
-func (r *Run) Ref(path string) (FileRef, error) { return FileRef{}, errNotImplemented }
+// Dir is the run's directory, absolute.
+func (r *Run) Dir() string { return r.dir }
 
-// OpenLog opens the sink of a stream that keeps the last keep bytes; 0 keeps everything.
-func (r *Run) OpenLog(s Stream, keep int64) (*LogWriter, error) { return nil, errNotImplemented }
+// CodeDir is where [Run.WriteCode] puts files; it exists from the start.
+func (r *Run) CodeDir() string { return filepath.Join(r.dir, codeDir) }
+
+// OutputDir is where collected outputs go; it exists from the start.
+func (r *Run) OutputDir() string { return filepath.Join(r.dir, outputDir) }
+
+// SetBackend notes which backend was chosen.
+func (r *Run) SetBackend(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return errDone
+	}
+	r.info.Backend = name
+	return writeJSON(filepath.Join(r.dir, infoFile), r.info, false)
+}
 
 // Event appends one event to the run's chain. Data is marshalled to JSON and must stay small ([MaxEventData]); what is
-// large belongs in a file that the event points at. Events reach the disk at the next [Run.Sync] or [Run.Finish], and
-// survive the death of the process at once.
-func (r *Run) Event(typ EventType, data any, files ...FileRef) error { return errNotImplemented }
+// large belongs in a file that the event points at. More files than fit into one event make several of the same type,
+// of which the first has the data. Events survive the death of the process at once, and reach the disk at the next
+// [Run.Sync] or [Run.Finish].
+func (r *Run) Event(typ EventType, data any, files ...FileRef) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return errDone
+	}
+	_, _, err := r.appendEvent(typ, data, files)
+	return err
+}
+
+func (r *Run) appendEvent(typ EventType, data any, files []FileRef) (seq uint64, head string, err error) {
+	b, err := marshalData(typ, data)
+	if err != nil {
+		return 0, "", err
+	}
+	var events []Event
+	for _, piece := range splitFiles(files) {
+		events = append(events, Event{Run: r.info.ID, Type: typ, Data: b, Files: piece})
+		b = nil
+	}
+	return r.chain.append(events...)
+}
 
 // Sync forces the events so far to the disk.
-func (r *Run) Sync() error { return errNotImplemented }
+func (r *Run) Sync() error { return r.chain.sync() }
 
 // End is how a run ended, for its last event and its short record.
 type End struct {
 	OK       bool
 	Cause    string
-	ExitCode int
+	ExitCode *int      // nil when no program ended
 	Data     any       // further data of the last event
 	Files    []FileRef // further files of the last event; logs, code and outputs which earlier events named need not be repeated
+}
+
+// endData is the data of [EventEnd] in a run's chain.
+type endData struct {
+	OK       bool   `json:"ok"`
+	Cause    string `json:"cause"`
+	ExitCode *int   `json:"exit_code"`
+	More     any    `json:"more,omitempty"`
 }
 
 // ChainRef names the head of an event chain.
@@ -126,12 +248,106 @@ type ChainRef struct {
 }
 
 // Finish appends [EventEnd], writes result.json from what result returns, given the head of the chain for it to hold,
-// and enters both in the audit chain. When it returns nil all of that is on disk. The run takes no events afterwards.
-func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error { return errNotImplemented }
+// and enters both in the audit chain. When it returns nil all of that is on disk; files that events point at are not
+// forced there. The run takes no events afterwards, also when Finish failed: it then shows as interrupted once the
+// process is gone.
+func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return errDone
+	}
+	defer r.closeLocked()
+
+	// The last event stands alone at the end, however many files there are.
+	if len(end.Files) > 0 {
+		if _, _, err := r.appendEvent(EventOutputs, nil, end.Files); err != nil {
+			return err
+		}
+	}
+	seq, head, err := r.appendEvent(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data}, nil)
+	if err != nil {
+		return err
+	}
+	v, err := result(ChainRef{Path: eventsFile, Events: seq, Head: head})
+	if err != nil {
+		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
+	}
+	data, err := marshalIndent(v)
+	if err != nil {
+		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
+	}
+	var g errgroup.Group // the disk takes both in one go
+	g.Go(r.chain.sync)
+	g.Go(func() error { return writeAtomic(filepath.Join(r.dir, resultFile), data, true) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	entry, err := auditEntry(r.info.ID, EventEnd, auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data)})
+	if err != nil {
+		return err
+	}
+	if err := r.store.enter(true, entry); err != nil {
+		return err
+	}
+	// The short record comes last: what says "finished" is finished.
+	now := r.store.now().UTC()
+	r.info.State, r.info.OK, r.info.Cause, r.info.ExitCode, r.info.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
+	if err := writeJSON(filepath.Join(r.dir, infoFile), r.info, true); err != nil {
+		return err
+	}
+	return syncDir(r.dir)
+}
 
 // Close ends the recording without a result, for a host that gives up: the run shows as interrupted once the process
 // is gone. After Finish it does nothing.
-func (r *Run) Close() error { return errNotImplemented }
+func (r *Run) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return nil
+	}
+	return r.closeLocked()
+}
+
+func (r *Run) closeLocked() error {
+	r.done = true
+	return errors.Join(r.chain.close(), r.code.close())
+}
+
+// OpenLog opens the sink of a stream that keeps the last keep bytes; 0 keeps everything. A stream is opened once.
+func (r *Run) OpenLog(s Stream, keep int64) (*LogWriter, error) { return newLogWriter(r.dir, s, keep) }
+
+// Ref hashes a regular file of the run's directory, named by its slash path below it, for an event to point at.
+func (r *Run) Ref(path string) (FileRef, error) {
+	root, err := os.OpenRoot(r.dir)
+	if err != nil {
+		return FileRef{}, diskError("open", r.dir, err)
+	}
+	defer root.Close()
+	return refFile(root, path)
+}
+
+// writeNew writes a file that must not exist.
+func writeNew(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return diskError("write", path, err)
+	}
+	_, err = f.Write(data)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return diskError("write", path, err)
+	}
+	return nil
+}
+
+func sumHex(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
 
 // Record is a run as found on disk.
 type Record struct {
@@ -140,17 +356,74 @@ type Record struct {
 }
 
 // Load reads the record of a run by its full id.
-func (s *Store) Load(id string) (*Record, error) { return nil, errNotImplemented }
+func (s *Store) Load(id string) (*Record, error) {
+	if !idPattern.MatchString(id) {
+		return nil, fmt.Errorf("%w: %.60q is not a run id", ErrNotFound, id)
+	}
+	dir := s.paths.Run(id)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	return &Record{Info: s.readInfo(id), Dir: dir}, nil
+}
+
+// readInfo reads run.json and settles the state; what is wrong with it goes into the value.
+func (s *Store) readInfo(id string) Info {
+	var info Info
+	b, err := os.ReadFile(filepath.Join(s.paths.Run(id), infoFile))
+	if err == nil {
+		err = json.Unmarshal(b, &info)
+	}
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%s: %w", infoFile, err)
+	case info.Schema != RunSchema:
+		err = fmt.Errorf("%s: schema %.40q is not %s", infoFile, info.Schema, RunSchema)
+	case info.ID != id:
+		err = fmt.Errorf("%s: it is the record of %.40q", infoFile, info.ID)
+	case info.State != StateRunning && info.State != StateFinished:
+		err = fmt.Errorf("%s: state %.40q", infoFile, info.State)
+	}
+	if err != nil {
+		started, _ := idTime(id)
+		return Info{Schema: RunSchema, ID: id, State: StateDamaged, Started: started, Damage: err.Error()}
+	}
+	if info.State == StateRunning && !info.Host.Alive() {
+		info.State = StateInterrupted
+	}
+	return info
+}
 
 // Definition reads definition.json.
-func (r *Record) Definition() (json.RawMessage, error) { return nil, errNotImplemented }
+func (r *Record) Definition() (json.RawMessage, error) { return readJSONFile(r.Dir, definitionFile) }
 
 // Result reads result.json; a run without one gives an error that is [fs.ErrNotExist].
-func (r *Record) Result() (json.RawMessage, error) { return nil, errNotImplemented }
+func (r *Record) Result() (json.RawMessage, error) { return readJSONFile(r.Dir, resultFile) }
 
-// Events reads the chain without checking more than its syntax; [Store.Verify] checks it.
-func (r *Record) Events() ([]Event, error) { return nil, errNotImplemented }
+func readJSONFile(dir, name string) (json.RawMessage, error) {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return nil, diskError("read", filepath.Join(dir, name), err)
+	}
+	if !json.Valid(b) {
+		return nil, fmt.Errorf("read %s: it is not JSON (`hutch audit verify` tells more)", filepath.Join(dir, name))
+	}
+	return b, nil
+}
+
+// Events reads the events of the chain that can be read, in order, without checking how they hang together;
+// [Store.Verify] does that.
+func (r *Record) Events() ([]Event, error) {
+	var events []Event
+	_, err := readChain(filepath.Join(r.Dir, eventsFile), func(l chainLine) error {
+		if l.d.bad == nil {
+			events = append(events, l.d.event)
+		}
+		return nil
+	})
+	return events, err
+}
 
 // OpenLog opens a stream's log for reading, while it is written or afterwards. A stream that has no log gives an error
 // that is [fs.ErrNotExist].
-func (r *Record) OpenLog(s Stream) (*LogReader, error) { return nil, errNotImplemented }
+func (r *Record) OpenLog(s Stream) (*LogReader, error) { return newLogReader(r.Dir, s) }

@@ -2,7 +2,13 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
+
+	"github.com/adrg/xdg"
 )
 
 // Options say where the store lies. The zero value is right for the hutch command.
@@ -14,10 +20,12 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Store is an open store. It holds no lock and few descriptors, so any number of processes may have one open.
+// Store is an open store. It holds no lock and no descriptor, so any number of processes may have one open.
 type Store struct {
 	paths Paths
 	now   func() time.Time
+	ids   idSource
+	audit auditLog
 }
 
 // Errors that callers tell apart with [errors.Is].
@@ -35,7 +43,28 @@ var (
 )
 
 // Open finds the store, makes what is missing of it (directories 0700) and refuses one that others may write.
-func Open(o Options) (*Store, error) { return nil, errNotImplemented }
+func Open(o Options) (*Store, error) {
+	paths, err := findPaths(o.Home)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []*string{&paths.Data, &paths.Cache, &paths.State} {
+		if *dir, err = privateDir(*dir); err != nil {
+			return nil, err
+		}
+	}
+	s := &Store{paths: paths, now: o.Now}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	for _, dir := range []string{paths.Runs(), paths.Sandboxes(), paths.Intents(), paths.Deps()} {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, diskError("make", dir, err)
+		}
+	}
+	s.audit.path = paths.Audit()
+	return s, nil
+}
 
 // Close releases what the store holds. Runs and logs that are open stay usable.
 func (s *Store) Close() error { return nil }
@@ -43,4 +72,37 @@ func (s *Store) Close() error { return nil }
 // Paths tells where everything lies.
 func (s *Store) Paths() Paths { return s.paths }
 
-var errNotImplemented = errors.New("not implemented")
+// xdgMu guards the library's package variables while they are read again.
+var xdgMu sync.Mutex
+
+func findPaths(home string) (Paths, error) {
+	if home == "" {
+		home = os.Getenv("HUTCH_HOME")
+	}
+	if home != "" {
+		abs, err := filepath.Abs(home)
+		if err != nil {
+			return Paths{}, fmt.Errorf("hutch home %q: %w", home, err)
+		}
+		return Paths{
+			Data:   abs,
+			Cache:  filepath.Join(abs, "cache"),
+			State:  filepath.Join(abs, "state"),
+			Config: abs,
+		}, nil
+	}
+	xdgMu.Lock()
+	defer xdgMu.Unlock()
+	xdg.Reload() // the environment may have changed since the library looked
+	for name, dir := range map[string]string{"XDG_DATA_HOME": xdg.DataHome, "XDG_CACHE_HOME": xdg.CacheHome, "XDG_STATE_HOME": xdg.StateHome} {
+		if !filepath.IsAbs(dir) {
+			return Paths{}, fmt.Errorf("no home directory for the store: %s is %q (set HOME or HUTCH_HOME to an absolute path)", name, dir)
+		}
+	}
+	return Paths{
+		Data:   filepath.Join(xdg.DataHome, "hutch"),
+		Cache:  filepath.Join(xdg.CacheHome, "hutch"),
+		State:  filepath.Join(xdg.StateHome, "hutch"),
+		Config: filepath.Join(xdg.ConfigHome, "hutch"),
+	}, nil
+}

@@ -1,11 +1,14 @@
 package safefile
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path"
+	"strings"
+	"syscall"
 )
 
 // Reason says why a file was refused. Reasons are stable: callers may print them as codes.
@@ -31,14 +34,43 @@ const (
 type Error struct {
 	Path   string // as given, below the root
 	Reason Reason
-	Detail string // one line for a person
+	Detail string // one line for a person, without the path
 	Err    error  // the error underneath, if there is one
 }
 
-func (e *Error) Error() string { return e.Detail }
+// Error quotes the path, so that control characters in it never reach a terminal.
+func (e *Error) Error() string { return quote(e.Path) + ": " + e.Detail }
 
 // Unwrap returns the error underneath.
 func (e *Error) Unwrap() error { return e.Err }
+
+// quote shows at most 200 bytes of a path.
+func quote(p string) string {
+	if len(p) > 200 {
+		return fmt.Sprintf("%+q... (%d bytes)", p[:200], len(p))
+	}
+	return fmt.Sprintf("%+q", p)
+}
+
+func refuse(name string, reason Reason, format string, args ...any) *Error {
+	return &Error{Path: name, Reason: reason, Detail: fmt.Sprintf(format, args...)}
+}
+
+// ioError turns an error of the operating system into one that names the path once.
+func ioError(name string, err error) *Error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	e := &Error{Path: name, Reason: ReasonIO, Detail: err.Error(), Err: err}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		e.Reason, e.Detail = ReasonMissing, "there is no such file"
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		e.Reason = ReasonName
+	}
+	return e
+}
 
 // Info is a file as it was when it was opened or copied.
 type Info struct {
@@ -46,44 +78,168 @@ type Info struct {
 	Mode fs.FileMode // permission bits
 }
 
-// Open opens a regular file for reading. max is the largest size allowed in bytes; negative means any.
+// maxName bounds a name in bytes, as PATH_MAX of Linux does.
+const maxName = 4096
+
+// checkName refuses names that mean another file than they say, or none.
+func checkName(name string) *Error {
+	switch {
+	case name == "":
+		return refuse(name, ReasonName, "the path is empty")
+	case len(name) > maxName:
+		return refuse(name, ReasonName, "the path has %d bytes, at most %d are allowed", len(name), maxName)
+	case strings.IndexByte(name, 0) >= 0:
+		return refuse(name, ReasonName, "the path holds a zero byte")
+	case path.IsAbs(name):
+		return refuse(name, ReasonName, "the path is absolute, it must be relative")
+	case path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../"):
+		return refuse(name, ReasonName, "the path must be clean and stay below its root")
+	}
+	return nil
+}
+
+// Open opens a regular file for reading. name is a clean, relative slash path. max is the largest size allowed in
+// bytes; negative means any. The error is an *[Error].
 func Open(root *os.Root, name string, max int64) (*os.File, Info, error) {
-	return nil, Info{}, errNotImplemented
+	if err := checkName(name); err != nil {
+		return nil, Info{}, err
+	}
+	parent, base, done, err := descend(root, name)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	defer done()
+	f, info, rerr := openAt(parent, base, name, max)
+	if rerr != nil {
+		return nil, Info{}, rerr
+	}
+	return f, info, nil
 }
 
-// ReadFile reads a regular file of at most max bytes.
-func ReadFile(root *os.Root, name string, max int64) ([]byte, error) { return nil, errNotImplemented }
-
-// Copied tells what [Copy] wrote.
-type Copied struct {
-	Info
-	SHA256 string // hex
+// descend opens the directory that holds the last component of name, through real directories only. done closes it.
+func descend(root *os.Root, name string) (parent *os.Root, base string, done func(), err error) {
+	parent, done = root, func() {}
+	parts := strings.Split(name, "/")
+	for i, part := range parts[:len(parts)-1] {
+		sub, err := openDir(parent, part, strings.Join(parts[:i+1], "/"))
+		done()
+		if err != nil {
+			return nil, "", nil, err
+		}
+		parent, done = sub, func() { sub.Close() }
+	}
+	return parent, parts[len(parts)-1], done, nil
 }
 
-// Copy copies a regular file of at most max bytes to dst, and hashes it on the way. Holes are not read from disk, and
-// stay holes when dst is an [os.File] that can seek. A file that grows beyond max meanwhile is an error.
-func Copy(ctx context.Context, dst io.Writer, root *os.Root, name string, max int64) (Copied, error) {
-	return Copied{}, errNotImplemented
+// openDir opens a directory in parent that is no symbolic link. An [os.Root] follows links that stay inside; that the
+// directory opened is the one looked at before rules them out.
+func openDir(parent *os.Root, base, name string) (*os.Root, error) {
+	before, err := parent.Lstat(base)
+	if err != nil {
+		return nil, ioError(name, err)
+	}
+	if before.Mode()&fs.ModeSymlink != 0 {
+		return nil, refuse(name, ReasonSymlink, "it is a symbolic link")
+	}
+	if !before.IsDir() {
+		return nil, refuse(name, ReasonMissing, "it is not a directory")
+	}
+	sub, err := parent.OpenRoot(base)
+	if err != nil {
+		return nil, ioError(name, err)
+	}
+	after, err := sub.Stat(".")
+	if err != nil {
+		sub.Close()
+		return nil, ioError(name, err)
+	}
+	if !os.SameFile(before, after) {
+		sub.Close()
+		return nil, refuse(name, ReasonChanged, "it was replaced while it was opened")
+	}
+	return sub, nil
 }
 
-// Entry is something that [Walk] met.
-type Entry struct {
-	Path string // below the root, with slashes
-	Info fs.FileInfo
-	Skip Reason // not empty: it is told for the record and must not be opened
+// openAt opens the regular file base of parent; name is what errors call it.
+func openAt(parent *os.Root, base, name string, max int64) (*os.File, Info, *Error) {
+	before, err := parent.Lstat(base)
+	if err != nil {
+		return nil, Info{}, ioError(name, err)
+	}
+	if err := checkFile(before, name, max); err != nil {
+		return nil, Info{}, err
+	}
+	// Between looking and opening anything may have taken its place: a FIFO must not block, and what was opened must
+	// be what was looked at.
+	f, err := parent.OpenFile(base, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, Info{}, ioError(name, err)
+	}
+	after, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, Info{}, ioError(name, err)
+	}
+	bad := checkFile(after, name, max)
+	if bad == nil && !os.SameFile(before, after) {
+		bad = refuse(name, ReasonChanged, "it was replaced while it was opened")
+	}
+	if bad != nil {
+		f.Close()
+		return nil, Info{}, bad
+	}
+	return f, Info{Size: after.Size(), Mode: after.Mode().Perm()}, nil
 }
 
-// Caps bound a [Walk]. Zero means the default.
-type Caps struct {
-	Entries int // default 100,000
-	Depth   int // default 64
+// checkFile refuses everything but a regular file with one link within the size.
+func checkFile(fi fs.FileInfo, name string, max int64) *Error {
+	if reason, what := kindOf(fi.Mode()); reason != "" {
+		return refuse(name, reason, "it is %s", what)
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
+		return refuse(name, ReasonHardlink, "it has %d links", st.Nlink)
+	}
+	if max >= 0 && fi.Size() > max {
+		return refuse(name, ReasonTooBig, "it has %d bytes, at most %d are allowed", fi.Size(), max)
+	}
+	return nil
 }
 
-// Walk calls fn for everything below dir ("." for all of it) in path order, without following anything. Directories
-// come before what is in them, links and special files with Skip set. When the caps are used up it ends with an
-// [Error]; what was met before has been told.
-func Walk(ctx context.Context, root *os.Root, dir string, caps Caps, fn func(Entry) error) error {
-	return errNotImplemented
+// kindOf names what is not a regular file.
+func kindOf(m fs.FileMode) (Reason, string) {
+	switch {
+	case m.IsRegular():
+		return "", ""
+	case m&fs.ModeSymlink != 0:
+		return ReasonSymlink, "a symbolic link"
+	case m.IsDir():
+		return ReasonDir, "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		return ReasonSpecial, "a FIFO"
+	case m&fs.ModeSocket != 0:
+		return ReasonSpecial, "a socket"
+	case m&fs.ModeDevice != 0:
+		return ReasonSpecial, "a device"
+	}
+	return ReasonSpecial, "not a regular file"
 }
 
-var errNotImplemented = errors.New("not implemented")
+// ReadFile reads a regular file of at most max bytes, which must not be negative. The error is an *[Error].
+func ReadFile(root *os.Root, name string, max int64) ([]byte, error) {
+	if max < 0 {
+		return nil, refuse(name, ReasonTooBig, "reading it whole needs a cap")
+	}
+	f, info, err := Open(root, name, max)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, info.Size)
+	if _, err := io.ReadFull(f, b); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, refuse(name, ReasonChanged, "it became shorter while it was read")
+		}
+		return nil, ioError(name, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,236 @@
+package runfile
+
+import (
+	"fmt"
+	"regexp"
+	"sort"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/hutch-run/hutch/host/diag"
+)
+
+// blocks are the top-level blocks of a run file by kind, in the order of the file.
+type blocks struct {
+	hutch, variable, locals, run []*hclsyntax.Block
+}
+
+// What names may look like. They end up in file names, flags and environment variables.
+var (
+	runName      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+	backendName  = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+)
+
+const (
+	runNameRule      = "A name of a run has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit."
+	backendNameRule  = "A name of a backend has 1 to 32 lower-case letters, digits and dashes, and begins with a letter."
+	variableNameRule = "A name of a variable has 1 to 64 letters, digits, dashes and underscores, and begins with a letter or underscore."
+)
+
+// topLevel are the kinds of blocks and how many labels each has.
+var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "run": 1}
+
+// notHere are blocks that people will look for, with what to say.
+var notHere = map[string]string{
+	"model":    "This version of hutch runs code that is there already; it has no models.",
+	"generate": "This version of hutch runs code that is there already; it does not generate any.",
+	"cycle":    "This version of hutch runs code that is there already; it does not generate any.",
+}
+
+// insideRun are blocks and arguments that belong into a run block.
+var insideRun = map[string]bool{"backend": true, "file": true, "files": true, "workspace": true, "limits": true,
+	"network": true, "expect": true}
+
+func (l *loader) sortBlocks(body *hclsyntax.Body) {
+	for _, a := range sortedAttributes(body) {
+		fix := ""
+		if _, ok := topLevel[a.Name]; ok {
+			fix = fmt.Sprintf("%s is a block: write %s { … } without the equals sign", a.Name, a.Name)
+		} else if _, ok := runSchemaNames[a.Name]; ok {
+			fix = fmt.Sprintf("move it into a run block: run \"NAME\" { %s = … }", a.Name)
+		}
+		l.fail(a.NameRange, "", fmt.Sprintf("the argument %q stands outside of any block", a.Name),
+			"The top level of a run file has only blocks: run, variable, locals and hutch.", fix)
+	}
+	for _, b := range body.Blocks {
+		labels, known := topLevel[b.Type]
+		if !known {
+			l.unknownBlock(b)
+			continue
+		}
+		header := hcl.RangeBetween(b.TypeRange, b.OpenBraceRange)
+		switch {
+		case len(b.Labels) < labels:
+			l.fail(header, "", fmt.Sprintf("this %s block has no name", b.Type), "", fmt.Sprintf("write %s \"NAME\" {", b.Type))
+			continue
+		case len(b.Labels) > labels && labels == 0:
+			l.fail(b.LabelRanges[0], "", fmt.Sprintf("a %s block has no name", b.Type), "", fmt.Sprintf("write %s {", b.Type))
+			continue
+		case len(b.Labels) > labels:
+			l.fail(b.LabelRanges[labels], "", fmt.Sprintf("a %s block has only one name", b.Type), "", fmt.Sprintf("write %s %s {", b.Type, diag.Quote(b.Labels[0])))
+			continue
+		}
+		switch b.Type {
+		case "hutch":
+			l.blocks.hutch = append(l.blocks.hutch, b)
+		case "variable":
+			l.blocks.variable = append(l.blocks.variable, b)
+		case "locals":
+			l.blocks.locals = append(l.blocks.locals, b)
+		case "run":
+			l.blocks.run = append(l.blocks.run, b)
+		}
+	}
+	if len(l.blocks.run) == 0 && len(l.diags) == 0 {
+		r := hcl.Range{Filename: l.path, Start: hcl.InitialPos, End: hcl.InitialPos}
+		summary := "the file has no run block"
+		if len(body.Blocks) == 0 {
+			summary = "the file is empty"
+		}
+		l.fail(r, "", summary, "A run file says what to run in blocks such as:\n\n  run \"hello\" {\n    backend \"bwrap\" {}\n    command = [\"echo\", \"hello\"]\n  }", "")
+	}
+}
+
+func (l *loader) unknownBlock(b *hclsyntax.Block) {
+	names := make([]string, 0, len(topLevel))
+	for n := range topLevel {
+		names = append(names, n)
+	}
+	detail, fix := "The blocks of a run file are run, variable, locals and hutch.", diag.DidYouMean(b.Type, names)
+	summary := fmt.Sprintf("there is no block type %s", diag.Quote(b.Type))
+	if text, ok := notHere[b.Type]; ok {
+		summary, detail, fix = fmt.Sprintf("%s blocks are not supported", b.Type), text, ""
+	} else if insideRun[b.Type] {
+		summary, fix = fmt.Sprintf("a %s block stands outside of a run block", b.Type), fmt.Sprintf("move it into a run block: run \"NAME\" { %s … }", b.Type)
+	}
+	l.fail(b.TypeRange, "", summary, detail, fix)
+}
+
+func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
+	all := make([]*hclsyntax.Attribute, 0, len(body.Attributes))
+	for _, a := range body.Attributes {
+		all = append(all, a)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].SrcRange.Start.Byte < all[j].SrcRange.Start.Byte })
+	return all
+}
+
+// content takes a body apart. It says about what it does not know which names there are and which one was meant.
+func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context string) (*hcl.BodyContent, bool) {
+	content, diags := body.Content(schema)
+	for _, d := range diags {
+		out := l.sources.fromHCL(d, context)
+		name := ""
+		if d.Subject != nil {
+			name = string(d.Subject.SliceBytes(l.sources[d.Subject.Filename]))
+		}
+		switch d.Summary {
+		case "Unsupported argument":
+			out.Summary = fmt.Sprintf("%s has no argument %q", what, name)
+			out.Detail, out.Fix = unknownName(name, schema, true)
+		case "Unsupported block type":
+			name = strings.Trim(name, `"`)
+			out.Summary = fmt.Sprintf("%s has no block %q", what, name)
+			out.Detail, out.Fix = unknownName(name, schema, false)
+		case "Missing required argument":
+			if m := quotedName.FindStringSubmatch(d.Detail); m != nil {
+				out.Summary = fmt.Sprintf("%s needs the argument %q", what, m[1])
+				out.Detail = ""
+			}
+		default:
+			l.labels(&out, d, schema)
+		}
+		l.diags = append(l.diags, out)
+	}
+	return content, !diags.HasErrors()
+}
+
+var quotedName = regexp.MustCompile(`"([^"]+)"`)
+
+// labels says better what is wrong with the labels of a block.
+func (l *loader) labels(out *diag.Diagnostic, d *hcl.Diagnostic, schema *hcl.BodySchema) {
+	for _, b := range schema.Blocks {
+		switch {
+		case d.Summary == "Extraneous label for "+b.Type && len(b.LabelNames) == 0:
+			out.Summary, out.Detail, out.Fix = fmt.Sprintf("a %s block has no name", b.Type), "", fmt.Sprintf("write %s {", b.Type)
+		case d.Summary == "Extraneous label for "+b.Type:
+			out.Summary, out.Detail, out.Fix = fmt.Sprintf("a %s block has only one name", b.Type), "", fmt.Sprintf("write %s %q {", b.Type, strings.ToUpper(b.LabelNames[0]))
+		case len(b.LabelNames) > 0 && d.Summary == fmt.Sprintf("Missing %s for %s", b.LabelNames[0], b.Type):
+			out.Summary, out.Detail, out.Fix = fmt.Sprintf("this %s block has no %s", b.Type, b.LabelNames[0]), "", fmt.Sprintf("write %s %q {", b.Type, strings.ToUpper(b.LabelNames[0]))
+		}
+	}
+}
+
+// unknownName says which names a body has, and what the wrong one was probably meant to be.
+func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fix string) {
+	var args, blocks, all []string
+	for _, a := range schema.Attributes {
+		args = append(args, a.Name)
+	}
+	for _, b := range schema.Blocks {
+		blocks = append(blocks, b.Type)
+	}
+	all = append(append(all, args...), blocks...)
+	for _, b := range blocks {
+		if b == name && argument {
+			return "", fmt.Sprintf("%s is a block: write %s { … } without the equals sign", name, name)
+		}
+	}
+	for _, a := range args {
+		if a == name && !argument {
+			return "", fmt.Sprintf("%s is an argument: write %s = … with an equals sign", name, name)
+		}
+	}
+	fix = diag.DidYouMean(name, all)
+	if h := habits[name]; h != "" && schema == runSchema {
+		fix = h
+	}
+	switch {
+	case fix != "":
+		return "", fix
+	case len(all) == 0:
+		return "It takes no arguments.", ""
+	case len(all) > 24:
+		return "", ""
+	case len(blocks) == 0:
+		return "Its arguments are " + list(args) + ".", ""
+	case len(args) == 0:
+		return "Its blocks are " + list(blocks) + ".", ""
+	}
+	return "Its arguments are " + list(args) + "; its blocks are " + list(blocks) + ".", ""
+}
+
+// list writes names as a, b and c.
+func list(names []string) string {
+	sorted := append([]string(nil), names...)
+	sort.Strings(sorted)
+	switch n := len(sorted); n {
+	case 0:
+		return ""
+	case 1:
+		return sorted[0]
+	default:
+		return strings.Join(sorted[:n-1], ", ") + " and " + sorted[n-1]
+	}
+}
+
+// habits are names that users of other tools type in a run block, with where the thing is here.
+var habits = map[string]string{
+	"timeout": "put it into limits: limits { timeout = \"30s\" }", "memory": "put it into limits: limits { memory = \"512MiB\" }",
+	"cpus": "put it into limits: limits { cpus = 1 }", "pids": "put it into limits: limits { pids = 64 }",
+	"pids_limit": "put it into limits: limits { pids = 64 }", "disk": "put it into limits: limits { disk = \"1GiB\" }",
+	"output": "put it into limits: limits { output = \"1MiB\" }", "output_total": "put it into limits: limits { output_total = \"64MiB\" }",
+	"mode": "put it into the workspace or the network block", "source": "put it into a file, files or workspace block",
+	"content": "put it into a file block: file \"main.py\" { content = … }", "exit_code": "put it into expect: expect { exit_code = 0 }",
+	"image": "it belongs to the backend: backend \"podman\" { image = … }", "cmd": "did you mean \"command\"?",
+	"working_dir": "did you mean \"workdir\"?", "cwd": "did you mean \"workdir\"?", "dir": "did you mean \"workdir\"?",
+	"environment": "did you mean \"env\"?", "requirements": "did you mean \"dependencies\"?", "packages": "did you mean \"dependencies\"?",
+	"volumes":      "mount the project with a workspace block: workspace { source = \".\" }",
+	"mounts":       "mount the project with a workspace block: workspace { source = \".\" }",
+	"network_mode": "write network { mode = \"none\" }", "script": "did you mean \"entrypoint\"?", "main": "did you mean \"entrypoint\"?",
+	"count": "use for_each: for_each = toset([\"a\", \"b\"])", "lang": "did you mean \"language\"?", "runtime": "did you mean \"language\"?",
+	"isolation": "did you mean \"min_isolation\"?",
+}

@@ -1,0 +1,201 @@
+package runfile
+
+import (
+	"sort"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/runfile/internal/functions"
+)
+
+// Redacted stands wherever something sensitive was left out.
+const Redacted = "(sensitive)"
+
+// shortSecret is the length below which a secret is not replaced in free text.
+const shortSecret = 4
+
+// origin is where a definition came from: the places of its values, and which of them are sensitive. The methods work
+// on nil, for definitions that were made from flags.
+type origin struct {
+	ranges  ranges
+	sources sources
+	context string          // run "report"
+	paths   map[string]bool // keys of paths whose values are sensitive
+	secrets map[string]bool // the strings themselves
+}
+
+// secret remembers that the value at a path is sensitive.
+func (o *origin) secret(path, value string) {
+	if parts, err := parsePath(path); err == nil {
+		if o.paths == nil {
+			o.paths = map[string]bool{}
+		}
+		o.paths[pathKey(parts)] = true
+	}
+	o.secretString(value)
+}
+
+func (o *origin) secretString(s string) {
+	if s == "" {
+		return
+	}
+	if o.secrets == nil {
+		o.secrets = map[string]bool{}
+	}
+	o.secrets[s] = true
+}
+
+// secretValue remembers every string and number inside a sensitive value.
+func (o *origin) secretValue(v cty.Value) {
+	v, _ = v.Unmark()
+	if v == cty.NilVal || v.IsNull() || !v.IsKnown() {
+		return
+	}
+	switch t := v.Type(); {
+	case t == cty.String:
+		o.secretString(v.AsString())
+	case t == cty.Number:
+		o.secretString(v.AsBigFloat().Text('f', -1))
+	case t.IsCollectionType() || t.IsTupleType() || t.IsObjectType():
+		for it := v.ElementIterator(); it.Next(); {
+			_, e := it.Element()
+			o.secretValue(e)
+		}
+	}
+}
+
+// markedStrings remembers every string of the sensitive parts of a value.
+func (o *origin) markedStrings(v cty.Value) {
+	if v.HasMark(functions.Sensitive) {
+		o.secretValue(mustUnmark(v))
+		return
+	}
+	u, _ := v.Unmark()
+	if u.IsNull() || !u.IsKnown() || !u.CanIterateElements() {
+		return
+	}
+	for it := u.ElementIterator(); it.Next(); {
+		_, e := it.Element()
+		o.markedStrings(e)
+	}
+}
+
+// isSecret reports whether the value at a path, or what holds it, is sensitive.
+func (o *origin) isSecret(path string) bool {
+	if o == nil || len(o.paths) == 0 {
+		return false
+	}
+	parts, err := parsePath(path)
+	if err != nil {
+		return false
+	}
+	for n := len(parts); n > 0; n-- {
+		if o.paths[pathKey(parts[:n])] {
+			return true
+		}
+	}
+	return false
+}
+
+// rangeOf is the range of a path, or that of the expression which holds it.
+func (o *origin) rangeOf(path string, expr hcl.Expression) hcl.Range {
+	if parts, err := parsePath(path); err == nil {
+		if r, exact, _ := o.ranges.find(parts); exact {
+			return r
+		}
+	}
+	return expr.Range()
+}
+
+// Secrets returns every string that came from something sensitive and became part of this run, longest first, without
+// duplicates and empty strings. Secrets of backend blocks are in BackendConfig.
+func (d *Definition) Secrets() []string {
+	if d.origin == nil {
+		return nil
+	}
+	all := make([]string, 0, len(d.origin.secrets))
+	for s := range d.origin.secrets {
+		all = append(all, s)
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if len(all[i]) != len(all[j]) {
+			return len(all[i]) > len(all[j])
+		}
+		return all[i] < all[j]
+	})
+	return all
+}
+
+// Redact replaces every secret of at least four bytes in s by (sensitive). Shorter ones are left, because without
+// them hardly a text would stay readable.
+func (d *Definition) Redact(s string) string {
+	for _, secret := range d.Secrets() {
+		if len(secret) < shortSecret {
+			break
+		}
+		s = strings.ReplaceAll(s, secret, Redacted)
+	}
+	return s
+}
+
+// RangeOf tells where a value was set. Paths are those of the run block: "limits.memory", "entrypoint", "args[1]",
+// `env["A"]`, "workspace.source", "backend[0]", "expect.stdout.contains[0]"; "" is the header of the run block. An
+// element that has no place of its own gives that of what holds it. It is false when nothing of it was written in a file.
+func (d *Definition) RangeOf(path string) (diag.Range, bool) {
+	if d.origin == nil {
+		return diag.Range{}, false
+	}
+	parts, err := parsePath(path)
+	if err != nil {
+		parts = nil
+	}
+	r, _, ok := d.origin.ranges.find(parts)
+	if ok && len(parts) > 0 {
+		if header := d.origin.ranges[""]; r == header {
+			return diag.Range{}, false // nothing but the run block holds it: it was not written
+		}
+	}
+	return toRange(r), ok
+}
+
+// Diagnose makes an error about a value of the run, at the line where it was set, or at the run block when it was not
+// set in the file. Paths are as for RangeOf.
+func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic {
+	out := diag.Diagnostic{Severity: diag.Error, Summary: summary, Detail: detail, Fix: fix, Path: path}
+	if d.origin == nil {
+		return out
+	}
+	parts, err := parsePath(path)
+	if err != nil {
+		return out
+	}
+	r, exact, ok := d.origin.ranges.find(parts)
+	if !ok {
+		return out
+	}
+	out.Context = d.context()
+	if exact {
+		out.Path = ""
+	}
+	secret := d.origin.isSecret(path)
+	out = d.origin.sources.at(out, r)
+	if secret {
+		out.Snippet = nil
+	}
+	return out
+}
+
+// context names the run, and its instance.
+func (d *Definition) context() string {
+	if d.Key != "" {
+		return "run " + d.Instance
+	}
+	return d.origin.context
+}
+
+func relatedTo(note string, r hcl.Range) []diag.Related {
+	return []diag.Related{{Note: note, Range: toRange(r)}}
+}

@@ -1,0 +1,117 @@
+package runfile
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+var (
+	hutchSchema = &hcl.BodySchema{
+		Attributes: []hcl.AttributeSchema{{Name: "min_isolation"}},
+		Blocks:     []hcl.BlockHeaderSchema{{Type: "required_backends"}},
+	}
+	isolations = []string{string(sdk.IsolationNone), string(sdk.IsolationNamespace), string(sdk.IsolationContainer),
+		string(sdk.IsolationVM), string(sdk.IsolationRemoteVM)}
+)
+
+// settings reads the hutch blocks. They are about the file and not about values, so everything in them is literal.
+func (l *loader) settings() {
+	s := &scope{loader: l, ctx: &hcl.EvalContext{}, context: "hutch", origin: &origin{ranges: ranges{}, sources: l.sources, context: "hutch"}}
+	seen := map[string]hcl.Range{}
+	for i, b := range l.blocks.hutch {
+		if i > 0 {
+			l.fail(b.TypeRange, "", "the file has two hutch blocks", "", "put both into one")
+			l.diags[len(l.diags)-1].Related = relatedTo("the first one is here", l.blocks.hutch[0].TypeRange)
+			return
+		}
+		c, _ := s.body(b.Body, hutchSchema, "a hutch block")
+		if c == nil {
+			return
+		}
+		if s.literalOnly(c.Attributes["min_isolation"]) {
+			l.file.MinIsolation, _ = s.oneOf(c, "min_isolation", "min_isolation", isolations...)
+		}
+		for _, rb := range c.Blocks {
+			attrs, diags := rb.Body.JustAttributes()
+			l.report(diags, "required_backends")
+			names := make([]string, 0, len(attrs))
+			for name := range attrs {
+				names = append(names, name)
+			}
+			sort.Slice(names, func(i, j int) bool { return attrs[names[i]].Range.Start.Byte < attrs[names[j]].Range.Start.Byte })
+			for _, name := range names {
+				a := attrs[name]
+				if first, ok := seen[name]; ok {
+					l.duplicate(a.NameRange, first, fmt.Sprintf("the backend %q is required twice", name))
+					continue
+				}
+				seen[name] = a.NameRange
+				s.requiredBackend(name, a)
+			}
+		}
+	}
+}
+
+func (s *scope) literalOnly(a *hcl.Attribute) bool {
+	if a == nil {
+		return false
+	}
+	for _, t := range a.Expr.Variables() {
+		s.error(t.SourceRange(), fmt.Sprintf("%s cannot refer to %s", a.Name, traversalText(t)), "What the file needs from hutch is known before any value is.", "")
+		return false
+	}
+	return true
+}
+
+func (s *scope) requiredBackend(name string, a *hcl.Attribute) {
+	r := RequiredBackend{Name: name, Range: toRange(a.NameRange)}
+	if !backendName.MatchString(name) {
+		s.error(a.NameRange, fmt.Sprintf("%s cannot be the name of a backend", quote(name)), backendNameRule, "")
+		return
+	}
+	pairs, diags := hcl.ExprMap(a.Expr)
+	if diags.HasErrors() {
+		v, vdiags := a.Expr.Value(nil)
+		if vdiags.HasErrors() || v.Type() != cty.String || v.IsNull() {
+			s.error(a.Expr.Range(), fmt.Sprintf("%s must be a map with version and source", name), "", fmt.Sprintf("write %s = { version = \">= 0.1\" }", name))
+			return
+		}
+		s.version(&r, v.AsString(), a.Expr) // the short form: name = "constraint"
+		s.file.RequiredBackends = append(s.file.RequiredBackends, r)
+		return
+	}
+	for _, kv := range pairs {
+		key := hcl.ExprAsKeyword(kv.Key)
+		if key == "" {
+			key, _ = literalKey(kv.Key)
+		}
+		v, diags := kv.Value.Value(nil)
+		isText := !diags.HasErrors() && v.Type() == cty.String && !v.IsNull() && v.IsKnown()
+		switch {
+		case key != "version" && key != "source":
+			s.error(kv.Key.Range(), fmt.Sprintf("a required backend has no %s", quote(key)), "It has version and source.", suggestion(key, []string{"version", "source"}))
+		case !isText:
+			s.error(kv.Value.Range(), fmt.Sprintf("%s of %s must be a string in quotes", key, name), "What the file needs from hutch is known before any value is.", "")
+		case key == "version":
+			s.version(&r, v.AsString(), kv.Value)
+		default:
+			r.Source = v.AsString()
+		}
+	}
+	s.file.RequiredBackends = append(s.file.RequiredBackends, r)
+}
+
+func (s *scope) version(r *RequiredBackend, text string, expr hcl.Expression) {
+	c, err := version.NewConstraint(text)
+	if err != nil || text == "" {
+		s.error(expr.Range(), fmt.Sprintf("%s is not a version constraint", quote(text)), "", `write ">= 0.1", "~> 1.2" or "1.2.3"; several are joined by commas`)
+		return
+	}
+	r.Version, r.Constraints = text, c
+}

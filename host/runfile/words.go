@@ -1,0 +1,23 @@
+package runfile
+
+import (
+	"strings"
+
+	"github.com/hutch-run/hutch/host/diag"
+)
+
+func quote(s string) string { return diag.Quote(s) }
+
+func suggestion(given string, options []string) string { return diag.DidYouMean(given, options) }
+
+// quotedList writes words as "a", "b" or "c".
+func quotedList(words []string) string {
+	q := make([]string, len(words))
+	for i, w := range words {
+		q[i] = quote(w)
+	}
+	if len(q) < 2 {
+		return strings.Join(q, "")
+	}
+	return strings.Join(q[:len(q)-1], ", ") + " or " + q[len(q)-1]
+}

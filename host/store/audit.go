@@ -1,0 +1,59 @@
+package store
+
+import (
+	"encoding/json"
+	"sync"
+)
+
+// The audit chain of the store has one entry when a run begins, one when it ends and one when hutch removes it. It
+// pins the head of each run's chain and the hash of its result, so that a run whose whole directory was replaced, cut
+// or taken away is noticed.
+
+// auditBegin is the data of [EventBegin] in the audit chain.
+type auditBegin struct {
+	Head string `json:"head"` // hash of the run's first event
+}
+
+// auditEnd is the data of [EventEnd] in the audit chain.
+type auditEnd struct {
+	Events       uint64 `json:"events"`
+	Head         string `json:"head"`
+	ResultSize   int64  `json:"result_size"`
+	ResultSHA256 string `json:"result_sha256"`
+}
+
+// auditLog opens the audit chain when it is first needed.
+type auditLog struct {
+	path string
+
+	mu    sync.Mutex
+	chain *chain
+}
+
+// enter appends one entry; with sync it is on the disk afterwards.
+func (s *Store) enter(sync bool, entries ...Event) error {
+	s.audit.mu.Lock()
+	if s.audit.chain == nil {
+		c, err := openChain(s.audit.path, s.now)
+		if err != nil {
+			s.audit.mu.Unlock()
+			return err
+		}
+		s.audit.chain = c
+	}
+	c := s.audit.chain
+	s.audit.mu.Unlock()
+	if _, _, err := c.append(entries...); err != nil {
+		return err
+	}
+	if sync {
+		return c.sync()
+	}
+	return nil
+}
+
+func auditEntry(run string, typ EventType, data any) (Event, error) {
+	var b json.RawMessage
+	b, err := marshalData(typ, data)
+	return Event{Run: run, Type: typ, Data: b}, err
+}

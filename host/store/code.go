@@ -1,0 +1,117 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/safepath"
+)
+
+// codeWriter puts declared files below code/. Directories and files there have the modes that the sandbox shall see;
+// what keeps other users out is the run's directory, which is 0700.
+type codeWriter struct {
+	root *os.Root
+
+	mu   sync.Mutex
+	dirs map[string]bool // made already
+}
+
+func newCodeWriter(dir string) (*codeWriter, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, diskError("open", dir, err)
+	}
+	if err := root.Chmod(".", 0o755); err != nil {
+		root.Close()
+		return nil, diskError("change the mode of", dir, err)
+	}
+	return &codeWriter{root: root, dirs: map[string]bool{".": true}}, nil
+}
+
+func (w *codeWriter) close() error { return w.root.Close() }
+
+// WriteCode writes one declared file below code/. The path must be safe (package safepath); a file that exists is an
+// error. Only the permission bits of mode count, and the owner may always read. Concurrent calls are fine.
+func (r *Run) WriteCode(name string, mode fs.FileMode, content io.Reader) (FileRef, error) {
+	if err := safepath.Check(name); err != nil {
+		return FileRef{}, err
+	}
+	mode = mode.Perm() | 0o400
+	ref, err := r.code.write(name, mode, content)
+	if err != nil {
+		return FileRef{}, diskError("write", filepath.Join(r.CodeDir(), filepath.FromSlash(name)), err)
+	}
+	return ref, nil
+}
+
+func (w *codeWriter) write(name string, mode fs.FileMode, content io.Reader) (FileRef, error) {
+	if err := w.mkdirs(path.Dir(name)); err != nil {
+		return FileRef{}, err
+	}
+	f, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return FileRef{}, err
+	}
+	h := sha256.New()
+	n, err := io.Copy(f, io.TeeReader(content, h))
+	if err == nil {
+		err = f.Chmod(mode) // whatever the umask is
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		_ = w.root.Remove(name)
+		return FileRef{}, err
+	}
+	return FileRef{Path: path.Join(codeDir, name), Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: octal(mode)}, nil
+}
+
+// mkdirs makes dir and its parents, 0755 whatever the umask is.
+func (w *codeWriter) mkdirs(dir string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mkdirsLocked(dir)
+}
+
+func (w *codeWriter) mkdirsLocked(dir string) error {
+	if w.dirs[dir] {
+		return nil
+	}
+	if err := w.mkdirsLocked(path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := w.root.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := w.root.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	w.dirs[dir] = true
+	return nil
+}
+
+// refFile hashes one regular file below root.
+func refFile(root *os.Root, name string) (FileRef, error) {
+	f, info, err := safefile.Open(root, filepath.FromSlash(name), -1)
+	if err != nil {
+		return FileRef{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return FileRef{}, diskError("read", f.Name(), err)
+	}
+	return FileRef{Path: name, Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: octal(info.Mode)}, nil
+}
+
+func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", mode.Perm()) }

@@ -1,0 +1,192 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// diskError says what could not be done to which path, and marks a lack of room as [ErrFull].
+func diskError(verb, path string, err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err // the path is said once, by us
+	}
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, full) {
+			return fmt.Errorf("%w: %s %s: %w (make room, or remove old runs with `hutch gc`)", ErrFull, verb, path, err)
+		}
+	}
+	return fmt.Errorf("%s %s: %w", verb, path, err)
+}
+
+// privateDir makes dir where it is missing, follows symbolic links in its path once and for all, and refuses a result
+// which anybody else may write: they could replace what we trust. It returns the path without links.
+func privateDir(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", diskError("make", dir, err)
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", diskError("resolve", dir, err)
+	}
+	if err := checkPrivate(real); err != nil {
+		return "", err
+	}
+	if real != dir { // a link that others may replace is as bad as a directory that they may write
+		if err := checkAncestors(dir); err != nil {
+			return "", err
+		}
+	}
+	return real, checkAncestors(real)
+}
+
+func checkPrivate(dir string) error {
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return diskError("look at", dir, err)
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	switch {
+	case !fi.IsDir():
+		return fmt.Errorf("%w: %s is not a directory", ErrUnsafe, dir)
+	case ok && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%w: %s belongs to uid %d and hutch runs as uid %d (set HUTCH_HOME to a directory of your own)", ErrUnsafe, dir, st.Uid, os.Geteuid())
+	case fi.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%w: others may write %s, mode %04o (chmod go-w %s)", ErrUnsafe, dir, fi.Mode().Perm(), dir)
+	}
+	return nil
+}
+
+// checkAncestors refuses a directory on the way in which anybody may rename our directory away. Group-writable ones
+// are left to the administrator, who made them so.
+func checkAncestors(dir string) error {
+	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
+		fi, err := os.Lstat(parent)
+		if err != nil {
+			return diskError("look at", parent, err)
+		}
+		if fi.IsDir() && fi.Mode().Perm()&0o002 != 0 && fi.Mode()&fs.ModeSticky == 0 {
+			return fmt.Errorf("%w: everybody may write %s, mode %04o, which %s lies in (chmod o-w %s, or set HUTCH_HOME elsewhere)", ErrUnsafe, parent, fi.Mode().Perm(), dir, parent)
+		}
+		if parent == filepath.Dir(parent) {
+			return nil
+		}
+	}
+}
+
+// writeAtomic puts data in place as a whole or not at all. With sync the content is on the disk before it is in place;
+// the caller decides when to sync the directory.
+func writeAtomic(path string, data []byte, sync bool) error {
+	tmp := tempPath(path)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return diskError("write", path, err)
+	}
+	_, err = f.Write(data)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		return diskError("write", path, err)
+	}
+	return nil
+}
+
+// writeJSON is writeAtomic for a value, indented for people.
+func writeJSON(path string, v any, sync bool) error {
+	data, err := marshalIndent(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return writeAtomic(path, data, sync)
+}
+
+// marshalIndent is JSON for people: indented, with <, > and & as they are, and a newline at the end.
+func marshalIndent(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return diskError("sync", dir, err)
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return diskError("sync", dir, err)
+	}
+	return nil
+}
+
+// removeAll removes a tree that may hold directories without permissions, as overlays and read-only caches do.
+func removeAll(path string) error {
+	err := os.RemoveAll(path)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	fi, serr := os.Lstat(path)
+	if serr != nil || !fi.IsDir() {
+		return err
+	}
+	_ = os.Chmod(path, 0o700) // the first obstacle may be the top itself, which OpenRoot needs to read
+	root, rerr := os.OpenRoot(path)
+	if rerr != nil {
+		return err
+	}
+	defer root.Close()
+	openUp(root, ".")
+	return os.RemoveAll(path)
+}
+
+// openUp gives the owner back every permission on the directories below dir, without following links out of root.
+func openUp(root *os.Root, dir string) {
+	_ = root.Chmod(dir, 0o700)
+	d, err := root.Open(dir)
+	if err != nil {
+		return
+	}
+	entries, _ := d.ReadDir(-1)
+	d.Close()
+	for _, e := range entries {
+		if e.IsDir() {
+			openUp(root, filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// treeSize adds up what the files below path occupy, for gc to say. Errors count as nothing.
+func treeSize(path string) (total int64) {
+	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if fi, ierr := d.Info(); ierr == nil {
+			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+				total += st.Blocks * 512
+			}
+		}
+		return nil
+	})
+	return total
+}
