@@ -2,19 +2,15 @@ package run
 
 import (
 	"context"
-	"errors"
+
+	"github.com/hutch-run/hutch/host/backend"
 )
 
-var errNotImplemented = errors.New("not implemented")
-
-// Backends gives backends by name. The one of package backend starts each plugin once, at its first use.
+// Backends gives running backends; [backend.Pool] is one. It is safe for concurrent use.
 type Backends interface {
-	Backend(ctx context.Context, name string) (*Backend, error)
-}
-
-// Backend is one running backend.
-type Backend struct {
-	Name   string
-	Path   string // of its binary
-	SHA256 string // of it, in hex; may be empty
+	// Get returns the backend of a name, started at its first use.
+	Get(ctx context.Context, name string) (*backend.Backend, error)
+	// Open starts the binary at path as a process of its own: for cleaning up after the first one died. The caller
+	// stops it.
+	Open(ctx context.Context, path string) (*backend.Backend, error)
 }

@@ -1,8 +1,18 @@
 package run
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // PlanSchema identifies the JSON of a [Plan].
@@ -13,6 +23,7 @@ type Plan struct {
 	Schema    string            `json:"schema"`
 	Name      string            `json:"name"`
 	File      string            `json:"file,omitempty"`
+	OK        bool              `json:"ok"`      // it could run now
 	Backend   string            `json:"backend"` // "" when none is able
 	Command   []string          `json:"command"`
 	Workdir   string            `json:"workdir"`
@@ -22,7 +33,7 @@ type Plan struct {
 	Workspace result.Workspace  `json:"workspace"`
 	Limits    []result.Limit    `json:"limits"` // as the chosen backend would hold them
 	Installs  []Install         `json:"dependencies,omitempty"`
-	Outputs   []string          `json:"outputs"`
+	Outputs   []string          `json:"outputs"` // patterns; empty for everything
 	Notes     []string          `json:"notes,omitempty"`
 
 	Candidates  []Candidate      `json:"candidates"` // every backend of the run in order
@@ -33,7 +44,7 @@ type Plan struct {
 type PlannedFile struct {
 	Path string `json:"path"`
 	Size int64  `json:"size"`
-	From string `json:"from"` // its source, or "content"
+	From string `json:"from"` // its source, "content", or "hutch" when it is generated
 }
 
 // Install is what would be installed before the run.
@@ -49,7 +60,7 @@ type Candidate struct {
 	Version   string           `json:"version,omitempty"`
 	Isolation string           `json:"isolation,omitempty"`
 	Chosen    bool             `json:"chosen"`
-	Reasons   []string         `json:"reasons,omitempty"` // why it is not able; empty when it is, or was not needed
+	Reasons   []string         `json:"reasons,omitempty"` // why it is not able; empty when it is
 	Limits    []PlannedLimit   `json:"limits,omitempty"`
 	Problems  diag.Diagnostics `json:"problems,omitempty"` // the same, with place and fix
 }
@@ -59,4 +70,155 @@ type PlannedLimit struct {
 	result.Limit
 	Reason string `json:"reason,omitempty"` // why it cannot be held
 	Fix    string `json:"fix,omitempty"`
+}
+
+// Plan says what would run where and why, without making anything. What is wrong with the run is in the plan; the error
+// is the end of ctx.
+func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error) {
+	c, err := r.choose(ctx, d, false, true)
+	if err != nil {
+		return nil, err
+	}
+	red := newRedactor(d)
+	red.add(c)
+	inv := invoke(d, "", expectedPlaces(d, len(d.Files) > 0), len(d.Dependencies) > 0)
+	p := &Plan{
+		Schema: PlanSchema, Name: d.Instance, File: d.File, Command: inv.argv, Workdir: inv.dir, Env: inv.env,
+		Network: d.Network, Workspace: workspaceOf(d), Outputs: d.Outputs, Notes: c.notes, Candidates: c.candidates, Diagnostics: c.diags,
+		Files: []PlannedFile{}, Limits: []result.Limit{},
+	}
+	if p.Network == "" {
+		p.Network = "none"
+	}
+	if p.Outputs == nil {
+		p.Outputs = []string{}
+	}
+	red.strings(p.Command)
+	for k, v := range p.Env {
+		p.Env[k] = red.string(v)
+	}
+	for _, f := range d.Files {
+		from := f.Source
+		if from == "" {
+			from = "content"
+		}
+		p.Files = append(p.Files, PlannedFile{Path: f.Path, Size: f.Size, From: from})
+	}
+	for _, g := range inv.generated {
+		p.Files = append(p.Files, PlannedFile{Path: g.Path, Size: int64(len(g.Content)), From: "hutch"})
+	}
+	if len(d.Dependencies) > 0 {
+		id, _, err := r.identify(d, c)
+		if err != nil {
+			var ds diag.Diagnostics
+			if ds, _ = err.(diag.Diagnostics); ds == nil {
+				ds = diags(diag.Errorf("%s", err))
+			}
+			p.Diagnostics = append(p.Diagnostics, ds...)
+		} else {
+			packages := slices.Clone(id.Packages)
+			red.strings(packages)
+			p.Installs = append(p.Installs, Install{Language: id.Language, Packages: packages, Key: id.Key()})
+		}
+	}
+	if c.backend != nil {
+		p.Backend = c.backend.Facts.Name
+		for _, cand := range c.candidates {
+			if cand.Chosen {
+				p.Limits = plannedLimits(d, cand.Limits)
+			}
+		}
+	}
+	p.OK = c.backend != nil && !p.Diagnostics.HasErrors()
+	if c.backend == nil && len(p.Diagnostics) == 0 {
+		for _, cand := range c.candidates {
+			p.Diagnostics = append(p.Diagnostics, cand.Problems...)
+		}
+	}
+	return p, nil
+}
+
+func diags(d ...diag.Diagnostic) diag.Diagnostics { return d }
+
+// plannedLimits joins what the backend would hold with what hutch holds.
+func plannedLimits(d *runfile.Definition, l []PlannedLimit) []result.Limit {
+	all := limitsOf(d, nil, false)
+	have := map[string]bool{}
+	for _, x := range l {
+		have[string(x.Limit.Limit)] = true
+	}
+	all = slices.DeleteFunc(all, func(x result.Limit) bool { return have[string(x.Limit)] })
+	for _, x := range l {
+		if x.HeldBy != "" {
+			all = append(all, x.Limit)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b result.Limit) int {
+		return slices.Index(limitOrder, a.Limit) - slices.Index(limitOrder, b.Limit)
+	})
+	return all
+}
+
+// WriteText renders the plan for a person. What is wrong with it is in p.Diagnostics and not written.
+func (p *Plan) WriteText(w io.Writer) error {
+	var b strings.Builder
+	esc := termsafe.Line
+	fmt.Fprintf(&b, "run %s\n", esc(p.Name))
+	row := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-10s %s\n", label, fmt.Sprintf(format, args...))
+	}
+	for _, c := range p.Candidates {
+		what := esc(c.Name)
+		if c.Version != "" {
+			what += " " + esc(c.Version) + " (" + esc(c.Isolation) + ")"
+		}
+		switch {
+		case c.Chosen:
+			row("backend", "%s: chosen", what)
+		case len(c.Reasons) == 0:
+			row("backend", "%s: able, but an earlier one is taken", what)
+		default:
+			row("backend", "%s: skipped", what)
+			for _, r := range c.Reasons {
+				row("", "- %s", esc(r))
+			}
+		}
+	}
+	if p.Backend == "" {
+		row("backend", "none is able; the run would be refused")
+	}
+	row("command", "%s", esc(fmt.Sprintf("%q", p.Command)))
+	row("workdir", "%s", esc(p.Workdir))
+	ws := "an empty directory"
+	if p.Workspace.Source != "" {
+		ws = p.Workspace.Source + ", " + p.Workspace.Mode
+	}
+	row("workspace", "%s", esc(ws))
+	row("network", "%s", esc(p.Network))
+	for _, f := range p.Files {
+		row("file", "%s (%s, from %s)", esc(f.Path), units.FormatSize(f.Size), esc(f.From))
+	}
+	for _, i := range p.Installs {
+		row("installs", "%s: %s", i.Language, esc(strings.Join(i.Packages, " ")))
+	}
+	for _, l := range p.Limits {
+		how := "default"
+		if l.Asked {
+			how = "asked"
+		}
+		row("limit", "%s = %s (%s): %s", l.Limit, esc(l.Value), how, esc(l.HeldBy))
+	}
+	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
+		row("env", "%s=%s", esc(k), esc(p.Env[k]))
+	}
+	outs := "everything"
+	if len(p.Outputs) > 0 {
+		outs = strings.Join(p.Outputs, " ")
+	}
+	row("outputs", "%s", esc(outs))
+	for _, n := range p.Notes {
+		row("note", "%s", esc(n))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

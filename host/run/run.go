@@ -1,12 +1,9 @@
 package run
 
 import (
-	"context"
 	"io"
 	"time"
 
-	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -29,6 +26,8 @@ type Options struct {
 	Environ []string
 	// Keep leaves sandboxes in place after the command ended, for `hutch exec`.
 	Keep bool
+	// Abandon, once closed, ends the clean-up of all runs early: sandboxes may be left for `hutch gc`. It may be nil.
+	Abandon <-chan struct{}
 	// Progress is told what a run is doing, by its id; it may be nil and may be called concurrently.
 	Progress func(p Progress)
 	// Trace records the spans of the runs; nil records nothing.
@@ -60,38 +59,4 @@ type Streams struct {
 	// Resizes and Signals are passed on to the command; nil channels are fine. Only with TTY do resizes matter.
 	Resizes <-chan sdk.WindowSize
 	Signals <-chan int // signal numbers
-}
-
-// Run runs one definition and returns when nothing of it is left but its record. The result is never nil: what went
-// wrong is in it. The error says only that the record itself could not be written, and is store.ErrFull when that is
-// why.
-//
-// When ctx ends the command is stopped (SIGTERM, then SIGKILL), what it left is collected, and the sandbox is destroyed
-// all the same.
-func (r *Runner) Run(ctx context.Context, d *runfile.Definition, s Streams) (*result.Result, error) {
-	return nil, errNotImplemented
-}
-
-// Many says how several runs go together.
-type Many struct {
-	// Jobs is how many run at once; 0 means as many as there are CPUs.
-	Jobs int
-	// FailFast cancels what runs, and starts nothing further, once a run is not ok.
-	FailFast bool
-	// Streams gives the streams of each run; nil means none. It is called right before the run starts; done (may be
-	// nil) right after it ended, before Each.
-	Streams func(d *runfile.Definition) (s Streams, done func())
-	// Each is called with every result as soon as it is there, one at a time; it may be nil.
-	Each func(*result.Result)
-}
-
-// RunAll runs definitions side by side. Results come in the order of the definitions, nil for those that were never
-// started. The error is the first one of [Runner.Run], after all ended.
-func (r *Runner) RunAll(ctx context.Context, ds []*runfile.Definition, m Many) ([]*result.Result, error) {
-	return nil, errNotImplemented
-}
-
-// Plan says what would run where and why, without making anything.
-func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error) {
-	return nil, errNotImplemented
 }

@@ -52,6 +52,7 @@ func (l *loader) runs() {
 		}
 		first[name] = header
 		for _, d := range l.instances(b, name, header) {
+			d.File, d.RequiredBackends = l.path, l.file.RequiredBackends
 			l.file.Runs = append(l.file.Runs, d)
 		}
 	}

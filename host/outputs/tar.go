@@ -1,0 +1,193 @@
+package outputs
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/safepath"
+)
+
+// errEntries ends the reading of a stream that never ends.
+var errEntries = errors.New("too many entries")
+
+// CollectTar is [Collect] for a tree that comes out of a sandbox as an uncompressed tar stream. It writes the regular
+// files that match, entry by entry, and skips everything that must not become a file on the host: links, devices, names
+// that lead elsewhere or that collide. One bad entry does not cost the caller the good ones. It stops reading at the
+// cap of entries and at the end of the archive, whichever is first; whoever writes the stream then gets an error.
+func CollectTar(ctx context.Context, r io.Reader, dst string, patterns []string, caps Caps) (*Result, error) {
+	for _, p := range patterns {
+		if !doublestar.ValidatePattern(p) {
+			return &Result{}, fmt.Errorf("output pattern %q is malformed", p)
+		}
+	}
+	root, err := os.OpenRoot(dst)
+	if err != nil {
+		return &Result{}, err
+	}
+	defer root.Close()
+	c := &tarCollector{ctx: ctx, root: root, patterns: patterns, caps: caps.withDefaults(), res: &Result{Outputs: []Output{}, Skipped: []Skipped{}}, buf: make([]byte, 256<<10)}
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		switch {
+		case err == io.EOF:
+			return c.done(), nil
+		case ctx.Err() != nil:
+			return c.done(), context.Cause(ctx)
+		case err != nil && !errors.Is(err, tar.ErrInsecurePath):
+			return c.done(), fmt.Errorf("the sandbox sent a broken tar stream: %w", err)
+		}
+		if err := c.entry(h, tr); err != nil {
+			if errors.Is(err, errEntries) {
+				return c.done(), nil
+			}
+			return c.done(), err
+		}
+	}
+}
+
+type tarCollector struct {
+	ctx      context.Context
+	root     *os.Root
+	patterns []string
+	caps     Caps
+	res      *Result
+	names    safepath.Set
+	entries  int
+	total    int64
+	buf      []byte
+}
+
+// done puts the result into path order; an archive has its own.
+func (c *tarCollector) done() *Result {
+	slices.SortFunc(c.res.Outputs, func(a, b Output) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(c.res.Skipped, func(a, b Skipped) int { return strings.Compare(a.Path, b.Path) })
+	return c.res
+}
+
+func (c *tarCollector) skip(name string, reason safefile.Reason, format string, args ...any) {
+	if len(c.res.Skipped) >= maxSkipped {
+		c.res.More++
+		return
+	}
+	if len(name) > 1024 {
+		name = name[:1024] + "…"
+	}
+	c.res.Skipped = append(c.res.Skipped, Skipped{Path: strings.ToValidUTF8(name, "\ufffd"), Reason: reason, Detail: fmt.Sprintf(format, args...)})
+}
+
+// entry takes one entry. It returns an error only when collecting cannot go on.
+func (c *tarCollector) entry(h *tar.Header, r io.Reader) error {
+	if c.entries++; c.entries > c.caps.Entries {
+		c.skip(h.Name, safefile.ReasonTooMany, "more than %d entries, the rest was not looked at", c.caps.Entries)
+		return errEntries
+	}
+	name := strings.TrimSuffix(strings.TrimPrefix(h.Name, "./"), "/")
+	if h.Typeflag == tar.TypeDir || name == "" || name == "." {
+		return nil // directories come with their files; an empty one is no output
+	}
+	if !c.wanted(name) {
+		return nil
+	}
+	switch h.Typeflag {
+	case tar.TypeReg:
+	case tar.TypeSymlink:
+		c.skip(name, safefile.ReasonSymlink, "a symbolic link")
+		return nil
+	case tar.TypeLink:
+		c.skip(name, safefile.ReasonHardlink, "a hard link")
+		return nil
+	default:
+		c.skip(name, safefile.ReasonSpecial, "neither a file nor a directory")
+		return nil
+	}
+	if depth := strings.Count(name, "/") + 1; depth > c.caps.Depth {
+		c.skip(name, safefile.ReasonTooDeep, "%d levels deep, at most %d are collected", depth, c.caps.Depth)
+		return nil
+	}
+	switch {
+	case len(c.res.Outputs) >= c.caps.Count:
+		c.skip(name, safefile.ReasonTooMany, "more than %d files", c.caps.Count)
+		return nil
+	case h.Size > c.caps.File:
+		c.skip(name, safefile.ReasonTooBig, "%d bytes, at most %d are collected", h.Size, c.caps.File)
+		return nil
+	case c.total+h.Size > c.caps.Total:
+		c.skip(name, safefile.ReasonTotal, "%d bytes more than the %d that are collected in all", c.total+h.Size-c.caps.Total, c.caps.Total)
+		return nil
+	}
+	if err := c.names.AddFile(name); err != nil {
+		c.skip(name, safefile.ReasonName, "%s", err)
+		return nil
+	}
+	return c.copy(name, h, r)
+}
+
+func (c *tarCollector) wanted(name string) bool {
+	if len(c.patterns) == 0 {
+		return true
+	}
+	for _, p := range c.patterns {
+		if ok, _ := doublestar.Match(p, name); ok { // patterns were validated
+			return true
+		}
+	}
+	return false
+}
+
+func (c *tarCollector) copy(name string, h *tar.Header, r io.Reader) (err error) {
+	if dir := path.Dir(name); dir != "." {
+		if err := c.root.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	mode := fs.FileMode(h.Mode)&0o755 | 0o600
+	f, err := c.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			_ = c.root.Remove(name) // an output that is not whole is none
+		}
+	}()
+	hash := sha256.New()
+	n, err := io.CopyBuffer(io.MultiWriter(f, hash), struct{ io.Reader }{&ctxReader{c.ctx, r}}, c.buf)
+	if err != nil {
+		return fmt.Errorf("collect %q: %w", name, err)
+	}
+	if err := f.Chmod(mode); err != nil { // whatever the umask is
+		return err
+	}
+	c.total += n
+	c.res.Outputs = append(c.res.Outputs, Output{Path: name, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil)), Mode: fmt.Sprintf("%04o", mode)})
+	return nil
+}
+
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r *ctxReader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}

@@ -1,0 +1,180 @@
+package outputs
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
+)
+
+type entry struct {
+	name, body, link string
+	typ              byte
+	mode             int64
+}
+
+func tarOf(t *testing.T, entries ...entry) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
+		if e.typ == 0 {
+			e.typ = tar.TypeReg
+		}
+		if e.mode == 0 {
+			e.mode = 0o644
+		}
+		if err := w.WriteHeader(&tar.Header{Name: e.name, Typeflag: e.typ, Size: int64(len(e.body)), Linkname: e.link, Mode: e.mode}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(e.body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func collect(t *testing.T, data []byte, patterns []string, caps Caps) (map[string]string, map[string]safefile.Reason, *Result) {
+	t.Helper()
+	outer := t.TempDir()
+	dst := filepath.Join(outer, "dst")
+	if err := os.Mkdir(dst, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	res, err := CollectTar(context.Background(), bytes.NewReader(data), dst, patterns, caps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, o := range res.Outputs {
+		b, err := os.ReadFile(filepath.Join(dst, o.Path))
+		if err != nil {
+			t.Error(err)
+		}
+		files[o.Path] = o.Mode + " " + string(b)
+	}
+	skipped := map[string]safefile.Reason{}
+	for _, s := range res.Skipped {
+		skipped[s.Path] = s.Reason
+	}
+	if left, _ := os.ReadDir(outer); len(left) != 1 {
+		t.Errorf("something was written beside the destination: %v", left)
+	}
+	return files, skipped, res
+}
+
+func TestCollectTarTakesFilesAndSkipsTheRest(t *testing.T) {
+	data := tarOf(t,
+		entry{name: "./", typ: tar.TypeDir, mode: 0o755},
+		entry{name: "./a.txt", body: "A"},
+		entry{name: "d/", typ: tar.TypeDir},
+		entry{name: "d/run", body: "R", mode: 0o6755},
+		entry{name: "link", typ: tar.TypeSymlink, link: "/etc"},
+		entry{name: "link/passwd", body: "x"},
+		entry{name: "hard", typ: tar.TypeLink, link: "a.txt"},
+		entry{name: "dev", typ: tar.TypeChar},
+		entry{name: "fifo", typ: tar.TypeFifo},
+		entry{name: "../evil", body: "x"},
+		entry{name: "/abs", body: "x"},
+		entry{name: "d/../../evil2", body: "x"},
+		entry{name: "A.TXT", body: "other"},
+		entry{name: "a.txt", body: "again"},
+		entry{name: "esc\x1b[2J", body: "x"},
+		entry{name: "last", body: "L"},
+	)
+	files, skipped, _ := collect(t, data, nil, Caps{})
+	if diff := cmp.Diff(map[string]string{"a.txt": "0644 A", "d/run": "0755 R", "link/passwd": "0644 x", "last": "0644 L"}, files); diff != "" {
+		t.Error(diff)
+	}
+	want := map[string]safefile.Reason{
+		"link": safefile.ReasonSymlink, "hard": safefile.ReasonHardlink, "dev": safefile.ReasonSpecial, "fifo": safefile.ReasonSpecial,
+		"../evil": safefile.ReasonName, "/abs": safefile.ReasonName, "d/../../evil2": safefile.ReasonName,
+		"A.TXT": safefile.ReasonName, "a.txt": safefile.ReasonName, "esc\x1b[2J": safefile.ReasonName,
+	}
+	if diff := cmp.Diff(want, skipped); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCollectTarPatternsAndHash(t *testing.T) {
+	data := tarOf(t, entry{name: "a.json", body: "{}"}, entry{name: "b.txt", body: "x"}, entry{name: "deep/er/c.json", body: "[]"})
+	files, skipped, res := collect(t, data, []string{"**/*.json"}, Caps{})
+	if len(files) != 2 || files["deep/er/c.json"] == "" || len(skipped) != 0 {
+		t.Errorf("%v %v", files, skipped)
+	}
+	if got := res.Outputs[0].SHA256; got != "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a" {
+		t.Errorf("sha256 of {} is %s", got)
+	}
+	if _, err := CollectTar(context.Background(), bytes.NewReader(data), t.TempDir(), []string{"[a"}, Caps{}); err == nil {
+		t.Error("a malformed pattern was taken")
+	}
+}
+
+func TestCollectTarCaps(t *testing.T) {
+	data := tarOf(t, entry{name: "a", body: strings.Repeat("x", 10)}, entry{name: "b", body: strings.Repeat("x", 4)},
+		entry{name: "c", body: strings.Repeat("x", 4)}, entry{name: "d/e/f", body: "x"})
+	for name, tc := range map[string]struct {
+		caps  Caps
+		files []string
+		skip  map[string]safefile.Reason
+	}{
+		"file":    {Caps{File: 5}, []string{"b", "c", "d/e/f"}, map[string]safefile.Reason{"a": safefile.ReasonTooBig}},
+		"total":   {Caps{Total: 14}, []string{"a", "b"}, map[string]safefile.Reason{"c": safefile.ReasonTotal, "d/e/f": safefile.ReasonTotal}},
+		"count":   {Caps{Count: 3}, []string{"a", "b", "c"}, map[string]safefile.Reason{"d/e/f": safefile.ReasonTooMany}},
+		"entries": {Caps{Entries: 2}, []string{"a", "b"}, map[string]safefile.Reason{"c": safefile.ReasonTooMany}},
+		"depth":   {Caps{Depth: 2}, []string{"a", "b", "c"}, map[string]safefile.Reason{"d/e/f": safefile.ReasonTooDeep}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, skipped, _ := collect(t, data, nil, tc.caps)
+			var got []string
+			for _, f := range []string{"a", "b", "c", "d/e/f"} {
+				if files[f] != "" {
+					got = append(got, f)
+				}
+			}
+			if diff := cmp.Diff(tc.files, got); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(tc.skip, skipped); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestCollectTarCutStreamKeepsWhatWasWhole(t *testing.T) {
+	data := tarOf(t, entry{name: "a", body: "A"}, entry{name: "b", body: strings.Repeat("x", 4096)})
+	dst := t.TempDir()
+	res, err := CollectTar(context.Background(), bytes.NewReader(data[:len(data)-4096]), dst, nil, Caps{})
+	if err == nil || len(res.Outputs) != 1 || res.Outputs[0].Path != "a" {
+		t.Errorf("%v, %+v", err, res)
+	}
+	if _, err := os.Stat(filepath.Join(dst, "b")); err == nil {
+		t.Error("half of a file was left")
+	}
+}
+
+func FuzzCollectTar(f *testing.F) {
+	f.Add([]byte("not a tar"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		outer := t.TempDir()
+		dst := filepath.Join(outer, "dst")
+		if err := os.Mkdir(dst, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = CollectTar(context.Background(), bytes.NewReader(data), dst, nil, Caps{Total: 1 << 20})
+		if left, _ := os.ReadDir(outer); len(left) != 1 {
+			t.Fatalf("written outside: %v", left)
+		}
+	})
+}

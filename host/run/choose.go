@@ -1,0 +1,282 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// choice is what came of looking at the backends of a run.
+type choice struct {
+	backend    *backend.Backend // nil when none is able
+	config     *runfile.BackendConfig
+	candidates []Candidate
+	diags      diag.Diagnostics // errors in the run file itself: no backend is looked for beyond them
+	notes      []string
+}
+
+// choose looks at the backends of d in order and takes the first that can do all that is asked. It goes on after it
+// found one only when all is set, for plan.
+func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all bool) (*choice, error) {
+	c := &choice{}
+	if len(d.Backends) == 0 {
+		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "", `add a block such as backend "bwrap" {}, or say --backend`))
+		return c, nil
+	}
+	for i, block := range d.Backends {
+		cand, b, cfg, err := r.look(ctx, d, i, block, tty)
+		if err != nil {
+			return c, err
+		}
+		if b != nil && c.backend == nil && len(cand.Reasons) == 0 {
+			cand.Chosen = true
+			c.backend, c.config = b, cfg
+			if b.Facts.Isolation == sdk.IsolationNone {
+				c.notes = append(c.notes, fmt.Sprintf("backend %q isolates nothing: the code ran as a plain process", block.Name))
+			}
+		}
+		c.candidates = append(c.candidates, cand.Candidate)
+		if cand.fatal {
+			c.diags = append(c.diags, cand.Problems...)
+			c.backend = nil
+			if !all {
+				return c, nil
+			}
+		}
+		if c.backend != nil && !all {
+			break
+		}
+	}
+	if len(c.diags) > 0 {
+		c.backend = nil
+	}
+	return c, nil
+}
+
+// looked is a candidate under examination.
+type looked struct {
+	Candidate
+	fatal bool // the run file is wrong, whatever other backends can do
+	d     *runfile.Definition
+}
+
+// cannot notes a reason why the backend is not able.
+func (l *looked) cannot(path, fix, format string, args ...any) {
+	why := fmt.Sprintf(format, args...)
+	l.Reasons = append(l.Reasons, why)
+	l.Problems = append(l.Problems, l.d.Diagnose(path, fmt.Sprintf("backend %q is not able: %s", l.Name, why), "", fix))
+}
+
+// look examines one backend. The error is the end of ctx; what is wrong with the backend is in the candidate.
+func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *runfile.Backend, tty bool) (*looked, *backend.Backend, *runfile.BackendConfig, error) {
+	l := &looked{Candidate: Candidate{Name: block.Name}, d: d}
+	at := fmt.Sprintf("backend[%d]", i)
+	b, err := r.opt.Backends.Get(ctx, block.Name)
+	if ctx.Err() != nil {
+		return l, nil, nil, context.Cause(ctx)
+	}
+	if err != nil {
+		var e *sdk.Error
+		fix := ""
+		if errors.As(err, &e) {
+			fix = e.Fix
+			e2 := *e
+			e2.Fix = ""
+			err = &e2
+		}
+		l.cannot(at, fix, "%s", err)
+		return l, nil, nil, nil
+	}
+	f := &b.Facts
+	l.Version, l.Isolation = f.Version, string(f.Isolation)
+
+	if !r.versionFits(l, at, f) {
+		return l, b, nil, nil
+	}
+	if least := stronger(r.opt.MinIsolation, sdk.Isolation(d.MinIsolation)); f.Isolation.Rank() < least.Rank() {
+		l.cannot("min_isolation", "", "its isolation is %s, at least %s is wanted", f.Isolation, least)
+	}
+	cfg, diags := block.Decode(&f.Schema)
+	if diags.HasErrors() {
+		l.fatal = true
+		l.Reasons = append(l.Reasons, "its block has errors")
+		l.Problems = append(l.Problems, diags...)
+		return l, b, nil, nil
+	}
+	if d.Network != "" && !slices.Contains(f.Networks, sdk.NetworkMode(d.Network)) && d.Network != string(sdk.NetworkNone) {
+		l.cannot("network.mode", "", "it has no network mode %q", d.Network)
+	}
+	if d.Workspace != nil && !slices.Contains(f.Workspaces, sdk.WorkspaceMode(d.Workspace.Mode)) {
+		l.cannot("workspace.mode", "", "it has no workspace mode %q", d.Workspace.Mode)
+	}
+	if tty && !f.Has(sdk.CapTTY) {
+		l.cannot("", "leave out -t", "it cannot give a command a terminal")
+	}
+	if len(d.Outputs) > 0 && !f.Has(sdk.CapGet) {
+		l.cannot("outputs", "", "it gives no files out")
+	}
+	asked := askedLimits(d)
+	for _, a := range asked {
+		if !f.Holds(a.limit) {
+			l.cannot("limits."+string(a.limit), "remove the limit, or use a backend that can hold it", "it cannot hold %s = %s", a.limit, a.value)
+		}
+	}
+	if len(l.Reasons) > 0 || !f.Has(sdk.CapPlan) {
+		for _, a := range asked {
+			if f.Holds(a.limit) {
+				l.Limits = append(l.Limits, PlannedLimit{Limit: result.Limit{Limit: a.limit, Asked: true, Value: a.value, HeldBy: "the backend"}})
+			}
+		}
+		return l, b, cfg, nil
+	}
+	spec := specOf(d, cfg, tty)
+	plan, err := b.Plan(ctx, &spec)
+	if ctx.Err() != nil {
+		return l, nil, nil, context.Cause(ctx)
+	}
+	if err != nil {
+		l.cannot(at, fixOf(err), "%s", withoutFix(err))
+		return l, b, cfg, nil
+	}
+	r.applyPlan(l, d, block, plan)
+	return l, b, cfg, nil
+}
+
+// applyPlan takes in what the backend says about the very run.
+func (r *Runner) applyPlan(l *looked, d *runfile.Definition, block *runfile.Backend, plan *sdk.Plan) {
+	for _, dg := range block.Diagnose(plan.Diagnostics) {
+		l.Problems = append(l.Problems, dg)
+		if dg.Severity == diag.Error {
+			l.fatal = true
+			l.Reasons = append(l.Reasons, dg.Summary)
+		}
+	}
+	held := map[sdk.Limit]bool{}
+	for _, h := range plan.Holds {
+		held[h.Limit] = true
+		l.Limits = append(l.Limits, PlannedLimit{
+			Limit:  result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy},
+			Reason: h.Reason, Fix: h.Fix,
+		})
+		if h.HeldBy == "" && !h.Default && (isAsked(d, h.Limit) || h.Limit == sdk.LimitTimeout) {
+			why := h.Reason
+			if why == "" {
+				why = "the backend gives no reason"
+			}
+			fix := h.Fix
+			if fix == "" {
+				fix = "remove the limit, or use a backend that can hold it"
+			}
+			l.cannot("limits."+string(h.Limit), fix, "it cannot hold %s = %s here: %s", h.Limit, h.Value, why)
+		}
+	}
+	for _, a := range askedLimits(d) {
+		if !held[a.limit] {
+			l.cannot("limits."+string(a.limit), "remove the limit, or use a backend that can hold it",
+				"it does not say how it would hold %s = %s", a.limit, a.value)
+		}
+	}
+}
+
+// versionFits checks the run file's required_backends.
+func (r *Runner) versionFits(l *looked, at string, f *sdk.Facts) bool {
+	for _, req := range l.d.RequiredBackends {
+		if req.Name != l.Name || len(req.Constraints) == 0 {
+			continue
+		}
+		v, err := version.NewVersion(f.Version)
+		if err != nil || !req.Constraints.Check(v) {
+			l.cannot(at, "install a version that fits, or change required_backends", "it has version %s, the run file requires %s", f.Version, req.Version)
+			return false
+		}
+	}
+	return true
+}
+
+func stronger(a, b sdk.Isolation) sdk.Isolation {
+	if a.Rank() > b.Rank() {
+		return a
+	}
+	if b.Rank() < 0 {
+		return sdk.IsolationNone
+	}
+	return b
+}
+
+// askedLimit is one limit that the run asks for and a backend has to hold.
+type askedLimit struct {
+	limit sdk.Limit
+	value string
+}
+
+func askedLimits(d *runfile.Definition) []askedLimit {
+	var l []askedLimit
+	add := func(on bool, limit sdk.Limit, value string) {
+		if on {
+			l = append(l, askedLimit{limit, value})
+		}
+	}
+	x := d.Limits
+	add(x.Timeout > 0, sdk.LimitTimeout, x.Timeout.String())
+	add(x.Memory > 0, sdk.LimitMemory, units.FormatSize(x.Memory))
+	add(x.CPUs > 0, sdk.LimitCPUs, fmt.Sprint(x.CPUs))
+	add(x.PIDs > 0, sdk.LimitPIDs, fmt.Sprint(x.PIDs))
+	add(x.Disk > 0, sdk.LimitDisk, units.FormatSize(x.Disk))
+	add(x.Files > 0, sdk.LimitFiles, fmt.Sprint(x.Files))
+	return l
+}
+
+func isAsked(d *runfile.Definition, l sdk.Limit) bool {
+	return slices.ContainsFunc(askedLimits(d), func(a askedLimit) bool { return a.limit == l })
+}
+
+// specOf is what d asks of a backend, without the directories that do not exist yet.
+func specOf(d *runfile.Definition, cfg *runfile.BackendConfig, tty bool) sdk.Spec {
+	s := sdk.Spec{
+		Limits: sdk.Limits{
+			Timeout: timeoutOf(d, tty), Memory: d.Limits.Memory, CPUs: d.Limits.CPUs,
+			PIDs: d.Limits.PIDs, Disk: d.Limits.Disk, Files: d.Limits.Files,
+		},
+		Network:   sdk.NetworkMode(d.Network),
+		Workspace: sdk.Workspace{Mode: sdk.WorkspacePrivate},
+	}
+	if s.Network == "" {
+		s.Network = sdk.NetworkNone
+	}
+	if cfg != nil && len(cfg.Value) > 0 {
+		s.Config = cfg.Value
+	}
+	if d.Workspace != nil {
+		s.Workspace = sdk.Workspace{Source: d.Workspace.Source, Mode: sdk.WorkspaceMode(d.Workspace.Mode)}
+	}
+	return s
+}
+
+func fixOf(err error) string {
+	var e *sdk.Error
+	if errors.As(err, &e) {
+		return e.Fix
+	}
+	return ""
+}
+
+// withoutFix is the text of err without the fix, which is told elsewhere.
+func withoutFix(err error) string {
+	var e *sdk.Error
+	if errors.As(err, &e) && e.Fix != "" {
+		c := *e
+		c.Fix = ""
+		return c.Error()
+	}
+	return err.Error()
+}

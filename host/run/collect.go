@@ -1,0 +1,102 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/hutch-run/hutch/host/outputs"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// maxChanges is how many changes a result lists; more are counted.
+const maxChanges = 10_000
+
+// collect copies what the command left in its output directory.
+func (j *job) collect(ctx context.Context, p *place) {
+	dir := p.Ready().Output
+	if dir == "" || !p.b.Facts.Has(sdk.CapGet) {
+		return
+	}
+	sp := j.span.child("outputs")
+	defer sp.end()
+	r, w := io.Pipe()
+	got := make(chan error, 1)
+	go func() {
+		err := p.Get(ctx, dir, sdk.FormatTar, w)
+		w.CloseWithError(err)
+		got <- err
+	}()
+	res, err := outputs.CollectTar(ctx, r, j.rec.OutputDir(), j.d.Outputs, outputs.Caps{})
+	if err == nil {
+		// The end of the archive is not the end of the stream: whatever is after it is thrown away, within bounds.
+		if n, _ := io.Copy(io.Discard, io.LimitReader(r, 1<<20)); n == 1<<20 {
+			err = errors.New("the backend sent more after the end of the archive")
+		}
+	}
+	r.CloseWithError(errStopped)
+	if gerr := <-got; gerr != nil && !errors.Is(gerr, errStopped) {
+		err = gerr
+	}
+	j.res.Outputs, j.res.Skipped, j.res.SkippedMore = res.Outputs, res.Skipped, res.More
+	if err != nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
+		// What a run leaves is part of its result. Without it, it must not pass for a good one.
+		j.note(err, "collect the outputs")
+		if j.res.Error == nil && j.res.Cause == sdk.CauseExited {
+			j.res.Error = j.failure("outputs", fmt.Errorf("the outputs could not be collected: %w", err))
+			j.res.Cause = sdk.CauseBackend
+		}
+	}
+	var refs []store.FileRef
+	for _, o := range res.Outputs {
+		refs = append(refs, store.FileRef{Path: "output/" + o.Path, Size: o.Size, SHA256: o.SHA256, Mode: o.Mode})
+	}
+	for i := 0; i == 0 || i < len(refs); i += refsPerEvent {
+		j.event(store.EventOutputs, map[string]any{"files": len(refs), "skipped": len(res.Skipped) + res.More}, refs[i:min(i+refsPerEvent, len(refs))]...)
+	}
+}
+
+var errStopped = errors.New("enough was read")
+
+// changes lists what differs in the workspace.
+func (j *job) changes(ctx context.Context, p *place) {
+	w := j.d.Workspace
+	switch {
+	case w == nil || w.Mode == string(sdk.WorkspaceReadOnly):
+		j.res.ChangesKnown = true // there is nothing that could have changed
+		return
+	case w.Mode == string(sdk.WorkspaceShared) || !p.b.Facts.Has(sdk.CapChanges):
+		return
+	}
+	sp := j.span.child("changes")
+	defer sp.end()
+	l, err := p.Changes(ctx)
+	if err != nil {
+		j.note(err, "list the changes of the workspace")
+		return
+	}
+	j.res.ChangesKnown = true
+	counts := map[sdk.ChangeKind]int{}
+	for i, c := range l {
+		counts[c.Kind]++
+		if i >= maxChanges {
+			j.res.ChangesMore++
+			continue
+		}
+		j.res.Changes = append(j.res.Changes, result.Change{
+			Path: c.Path, Kind: string(c.Kind), OldMode: octal(c.OldMode), NewMode: octal(c.NewMode), Size: c.Size,
+		})
+	}
+	j.event(store.EventChanges, map[string]any{"counts": counts})
+}
+
+func octal(m fs.FileMode) string {
+	if m == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%04o", m.Perm())
+}

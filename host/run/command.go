@@ -1,0 +1,152 @@
+package run
+
+import (
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/run/language"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/safefile"
+)
+
+// The directories of a sandbox where the backend does not say otherwise.
+const (
+	workspaceDir = "/workspace"
+	inputDir     = "/workspace/input"
+	outputDir    = "/workspace/output"
+)
+
+// defaultPath is the PATH of a command when hutch has to put directories before it and the run sets none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
+
+// maxHead is how much of an entrypoint or a go.mod is read to tell how it is run.
+const maxHead = 64 << 10
+
+// places are the directories that a command sees.
+type places struct{ workspace, input, output string }
+
+// expectedPlaces are where the directories will be, as far as can be told before there is a sandbox.
+func expectedPlaces(d *runfile.Definition, input bool) places {
+	p := places{workspace: workspaceDir, input: inputDir, output: outputDir}
+	if d.Workspace != nil && d.Workspace.Mode == string(sdk.WorkspaceShared) {
+		p.input, p.output = "/input", "/output" // nothing may be made in the user's own directory
+	}
+	if !input {
+		p.input = ""
+	}
+	return p
+}
+
+// invocation is everything that starts the command of a run.
+type invocation struct {
+	argv      []string
+	env       map[string]string
+	dir       string
+	generated []language.Generated
+}
+
+// languageOf tells the language of a run; nil when it has none.
+func languageOf(d *runfile.Definition) *language.Language {
+	if l, ok := language.ByName(d.Language); ok {
+		return l
+	}
+	if d.Language == "" && len(d.Interpreter) == 0 {
+		if l, ok := language.ByPath(d.Entrypoint); ok {
+			return l
+		}
+	}
+	return nil
+}
+
+// invoke tells how the command of d is started when the sandbox looks like at.
+func invoke(d *runfile.Definition, id string, at places, deps bool) invocation {
+	lang := languageOf(d)
+	network := d.Network == string(sdk.NetworkFull)
+	var c language.Command
+	if d.Entrypoint == "" {
+		c = language.Env(lang, at.input, at.workspace, network)
+		c.Argv = append(slices.Clone(d.Command), d.Args...)
+	} else {
+		p := language.Program{
+			Language: lang, Interpreter: d.Interpreter,
+			Entrypoint: d.Entrypoint, InWorkspace: d.EntrypointIn == runfile.InWorkspace, Args: d.Args,
+			Input: at.input, Workspace: at.workspace, Network: network,
+			Read: reader(d),
+		}
+		for _, f := range d.Files {
+			p.Files = append(p.Files, f.Path)
+		}
+		c = p.Command()
+		if lang == nil && len(d.Interpreter) == 0 && !strings.Contains(c.Argv[0], "/") {
+			c.Argv[0] = "./" + c.Argv[0]
+		}
+	}
+	if deps && lang != nil && lang.Deps != nil {
+		c.PathEnv[lang.Deps.PathEnv] = append(c.PathEnv[lang.Deps.PathEnv], lang.Deps.Target)
+	}
+	env := maps.Clone(d.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	c.Merge(env)
+	if deps && lang != nil && lang.Deps != nil && lang.Deps.Bin != "" {
+		if env["PATH"] == "" {
+			env["PATH"] = defaultPath
+		}
+		env["PATH"] = path.Join(lang.Deps.Target, lang.Deps.Bin) + ":" + env["PATH"]
+	}
+	for k, v := range map[string]string{"HUTCH_RUN_ID": id, "HUTCH_WORKSPACE": at.workspace, "HUTCH_INPUT": at.input, "HUTCH_OUTPUT": at.output} {
+		if v != "" {
+			env[k] = v
+		}
+	}
+	dir := d.Workdir
+	switch {
+	case dir == "":
+		dir = at.workspace
+	case !path.IsAbs(dir):
+		dir = path.Join(at.workspace, dir)
+	}
+	return invocation{argv: c.Argv, env: env, dir: dir, generated: c.Generated}
+}
+
+// reader gives the beginnings of files beside the entrypoint.
+func reader(d *runfile.Definition) func(string) ([]byte, bool) {
+	if d.EntrypointIn == runfile.InWorkspace {
+		if d.Workspace == nil || d.Workspace.Source == "" {
+			return nil
+		}
+		return func(name string) ([]byte, bool) {
+			root, err := os.OpenRoot(d.Workspace.Source)
+			if err != nil {
+				return nil, false
+			}
+			defer root.Close()
+			f, _, err := safefile.Open(root, path.Clean(name), -1)
+			if err != nil {
+				return nil, false
+			}
+			defer f.Close()
+			b, err := io.ReadAll(io.LimitReader(f, maxHead))
+			return b, err == nil
+		}
+	}
+	return func(name string) ([]byte, bool) {
+		i := slices.IndexFunc(d.Files, func(f runfile.File) bool { return f.Path == name })
+		if i < 0 {
+			return nil, false
+		}
+		f, err := d.Files[i].Open()
+		if err != nil {
+			return nil, false
+		}
+		defer f.Close()
+		b, err := io.ReadAll(io.LimitReader(f, maxHead))
+		return b, err == nil
+	}
+}

@@ -1,0 +1,304 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/run/deps"
+	"github.com/hutch-run/hutch/host/run/language"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+	"github.com/hutch-run/hutch/sdk/tree"
+)
+
+const (
+	// installTimeout bounds one installation.
+	installTimeout = 10 * time.Minute
+	// installTail is how much of what an installer says is kept.
+	installTail = 16 << 10
+	// maxBundle bounds a file of certificates.
+	maxBundle = 8 << 20
+)
+
+// dependencies sees to it that what the run depends on is installed, and mounts it.
+func (j *job) dependencies(ctx context.Context) error {
+	if len(j.d.Dependencies) == 0 {
+		return nil
+	}
+	sp := j.span.child("dependencies")
+	defer sp.end()
+	id, settings, err := j.r.identify(j.d, j.chosen)
+	if err != nil {
+		return err
+	}
+	lang, _ := language.ByName(id.Language)
+	said := ""
+	e, err := j.r.opt.Store.Deps(ctx, id.Language, id.Key(), func(ctx context.Context, dir string) error {
+		var err error
+		said, err = j.install(ctx, id, settings, dir)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	j.deps = append(j.deps, e)
+	if said == "" {
+		said = "cache"
+	}
+	dep := result.Dependencies{Language: id.Language, Installer: said, Packages: id.Packages, Cached: !e.Built, Key: id.Key()}
+	j.res.Dependencies = append(j.res.Dependencies, dep)
+	j.event(store.EventDependencies, dep)
+	j.mounts = append(j.mounts, sdk.Mount{Source: filepath.Join(e.Dir, lang.Deps.Sub), Target: lang.Deps.Target, ReadOnly: true})
+	return nil
+}
+
+// identify tells what the dependencies of a run are, exactly.
+func (r *Runner) identify(d *runfile.Definition, c *choice) (deps.Identity, deps.Settings, error) {
+	lang := languageOf(d)
+	fail := func(summary, fix string) (deps.Identity, deps.Settings, error) {
+		return deps.Identity{}, deps.Settings{}, diags(d.Diagnose("dependencies", summary, "", fix))
+	}
+	if lang == nil {
+		return fail("dependencies of which language?", `add language = "`+strings.Join(deps.Languages(), `" or "`)+`"`)
+	}
+	in := deps.For(lang.Name)
+	if len(in) == 0 || lang.Deps == nil {
+		return fail(fmt.Sprintf("hutch installs no dependencies for %s", lang.Name), "it does for "+strings.Join(deps.Languages(), " and "))
+	}
+	if err := deps.Check(d.Dependencies); err != nil {
+		return fail(err.Error(), "list names of packages, with versions")
+	}
+	settings := deps.SettingsFrom(lang.Name, r.opt.Environ)
+	id := deps.Identity{
+		Language: lang.Name, Packages: d.Dependencies, Arch: runtime.GOOS + "/" + runtime.GOARCH,
+		Interpreter: interpreter(in[0].Interpreter), Settings: settings.Public(),
+	}
+	if c != nil && c.backend != nil {
+		id.Backend = c.backend.Facts.Name
+		if c.backend.Facts.Isolation.Rank() > sdk.IsolationNamespace.Rank() {
+			id.Interpreter = "" // not the host's: it is what the configuration makes it
+		}
+		if c.config != nil {
+			id.Config = c.config.Redacted
+		}
+	}
+	return id, settings, nil
+}
+
+// interpreter identifies a program of the host that sandboxes on the host's own files will use: where it is, how big,
+// and of when.
+func interpreter(name string) string {
+	for _, dir := range strings.Split(defaultPath, ":") {
+		p, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() {
+			return fmt.Sprintf("%s %d %d", p, st.Size(), st.ModTime().Unix())
+		}
+	}
+	return name
+}
+
+// install installs into dir by way of a sandbox, and tells with what.
+func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Settings, dir string) (string, error) {
+	input, env, err := bundleInput(settings)
+	if err != nil {
+		return "", err
+	}
+	spec := sdk.Spec{
+		Limits: sdk.Limits{Timeout: installTimeout}, Network: sdk.NetworkFull,
+		Workspace: sdk.Workspace{Mode: sdk.WorkspacePrivate},
+	}
+	if j.chosen.config != nil && len(j.chosen.config.Value) > 0 {
+		spec.Config = j.chosen.config.Value
+	}
+	if input != nil {
+		defer input.Close()
+		if spec.Input, err = input.Sub("ca"); err != nil {
+			return "", err
+		}
+		for name, from := range settings.Bundles {
+			if _, ok := env[name]; ok {
+				if err := copyBundle(from, filepath.Join(spec.Input, deps.BundleName(name))); err != nil {
+					return "", err
+				}
+			}
+		}
+	}
+	p, err := j.create(ctx, j.id+"-deps", spec, false)
+	if err != nil {
+		return "", fmt.Errorf("make a sandbox to install dependencies in: %w", err)
+	}
+	after, cancel := j.afterwards(ctx)
+	defer cancel()
+	defer func() { j.remove(after, p, p.Handle()) }()
+	ready := p.Ready()
+	for name, file := range env {
+		env[name] = path.Join(ready.Input, file)
+	}
+	maps.Copy(env, settings.Env)
+
+	for _, in := range deps.For(id.Language) {
+		version, x, err := j.installer(ctx, p, in.Version, in, env)
+		if err != nil {
+			return "", err
+		}
+		if x.NotStarted || x.Code != 0 {
+			continue
+		}
+		line, _, _ := strings.Cut(strings.TrimSpace(version), "\n")
+		if f := strings.Fields(line); len(f) > 1 && f[0] == in.Name {
+			line = f[1]
+		}
+		said := in.Name + " " + line
+		j.progress(fmt.Sprintf("dependencies: %s install %s", in.Name, strings.Join(id.Packages, " ")), 0, 0)
+		target := path.Join(ready.Output, "deps")
+		out, x, err := j.installer(ctx, p, in.Install(target, id.Packages), in, env)
+		if err != nil {
+			return "", err
+		}
+		if x.Cause != sdk.CauseExited || x.Code != 0 || x.NotStarted {
+			return "", &result.Failure{
+				Phase:   "dependencies",
+				Summary: fmt.Sprintf("%s could not install %s (%s)", in.Name, strings.Join(id.Packages, " "), exitText(x)),
+				Detail:  strings.TrimSpace(settings.Redact(out)),
+				Fix:     "check the names and versions, and that the package registry can be reached",
+			}
+		}
+		return said, j.takeDeps(after, p, target, dir)
+	}
+	names := []string{}
+	for _, in := range deps.For(id.Language) {
+		names = append(names, in.Name)
+	}
+	return "", &result.Failure{
+		Phase:   "dependencies",
+		Summary: fmt.Sprintf("the sandbox has no installer for %s", id.Language),
+		Fix:     "install " + strings.Join(names, " or ") + " where the sandbox sees it",
+	}
+}
+
+// installer runs one command of an installer and returns the end of what it said.
+func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.Installer, env map[string]string) (string, *sdk.Exit, error) {
+	all := maps.Clone(env)
+	for k, v := range in.Env {
+		if _, set := all[k]; !set {
+			all[k] = v
+		}
+	}
+	all["HOME"] = "/tmp"
+	said := &lastBytes{max: installTail}
+	j.event(store.EventExecStart, map[string]any{"argv": argv, "sandbox": p.ID(), "env": envNames(all)})
+	x, err := p.Exec(ctx, &client.Command{
+		Argv: argv, Env: all, Dir: p.Ready().Workspace, Stdout: said, Stderr: said, Timeout: installTimeout,
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	if x.Cause == sdk.CauseCancelled {
+		return "", nil, sdk.ErrCancelled
+	}
+	j.event(store.EventExecEnd, map[string]any{"sandbox": p.ID(), "cause": x.Cause, "exit_code": x.Code, "evidence": x.Evidence})
+	return result.Text(said.bytes(), said.dropped), x, nil
+}
+
+// takeDeps copies what was installed out of the sandbox. It is as hostile as any output.
+func (j *job) takeDeps(ctx context.Context, p *place, from, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	got := make(chan error, 1)
+	go func() {
+		err := p.Get(ctx, from, sdk.FormatTar, w)
+		w.CloseWithError(err)
+		got <- err
+	}()
+	_, err = tree.Unpack(ctx, r, root, tree.Caps{})
+	r.CloseWithError(errStopped)
+	if gerr := <-got; gerr != nil && !errors.Is(gerr, errStopped) {
+		err = gerr
+	}
+	if err != nil {
+		return fmt.Errorf("take the installed dependencies out of the sandbox: %w", err)
+	}
+	return nil
+}
+
+// bundleInput makes a directory for the user's certificates, and the variables with the names of the files in it. A
+// file that is not there is left out, as the programs that would use it do.
+func bundleInput(s deps.Settings) (*store.RuntimeDir, map[string]string, error) {
+	env := map[string]string{}
+	for name, from := range s.Bundles {
+		if st, err := os.Stat(from); err == nil && st.Mode().IsRegular() {
+			env[name] = deps.BundleName(name)
+		}
+	}
+	if len(env) == 0 {
+		return nil, env, nil
+	}
+	dir, err := store.NewRuntimeDir()
+	return dir, env, err
+}
+
+func copyBundle(from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return writeFile(to, 0o644, io.LimitReader(f, maxBundle))
+}
+
+func exitText(x *sdk.Exit) string {
+	switch {
+	case x.Cause == sdk.CauseExited:
+		return fmt.Sprintf("exit code %d", x.Code)
+	case x.Signal != "":
+		return string(x.Cause) + ", " + x.Signal
+	}
+	return string(x.Cause)
+}
+
+// lastBytes keeps the end of what is written to it. Both streams of a command may share one.
+type lastBytes struct {
+	max     int
+	mu      sync.Mutex
+	buf     []byte
+	dropped bool
+}
+
+func (l *lastBytes) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buf = append(l.buf, p...)
+	if n := len(l.buf) - l.max; n > 0 {
+		l.dropped = true
+		l.buf = slices.Delete(l.buf, 0, n)
+	}
+	return len(p), nil
+}
+
+func (l *lastBytes) bytes() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.buf)
+}

@@ -1,0 +1,122 @@
+// Package deps knows how the dependencies of a language are installed: with which programs, which of the user's
+// settings they may see, and what makes two lists of dependencies the same.
+//
+// It runs nothing itself. Package run executes the commands in a sandbox of their own, which has the network and sees
+// neither the workspace nor the input of the run, and keeps what they leave in the cache of the store.
+package deps
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Installer is one program that can install the dependencies of a language.
+type Installer struct {
+	Name string
+	// Version prints the installer's version; when it cannot be started, the next installer is tried.
+	Version []string
+	// Install is the command that installs into the directory dir.
+	Install func(dir string, packages []string) []string
+	// Env is what the installer needs besides the user's settings.
+	Env map[string]string
+	// Interpreter is the program for which it installs: its identity is part of the cache key.
+	Interpreter string
+}
+
+// installers are tried in order.
+var installers = map[string][]Installer{
+	"python": {
+		{
+			Name:    "uv",
+			Version: []string{"uv", "--version"},
+			Install: func(dir string, packages []string) []string {
+				return append([]string{"uv", "pip", "install", "--python", "python3", "--target", dir, "--no-config", "--no-cache", "--"}, packages...)
+			},
+			Env:         map[string]string{"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"},
+			Interpreter: "python3",
+		},
+		{
+			Name:    "pip",
+			Version: []string{"python3", "-m", "pip", "--version"},
+			Install: func(dir string, packages []string) []string {
+				return append([]string{"python3", "-m", "pip", "install", "--target", dir, "--no-input", "--no-cache-dir",
+					"--disable-pip-version-check", "--progress-bar", "off", "--"}, packages...)
+			},
+			Env:         map[string]string{"PIP_ROOT_USER_ACTION": "ignore", "PIP_CONFIG_FILE": "/dev/null"},
+			Interpreter: "python3",
+		},
+	},
+	"javascript": {
+		{
+			Name:    "npm",
+			Version: []string{"npm", "--version"},
+			Install: func(dir string, packages []string) []string {
+				return append([]string{"npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier",
+					"--loglevel", "error", "--cache", "/tmp/hutch-npm", "--"}, packages...)
+			},
+			Env:         map[string]string{"npm_config_userconfig": "/dev/null", "npm_config_globalconfig": "/dev/null/none"},
+			Interpreter: "node",
+		},
+	},
+}
+
+// For lists the installers of a language, best first; none when its dependencies cannot be installed.
+func For(lang string) []Installer { return installers[lang] }
+
+// Languages lists the languages whose dependencies can be installed.
+func Languages() []string {
+	l := make([]string, 0, len(installers))
+	for name := range installers {
+		l = append(l, name)
+	}
+	slices.Sort(l)
+	return l
+}
+
+// Check refuses a list that would be something else than names of packages to an installer.
+func Check(packages []string) error {
+	for _, p := range packages {
+		switch {
+		case strings.TrimSpace(p) == "":
+			return fmt.Errorf("a dependency is empty")
+		case strings.HasPrefix(strings.TrimSpace(p), "-"):
+			return fmt.Errorf("dependency %q would be an option of the installer", p)
+		case strings.ContainsFunc(p, func(r rune) bool { return r < 0x20 || r == 0x7f }):
+			return fmt.Errorf("dependency %q holds a control character", p)
+		case len(p) > 4096:
+			return fmt.Errorf("dependency %.40q… is %d bytes long", p, len(p))
+		}
+	}
+	return nil
+}
+
+// Identity is what tells one installation of dependencies from another.
+type Identity struct {
+	Language string
+	Packages []string
+	// Backend is its name with what makes the inside of its sandboxes, such as the image.
+	Backend string
+	Config  json.RawMessage
+	// Interpreter tells the program that will use the packages from another version of it.
+	Interpreter string
+	Arch        string
+	// Settings are those of the user that choose where packages come from, without credentials.
+	Settings map[string]string
+}
+
+// Key is the name of the cache entry: the same for the same packages in any order.
+func (id Identity) Key() string {
+	id.Packages = slices.Clone(id.Packages)
+	slices.Sort(id.Packages)
+	id.Packages = slices.Compact(id.Packages)
+	b, err := json.Marshal(id)
+	if err != nil { // Config is JSON that was decoded before
+		b = fmt.Appendf(nil, "%#v", id)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,294 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// cleanupTime bounds what is done for a run after its command ended: collecting, listing changes, destroying. The
+// backend's own deadlines are shorter for everything but copying outputs.
+const cleanupTime = 10 * time.Minute
+
+// job is one run on its way through the steps.
+type job struct {
+	r    *Runner
+	d    *runfile.Definition
+	s    Streams
+	id   string
+	rec  *store.Run
+	res  *result.Result
+	code int // the backend's code of the command
+	span *span
+
+	chosen  *choice
+	secrets *redactor
+	input   string            // directory that is mounted as input, "" for none
+	inputs  *store.RuntimeDir // where input lies when it must not lie in the store
+	mounts  []sdk.Mount
+	deps    []*store.DepsEntry
+}
+
+// Run runs one definition and returns when nothing of it is left but its record. The result is never nil: what went
+// wrong is in it. The error says only that the record itself could not be written, and is store.ErrFull when that is
+// why.
+//
+// When ctx ends the command is stopped (SIGTERM, then SIGKILL), what it left is collected, and the sandbox is destroyed
+// all the same.
+func (r *Runner) Run(ctx context.Context, d *runfile.Definition, s Streams) (*result.Result, error) {
+	j := &job{r: r, d: d, s: s, id: r.opt.Store.NewID(), secrets: newRedactor(d)}
+	j.span = r.opt.Trace.run(j.id, d.Instance)
+	defer j.span.end()
+	j.res = &result.Result{
+		ID: j.id, Name: d.Instance, File: d.File, Started: time.Now().UTC(), TTY: s.TTY != nil,
+		Network: d.Network, Expected: d.Expect != nil, Workspace: workspaceOf(d),
+	}
+	if j.res.Network == "" {
+		j.res.Network = string(sdk.NetworkNone)
+	}
+	if at, ok := d.RangeOf(""); ok {
+		j.res.Source = &at
+	}
+
+	// The plugin starts while the record is made.
+	type chosen struct {
+		c   *choice
+		err error
+	}
+	found := make(chan chosen, 1)
+	go func() {
+		sp := j.span.child("plan")
+		defer sp.end()
+		c, err := r.choose(ctx, d, s.TTY != nil, false)
+		found <- chosen{c, err}
+	}()
+	sp := j.span.child("record")
+	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, File: d.File, Definition: d})
+	sp.end()
+	f := <-found
+	if err != nil {
+		j.fail("record", err)
+		j.seal()
+		return j.res, err
+	}
+	j.rec = rec
+	j.res.Dir = rec.Dir()
+
+	j.steps(ctx, f.c, f.err)
+
+	for _, e := range j.deps {
+		j.note(e.Release(), "release the dependencies")
+	}
+	if j.inputs != nil {
+		j.note(j.inputs.Close(), "remove the input")
+	}
+	return j.res, j.finish()
+}
+
+// steps does all between the record's beginning and its end. What fails is in j.res.
+func (j *job) steps(ctx context.Context, c *choice, err error) {
+	if err != nil {
+		j.fail("plan", err)
+		return
+	}
+	j.chosen = c
+	j.secrets.add(c)
+	j.event(store.EventPlan, map[string]any{"candidates": c.candidates})
+	if c.backend == nil {
+		j.refuse(c)
+		return
+	}
+	b := c.backend
+	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
+	j.res.Notes = append(j.res.Notes, c.notes...)
+	if err := j.rec.SetBackend(b.Facts.Name); err != nil {
+		j.fail("record", err)
+		return
+	}
+	if err := j.writeCode(); err != nil {
+		j.fail("code", err)
+		return
+	}
+	if err := j.dependencies(ctx); err != nil {
+		j.fail("dependencies", err)
+		return
+	}
+	j.sandboxed(ctx)
+}
+
+// sandboxed does what needs the sandbox of the run.
+func (j *job) sandboxed(ctx context.Context) {
+	spec := specOf(j.d, j.chosen.config, j.s.TTY != nil)
+	spec.Input, spec.Mounts = j.input, j.mounts
+	sb, err := j.create(ctx, j.id, spec, j.r.opt.Keep)
+	if err != nil {
+		j.fail("create", err)
+		return
+	}
+	after, cancel := j.afterwards(ctx)
+	defer cancel()
+	defer func() { // whatever happens, also a panic of ours
+		j.destroy(after, sb)
+	}()
+	if err := j.checkHolds(sb.Ready()); err != nil {
+		j.fail("create", err)
+		return
+	}
+	if !j.exec(ctx, sb) {
+		return
+	}
+	j.collect(after, sb)
+	j.changes(after, sb)
+	j.expect()
+}
+
+// afterwards is the context of what has to be done even when ctx has ended. It ends with the caller's patience.
+func (j *job) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	after, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errors.New("cleaning up took too long"))
+	if j.r.opt.Abandon == nil {
+		return after, cancel
+	}
+	after, abandon := context.WithCancelCause(after)
+	go func() {
+		select {
+		case <-j.r.opt.Abandon:
+			abandon(ErrAbandoned)
+		case <-after.Done():
+		}
+	}()
+	return after, func() { abandon(context.Canceled); cancel() }
+}
+
+// refuse ends a run for which there is no able backend.
+func (j *job) refuse(c *choice) {
+	f := &result.Failure{Phase: "plan", Reason: sdk.ReasonLimit, Diagnostics: c.diags, Summary: "the run file has errors"}
+	if len(c.diags) == 0 {
+		f.Summary = "no backend of this run is able to run it"
+		if len(c.candidates) == 1 {
+			f.Summary = fmt.Sprintf("backend %q is not able to run it", c.candidates[0].Name)
+		}
+		for _, cand := range c.candidates {
+			f.Diagnostics = append(f.Diagnostics, cand.Problems...)
+		}
+	} else {
+		f.Reason = sdk.ReasonConfig
+	}
+	j.res.Cause, j.res.Error = sdk.CauseSetupFailed, f
+}
+
+// fail ends the run with an error of a step. A run that was cancelled says so.
+func (j *job) fail(phase string, err error) {
+	j.res.Error = j.failure(phase, err)
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, sdk.ErrCancelled), errors.Is(err, ErrAbandoned):
+		j.res.Cause, j.res.Evidence = sdk.CauseCancelled, "cancelled while hutch was busy with: "+phase
+	case backendBroke(err):
+		j.res.Cause = sdk.CauseBackend
+	default:
+		j.res.Cause = sdk.CauseSetupFailed
+	}
+}
+
+// failure puts an error into the words of a result, at the line of the run file that it is about.
+func (j *job) failure(phase string, err error) *result.Failure {
+	f := &result.Failure{Phase: phase, Summary: err.Error()}
+	var e *sdk.Error
+	var have *result.Failure
+	var ds diag.Diagnostics
+	switch {
+	case errors.As(err, &have):
+		return have
+	case errors.As(err, &ds):
+		f.Diagnostics = ds
+	case errors.As(err, &e):
+		f.Summary, f.Detail, f.Fix, f.Reason = e.Summary, e.Detail, e.Fix, e.Reason
+		switch {
+		case e.Limit != "":
+			f.Diagnostics = diag.Diagnostics{j.d.Diagnose("limits."+string(e.Limit), e.Summary, e.Detail, e.Fix)}
+		case e.Path != "":
+			if b := j.block(); b != nil {
+				f.Diagnostics = b.Diagnose([]sdk.Diagnostic{{Severity: sdk.SeverityError, Summary: e.Summary, Detail: e.Detail, Path: e.Path}})
+			}
+		}
+	}
+	return f
+}
+
+// block is the backend block that was chosen.
+func (j *job) block() *runfile.Backend {
+	if j.chosen == nil {
+		return nil
+	}
+	for i, c := range j.chosen.candidates {
+		if c.Chosen {
+			return j.d.Backends[i]
+		}
+	}
+	return nil
+}
+
+// note keeps an error that changes nothing about how the run ended.
+func (j *job) note(err error, doing string) {
+	if err != nil {
+		j.res.Notes = append(j.res.Notes, fmt.Sprintf("%s: %v", doing, err))
+	}
+}
+
+// event appends to the chain. A chain that cannot be written to shows again, and for good, when the record is finished.
+func (j *job) event(typ store.EventType, data any, files ...store.FileRef) {
+	if err := j.rec.Event(typ, j.secrets.value(data), files...); err != nil && j.res.Error == nil {
+		j.note(err, "write event "+string(typ))
+	}
+}
+
+func (j *job) progress(step string, done, total int64) {
+	if p := j.r.opt.Progress; p != nil {
+		p(Progress{Run: j.id, Name: j.d.Instance, Step: step, Done: done, Total: total})
+	}
+}
+
+// finish seals the result and the record.
+func (j *job) finish() error {
+	sp := j.span.child("finish")
+	defer sp.end()
+	j.seal()
+	end := store.End{OK: j.res.OK, Cause: string(j.res.Cause), ExitCode: j.res.ExitCode}
+	err := j.rec.Finish(end, func(ref store.ChainRef) (any, error) {
+		j.res.Events = ref
+		return j.res, nil
+	})
+	if err != nil {
+		err = fmt.Errorf("the record of run %s is incomplete: %w", j.id, err)
+		if j.res.Error == nil {
+			j.res.Error = j.failure("record", err)
+			if j.res.Cause == sdk.CauseExited {
+				j.res.Cause = sdk.CauseBackend
+			}
+			j.res.Seal(j.code)
+		}
+		j.note(j.rec.Close(), "close the record")
+	}
+	return err
+}
+
+// seal completes the result; it is called once nothing changes any more but the head of the chain.
+func (j *job) seal() {
+	j.res.Ended = time.Now().UTC()
+	j.secrets.result(j.res)
+	j.res.Seal(j.code)
+}
+
+func workspaceOf(d *runfile.Definition) result.Workspace {
+	w := result.Workspace{Mode: string(sdk.WorkspacePrivate)}
+	if d.Workspace != nil {
+		w.Source, w.Mode = d.Workspace.Source, d.Workspace.Mode
+	}
+	return w
+}

@@ -1,0 +1,61 @@
+package run
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// The limits that hutch holds itself, whatever the backend.
+const (
+	limitOutput      sdk.Limit = "output"
+	limitOutputTotal sdk.Limit = "output_total"
+)
+
+// limitOrder is the order in which limits are reported.
+var limitOrder = []sdk.Limit{
+	sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles, limitOutput, limitOutputTotal,
+}
+
+// timeoutOf is the timeout of the command, 0 for none.
+func timeoutOf(d *runfile.Definition, tty bool) time.Duration {
+	if d.Limits.Timeout == 0 && !tty {
+		return DefaultTimeout
+	}
+	return d.Limits.Timeout
+}
+
+func outputOf(d *runfile.Definition) int64 {
+	if d.Limits.Output > 0 {
+		return d.Limits.Output
+	}
+	return DefaultOutput
+}
+
+// limitsOf joins what the backend holds with what hutch holds.
+func limitsOf(d *runfile.Definition, holds []sdk.Hold, tty bool) []result.Limit {
+	l := []result.Limit{{
+		Limit: limitOutput, Asked: d.Limits.Output > 0, Value: units.FormatSize(outputOf(d)),
+		HeldBy: "hutch: of each stream the log keeps the end, the rest is counted and dropped",
+	}}
+	if n := d.Limits.OutputTotal; n > 0 {
+		l = append(l, result.Limit{Limit: limitOutputTotal, Asked: true, Value: units.FormatSize(n), HeldBy: "hutch: counts both streams and stops the command"})
+	}
+	timeout := false
+	for _, h := range holds {
+		timeout = timeout || h.Limit == sdk.LimitTimeout
+		l = append(l, result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy})
+	}
+	if t := timeoutOf(d, tty); !timeout && t > 0 {
+		l = append(l, result.Limit{Limit: sdk.LimitTimeout, Asked: d.Limits.Timeout > 0, Value: t.String(), HeldBy: "sdk: cancels the command's context"})
+	}
+	l = slices.DeleteFunc(l, func(x result.Limit) bool { return x.HeldBy == "" }) // defaults that this machine cannot hold are no limits
+	slices.SortStableFunc(l, func(a, b result.Limit) int {
+		return slices.Index(limitOrder, a.Limit) - slices.Index(limitOrder, b.Limit)
+	})
+	return l
+}

@@ -1,0 +1,147 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+)
+
+// ErrAbandoned is why the clean-up of a run ended early.
+var ErrAbandoned = errors.New("abandoned; hutch gc removes what is left")
+
+// owner marks everything that hutch makes.
+const owner = "hutch"
+
+// place is a sandbox and the record that something exists.
+type place struct {
+	*client.Sandbox
+	b      *backend.Backend
+	intent *store.IntentRecord
+	keep   bool
+}
+
+// backendBroke tells failures of a backend from those of what it was asked.
+func backendBroke(err error) bool {
+	var died *backend.DiedError
+	if errors.Is(err, client.ErrLost) || errors.As(err, &died) {
+		return true
+	}
+	var e *sdk.Error
+	return errors.As(err, &e) && (e.Reason == sdk.ReasonInternal || e.Reason == sdk.ReasonUnavailable)
+}
+
+// create makes a sandbox with the backend that was chosen. An intent is on disk before it begins; when it fails
+// nothing is left, or the intent is.
+func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (*place, error) {
+	sp := j.span.child("create")
+	defer sp.end()
+	b, st := j.chosen.backend, j.r.opt.Store
+	intent, err := st.Begin(store.Intent{
+		ID: id, Run: j.id, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: owner, Keep: keep,
+	})
+	if err != nil {
+		return nil, err
+	}
+	state := st.Paths().SandboxState(id)
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, errors.Join(err, intent.Done())
+	}
+	j.event(store.EventSandboxCreate, map[string]any{
+		"sandbox": id, "backend": b.Facts.Name, "version": b.Facts.Version, "network": spec.Network,
+		"workspace": spec.Workspace.Source, "mode": spec.Workspace.Mode, "input": spec.Input, "mounts": spec.Mounts,
+	})
+	p := &place{b: b, intent: intent, keep: keep}
+	var handle *sdk.Handle
+	p.Sandbox, err = b.Create(ctx, &sdk.CreateRequest{
+		Spec: spec, ID: id, Owner: owner, StateDir: state, Keep: keep,
+		Allocated: func(h sdk.Handle) error {
+			handle = &h
+			return intent.SetHandle(h.Data)
+		},
+		Progress: j.progress,
+	})
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		// The contract says that nothing is left. Where something had been allocated, make sure of it.
+		if handle != nil {
+			after, cancel := j.afterwards(ctx)
+			defer cancel()
+			j.remove(after, p, *handle)
+			return nil, err
+		}
+		j.note(intent.Done(), "remove the intent")
+		return nil, err
+	}
+	ready := p.Ready()
+	j.event(store.EventSandboxReady, map[string]any{
+		"sandbox": id, "workspace": ready.Workspace, "input": ready.Input, "output": ready.Output, "holds": ready.Holds, "notes": ready.Notes,
+	})
+	return p, nil
+}
+
+// destroy removes a sandbox, unless it is to be kept.
+func (j *job) destroy(ctx context.Context, p *place) {
+	sp := j.span.child("destroy")
+	defer sp.end()
+	if p.keep && j.res.Error == nil {
+		j.res.Kept = true
+		j.event(store.EventSandboxDestroy, map[string]any{"sandbox": p.ID(), "kept": true})
+		return
+	}
+	j.remove(ctx, p, p.Handle())
+}
+
+// remove destroys what a handle leads to and forgets the intent. A plugin that died meanwhile is started again for it.
+func (j *job) remove(ctx context.Context, p *place, h sdk.Handle) {
+	start := time.Now()
+	err := p.b.Destroy(ctx, h)
+	if err != nil && ctx.Err() == nil && backendBroke(err) {
+		if b, oerr := j.r.opt.Backends.Open(ctx, p.b.Path); oerr != nil {
+			err = errors.Join(err, oerr)
+		} else {
+			err = errors.Join(b.Destroy(ctx, h), b.Stop(ctx))
+		}
+	}
+	if err == nil {
+		err = p.intent.Done()
+	}
+	data := map[string]any{"sandbox": h.ID, "seconds": result.Seconds(time.Since(start))}
+	if err != nil {
+		data["error"] = err.Error()
+		j.res.Leaks = append(j.res.Leaks, fmt.Sprintf("sandbox %s: %v", h.ID, err))
+	}
+	j.event(store.EventSandboxDestroy, data)
+}
+
+// checkHolds compares what the sandbox holds with what was asked for: a backend that promised more than it keeps must
+// not run anything.
+func (j *job) checkHolds(ready sdk.Ready) error {
+	held := map[sdk.Limit]sdk.Hold{}
+	for _, h := range ready.Holds {
+		held[h.Limit] = h
+	}
+	for _, a := range askedLimits(j.d) {
+		h, ok := held[a.limit]
+		if ok && h.HeldBy != "" {
+			continue
+		}
+		why := h.Reason
+		if why == "" {
+			why = "the backend does not say how"
+		}
+		return &sdk.Error{Reason: sdk.ReasonLimit, Limit: a.limit, Summary: fmt.Sprintf("the sandbox does not hold %s = %s", a.limit, a.value), Detail: why, Fix: h.Fix}
+	}
+	j.res.Notes = append(j.res.Notes, ready.Notes...)
+	j.res.Limits = limitsOf(j.d, ready.Holds, j.s.TTY != nil)
+	return nil
+}
