@@ -64,13 +64,19 @@ run "disk" {
 }
 
 run "output" {
-  description = "never stops talking: the last 64 KiB are kept, and after 4 MiB it is ended"
+  description = "never stops talking: the last 512 bytes are kept, and after 2 KiB it is ended"
   backend "bwrap" {}
-  command = ["yes"]
+  command = ["python3", "-uc", <<-PYTHON
+    import time
+    while True:
+        print("and another thing: " + "bla " * 10)
+        time.sleep(0.01)
+  PYTHON
+  ]
   limits {
     timeout      = "30s"
-    output       = "64KiB"
-    output_total = "4MiB"
+    output       = "512B"
+    output_total = "2KiB"
   }
   expect {
     cause = "output"

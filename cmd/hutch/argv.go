@@ -21,9 +21,9 @@ var singleDash = []string{"check", "diff", "recursive", "var", "var-file", "json
 // arrange prepares a command line for the parser. The parser takes a command's operands only in one piece, so flags
 // between and after them are moved in front; what stands after -- is kept apart when it is a program to run, because
 // no flag of it is ours; and -check means --check, as terraform's users type it.
-func arrange(app *kong.Application, argv []string) (*call, error) {
+func arrange(app *kong.Node, argv []string) (*call, error) {
 	c := &call{}
-	node := app.Node
+	node := app
 	var flags, operands []string
 	for i := 0; i < len(argv); i++ {
 		a := argv[i]

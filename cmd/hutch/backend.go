@@ -1,27 +1,233 @@
 package main
 
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/backendcheck"
+	"github.com/hutch-run/hutch/host/doctor"
+	"github.com/hutch-run/hutch/host/reference"
+	"github.com/hutch-run/hutch/host/scaffold"
+)
+
 type backendCmd struct {
 	List backendListCmd `cmd:"" help:"List the backends that are installed."`
 	Test backendTestCmd `cmd:"" help:"Run the conformance suite against a backend."`
 	New  backendNewCmd  `cmd:"" help:"Write a complete project for a new backend."`
-	Docs backendDocsCmd `cmd:"" help:"Print what a backend's block may hold."`
+	Docs backendDocsCmd `cmd:"" help:"Print what a backend is, and what its block in a run file may hold."`
 }
 
 type backendListCmd struct {
 	Quiet  bool   `short:"q" help:"Print only the names, without asking the backends anything."`
-	Output string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
+	Output string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
+}
+
+// Help is the text below the synopsis.
+func (*backendListCmd) Help() string {
+	return `Backends are programs called hutch-backend-NAME. They are looked for in the directories of HUTCH_BACKEND_PATH (separated by colons) and in ../libexec/hutch beside the hutch binary, and nowhere else: not in PATH, and not in the current directory.`
+}
+
+// listed is one line of `backend list`.
+type listed struct {
+	Name      string `json:"name"`
+	Version   string `json:"version,omitempty"`
+	Isolation string `json:"isolation,omitempty"`
+	Summary   string `json:"summary,omitempty"`
+	Path      string `json:"path,omitempty"`
+	Error     string `json:"error,omitempty"`
+}
+
+func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
+	s, done, err := open(u)
+	if err != nil {
+		return err
+	}
+	defer done()
+	pool, err := s.Pool()
+	if err != nil {
+		return err
+	}
+	names := pool.Names()
+	if c.Quiet {
+		for _, n := range names {
+			if err := u.line("%s", n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := [][]string{{"NAME", "VERSION", "ISOLATION", "SUMMARY"}}
+	for _, l := range describe(ctx, pool, names) {
+		if c.Output == "json" {
+			if err := json.NewEncoder(u.out).Encode(l); err != nil {
+				return err
+			}
+			continue
+		}
+		if l.Error != "" {
+			l.Summary = "does not start: " + l.Error
+		}
+		rows = append(rows, []string{l.Name, l.Version, l.Isolation, l.Summary})
+	}
+	if c.Output == "json" {
+		return nil
+	}
+	if len(names) == 0 {
+		return hint(errors.New("no backend is installed"), "make build puts those of this project into libexec/hutch; HUTCH_BACKEND_PATH names other directories")
+	}
+	return u.table(rows)
+}
+
+// describe starts backends side by side and asks what they are.
+func describe(ctx context.Context, pool *backend.Pool, names []string) []listed {
+	out := make([]listed, len(names))
+	var wg sync.WaitGroup
+	for i, n := range names {
+		wg.Go(func() {
+			out[i].Name = n
+			b, err := pool.Get(ctx, n)
+			if err != nil {
+				out[i].Error = err.Error()
+				return
+			}
+			f := b.Facts
+			out[i] = listed{Name: n, Version: f.Version, Isolation: string(f.Isolation), Summary: f.Summary, Path: b.Path}
+		})
+	}
+	wg.Wait()
+	return out
 }
 
 type backendTestCmd struct {
-	Backend string `arg:"" name:"backend" help:"Name of an installed backend, or path to a binary." complete:"backend"`
+	Backend string `arg:"" name:"backend" help:"Name of an installed backend, or path to a binary." complete:"file"`
+	Config  string `placeholder:"FILE" help:"What the backend's block holds during the tests, as .hcl or .json." complete:"file"`
+	Only    string `placeholder:"REGEXP" help:"Run only the checks whose id matches."`
+	Output  string `short:"o" enum:"text,json,junit" default:"text" placeholder:"FORMAT" help:"text (TAP), json or junit."`
+	Quiet   bool   `short:"q" help:"Print only the report, not each check as it ends."`
+}
+
+// Help is the text below the synopsis.
+func (*backendTestCmd) Help() string {
+	return `Starts the plugin as a host would, in whatever language it is written, and checks everything that it claims: the handshake, the life of sandboxes, streams, signals, limits, files, and what is left after it was killed. A check is skipped only when the backend does not claim what it is about. Exit code 1 means that a check failed.
+
+    hutch backend test bwrap
+    hutch backend test ./hutch-backend-acme --config testdata/block.hcl --only '^exec/'`
+}
+
+func (c *backendTestCmd) Run(ctx context.Context, u *ui) error {
+	o := backendcheck.Options{Path: c.Backend, Config: c.Config, Out: u.out}
+	switch c.Output {
+	case "json":
+		o.Format = "json"
+	case "junit":
+		o.Format = "junit"
+	default:
+		o.Format = "text"
+	}
+	if c.Only != "" {
+		re, err := regexp.Compile(c.Only)
+		if err != nil {
+			return fmt.Errorf("--only: %w", err)
+		}
+		o.Only = re
+	}
+	if !strings.ContainsRune(c.Backend, os.PathSeparator) {
+		path, err := pathOf(ctx, u, c.Backend)
+		if err != nil {
+			return err
+		}
+		o.Path = path
+	}
+	if !c.Quiet && (c.Output != "text" || !u.outTTY) && u.errTTY {
+		o.Progress = u.err
+	}
+	report, err := backendcheck.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	u.note("%d passed, %d failed, %d skipped", report.Passed, report.Failed, report.Skipped)
+	if !report.OK() {
+		return exit(exitNo)
+	}
+	return nil
+}
+
+// pathOf finds the binary of an installed backend.
+func pathOf(ctx context.Context, u *ui, name string) (string, error) {
+	s, done, err := open(u)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	b, err := s.Find(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return b.Path, nil
 }
 
 type backendNewCmd struct {
-	Name string `arg:"" help:"Name of the backend: a to z, 0 to 9 and dashes."`
+	Name    string `arg:"" help:"Name of the backend: a to z, 0 to 9 and dashes."`
+	Dir     string `placeholder:"DIR" help:"Where to write the project (default ./hutch-backend-NAME)." complete:"dir"`
+	Module  string `placeholder:"PATH" help:"Go module path (default example.com/hutch-backend-NAME)."`
+	Replace string `placeholder:"DIR" help:"Directory with hutch's own source, to build against it instead of a release." complete:"dir"`
+}
+
+// Help is the text below the synopsis.
+func (*backendNewCmd) Help() string {
+	return `Writes a project that builds, runs and passes the conformance suite: a plugin, a test, a Makefile, a release configuration. docs/writing-a-backend.md leads on from there.
+
+    hutch backend new acme --module github.com/me/hutch-backend-acme`
+}
+
+func (c *backendNewCmd) Run(u *ui) error {
+	o := scaffold.Options{Name: c.Name, Module: c.Module, Dir: c.Dir, Replace: c.Replace}
+	if strings.HasPrefix(version, "v") {
+		o.Version = version
+	}
+	files, err := scaffold.New(o)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := u.line("%s", f); err != nil {
+			return err
+		}
+	}
+	dir := c.Dir
+	if dir == "" {
+		dir = "hutch-backend-" + c.Name
+	}
+	u.note("next: cd %s && make test", dir)
+	return nil
 }
 
 type backendDocsCmd struct {
 	Backend string `arg:"" name:"backend" help:"Name of an installed backend, or path to a binary." complete:"backend"`
+	Output  string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text (Markdown) or json."`
+}
+
+func (c *backendDocsCmd) Run(ctx context.Context, u *ui) error {
+	s, done, err := open(u)
+	if err != nil {
+		return err
+	}
+	defer done()
+	b, err := s.Find(ctx, c.Backend)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return u.json(b.Facts)
+	}
+	return reference.Backend(u.escaped(), &b.Facts)
 }
 
 type doctorCmd struct {
@@ -29,8 +235,82 @@ type doctorCmd struct {
 	Output   string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
 }
 
-func (*backendListCmd) Run() error { return errNotImplemented }
-func (*backendTestCmd) Run() error { return errNotImplemented }
-func (*backendNewCmd) Run() error  { return errNotImplemented }
-func (*backendDocsCmd) Run() error { return errNotImplemented }
-func (*doctorCmd) Run() error      { return errNotImplemented }
+// Help is the text below the synopsis.
+func (*doctorCmd) Help() string {
+	return `Tries out, by doing, what each backend needs of this machine, and says for everything that is missing how to mend it. Exit code 1 means that no sandbox can be made here, or none by one of the backends that were named.`
+}
+
+func (c *doctorCmd) Run(ctx context.Context, u *ui) error {
+	s, done, err := open(u)
+	if err != nil {
+		return err
+	}
+	defer done()
+	pool, err := s.Pool()
+	if err != nil {
+		return err
+	}
+	report := doctor.Examine(ctx, s.Store(), only{pool, c.Backends})
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	able := report.Able()
+	if c.Output == "json" {
+		err = u.json(report)
+	} else {
+		err = showReport(u, report)
+	}
+	for _, b := range report.Backends {
+		able = able && (b.Able || len(c.Backends) == 0)
+	}
+	if err == nil && !able {
+		err = exit(exitNo)
+	}
+	return err
+}
+
+// showReport writes what doctor found as text.
+func showReport(u *ui, r *doctor.Report) error {
+	show := func(title string, findings []doctor.Finding) error {
+		rows := [][]string{}
+		for _, f := range findings {
+			rows = append(rows, []string{"  " + f.Status, f.Name, f.Detail})
+			if f.Fix != "" {
+				rows = append(rows, []string{"", "", "fix: " + f.Fix})
+			}
+		}
+		if err := u.line("%s", title); err != nil {
+			return err
+		}
+		return u.table(rows)
+	}
+	if err := show("hutch", r.Store); err != nil {
+		return err
+	}
+	for _, b := range r.Backends {
+		title := "backend " + b.Name
+		if b.Version != "" {
+			title += " " + b.Version + ", isolation " + b.Isolation
+		}
+		if !b.Able {
+			title += ": not able to run here"
+		}
+		if err := show(title, b.Findings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// only is a pool that knows no names but those that were asked for.
+type only struct {
+	*backend.Pool
+	names []string
+}
+
+func (o only) Names() []string {
+	if len(o.names) > 0 {
+		return o.names
+	}
+	return o.Pool.Names()
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 )
 
@@ -182,16 +184,31 @@ func replace(name string, content []byte) error {
 	return err
 }
 
-func (c *validateCmd) Run(u *ui) error {
+func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 	files, err := runFiles(c.Files)
 	if err != nil {
 		return err
 	}
+	s, done, err := open(u)
+	if err != nil {
+		return err
+	}
+	defer done()
 	v := validation{Files: len(files), Diagnostics: diag.Diagnostics{}}
 	for _, f := range files {
-		conf, ds := runfile.Load([]string{f}, runfile.Options{Vars: c.Var, VarFiles: c.VarFile, AllowMissing: true})
+		conf, ds := runfile.Load([]string{f}, runfile.Options{
+			Vars: c.Var, VarFiles: c.VarFile, Languages: language.Names(), AllowMissing: true,
+		})
 		v.Diagnostics = append(v.Diagnostics, ds...)
 		v.Runs += len(conf.Runs())
+		if ds.HasErrors() {
+			continue
+		}
+		blocks, err := s.CheckBlocks(ctx, conf.Runs())
+		if err != nil {
+			return err
+		}
+		v.Diagnostics = append(v.Diagnostics, blocks...)
 	}
 	v.Valid = !v.Diagnostics.HasErrors()
 	if c.Output == "json" {
@@ -231,21 +248,3 @@ func runFiles(args []string) ([]string, error) {
 	}
 	return files, nil
 }
-
-type planCmd struct {
-	vars
-	Args         []string `arg:"" name:"file" help:"Run files, and after them the names of the runs wanted; without names, all of them." complete:"hcl"`
-	Backend      string   `placeholder:"NAME" help:"Look at this backend instead of those that the file names." complete:"backend"`
-	MinIsolation string   `enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
-	Output       string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one plan a line."`
-}
-
-// Help is the text below the synopsis.
-func (*planCmd) Help() string {
-	return `For each run: the backend that would be used, why those before it are not, the files that the sandbox would see, the command, and for each limit the mechanism that would hold it on this machine. Nothing is made. Exit code 1 means that a run would be refused.
-
-    hutch plan ci.hcl
-    hutch plan ci.hcl test -o json`
-}
-
-func (c *planCmd) Run() error { return errNotImplemented }

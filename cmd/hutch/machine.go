@@ -14,6 +14,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/hutch-run/hutch/cmd/hutch/internal/pages"
+	"github.com/hutch-run/hutch/host/reference"
+	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -34,19 +36,14 @@ func (*gcCmd) Help() string {
 }
 
 func (c *gcCmd) Run(ctx context.Context, u *ui) error {
-	s, err := store.Open(store.Options{})
+	s, done, err := open(u)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	backends, closeBackends, err := openBackends(s)
-	if err != nil {
-		return err
-	}
-	defer closeBackends()
-	items, err := s.GC(ctx, store.GCOptions{
+	defer done()
+	items, err := s.Store().GC(ctx, store.GCOptions{
 		RunsOlderThan: time.Duration(c.OlderThan), KeepRuns: c.KeepRuns, DepsUnused: time.Duration(c.Deps),
-		DryRun: c.DryRun, Destroy: destroyer(backends),
+		DryRun: c.DryRun, Destroy: s.Destroy,
 	})
 	var freed int64
 	failed := 0
@@ -107,10 +104,18 @@ type backendVersion struct {
 }
 
 func (c *versionCmd) Run(ctx context.Context, u *ui) error {
-	v := versions{Hutch: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Backends: []backendVersion{}}
-	var err error
-	if v.Protocol, v.Backends, err = backendVersions(ctx); err != nil {
+	v := versions{Hutch: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Protocol: session.Protocol, Backends: []backendVersion{}}
+	s, done, err := open(u)
+	if err != nil {
 		return err
+	}
+	defer done()
+	pool, err := s.Pool()
+	if err != nil {
+		return err
+	}
+	for _, l := range describe(ctx, pool, pool.Names()) {
+		v.Backends = append(v.Backends, backendVersion{l.Name, l.Version, l.Path, l.Error})
 	}
 	if c.Output == "json" {
 		return u.json(v)
@@ -153,27 +158,44 @@ type docsAllCmd struct {
 	Dir string `arg:"" help:"Directory to write to."`
 }
 
-func (c *docsAllCmd) Run(ctx context.Context, k *kong.Kong) error {
-	var cli bytes.Buffer
-	if err := pages.Markdown(&cli, k.Model.Node); err != nil {
+// Run writes the pages of the command line and of every backend that is installed.
+func (c *docsAllCmd) Run(ctx context.Context, u *ui, k *kong.Kong) error {
+	var page bytes.Buffer
+	if err := pages.Markdown(&page, k.Model.Node); err != nil {
 		return err
 	}
-	files := map[string][]byte{"cli.md": cli.Bytes()}
-	more, err := backendPages(ctx)
+	if err := writePage(c.Dir, "cli.md", page.Bytes()); err != nil {
+		return err
+	}
+	s, done, err := open(u)
 	if err != nil {
 		return err
 	}
-	for name, page := range more {
-		files[filepath.Join("backends", name+".md")] = page
+	defer done()
+	pool, err := s.Pool()
+	if err != nil {
+		return err
 	}
-	for name, page := range files {
-		path := filepath.Join(c.Dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	for _, name := range pool.Names() {
+		b, err := pool.Get(ctx, name)
+		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, page, 0o644); err != nil {
+		page.Reset()
+		if err := reference.Backend(&page, &b.Facts); err != nil {
+			return err
+		}
+		if err := writePage(c.Dir, filepath.Join("backends", name+".md"), page.Bytes()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func writePage(dir, name string, page []byte) error {
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, page, 0o644)
 }

@@ -39,7 +39,7 @@ func hutch(args []string) int {
 	if err != nil {
 		panic(err) // the grammar is wrong: no input can cause it
 	}
-	call, err := arrange(parser.Model, args)
+	call, err := arrange(parser.Model.Node, args)
 	if err != nil {
 		return u.fail(usageError(nil, err))
 	}
@@ -75,7 +75,8 @@ func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 			case s := <-signals:
 				sig, _ := s.(syscall.Signal)
 				if n > 0 {
-					u.note("killed; `hutch gc` removes what may be left")
+					u.runKill()
+					u.note("killed; hutch gc removes what may be left")
 					os.Exit(128 + int(sig))
 				}
 				u.interrupted.Store(int32(sig))

@@ -15,8 +15,9 @@ import (
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
-	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/session"
 )
 
 type runCmd struct {
@@ -84,41 +85,40 @@ Examples:
 }
 
 func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
-	defs, err := c.definitions(call)
+	var trace *run.Trace
+	if c.Trace != "" {
+		trace = run.NewTrace()
+	}
+	s, done, err := open(u)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if c.Backend != "" {
+		s.Start(c.Backend) // it comes up while the files are read
+	}
+	defs, err := c.definitions(s, call)
 	if err != nil {
 		return err
 	}
 	if c.TTY && len(defs) > 1 {
 		return errors.New("-t is for one run, and this call has " + count(len(defs), "run") + "; name the one that is meant")
 	}
-	s, err := store.Open(store.Options{})
+	conf, err := c.apply(s, defs)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	conf, err := config.Load(s.Paths().ConfigFile())
+	pool, err := s.Pool()
 	if err != nil {
 		return err
 	}
-	if err := c.apply(conf, defs); err != nil {
-		return err
-	}
-	var trace *run.Trace
-	if c.Trace != "" {
-		trace = run.NewTrace()
-	}
-	backends, closeBackends, err := openBackends(s)
-	if err != nil {
-		return err
-	}
-	defer closeBackends()
 	show, err := newShow(u, c, defs)
 	if err != nil {
 		return err
 	}
 	defer show.restore()
 	runner := run.New(run.Options{
-		Store: s, Backends: backends, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
+		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
 		Keep: c.Keep, Progress: show.progress, Trace: trace,
 	})
 	results, err := runner.RunAll(ctx, defs, run.Many{
@@ -138,15 +138,15 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 }
 
 // definitions are the runs of this call, from files or from the command after --.
-func (c *runCmd) definitions(call *call) ([]*runfile.Definition, error) {
+func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definition, error) {
 	files, names := splitOperands(c.Args)
 	if len(files) == 0 {
-		return c.direct(call, names)
+		return c.direct(s, call, names)
 	}
 	if c.Workspace != nil || c.Workdir != "" {
 		return nil, errors.New("--workspace and --workdir are for a command without a run file; a run file says them itself")
 	}
-	conf, ds := runfile.Load(files, runfile.Options{Vars: c.Var, VarFiles: c.VarFile})
+	conf, ds := runfile.Load(files, runfile.Options{Vars: c.Var, VarFiles: c.VarFile, Languages: language.Names()})
 	if ds.HasErrors() {
 		return nil, ds.Err()
 	}
@@ -177,7 +177,7 @@ func (c *runCmd) definitions(call *call) ([]*runfile.Definition, error) {
 }
 
 // direct is the one run of a call without a file.
-func (c *runCmd) direct(call *call, names []string) ([]*runfile.Definition, error) {
+func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runfile.Definition, error) {
 	switch {
 	case len(names) > 0 && !call.dash:
 		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run --backend bwrap -- %s", strings.Join(names, " "))
@@ -194,18 +194,13 @@ func (c *runCmd) direct(call *call, names []string) ([]*runfile.Definition, erro
 	}
 	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Workdir: c.Workdir, Network: c.Network, Limits: c.limits()}
 	if d.Backend == "" {
-		s, err := store.Open(store.Options{})
-		if err != nil {
-			return nil, err
-		}
-		defer s.Close()
-		conf, err := config.Load(s.Paths().ConfigFile())
+		conf, err := s.Config()
 		if err != nil {
 			return nil, err
 		}
 		if d.Backend = conf.Backend; d.Backend == "" {
 			return nil, hint(errors.New("a command without a run file needs --backend"),
-				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Paths().ConfigFile())
+				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
 		}
 	}
 	if c.Workspace != nil {
@@ -222,10 +217,15 @@ func (c *runCmd) direct(call *call, names []string) ([]*runfile.Definition, erro
 }
 
 // apply puts together what flags and configuration say about the whole call.
-func (c *runCmd) apply(conf *config.Config, defs []*runfile.Definition) error {
+func (c *runCmd) apply(s *session.Session, defs []*runfile.Definition) (*config.Config, error) {
 	if c.Jobs < 0 {
-		return fmt.Errorf("--jobs %d: at least one run at a time", c.Jobs)
+		return nil, fmt.Errorf("--jobs %d: at least one run at a time", c.Jobs)
 	}
+	users, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	conf := *users
 	if c.Jobs > 0 {
 		conf.Jobs = c.Jobs
 	}
@@ -233,7 +233,7 @@ func (c *runCmd) apply(conf *config.Config, defs []*runfile.Definition) error {
 		conf.Jobs = runtime.NumCPU()
 	}
 	conf.Jobs = min(conf.Jobs, len(defs))
-	return conf.Require(c.MinIsolation)
+	return &conf, conf.Require(c.MinIsolation)
 }
 
 func (c *runCmd) limits() runfile.Limits {

@@ -150,13 +150,25 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func (s *show) result(r *result.Result) {
 	s.draw("")
 	if s.cmd.Output == "json" && !s.single {
-		_ = r.EncodeLine(s.u.out)
+		_ = r.EncodeLine(s.labels.Plain(s.u.out))
 		return
 	}
-	if s.cmd.Quiet && r.OK || s.cmd.Output == "json" {
+	if s.silent(r) {
 		return
 	}
-	_ = report.Summary(s.u.err, r, report.Style{Color: s.u.color})
+	_ = report.Summary(s.labels.Plain(s.u.err), r, report.Style{Color: s.u.color})
+}
+
+// silent tells whether nothing is to be said about one run: several runs end in a table, and a command without a file that
+// simply ended is like one without hutch, unless a person watches.
+func (s *show) silent(r *result.Result) bool {
+	switch ended := r.Cause == "exited" && r.Error == nil; {
+	case s.cmd.Output == "json", s.cmd.Quiet && ended:
+		return true
+	case r.File == "":
+		return ended && !s.u.errTTY
+	}
+	return r.OK && !s.single
 }
 
 // finish shows what is to be shown once all runs have ended.

@@ -38,6 +38,7 @@ type ui struct {
 	mu       sync.Mutex
 
 	interrupted atomic.Int32 // the signal that ended the call, or 0
+	kill        func()       // what a second one does before the process ends; nil for nothing
 }
 
 func newUI(in, out, err *os.File) *ui {
@@ -134,4 +135,28 @@ func (u *ui) table(rows [][]string) error {
 func (u *ui) line(format string, args ...any) error {
 	_, err := fmt.Fprintln(u.out, termsafe.String(fmt.Sprintf(format, args...)))
 	return err
+}
+
+// onKill sets what is to be done before a second ^C ends the process.
+func (u *ui) onKill(f func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.kill = f
+}
+
+func (u *ui) runKill() {
+	u.mu.Lock()
+	f := u.kill
+	u.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// escaped is stdout for text that comes from a backend.
+func (u *ui) escaped() io.Writer {
+	return writerFunc(func(p []byte) (int, error) {
+		_, err := io.WriteString(u.out, termsafe.String(string(p)))
+		return len(p), err
+	})
 }

@@ -44,6 +44,20 @@ func (l *Labels) Writer(name string, w io.Writer) io.WriteCloser {
 	return &labelWriter{labels: l, label: label, to: w}
 }
 
+// Plain gives a writer without a label whose writes do not fall into anybody's line either.
+func (l *Labels) Plain(w io.Writer) io.Writer { return &plainWriter{l, w} }
+
+type plainWriter struct {
+	labels *Labels
+	to     io.Writer
+}
+
+func (p *plainWriter) Write(b []byte) (int, error) {
+	p.labels.mu.Lock()
+	defer p.labels.mu.Unlock()
+	return p.to.Write(b)
+}
+
 type labelWriter struct {
 	labels *Labels
 	label  string

@@ -61,13 +61,19 @@ func Main(m *testing.M, more map[string]string) int {
 // HUTCH_TEST_REQUIRE (a comma-separated list) names that tool.
 func Require(t *testing.T, tool string) {
 	t.Helper()
-	if _, err := exec.LookPath(tool); err == nil {
-		return
+	if _, err := exec.LookPath(tool); err != nil {
+		Missing(t, tool, tool+" is not installed")
 	}
-	if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), tool) {
-		t.Fatalf("%s is required (HUTCH_TEST_REQUIRE) and not installed", tool)
+}
+
+// Missing skips the test because something is not there, and fails it where
+// HUTCH_TEST_REQUIRE names that thing.
+func Missing(t *testing.T, what, why string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), what) {
+		t.Fatalf("%s is required (HUTCH_TEST_REQUIRE): %s", what, why)
 	}
-	t.Skipf("%s is not installed", tool)
+	t.Skip(why)
 }
 
 // Users lists who to run as: an ordinary user, and root where we are root.

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// The test binary itself runs as hutch, so scripts test the code at hand and coverage counts it.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"hutch": main})
+}
+
+func TestScripts(t *testing.T) {
+	backends := buildBackends(t, "bwrap")
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HUTCH_HOME", filepath.Join(env.WorkDir, ".hutch"))
+			env.Setenv("XDG_RUNTIME_DIR", "")
+			env.Setenv("EXAMPLES", filepath.Join(root(t), "examples"))
+			env.Setenv("HUTCH_BACKEND_PATH", backends)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+	})
+}
+
+// status runs a program and checks its exit code: status 124 hutch run …
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status CODE PROGRAM [ARG...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := "0"
+	if err != nil {
+		if got = strings.TrimPrefix(err.Error(), "exit status "); got == err.Error() {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+	}
+	if got != args[0] {
+		ts.Fatalf("ended with %s, want %s", got, args[0])
+	}
+}
+
+// buildBackends builds backends and returns the directory they are in. They are built and not linked into this binary,
+// because cmd must not import plugins.
+func buildBackends(t *testing.T, names ...string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "hutch-cli-test-") // t.TempDir is too deep for others to enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-"+name), "github.com/hutch-run/hutch/plugins/"+name)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build backend %s: %v\n%s", name, err, out)
+		}
+	}
+	return dir
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

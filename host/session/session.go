@@ -1,0 +1,169 @@
+// Package session holds what one call of hutch needs and nothing before it is needed: the store, the user's
+// configuration, and the pool of backends.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/config"
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Options say how a session is opened. The zero value is right for the hutch command.
+type Options struct {
+	Store   store.Options
+	Version string // of the host, told to backends
+}
+
+// Session is one call of hutch. Its methods may be called concurrently, but for Close.
+type Session struct {
+	opt   Options
+	store *store.Store
+
+	config func() (*config.Config, error)
+	pool   func() (*backend.Pool, error)
+
+	mu      sync.Mutex
+	started *backend.Pool
+	dir     *store.RuntimeDir
+}
+
+// Open opens the store. Nothing else is read or started before it is asked for.
+func Open(o Options) (*Session, error) {
+	st, err := store.Open(o.Store)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{opt: o, store: st}
+	s.config = sync.OnceValues(func() (*config.Config, error) { return config.Load(st.Paths().ConfigFile()) })
+	s.pool = sync.OnceValues(s.openPool)
+	return s, nil
+}
+
+// Store is the open store.
+func (s *Session) Store() *store.Store { return s.store }
+
+// Config is the user's configuration, read at the first call.
+func (s *Session) Config() (*config.Config, error) { return s.config() }
+
+// Pool is the pool of backends, made at the first call. It starts nothing by itself.
+func (s *Session) Pool() (*backend.Pool, error) { return s.pool() }
+
+func (s *Session) openPool() (*backend.Pool, error) {
+	dir, err := store.NewRuntimeDir()
+	if err != nil {
+		return nil, err
+	}
+	p := backend.NewPool(backend.Options{
+		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version,
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started, s.dir = p, dir
+	return p, nil
+}
+
+// Start begins to launch a backend without waiting, so that it comes up while something else is done. A name that is
+// none, and everything else that goes wrong, is told to whoever asks for the backend.
+func (s *Session) Start(name string) {
+	if p, err := s.Pool(); err == nil {
+		p.Start(name)
+	}
+}
+
+// Find returns a running backend by its name, or by the path of its binary when ref holds a slash.
+func (s *Session) Find(ctx context.Context, ref string) (*backend.Backend, error) {
+	p, err := s.Pool()
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsRune(ref, filepath.Separator) {
+		return p.Open(ctx, ref)
+	}
+	return p.Get(ctx, ref)
+}
+
+// Destroy removes what an intent says was made, through the backend that made it. It is for store.GC.
+func (s *Session) Destroy(ctx context.Context, i store.Intent) error {
+	p, err := s.Pool()
+	if err != nil {
+		return err
+	}
+	b, err := p.Get(ctx, i.Backend)
+	var missing *backend.NotFoundError
+	if errors.As(err, &missing) && i.Binary != "" {
+		// It is not where backends are looked for any more; the very binary that made the sandbox will do, and no other.
+		if b, err = p.Open(ctx, i.Binary); err == nil && i.BinarySHA256 != "" && b.SHA256 != i.BinarySHA256 {
+			return fmt.Errorf("backend %q is not installed, and %s is not the binary that made the sandbox any more", i.Backend, i.Binary)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return b.Client.Destroy(ctx, sdk.Handle{ID: i.ID, Data: i.Handle})
+}
+
+// Close stops every backend and removes what the session made for itself. When ctx ends, backends are killed.
+func (s *Session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	if s.started != nil {
+		errs = append(errs, s.started.Close(ctx), s.dir.Close())
+		s.started = nil
+	}
+	return errors.Join(append(errs, s.store.Close())...)
+}
+
+// Kill kills every backend without asking. It may be called at any time.
+func (s *Session) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started != nil {
+		s.started.Kill()
+		_ = s.dir.Close()
+	}
+}
+
+// Protocol is the major version of the contract that this host speaks.
+const Protocol = sdk.ProtocolVersion
+
+// CheckBlocks checks the backend blocks of runs against what the backends themselves declare. A backend that is not
+// installed is a warning, told once.
+func (s *Session) CheckBlocks(ctx context.Context, defs []*runfile.Definition) (diag.Diagnostics, error) {
+	p, err := s.Pool()
+	if err != nil {
+		return nil, err
+	}
+	var out diag.Diagnostics
+	missing := map[string]bool{}
+	for _, d := range defs {
+		for i, block := range d.Backends {
+			facts, err := p.Facts(ctx, block.Name)
+			switch {
+			case context.Cause(ctx) != nil:
+				return out, context.Cause(ctx)
+			case err != nil:
+				if !missing[block.Name] {
+					missing[block.Name] = true
+					w := d.Diagnose(fmt.Sprintf("backend[%d]", i), fmt.Sprintf("the block of backend %q is not checked: %v", block.Name, err), "", "")
+					w.Severity = diag.Warning
+					out = append(out, w)
+				}
+			default:
+				_, ds := block.Decode(&facts.Schema)
+				out = append(out, ds...)
+			}
+		}
+	}
+	return out, nil
+}

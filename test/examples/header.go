@@ -1,0 +1,60 @@
+package examples
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// header is what an example says about itself.
+type header struct {
+	needs   []string
+	expects []expect
+}
+
+// expect is one line of it.
+type expect struct {
+	subject string // hutch, or the name of a run
+	verb    string // exit, cause, stdout, stderr, output, no output, change
+	value   string
+}
+
+var (
+	needsLine  = regexp.MustCompile(`^# needs: (.+)$`)
+	expectLine = regexp.MustCompile(`^# expect (.+?): (exit|cause|stdout|stderr|output|no output|change) (.+)$`)
+)
+
+func readHeader(path string) (*header, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	h := &header{}
+	for n, line := range strings.Split(string(src), "\n") {
+		if !strings.HasPrefix(line, "#") {
+			break
+		}
+		switch {
+		case needsLine.MatchString(line):
+			h.needs = append(h.needs, strings.Fields(needsLine.FindStringSubmatch(line)[1])...)
+		case expectLine.MatchString(line):
+			m := expectLine.FindStringSubmatch(line)
+			e := expect{m[1], m[2], m[3]}
+			if e.verb == "stdout" || e.verb == "stderr" {
+				if e.value, err = strconv.Unquote(e.value); err != nil {
+					return nil, fmt.Errorf("%s:%d: %q is no quoted text", path, n+1, m[3])
+				}
+			}
+			h.expects = append(h.expects, e)
+		case strings.HasPrefix(line, "# expect"), strings.HasPrefix(line, "# needs"):
+			return nil, fmt.Errorf("%s:%d: %q is not understood", path, n+1, line)
+		}
+	}
+	if len(h.needs) == 0 || !slices.ContainsFunc(h.expects, func(e expect) bool { return e.subject == "hutch" }) {
+		return nil, fmt.Errorf("%s: the header must say what the example needs, and what hutch ends with", path)
+	}
+	return h, nil
+}
