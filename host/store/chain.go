@@ -80,10 +80,9 @@ func (c *chain) append(events ...Event) (seq uint64, head string, err error) {
 		buf.Write(line)
 		head = e.Hash
 	}
-	if n, err := c.f.Write(buf.Bytes()); err != nil {
-		if n > 0 { // take back the piece; were that to fail, the next writer would find a torn tail
-			_ = c.f.Truncate(c.size)
-		}
+	if _, err := c.f.Write(buf.Bytes()); err != nil {
+		// Take back what was written of it; were that to fail, the next writer would find a torn tail.
+		_ = c.f.Truncate(c.size)
 		return 0, "", diskError("append to", c.path, err)
 	}
 	c.size += int64(buf.Len())

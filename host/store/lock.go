@@ -12,7 +12,7 @@ import (
 
 // lockPatience bounds how long a lock that is held for microseconds may be waited for: whoever holds it longer is
 // stopped, and waiting for a stopped process would hang every run on the machine.
-const lockPatience = 30 * time.Second
+var lockPatience = 30 * time.Second
 
 var errLocked = errors.New("another process holds its lock")
 

@@ -104,9 +104,14 @@ func (w *LogWriter) Write(p []byte) (int, error) {
 func (w *LogWriter) put(p []byte, old int64) error {
 	end := old + int64(len(p))
 	if w.pos == nil && (w.keep == 0 || end <= w.keep) {
-		n, err := w.f.WriteAt(p, old)
-		w.held.Add(int64(n))
-		return err
+		if _, err := w.f.WriteAt(p, old); err != nil {
+			if fi, serr := w.f.Stat(); serr == nil { // what there was room for
+				w.held.Store(min(fi.Size(), end))
+			}
+			return err
+		}
+		w.held.Store(end)
+		return nil
 	}
 	if w.pos == nil {
 		if err := w.startRing(old); err != nil {
