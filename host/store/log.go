@@ -139,16 +139,20 @@ func (w *LogWriter) put(p []byte, old int64) error {
 }
 
 func (w *LogWriter) startRing(total int64) error {
-	pos, err := os.OpenFile(w.paths.pos, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	tmp := tempPath(w.paths.pos)
+	pos, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
 	if err = writePos(pos, posMark{keep: w.keep, reserved: total, total: total}); err == nil {
+		err = os.Rename(tmp, w.paths.pos)
+	}
+	if err == nil {
 		err = os.Rename(w.paths.plain, w.paths.ring)
 	}
 	if err != nil {
 		pos.Close()
-		_ = os.Remove(w.paths.pos)
+		_ = os.Remove(tmp)
 		return err
 	}
 	w.pos = pos

@@ -67,17 +67,21 @@ func (r *LogReader) open() (err error) {
 	if !fi.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", r.f.Name())
 	}
-	// A plain file with a mark beside it is what a ring was straightened to, or one that is about to become a ring and
-	// has all its bytes still.
-	plain, err := r.isPlain()
-	if err != nil || !plain {
-		return err
-	}
+	// A plain file with a mark beside it is what a ring was straightened to, and shorter than the stream; or it is about
+	// to become a ring and has all its bytes still. The order of looking matters: if the file is plain at last, it was
+	// so when the mark was read.
 	m, err := r.mark()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil && m.total > fi.Size() {
+	if err != nil {
+		return err
+	}
+	if fi, err = r.f.Stat(); err != nil {
+		return err
+	}
+	plain, err := r.isPlain()
+	if plain && m.total > fi.Size() {
 		r.base = m.total - fi.Size()
 	}
 	return err

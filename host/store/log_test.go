@@ -1,0 +1,457 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+)
+
+func init() { helpers["log"] = writeLog }
+
+// writeLog writes a log without end, of which it keeps 100,000 bytes, and says how much it wrote.
+func writeLog(s *Store, id string) error {
+	w, err := newLogWriter(s.paths.Run(id), Stdout, 100_000)
+	if err != nil {
+		return err
+	}
+	for at := 0; ; {
+		n := 1 + rand.IntN(30_000)
+		if _, err := w.Write(logBytes(at, n)); err != nil {
+			return err
+		}
+		at += n
+		fmt.Println(at)
+	}
+}
+
+func openLog(t *testing.T, s *Store, id string) *LogReader {
+	t.Helper()
+	rec, err := s.Load(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := rec.OpenLog(Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func readAll(t *testing.T, l *LogReader) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := l.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestLogKeepsTheTail writes streams in pieces of all sizes and looks at what is kept after each piece, through a
+// reader opened then, through one that was open all the time, and after the end as a plain file.
+func TestLogKeepsTheTail(t *testing.T) {
+	for _, keep := range []int64{0, 1, 7, 64, 1000, 4096} {
+		for _, largest := range []int{1, 10, 63, 64, 65, 1000, 5000} {
+			t.Run(fmt.Sprintf("keep %d pieces up to %d", keep, largest), func(t *testing.T) {
+				s := newStore(t)
+				r := newRun(t, s)
+				w, err := r.OpenLog(Stdout, keep)
+				if err != nil {
+					t.Fatal(err)
+				}
+				early := openLog(t, s, r.ID())
+				rnd := rand.New(rand.NewPCG(uint64(keep), uint64(largest)))
+				at := 0
+				check := func(l *LogReader) {
+					t.Helper()
+					want := int64(at)
+					if keep > 0 {
+						want = min(want, keep)
+					}
+					if total, dropped, err := l.Counts(); err != nil || total != int64(at) || dropped != int64(at)-want {
+						t.Fatalf("after %d: counts %d, %d, %v", at, total, dropped, err)
+					}
+					if err := l.TailBytes(1 << 30); err != nil {
+						t.Fatal(err)
+					}
+					if got := readAll(t, l); !bytes.Equal(got, logBytes(at-int(want), int(want))) {
+						t.Fatalf("after %d: %d bytes: %.60q", at, len(got), got)
+					}
+				}
+				for range 40 {
+					n := rnd.IntN(largest + 1)
+					if k, err := w.Write(logBytes(at, n)); err != nil || k != n {
+						t.Fatal(k, err)
+					}
+					at += n
+					check(openLog(t, s, r.ID()))
+					check(early)
+				}
+				if err := w.Close(); err != nil {
+					t.Fatal(err)
+				}
+				total, dropped := w.Counts()
+				plain := mustRead(t, filepath.Join(r.Dir(), "stdout.log"))
+				if total != int64(at) || !bytes.Equal(plain, logBytes(int(dropped), at-int(dropped))) {
+					t.Fatalf("closed: %d, %d dropped, %d bytes in the file", total, dropped, len(plain))
+				}
+				check(openLog(t, s, r.ID()))
+				check(early)
+				if names, _ := filepath.Glob(filepath.Join(r.Dir(), "*.ring")); len(names) > 0 {
+					t.Errorf("left: %v", names)
+				}
+			})
+		}
+	}
+}
+
+func TestLogTailLines(t *testing.T) {
+	text := "one\ntwo\n\nfour\nfive"
+	for _, keep := range []int64{0, 14} { // with 14: "o\n\nfour\nfive" and a bit
+		s := newStore(t)
+		r := newRun(t, s)
+		w, err := r.OpenLog(Stdout, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := text
+		if keep > 0 {
+			kept = text[len(text)-int(keep):]
+		}
+		for _, end := range []string{"", "\n"} {
+			if end == "" {
+				io.WriteString(w, text)
+			} else {
+				io.WriteString(w, end)
+				kept = kept + end
+				if keep > 0 {
+					kept = kept[1:]
+				}
+			}
+			for n := -1; n < 8; n++ {
+				l := openLog(t, s, r.ID())
+				if err := l.Tail(n); err != nil {
+					t.Fatal(err)
+				}
+				want := kept
+				if lines := strings.SplitAfter(strings.TrimSuffix(kept, "\n"), "\n"); n >= 0 && n < len(lines) {
+					want = strings.Join(lines[len(lines)-n:], "") + strings.Repeat(end, min(n, 1))
+				}
+				if got := string(readAll(t, l)); got != want {
+					t.Errorf("keep %d, end %q, tail %d: got %q, want %q", keep, end, n, got, want)
+				}
+			}
+		}
+		w.Close()
+	}
+}
+
+func TestLogTailLinesAcrossBlocks(t *testing.T) {
+	s := newStore(t)
+	r := newRun(t, s)
+	w, err := r.OpenLog(Stdout, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Write(logBytes(0, 3<<20)) // lines of 8 bytes
+	l := openLog(t, s, r.ID())
+	for _, n := range []int{1, 8191, 8192, 8193, 100_000, 131_072} {
+		if err := l.Tail(n); err != nil {
+			t.Fatal(err)
+		}
+		if got := readAll(t, l); len(got) != 8*n || !bytes.Equal(got, logBytes(3<<20-8*n, 8*n)) {
+			t.Errorf("tail %d: %d bytes", n, len(got))
+		}
+	}
+	w.Close()
+}
+
+// TestFollowGetsEverything follows a log from its first byte while it is written, with and without a limit that the
+// writer passes meanwhile.
+func TestFollowGetsEverything(t *testing.T) {
+	s := newStore(t)
+	r := newRun(t, s)
+	w, err := r.OpenLog(Stdout, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := openLog(t, s, r.ID())
+	got := make(chan []byte, 1)
+	go func() {
+		var b bytes.Buffer
+		if skipped, err := l.Follow(t.Context(), &b); err != nil || skipped != 0 {
+			t.Errorf("skipped %d, %v", skipped, err)
+		}
+		got <- b.Bytes()
+	}()
+	const n = 3 << 20
+	if _, err := io.Copy(w, iotest.OneByteReader(bytes.NewReader(logBytes(0, 2000)))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(logBytes(2000, n-2000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if b := <-got; !bytes.Equal(b, logBytes(0, n)) {
+		t.Errorf("%d bytes of %d", len(b), n)
+	}
+}
+
+// piecesOfStream checks that what it gets are pieces of logBytes in order, with gaps only between them.
+type piecesOfStream struct {
+	r   *LogReader
+	bad error
+	got int64
+}
+
+func (p *piecesOfStream) Write(b []byte) (int, error) {
+	if !bytes.Equal(b, logBytes(int(p.r.at), len(b))) && p.bad == nil {
+		p.bad = fmt.Errorf("at %d: not what was written there: %.40q", p.r.at, b)
+	}
+	p.got += int64(len(b))
+	return len(b), nil
+}
+
+// TestFollowBesideAFastWriter: another process overwrites its ring as fast as it can. What a reader gets is never
+// mixed up, and all bytes are either got or counted as skipped.
+func TestFollowBesideAFastWriter(t *testing.T) {
+	s := newStore(t)
+	r := newRun(t, s)
+	cmd, lines := startHelper(t, s, "log", r.ID())
+	lines.Scan() // it has the log
+	l := openLog(t, s, r.ID())
+	pieces := &piecesOfStream{r: l}
+	type end struct {
+		skipped int64
+		err     error
+	}
+	done := make(chan end, 1)
+	start := l.at
+	go func() {
+		skipped, err := l.Follow(t.Context(), pieces)
+		done <- end{skipped, err}
+	}()
+	var total int64
+	for n := 0; n < 3000 && lines.Scan(); n++ {
+		total, _ = strconv.ParseInt(lines.Text(), 10, 64)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+		total, _ = strconv.ParseInt(lines.Text(), 10, 64)
+	}
+	kill(t, cmd)
+	e := <-done // its lock is gone with it
+	if e.err != nil || pieces.bad != nil {
+		t.Fatal(e.err, pieces.bad)
+	}
+	if seen := start + pieces.got + e.skipped; seen < total {
+		t.Errorf("%d bytes were got and %d skipped of at least %d", pieces.got, e.skipped, total)
+	}
+	if pieces.got == 0 {
+		t.Error("nothing was got")
+	}
+	t.Logf("%d of %d bytes were got beside the writer", pieces.got, total)
+
+	// What the dead writer kept is there, but for a piece that it was about to overwrite.
+	tail := openLog(t, s, r.ID())
+	at := tail.at
+	if b := readAll(t, tail); len(b) < 70_000 || !bytes.Equal(b, logBytes(int(at), len(b))) || at+int64(len(b)) < total {
+		t.Errorf("%d bytes from %d of %d are left", len(b), at, total)
+	}
+	if fi, err := os.Stat(filepath.Join(r.Dir(), "stdout.ring")); err != nil || fi.Size() > 100_000 {
+		t.Errorf("on disk: %v %v", fi, err)
+	}
+}
+
+// TestReadersWhileTheWriterCloses opens, reads and follows at the moment at which a ring becomes a plain file.
+func TestReadersWhileTheWriterCloses(t *testing.T) {
+	for range 50 {
+		s := newStore(t)
+		r := newRun(t, s)
+		w, err := r.OpenLog(Stdout, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				l, err := newLogReader(r.Dir(), Stdout)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer l.Close()
+				p := &piecesOfStream{r: l}
+				if _, err := l.Follow(t.Context(), p); err != nil || p.bad != nil {
+					t.Error(err, p.bad)
+				}
+				if l.at != 5000 {
+					t.Errorf("it ended at %d", l.at)
+				}
+			})
+		}
+		for at := 0; at < 5000; at += 500 {
+			w.Write(logBytes(at, 500))
+		}
+		w.Close()
+		wg.Wait()
+	}
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	s := newStore(t)
+	r := newRun(t, s)
+	w, err := r.OpenLog(Stdout, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := openLog(t, s, r.ID())
+	done := make(chan error, 1)
+	got, put := io.Pipe()
+	go func() { _, err := l.Follow(ctx, put); done <- err }()
+	io.WriteString(w, "hello")
+	b := make([]byte, 5)
+	if _, err := io.ReadFull(got, b); err != nil || string(b) != "hello" {
+		t.Fatalf("%q %v", b, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLogIsOpenedOnce(t *testing.T) {
+	s := newStore(t)
+	r := newRun(t, s)
+	rec, _ := s.Load(r.ID())
+	if _, err := rec.OpenLog(Stderr); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a log that is not there: %v", err)
+	}
+	w, err := r.OpenLog(Stderr, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.OpenLog(Stderr, 10); err == nil {
+		t.Error("a second writer for one log")
+	}
+	if err := errors.Join(w.Close(), w.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.OpenLog(Stdout, -1); err == nil {
+		t.Error("a negative limit")
+	}
+}
+
+func FuzzPosMark(f *testing.F) {
+	f.Add(fmt.Sprintf(posFormat, 10, 20, 15))
+	f.Add("hutch.log/v1 keep=-0000000000000000010 reserved=1 total=1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if m, err := parsePos(text); err == nil && (m.keep <= 0 || m.total < 0 || m.reserved < m.total) {
+			t.Errorf("%q gives %+v", text, m)
+		}
+	})
+}
+
+// BenchmarkLog1GB writes a gigabyte of which the default 16 MiB are kept.
+func BenchmarkLog1GB(b *testing.B) {
+	s, err := Open(Options{Home: filepath.Join(b.TempDir(), "home")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	chunk := logBytes(0, 64<<10)
+	b.SetBytes(1 << 30)
+	for b.Loop() {
+		r, err := s.CreateRun(NewRun{Name: "bench"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		w, err := r.OpenLog(Stdout, 16<<20)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for range 1 << 30 / len(chunk) {
+			if _, err := w.Write(chunk); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			b.Fatal(err)
+		}
+		r.Close()
+	}
+}
+
+// BenchmarkRecord is what the record adds to one run.
+func BenchmarkRecord(b *testing.B) {
+	s, err := Open(Options{Home: filepath.Join(b.TempDir(), "home")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		r, err := s.CreateRun(NewRun{Name: "bench", Definition: map[string]string{"a": "b"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		in, err := s.Begin(Intent{ID: r.ID(), Run: r.ID()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := in.SetHandle([]byte(`{}`)); err != nil {
+			b.Fatal(err)
+		}
+		for range 6 {
+			if err := r.Event("step", "x"); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := finishRun(r); err != nil {
+			b.Fatal(err)
+		}
+		if err := in.Done(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkList lists the newest 20 of 2,000 runs, and all of them.
+func BenchmarkList(b *testing.B) {
+	s, err := Open(Options{Home: filepath.Join(b.TempDir(), "home")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range 2000 {
+		id := s.NewID()
+		if err := os.Mkdir(s.paths.Run(id), 0o700); err != nil {
+			b.Fatal(err)
+		}
+		if err := writeJSON(filepath.Join(s.paths.Run(id), infoFile), Info{Schema: RunSchema, ID: id, State: StateRunning, Host: Process{PID: 1 << 30}}, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, limit := range []int{20, 0} {
+		b.Run(fmt.Sprint("limit ", limit), func(b *testing.B) {
+			for b.Loop() {
+				if l, err := s.List(Filter{Limit: limit}); err != nil || len(l) < 20 {
+					b.Fatal(len(l), err)
+				}
+			}
+		})
+	}
+}
