@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,28 +16,45 @@ import (
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
-// codeWriter puts declared files below code/. Directories and files there have the modes that the sandbox shall see;
-// what keeps other users out is the run's directory, which is 0700.
+// codeWriter puts declared files below code/, which it makes for the first one. Directories and files there have the
+// modes that the sandbox shall see; what keeps other users out is the run's directory, which is 0700.
 type codeWriter struct {
-	root *os.Root
+	dir string
 
 	mu   sync.Mutex
+	root *os.Root
 	dirs map[string]bool // made already
 }
 
-func newCodeWriter(dir string) (*codeWriter, error) {
-	root, err := os.OpenRoot(dir)
+func (w *codeWriter) open() (*os.Root, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.root != nil {
+		return w.root, nil
+	}
+	if err := os.Mkdir(w.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	root, err := os.OpenRoot(w.dir)
 	if err != nil {
-		return nil, diskError("open", dir, err)
+		return nil, err
 	}
 	if err := root.Chmod(".", 0o755); err != nil {
 		root.Close()
-		return nil, diskError("change the mode of", dir, err)
+		return nil, err
 	}
-	return &codeWriter{root: root, dirs: map[string]bool{".": true}}, nil
+	w.root, w.dirs = root, map[string]bool{".": true}
+	return root, nil
 }
 
-func (w *codeWriter) close() error { return w.root.Close() }
+func (w *codeWriter) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.root == nil {
+		return nil
+	}
+	return w.root.Close()
+}
 
 // WriteCode writes one declared file below code/. The path must be safe (package safepath); a file that exists is an
 // error. Only the permission bits of mode count, and the owner may always read. Concurrent calls are fine.
@@ -53,10 +71,14 @@ func (r *Run) WriteCode(name string, mode fs.FileMode, content io.Reader) (FileR
 }
 
 func (w *codeWriter) write(name string, mode fs.FileMode, content io.Reader) (FileRef, error) {
+	root, err := w.open()
+	if err != nil {
+		return FileRef{}, err
+	}
 	if err := w.mkdirs(path.Dir(name)); err != nil {
 		return FileRef{}, err
 	}
-	f, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return FileRef{}, err
 	}
@@ -69,7 +91,7 @@ func (w *codeWriter) write(name string, mode fs.FileMode, content io.Reader) (Fi
 		err = cerr
 	}
 	if err != nil {
-		_ = w.root.Remove(name)
+		_ = root.Remove(name)
 		return FileRef{}, err
 	}
 	return FileRef{Path: path.Join(codeDir, name), Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: octal(mode)}, nil

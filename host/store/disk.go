@@ -83,10 +83,23 @@ func checkAncestors(dir string) error {
 // writeAtomic puts data in place as a whole or not at all. With sync the content is on the disk before it is in place;
 // the caller decides when to sync the directory.
 func writeAtomic(path string, data []byte, sync bool) error {
-	tmp := tempPath(path)
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	f := newAtomicFile(path)
+	defer f.abandon()
+	if err := f.write(data, sync); err != nil {
+		return err
+	}
+	return f.place()
+}
+
+// atomicFile is a file that is written first and takes its place later.
+type atomicFile struct{ path, tmp string }
+
+func newAtomicFile(path string) *atomicFile { return &atomicFile{path: path, tmp: tempPath(path)} }
+
+func (a *atomicFile) write(data []byte, sync bool) error {
+	f, err := os.OpenFile(a.tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return diskError("write", path, err)
+		return diskError("write", a.path, err)
 	}
 	_, err = f.Write(data)
 	if err == nil && sync {
@@ -95,14 +108,25 @@ func writeAtomic(path string, data []byte, sync bool) error {
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
 	if err != nil {
-		_ = os.Remove(tmp)
-		return diskError("write", path, err)
+		return diskError("write", a.path, err)
 	}
 	return nil
+}
+
+func (a *atomicFile) place() error {
+	if err := os.Rename(a.tmp, a.path); err != nil {
+		return diskError("write", a.path, err)
+	}
+	a.tmp = ""
+	return nil
+}
+
+// abandon removes what was not placed.
+func (a *atomicFile) abandon() {
+	if a.tmp != "" {
+		_ = os.Remove(a.tmp)
+	}
 }
 
 // writeJSON is writeAtomic for a value, indented for people.

@@ -105,20 +105,21 @@ func (c *collector) intents(ctx context.Context) error {
 }
 
 // sandboxes removes the directories of sandboxes that no intent speaks of: Begin makes the intent first and Done
-// removes it last, so these are what an interrupted removal left.
+// removes it last, so these are what an interrupted removal or a power cut left.
 func (c *collector) sandboxes(context.Context) error {
 	entries, err := os.ReadDir(c.store.paths.Sandboxes())
 	if err != nil {
 		return diskError("read", c.store.paths.Sandboxes(), err)
 	}
 	for _, e := range entries {
-		if !sandboxPattern.MatchString(e.Name()) {
+		id := strings.TrimSuffix(e.Name(), stateSuffix)
+		if !sandboxPattern.MatchString(id) {
 			continue
 		}
-		if _, err := c.store.Intent(e.Name()); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := c.store.Intent(id); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		path := c.store.paths.Sandbox(e.Name())
+		path := filepath.Join(c.store.paths.Sandboxes(), e.Name())
 		c.do(GCItem{Kind: GCTemp, Name: e.Name(), Path: path}, func() error { return removeAll(path) })
 	}
 	return nil

@@ -409,7 +409,7 @@ func BenchmarkRecord(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		in, err := s.Begin(Intent{ID: r.ID(), Run: r.ID()})
+		in, err := s.Begin(Intent{ID: r.ID(), Run: r.ID(), Volatile: true})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -22,11 +22,15 @@ func (p Paths) Audit() string { return filepath.Join(p.Data, "audit.jsonl") }
 // Sandboxes is the directory of all sandboxes' state.
 func (p Paths) Sandboxes() string { return filepath.Join(p.Data, "sandboxes") }
 
-// Sandbox is the directory of one sandbox: the record hutch keeps of it.
+// Sandbox is the directory of the record that hutch keeps of a sandbox which outlives its command.
 func (p Paths) Sandbox(id string) string { return filepath.Join(p.Sandboxes(), id) }
 
-// SandboxState is the directory that the backend of one sandbox keeps its own state in.
-func (p Paths) SandboxState(id string) string { return filepath.Join(p.Sandbox(id), "state") }
+// SandboxState is the directory that the backend of one sandbox keeps its own state in. It lies beside the record and
+// not in it, because most sandboxes live for one run and have no record.
+func (p Paths) SandboxState(id string) string { return p.Sandbox(id) + stateSuffix }
+
+// stateSuffix cannot occur in the id of a sandbox.
+const stateSuffix = ".state"
 
 // Projects is the directory of what hutch knows about projects, such as trust.
 func (p Paths) Projects() string { return filepath.Join(p.Data, "projects") }

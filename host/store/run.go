@@ -73,7 +73,7 @@ type Run struct {
 	store *Store
 	dir   string
 	chain *chain
-	code  *codeWriter
+	code  codeWriter
 
 	mu   sync.Mutex
 	info Info
@@ -112,9 +112,6 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 			err = s.enter(false, entry)
 		}
 	}
-	if err == nil {
-		r.code, err = newCodeWriter(filepath.Join(r.dir, codeDir))
-	}
 	if err != nil {
 		if r.chain != nil {
 			_ = r.chain.close()
@@ -128,10 +125,8 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 
 // prepare fills the directory of a new run and returns the hash of its first event.
 func (r *Run) prepare(dir string, definition any) (head string, err error) {
-	for _, d := range []string{dir, filepath.Join(dir, codeDir), filepath.Join(dir, outputDir)} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return "", diskError("make", d, err)
-		}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", diskError("make", dir, err)
 	}
 	def, err := marshalIndent(definition)
 	if err != nil {
@@ -160,6 +155,7 @@ func (r *Run) prepare(dir string, definition any) (head string, err error) {
 		Files: []FileRef{{Path: definitionFile, Size: int64(len(def)), SHA256: sumHex(def)}},
 	})
 	r.chain.path = filepath.Join(r.dir, eventsFile)
+	r.code.dir = filepath.Join(r.dir, codeDir)
 	return head, err
 }
 
@@ -176,11 +172,15 @@ func (r *Run) Info() Info {
 // Dir is the run's directory, absolute.
 func (r *Run) Dir() string { return r.dir }
 
-// CodeDir is where [Run.WriteCode] puts files; it exists from the start.
+// CodeDir is where [Run.WriteCode] puts files. It exists once there is one.
 func (r *Run) CodeDir() string { return filepath.Join(r.dir, codeDir) }
 
-// OutputDir is where collected outputs go; it exists from the start.
-func (r *Run) OutputDir() string { return filepath.Join(r.dir, outputDir) }
+// OutputDir is where collected outputs go. It is made when it is asked for, so that only runs with outputs have one.
+func (r *Run) OutputDir() string {
+	dir := filepath.Join(r.dir, outputDir)
+	_ = os.Mkdir(dir, 0o700) // were that to fail, so would the first use of it, and say why
+	return dir
+}
 
 // SetBackend notes which backend was chosen.
 func (r *Run) SetBackend(name string) error {
@@ -277,23 +277,36 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err != nil {
 		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
 	}
-	var g errgroup.Group // the disk takes both in one go
-	g.Go(r.chain.sync)
-	g.Go(func() error { return writeAtomic(filepath.Join(r.dir, resultFile), data, true) })
-	if err := g.Wait(); err != nil {
+	now := r.store.now().UTC()
+	r.info.State, r.info.OK, r.info.Cause, r.info.ExitCode, r.info.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
+	info, err := marshalIndent(r.info)
+	if err != nil {
 		return err
 	}
 	entry, err := auditEntry(r.info.ID, EventEnd, auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data)})
 	if err != nil {
 		return err
 	}
+
+	// All contents go to the disk in one wait, before anything takes its name.
+	newResult, newInfo := newAtomicFile(filepath.Join(r.dir, resultFile)), newAtomicFile(filepath.Join(r.dir, infoFile))
+	defer newResult.abandon()
+	defer newInfo.abandon()
+	var g errgroup.Group
+	g.Go(r.chain.sync)
+	g.Go(func() error { return newResult.write(data, true) })
+	g.Go(func() error { return newInfo.write(info, true) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := newResult.place(); err != nil {
+		return err
+	}
 	if err := r.store.enter(true, entry); err != nil {
 		return err
 	}
 	// The short record comes last: what says "finished" is finished.
-	now := r.store.now().UTC()
-	r.info.State, r.info.OK, r.info.Cause, r.info.ExitCode, r.info.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
-	if err := writeJSON(filepath.Join(r.dir, infoFile), r.info, true); err != nil {
+	if err := newInfo.place(); err != nil {
 		return err
 	}
 	return syncDir(r.dir)

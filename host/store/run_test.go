@@ -105,7 +105,7 @@ func TestRunFromBeginToEnd(t *testing.T) {
 func checkModes(t *testing.T, s *Store, r *Run) {
 	t.Helper()
 	for path, want := range map[string]fs.FileMode{
-		s.paths.Data: 0o700, s.paths.Runs(): 0o700, r.Dir(): 0o700, r.OutputDir(): 0o700,
+		s.paths.Data: 0o700, s.paths.Runs(): 0o700, r.Dir(): 0o700,
 		s.paths.Audit():                                      0o600,
 		filepath.Join(r.Dir(), infoFile):                     0o600,
 		filepath.Join(r.Dir(), resultFile):                   0o600,
