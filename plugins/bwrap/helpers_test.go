@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -207,4 +208,12 @@ func TestAsOrdinaryUser(t *testing.T) {
 		t.Errorf("nothing ran as an ordinary user:\n%s", out)
 	}
 	t.Log(string(out))
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func contextWithCause(t testing.TB) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	return ctx, cancel
 }

@@ -14,7 +14,9 @@ import (
 // makeRoot carries out s: it leaves the holder in a root that consists of
 // nothing but what s names, and returns the descriptors s asks for.
 func (h *holder) makeRoot(s *wire.Setup, fds []int) (give []int, err error) {
-	h.bwrap, err = unix.FcntlInt(uintptr(fds[s.BwrapFD]), unix.F_DUPFD_CLOEXEC, 0)
+	// Well above the numbers that a new process's descriptors are moved to before it
+	// is executed by this one.
+	h.bwrap, err = unix.FcntlInt(uintptr(fds[s.BwrapFD]), unix.F_DUPFD_CLOEXEC, 512)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +123,7 @@ func (h *holder) pivot(s *wire.Setup) error {
 		return err
 	}
 	unix.Umask(0)
+	defer unix.Umask(0o022) // what commands start with
 	for _, d := range []string{"proc", "tmp", "root", "old"} {
 		if err := unix.Mkdir(d, 0o755); err != nil {
 			return fmt.Errorf("make /%s in the fresh root: %w", d, err)

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+func TestSandboxHidesTheHost(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HUTCH_TEST_TOKEN", "token-in-the-environment")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	port := itoa(ln.Addr().(*net.TCPAddr).Port)
+	s := newSandbox(t, sdk.Spec{Input: write(t, t.TempDir(), map[string]string{"x": "x"})})
+	// Each script prints nothing when the sandbox holds.
+	for name, script := range map[string]string{
+		"files of the host":    "cat " + secret + " /etc/shadow /root/.bashrc /home/*/.ssh/* 2>/dev/null; ls /root /boot /mnt /media /srv /sys 2>/dev/null; ls -A /home; ls -A /run",
+		"environment":          "env | grep HUTCH_TEST; for p in /proc/[0-9]*; do (tr '\\0' '\\n' < $p/environ) 2>/dev/null | grep TOKEN; done",
+		"pid 1":                "cat /proc/1/environ 2>/dev/null; ls /proc/1/fd/ 2>/dev/null; ls /proc/1/root/ 2>/dev/null",
+		"descriptors":          "for f in /proc/self/fd/*; do case $f in */[012]|*/3|*/255) ;; *) echo $f; esac; done",
+		"processes":            "ls -d /proc/[0-9]* | grep -vE '/proc/(1|2|3|4|5)$'",
+		"capabilities":         "grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | grep -v 0000000000000000",
+		"no new privileges":    "grep -E '^NoNewPrivs:.1$' /proc/self/status >/dev/null || echo off",
+		"system call filter":   "grep -E '^Seccomp:.2$' /proc/self/status >/dev/null || echo off",
+		"read-only system":     "for d in / /usr /usr/bin /etc /dev /var /run /home /.hutch /proc/sys/kernel /workspace/input; do (echo x > $d/x) 2>/dev/null && echo wrote $d; done",
+		"device nodes":         "mknod /tmp/n b 8 0 2>/dev/null && echo made; mknod /tmp/c c 1 3 2>/dev/null && echo made; mkfifo /tmp/p || echo no fifo",
+		"sysctl":               "(echo core > /proc/sys/kernel/core_pattern) 2>/dev/null && echo wrote; (echo 1 > /proc/sysrq-trigger) 2>/dev/null && echo wrote; head -c1 /proc/kcore /proc/keys 2>/dev/null",
+		"user namespaces":      "unshare -U true 2>/dev/null && echo made; unshare -Ur true 2>/dev/null && echo made",
+		"mounts":               "mount -t tmpfs x /tmp 2>/dev/null && echo mounted; mount -o remount,rw /usr 2>/dev/null && echo remounted; umount /proc 2>/dev/null && echo unmounted",
+		"setuid":               "cp /bin/true /tmp/t; chmod u+s /tmp/t 2>/dev/null && echo set; chmod g+s /tmp/t 2>/dev/null && echo set",
+		"network":              "(exec 3<>/dev/tcp/127.0.0.1/" + port + ") 2>/dev/null && echo connected; ls /sys/class/net 2>/dev/null; tail -n +3 /proc/net/dev | grep -v ' lo:'",
+		"host paths in mounts": "grep -E '" + filepath.Base(filepath.Dir(secret)) + "|/work/|lowerdir=/(home|root/|tmp/hutch)' /proc/self/mountinfo",
+		"core dumps":           "test $(ulimit -Hc) = 0 || ulimit -Hc",
+		"supplementary groups": "test \"$(id -G | tr ' ' '\\n' | grep -vxE '1000|65534')\" = '' || id -G",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"/bin/bash", "-c", script}})
+			if out := strings.TrimSpace(r.out + r.err); out != "" {
+				t.Errorf("got %q", out)
+			}
+		})
+	}
+}
+
+func TestSandboxEnvironmentIsExact(t *testing.T) {
+	s := newSandbox(t, sdk.Spec{})
+	r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"env"}, Env: map[string]string{"A": "1", "EMPTY": "", "MULTI": "x\ny", "HOME": "/workspace"}})
+	want := "A=1\nEMPTY=\nHOME=/workspace\nLANG=C.UTF-8\nMULTI=x\ny\nPATH=" + defaultPath + "\n"
+	if r.out != want {
+		t.Errorf("got %q, want %q", r.out, want)
+	}
+}
+
+func TestSandboxStreamsCanBeOpenedAgain(t *testing.T) {
+	s := newSandbox(t, sdk.Spec{})
+	r := sh(t, s, "echo out > /dev/stdout; echo err > /dev/stderr; echo x | cat /dev/stdin")
+	if r.out != "out\nx\n" || r.err != "err\n" {
+		t.Errorf("got %q and %q", r.out, r.err)
+	}
+}
