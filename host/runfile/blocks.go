@@ -119,7 +119,7 @@ func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
 }
 
 // content takes a body apart. It says about what it does not know which names there are and which one was meant.
-func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context string) (*hcl.BodyContent, bool) {
+func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context string, header hcl.Range) (*hcl.BodyContent, bool) {
 	content, diags := body.Content(schema)
 	for _, d := range diags {
 		out := l.sources.fromHCL(d, context)
@@ -138,7 +138,8 @@ func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context st
 		case "Missing required argument":
 			if m := quotedName.FindStringSubmatch(d.Detail); m != nil {
 				out.Summary = fmt.Sprintf("%s needs the argument %q", what, m[1])
-				out.Detail = ""
+				out.Detail, out.Fix = "", needed[m[1]]
+				out = l.sources.at(out, header)
 			}
 		default:
 			l.labels(&out, d, schema)
@@ -146,6 +147,12 @@ func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context st
 		l.diags = append(l.diags, out)
 	}
 	return content, !diags.HasErrors()
+}
+
+// needed shows how the arguments look that a block cannot do without.
+var needed = map[string]string{
+	"mode": `add mode = "none" or mode = "full"`, "source": `add source = "."`, "condition": "add condition = …, which is true for good values",
+	"error_message": `add error_message = "…"`, "for_each": "add for_each = …",
 }
 
 var quotedName = regexp.MustCompile(`"([^"]+)"`)
@@ -160,6 +167,9 @@ func (l *loader) labels(out *diag.Diagnostic, d *hcl.Diagnostic, schema *hcl.Bod
 			out.Summary, out.Detail, out.Fix = fmt.Sprintf("a %s block has only one name", b.Type), "", fmt.Sprintf("write %s %q {", b.Type, strings.ToUpper(b.LabelNames[0]))
 		case len(b.LabelNames) > 0 && d.Summary == fmt.Sprintf("Missing %s for %s", b.LabelNames[0], b.Type):
 			out.Summary, out.Detail, out.Fix = fmt.Sprintf("this %s block has no %s", b.Type, b.LabelNames[0]), "", fmt.Sprintf("write %s %q {", b.Type, strings.ToUpper(b.LabelNames[0]))
+			if d.Context != nil {
+				*out = l.sources.at(*out, *d.Context)
+			}
 		}
 	}
 }

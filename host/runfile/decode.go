@@ -61,7 +61,7 @@ func (d *decoder) block(body hcl.Body, schema *sdk.Schema, path string, header h
 		}
 		hs.Blocks = append(hs.Blocks, h)
 	}
-	content, ok := d.body(body, hs, what)
+	content, ok := d.body(body, hs, what, header)
 	if content == nil {
 		return cty.NilVal, false
 	}
@@ -118,8 +118,7 @@ func (d *decoder) attribute(a *sdk.Attribute, attrs hcl.Attributes, path string,
 		if defaults != nil {
 			v = defaults.Apply(v)
 		}
-		want := typeName(typ)
-		v, ok = d.convert(v, got.Expr, full, typ, want)
+		v, ok = d.convert(v, got.Expr, full, typ)
 		ok = ok || len(d.diags) == before // not known, or null: neither is an error here
 	}
 	if a.Sensitive {

@@ -34,7 +34,7 @@ func (s *scope) expect(d *Definition, blocks hcl.Blocks) {
 		return
 	}
 	in := s.in("expect")
-	c, _ := in.body(in.expand(b.Body), expectSchema, "an expect block")
+	c, _ := in.body(in.expand(b.Body), expectSchema, "an expect block", b.DefRange)
 	if c == nil {
 		return
 	}
@@ -53,7 +53,7 @@ func (s *scope) expect(d *Definition, blocks hcl.Blocks) {
 // exitCodes reads one exit code or a list of those that are good.
 func (s *scope) exitCodes(c *hcl.BodyContent) []int {
 	a := c.Attributes["exit_code"]
-	v, ok := s.value(a, "expect.exit_code", cty.DynamicPseudoType, "a number")
+	v, ok := s.value(a, "expect.exit_code", cty.DynamicPseudoType)
 	if ok {
 		v, ok = s.plain(v, a.Expr, "exit_code")
 	}
@@ -66,7 +66,7 @@ func (s *scope) exitCodes(c *hcl.BodyContent) []int {
 	} else {
 		t = cty.Number
 	}
-	if v, ok = s.convert(v, a.Expr, "expect.exit_code", t, "a number from 0 to 255, or a list of them"); !ok {
+	if v, ok = s.convert(v, a.Expr, "expect.exit_code", t); !ok {
 		return nil
 	}
 	elements := []cty.Value{v}
@@ -109,7 +109,7 @@ func (s *scope) stream(c *hcl.BodyContent, name string) *ExpectStream {
 	s.origin.ranges.set(path, blocks[0].DefRange)
 	in := *s
 	in.context = name + " in " + s.context
-	sc, ok := in.body(in.expand(blocks[0].Body), streamSchema, fmt.Sprintf("a %s block", name))
+	sc, ok := in.body(in.expand(blocks[0].Body), streamSchema, fmt.Sprintf("a %s block", name), blocks[0].DefRange)
 	if !ok {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (s *scope) stream(c *hcl.BodyContent, name string) *ExpectStream {
 		e.Equals = &text
 	}
 	if a := sc.Attributes["empty"]; a != nil {
-		if v, ok := in.value(a, path+".empty", cty.Bool, "true or false"); ok {
+		if v, ok := in.value(a, path+".empty", cty.Bool); ok {
 			if v, ok = in.plain(v, a.Expr, "empty"); ok {
 				b := v.True()
 				e.Empty = &b
@@ -169,7 +169,7 @@ func (s *scope) patterns(c *hcl.BodyContent, path string) []*regexp.Regexp {
 			s.error(r, fmt.Sprintf("the regular expression is %d bytes long; at most 4096 are allowed", len(p)), "", "")
 			continue
 		}
-		re, err := regexp.Compile("(?m:" + p + ")")
+		re, err := regexp.Compile("(?m)" + p) // ^ and $ match at lines
 		if err != nil {
 			shown := p
 			if s.origin.isSecret(element(path+".matches", i)) {

@@ -28,6 +28,7 @@ type given struct {
 	budget    *bound.Budget // for expressions in files of variables
 	files     []setting     // of --var-file, in order
 	flags     []setting     // of --var, in order
+	broken    bool          // a file of variables could not be read
 }
 
 // setting gives one variable a value: by text, or by an expression of a file.
@@ -66,6 +67,7 @@ func (o *Options) read() (*given, diag.Diagnostics) {
 func (g *given) readFile(path string) ([]setting, diag.Diagnostics) {
 	src, d := readSource(path, "file of variables")
 	if d != nil {
+		g.broken = true
 		return nil, diag.Diagnostics{*d}
 	}
 	g.sources[path] = src
@@ -83,6 +85,7 @@ func (g *given) readFile(path string) ([]setting, diag.Diagnostics) {
 			diags = append(diags, more...)
 		}
 	}
+	g.broken = g.broken || diags.HasErrors()
 	var out diag.Diagnostics
 	for _, d := range diags {
 		od := g.sources.fromHCL(d, "")
@@ -110,7 +113,7 @@ func parseJSON(path string, src []byte) (hcl.Attributes, hcl.Diagnostics) {
 	}
 	file, diags := json.Parse(src, path)
 	if diags.HasErrors() {
-		return nil, diags
+		return nil, diags[:1]
 	}
 	attrs, more := file.Body.JustAttributes()
 	return attrs, append(diags, more...)

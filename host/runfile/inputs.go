@@ -97,7 +97,8 @@ func (s *scope) badPath(in *input, err error, r hcl.Range) {
 	case safepath.Duplicate:
 		s.error(r, fmt.Sprintf("the file %s is declared twice", quote(e.Path)), "", "rename one, or leave it out of the tree with exclude")
 	case safepath.Collision:
-		s.error(r, fmt.Sprintf("the files %s and %s are the same where case or Unicode form does not count", quote(e.Path), quote(e.Other)),
+		// In ASCII, because the two may look the same.
+		s.error(r, fmt.Sprintf("the files %+q and %+q are the same where case or Unicode form does not count", e.Path, e.Other),
 			"On many file systems only one of them could exist.", "rename one")
 	case safepath.Conflict:
 		s.error(r, fmt.Sprintf("the files %s and %s cannot both exist", quote(e.Path), quote(e.Other)), sentence(e.Reason), "rename one")
@@ -112,7 +113,7 @@ func (s *scope) badPath(in *input, err error, r hcl.Range) {
 
 // oneFile reads one file block.
 func (s *scope) oneFile(in *input, b *hcl.Block, path string) {
-	c, ok := s.body(s.expand(b.Body), fileSchema, "a file block")
+	c, ok := s.body(s.expand(b.Body), fileSchema, "a file block", b.DefRange)
 	if !ok {
 		return
 	}
@@ -224,7 +225,7 @@ func sourceMode(info fs.FileInfo) fs.FileMode {
 // mode reads permission bits: an octal string, because a number in HCL is decimal.
 func (s *scope) mode(c *hcl.BodyContent, path string) (fs.FileMode, bool) {
 	a := c.Attributes["mode"]
-	v, ok := s.value(a, path+".mode", cty.DynamicPseudoType, "a string")
+	v, ok := s.value(a, path+".mode", cty.DynamicPseudoType)
 	if ok {
 		v, ok = s.plain(v, a.Expr, "mode")
 	}
@@ -255,7 +256,7 @@ func (s *scope) mode(c *hcl.BodyContent, path string) (fs.FileMode, bool) {
 
 // fileTree reads a files block.
 func (s *scope) fileTree(in *input, b *hcl.Block, path string) {
-	c, ok := s.body(s.expand(b.Body), filesSchema, "a files block")
+	c, ok := s.body(s.expand(b.Body), filesSchema, "a files block", b.DefRange)
 	if !ok {
 		return
 	}

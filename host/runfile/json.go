@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/units"
@@ -188,7 +189,7 @@ func (d *Definition) shownStream(path string, e *ExpectStream) *streamJSON {
 	j := &streamJSON{Equals: d.shownText(path+".equals", e.Equals), Empty: e.Empty,
 		Contains: d.shown(path+".contains", e.Contains), Excludes: d.shown(path+".excludes", e.Excludes)}
 	for i, re := range e.Matches {
-		text := re.String()
+		text := strings.TrimPrefix(re.String(), "(?m)")
 		if d.origin.isSecret(element(path+".matches", i)) {
 			text = Redacted
 		}

@@ -20,7 +20,7 @@ func (s *scope) limits(d *Definition, blocks hcl.Blocks) {
 		return
 	}
 	in := s.in("limits")
-	c, _ := in.body(in.expand(b.Body), limitsSchema, "a limits block")
+	c, _ := in.body(in.expand(b.Body), limitsSchema, "a limits block", b.DefRange)
 	if c == nil {
 		return
 	}

@@ -178,7 +178,9 @@ func (l *loader) spent() {
 	}
 	d := diag.Errorf("evaluating this file costs too much")
 	d.Detail = "Evaluation was stopped: " + reason + "."
-	d.Fix = "make loops and lists smaller, or prepare the data in a file of its own"
+	if !strings.Contains(reason, "digits") {
+		d.Fix = "make loops and lists smaller, or prepare the data in a file of its own"
+	}
 	kept := diag.Diagnostics{l.sources.at(d, where)}
 	for _, d := range l.diags {
 		if !strings.Contains(d.Detail, "budget for elements and text") {

@@ -134,7 +134,7 @@ func (l *loader) cycle(name string, on []string) {
 		d.Fix = ""
 	} else {
 		d.Summary = "locals refer to each other in a ring"
-		d.Detail = sentence("local." + strings.Join(ring, " needs local."))
+		d.Detail = "local." + ring[0] + " needs local." + strings.Join(ring[1:], ", which needs local.") + "."
 		for _, n := range ring[1 : len(ring)-1] {
 			d.Related = append(d.Related, diag.Related{Note: "local." + n, Range: toRange(l.locals[n].attr.NameRange)})
 		}

@@ -176,7 +176,7 @@ func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic
 	if !ok {
 		return out
 	}
-	out.Context = d.context()
+	out.Context = d.origin.context
 	if exact {
 		out.Path = ""
 	}
@@ -186,14 +186,6 @@ func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic
 		out.Snippet = nil
 	}
 	return out
-}
-
-// context names the run, and its instance.
-func (d *Definition) context() string {
-	if d.Key != "" {
-		return "run " + d.Instance
-	}
-	return d.origin.context
 }
 
 func relatedTo(note string, r hcl.Range) []diag.Related {

@@ -30,7 +30,7 @@ func (s *scope) workspace(d *Definition, blocks hcl.Blocks) {
 		return
 	}
 	in := s.in("workspace")
-	c, ok := in.body(in.expand(b.Body), workspaceSchema, "a workspace block")
+	c, ok := in.body(in.expand(b.Body), workspaceSchema, "a workspace block", b.DefRange)
 	if !ok {
 		return
 	}
@@ -59,7 +59,10 @@ func (s *scope) workspace(d *Definition, blocks hcl.Blocks) {
 	info, err := os.Stat(w.Source)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		fix := similarFile(w.Source)
+		fix := ""
+		if name := similarName(w.Source); name != "" {
+			fix = "did you mean " + quote(joinPath(path.Dir(source), name)) + "?"
+		}
 		in.error(r, fmt.Sprintf("there is no directory %s", quote(source)), fmt.Sprintf("It would be %s.", w.Source), fix)
 	case err != nil:
 		var pe *fs.PathError

@@ -80,7 +80,7 @@ func (l *loader) instances(b *hclsyntax.Block, name string, header hcl.Range) []
 	for _, e := range elements {
 		ctx := l.ctx.NewChild()
 		ctx.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.key), "value": e.value})}
-		d := l.run(b, name, e.key, header, ctx, context)
+		d := l.run(b, name, e.key, header, ctx, fmt.Sprintf("%s with each.key = %s", context, quote(e.key)))
 		d.Instance = member(name, e.key)
 		all = append(all, d)
 	}
@@ -164,7 +164,7 @@ func (l *loader) run(b *hclsyntax.Block, name, key string, header hcl.Range, ctx
 			d.origin.secretValue(v.value)
 		}
 	}
-	c, ok := s.body(s.expand(b.Body), runSchema, "a run")
+	c, ok := s.body(s.expand(b.Body), runSchema, "a run", header)
 	if c == nil {
 		return d
 	}
@@ -262,7 +262,7 @@ func (s *scope) interpreter(c *hcl.BodyContent) []string {
 
 // env reads a map of strings; a null leaves the variable out.
 func (s *scope) env(d *Definition, a *hcl.Attribute) {
-	v, ok := s.value(a, "env", cty.Map(cty.String), "a map of strings")
+	v, ok := s.value(a, "env", cty.Map(cty.String))
 	if !ok {
 		return
 	}
@@ -274,11 +274,11 @@ func (s *scope) env(d *Definition, a *hcl.Attribute) {
 		path := member("env", name)
 		r := s.origin.rangeOf(path, a.Expr)
 		if !validEnvName(name) {
-			s.error(r, fmt.Sprintf("env has the name %s", quote(name)), "A name of a variable has letters, digits and underscores, and does not begin with a digit.", "")
+			s.error(keyRange(a.Expr, name), fmt.Sprintf("env has the name %s", quote(name)), "A name of a variable has letters, digits and underscores, and does not begin with a digit.", "")
 			continue
 		}
 		if strings.HasPrefix(name, "HUTCH_") {
-			s.error(r, fmt.Sprintf("env sets %s", name), "Names that begin with HUTCH_ belong to hutch, which tells the program its directories in them.", "choose another name")
+			s.error(keyRange(a.Expr, name), fmt.Sprintf("env sets %s", name), "Names that begin with HUTCH_ belong to hutch, which tells the program its directories in them.", "choose another name")
 			continue
 		}
 		if u, _ := e.Unmark(); u.IsNull() || !u.IsKnown() {
@@ -343,7 +343,7 @@ func (s *scope) network(d *Definition, blocks hcl.Blocks) {
 		return
 	}
 	in := s.in("network")
-	if c, _ := in.body(s.expand(b.Body), networkSchema, "a network block"); c != nil {
+	if c, _ := in.body(s.expand(b.Body), networkSchema, "a network block", b.DefRange); c != nil {
 		if mode, ok := in.oneOf(c, "mode", "network.mode", string(sdk.NetworkNone), string(sdk.NetworkFull)); ok {
 			d.Network = mode
 		}

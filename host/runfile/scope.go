@@ -1,7 +1,6 @@
 package runfile
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -31,8 +30,8 @@ func (s *scope) in(block string) *scope {
 	return &inner
 }
 
-func (s *scope) body(b hcl.Body, schema *hcl.BodySchema, what string) (*hcl.BodyContent, bool) {
-	return s.content(b, schema, what, s.context)
+func (s *scope) body(b hcl.Body, schema *hcl.BodySchema, what string, header hcl.Range) (*hcl.BodyContent, bool) {
+	return s.content(b, schema, what, s.context, header)
 }
 
 // expand makes blocks out of dynamic ones.
@@ -43,7 +42,7 @@ func (s *scope) expand(b hcl.Body) hcl.Body {
 		}
 		r := e.Range()
 		return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "for_each may not be sensitive", Subject: &r,
-			Detail: "The number and the names of blocks show in many places. Use nonsensitive() if they are no secret."}}
+			Detail: "The number and the names of blocks show in many places.", Extra: fixExtra("wrap it in nonsensitive() if they are no secret")}}
 	}))
 }
 
@@ -53,7 +52,7 @@ func (s *scope) error(r hcl.Range, summary, detail, fix string) {
 
 // value evaluates an argument and converts it to t. ok is false when there is nothing to go on with: the argument is
 // absent or null, or not known in a validation without all variables, or wrong, which is then reported.
-func (s *scope) value(a *hcl.Attribute, path string, t cty.Type, want string) (v cty.Value, ok bool) {
+func (s *scope) value(a *hcl.Attribute, path string, t cty.Type) (v cty.Value, ok bool) {
 	if a == nil {
 		return v, false
 	}
@@ -62,24 +61,15 @@ func (s *scope) value(a *hcl.Attribute, path string, t cty.Type, want string) (v
 	if !ok {
 		return v, false
 	}
-	return s.convert(v, a.Expr, path, t, want)
+	return s.convert(v, a.Expr, path, t)
 }
 
-func (s *scope) convert(v cty.Value, expr hcl.Expression, path string, t cty.Type, want string) (cty.Value, bool) {
-	name := path[strings.LastIndexByte(path, '.')+1:]
+func (s *scope) convert(v cty.Value, expr hcl.Expression, path string, t cty.Type) (cty.Value, bool) {
 	converted, err := convert.Convert(v, t)
 	if err != nil {
-		r := narrow(expr, err)
-		at, got := "", kind(v)
-		var pe cty.PathError
-		if errors.As(err, &pe) && len(pe.Path) > 0 {
-			at = ctyPath(pe.Path)
-			if inner, err := pe.Path.Apply(mustUnmark(v)); err == nil {
-				got = kind(inner)
-			}
-			want = typeName(elementType(t, len(pe.Path)))
-		}
-		s.error(r, fmt.Sprintf("%s%s must be %s, not %s", name, at, want, got), "", s.conversionFix(v, t, expr))
+		bad := misfit(v, t)
+		name := path[strings.LastIndexByte(path, '.')+1:]
+		s.error(narrow(expr, bad.path), bad.reason(name), "", s.conversionFix(v, t, expr))
 		return v, false
 	}
 	if u, _ := converted.Unmark(); u.IsNull() || !u.IsKnown() {
@@ -88,27 +78,26 @@ func (s *scope) convert(v cty.Value, expr hcl.Expression, path string, t cty.Typ
 	return converted, true
 }
 
-func mustUnmark(v cty.Value) cty.Value { v, _ = v.UnmarkDeep(); return v }
-
-func elementType(t cty.Type, depth int) cty.Type {
-	for ; depth > 0 && t.IsCollectionType(); depth-- {
-		t = t.ElementType()
-	}
-	return t
-}
-
+// conversionFix shows the list that a single value was meant to be.
 func (s *scope) conversionFix(v cty.Value, t cty.Type, expr hcl.Expression) string {
 	src := string(expr.Range().SliceBytes(s.sources[expr.Range().Filename]))
-	if t.IsListType() && v.Type().IsPrimitiveType() && len(src) < 60 && !strings.ContainsAny(src, "\n<") {
-		return fmt.Sprintf("write a list: [%s]", src)
+	if !t.IsListType() || !v.Type().IsPrimitiveType() || len(src) > 60 || strings.ContainsAny(src, "\n<") {
+		return ""
 	}
-	return ""
+	if u, marks := v.Unmark(); len(marks) == 0 && u.Type() == cty.String && u.IsKnown() && !u.IsNull() && src == quote(u.AsString()) {
+		if words := strings.Fields(u.AsString()); len(words) > 0 {
+			return fmt.Sprintf("write a list: [%s]", strings.Join(quoteAll(words), ", "))
+		}
+	}
+	return fmt.Sprintf("write a list: [%s]", src)
 }
+
+func mustUnmark(v cty.Value) cty.Value { v, _ = v.UnmarkDeep(); return v }
 
 // plain refuses a sensitive value for something that is printed in results and plans.
 func (s *scope) plain(v cty.Value, expr hcl.Expression, path string) (cty.Value, bool) {
 	if v.ContainsMarked() {
-		s.error(expr.Range(), fmt.Sprintf("%s may not be sensitive", path), "It is printed in plans and results. Use nonsensitive() if it is no secret.", "")
+		s.error(expr.Range(), fmt.Sprintf("%s may not be sensitive", path), "It is printed in plans and results.", "wrap it in nonsensitive() if it is no secret")
 		return v, false
 	}
 	return v, true
@@ -117,7 +106,7 @@ func (s *scope) plain(v cty.Value, expr hcl.Expression, path string) (cty.Value,
 // text reads a string that is no secret.
 func (s *scope) text(c *hcl.BodyContent, name, path string) (string, bool) {
 	a := c.Attributes[name]
-	v, ok := s.value(a, path, cty.String, "a string")
+	v, ok := s.value(a, path, cty.String)
 	if ok {
 		v, ok = s.plain(v, a.Expr, path)
 	}
@@ -144,7 +133,7 @@ func (s *scope) oneOf(c *hcl.BodyContent, name, path string, words ...string) (s
 
 // secretText reads a string that may be a secret.
 func (s *scope) secretText(c *hcl.BodyContent, name, path string) (text string, ok bool) {
-	v, ok := s.value(c.Attributes[name], path, cty.String, "a string")
+	v, ok := s.value(c.Attributes[name], path, cty.String)
 	if !ok {
 		return "", false
 	}
@@ -164,7 +153,7 @@ func (s *scope) keep(v cty.Value, path string) string {
 // texts reads a list of strings that may be secrets. Elements that are null are refused.
 func (s *scope) texts(c *hcl.BodyContent, name, path string) (list []string, ok bool) {
 	a := c.Attributes[name]
-	v, ok := s.value(a, path, cty.List(cty.String), "a list of strings")
+	v, ok := s.value(a, path, cty.List(cty.String))
 	if !ok {
 		return nil, false
 	}
@@ -196,7 +185,7 @@ func (s *scope) plainTexts(c *hcl.BodyContent, name, path string) ([]string, boo
 	list, ok := s.texts(c, name, path)
 	for i := range list {
 		if s.origin.isSecret(element(path, i)) {
-			s.error(c.Attributes[name].Expr.Range(), fmt.Sprintf("%s may not be sensitive", path), "It is printed in plans and results. Use nonsensitive() if it is no secret.", "")
+			s.error(c.Attributes[name].Expr.Range(), fmt.Sprintf("%s may not be sensitive", path), "It is printed in plans and results.", "wrap it in nonsensitive() if it is no secret")
 			return nil, false
 		}
 	}
@@ -224,7 +213,7 @@ func (s *scope) integer(c *hcl.BodyContent, name, path string, low, high int64) 
 
 func (s *scope) number(c *hcl.BodyContent, name, path string) (*big.Float, bool) {
 	a := c.Attributes[name]
-	v, ok := s.value(a, path, cty.Number, "a number")
+	v, ok := s.value(a, path, cty.Number)
 	if ok {
 		v, ok = s.plain(v, a.Expr, path)
 	}
@@ -237,7 +226,7 @@ func (s *scope) number(c *hcl.BodyContent, name, path string) (*big.Float, bool)
 // united reads a string with a unit. A bare number gets the message of the parser, which names the unit.
 func united[T any](s *scope, c *hcl.BodyContent, name, path, want string, parse func(string) (T, error)) (got T, ok bool) {
 	a := c.Attributes[name]
-	v, ok := s.value(a, path, cty.DynamicPseudoType, want)
+	v, ok := s.value(a, path, cty.DynamicPseudoType)
 	if ok {
 		v, ok = s.plain(v, a.Expr, path)
 	}

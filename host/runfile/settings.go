@@ -22,7 +22,7 @@ var (
 
 // settings reads the hutch blocks. They are about the file and not about values, so everything in them is literal.
 func (l *loader) settings() {
-	s := &scope{loader: l, ctx: &hcl.EvalContext{}, context: "hutch", origin: &origin{ranges: ranges{}, sources: l.sources, context: "hutch"}}
+	s := &scope{loader: l, ctx: &hcl.EvalContext{}, context: "the hutch block", origin: &origin{ranges: ranges{}, sources: l.sources, context: "hutch"}}
 	seen := map[string]hcl.Range{}
 	for i, b := range l.blocks.hutch {
 		if i > 0 {
@@ -30,7 +30,7 @@ func (l *loader) settings() {
 			l.diags[len(l.diags)-1].Related = relatedTo("the first one is here", l.blocks.hutch[0].TypeRange)
 			return
 		}
-		c, _ := s.body(b.Body, hutchSchema, "a hutch block")
+		c, _ := s.body(b.Body, hutchSchema, "a hutch block", b.DefRange())
 		if c == nil {
 			return
 		}

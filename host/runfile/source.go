@@ -88,18 +88,23 @@ func readSource(path, what string) ([]byte, *diag.Diagnostic) {
 	return src, nil
 }
 
-// similarFile looks beside a missing file for one whose name is near.
+// similarFile suggests a file beside a missing one whose name is near.
 func similarFile(path string) string {
+	if name := similarName(path); name != "" {
+		return "did you mean " + diag.Quote(filepath.Join(filepath.Dir(path), name)) + "?"
+	}
+	return ""
+}
+
+// similarName is a name beside a missing file that is near its name, or "".
+func similarName(path string) string {
 	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return ""
 	}
 	defer d.Close()
 	names, _ := d.Readdirnames(1000) // what could be read is enough for a hint
-	if s := diag.Suggest(filepath.Base(path), names); s != "" {
-		return "did you mean " + diag.Quote(filepath.Join(filepath.Dir(path), s)) + "?"
-	}
-	return ""
+	return diag.Suggest(filepath.Base(path), names)
 }
 
 // filesIn names a few run files of a directory.
@@ -164,7 +169,7 @@ func parse(name string, src []byte) (*hclsyntax.Body, hcl.Diagnostics) {
 	}
 	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
 	if diags.HasErrors() {
-		return nil, diags
+		return nil, worthReading(diags)
 	}
 	return file.Body.(*hclsyntax.Body), diags // ParseConfig documents this type
 }

@@ -32,19 +32,34 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 		out.Fix = "did you mean " + m[2] + "?"
 	}
 	if rewrite, ok := rewrites[d.Summary]; ok {
-		rewrite(&out, d)
+		text := ""
+		if d.Subject != nil {
+			text = string(d.Subject.SliceBytes(s[d.Subject.Filename]))
+		}
+		rewrite(&out, text)
+	}
+	if fix, ok := d.Extra.(fixExtra); ok {
+		out.Fix = string(fix)
 	}
 	var call hclsyntax.FunctionCallDiagExtra
 	if c, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallDiagExtra](d); ok {
 		call = c
 	}
 	var file *tree.Error
+	var tmpl *functions.TemplateError
 	if call != nil && call.CalledFunctionName() != "" && call.FunctionCallError() != nil {
 		name := call.CalledFunctionName()
 		if errors.As(call.FunctionCallError(), &file) {
 			out.Summary, out.Detail, out.Fix = fmt.Sprintf("%s() cannot read %s", name, diag.Quote(file.Path)), sentence(file.Reason), file.Fix
+		} else if errors.As(call.FunctionCallError(), &tmpl) {
+			inner := sources{tmpl.File: tmpl.Source}.fromHCL(tmpl.Diagnostic, "the template "+quote(tmpl.File))
+			inner.Related = relatedTo(name+"() is called here", *d.Subject)
+			return inner
 		} else if d.Summary == "Error in function call" {
 			out.Summary, out.Detail = fmt.Sprintf("%s() failed", name), sentence(call.FunctionCallError().Error())
+			if out.Detail == "EOF." {
+				out.Detail = "The text ends too early."
+			}
 		} else {
 			out.Summary = fmt.Sprintf("wrong argument for %s()", name)
 		}
@@ -52,32 +67,114 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 	if d.Subject != nil {
 		out = s.at(out, *d.Subject)
 	}
+	if strings.Contains(d.Summary, "UTF-16") {
+		out.Snippet = nil
+	}
 	if d.Expression != nil && d.EvalContext != nil {
 		out.Values = values(d.Expression, d.EvalContext)
 	}
 	return out
 }
 
-// rewrites say better what users see most often.
-var rewrites = map[string]func(*diag.Diagnostic, *hcl.Diagnostic){
-	"Invalid character": func(out *diag.Diagnostic, _ *hcl.Diagnostic) {
-		if strings.Contains(out.Detail, "single quotes") || strings.Contains(out.Detail, "Single quotes") {
+// fixExtra brings a fix along in a diagnostic of HCL.
+type fixExtra string
+
+var setAt = regexp.MustCompile(`at \S+:([0-9]+),[0-9]+-[0-9]+`)
+
+// rewrites say better what users see most often. text is the source that a diagnostic points at.
+var rewrites = map[string]func(out *diag.Diagnostic, text string){
+	"Invalid character": func(out *diag.Diagnostic, text string) {
+		if text == "'" {
 			out.Summary, out.Detail, out.Fix = "strings are written in double quotes", "Single quotes mean nothing in HCL.", `write "text"`
+		} else if text == ";" {
+			out.Summary, out.Detail, out.Fix = "a semicolon means nothing here", "Arguments and blocks each stand on a line of their own.", "remove it"
 		}
 	},
-	"Attribute redefined": func(out *diag.Diagnostic, _ *hcl.Diagnostic) {
-		out.Summary = "the same argument is set twice"
-		out.Detail = strings.Replace(out.Detail, "Each argument may be set only once.", "", 1)
+	"Attribute redefined": func(out *diag.Diagnostic, text string) {
+		out.Summary = fmt.Sprintf("the argument %q is set twice", text)
+		if m := setAt.FindStringSubmatch(out.Detail); m != nil {
+			out.Detail = "It is set first in line " + m[1] + "."
+		}
 		out.Fix = "remove one of the two"
 	},
-	"Unclosed configuration block": func(out *diag.Diagnostic, _ *hcl.Diagnostic) {
+	"Argument or block definition required": func(out *diag.Diagnostic, text string) {
+		if text == "" || strings.ContainsFunc(text, func(r rune) bool { return r < 'A' && r != '-' && (r < '0' || r > '9') }) {
+			out.Summary, out.Detail = "an argument or a block is expected here", "Lines are NAME = VALUE, or blocks: NAME { … }."
+			return
+		}
+		out.Summary = fmt.Sprintf("an equals sign or a brace is missing after %q", text)
+		out.Detail, out.Fix = "", fmt.Sprintf("write %s = … for an argument, %s { … } for a block", text, text)
+	},
+	"Missing item separator": func(out *diag.Diagnostic, _ string) {
+		out.Summary, out.Detail, out.Fix = "a comma is missing between two elements", "", "put a comma before this one"
+	},
+	"Missing attribute separator": func(out *diag.Diagnostic, _ string) {
+		out.Summary, out.Detail = "a comma or a line end is missing between two elements", ""
+	},
+	"Unterminated tuple constructor expression": func(out *diag.Diagnostic, _ string) {
+		out.Summary, out.Detail, out.Fix = "this list is not closed", "", "add a ] where it ends"
+	},
+	"Unterminated object constructor expression": func(out *diag.Diagnostic, _ string) {
+		out.Summary, out.Detail, out.Fix = "this map is not closed", "", "add a } where it ends"
+	},
+	"Unterminated function call": func(out *diag.Diagnostic, _ string) {
+		out.Summary, out.Detail, out.Fix = "this function call is not closed", "", "add a ) where it ends"
+	},
+	"Invalid multi-line string": func(out *diag.Diagnostic, _ string) {
+		out.Summary, out.Detail = "this string is not closed", "A string in quotes ends on the line on which it begins."
+		out.Fix = "add the closing quote; text of several lines goes between <<-END and END"
+	},
+	"Unclosed configuration block": func(out *diag.Diagnostic, _ string) {
 		out.Summary, out.Detail, out.Fix = "this block is not closed", "There is no closing brace for it before the end of the file.", "add a } where the block ends"
 	},
-	"Unknown variable":         func(out *diag.Diagnostic, _ *hcl.Diagnostic) { out.Summary = "nothing has this name" },
-	"Call to unknown function": func(out *diag.Diagnostic, _ *hcl.Diagnostic) { out.Summary = "there is no such function" },
-	"Invalid template interpolation value": func(out *diag.Diagnostic, _ *hcl.Diagnostic) {
-		out.Summary = "this value cannot be part of a string"
+	"Invalid string literal": func(out *diag.Diagnostic, _ string) {
+		if strings.Contains(out.Detail, "Template sequences") {
+			out.Summary, out.Detail = "the name of a block cannot be computed", "Names of blocks are plain strings; $${ stands for the characters ${."
+			out.Fix = "to make blocks from values, write dynamic \"file\" { for_each = … labels = [file.key] content { … } }"
+		}
 	},
+	"Unknown variable":         func(out *diag.Diagnostic, _ string) { out.Summary = "nothing has this name" },
+	"Call to unknown function": func(out *diag.Diagnostic, _ string) { out.Summary = "there is no such function" },
+	"Invalid template interpolation value": func(out *diag.Diagnostic, _ string) {
+		out.Summary = "this value cannot be part of a string"
+		if strings.Contains(out.Detail, "is null") {
+			out.Detail = "It is null."
+			return
+		}
+		out.Detail, out.Fix = "Only strings, numbers, true and false can.", "for a list or a map, use join(\", \", …) or jsonencode(…)"
+	},
+	"Missing dynamic content block": func(out *diag.Diagnostic, _ string) {
+		out.Summary, out.Detail, out.Fix = "this dynamic block has no content", "", "add content { … } with what each block holds"
+	},
+}
+
+// worthReading leaves of the syntax errors only those that are not the consequence of another one: the first of each
+// line, and none after a string or block that was never closed.
+func worthReading(ds hcl.Diagnostics) hcl.Diagnostics {
+	sort.SliceStable(ds, func(i, j int) bool {
+		a, b := ds[i], ds[j]
+		if a.Subject == nil || b.Subject == nil || a.Subject.Start.Line != b.Subject.Start.Line {
+			return a.Subject != nil && b.Subject != nil && a.Subject.Start.Line < b.Subject.Start.Line
+		}
+		return a.Summary == "Invalid character" && b.Summary != "Invalid character"
+	})
+	var out hcl.Diagnostics
+	line := -1
+	for _, d := range ds {
+		if d.Subject != nil {
+			if d.Subject.Start.Line == line {
+				continue
+			}
+			line = d.Subject.Start.Line
+		}
+		out = append(out, d)
+		switch d.Summary {
+		case "Invalid multi-line string", "Unterminated template string", "Unclosed configuration block",
+			"Unterminated tuple constructor expression", "Unterminated object constructor expression":
+			return out
+		}
+	}
+	return out
 }
 
 func lowerFirst(s string) string {
@@ -172,31 +269,4 @@ func plural(n int, none, one, many string) string {
 		return "a " + one
 	}
 	return fmt.Sprintf("a "+many, n)
-}
-
-// kind says what sort of value something is, with its article.
-func kind(v cty.Value) string {
-	v, _ = v.Unmark()
-	if v.IsNull() {
-		return "null"
-	}
-	return typeName(v.Type())
-}
-
-func typeName(t cty.Type) string {
-	switch {
-	case t == cty.String:
-		return "a string"
-	case t == cty.Number:
-		return "a number"
-	case t == cty.Bool:
-		return "a bool"
-	case t.IsObjectType(), t.IsMapType():
-		return "a map"
-	case t.IsTupleType(), t.IsListType():
-		return "a list"
-	case t.IsSetType():
-		return "a set"
-	}
-	return "a value of type " + t.FriendlyName()
 }

@@ -1,7 +1,6 @@
 package runfile
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -79,7 +78,7 @@ func (l *loader) duplicate(r, first hcl.Range, summary string) {
 }
 
 func (l *loader) declareVariable(v *variable, b *hclsyntax.Block) {
-	content, ok := l.content(b.Body, variableSchema, "a variable", v.context())
+	content, ok := l.content(b.Body, variableSchema, "a variable", v.context(), v.header)
 	v.failed = !ok
 	attrs := content.Attributes
 	if a := attrs["type"]; a != nil {
@@ -98,7 +97,7 @@ func (l *loader) declareVariable(v *variable, b *hclsyntax.Block) {
 	v.sensitive = l.literalBool(v, attrs["sensitive"], false)
 	v.nullable = l.literalBool(v, attrs["nullable"], true)
 	for _, block := range content.Blocks {
-		c, ok := l.content(block.Body, validationSchema, "a validation block", v.context())
+		c, ok := l.content(block.Body, validationSchema, "a validation block", v.context(), block.DefRange)
 		if !ok {
 			v.failed = true
 			continue
@@ -239,11 +238,14 @@ func (l *loader) setVariable(v *variable, settings []setting) {
 	case l.options.AllowMissing:
 		v.origin, v.value = "missing", cty.UnknownVal(v.typ)
 		return
+	case l.given.broken:
+		v.failed = true // a file that could not be read may hold the value
+		return
 	default:
 		v.failed = true
 		detail := ""
 		if v.description != "" {
-			detail = sentence("It is: " + v.description)
+			detail = sentence("Its description: " + v.description)
 		}
 		l.fail(v.header, "", fmt.Sprintf("the variable %q has no value", v.name), detail,
 			fmt.Sprintf("set it with --var %s=VALUE or HUTCH_VAR_%s, or give it a default", v.name, v.name))
@@ -310,6 +312,7 @@ func (l *loader) settingValue(v *variable, s setting) (cty.Value, bool) {
 		for _, d := range diags {
 			out := l.sources.fromHCL(d, v.context())
 			if d.Summary == "Variables not allowed" || d.Summary == "Function calls not allowed" {
+				out.Summary = fmt.Sprintf("the value of the variable %q refers to something else", v.name)
 				out.Detail = "Values of variables stand for themselves; text is written in quotes."
 			}
 			l.addVariableError(v, out)
@@ -344,16 +347,17 @@ func (l *loader) convertVariable(v *variable, value cty.Value, expr hcl.Expressi
 	if v.defaults != nil && !value.IsNull() {
 		value = v.defaults.Apply(value)
 	}
-	converted, err := convert.Convert(value, v.typ)
-	if err == nil {
+	if converted, err := convert.Convert(value, v.typ); err == nil {
 		return converted, true
 	}
+	bad := misfit(value, v.typ)
 	if expr != nil {
-		v.where = narrow(expr, err)
+		v.where = narrow(expr, bad.path)
 	}
-	detail := fmt.Sprintf("Its type is %s, and the value is %s: %s.", typeexpr.TypeString(v.typ), kind(value), conversionReason(err))
-	if s, _ := value.Unmark(); !v.sensitive && expr == nil && s.Type() == cty.String && s.IsKnown() && !s.IsNull() {
-		detail = fmt.Sprintf("Its type is %s, and %s is not one.", typeexpr.TypeString(v.typ), diag.Quote(s.AsString()))
+	declared := strings.Join(strings.Fields(typeexpr.TypeString(v.typ)), " ")
+	detail := fmt.Sprintf("Its type is %s, and %s.", declared, bad.reason(v.name))
+	if s, _ := bad.part.Unmark(); !v.sensitive && s.Type() == cty.String && s.IsKnown() && !s.IsNull() {
+		detail = fmt.Sprintf("Its type is %s, and %s is not %s.", declared, diag.Quote(s.AsString()), typeName(bad.want))
 	}
 	l.variableError(v, fmt.Sprintf("the value of the variable %q has the wrong type", v.name), detail)
 	return cty.NilVal, false
@@ -409,7 +413,7 @@ func (l *loader) validate(v *variable) bool {
 		if !evaluated {
 			return false
 		}
-		text := "(the message holds a sensitive value)"
+		text := "(The message of the rule holds a sensitive value and is not shown.)"
 		if m, err := convert.Convert(message, cty.String); err == nil && !m.IsMarked() && m.IsKnown() && !m.IsNull() {
 			text = m.AsString()
 		}
@@ -440,31 +444,4 @@ func expression(v cty.Value) string {
 		return "(unknown)"
 	}
 	return string(hclwrite.TokensForValue(v).Bytes())
-}
-
-// conversionReason is the text of a conversion error without its path.
-func conversionReason(err error) string {
-	var pe cty.PathError
-	if errors.As(err, &pe) {
-		if p := ctyPath(pe.Path); p != "" {
-			return strings.TrimPrefix(p, ".") + ": " + pe.Error()
-		}
-	}
-	return err.Error()
-}
-
-// narrow finds the part of an expression that a conversion error is about.
-func narrow(expr hcl.Expression, err error) hcl.Range {
-	var pe cty.PathError
-	if !errors.As(err, &pe) {
-		return expr.Range()
-	}
-	r := ranges{}
-	r.exprParts(nil, expr)
-	parts, perr := parsePath(strings.TrimPrefix(ctyPath(pe.Path), "."))
-	if perr != nil {
-		return expr.Range()
-	}
-	rng, _, _ := r.find(parts)
-	return rng
 }

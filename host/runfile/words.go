@@ -1,6 +1,7 @@
 package runfile
 
 import (
+	"sort"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/diag"
@@ -9,6 +10,15 @@ import (
 func quote(s string) string { return diag.Quote(s) }
 
 func suggestion(given string, options []string) string { return diag.DidYouMean(given, options) }
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
 
 // quotedList writes words as "a", "b" or "c".
 func quotedList(words []string) string {

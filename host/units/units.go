@@ -70,12 +70,14 @@ func split(s string) (number, unit string) {
 	return s[:i], strings.TrimLeft(s[i:], " ")
 }
 
-// FormatSize writes n bytes exactly, in the largest binary unit that divides it: 512MiB, 1025B, 0B.
+// FormatSize writes n bytes exactly, in the largest unit that divides it: 512MiB, 64MB, 1025B, 0B.
 func FormatSize(n int64) string {
 	for _, u := range []struct {
 		name   string
 		factor int64
-	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+	}{
+		{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"TB", 1e12}, {"MiB", 1 << 20}, {"GB", 1e9}, {"MB", 1e6}, {"KiB", 1 << 10}, {"KB", 1e3},
+	} {
 		if n != 0 && n%u.factor == 0 {
 			return fmt.Sprintf("%d%s", n/u.factor, u.name)
 		}

@@ -186,11 +186,11 @@ func templateFile(h Host, table map[string]function.Function) function.Function 
 		start := hcl.InitialPos
 		tokens, _ := hclsyntax.LexTemplate(src, p, start) // the parser reports what is wrong with them
 		if where, reason := bound.CheckTokens(tokens); reason != "" {
-			return cty.NilVal, fmt.Errorf("%s:%d: %s", p, where.Start.Line, reason)
+			return cty.NilVal, templateError(p, src, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "The template is too complex", Detail: reason, Subject: &where}})
 		}
 		expr, diags := hclsyntax.ParseTemplate(src, p, start)
 		if diags.HasErrors() {
-			return cty.NilVal, templateError(diags)
+			return cty.NilVal, templateError(p, src, diags)
 		}
 		if inner == nil {
 			inner = make(map[string]function.Function, len(table))
@@ -210,7 +210,7 @@ func templateFile(h Host, table map[string]function.Function) function.Function 
 			return cty.NilVal, errSpent
 		}
 		if diags.HasErrors() {
-			return cty.NilVal, templateError(diags)
+			return cty.NilVal, templateError(p, src, diags)
 		}
 		return v, nil
 	}
@@ -233,16 +233,27 @@ func templateFile(h Host, table map[string]function.Function) function.Function 
 	})
 }
 
-// templateError names the place in the template, because the diagnostic around it points at the call.
-func templateError(diags hcl.Diagnostics) error {
+// TemplateError is what is wrong inside a template, with its source: the diagnostic around it can only point at the
+// call.
+type TemplateError struct {
+	File       string
+	Source     []byte
+	Diagnostic *hcl.Diagnostic
+}
+
+func (e *TemplateError) Error() string {
+	where := e.File
+	if e.Diagnostic.Subject != nil {
+		where = fmt.Sprintf("%s:%d:%d", e.File, e.Diagnostic.Subject.Start.Line, e.Diagnostic.Subject.Start.Column)
+	}
+	return fmt.Sprintf("%s: %s: %s", where, e.Diagnostic.Summary, e.Diagnostic.Detail)
+}
+
+func templateError(file string, src []byte, diags hcl.Diagnostics) error {
 	for _, d := range diags {
 		if d.Severity == hcl.DiagError {
-			where := ""
-			if d.Subject != nil {
-				where = fmt.Sprintf("%s:%d:%d: ", d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column)
-			}
-			return fmt.Errorf("%s%s %s", where, strings.ToLower(d.Summary[:1])+d.Summary[1:]+".", d.Detail)
+			return &TemplateError{File: file, Source: src, Diagnostic: d}
 		}
 	}
-	return errors.New("the template cannot be rendered")
+	return fmt.Errorf("the template %s cannot be rendered", diag.Quote(file))
 }

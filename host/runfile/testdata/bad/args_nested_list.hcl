@@ -1,0 +1,5 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["echo"]
+  args    = ["a", ["b", "c"], "d"]
+}

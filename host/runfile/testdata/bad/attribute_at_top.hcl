@@ -1,0 +1,5 @@
+timeout = "30s"
+language = "python"
+run "a" {
+  command = ["true"]
+}

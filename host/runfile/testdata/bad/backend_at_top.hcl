@@ -1,0 +1,4 @@
+backend "bwrap" {}
+run "a" {
+  command = ["true"]
+}

@@ -1,0 +1,7 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  limits = {
+    memory = "512m"
+  }
+}

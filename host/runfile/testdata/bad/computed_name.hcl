@@ -1,0 +1,6 @@
+locals {
+  n = "x"
+}
+run "${local.n}" {
+  command = ["true"]
+}

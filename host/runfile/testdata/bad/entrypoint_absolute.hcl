@@ -1,0 +1,7 @@
+run "report" {
+  backend "bwrap" {}
+  entrypoint = "/usr/bin/python3"
+  file "main.py" {
+    content = ""
+  }
+}

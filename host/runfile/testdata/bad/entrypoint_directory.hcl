@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  entrypoint = "pkg"
+  files {
+    source = "src"
+    include = ["**/*.py"]
+  }
+}

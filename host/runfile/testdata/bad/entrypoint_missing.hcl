@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  entrypoint = "mian.py"
+  files {
+    source = "src"
+    include = ["**/*.py"]
+  }
+}

@@ -1,0 +1,7 @@
+run "report" {
+  backend "bwrap" {}
+  entrypoint = "mian.py"
+  workspace {
+    source = "src"
+  }
+}

@@ -1,0 +1,7 @@
+run "report" {
+  backend "bwrap" {}
+  entrypoint = "pkg"
+  workspace {
+    source = "src"
+  }
+}

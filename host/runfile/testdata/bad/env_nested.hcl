@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  env = {
+    A = "b"
+    C = { D = "e" }
+  }
+}

@@ -1,0 +1,5 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  env     = { HUTCH_INPUT = "/etc" }
+}

@@ -1,0 +1,3 @@
+run "a\u001b[2J" {
+  command = ["true"]
+}

@@ -1,0 +1,9 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  expect {
+    stdout {
+      matches = ["^ok", "a(b"]
+    }
+  }
+}

@@ -1,0 +1,10 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  file "Main.py" {
+    content = "x"
+  }
+  file "main.py" {
+    content = "y"
+  }
+}

@@ -1,0 +1,7 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  file "main.py" {
+    source = "src/mian.py"
+  }
+}

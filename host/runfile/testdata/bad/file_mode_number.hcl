@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  file "a" {
+    content = "x"
+    mode    = 0755
+  }
+}

@@ -1,0 +1,7 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  file "../evil" {
+    content = "x"
+  }
+}

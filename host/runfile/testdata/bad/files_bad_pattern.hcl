@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  files {
+    source  = "src"
+    include = ["**/*.py", "[a-"]
+  }
+}

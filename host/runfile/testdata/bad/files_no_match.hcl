@@ -1,0 +1,9 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  files {
+    source  = "src"
+    include = ["**/*.rb"]
+    exclude = ["pkg"]
+  }
+}

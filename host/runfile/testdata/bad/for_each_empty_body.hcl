@@ -1,0 +1,5 @@
+run "report" {
+  backend "bwrap" {}
+  for_each  = toset([])
+  entrypont = each.key
+}

@@ -1,0 +1,5 @@
+run "report" {
+  backend "bwrap" {}
+  for_each = toset(["a\nb"])
+  command  = ["echo", each.key]
+}

@@ -1,0 +1,9 @@
+variable "m" {
+  default = null
+}
+
+run "report" {
+  backend "bwrap" {}
+  for_each = var.m
+  command  = ["echo", each.key]
+}

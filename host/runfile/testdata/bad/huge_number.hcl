@@ -1,0 +1,6 @@
+locals {
+  x = "${1e600000000}"
+}
+run "a" {
+  command = ["true"]
+}

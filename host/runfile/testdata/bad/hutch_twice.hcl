@@ -1,0 +1,7 @@
+hutch {}
+hutch {}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+}

@@ -1,0 +1,5 @@
+run "report" {
+  backend "bwrap" {}
+  command       = ["true"]
+  min_isolation = "virtual-machine"
+}

@@ -1,0 +1,5 @@
+run "report" {
+  backend "bwrap" {}
+  language = "pyhton"
+  command  = ["true"]
+}

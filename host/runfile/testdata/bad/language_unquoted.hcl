@@ -1,0 +1,5 @@
+run "report" {
+  backend "bwrap" {}
+  language = python
+  command  = ["true"]
+}

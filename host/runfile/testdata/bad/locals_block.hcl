@@ -1,0 +1,10 @@
+locals {
+  a {
+    b = 1
+  }
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+}

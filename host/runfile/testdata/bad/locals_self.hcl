@@ -1,0 +1,8 @@
+locals {
+  a = "${local.a}!"
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", local.a]
+}

@@ -1,0 +1,5 @@
+locals "x" {
+}
+run "a" {
+  command = ["true"]
+}

@@ -1,0 +1,6 @@
+model "gpt" {
+  provider = "openai"
+}
+run "a" {
+  command = ["true"]
+}

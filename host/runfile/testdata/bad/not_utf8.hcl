@@ -1,0 +1,4 @@
+# café
+run "a" {
+  command = ["true"]
+}

@@ -1,0 +1,6 @@
+run "report" {
+  backend "bwrap" {}
+  file "main.py" {
+    content = ""
+  }
+}

@@ -1,0 +1,8 @@
+variable "rows" {
+  default = null
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", "rows: ${var.rows}"]
+}

@@ -1,0 +1,3 @@
+variable "rows" {
+  default = 1
+}

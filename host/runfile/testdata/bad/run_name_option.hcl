@@ -1,0 +1,3 @@
+run "-rm" {
+  command = ["true"]
+}

@@ -1,0 +1,6 @@
+run "a" {
+  command = ["true"]
+}
+run "a" {
+  command = ["false"]
+}

@@ -1,0 +1,12 @@
+variable "m" {
+  sensitive = true
+  default = "1g"
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  limits {
+    memory = var.m
+  }
+}

@@ -1,0 +1,4 @@
+run "report" {
+  backend "bwrap" {}
+	command = ["日本語", "x", [1]]
+}

@@ -1,0 +1,4 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", templatefile("src/page.tmpl", { name = "x" })]
+}

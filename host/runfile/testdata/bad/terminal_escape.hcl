@@ -1,0 +1,3 @@
+run "a" {
+  comm[2Jand = ["true"]
+}

@@ -1,0 +1,4 @@
+run "report" {
+  backend "bwrap" {}
+  entrypont = "main.py"
+}

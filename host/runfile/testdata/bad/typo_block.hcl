@@ -1,0 +1,7 @@
+run "report" {
+  backend "bwrap" {}
+  limit {
+    memory = "1g"
+  }
+  command = ["true"]
+}

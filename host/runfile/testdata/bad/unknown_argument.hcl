@@ -1,0 +1,5 @@
+run "report" {
+  backend "bwrap" {}
+  colour = "red"
+  command = ["true"]
+}

@@ -1,0 +1,3 @@
+runn "a" {
+  command = ["true"]
+}

@@ -1,0 +1,4 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", uper("x")]
+}

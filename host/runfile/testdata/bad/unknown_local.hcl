@@ -1,0 +1,8 @@
+variable "title" {
+  default = "x"
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", local.title]
+}

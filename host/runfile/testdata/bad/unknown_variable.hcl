@@ -1,0 +1,8 @@
+variable "rows" {
+  default = 1
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", var.rowz]
+}

@@ -1,0 +1,8 @@
+variable "a" {
+  defualt = ""
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", var.a]
+}

@@ -1,0 +1,9 @@
+# options: --var rowz=3 --var nothing=1
+variable "rows" {
+  default = 1
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", var.rows]
+}

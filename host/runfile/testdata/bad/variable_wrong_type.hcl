@@ -1,0 +1,9 @@
+# options: --var rows=many
+variable "rows" {
+  type = number
+}
+
+run "report" {
+  backend "bwrap" {}
+  command = ["echo", var.rows]
+}

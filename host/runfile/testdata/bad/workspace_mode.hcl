@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  workspace {
+    source = "src"
+    mode   = "rw"
+  }
+}

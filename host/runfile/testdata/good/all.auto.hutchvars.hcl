@@ -1,0 +1,2 @@
+who = "somebody"
+unrelated = 3
