@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hutch-run/hutch/host/diag"
@@ -208,7 +209,12 @@ func (j *job) failure(phase string, err error) *result.Failure {
 	case errors.As(err, &ds):
 		f.Diagnostics = ds
 	case errors.As(err, &e):
-		f.Summary, f.Detail, f.Fix, f.Reason = e.Summary, e.Detail, e.Fix, e.Reason
+		// What stands before the backend's words says what hutch was about.
+		before, _ := strings.CutSuffix(err.Error(), e.Error())
+		if before == err.Error() {
+			before = ""
+		}
+		f.Summary, f.Detail, f.Fix, f.Reason = before+e.Summary, e.Detail, e.Fix, e.Reason
 		switch {
 		case e.Limit != "":
 			f.Diagnostics = diag.Diagnostics{j.d.Diagnose("limits."+string(e.Limit), e.Summary, e.Detail, e.Fix)}

@@ -84,7 +84,7 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 	}
 	ready := p.Ready()
 	j.event(store.EventSandboxReady, map[string]any{
-		"sandbox": id, "workspace": ready.Workspace, "input": ready.Input, "output": ready.Output, "holds": ready.Holds, "notes": ready.Notes,
+		"sandbox": id, "workspace": ready.Workspace, "input": ready.Input, "output": ready.Output, "limits": limitsOf(j.d, ready.Holds, j.s.TTY != nil), "notes": ready.Notes,
 	})
 	return p, nil
 }

@@ -1,0 +1,561 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+func TestRunFromFileToResult(t *testing.T) {
+	p := &plain{}
+	w := newWorld(t, p)
+	if err := os.WriteFile(filepath.Join(w.dir, "lib.sh"), []byte("greet() { echo \"hello $1\"; }\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	r := w.run(`
+run "report" {
+  backend "plain" {}
+  file "main.sh" { content = ". \"$HUTCH_INPUT/lib.sh\"; greet \"$1\"; echo oops >&2; cat; mkdir $HUTCH_OUTPUT/d; echo '{}' > $HUTCH_OUTPUT/d/a.json; echo x > $HUTCH_OUTPUT/b.txt\n" }
+  file "lib.sh"  { source = "lib.sh" }
+  entrypoint = "main.sh"
+  args       = ["world"]
+  stdin      = "from stdin"
+  env        = { A = "1" }
+  outputs    = ["**/*.json"]
+  limits { memory = "64MiB" }
+}`, Streams{Stdout: &out, Stderr: &errs})
+	if !r.OK || r.Status != 0 || r.Cause != sdk.CauseExited || *r.ExitCode != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if out.String() != "hello world\nfrom stdin" || errs.String() != "oops\n" {
+		t.Errorf("live: %q, %q", out.String(), errs.String())
+	}
+	if r.Stdout.Text != out.String() || r.Stdout.Bytes != int64(out.Len()) || r.Stdout.Dropped != 0 || r.Stdout.Truncated || r.Stderr.Text != "oops\n" {
+		t.Errorf("%+v %+v", r.Stdout, r.Stderr)
+	}
+	if len(r.Outputs) != 1 || r.Outputs[0].Path != "d/a.json" || r.Outputs[0].Size != 3 {
+		t.Errorf("outputs: %+v", r.Outputs)
+	}
+	if b, err := os.ReadFile(filepath.Join(r.Dir, "output", "d", "a.json")); string(b) != "{}\n" {
+		t.Errorf("%q %v", b, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(r.Dir, "code", "lib.sh")); !strings.HasPrefix(string(b), "greet()") {
+		t.Errorf("%q %v", b, err)
+	}
+	if p.specs[0].Input != filepath.Join(r.Dir, "code") || p.specs[0].Network != sdk.NetworkNone || p.specs[0].Limits.Timeout != DefaultTimeout {
+		t.Errorf("spec: %+v", p.specs[0].Spec)
+	}
+	if want := []string{"sh", filepath.Join(r.Dir, "code/main.sh"), "world"}; !slices.Equal(r.Command, want) {
+		t.Errorf("command: %q", r.Command)
+	}
+	var limits []string
+	for _, l := range r.Limits {
+		limits = append(limits, string(l.Limit)+"|"+l.Value+"|"+map[bool]string{true: "asked", false: "default"}[l.Asked])
+	}
+	if diff := cmp.Diff([]string{"timeout|10m0s|default", "memory|67108864|asked", "output|16MiB|default"}, limits); diff != "" {
+		t.Error(diff)
+	}
+	if len(p.alive) != 0 {
+		t.Errorf("sandboxes are left: %v", p.alive)
+	}
+	rec, err := w.store.Load(r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := rec.Events()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for _, e := range events {
+		types = append(types, string(e.Type))
+	}
+	want := []string{"run.begin", "plan", "code", "sandbox.create", "sandbox.ready", "exec.start", "exec.end", "outputs", "sandbox.destroy", "run.end"}
+	if diff := cmp.Diff(want, types); diff != "" {
+		t.Error(diff)
+	}
+	if r.Events.Head != events[len(events)-1].Hash || r.Events.Head == "" {
+		t.Errorf("the result names head %q", r.Events.Head)
+	}
+}
+
+func TestHowItEnded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script, more string
+		argv         string // instead of a script
+		cause        sdk.Cause
+		code         *int
+		status       int
+		signal       string
+	}{
+		"zero":                           {script: "true", cause: sdk.CauseExited, code: new(0), status: 0},
+		"its own code":                   {script: "exit 7", cause: sdk.CauseExited, code: new(7), status: 7},
+		"a code that looks like hutch's": {script: "exit 124", cause: sdk.CauseExited, code: new(124), status: 124},
+		"a signal":                       {script: "kill -SEGV $$", cause: sdk.CauseSignaled, status: 139, signal: "SIGSEGV"},
+		"timeout":                        {script: "sleep 60", more: `limits { timeout = "50ms" }`, cause: sdk.CauseTimeout, status: 124, signal: "SIGKILL"},
+		"not found":                      {argv: `["/no/such/thing"]`, cause: sdk.CauseSetupFailed, status: 127},
+		"not executable":                 {argv: `["/etc/passwd"]`, cause: sdk.CauseSetupFailed, status: 126},
+		"too much output":                {script: "yes", more: `limits { output_total = "1MiB" }`, cause: sdk.CauseOutput, status: 137, signal: "SIGKILL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, &plain{})
+			src := shell(tc.script, tc.more)
+			if tc.argv != "" {
+				src = "run \"r\" {\n  backend \"plain\" {}\n command = " + tc.argv + "\n}\n"
+			}
+			r := w.run(src, Streams{})
+			if r.Cause != tc.cause || r.Status != tc.status || r.Signal != tc.signal || !cmp.Equal(r.ExitCode, tc.code) {
+				t.Errorf("cause %s, status %d, signal %q, code %v, error %v", r.Cause, r.Status, r.Signal, r.ExitCode, r.Error)
+			}
+			if r.OK != (tc.status == 0) || r.TimedOut != (tc.cause == sdk.CauseTimeout) || r.NotStarted != (tc.status == 126 || tc.status == 127) {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+func TestCancelStopsTheCommandAndCleansUp(t *testing.T) {
+	p := &plain{}
+	w := newWorld(t, p)
+	ctx, cancel := context.WithCancel(context.Background())
+	started := writerFunc(func(b []byte) (int, error) { cancel(); return len(b), nil })
+	r, err := w.runner().Run(ctx, w.load(shell("echo x > $HUTCH_OUTPUT/x; echo up; exec sleep 60", ""))[0], Streams{Stdout: started})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(r)
+	if r.Cause != sdk.CauseCancelled || r.Status != 130 || r.OK || len(r.Outputs) != 1 || len(p.alive) != 0 {
+		t.Errorf("%+v, alive %v", r, p.alive)
+	}
+	// Cancelled before anything was made.
+	r, err = w.runner().Run(ctx, w.load(shell("true", ""))[0], Streams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(r)
+	if r.Cause != sdk.CauseCancelled || r.Status != 130 || len(p.specs) != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestFaultsOfTheBackend(t *testing.T) {
+	limit := &sdk.Error{Reason: sdk.ReasonLimit, Limit: sdk.LimitMemory, Summary: "memory cannot be held", Fix: "delegate a cgroup"}
+	for name, tc := range map[string]struct {
+		p       *plain
+		more    string
+		cause   sdk.Cause
+		status  int
+		summary string
+		line    int // of a diagnostic; 0 for none
+		made    int // sandboxes
+	}{
+		"create fails": {p: &plain{createErr: &sdk.Error{Reason: sdk.ReasonMissing, Summary: "no such image", Fix: "pull it"}},
+			cause: sdk.CauseSetupFailed, status: 125, summary: "no such image", made: 1},
+		"create has a bug": {p: &plain{createErr: errors.New("nil map")}, cause: sdk.CauseBackend, status: 125, summary: "nil map", made: 1},
+		"create refuses a limit": {p: &plain{createErr: limit}, more: "  limits {\n    memory = \"1MiB\"\n  }", cause: sdk.CauseSetupFailed, status: 125,
+			summary: "memory cannot be held", line: 5, made: 1},
+		"exec breaks": {p: &plain{execErr: errors.New("the pipe burst")}, cause: sdk.CauseBackend, status: 125, summary: "the pipe burst", made: 1},
+		"exec does not know": {p: &plain{exit: &sdk.Exit{Cause: sdk.CauseBackend, Evidence: "lost it"}}, cause: sdk.CauseBackend, status: 125,
+			summary: "could not say how", made: 1},
+		"the sandbox holds less than was planned": {p: &plain{ready: func(r *sdk.Ready) { r.Holds = r.Holds[:1] }}, more: "  limits {\n    memory = \"1MiB\"\n  }",
+			cause: sdk.CauseSetupFailed, status: 125, summary: "does not hold memory", line: 5, made: 1},
+		"outputs cannot be had": {p: &plain{getErr: errors.New("no tar")}, cause: sdk.CauseBackend, status: 125, summary: "the outputs could not be collected", made: 1},
+		"outputs are no tar":    {p: &plain{tar: []byte("surely this is not a tar archive" + strings.Repeat("x", 1000))}, cause: sdk.CauseBackend, status: 125, summary: "outputs could not be collected", made: 1},
+		"the plan finds a wrong value": {p: &plain{diags: []sdk.Diagnostic{{Severity: sdk.SeverityError, Summary: "no such image", Path: "image"}}},
+			cause: sdk.CauseSetupFailed, status: 125, summary: "the run file has errors", line: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tc.p)
+			src := shell("exit 0", tc.more)
+			if name == "the plan finds a wrong value" {
+				src = strings.Replace(src, `backend "plain" {}`, `backend "plain" { image = "x" }`, 1)
+			}
+			r := w.run(src, Streams{})
+			if r.OK || r.Cause != tc.cause || r.Status != tc.status || r.Error == nil || !strings.Contains(r.Error.Summary, tc.summary) {
+				t.Fatalf("cause %s, status %d, error %+v", r.Cause, r.Status, r.Error)
+			}
+			if tc.line > 0 && (len(r.Error.Diagnostics) != 1 || r.Error.Diagnostics[0].Range == nil || r.Error.Diagnostics[0].Range.Start.Line != tc.line) {
+				t.Errorf("diagnostics: %+v", r.Error.Diagnostics)
+			}
+			if len(tc.p.specs) != tc.made || len(tc.p.alive) != 0 {
+				t.Errorf("%d made, alive %v", len(tc.p.specs), tc.p.alive)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeDestroyedIsSaidAndKeptForGC(t *testing.T) {
+	p := &plain{destroyErr: &sdk.Error{Reason: sdk.ReasonUnavailable, Summary: "the far end sleeps"}}
+	w := newWorld(t, p)
+	r := w.run(shell("exit 3", ""), Streams{})
+	if r.Cause != sdk.CauseExited || r.Status != 3 || len(r.Leaks) != 1 || !strings.Contains(r.Leaks[0], "the far end sleeps") {
+		t.Errorf("%+v", r)
+	}
+	intents, err := w.store.Intents()
+	if err != nil || len(intents) != 1 || !strings.Contains(string(intents[0].Handle), `"here"`) || intents[0].Backend != "plain" {
+		t.Errorf("%v %+v", err, intents)
+	}
+}
+
+func TestKeep(t *testing.T) {
+	p := &plain{}
+	w := newWorld(t, p)
+	w.opt.Keep = true
+	r := w.run(shell("exit 3", ""), Streams{})
+	if !r.Kept || !p.alive[r.ID] || !p.specs[0].Keep || p.destroys.Load() != 0 {
+		t.Errorf("kept %v, alive %v", r.Kept, p.alive)
+	}
+	if intents, err := w.store.Intents(); err != nil || len(intents) != 1 || !intents[0].Keep {
+		t.Errorf("%v %+v", err, intents)
+	}
+}
+
+func TestOutputKeepsTheTail(t *testing.T) {
+	w := newWorld(t, &plain{})
+	var live bytes.Buffer
+	r := w.run(shell(`i=0; while [ $i -lt 1000 ]; do echo line $i; i=$((i+1)); done; printf '\377\376end\303'`, `limits { output = "1KiB" }`), Streams{Stdout: &live})
+	if r.Stdout.Bytes != int64(live.Len()) || r.Stdout.Bytes-r.Stdout.Dropped != 1024 || !strings.HasSuffix(r.Stdout.Text, "line 999\n\ufffdend\ufffd") {
+		t.Errorf("%d bytes, %d dropped, %q", r.Stdout.Bytes, r.Stdout.Dropped, r.Stdout.Text[len(r.Stdout.Text)-30:])
+	}
+	b, err := os.ReadFile(filepath.Join(r.Dir, "stdout.log"))
+	if err != nil || !bytes.Equal(b, live.Bytes()[live.Len()-1024:]) {
+		t.Errorf("the log is not the tail of the stream: %d bytes, %v", len(b), err)
+	}
+}
+
+func TestNobodyReadsAnyMore(t *testing.T) {
+	w := newWorld(t, &plain{})
+	closed := writerFunc(func([]byte) (int, error) { return 0, syscall.EPIPE })
+	r := w.run(shell("exec yes", `limits { timeout = "60s" }`), Streams{Stdout: closed})
+	if r.Cause != sdk.CauseSignaled || r.Signal != "SIGPIPE" || r.Status != 141 {
+		t.Errorf("%s %s %d %v", r.Cause, r.Signal, r.Status, r.Error)
+	}
+	if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "nobody read stdout") }) {
+		t.Errorf("notes: %q", r.Notes)
+	}
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	w := newWorld(t, &plain{})
+	signals := make(chan int, 1)
+	once := sync.OnceFunc(func() { signals <- int(syscall.SIGUSR1) })
+	up := writerFunc(func(b []byte) (int, error) { once(); return len(b), nil })
+	r := w.run(shell(`trap 'echo got it; exit 9' USR1; echo up; while :; do sleep 0.01; done`, ""), Streams{Stdout: up, Signals: signals})
+	if r.Status != 9 || r.Stdout.Text != "up\ngot it\n" {
+		t.Errorf("%d %q", r.Status, r.Stdout.Text)
+	}
+}
+
+const secret = "hunter2-very-secret"
+
+func TestSecretsStayOutOfWhatIsWritten(t *testing.T) {
+	p := &plain{}
+	w := newWorld(t, p)
+	r := w.run(`
+variable "pw" {
+  type      = string
+  default   = "`+secret+`"
+  sensitive = true
+}
+run "r" {
+  backend "plain" { token = var.pw }
+  file "plain.txt" { content = "no secret" }
+  file "key.txt"   { content = "key=${var.pw}\n" }
+  command = ["sh", "-c", "cat $HUTCH_INPUT/key.txt $HUTCH_INPUT/plain.txt; echo $PW >&2; exit 4", "x${var.pw}"]
+  env     = { PW = var.pw }
+  expect {
+    exit_code = 0
+    stdout { contains = ["not ${var.pw}"] }
+  }
+}`, Streams{})
+	if r.Status != 4 || r.Stdout.Text != "(sensitive)no secret" || r.Stderr.Text != "(sensitive)\n" {
+		t.Errorf("%d %q %q %v", r.Status, r.Stdout.Text, r.Stderr.Text, r.Error)
+	}
+	if b, _ := os.ReadFile(filepath.Join(r.Dir, "stdout.log")); !strings.Contains(string(b), secret) {
+		t.Errorf("the log is not what the program wrote: %q", b)
+	}
+	if _, err := os.Stat(filepath.Join(r.Dir, "code", "plain.txt")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(p.specs[0].Input); err == nil {
+		t.Errorf("%s, which holds a secret, outlives the run", p.specs[0].Input)
+	}
+	var leaks []string
+	err := filepath.WalkDir(filepath.Dir(filepath.Dir(r.Dir)), func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(name, ".log") {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		if bytes.Contains(b, []byte(secret)) {
+			leaks = append(leaks, name)
+		}
+		return err
+	})
+	if err != nil || len(leaks) > 0 {
+		t.Errorf("%v: the secret is in %q", err, leaks)
+	}
+	pl, err := w.runner().Plan(context.Background(), w.load(`
+variable "pw" {
+  type      = string
+  default   = "` + secret + `"
+  sensitive = true
+}
+run "r" {
+  backend "plain" {}
+  command = ["echo", var.pw]
+  env     = { PW = var.pw }
+}`)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := json.Marshal(pl)
+	var text bytes.Buffer
+	if err2 := pl.WriteText(&text); err != nil || err2 != nil || strings.Contains(string(j)+text.String(), secret) {
+		t.Errorf("%v %v: the plan shows the secret: %s", err, err2, text.String())
+	}
+}
+
+func TestExpect(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script, expect string
+		failed         []string
+		status         int
+	}{
+		"code":                {"exit 3", `exit_code = 3`, nil, 0},
+		"another code":        {"exit 4", `exit_code = 3`, []string{"exit_code"}, 4},
+		"zero although":       {"exit 0", `exit_code = 3`, []string{"exit_code"}, 1},
+		"zero is the default": {"echo hi; exit 2", "stdout { contains = [\"hi\"] }", []string{"exit_code"}, 2},
+		"cause":               {"kill -KILL $$", `cause = "signaled"`, nil, 0},
+		"stdout":              {"echo hello", "stdout {\n equals = \"hello\\n\"\n contains = [\"ell\"]\n excludes = [\"bye\"]\n matches = [\"^h.*o$\"]\n }", nil, 0},
+		"stdout is not":       {"echo hello", "stdout {\n equals = \"x\"\n contains = [\"hello\", \"y\"]\n excludes = [\"ell\"]\n matches = [\"^z\"]\n }", []string{"stdout.equals", "stdout.contains[1]", "stdout.excludes[0]", "stdout.matches[0]"}, 1},
+		"stderr empty":        {"true", "stderr { empty = true }", nil, 0},
+		"stderr not empty":    {"echo x >&2", "stderr { empty = true }", []string{"stderr.empty"}, 1},
+		"outputs":             {"echo > $HUTCH_OUTPUT/a.json", `outputs = ["*.json"]`, nil, 0},
+		"no outputs":          {"echo > $HUTCH_OUTPUT/a.json", `outputs = ["*.json", "*.txt"]`, []string{"outputs[1]"}, 1},
+		"within":              {"sleep 0.05", `within = "1ms"`, []string{"within"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, &plain{})
+			r := w.run(shell(tc.script, "expect {\n"+tc.expect+"\n}"), Streams{})
+			var failed []string
+			for _, f := range r.ExpectFailures {
+				failed = append(failed, f.What)
+				if f.At == nil && f.What != "exit_code" {
+					t.Errorf("%s has no place", f.What)
+				}
+			}
+			if diff := cmp.Diff(tc.failed, failed); diff != "" {
+				t.Errorf("%s\n%+v", diff, r.ExpectFailures)
+			}
+			if r.Status != tc.status || r.OK != (len(tc.failed) == 0) {
+				t.Errorf("status %d, ok %v", r.Status, r.OK)
+			}
+		})
+	}
+}
+
+func TestChoice(t *testing.T) {
+	weak := func() *plain {
+		return &plain{desc: sdk.Description{Name: "weak", Isolation: sdk.IsolationNone, Limits: []sdk.Limit{sdk.LimitTimeout}}}
+	}
+	for name, tc := range map[string]struct {
+		backends []*plain
+		src      string
+		min      sdk.Isolation
+		want     string   // backend; "" for none
+		reasons  []string // of the candidates, in order; "" for none
+	}{
+		"the first that is able":    {[]*plain{{}, weak()}, "backend \"weak\" {}\nbackend \"plain\" {}\nlimits { memory = \"1MiB\" }", "", "plain", []string{"it cannot hold memory = 1MiB", ""}},
+		"the first":                 {[]*plain{{}, weak()}, "backend \"weak\" {}\nbackend \"plain\" {}", "", "weak", []string{"", ""}},
+		"not installed":             {[]*plain{{}}, "backend \"gone\" {}\nbackend \"plain\" {}", "", "plain", []string{"gone", ""}},
+		"min_isolation of the file": {[]*plain{weak()}, "backend \"weak\" {}\nmin_isolation = \"namespace\"", "", "", []string{"its isolation is none, at least namespace"}},
+		"min_isolation of the user": {[]*plain{{}}, "backend \"plain\" {}\nmin_isolation = \"none\"", sdk.IsolationVM, "", []string{"its isolation is namespace, at least vm"}},
+		"the plan cannot hold it": {[]*plain{{holds: []sdk.Hold{{Limit: sdk.LimitMemory, Value: "1MiB", Reason: "no cgroup", Fix: "delegate one"}}}},
+			"backend \"plain\" {}\nlimits {\n memory = \"1MiB\"\n}", "", "", []string{"it cannot hold memory = 1MiB here: no cgroup"}},
+		"the plan is silent about it": {[]*plain{{holds: []sdk.Hold{}}}, "backend \"plain\" {}\nlimits { memory = \"1MiB\" }", "", "", []string{"does not say how it would hold memory"}},
+		"no such network":             {[]*plain{{}}, "backend \"plain\" {}\nnetwork { mode = \"full\" }", "", "", []string{"it has no network mode \"full\""}},
+		"a wrong attribute":           {[]*plain{{}}, "backend \"plain\" { imaje = 1 }", "", "", []string{"its block has errors"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tc.backends...)
+			w.opt.MinIsolation = tc.min
+			src := "run \"r\" {\n" + tc.src + "\ncommand = [\"true\"]\n}\n"
+			pl, err := w.runner().Plan(context.Background(), w.load(src)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pl.Backend != tc.want || pl.OK != (tc.want != "") {
+				t.Errorf("planned on %q, ok %v: %+v", pl.Backend, pl.OK, pl.Diagnostics)
+			}
+			if len(pl.Candidates) != len(tc.reasons) {
+				t.Fatalf("candidates: %+v", pl.Candidates)
+			}
+			for i, want := range tc.reasons {
+				if got := strings.Join(pl.Candidates[i].Reasons, "; "); want == "" != (got == "") || !strings.Contains(got, want) {
+					t.Errorf("candidate %d: %q, want %q", i, got, want)
+				}
+			}
+			if tc.want == "" && !pl.Diagnostics.HasErrors() {
+				t.Error("a plan that is refused has no diagnostic")
+			}
+			r := w.run(src, Streams{})
+			if r.Backend.Name != tc.want || r.OK != (tc.want != "") {
+				t.Errorf("ran on %q: %v", r.Backend.Name, r.Error)
+			}
+			if tc.want == "" && (r.Status != 125 || r.Cause != sdk.CauseSetupFailed) {
+				t.Errorf("%d %s", r.Status, r.Cause)
+			}
+		})
+	}
+}
+
+func TestRunAll(t *testing.T) {
+	p := &plain{}
+	w := newWorld(t, p)
+	ds := w.load(`
+run "m" {
+  for_each = toset(["a", "b", "c", "d", "e", "f"])
+  backend "plain" {}
+  command = ["sh", "-c", "echo ${each.key}; test ${each.key} != c"]
+}`)
+	var mu sync.Mutex
+	busy, seen := 0, 0
+	rs, err := w.runner().RunAll(context.Background(), ds, Many{Jobs: 3, Each: func(*result.Result) {
+		if busy++; busy > 1 {
+			t.Error("Each is called by two at once")
+		}
+		seen++
+		busy--
+	}, Streams: func(d *runfile.Definition) (Streams, func()) {
+		return Streams{Stdout: io.Discard}, func() { mu.Lock(); defer mu.Unlock() }
+	}})
+	if err != nil || len(rs) != 6 || seen != 6 {
+		t.Fatalf("%v, %d results, %d seen", err, len(rs), seen)
+	}
+	for i, r := range rs {
+		if r.Name != ds[i].Instance || r.OK != (ds[i].Key != "c") {
+			t.Errorf("%d: %s ok %v", i, r.Name, r.OK)
+		}
+	}
+	if p.most.Load() > 3 {
+		t.Errorf("%d at once", p.most.Load())
+	}
+	if got := result.ExitCode(rs...); got != 1 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+func TestFailFast(t *testing.T) {
+	w := newWorld(t, &plain{})
+	ds := w.load(`
+run "a" {
+  backend "plain" {}
+  command = ["sh", "-c", "exit 5"]
+}
+run "b" {
+  backend "plain" {}
+  command = ["sleep", "60"]
+}
+run "c" {
+  backend "plain" {}
+  command = ["true"]
+}`)
+	start := time.Now()
+	rs, err := w.runner().RunAll(context.Background(), ds, Many{Jobs: 2, FailFast: true})
+	if err != nil || time.Since(start) > 30*time.Second {
+		t.Fatal(err, time.Since(start))
+	}
+	if rs[0].Status != 5 || rs[1] != nil && rs[1].Cause != sdk.CauseCancelled {
+		t.Errorf("%+v %+v", rs[0], rs[1])
+	}
+	if rs[2] != nil && rs[2].OK {
+		t.Error("the third was run although the first had failed")
+	}
+}
+
+func TestDirectAndOverrides(t *testing.T) {
+	w := newWorld(t, &plain{})
+	d, err := Direct{Backend: "plain", Command: []string{"/bin/sh", "-c", "echo $A; pwd"}, Env: map[string]string{"A": "1"}, Workspace: w.dir}.Definition()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Instance != "sh" || d.Network != "none" || d.Workspace.Mode != "private" {
+		t.Errorf("%+v", d)
+	}
+	o := Overrides{Backends: []string{"plain"}, Limits: runfile.Limits{Timeout: time.Minute}, Env: map[string]string{"A": "2"}, Args: []string{"x"}}
+	d2 := o.Apply(d)
+	if d.Limits.Timeout != 0 || d.Env["A"] != "1" || len(d.Args) != 0 {
+		t.Errorf("the original was changed: %+v", d)
+	}
+	r, err := w.runner().Run(context.Background(), d2, Streams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(r)
+	if r.Stdout.Text != "2\n"+w.dir+"\n" || r.Name != "sh" || r.File != "" || r.Limits[0].Value != "1m0s" || !r.Limits[0].Asked {
+		t.Errorf("%+v", r)
+	}
+	for _, bad := range []Direct{{Backend: "x"}, {Command: []string{"x"}}, {Backend: "x", Command: []string{"x"}, Network: "some"},
+		{Backend: "x", Command: []string{"x"}, Workspace: "rel"}, {Backend: "x", Command: []string{"x"}, Workspace: "/", Mode: "rw"}} {
+		if _, err := bad.Definition(); err == nil {
+			t.Errorf("%+v was taken", bad)
+		}
+	}
+	if l := EachBackend(&runfile.Definition{Instance: "r", Backends: []*runfile.Backend{runfile.NewBackend("a"), runfile.NewBackend("b")}}); len(l) != 2 || l[1].Instance != "r on b" || len(l[1].Backends) != 1 {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestTrace(t *testing.T) {
+	w := newWorld(t, &plain{})
+	w.opt.Trace = NewTrace()
+	w.opt.Trace.Span("parse")()
+	w.run(shell("true", ""), Streams{})
+	var b bytes.Buffer
+	if _, err := w.opt.Trace.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		TraceEvents []struct {
+			Name, Ph string
+			TS, Dur  float64
+			TID      int
+		}
+	}
+	if err := json.Unmarshal(b.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, e := range doc.TraceEvents {
+		have[e.Name] = true
+		if e.Ph == "X" && (e.TS < 0 || e.Dur < 0) {
+			t.Errorf("%+v", e)
+		}
+	}
+	for _, want := range []string{"parse", "run r", "record", "plan", "create", "exec", "outputs", "destroy", "finish"} {
+		if !have[want] {
+			t.Errorf("no span %q in %v", want, have)
+		}
+	}
+}
