@@ -91,7 +91,7 @@ func cleanup(s *Server, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	var h Handle
-	if err := json.Unmarshal(b, &h); err != nil || !sandboxID.MatchString(h.ID) {
+	if err := json.Unmarshal(b, &h); err != nil || !isSandboxID(h.ID) {
 		return fmt.Errorf("%s holds no handle of a sandbox", filepath.Join(*dir, handleFile))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -62,8 +61,6 @@ type field struct {
 	index  []int
 	typ    reflect.Type
 }
-
-var nameOK = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
 var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
@@ -134,7 +131,7 @@ func hidden(t reflect.Type, sf reflect.StructField) bool {
 func fieldOf(sf reflect.StructField, tag string, outer []reflect.Type) (field, error) {
 	name, rest, _ := strings.Cut(tag, ",")
 	f := field{index: sf.Index, typ: sf.Type, attr: Attribute{Name: name, Doc: sf.Tag.Get("doc"), Deprecated: sf.Tag.Get("deprecated")}}
-	if !nameOK.MatchString(name) {
+	if !isName(name, 64, "_") {
 		return f, fmt.Errorf("%q is no name for an attribute: a-z, 0-9 and _, a letter first", name)
 	}
 	isBlock, low, high := false, 0, 0

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -46,11 +45,6 @@ type Server struct {
 	drained  chan struct{} // closed when Drain or Shutdown is through
 }
 
-var (
-	backendName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
-	sandboxID   = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
-)
-
 // NewServer checks what b says about itself and returns a server for it. An error
 // names the struct, field or value that is wrong.
 func NewServer(b Backend) (*Server, error) {
@@ -74,8 +68,8 @@ func NewServer(b Backend) (*Server, error) {
 		s.facts.Networks = []NetworkMode{NetworkNone}
 	}
 	switch {
-	case !backendName.MatchString(d.Name):
-		return nil, fmt.Errorf("the name %q is not of the form %s", d.Name, backendName)
+	case !isName(d.Name, 32, "-"):
+		return nil, fmt.Errorf("%q is no name of a backend: up to 32 of a-z, 0-9 and -, a letter first", d.Name)
 	case d.Isolation.Rank() < 0:
 		return nil, fmt.Errorf("the isolation %q is none of none, namespace, container, vm, remote-vm", d.Isolation)
 	}

@@ -89,7 +89,7 @@ func (l *Limits) asked() []asked {
 
 func (s *service) Attach(ctx context.Context, r *pb.AttachRequest) (*pb.AttachResponse, error) {
 	h := handleFrom(r.GetHandle())
-	if !sandboxID.MatchString(h.ID) {
+	if !isSandboxID(h.ID) {
 		return nil, Errorf(ReasonConfig, "%q is no id of a sandbox", h.ID)
 	}
 	if b := s.lookup(h.ID); b != nil {

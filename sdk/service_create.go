@@ -60,7 +60,7 @@ func (s *service) Create(stream createStream) error {
 
 func checkRequest(req *CreateRequest) error {
 	switch {
-	case !sandboxID.MatchString(req.ID):
+	case !isSandboxID(req.ID):
 		return Errorf(ReasonConfig, "%q is no id of a sandbox: 1 to 64 of a-z, 0-9 and -", req.ID)
 	case !filepath.IsAbs(req.StateDir):
 		return Errorf(ReasonConfig, "the state directory %q is not an absolute path", req.StateDir)

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -19,12 +18,20 @@ const Prefix = "hutch-backend-"
 // EnvPath names directories, separated by colons, in which backends are looked for.
 const EnvPath = "HUTCH_BACKEND_PATH"
 
-// nameOK is checked before a name becomes part of a path.
-var nameOK = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+// nameOK reports whether s may become part of a path: up to 32 of a-z, 0-9 and -,
+// a letter first.
+func nameOK(s string) bool {
+	for i, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (i == 0 || (c < '0' || c > '9') && c != '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 32
+}
 
 // CheckName says what is wrong with the name of a backend.
 func CheckName(name string) error {
-	if !nameOK.MatchString(name) {
+	if !nameOK(name) {
 		return fmt.Errorf("%q is no name of a backend: up to 32 of a-z, 0-9 and -, a letter first", name)
 	}
 	return nil
@@ -177,13 +184,13 @@ func (f *finder) names() []string {
 		entries, err := os.ReadDir(place)
 		if err != nil {
 			entries = nil
-			if name, ok := strings.CutPrefix(filepath.Base(place), Prefix); ok && nameOK.MatchString(name) && f.refuse(place) == "" {
+			if name, ok := strings.CutPrefix(filepath.Base(place), Prefix); ok && nameOK(name) && f.refuse(place) == "" {
 				names = append(names, name)
 			}
 		}
 		for _, e := range entries {
 			name, ok := strings.CutPrefix(e.Name(), Prefix)
-			if ok && nameOK.MatchString(name) && f.refuse(filepath.Join(place, e.Name())) == "" {
+			if ok && nameOK(name) && f.refuse(filepath.Join(place, e.Name())) == "" {
 				names = append(names, name)
 			}
 		}

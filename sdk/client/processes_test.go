@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
@@ -95,4 +96,15 @@ func create(t *testing.T, c *client.Local, id string) *client.Sandbox {
 		t.Fatal(err)
 	}
 	return sb
+}
+
+// killPrinted kills the process whose id a script printed.
+func killPrinted(t *testing.T, text string) {
+	t.Helper()
+	var pid int
+	if _, err := fmt.Sscan(text, &pid); err != nil {
+		t.Fatalf("no process id in %q", text)
+	}
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	_ = syscall.Kill(pid, syscall.SIGKILL)
 }

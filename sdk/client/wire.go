@@ -23,16 +23,16 @@ func factsFrom(r *pb.DescribeResponse) *sdk.Facts {
 		Summary:      r.GetSummary(),
 		Isolation:    sdk.Isolation(names.Isolations.From(r.GetIsolation())),
 		Schema:       schemaFrom(r.GetSchema()),
-		Capabilities: strings[sdk.Capability](r.GetCapabilities()),
-		Limits:       strings[sdk.Limit](r.GetLimits()),
-		Workspaces:   strings[sdk.WorkspaceMode](r.GetWorkspaces()),
-		Networks:     strings[sdk.NetworkMode](r.GetNetworks()),
-		Formats:      strings[sdk.Format](r.GetFormats()),
+		Capabilities: named[sdk.Capability](r.GetCapabilities()),
+		Limits:       named[sdk.Limit](r.GetLimits()),
+		Workspaces:   named[sdk.WorkspaceMode](r.GetWorkspaces()),
+		Networks:     named[sdk.NetworkMode](r.GetNetworks()),
+		Formats:      named[sdk.Format](r.GetFormats()),
 		Environment:  r.GetEnvironment(),
 	}
 }
 
-func strings[T ~string](in []string) []T {
+func named[T ~string](in []string) []T {
 	if len(in) == 0 {
 		return nil
 	}
