@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -185,25 +184,9 @@ func explanation(r *result.Result) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// xmlText makes s safe for XML 1.0, whose characters are tab, newline, carriage return and those from the blank up.
-func xmlText(s string) string {
-	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	ok := func(r rune) bool {
-		return r == '\t' || r == '\n' || r >= 0x20 && r != 0x7f && !(r >= 0x80 && r < 0xa0) && r != 0xfffe && r != 0xffff
-	}
-	if strings.IndexFunc(s, func(r rune) bool { return !ok(r) }) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case ok(r):
-			b.WriteRune(r)
-		case r == 0xfffe || r == 0xffff:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteString(termsafe.Line(string(r)))
-		}
-	}
-	return b.String()
-}
+// notXML are the characters that package termsafe leaves alone and XML 1.0 cannot hold.
+var notXML = strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`)
+
+// xmlText makes s safe for XML 1.0 and for whoever reads it: characters that are not shown as themselves become
+// visible escapes.
+func xmlText(s string) string { return notXML.Replace(termsafe.String(s)) }

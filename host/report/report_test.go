@@ -1,0 +1,241 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/outputs"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// hostile is what a program may write: sequences for terminals, XML that ends its element, workflow commands, Markdown.
+const hostile = "\x1b]0;x\x07\x1b[2J\x1b]52;c;AAAA\x07\r\n::error::forged\n</system-out><evil/>]]>\n```\n| a | <img src=x>\n\u202egnp.exe \x9b \xff \x00 \ufffe\n"
+
+// results are runs that ended in every way.
+func results() []*result.Result {
+	at := &diag.Range{File: "ci,1:.hcl", Start: diag.Pos{Line: 3, Column: 5}, End: diag.Pos{Line: 3, Column: 9}}
+	base := func(name string) *result.Result {
+		return &result.Result{
+			ID: "261121-034512-c3k7q2", Name: name, File: "ci.hcl", Dir: "/runs/x", Backend: result.Backend{Name: "bwrap", Version: "0.1.0", Isolation: "namespace"},
+			Command: []string{"python3", "main.py"}, Workdir: "/workspace", Network: "none", Workspace: result.Workspace{Mode: "private"},
+			Usage: result.Usage{Wall: result.Seconds(1234567 * time.Microsecond)}, Source: &diag.Range{File: "ci.hcl", Start: diag.Pos{Line: 9, Column: 1}, End: diag.Pos{Line: 9, Column: 12}},
+			Started: time.Date(2026, 11, 21, 3, 45, 12, 0, time.UTC),
+			Limits:  []result.Limit{{Limit: sdk.LimitTimeout, Asked: true, Value: "2s", HeldBy: "SIGTERM, SIGKILL"}, {Limit: sdk.LimitMemory, Asked: true, Value: "64MiB", HeldBy: "cgroup v2 memory.max"}},
+		}
+	}
+	ended := func(r *result.Result, cause sdk.Cause, code int, own bool) *result.Result {
+		r.Cause = cause
+		if own {
+			r.ExitCode = &code
+		}
+		r.Seal(code)
+		return r
+	}
+	mem := int64(12 << 20)
+	good := base("good")
+	good.Usage.PeakMemory = &mem
+	good.Outputs = []outputs.Output{{Path: "a.json", Size: 1024}, {Path: "b", Size: 512}}
+	good.Changes = []result.Change{{Path: "a", Kind: "added"}, {Path: "b", Kind: "modified"}, {Path: "c", Kind: "added"}}
+	good.Stdout = result.Stream{Text: "hello\n", Bytes: 6}
+
+	bad := base("bad\x1b[2J\nname")
+	bad.Stdout = result.Stream{Text: hostile, Bytes: int64(len(hostile)), Dropped: 2048}
+	bad.Skipped = []outputs.Skipped{{Path: "evil\x1b[31m", Reason: "symlink", Detail: "a symbolic link"}}
+	bad.Evidence = "wait status: \x1b[2J"
+
+	expect := base(`test["3.12"]`)
+	expect.Expected = true
+	expect.ExpectFailures = []result.ExpectFailure{{What: "stdout.contains[0]", Want: "\"a\x1b[2J%\"", Got: "\"b\"", At: at}, {What: "exit_code", Want: "0", Got: "3"}}
+
+	timeout := base("slow")
+	timeout.Signal, timeout.Evidence = "SIGTERM", "the timer of 2s"
+	oom := base("greedy")
+	oom.Signal, oom.Evidence = "SIGKILL", "memory.events oom_kill 1"
+	segv := base("crash")
+	segv.Signal = "SIGSEGV"
+	missing := base("missing")
+	missing.NotStarted = true
+	refused := base("refused")
+	refused.Backend = result.Backend{}
+	refused.Error = &result.Failure{Phase: "plan", Summary: `backend "bwrap" is not able to run it`, Diagnostics: diag.Diagnostics{
+		{Severity: diag.Error, Summary: "it cannot hold memory = 64MiB here: no cgroup", Fix: "delegate one", Range: at},
+	}}
+	pip := base("deps")
+	pip.Error = &result.Failure{Phase: "dependencies", Summary: "pip could not install nope (exit code 1)", Detail: "ERROR: no matching\x1b[31m distribution\nline two\n", Fix: "check the names"}
+	leak := base("leak")
+	leak.Leaks, leak.Kept = []string{"sandbox x: the far end sleeps"}, true
+	return []*result.Result{
+		ended(good, sdk.CauseExited, 0, true),
+		ended(bad, sdk.CauseExited, 3, true),
+		ended(expect, sdk.CauseExited, 0, true),
+		ended(timeout, sdk.CauseTimeout, 143, false),
+		ended(oom, sdk.CauseOOM, 137, false),
+		ended(segv, sdk.CauseSignaled, 139, false),
+		ended(missing, sdk.CauseSetupFailed, 127, false),
+		ended(refused, sdk.CauseSetupFailed, 0, false),
+		ended(pip, sdk.CauseSetupFailed, 0, false),
+		ended(leak, sdk.CauseExited, 0, true),
+	}
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// harmless fails for anything that acts on a terminal, colours of our own excepted.
+func harmless(t *testing.T, b []byte) {
+	t.Helper()
+	s := strings.NewReplacer("\x1b[1m", "", "\x1b[2m", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[0m", "").Replace(string(b))
+	if i := strings.IndexFunc(s, func(r rune) bool {
+		return r < 0x20 && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r == 0x202e || r == '\ufffd'
+	}); i >= 0 {
+		t.Errorf("%q acts on a terminal", s[i:min(len(s), i+20)])
+	}
+}
+
+func TestSummary(t *testing.T) {
+	for name, style := range map[string]Style{"summary.txt": {}, "verbose.txt": {Verbose: true}, "colour.txt": {Color: true}} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			for _, r := range results() {
+				if err := Summary(&b, r, style); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if name != "colour.txt" {
+				harmless(t, b.Bytes())
+			}
+			golden(t, name, b.Bytes())
+		})
+	}
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := Table(&b, results(), Style{}); err != nil {
+		t.Fatal(err)
+	}
+	harmless(t, b.Bytes())
+	golden(t, "table.txt", b.Bytes())
+}
+
+func TestJUnit(t *testing.T) {
+	var b bytes.Buffer
+	if err := JUnit(&b, results()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "junit.xml", b.Bytes())
+	dec := xml.NewDecoder(bytes.NewReader(b.Bytes()))
+	dec.Strict = true
+	cases, depth := 0, 0
+	for {
+		tok, err := dec.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch tok := tok.(type) {
+		case xml.StartElement:
+			if depth++; tok.Name.Local == "evil" {
+				t.Error("a program made an element")
+			}
+			if tok.Name.Local == "testcase" {
+				cases++
+			}
+		case xml.EndElement:
+			depth--
+		}
+	}
+	if cases != len(results()) || depth != 0 {
+		t.Errorf("%d cases, depth %d", cases, depth)
+	}
+}
+
+func TestAnnotations(t *testing.T) {
+	var b bytes.Buffer
+	if err := Annotations(&b, results()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "annotations.txt", b.Bytes())
+	harmless(t, b.Bytes())
+	failed := 0
+	for _, r := range results() {
+		if !r.OK {
+			failed++
+		}
+	}
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != failed {
+		t.Errorf("%d commands for %d runs", len(lines), failed)
+	}
+	for _, l := range lines {
+		if !strings.HasPrefix(l, "::error title=hutch%3A ") || strings.Count(l, "::") != 2 {
+			t.Errorf("not one command: %q", l)
+		}
+	}
+}
+
+func TestStepSummary(t *testing.T) {
+	var b bytes.Buffer
+	if err := StepSummary(&b, results()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "step.md", b.Bytes())
+	harmless(t, b.Bytes())
+	if strings.Contains(b.String(), "\n<img") || strings.Contains(b.String(), "| <img") && !strings.Contains(b.String(), "````") {
+		t.Error("a program wrote markup")
+	}
+}
+
+func TestXMLTextHoldsOnlyWhatXMLCan(t *testing.T) {
+	for i := range rune(0x10000) {
+		s := xmlText(string(i))
+		for _, r := range s {
+			if r < 0x20 && r != '\t' && r != '\n' || r >= 0x7f && r < 0xa0 || r == 0xfffe || r == 0xffff || r >= 0xd800 && r < 0xe000 {
+				t.Fatalf("%U gives %q", i, s)
+			}
+		}
+	}
+}
+
+func FuzzCell(f *testing.F) {
+	f.Add("a|b`<c>\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		c := cell(s)
+		if strings.ContainsAny(c, "\n\r<>") {
+			t.Errorf("%q", c)
+		}
+		plain := strings.ReplaceAll(strings.ReplaceAll(c, `\\`, ""), `\|`, "")
+		if strings.Contains(plain, "|") {
+			t.Errorf("%q ends its cell", c)
+		}
+	})
+}
