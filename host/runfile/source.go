@@ -75,7 +75,7 @@ func readSource(path, what string) ([]byte, *diag.Diagnostic) {
 		return fail(fmt.Sprintf("%s is a directory, and a %s is wanted", q, what), filesIn(path))
 	}
 	if info.Size() > bound.MaxFileSize {
-		return fail(fmt.Sprintf("the %s %s is %d bytes large; at most 1 MiB is read", what, q, info.Size()),
+		return fail(fmt.Sprintf("the %s %s is %d bytes large; at most 512 KiB are read", what, q, info.Size()),
 			"keep data in files of its own, and name them with file or files blocks")
 	}
 	src, err := io.ReadAll(io.LimitReader(f, bound.MaxFileSize+1))
@@ -83,7 +83,7 @@ func readSource(path, what string) ([]byte, *diag.Diagnostic) {
 		return fail(fmt.Sprintf("the %s %s cannot be read: %v", what, q, err), "")
 	}
 	if len(src) > bound.MaxFileSize {
-		return fail(fmt.Sprintf("the %s %s is larger than 1 MiB", what, q), "keep data in files of its own, and name them with file or files blocks")
+		return fail(fmt.Sprintf("the %s %s is larger than 512 KiB", what, q), "keep data in files of its own, and name them with file or files blocks")
 	}
 	return src, nil
 }

@@ -9,7 +9,7 @@ import (
 
 // What the parser is given at most.
 const (
-	MaxFileSize = 1 << 20 // bytes of a run file or a file of variables
+	MaxFileSize = 512 << 10 // bytes of a run file or a file of variables
 	MaxTokens   = 150_000
 	MaxNesting  = 100   // brackets, templates and directives inside each other
 	MaxChain    = 1_000 // operators, indexes and conditions in a row

@@ -30,8 +30,8 @@ const MaxFile = 4 << 20
 const MaxHashed = 64 << 20
 
 // read reads a file, at the expense of the budget.
-func (h Host) read(p string) ([]byte, error) {
-	b, err := h.Tree.ReadFile(p, MaxFile)
+func (h Host) read(p string, max int64) ([]byte, error) {
+	b, err := h.Tree.ReadFile(p, max)
 	if err == nil && !h.Budget.Take(1, int64(len(b)), hcl.Range{}) {
 		err = errSpent
 	}
@@ -40,7 +40,7 @@ func (h Host) read(p string) ([]byte, error) {
 
 func file(h Host) function.Function {
 	return stringFunc(func(s ...string) (cty.Value, error) {
-		b, err := h.read(s[0])
+		b, err := h.read(s[0], MaxFile)
 		if err != nil {
 			return cty.NilVal, err
 		}
@@ -53,7 +53,7 @@ func file(h Host) function.Function {
 
 func fileBase64(h Host) function.Function {
 	return stringFunc(func(s ...string) (cty.Value, error) {
-		b, err := h.read(s[0])
+		b, err := h.read(s[0], MaxFile)
 		if err != nil {
 			return cty.NilVal, err
 		}
@@ -176,7 +176,7 @@ func templateFile(h Host, table map[string]function.Function) function.Function 
 			return cty.NilVal, function.NewArgErrorf(1, "an object or map of the template's variables is required")
 		}
 		p := args[0].AsString()
-		src, err := h.read(p)
+		src, err := h.read(p, bound.MaxFileSize)
 		if err != nil {
 			return cty.NilVal, err
 		}

@@ -71,7 +71,16 @@ var checks = map[string]func(args []cty.Value) (steps, bytes int64, err error){
 		}
 		return 0, saturating(n, int64(len(args[0].AsString()))), nil
 	},
-	"regex": regexCost, "regexall": regexCost,
+	"csvdecode":  func(args []cty.Value) (int64, int64, error) { return signs(args[0], ",\n"), 0, nil },
+	"jsondecode": func(args []cty.Value) (int64, int64, error) { return signs(args[0], ",[{:"), 0, nil },
+	"regex":      regexCost,
+	"regexall": func(args []cty.Value) (int64, int64, error) {
+		steps, bytes, err := regexCost(args)
+		return steps + int64(len(args[1].AsString())), bytes, err // there may be a match at every byte
+	},
+	"split": func(args []cty.Value) (int64, int64, error) {
+		return int64(strings.Count(args[1].AsString(), args[0].AsString())), 0, nil
+	},
 	"replace": replaceCost,
 	"setproduct": func(args []cty.Value) (int64, int64, error) {
 		n := int64(len(args))
@@ -98,6 +107,17 @@ var checks = map[string]func(args []cty.Value) (steps, bytes int64, err error){
 	"yamldecode": yamlCost,
 }
 
+// signs counts the characters of a text that each stand for an element of what it is decoded to.
+func signs(v cty.Value, set string) int64 {
+	n := int64(0)
+	for i, text := 0, v.AsString(); i < len(text); i++ {
+		if strings.IndexByte(set, text[i]) >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // saturating multiplies without overflow: whatever is too large is larger than any budget.
 func saturating(a, b int64) int64 {
 	const most = 1 << 31
@@ -112,7 +132,7 @@ func quadratic(args []cty.Value) (int64, int64, error) {
 		return 0, 0, nil
 	}
 	n := int64(args[0].LengthInt())
-	return saturating(n, n) / 16, 0, nil
+	return saturating(n, n) / 6, 0, nil
 }
 
 var formatSize = regexp.MustCompile(`%[^a-zA-Z%]*?[0-9]{4,}`)
@@ -161,7 +181,7 @@ func matchCost(pattern, text string) (int64, int64, error) {
 	if err != nil {
 		return 0, 0, nil
 	}
-	return saturating(int64(len(prog.Inst)), int64(len(text))) / 1024, 0, nil
+	return saturating(int64(len(prog.Inst)), int64(len(text))) / 200, 0, nil
 }
 
 func replaceCost(args []cty.Value) (int64, int64, error) {
@@ -195,7 +215,7 @@ func yamlCost(args []cty.Value) (int64, int64, error) {
 	if n > 0 && cost > 4<<20 {
 		return 0, 0, function.NewArgErrorf(0, "the YAML text has %d aliases in %d bytes, which could stand for too much", n, len(s))
 	}
-	return 0, 0, checkYAMLDepth(s)
+	return signs(args[0], ",\n[{:"), 0, checkYAMLDepth(s)
 }
 
 // checkYAMLDepth refuses flow collections and indentation that nest too deeply for a recursive decoder.

@@ -1,0 +1,5 @@
+//go:build !race
+
+package runfile
+
+const slack = 1
