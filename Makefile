@@ -58,9 +58,6 @@ lint: ## gofmt, go vet and golangci-lint, import walls included
 generate: ## rewrite generated code and docs
 	scripts/generate
 
-docs: build ## rewrite docs/reference from the grammar and the backends' schemas
-	bin/hutch docs all docs/reference
-
 check-generated: ## fail if generate would change anything
 	scripts/generate --check
 
@@ -70,4 +67,4 @@ clean: ## remove what make made
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: run test build install race fuzz cover bench lint generate docs check-generated clean help
+.PHONY: run test build install race fuzz cover bench lint generate check-generated clean help
