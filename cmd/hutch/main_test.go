@@ -15,11 +15,26 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 // The test binary itself runs as hutch, so scripts test the code at hand and coverage counts it.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"hutch": main})
+	testscript.Main(tests{m}, map[string]func(){"hutch": main})
+}
+
+// builds is the directory of the backends that tests build.
+var builds string
+
+type tests struct{ *testing.M }
+
+// Run implements testscript.TestingM.
+func (m tests) Run() int {
+	var err error
+	if builds, err = os.MkdirTemp("/var/tmp", "hutch-cli-test-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(builds)
+	return m.M.Run()
 }
 
 func TestScripts(t *testing.T) {
-	backends := buildBackends(t, "bwrap")
+	backends := buildBackends(t, "fake")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		UpdateScripts:       *update,
@@ -53,21 +68,17 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// buildBackends builds backends and returns the directory they are in. They are built and not linked into this binary,
-// because cmd must not import plugins.
+// buildBackends builds backends, each set once, and returns the directory they are in. They are built and not linked
+// into this binary, because cmd must not import plugins.
 func buildBackends(t *testing.T, names ...string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "hutch-cli-test-") // t.TempDir is too deep for others to enter
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := filepath.Join(builds, strings.Join(names, "+"))
 	for _, name := range names {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-"+name), "github.com/hutch-run/hutch/plugins/"+name)
-		if out, err := cmd.CombinedOutput(); err != nil {
+		path := filepath.Join(dir, "hutch-backend-"+name)
+		if _, err := os.Stat(path); err == nil {
+			continue
+		}
+		if out, err := exec.Command("go", "build", "-o", path, "github.com/hutch-run/hutch/plugins/"+name).CombinedOutput(); err != nil {
 			t.Fatalf("build backend %s: %v\n%s", name, err, out)
 		}
 	}
