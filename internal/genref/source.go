@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
-	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -148,7 +147,7 @@ func (s *source) table(b *bytes.Buffer, name string) (next []string, err error) 
 	if !ok {
 		return nil, fmt.Errorf("there is no struct %s", name)
 	}
-	fmt.Fprintf(b, "\n## %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", name, doc.Synopsis(s.docs[name]))
+	fmt.Fprintf(b, "\n## %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", name, s.docs[name])
 	for _, f := range st.Fields.List {
 		if f.Tag == nil || len(f.Names) == 0 {
 			continue
