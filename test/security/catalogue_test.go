@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -101,13 +103,22 @@ var catalogue = []attack{
 		flags: []string{"--memory", "256MiB"}, mayDie: true},
 	{id: "RES-03", about: "a file of 512 MiB in every writable place", bites: everyone,
 		args: words("512", ".", "/tmp", "/dev/shm"), flags: []string{"--disk", "64MiB"}, mayDie: true},
-	{id: "RES-05", about: "70,000 file descriptors", bites: root, args: words("70000"),
+	{id: "RES-05", about: "70,000 file descriptors", bites: everyone, args: manyDescriptors,
 		flags: []string{"--files", "256"}},
 	{id: "RES-06", about: "core dumps", bites: nobody, args: none},
 
 	// The workspace.
 	{id: "WS-01", about: "litter in the project", bites: everyone, args: none, hurt: projectChanged},
 	{id: "WS-02", about: "plant git hooks and configuration", bites: everyone, args: none, hurt: projectChanged},
+}
+
+// manyDescriptors asks for 70,000, or for what the machine itself allows where that is less.
+func manyDescriptors(*world) []string {
+	var rl unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) == nil && rl.Max < 70_100 {
+		return []string{fmt.Sprint(rl.Max - 100)}
+	}
+	return []string{"70000"}
 }
 
 func secret(names ...string) func(*world) []string {

@@ -45,6 +45,7 @@ func newWorld(t *testing.T, uid int) *world {
 	base, err := os.MkdirTemp("/var/tmp", "hutch-world-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(base) })
+	must(t, os.Chmod(base, 0o755))
 	w := &world{
 		uid: uid, home: filepath.Join(base, "home"), project: filepath.Join(base, "home", "project"),
 		decoy: filepath.Join(base, "decoy"), marker: nonce + "-marker", secrets: map[string]string{},
@@ -83,11 +84,6 @@ func newWorld(t *testing.T, uid int) *world {
 	w.socket = filepath.Join(base, "socket")
 	listen(t, "unix", w.socket)
 
-	w.victim = exec.Command(filepath.Join(e2e.Dir, "probe"), "linger", nonce)
-	w.as(w.victim)
-	must(t, w.victim.Start())
-	t.Cleanup(func() { w.victim.Process.Kill(); w.victim.Wait() })
-
 	if os.Getuid() == 0 {
 		must(t, filepath.WalkDir(base, func(p string, _ fs.DirEntry, err error) error {
 			if err != nil {
@@ -96,6 +92,10 @@ func newWorld(t *testing.T, uid int) *world {
 			return os.Lchown(p, uid, uid)
 		}))
 	}
+	w.victim = exec.Command(filepath.Join(e2e.Dir, "probe"), "linger", nonce)
+	w.as(w.victim)
+	must(t, w.victim.Start())
+	t.Cleanup(func() { w.victim.Process.Kill(); w.victim.Wait() })
 	return w
 }
 
