@@ -68,7 +68,7 @@ func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Wri
 			return missing(p, err)
 		}
 		defer dir.Close()
-		_, err = tree.Pack(ctx, dir, w, tree.PackOptions{})
+		_, err = tree.Pack(ctx, dir, w, tree.PackOptions{Special: true})
 		return err
 	}
 	return sdk.Errorf(sdk.ReasonUnsupported, "bwrap does not speak %q", format)

@@ -2,15 +2,6 @@
 // takes one apart that may come from a hostile sandbox.
 package tree
 
-import (
-	"context"
-	"errors"
-	"io"
-	"os"
-)
-
-var errTodo = errors.New("not implemented")
-
 // Compression of a stream. Unpack recognises it by itself.
 type Compression string
 
@@ -27,6 +18,9 @@ type PackOptions struct {
 	Skip        func(path string, isDir bool) bool // nil skips nothing; a skipped directory is not entered
 	MaxEntries  int                                // 0 means DefaultMaxEntries
 	MaxBytes    int64                              // of file content, 0 means DefaultMaxBytes
+	// Special writes FIFOs, sockets and devices as entries without content instead of failing: for a receiver that
+	// tells what it leaves out. Unpack refuses them.
+	Special bool
 }
 
 // Caps bound what Unpack accepts. A zero means the default.
@@ -47,15 +41,4 @@ const (
 type Summary struct {
 	Files, Dirs, Symlinks int
 	Bytes                 int64
-}
-
-// Pack writes the tree below root to w. It follows no symbolic link; what is neither file, directory nor symbolic link is
-// an error.
-func Pack(ctx context.Context, root *os.Root, w io.Writer, o PackOptions) (Summary, error) {
-	return Summary{}, errTodo
-}
-
-// Unpack writes the tree in r below dst, which should be empty. On an error everything it made is removed again.
-func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, error) {
-	return Summary{}, errTodo
 }
