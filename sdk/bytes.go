@@ -27,6 +27,8 @@ func ParseBytes(s string) (Bytes, error) {
 	for i < len(t) && (t[i] >= '0' && t[i] <= '9' || t[i] == '.') {
 		i++
 	}
+	// Whole numbers are taken exactly, which a float would not do beyond 2^53.
+	whole, werr := strconv.ParseInt(t[:i], 10, 64)
 	n, err := strconv.ParseFloat(t[:i], 64)
 	unit, ok := byteUnits[strings.ToLower(strings.TrimSpace(t[i:]))]
 	if err != nil || !ok {
@@ -34,6 +36,9 @@ func ParseBytes(s string) (Bytes, error) {
 	}
 	if n*unit >= math.MaxInt64 {
 		return 0, fmt.Errorf("the size %q is too big", s)
+	}
+	if werr == nil {
+		return Bytes(whole) * Bytes(unit), nil
 	}
 	return Bytes(math.Round(n * unit)), nil
 }
