@@ -47,7 +47,8 @@ func statusOf(err error) error {
 		f.Detail, f.Fix = clip(e.Detail), clip(e.Fix)
 		f.Path, f.Limit, f.Retryable = clip(e.Path), clip(string(e.Limit)), e.Retryable
 	case errors.Is(err, ErrHostGone), errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
-		return status.Error(codes.Canceled, f.Summary)
+		// The sandbox or the whole backend ended during the call.
+		code, f.Reason = codes.Canceled, pb.Failure_REASON_UNAVAILABLE
 	case errors.Is(err, context.DeadlineExceeded):
 		return status.Error(codes.DeadlineExceeded, f.Summary)
 	default:

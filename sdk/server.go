@@ -12,9 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 )
@@ -194,7 +192,7 @@ func (s *Server) admit(method string) error {
 		s.first = nil
 	}
 	if s.draining && method != drainMethod {
-		return status.Error(codes.Unavailable, "the backend is shutting down")
+		return statusOf(Errorf(ReasonUnavailable, "the backend is shutting down"))
 	}
 	return nil
 }

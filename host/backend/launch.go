@@ -194,7 +194,12 @@ const dying = time.Second
 // wrap names backend and call in every error. A broken connection is explained by
 // how the process ended; if it has not, it is hung, and is killed.
 func (b *Backend) wrap(call string, err error) error {
-	if errors.Is(err, client.ErrLost) {
+	b.mu.Lock()
+	stopping := b.stopping
+	b.mu.Unlock()
+	if stopping {
+		err = ErrStopped
+	} else if errors.Is(err, client.ErrLost) {
 		t := time.NewTimer(dying)
 		defer t.Stop()
 		select {
@@ -214,11 +219,8 @@ func (b *Backend) wrap(call string, err error) error {
 
 func (b *Backend) died() error {
 	b.mu.Lock()
-	why, stopping := b.gaveUp, b.stopping
+	why := b.gaveUp
 	b.mu.Unlock()
-	if stopping && why == nil {
-		return ErrStopped
-	}
 	d := &DiedError{Why: why, Log: b.Log, Lines: b.proc.logs.lines()}
 	select {
 	case <-b.proc.exited:

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	mostLine  = 64 << 10 // bytes of one log line that are looked at
+	mostLine  = 64 << 10 // bytes of one log line that are kept
 	mostLog   = 64 << 20 // bytes of one process's log that are kept in its file
 	lastLines = 20       // kept for the message about its death
 	mostPairs = 64       // key-value pairs of one line
@@ -95,6 +95,8 @@ func (l *logs) keep(b []byte) {
 func (l *logs) line(b []byte, cut bool) {
 	level, msg, pairs := parseLine(b)
 	if cut {
+		// It is no JSON any more, but its level must not be lost.
+		level = levelOf(b)
 		msg += " […]"
 	}
 	l.mu.Lock()
@@ -124,6 +126,19 @@ func (l *logs) lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.last)
+}
+
+// levelOf finds the level of an hclog line that was cut: it comes first.
+func levelOf(b []byte) hclog.Level {
+	rest, ok := bytes.CutPrefix(b, []byte(`{"@level":"`))
+	name, _, ended := bytes.Cut(rest, []byte(`"`))
+	if !ok || !ended {
+		return hclog.NoLevel
+	}
+	if l := hclog.LevelFromString(string(name)); l != hclog.Off {
+		return l
+	}
+	return hclog.NoLevel
 }
 
 // parseLine reads one line. What is not an hclog line in JSON has no level and is its own message.

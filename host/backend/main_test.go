@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +20,10 @@ import (
 func TestMain(m *testing.M) {
 	if name, ok := strings.CutPrefix(filepath.Base(os.Args[0]), Prefix); ok {
 		behave(name)
+		return
+	}
+	if dir := os.Getenv("HUTCH_TEST_HOST"); dir != "" {
+		actAsHost(dir)
 		return
 	}
 	os.Exit(m.Run())
@@ -77,6 +82,37 @@ func (f *fake) Describe() sdk.Description {
 
 func (f *fake) Check(ctx context.Context) ([]sdk.Finding, error) {
 	switch f.name {
+	case "facts": // what it finds in its process
+		stdin, _ := os.Readlink("/proc/self/fd/0")
+		cwd, _ := os.Getwd()
+		self, _ := os.Executable()
+		comm, _ := os.ReadFile("/proc/self/comm")
+		return []sdk.Finding{
+			{Name: "stdin", Detail: stdin}, {Name: "group", Detail: fmt.Sprint(syscall.Getpgrp() == os.Getpid())}, {Name: "cwd", Detail: cwd},
+			{Name: "exe", Detail: filepath.Base(self)}, {Name: "arg0", Detail: filepath.Base(os.Args[0])}, {Name: "comm", Detail: strings.TrimSpace(string(comm))},
+		}, nil
+	case "noisy": // on every stream, in every way
+		for range 1 << 10 {
+			fmt.Print(strings.Repeat("o", 1<<10))
+			_, _ = syscall.Write(1, make([]byte, 1<<10))
+		}
+		fmt.Println()
+		fmt.Fprintln(os.Stderr, "[ERROR] forged")
+		fmt.Fprintln(os.Stderr, `{"@message":42,"@level":"error"}`)
+		fmt.Fprintln(os.Stderr, `{"@message":"x","@level":{}}`)
+		fmt.Fprintln(os.Stderr, `{"@message":"fine","@level":"warn","@timestamp":[],"k":[1],"esc":"\u001b[2J"}`)
+		fmt.Fprintln(os.Stderr, "\x1b]0;title\x07")
+		fmt.Fprintln(os.Stderr, `{"@level":"error","@message":"`+strings.Repeat("l", 200<<10)+`"}`)
+		sdk.Logger().Warn("from the logger", "n", 7)
+	case "child": // starts a process that stays in the group
+		cmd := exec.Command("sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		return []sdk.Finding{{Name: "child", Detail: fmt.Sprint(cmd.Process.Pid)}}, nil
+	case "panics":
+		go panic("in a goroutine of its own")
+		<-ctx.Done()
 	case "dies":
 		fmt.Fprintln(os.Stderr, "about to die")
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -88,13 +124,31 @@ func (f *fake) Check(ctx context.Context) ([]sdk.Finding, error) {
 }
 
 func (f *fake) Create(_ context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
-	if err := req.Allocated(sdk.Handle{ID: req.ID}); err != nil {
+	data, err := json.Marshal(req.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	if err := req.Allocated(sdk.Handle{ID: req.ID, Data: data}); err != nil {
 		return nil, err
 	}
 	return &place{f: f, dir: req.StateDir}, os.WriteFile(filepath.Join(req.StateDir, "exists"), nil, 0o600)
 }
 
-func (f *fake) Destroy(ctx context.Context, h sdk.Handle) error { return nil }
+// Destroy logs first, and a lot: to a host that is gone.
+func (f *fake) Destroy(ctx context.Context, h sdk.Handle) error {
+	for range 100 {
+		sdk.Log(ctx).Warn("destroying " + h.ID + strings.Repeat(".", 1000))
+	}
+	var dir string
+	if h.Data == nil {
+		return nil
+	}
+	if err := json.Unmarshal(h.Data, &dir); err != nil {
+		return err
+	}
+	_ = os.Remove(filepath.Join(dir, "exists"))
+	return os.WriteFile(filepath.Join(dir, "destroyed"), nil, 0o600)
+}
 
 type place struct {
 	f   *fake
@@ -113,7 +167,8 @@ func (p *place) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	for k, v := range c.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A deaf one is killed with its group, and the command must go with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: p.f.name != "deaf"}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
 		return &sdk.Exit{Code: 127, NotStarted: true, Evidence: err.Error()}, nil

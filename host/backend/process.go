@@ -42,6 +42,7 @@ type process struct {
 	lifeline *os.File // write end; the plugin sees its end when we let go of it, or die
 	stdout   *os.File
 	stderr   *os.File
+	first    chan firstLine
 	line     string // the handshake
 	addr     string // of the socket
 	abort    <-chan struct{}
@@ -63,21 +64,9 @@ func (p *process) Start(ctx context.Context) error {
 	if err := p.exec(); err != nil {
 		return err
 	}
-	type first struct {
-		line string
-		err  error
-	}
-	got := make(chan first, 1)
-	go func() {
-		r := bufio.NewReaderSize(p.stdout, mostFirstLine)
-		line, err := r.ReadSlice('\n')
-		got <- first{strings.TrimSpace(string(line)), err}
-		// Whatever comes later is nobody's, but must not fill the pipe.
-		_, _ = io.Copy(io.Discard, r)
-	}()
 	var se *StartError
 	select {
-	case f := <-got:
+	case f := <-p.first:
 		switch {
 		case f.err == nil:
 			var found, fix string
@@ -179,18 +168,32 @@ func (p *process) exec() (err error) {
 		return se
 	}
 	p.exited, p.reaped = make(chan struct{}), make(chan struct{})
-	logged := make(chan struct{})
-	go func() {
-		defer close(logged)
-		p.logs.read(p.stderr)
-	}()
-	go p.reap(logged)
+	p.first = make(chan firstLine, 1)
+	var readers sync.WaitGroup
+	readers.Go(func() { p.logs.read(p.stderr) })
+	readers.Go(p.readStdout)
+	go p.reap(&readers)
 	return nil
+}
+
+// firstLine is the first line on stdout, and what went wrong with it.
+type firstLine struct {
+	line string
+	err  error
+}
+
+// readStdout takes the first line. Whatever comes later is nobody's, but must not
+// fill the pipe, or the plugin would block.
+func (p *process) readStdout() {
+	r := bufio.NewReaderSize(p.stdout, mostFirstLine)
+	line, err := r.ReadSlice('\n')
+	p.first <- firstLine{strings.TrimSpace(string(line)), err}
+	_, _ = io.Copy(io.Discard, r)
 }
 
 // reap waits for the end of the process. Its group is killed while its pid cannot
 // have gone to another process yet.
-func (p *process) reap(logged <-chan struct{}) {
+func (p *process) reap(readers *sync.WaitGroup) {
 	waitExited(p.cmd.Process.Pid)
 	p.killGroup()
 	p.kill.Lock()
@@ -199,9 +202,10 @@ func (p *process) reap(logged <-chan struct{}) {
 	p.kill.Unlock()
 	p.how = howEnded(p.cmd.ProcessState, err)
 	close(p.reaped)
-	// A process that left the group may hold the pipe for ever.
+	// A process that left the group may hold the pipes for ever.
 	p.stderr.SetReadDeadline(time.Now().Add(logTime))
-	<-logged
+	p.stdout.SetReadDeadline(time.Now().Add(logTime))
+	readers.Wait()
 	p.stderr.Close()
 	p.stdout.Close()
 	p.lifeline.Close()

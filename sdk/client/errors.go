@@ -51,7 +51,7 @@ func errorFrom(ctx context.Context, err error) error {
 		return cause
 	}
 	switch st.Code() {
-	case codes.Unavailable:
+	case codes.Unavailable, codes.Canceled: // nobody cancelled: our connection was closed
 		return fmt.Errorf("%w: %s", ErrLost, plain(st.Message()))
 	case codes.Unimplemented:
 		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "the backend does not answer this call",

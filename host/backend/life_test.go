@@ -1,0 +1,419 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+)
+
+var factsOfX = sdk.Facts{Name: "x"}
+
+func get(t *testing.T, p *Pool, name string) *Backend {
+	t.Helper()
+	b, err := p.Get(context.Background(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func sandbox(t *testing.T, b *Backend) *client.Sandbox {
+	t.Helper()
+	sb, err := b.Create(context.Background(), &sdk.CreateRequest{ID: "one", StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+// A plugin starts with nothing of its host but what it is given.
+func TestTheProcess(t *testing.T) {
+	b := get(t, pool(t, nil, "facts"), "facts")
+	findings, err := b.Check(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, f := range findings {
+		got[f.Name] = f.Detail
+	}
+	want := map[string]string{
+		"stdin": "/dev/null",           // and not the host's
+		"group": "true",                // Ctrl-C does not reach it
+		"cwd":   "/",                   // so that it holds no mount busy
+		"exe":   "hutch-backend-facts", // the file that was hashed
+		"arg0":  "hutch-backend-facts",
+		"comm":  "hutch-backend-f", // and not the number of a descriptor
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What a command sees of the environment and of open files is nothing of ours.
+func TestNothingLeaksIntoCommands(t *testing.T) {
+	for _, name := range []string{"plain", "declares"} {
+		t.Run(name, func(t *testing.T) {
+			sb := sandbox(t, get(t, pool(t, nil, name), name))
+			var out bytes.Buffer
+			if _, err := sb.Exec(context.Background(), &client.Command{Argv: []string{"/bin/sh", "-c", "env; ls -l /proc/self/fd | sed 's/.* //;/^0$/d'"}, Stdout: &out}); err != nil {
+				t.Fatal(err)
+			}
+			for _, bad := range []string{"PLUGIN_", "HUTCH_", "OTHER="} {
+				if strings.Contains(out.String(), bad) {
+					t.Errorf("%s leaked:\n%s", bad, out.String())
+				}
+			}
+			if got, want := strings.Contains(out.String(), "SECRET_KEY=hush"), name == "declares"; got != want {
+				t.Errorf("sees SECRET_KEY: %t, want %t", got, want)
+			}
+			for _, line := range strings.Split(out.String(), "\n") {
+				if strings.HasPrefix(line, "socket:") || strings.HasPrefix(line, "anon_inode:") {
+					t.Errorf("an open file leaked: %s", line)
+				}
+			}
+		})
+	}
+}
+
+// sink is a logger's output that several may write.
+type sink struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+// Nothing that a plugin prints blocks it, panics the host, or passes for
+// something else than a line of that plugin.
+func TestNoise(t *testing.T) {
+	var out sink
+	logs := t.TempDir()
+	p := pool(t, func(o *Options) {
+		o.Logger = hclog.New(&hclog.LoggerOptions{Output: &out, Level: hclog.Debug, DisableTime: true})
+		o.LogDir = logs
+	}, "noisy")
+	b := get(t, p, "noisy")
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := b.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, l := range strings.Split(strings.TrimSpace(out.b.String()), "\n") {
+		l = strings.ReplaceAll(l, strings.Repeat("l", 50), "")
+		if strings.Contains(l, "oooo") {
+			continue // what it printed on stdout after the handshake
+		}
+		lines = append(lines, l)
+	}
+	want := []string{
+		`[INFO]  [ERROR] forged: backend=noisy`,
+		`[INFO]  {"@message":42,"@level":"error"}: backend=noisy`,
+		`[INFO]  {"@message":"x","@level":{}}: backend=noisy`,
+		`[WARN]  fine: backend=noisy esc=\x1b[2J k=[1]`,
+		`[INFO]  \x1b]0;title\x07: backend=noisy`,
+		`[ERROR] {"@level":"error","@message":"llllll […]: backend=noisy`,
+		`[WARN]  from the logger: backend=noisy n=7`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	raw, err := os.ReadFile(filepath.Join(logs, "noisy.log"))
+	if err != nil || !bytes.Contains(raw, []byte(strings.Repeat("l", 200<<10))) {
+		t.Errorf("the log file has %d bytes (%v), and not the long line", len(raw), err)
+	}
+}
+
+func TestDeathDuringACall(t *testing.T) {
+	tests := map[string]struct{ how, lastWords string }{
+		"dies":   {"signal: killed", "about to die"},
+		"panics": {"exit status 2", "panic: in a goroutine of its own"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			logs := t.TempDir()
+			b := get(t, pool(t, func(o *Options) { o.LogDir = logs }, name), name)
+			_, err := b.Check(context.Background())
+			var e *Error
+			var d *DiedError
+			if !errors.As(err, &e) || e.Backend != name || e.Call != "check" || !errors.As(err, &d) {
+				t.Fatalf("got %T %v", err, err)
+			}
+			if d.How != tt.how || !strings.Contains(strings.Join(d.Lines, "\n"), tt.lastWords) || d.Log != filepath.Join(logs, name+".log") {
+				t.Errorf("got %+v", d)
+			}
+			if len(d.Lines) > lastLines {
+				t.Errorf("%d lines", len(d.Lines))
+			}
+			if _, err := b.Describe(context.Background()); !errors.As(err, &d) {
+				t.Errorf("the next call: %v", err)
+			}
+		})
+	}
+}
+
+func TestDeathDuringExec(t *testing.T) {
+	b := get(t, pool(t, nil, "plain"), "plain")
+	sb := sandbox(t, b)
+	var out bytes.Buffer
+	e, err := sb.Start(context.Background(), &client.Command{Argv: []string{"/bin/sh", "-c", "echo $$; exec sleep 1000"}, Stdout: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-e.Started()
+	if err := syscall.Kill(b.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Wait()
+	var d *DiedError
+	if !errors.As(err, &d) || d.How != "signal: killed" {
+		t.Errorf("got %v", err)
+	}
+	// The command is in a group of its own: only a real backend's sandbox would have died too.
+	if pid, err := strconv.Atoi(strings.TrimSpace(out.String())); err == nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// A stopped plugin is found out by the keepalive, and a stop of it is bounded.
+func TestAStoppedPlugin(t *testing.T) {
+	t.Run("stop is bounded", func(t *testing.T) {
+		p := NewPool(Options{Dir: shortDir(t), Paths: []string{install(t, "plain")}, StopTimeout: 300 * time.Millisecond})
+		b := get(t, p, "plain")
+		if err := syscall.Kill(b.PID, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Waitid(unix.P_PID, b.PID, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		err := p.Close(context.Background())
+		if err == nil || !strings.Contains(err.Error(), "it was not done within 300ms") {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+		<-b.Done()
+	})
+	t.Run("a call ends", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("takes 16 seconds: gRPC pings no sooner than after 10, and waits 5")
+		}
+		t.Parallel()
+		p := NewPool(Options{Dir: shortDir(t), Paths: []string{install(t, "stops")}})
+		b := get(t, p, "stops")
+		start := time.Now()
+		_, err := b.Check(context.Background())
+		var d *DiedError
+		if !errors.As(err, &d) || !strings.Contains(err.Error(), "it did not answer any more, and was killed") {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took > 25*time.Second {
+			t.Errorf("took %s", took)
+		}
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A backend that does not end a command in time is killed, and its group with it.
+func TestADeafBackend(t *testing.T) {
+	b := get(t, pool(t, func(o *Options) { o.Slack = 100 * time.Millisecond }, "deaf"), "deaf")
+	sb := sandbox(t, b)
+	start := time.Now()
+	_, err := sb.Exec(context.Background(), &client.Command{Argv: []string{"sleep", "1000"}, Timeout: 100 * time.Millisecond, Grace: 100 * time.Millisecond})
+	want := `backend "deaf": exec: the backend did not end the command within 200ms after its timeout of 100ms`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	<-b.Done()
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+// Killing a plugin kills what it started, too.
+func TestTheGroupDiesWithThePlugin(t *testing.T) {
+	for name, end := range map[string]func(*Pool, *Backend) error{
+		"close":   func(p *Pool, _ *Backend) error { return p.Close(context.Background()) },
+		"kill":    func(p *Pool, b *Backend) error { p.Kill(); <-b.Done(); return nil },
+		"it died": func(_ *Pool, b *Backend) error { err := syscall.Kill(b.PID, syscall.SIGKILL); <-b.Done(); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pool(t, nil, "child")
+			b := get(t, p, "child")
+			findings, err := b.Check(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(findings[0].Detail)
+			if err != nil {
+				t.Fatal(err)
+			}
+			child, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(child)
+			if err := end(p, b); err != nil {
+				t.Fatal(err)
+			}
+			ended(t, "the child", child, 5*time.Second)
+		})
+	}
+}
+
+// Close lets commands clean up: go-plugin's own stop would cut them off.
+func TestCloseEndsWhatRuns(t *testing.T) {
+	p := pool(t, nil, "plain")
+	b := get(t, p, "plain")
+	state := t.TempDir()
+	sb, err := b.Create(context.Background(), &sdk.CreateRequest{ID: "one", StateDir: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := sb.Start(context.Background(), &client.Command{Argv: []string{"sleep", "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-e.Started()
+	if err := p.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := e.Wait(); err != nil || exit.Cause != sdk.CauseCancelled {
+		t.Errorf("got %+v and %v", exit, err)
+	}
+	if _, err := os.Stat(filepath.Join(state, "destroyed")); err != nil {
+		t.Errorf("the sandbox was not destroyed: %v", err)
+	}
+	if _, err := b.Describe(context.Background()); !errors.Is(err, ErrStopped) {
+		t.Errorf("a call after close: %v", err)
+	}
+	if _, err := p.Get(context.Background(), "other"); !errors.Is(err, ErrStopped) {
+		t.Errorf("get after close: %v", err)
+	}
+}
+
+func TestOneProcessForAll(t *testing.T) {
+	cache := t.TempDir()
+	p := pool(t, func(o *Options) { o.CacheDir = cache }, "plain")
+	p.Start("plain")
+	var wg sync.WaitGroup
+	pids := make([]int, 20)
+	for i := range pids {
+		wg.Go(func() {
+			if b, err := p.Get(context.Background(), "plain"); err != nil {
+				t.Error(err)
+			} else {
+				pids[i] = b.PID
+			}
+		})
+	}
+	wg.Wait()
+	for _, pid := range pids {
+		if pid != pids[0] {
+			t.Errorf("several processes: %v", pids)
+		}
+	}
+	again := NewPool(Options{Dir: shortDir(t), CacheDir: cache, Paths: []string{filepath.Dir(get(t, p, "plain").Path)}})
+	f, err := again.Facts(context.Background(), "plain")
+	if err != nil || f.Name != "plain" || f.Isolation != sdk.IsolationNone {
+		t.Errorf("got %+v and %v", f, err)
+	}
+	if again.entries["plain"].backend != nil {
+		t.Log("the process was there before its facts, which is no error")
+	}
+	if err := again.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenTakesAnyFile(t *testing.T) {
+	path := filepath.Join(install(t, "plain"), Prefix+"plain")
+	other := filepath.Join(filepath.Dir(path), "some-file")
+	if err := os.Rename(path, other); err != nil {
+		t.Fatal(err)
+	}
+	p := pool(t, nil)
+	if _, err := p.Open(context.Background(), filepath.Join(filepath.Dir(path), "nothing")); err == nil || !strings.Contains(err.Error(), "no such file or directory; give the path of a backend's binary") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := p.Open(context.Background(), other); err == nil {
+		t.Error("the test binary answers to its name only, so this cannot be")
+	}
+}
+
+func TestPeersAreChecked(t *testing.T) {
+	dir := shortDir(t)
+	path := filepath.Join(dir, "s")
+	l, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(path)
+	defer unix.Close(l)
+	if err := errors.Join(unix.Bind(l, &unix.SockaddrUnix{Name: path}), unix.Listen(l, 1)); err != nil {
+		t.Fatal(err)
+	}
+	b := &Backend{Name: "x", PID: 1, proc: &process{addr: path, free: true}}
+	if _, err := b.dial(context.Background()); err == nil || !strings.Contains(err.Error(), "which is none of the backend") {
+		t.Errorf("a socket of another process: %v", err)
+	}
+	b.PID = os.Getpid()
+	conn, err := b.dial(context.Background())
+	if err != nil {
+		t.Fatalf("a socket of its own: %v", err)
+	}
+	conn.Close()
+}
+
+func FuzzParseLine(f *testing.F) {
+	f.Add([]byte(`{"@message":"x","@level":"info","k":1}`))
+	f.Add([]byte(`{"@message":42}`))
+	f.Add([]byte("panic: \x1b[2J"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out bytes.Buffer
+		l := newLogs(hclog.New(&hclog.LoggerOptions{Output: &out, Level: hclog.Trace}), nil)
+		l.read(bytes.NewReader(b))
+		if bytes.ContainsAny(out.Bytes(), "\x1b\x07\x00") {
+			t.Errorf("control characters in %q", out.Bytes())
+		}
+	})
+}
+
+func FuzzCheckHandshake(f *testing.F) {
+	f.Add("1|1|unix|/d/s|grpc|", "/d")
+	f.Add("1|1|unix|/d/../d/s|grpc", "/d")
+	f.Add("1|1|unix|/d/x/../../etc/s|grpc", "/d")
+	f.Fuzz(func(t *testing.T, line, dir string) {
+		addr, found, _ := checkHandshake(line, dir)
+		if found == "" && filepath.Dir(addr) != dir {
+			t.Errorf("%q is not in %q", addr, dir)
+		}
+	})
+}
