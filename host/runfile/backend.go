@@ -43,7 +43,7 @@ func (s *scope) backends(d *Definition, blocks hcl.Blocks) {
 		path := fmt.Sprintf("backend[%d]", i)
 		s.origin.ranges.set(path, b.DefRange)
 		name := b.Labels[0]
-		if !backendName.MatchString(name) {
+		if !validBackendName(name) {
 			s.error(b.LabelRanges[0], fmt.Sprintf("%s cannot be the name of a backend", quote(name)), backendNameRule, "")
 			continue
 		}

@@ -3,8 +3,10 @@ package runfile
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -16,19 +18,6 @@ import (
 type blocks struct {
 	hutch, variable, locals, run []*hclsyntax.Block
 }
-
-// What names may look like. They end up in file names, flags and environment variables.
-var (
-	runName      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
-	backendName  = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
-)
-
-const (
-	runNameRule      = "A name of a run has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit."
-	backendNameRule  = "A name of a backend has 1 to 32 lower-case letters, digits and dashes, and begins with a letter."
-	variableNameRule = "A name of a variable has 1 to 64 letters, digits, dashes and underscores, and begins with a letter or underscore."
-)
 
 // topLevel are the kinds of blocks and how many labels each has.
 var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "run": 1}
@@ -121,6 +110,11 @@ func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
 // content takes a body apart. It says about what it does not know which names there are and which one was meant.
 func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context string, header hcl.Range) (*hcl.BodyContent, bool) {
 	content, diags := body.Content(schema)
+	if l.options.AllowMissing {
+		diags = slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
+			return d.Summary == "Invalid dynamic block label" && strings.Contains(d.Detail, "not yet known")
+		})
+	}
 	for _, d := range diags {
 		out := l.sources.fromHCL(d, context)
 		name := ""
@@ -136,7 +130,7 @@ func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context st
 			out.Summary = fmt.Sprintf("%s has no block %q", what, name)
 			out.Detail, out.Fix = unknownName(name, schema, false)
 		case "Missing required argument":
-			if m := quotedName.FindStringSubmatch(d.Detail); m != nil {
+			if m := quotedName().FindStringSubmatch(d.Detail); m != nil {
 				out.Summary = fmt.Sprintf("%s needs the argument %q", what, m[1])
 				out.Detail, out.Fix = "", needed[m[1]]
 				out = l.sources.at(out, header)
@@ -155,7 +149,7 @@ var needed = map[string]string{
 	"error_message": `add error_message = "…"`, "for_each": "add for_each = …",
 }
 
-var quotedName = regexp.MustCompile(`"([^"]+)"`)
+var quotedName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"([^"]+)"`) })
 
 // labels says better what is wrong with the labels of a block.
 func (l *loader) labels(out *diag.Diagnostic, d *hcl.Diagnostic, schema *hcl.BodySchema) {

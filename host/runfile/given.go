@@ -49,7 +49,7 @@ func (o *Options) read() (*given, diag.Diagnostics) {
 		switch {
 		case !ok:
 			diags = append(diags, diag.Errorf("--var %s has no value", diag.Quote(kv)).WithFix("write --var %s=VALUE", kv))
-		case !variableName.MatchString(name):
+		case !validVariableName(name):
 			diags = append(diags, diag.Errorf("--var sets %s, which cannot be the name of a variable", diag.Quote(name)))
 		default:
 			g.flags = append(g.flags, setting{name: name, text: text, origin: "--var"})

@@ -42,7 +42,7 @@ func (l *loader) runs() {
 	first := map[string]hcl.Range{}
 	for _, b := range l.blocks.run {
 		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
-		if !runName.MatchString(name) {
+		if !validRunName(name) {
 			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a run", quote(name)), runNameRule, "")
 			continue
 		}
@@ -294,18 +294,6 @@ func (s *scope) env(d *Definition, a *hcl.Attribute) {
 		}
 		d.Env[name] = text
 	}
-}
-
-func validEnvName(name string) bool {
-	for i, c := range []byte(name) {
-		switch {
-		case c == '_' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z':
-		case c >= '0' && c <= '9' && i > 0:
-		default:
-			return false
-		}
-	}
-	return name != "" && len(name) <= 256
 }
 
 func (s *scope) dependencies(d *Definition, c *hcl.BodyContent) {

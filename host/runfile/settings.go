@@ -71,7 +71,7 @@ func (s *scope) literalOnly(a *hcl.Attribute) bool {
 
 func (s *scope) requiredBackend(name string, a *hcl.Attribute) {
 	r := RequiredBackend{Name: name, Range: toRange(a.NameRange)}
-	if !backendName.MatchString(name) {
+	if !validBackendName(name) {
 		s.error(a.NameRange, fmt.Sprintf("%s cannot be the name of a backend", quote(name)), backendNameRule, "")
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -18,7 +19,9 @@ import (
 )
 
 // didYouMean finds the hint in the details of HCL's diagnostics.
-var didYouMean = regexp.MustCompile(` ?Did you mean (to define )?([^?]+)\?( If so, use the equals sign to assign it a value\.)?`)
+var didYouMean = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(` ?Did you mean (to define )?([^?]+)\?( If so, use the equals sign to assign it a value\.)?`)
+})
 
 // fromHCL puts a diagnostic of the HCL library into hutch's form: the hint becomes the fix, errors of files bring
 // theirs, and the values that the expression used are listed.
@@ -27,8 +30,8 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 	if d.Severity == hcl.DiagWarning {
 		out.Severity = diag.Warning
 	}
-	if m := didYouMean.FindStringSubmatch(out.Detail); m != nil {
-		out.Detail = strings.TrimSpace(didYouMean.ReplaceAllString(out.Detail, ""))
+	if m := didYouMean().FindStringSubmatch(out.Detail); m != nil {
+		out.Detail = strings.TrimSpace(didYouMean().ReplaceAllString(out.Detail, ""))
 		out.Fix = "did you mean " + m[2] + "?"
 	}
 	if rewrite, ok := rewrites[d.Summary]; ok {
@@ -79,7 +82,8 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 // fixExtra brings a fix along in a diagnostic of HCL.
 type fixExtra string
 
-var setAt = regexp.MustCompile(`at \S+:([0-9]+),[0-9]+-[0-9]+`)
+// setAt finds the line in what HCL says about an argument that is set twice.
+var setAt = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`at \S+:([0-9]+),[0-9]+-[0-9]+`) })
 
 // rewrites say better what users see most often. text is the source that a diagnostic points at.
 var rewrites = map[string]func(out *diag.Diagnostic, text string){
@@ -92,7 +96,7 @@ var rewrites = map[string]func(out *diag.Diagnostic, text string){
 	},
 	"Attribute redefined": func(out *diag.Diagnostic, text string) {
 		out.Summary = fmt.Sprintf("the argument %q is set twice", text)
-		if m := setAt.FindStringSubmatch(out.Detail); m != nil {
+		if m := setAt().FindStringSubmatch(out.Detail); m != nil {
 			out.Detail = "It is set first in line " + m[1] + "."
 		}
 		out.Fix = "remove one of the two"

@@ -56,7 +56,7 @@ func (l *loader) declareVariables() {
 	l.vars = map[string]*variable{}
 	for _, b := range l.blocks.variable {
 		v := &variable{name: b.Labels[0], header: hcl.RangeBetween(b.TypeRange, b.LabelRanges[0]), typ: cty.DynamicPseudoType, nullable: true}
-		if !variableName.MatchString(v.name) {
+		if !validVariableName(v.name) {
 			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a variable", diag.Quote(v.name)), variableNameRule, "")
 			continue
 		}

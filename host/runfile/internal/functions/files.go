@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -134,7 +135,9 @@ func absPath(h Host) function.Function {
 	}, cty.String, "path")
 }
 
-var secretName = regexp.MustCompile(`(?i)(secret|token|passw|passphrase|credential|private|api_?key|access_?key|auth)`)
+var secretName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(secret|token|passw|passphrase|credential|private|api_?key|access_?key|auth)`)
+})
 
 // env reads a variable of the host's environment; one that is not set is an empty string, or the default. Variables
 // whose names say that they hold a secret give sensitive values.
@@ -159,7 +162,7 @@ func env(h Host) function.Function {
 			if err != nil {
 				return cty.NilVal, fmt.Errorf("the value of %s is not UTF-8 text", diag.Quote(name))
 			}
-			if s != "" && secretName.MatchString(name) {
+			if s != "" && secretName().MatchString(name) {
 				v = v.Mark(Sensitive)
 			}
 			return v, nil

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -135,12 +136,12 @@ func quadratic(args []cty.Value) (int64, int64, error) {
 	return saturating(n, n) / 6, 0, nil
 }
 
-var formatSize = regexp.MustCompile(`%[^a-zA-Z%]*?[0-9]{4,}`)
+var formatSize = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%[^a-zA-Z%]*?[0-9]{4,}`) })
 
 // formatCost refuses widths and precisions that no line has; what is left is in proportion to the arguments.
 func formatCost(args []cty.Value, times int64) (int64, int64, error) {
 	s := args[0].AsString()
-	if formatSize.MatchString(s) {
+	if formatSize().MatchString(s) {
 		return 0, 0, function.NewArgErrorf(0, "widths and precisions above 999 are not supported")
 	}
 	verbs := int64(strings.Count(s, "%"))
@@ -195,7 +196,7 @@ func replaceCost(args []cty.Value) (int64, int64, error) {
 	return 0, saturating(int64(strings.Count(s, old)), int64(len(with))), nil
 }
 
-var yamlAlias = regexp.MustCompile(`(?m)(^|[\s\[{,:-])\*[^\s,\]}]`)
+var yamlAlias = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)(^|[\s\[{,:-])\*[^\s,\]}]`) })
 
 // yamlCost bounds aliases: each one can stand for all that is before it, so a few dozen lines could stand for
 // gigabytes.
@@ -204,7 +205,7 @@ func yamlCost(args []cty.Value) (int64, int64, error) {
 	if len(s) > 1<<20 {
 		return 0, 0, function.NewArgErrorf(0, "the YAML text is %d bytes long; at most 1 MiB is allowed", len(s))
 	}
-	n := len(yamlAlias.FindAllStringIndex(s, 25))
+	n := len(yamlAlias().FindAllStringIndex(s, 25))
 	if n > 24 {
 		return 0, 0, function.NewArgErrorf(0, "the YAML text has more than 24 aliases (*name)")
 	}
