@@ -27,7 +27,7 @@ func Excerpt(src []byte, r Range) *Snippet {
 		}
 		text := bytes.TrimSuffix(src[lineStart:lineEnd], []byte("\r"))
 		if len(s.Lines) == excerptLines {
-			s.More = bytes.Count(src[lineStart:end], []byte("\n")) + 1
+			s.More = bytes.Count(bytes.TrimSuffix(src[lineStart:end], []byte("\n")), []byte("\n")) + 1
 			return s
 		}
 		from := min(max(start-lineStart, 0), len(text))

@@ -167,10 +167,16 @@ func dropColumns(s string, n int) string {
 }
 
 // show is source text as it is printed: escaped, tabs as four blanks.
-func show(s string) string { return strings.ReplaceAll(oneLine(s), "\t", "    ") }
+func show(s string) string { return oneLine(strings.ReplaceAll(s, "\t", "    ")) }
 
-// oneLine escapes s, line feeds included.
-func oneLine(s string) string { return strings.ReplaceAll(Escape(s), "\n", `\n`) }
+// oneLine escapes s, line feeds and tabs included.
+func oneLine(s string) string {
+	s = Escape(s)
+	if !strings.ContainsAny(s, "\n\t") {
+		return s
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\n", `\n`), "\t", `\t`)
+}
 
 // wrap writes text in lines of at most width columns. Lines that begin with a blank are kept whole.
 func wrap(b *strings.Builder, first, next, text string, width int) {
