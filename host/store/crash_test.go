@@ -354,22 +354,7 @@ func TestLockOfAStoppedWriter(t *testing.T) {
 // again in there.
 func TestNoSpace(t *testing.T) {
 	if os.Getenv("HUTCH_STORE_TEST_INSIDE") == "" {
-		exe, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestNoSpace$", "-test.v")
-		cmd.Env = append(os.Environ(), "HUTCH_STORE_TEST_INSIDE=1")
-		if err := inMountNamespace(cmd); err != nil {
-			require(t, "tmpfs", err)
-		}
-		out, err := cmd.CombinedOutput()
-		if bytes.Contains(out, []byte(noMount)) || err != nil && len(out) == 0 {
-			require(t, "tmpfs", fmt.Sprintf("%v %s", err, out))
-		}
-		if err != nil || !bytes.Contains(out, []byte("--- PASS: TestNoSpace")) {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		inside(t, "TestNoSpace")
 		return
 	}
 	dir := t.TempDir()
@@ -379,6 +364,27 @@ func TestNoSpace(t *testing.T) {
 	}
 	t.Cleanup(unmount)
 	fillStore(t, dir)
+}
+
+// inside runs one test again in a mount namespace of its own.
+func inside(t *testing.T, test string) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^"+test+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "HUTCH_STORE_TEST_INSIDE=1")
+	if err := inMountNamespace(cmd); err != nil {
+		require(t, "tmpfs", err)
+	}
+	out, err := cmd.CombinedOutput()
+	if bytes.Contains(out, []byte(noMount)) || err != nil && len(out) == 0 {
+		require(t, "tmpfs", fmt.Sprintf("%v %s", err, out))
+	}
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+test)) {
+		t.Fatalf("%v\n%s", err, out)
+	}
 }
 
 const noMount = "no tmpfs can be mounted"

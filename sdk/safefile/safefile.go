@@ -124,6 +124,11 @@ func descend(root *os.Root, name string) (parent *os.Root, base string, done fun
 		sub, err := openDir(parent, part, strings.Join(parts[:i+1], "/"))
 		done()
 		if err != nil {
+			var bad *Error
+			if errors.As(err, &bad) {
+				bad.Detail = "directory " + quote(bad.Path) + ": " + bad.Detail
+				bad.Path = name
+			}
 			return nil, "", nil, err
 		}
 		parent, done = sub, func() { sub.Close() }
