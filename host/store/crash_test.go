@@ -234,7 +234,7 @@ func appendForever(s *Store, id string) error {
 		return err
 	}
 	for {
-		seq, _, err := c.append(Event{Run: id, Type: "step", Data: json.RawMessage(`"` + strings.Repeat("x", 60000) + `"`)})
+		seq, _, err := c.append(Event{Run: id, Type: "step", Data: json.RawMessage(`"` + strings.Repeat("x", 20000) + `"`)})
 		if err != nil {
 			return err
 		}

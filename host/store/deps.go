@@ -20,7 +20,7 @@ import (
 
 // DepsEntry is one entry of the dependency cache, in use by this process.
 type DepsEntry struct {
-	Dir   string // absolute, read-only
+	Dir   string // absolute; to be mounted read-only
 	Built bool   // false when it was there already
 	lock  *os.File
 }
@@ -33,8 +33,8 @@ var (
 const lockSuffix = ".lock"
 
 // Deps returns the entry for a language and a key, building it when it is missing: build fills the empty directory it
-// is given, which becomes the entry at once and as a whole when build returns nil, readable by everybody and writable
-// by nobody. Of several processes that want the same entry one builds and the others wait, or end with ctx. lang and
+// is given, which becomes the entry at once and as a whole when build returns nil, its files readable by everybody and
+// writable by nobody. Of several processes that want the same entry one builds and the others wait, or end with ctx. lang and
 // key are made of a-z, 0-9, '.', '_' and '-' and begin with a letter or digit; key does not end with ".lock".
 // Release the entry when the run has ended; until then [Store.GC] leaves it alone.
 func (s *Store) Deps(ctx context.Context, lang, key string, build func(ctx context.Context, dir string) error) (*DepsEntry, error) {
@@ -136,8 +136,9 @@ func (e *DepsEntry) build(ctx context.Context, build func(ctx context.Context, d
 	return nil
 }
 
-// freeze makes a tree readable by everybody and writable by nobody, without following links. What an installer left
-// there is not trusted: set-id bits go, and so does what is neither file, directory nor link.
+// freeze makes the files of a tree readable by everybody and writable by nobody, without following links. Directories
+// stay writable for the owner, so that rm -r works on the cache; sandboxes have it mounted read-only. What an installer
+// left there is not trusted: set-id bits go, and so does what is neither file, directory nor link.
 func freeze(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -182,7 +183,7 @@ func freezeDir(root *os.Root, dir string) error {
 			return err
 		}
 	}
-	return root.Chmod(dir, 0o555)
+	return root.Chmod(dir, 0o755)
 }
 
 // Release ends the use of the entry. A second call does nothing.

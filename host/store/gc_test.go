@@ -340,7 +340,7 @@ func TestDepsAreFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Release()
-	for name, want := range map[string]fs.FileMode{".": 0o555, "f": 0o444, "x": 0o555, "closed": 0o555, "closed/g": 0o444} {
+	for name, want := range map[string]fs.FileMode{".": 0o755, "f": 0o444, "x": 0o555, "closed": 0o755, "closed/g": 0o444} {
 		if fi, err := os.Lstat(filepath.Join(e.Dir, name)); err != nil || fi.Mode()&(fs.ModePerm|fs.ModeSetuid) != want {
 			t.Errorf("%s: %v %v, want %v", name, fi.Mode(), err, want)
 		}

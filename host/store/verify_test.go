@@ -24,24 +24,22 @@ func smallRun(t *testing.T, s *Store) (*Run, string) {
 	return r, filepath.Join(r.Dir(), eventsFile)
 }
 
-// TestEveryFlippedBitOfAChainShows flips a bit of each byte of a finished run's chain, and of the audit chain.
-func TestEveryFlippedBitOfAChainShows(t *testing.T) {
+// TestEveryFlippedByteOfAChainShows flips a bit of each byte of a finished run's chain, and of the audit chain.
+func TestEveryFlippedByteOfAChainShows(t *testing.T) {
 	s := newStore(t)
 	r, chain := smallRun(t, s)
 	for _, path := range []string{chain, s.paths.Audit()} {
 		good := mustRead(t, path)
 		for i := range good {
-			for _, bit := range []byte{0x01, 0x80} {
-				bad := bytes.Clone(good)
-				bad[i] ^= bit
-				mustWrite(t, path, bad)
-				reports := verifyAll(t, s)
-				if reports[""].OK && reports[r.ID()].OK {
-					t.Fatalf("bit %#x of byte %d of %s does not show: %+v", bit, i, path, reports[r.ID()])
-				}
-				if events := reports[""].Events + reports[r.ID()].Events; events < 4 {
-					t.Fatalf("byte %d of %s: only %d events are seen", i, path, events)
-				}
+			bad := bytes.Clone(good)
+			bad[i] ^= 1 << (i % 8)
+			mustWrite(t, path, bad)
+			reports := verifyAll(t, s)
+			if reports[""].OK && reports[r.ID()].OK {
+				t.Fatalf("bit %d of byte %d of %s does not show: %+v", i%8, i, path, reports[r.ID()])
+			}
+			if events := reports[""].Events + reports[r.ID()].Events; events < 4 {
+				t.Fatalf("byte %d of %s: only %d events are seen", i, path, events)
 			}
 		}
 		mustWrite(t, path, good)
