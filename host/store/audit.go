@@ -1,9 +1,6 @@
 package store
 
-import (
-	"encoding/json"
-	"sync"
-)
+import "sync"
 
 // The audit chain of the store has one entry when a run begins, one when it ends and one when hutch removes it. It
 // pins the head of each run's chain and the hash of its result, so that a run whose whole directory was replaced, cut
@@ -32,17 +29,10 @@ type auditLog struct {
 
 // enter appends one entry; with sync it is on the disk afterwards.
 func (s *Store) enter(sync bool, entries ...Event) error {
-	s.audit.mu.Lock()
-	if s.audit.chain == nil {
-		c, err := openChain(s.audit.path, s.now)
-		if err != nil {
-			s.audit.mu.Unlock()
-			return err
-		}
-		s.audit.chain = c
+	c, err := s.audit.open(s)
+	if err != nil {
+		return err
 	}
-	c := s.audit.chain
-	s.audit.mu.Unlock()
 	if _, _, err := c.append(entries...); err != nil {
 		return err
 	}
@@ -52,8 +42,40 @@ func (s *Store) enter(sync bool, entries ...Event) error {
 	return nil
 }
 
+// syncAudit forces the audit chain to the disk.
+func (s *Store) syncAudit() error {
+	c, err := s.audit.open(s)
+	if err != nil {
+		return err
+	}
+	return c.sync()
+}
+
+func (a *auditLog) open(s *Store) (*chain, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.chain == nil {
+		c, err := openChain(a.path, s.now)
+		if err != nil {
+			return nil, err
+		}
+		a.chain = c
+	}
+	return a.chain, nil
+}
+
+func (a *auditLog) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.chain == nil {
+		return nil
+	}
+	c := a.chain
+	a.chain = nil
+	return c.close()
+}
+
 func auditEntry(run string, typ EventType, data any) (Event, error) {
-	var b json.RawMessage
 	b, err := marshalData(typ, data)
 	return Event{Run: run, Type: typ, Data: b}, err
 }

@@ -129,15 +129,6 @@ func (a *atomicFile) abandon() {
 	}
 }
 
-// writeJSON is writeAtomic for a value, indented for people.
-func writeJSON(path string, v any, sync bool) error {
-	data, err := marshalIndent(v)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return writeAtomic(path, data, sync)
-}
-
 // marshalIndent is JSON for people: indented, with <, > and & as they are, and a newline at the end.
 func marshalIndent(v any) ([]byte, error) {
 	var b bytes.Buffer

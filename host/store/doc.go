@@ -4,7 +4,7 @@
 //
 // # A run's directory
 //
-//	run.json         who, what and when, in a few lines: what `hutch runs` lists
+//	run.jsonl        who, what and when; the last line counts, and is what `hutch runs` lists
 //	definition.json  the run as evaluated, secrets redacted by the caller
 //	code/            every declared file exactly as the sandbox sees it
 //	stdout.log       the tail of each stream, as many bytes as the limit allows
@@ -17,8 +17,9 @@
 // # What can be trusted after a crash
 //
 // Events are appended with one write each under an exclusive lock, so that a killed process leaves at most one torn
-// line at the end, which the next writer sets aside and reports in an event of its own. Files that matter as a whole
-// (result.json, run.json, intents) are written beside their place and renamed into it. The audit chain of the store
+// line at the end, which the next writer sets aside and reports in an event of its own. The result is
+// written beside its place and renamed into it, and short records that change are lines of which the last whole one
+// counts. The audit chain of the store
 // holds the head of every run's chain, so that a chain or a run that was cut, replaced or removed shows.
 //
 // The chain proves consistency, not authorship: it is not signed, and whoever may write the whole store can make a

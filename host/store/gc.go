@@ -50,7 +50,7 @@ type GCItem struct {
 func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
 	c := &collector{store: s, o: o, now: s.now()}
 	var errs []error
-	for _, step := range []func(context.Context) error{c.intents, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.deps} {
+	for _, step := range []func(context.Context) error{c.intents, c.intentFiles, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.deps} {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))
 			break
@@ -83,7 +83,7 @@ func (c *collector) intents(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		item := GCItem{Kind: GCSandbox, Name: r.ID, Path: r.path()}
+		item := GCItem{Kind: GCSandbox, Name: r.ID, Path: r.store.paths.SandboxState(r.ID)}
 		c.do(item, func() error {
 			if len(r.Handle) > 0 {
 				if c.o.Destroy == nil {
@@ -104,19 +104,63 @@ func (c *collector) intents(ctx context.Context) error {
 	return err
 }
 
-// sandboxes removes the directories of sandboxes that no intent speaks of: Begin makes the intent first and Done
-// removes it last, so these are what an interrupted removal or a power cut left.
+// intentFiles removes the files of intents of which none is left and whose process is gone.
+func (c *collector) intentFiles(context.Context) error {
+	dir := c.store.paths.Intents()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return diskError("read", dir, err)
+	}
+	var errs []error
+	for _, e := range entries {
+		owned, ok := strings.CutSuffix(e.Name(), intentSuffix)
+		fi, err := e.Info()
+		if !ok || err != nil || !ownerDead(owned, c.now.Sub(fi.ModTime())) {
+			continue
+		}
+		errs = append(errs, c.intentFile(e.Name(), filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *collector) intentFile(name, path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return diskError("open", path, err)
+	}
+	defer f.Close()
+	if err := lockFile(f, unix.LOCK_EX); err != nil { // somebody may be about to append
+		return diskError("lock", path, err)
+	}
+	if left, err := readIntents(path); err != nil || len(left) > 0 {
+		return nil // what cannot be read was said when the intents were
+	}
+	c.do(GCItem{Kind: GCTemp, Name: name, Path: path}, func() error { return os.Remove(path) })
+	return nil
+}
+
+// sandboxes removes the directories of sandboxes that no intent speaks of: Begin writes the intent first and Done
+// forgets it last, so these are what an interrupted removal or a power cut left.
 func (c *collector) sandboxes(context.Context) error {
+	// The directories are listed before the intents, so that a sandbox which begins meanwhile is not taken for lost.
 	entries, err := os.ReadDir(c.store.paths.Sandboxes())
 	if err != nil {
 		return diskError("read", c.store.paths.Sandboxes(), err)
 	}
+	intents, err := c.store.Intents()
+	if err != nil {
+		return nil // said before; without knowing all intents nothing here can be called lost
+	}
+	known := map[string]bool{}
+	for _, r := range intents {
+		known[r.ID] = true
+	}
 	for _, e := range entries {
 		id := strings.TrimSuffix(e.Name(), stateSuffix)
-		if !sandboxPattern.MatchString(id) {
-			continue
-		}
-		if _, err := c.store.Intent(id); !errors.Is(err, fs.ErrNotExist) {
+		if !sandboxPattern.MatchString(id) || known[id] {
 			continue
 		}
 		path := filepath.Join(c.store.paths.Sandboxes(), e.Name())

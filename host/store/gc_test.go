@@ -22,6 +22,7 @@ import (
 func init() {
 	helpers["hold deps"] = holdDeps
 	helpers["die in build"] = dieInBuild
+	helpers["intents"] = beginIntents
 }
 
 func begin(t *testing.T, s *Store, id string) *IntentRecord {
@@ -37,7 +38,7 @@ func begin(t *testing.T, s *Store, id string) *IntentRecord {
 func orphan(t *testing.T, r *IntentRecord) {
 	t.Helper()
 	r.Host.PID, r.Host.Start = 1<<30, 1
-	if err := r.append(0); err != nil {
+	if err := r.append(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -79,24 +80,33 @@ func TestIntentIsOnDiskAtEveryStep(t *testing.T) {
 	}
 
 	// A host that dies while it writes leaves half a line, and the line before it counts.
-	good := mustRead(t, r.path())
+	good := mustRead(t, r.file)
 	want := read()
 	for _, torn := range []string{"{", `{"schema":"hutch.intent/v1","id":"sb-1"}`, "\x00\x00"} {
-		mustWrite(t, r.path(), append(slices.Clone(good), torn...))
+		mustWrite(t, r.file, append(slices.Clone(good), torn...))
 		if diff := cmp.Diff(want, read()); diff != "" {
 			t.Errorf("after %q: %s", torn, diff)
 		}
 	}
-	mustWrite(t, r.path(), good[:20]) // it died inside Begin
-	if got := read(); got.ID != "sb-1" || got.Host.Alive() {
-		t.Errorf("%+v", got)
+	if err := r.SetKeep(false); err != nil { // which takes the piece away first
+		t.Fatal(err)
 	}
-	mustWrite(t, r.path(), good)
+	if diff := cmp.Diff(r.Intent, read()); diff != "" {
+		t.Error(diff)
+	}
+	mustWrite(t, r.file, good[:20]) // it died inside Begin, so nothing was made
+	if list, err := s.Intents(); err != nil || len(list) != 0 {
+		t.Errorf("%v %v", list, err)
+	}
+	mustWrite(t, r.file, good)
 	if err := errors.Join(r.Done(), r.Done()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Intent("sb-1"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
+	}
+	if again := begin(t, s, "sb-1"); again.Done() != nil {
+		t.Error("its id cannot be used again")
 	}
 	if left, _ := os.ReadDir(s.paths.Sandboxes()); len(left) > 0 {
 		t.Errorf("left: %v", left)
@@ -119,13 +129,16 @@ func TestOrphans(t *testing.T) {
 	orphan(t, kept)
 	orphan(t, dead)
 	reused.Host.Start++ // its number went to another process, this one
-	reused.append(0)
+	reused.append()
 	rebooted.Host.Boot = "another"
-	rebooted.append(0)
+	rebooted.append()
 	elsewhere := begin(t, s, "f-elsewhere")
 	elsewhere.Host.Namespace = "pid:[1]" // a container that shares the store: its numbers say nothing here
-	elsewhere.append(0)
+	elsewhere.append()
 	mustWrite(t, filepath.Join(s.paths.Intents(), "broken.jsonl"), []byte("{}\n"))
+	if err := mine.SetHandle(json.RawMessage(`{}`)); err != nil {
+		t.Fatal(err)
+	}
 
 	list, err := s.Orphans()
 	if err == nil || !strings.Contains(err.Error(), "broken.jsonl") {
@@ -138,7 +151,87 @@ func TestOrphans(t *testing.T) {
 	if diff := cmp.Diff([]string{"c-dead", "b-reused", "a-rebooted"}, ids); diff != "" {
 		t.Error(diff)
 	}
-	_ = mine
+}
+
+// TestIntentsOfSeveralProcesses: what a dead process kept is taken over by others, and its file goes with its last intent.
+func TestIntentsOfSeveralProcesses(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", mkdir(t, shortTemp(t), "r", 0o700))
+	s := newStore(t)
+	cmd, lines := startHelper(t, s, "intents", "")
+	lines.Scan()
+	own := begin(t, s, "own")
+	if list, err := s.Orphans(); err != nil || len(list) != 0 {
+		t.Fatalf("%v %v", list, err)
+	}
+	kill(t, cmd)
+	items, err := s.GC(t.Context(), GCOptions{})
+	if err != nil || len(items) != 1 || items[0].Name != "lost" || items[0].Error != "" {
+		t.Fatalf("%+v %v", items, err)
+	}
+	kept, err := s.Intent("kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.SetHandle(json.RawMessage(`"new"`)); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err = s.Intent("kept"); err != nil || string(kept.Handle) != `"new"` {
+		t.Fatalf("%+v %v", kept, err)
+	}
+	if err := kept.Done(); err != nil {
+		t.Fatal(err)
+	}
+	items, err = s.GC(t.Context(), GCOptions{})
+	if err != nil || len(items) != 1 || items[0].Kind != GCTemp {
+		t.Errorf("%+v %v", items, err)
+	}
+	if err := kept.SetKeep(true); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an intent whose file is gone: %v", err)
+	}
+	if err := errors.Join(own.Done(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(s.paths.Intents()); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	later := begin(t, s, "later") // a store works on after Close, and a file with an intent stays
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Intent("later"); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(later.Done(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// beginIntents is a host that dies with one sandbox that it meant to keep and one that it did not.
+func beginIntents(s *Store, _ string) error {
+	for _, id := range []string{"kept", "lost"} {
+		if _, err := s.Begin(Intent{ID: id, Backend: "fake", Keep: id == "kept"}); err != nil {
+			return err
+		}
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+func FuzzIntents(f *testing.F) {
+	f.Add([]byte(`{"schema":"hutch.intent/v1","id":"a","host":{"pid":1}}` + "\n" + `{"schema":"hutch.intent/v1","id":"a","done":true}` + "\n"))
+	f.Add([]byte("{}\n\n{"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "x.jsonl")
+		mustWrite(t, path, data)
+		before, bad := readIntents(path)
+		if err := appendIntent(path, Intent{Schema: IntentSchema, ID: "fuzz-new"}, false); err != nil {
+			t.Fatal(err)
+		}
+		after, bad2 := readIntents(path)
+		if (bad == nil) != (bad2 == nil) || !slices.ContainsFunc(after, func(i Intent) bool { return i.ID == "fuzz-new" }) || len(after) < len(before) {
+			t.Errorf("%d intents and %v, then %d and %v", len(before), bad, len(after), bad2)
+		}
+	})
 }
 
 func TestGCFinishesTheJob(t *testing.T) {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -56,83 +54,51 @@ type Resource struct {
 	Path string       `json:"path"` // absolute
 }
 
-// IntentRecord is an intent on disk: a file with the intent in one line, and again in a further line for each change, so
-// that a change is one append. The last complete line counts. Its methods are safe for concurrent use; read its fields only while none runs.
+// IntentRecord is an intent on disk. Its methods are safe for concurrent use; read its fields only while none runs.
 type IntentRecord struct {
 	Intent
 	store *Store
+	file  string
 	mu    sync.Mutex
 }
 
-const intentSuffix = ".jsonl"
-
 var sandboxPattern = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
-// Begin puts an intent on disk, with fsync unless it is volatile, and fills in Schema, Host and Created. Nothing may be made before it
-// returns. It also makes the directory that the backend keeps its state in, [Paths.SandboxState].
+// Begin puts an intent on disk, with fsync unless it is volatile, and fills in Schema, Host and Created.
+// Nothing may be made before it returns. It also makes the directory that the backend keeps its state in, [Paths.SandboxState].
 func (s *Store) Begin(i Intent) (*IntentRecord, error) {
 	if !sandboxPattern.MatchString(i.ID) {
 		return nil, fmt.Errorf("sandbox id %.80q: it must be 1 to 64 of a-z, 0-9 and '-'", i.ID)
 	}
+	state := s.paths.SandboxState(i.ID)
+	if _, err := os.Lstat(state); err == nil {
+		return nil, fmt.Errorf("sandbox %s is there already (%s)", i.ID, state)
+	}
 	i.Schema, i.Host, i.Created = IntentSchema, Self(), s.now().UTC()
-	r := &IntentRecord{Intent: i, store: s}
-	if err := r.append(os.O_CREATE | os.O_EXCL); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("sandbox %s is there already (%s)", i.ID, r.path())
-		}
+	file, err := s.intents.claim(i.ID)
+	if err != nil {
 		return nil, err
 	}
-	if !i.Volatile {
-		if err := syncDir(s.paths.Intents()); err != nil {
-			return nil, errors.Join(err, r.Done())
-		}
+	r := &IntentRecord{Intent: i, store: s, file: file}
+	if err := r.append(); err != nil {
+		s.intents.release(i.ID)
+		return nil, err
 	}
-	state := s.paths.SandboxState(i.ID)
-	if err := os.Mkdir(state, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(state, 0o700); err != nil {
 		return nil, errors.Join(diskError("make", state, err), r.Done())
 	}
 	return r, nil
 }
 
-func (r *IntentRecord) path() string {
-	return filepath.Join(r.store.paths.Intents(), r.ID+intentSuffix)
-}
-
-// append puts the intent as it is now into its file. When the disk takes only a part of it that part is taken back.
-func (r *IntentRecord) append(flags int) error {
-	line, err := json.Marshal(r.Intent)
-	if err != nil {
-		return fmt.Errorf("intent of sandbox %s: %w", r.ID, err)
-	}
-	f, err := os.OpenFile(r.path(), os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW|flags, 0o600)
-	if err != nil {
-		return diskError("write", r.path(), err)
-	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return diskError("write", r.path(), err)
-	}
-	if _, err = f.Write(append(line, '\n')); err == nil && !r.Volatile {
-		err = f.Sync()
-	}
-	if err != nil {
-		if flags&os.O_CREATE != 0 {
-			_ = os.Remove(r.path())
-		} else {
-			_ = f.Truncate(fi.Size())
-		}
-		return diskError("write", r.path(), err)
-	}
-	return nil
-}
+// append puts the intent as it is now on disk.
+func (r *IntentRecord) append() error { return appendIntent(r.file, r.Intent, !r.Volatile) }
 
 // SetHandle puts the sandbox's handle on disk.
 func (r *IntentRecord) SetHandle(h json.RawMessage) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Handle = slices.Clone(h)
-	return r.append(0)
+	return r.append()
 }
 
 // AddResources puts further resources on disk, before they are made.
@@ -145,7 +111,7 @@ func (r *IntentRecord) AddResources(res ...Resource) error {
 		}
 	}
 	r.Resources = append(r.Resources, res...)
-	return r.append(0)
+	return r.append()
 }
 
 // SetKeep notes that the sandbox shall outlive this process, or no longer.
@@ -153,10 +119,10 @@ func (r *IntentRecord) SetKeep(keep bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Keep = keep
-	return r.append(0)
+	return r.append()
 }
 
-// Done removes the record after everything is destroyed, together with the sandbox's directories ([Paths.Sandbox] and
+// Done forgets the record after everything is destroyed, together with the sandbox's directories ([Paths.Sandbox] and
 // [Paths.SandboxState]). When those cannot be removed the record stays, for gc to try again.
 func (r *IntentRecord) Done() error {
 	r.mu.Lock()
@@ -166,41 +132,21 @@ func (r *IntentRecord) Done() error {
 			return diskError("remove", dir, err)
 		}
 	}
-	// No fsync: a record that comes back after a power cut describes what is gone, and destroying that succeeds.
-	if err := os.Remove(r.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return diskError("remove", r.path(), err)
-	}
-	return nil
+	return r.store.intents.done(r)
 }
 
 // Intent reads the record of one sandbox; one that has none gives an error that is [fs.ErrNotExist].
 func (s *Store) Intent(id string) (*IntentRecord, error) {
-	if !sandboxPattern.MatchString(id) {
-		return nil, fmt.Errorf("sandbox id %.80q: %w", id, fs.ErrNotExist)
+	list, err := s.Intents()
+	for _, r := range list {
+		if r.ID == id {
+			return r, nil
+		}
 	}
-	return s.readIntent(id)
-}
-
-func (s *Store) readIntent(id string) (*IntentRecord, error) {
-	r := &IntentRecord{Intent: Intent{ID: id}, store: s}
-	path := r.path()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, diskError("read", path, err)
+	if err == nil {
+		err = fmt.Errorf("sandbox %.80q: %w", id, fs.ErrNotExist)
 	}
-	whole := bytes.LastIndexByte(b, '\n')
-	if whole < 0 {
-		// Begin had not returned, so nothing was made: what is known is enough to remove the record.
-		return r, nil
-	}
-	last := b[bytes.LastIndexByte(b[:whole], '\n')+1 : whole]
-	if err := json.Unmarshal(last, &r.Intent); err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if r.Schema != IntentSchema || r.ID != id {
-		return nil, fmt.Errorf("read %s: schema %.40q of sandbox %.80q, want %s of %s", path, r.Schema, r.ID, IntentSchema, id)
-	}
-	return r, nil
+	return nil, err
 }
 
 // Intents returns every intent on disk, oldest first. A file that cannot be read is reported in the error while the
@@ -213,17 +159,16 @@ func (s *Store) Intents() ([]*IntentRecord, error) {
 	var list []*IntentRecord
 	var errs []error
 	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), intentSuffix)
-		if !ok || !sandboxPattern.MatchString(id) {
+		if !strings.HasSuffix(e.Name(), intentSuffix) {
 			continue
 		}
-		r, err := s.readIntent(id)
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // done meanwhile
-		case err != nil:
+		path := filepath.Join(s.paths.Intents(), e.Name())
+		intents, err := readIntents(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else it is done meanwhile
 			errs = append(errs, err)
-		default:
-			list = append(list, r)
+		}
+		for _, i := range intents {
+			list = append(list, &IntentRecord{Intent: i, store: s, file: path})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *IntentRecord) int { return a.Created.Compare(b.Created) })

@@ -23,7 +23,8 @@ import (
 // many bytes there were. A reader that holds the file therefore knows that what it read was not overwritten under it
 // when STREAM.log is still that file afterwards, and otherwise asks STREAM.pos.
 //
-// The writer holds a lock on the file as long as it writes, which a follower takes for the sign of life that it is.
+// The writer holds a lock on the file as long as it writes, which a follower takes for the sign of life that it is. As
+// the file is there a moment before its lock, a follower who finds neither lock nor byte looks again.
 
 // Stream names a log of a run.
 type Stream string
@@ -65,21 +66,13 @@ func newLogWriter(dir string, s Stream, keep int64) (*LogWriter, error) {
 		return nil, fmt.Errorf("log %s: keep is %d bytes", s, keep)
 	}
 	w := &LogWriter{paths: s.paths(dir), keep: keep}
-	if _, err := os.Lstat(w.paths.plain); err == nil {
-		return nil, fmt.Errorf("log %s: the run has it already", w.paths.plain)
-	}
-	// The file gets its name when it is locked, so that no follower takes it for one whose writer is gone.
-	tmp := tempPath(w.paths.plain)
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(w.paths.plain, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, diskError("open log", w.paths.plain, err)
 	}
-	if err = tryLock(f, unix.LOCK_EX); err == nil {
-		err = os.Rename(tmp, w.paths.plain)
-	}
-	if err != nil {
+	if err := tryLock(f, unix.LOCK_EX); err != nil {
 		f.Close()
-		_ = os.Remove(tmp)
+		_ = os.Remove(w.paths.plain)
 		return nil, diskError("open log", w.paths.plain, err)
 	}
 	w.f = f

@@ -441,7 +441,8 @@ func BenchmarkList(b *testing.B) {
 		if err := os.Mkdir(s.paths.Run(id), 0o700); err != nil {
 			b.Fatal(err)
 		}
-		if err := writeJSON(filepath.Join(s.paths.Run(id), infoFile), Info{Schema: RunSchema, ID: id, State: StateRunning, Host: Process{PID: 1 << 30}}, false); err != nil {
+		line := fmt.Appendf(nil, `{"schema":%q,"id":%q,"name":"n","state":"running","host":{"pid":1}}`+"\n", RunSchema, id)
+		if err := writeNew(filepath.Join(s.paths.Run(id), infoFile), line); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -285,7 +285,7 @@ func (r *LogReader) drain(ctx context.Context, w io.Writer, buf []byte) (written
 func (r *LogReader) Follow(ctx context.Context, w io.Writer) (skipped int64, err error) {
 	buf := make([]byte, logChunk)
 	wait := followFastest
-	for {
+	for first := true; ; first = false {
 		// Whether the writer is gone must be known before the last look, or its last words would be missed.
 		gone, err := r.writerGone()
 		if err != nil {
@@ -293,6 +293,9 @@ func (r *LogReader) Follow(ctx context.Context, w io.Writer) (skipped int64, err
 		}
 		n, s, err := r.drain(ctx, w, buf)
 		skipped += s
+		if first && n == 0 {
+			gone = false // the writer may be about to lock the file that it has just made
+		}
 		if err != nil || gone || ctx.Err() != nil {
 			return skipped, err
 		}

@@ -40,16 +40,21 @@ func (p Process) Alive() bool {
 	return ok && start == p.Start
 }
 
-// A temporary name says which process it belongs to, so that gc can tell what a dead one left behind:
-// .NAME.tmp.PID.START.NAMESPACE.RANDOM
+// The names of temporary files and of files of intents say which process they belong to, so that gc can tell what a
+// dead one left behind: PID.START.NAMESPACE.RANDOM, in a temporary name after .NAME.tmp.
 
 const tempMark = ".tmp."
 
+// ownedName is a fresh name that says that it belongs to this process.
+func ownedName() string {
+	me := Self()
+	return fmt.Sprintf("%d.%d.%s.%08x", me.PID, me.Start, me.namespaceDigits(), rand.Uint32())
+}
+
 // tempPath names a temporary sibling of path.
 func tempPath(path string) string {
-	me := Self()
 	dir, name := filepath.Split(path)
-	return fmt.Sprintf("%s.%s%s%d.%d.%s.%08x", dir, name, tempMark, me.PID, me.Start, me.namespaceDigits(), rand.Uint32())
+	return dir + "." + name + tempMark + ownedName()
 }
 
 // namespaceDigits is the number in "pid:[4026531836]", or 0.
@@ -68,12 +73,17 @@ func isTemp(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.Contains(name, tempMark)
 }
 
-// strangerAge is how old a temporary file of another pid namespace must be to count as left behind.
+// strangerAge is how old a file of another pid namespace must be to count as left behind.
 const strangerAge = 24 * time.Hour
 
 // tempOwnerDead reports whether the process that made a temporary name is gone, given the age of the file.
 func tempOwnerDead(name string, age time.Duration) bool {
-	parts := strings.Split(name[strings.LastIndex(name, tempMark)+len(tempMark):], ".")
+	return ownerDead(name[strings.LastIndex(name, tempMark)+len(tempMark):], age)
+}
+
+// ownerDead reports the same for what ownedName gave.
+func ownerDead(owned string, age time.Duration) bool {
+	parts := strings.Split(owned, ".")
 	if len(parts) != 4 {
 		return false
 	}

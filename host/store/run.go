@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,7 +18,7 @@ import (
 
 // The files of a run's directory.
 const (
-	infoFile       = "run.json"
+	infoFile       = "run.jsonl"
 	definitionFile = "definition.json"
 	resultFile     = "result.json"
 	eventsFile     = "events.jsonl"
@@ -25,7 +26,7 @@ const (
 	outputDir      = "output"
 )
 
-// RunSchema is the schema of run.json.
+// RunSchema is the schema of run.jsonl.
 const RunSchema = "hutch.run/v1"
 
 // NewRun is what is known when a run begins.
@@ -49,7 +50,7 @@ const (
 	StateDamaged     State = "damaged"     // its record cannot be read
 )
 
-// Info is the short record of a run: `run.json`, schema hutch.run/v1, and what follows from it.
+// Info is the short record of a run: the last line of run.jsonl, schema hutch.run/v1, and what follows from it.
 type Info struct {
 	Schema   string     `json:"schema"`
 	ID       string     `json:"id"`
@@ -77,7 +78,8 @@ type Run struct {
 
 	mu   sync.Mutex
 	info Info
-	done bool // finished or closed
+	file *os.File // run.jsonl, one line for each change of info
+	done bool     // finished or closed
 }
 
 // errDone is what a run says that has its result already.
@@ -113,9 +115,7 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 		}
 	}
 	if err != nil {
-		if r.chain != nil {
-			_ = r.chain.close()
-		}
+		_ = r.closeFiles()
 		_ = os.RemoveAll(tmp)
 		_ = os.RemoveAll(r.dir)
 		return nil, fmt.Errorf("record run %s: %w", id, err)
@@ -135,11 +135,10 @@ func (r *Run) prepare(dir string, definition any) (head string, err error) {
 	if err := writeNew(filepath.Join(dir, definitionFile), def); err != nil {
 		return "", err
 	}
-	info, err := marshalIndent(r.info)
-	if err != nil {
-		return "", err
+	if r.file, err = os.OpenFile(filepath.Join(dir, infoFile), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return "", diskError("write", filepath.Join(dir, infoFile), err)
 	}
-	if err := writeNew(filepath.Join(dir, infoFile), info); err != nil {
+	if err := r.saveInfo(false); err != nil {
 		return "", err
 	}
 	// The chain is opened under its temporary name; its descriptor follows the directory when that is renamed.
@@ -190,7 +189,11 @@ func (r *Run) SetBackend(name string) error {
 		return errDone
 	}
 	r.info.Backend = name
-	return writeJSON(filepath.Join(r.dir, infoFile), r.info, false)
+	return r.saveInfo(false)
+}
+
+func (r *Run) saveInfo(sync bool) error {
+	return appendLine(r.file, filepath.Join(r.dir, infoFile), r.info, sync)
 }
 
 // Event appends one event to the run's chain. Data is marshalled to JSON and must stay small ([MaxEventData]); what is
@@ -277,39 +280,38 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err != nil {
 		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
 	}
-	now := r.store.now().UTC()
-	r.info.State, r.info.OK, r.info.Cause, r.info.ExitCode, r.info.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
-	info, err := marshalIndent(r.info)
-	if err != nil {
-		return err
-	}
 	entry, err := auditEntry(r.info.ID, EventEnd, auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data)})
 	if err != nil {
 		return err
 	}
-
-	// All contents go to the disk in one wait, before anything takes its name.
-	newResult, newInfo := newAtomicFile(filepath.Join(r.dir, resultFile)), newAtomicFile(filepath.Join(r.dir, infoFile))
-	defer newResult.abandon()
-	defer newInfo.abandon()
-	var g errgroup.Group
-	g.Go(r.chain.sync)
-	g.Go(func() error { return newResult.write(data, true) })
-	g.Go(func() error { return newInfo.write(info, true) })
-	if err := g.Wait(); err != nil {
+	// The contents go to the disk in one wait, before the result takes its name.
+	res := newAtomicFile(filepath.Join(r.dir, resultFile))
+	defer res.abandon()
+	var contents, names errgroup.Group
+	contents.Go(r.chain.sync)
+	contents.Go(func() error { return res.write(data, true) })
+	if err := contents.Wait(); err != nil {
 		return err
 	}
-	if err := newResult.place(); err != nil {
+	if err := res.place(); err != nil {
 		return err
 	}
-	if err := r.store.enter(true, entry); err != nil {
+	if err := r.store.enter(false, entry); err != nil {
 		return err
 	}
 	// The short record comes last: what says "finished" is finished.
-	if err := newInfo.place(); err != nil {
+	now := r.store.now().UTC()
+	r.info.State, r.info.OK, r.info.Cause, r.info.ExitCode, r.info.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
+	if err := r.saveInfo(false); err != nil {
 		return err
 	}
-	return syncDir(r.dir)
+	names.Go(r.store.syncAudit)
+	names.Go(r.file.Sync)
+	names.Go(func() error { return syncDir(r.dir) })
+	if err := names.Wait(); err != nil {
+		return diskError("sync", r.dir, err)
+	}
+	return nil
 }
 
 // Close ends the recording without a result, for a host that gives up: the run shows as interrupted once the process
@@ -325,7 +327,18 @@ func (r *Run) Close() error {
 
 func (r *Run) closeLocked() error {
 	r.done = true
-	return errors.Join(r.chain.close(), r.code.close())
+	return r.closeFiles()
+}
+
+func (r *Run) closeFiles() error {
+	errs := []error{r.code.close()}
+	if r.chain != nil {
+		errs = append(errs, r.chain.close())
+	}
+	if r.file != nil {
+		errs = append(errs, r.file.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // OpenLog opens the sink of a stream that keeps the last keep bytes; 0 keeps everything. A stream is opened once.
@@ -380,12 +393,15 @@ func (s *Store) Load(id string) (*Record, error) {
 	return &Record{Info: s.readInfo(id), Dir: dir}, nil
 }
 
-// readInfo reads run.json and settles the state; what is wrong with it goes into the value.
+// readInfo reads run.jsonl and settles the state; what is wrong with it goes into the value.
 func (s *Store) readInfo(id string) Info {
 	var info Info
 	b, err := os.ReadFile(filepath.Join(s.paths.Run(id), infoFile))
 	if err == nil {
-		err = json.Unmarshal(b, &info)
+		// Half a line at its end is what a killed writer left.
+		whole := b[:bytes.LastIndexByte(b, '\n')+1]
+		last := bytes.TrimSuffix(whole, []byte{'\n'})
+		err = json.Unmarshal(last[bytes.LastIndexByte(last, '\n')+1:], &info)
 	}
 	switch {
 	case err != nil:

@@ -20,12 +20,14 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Store is an open store. It holds no lock and no descriptor, so any number of processes may have one open.
+// Store is an open store. It holds no lock, so any number of processes may have one open.
 type Store struct {
 	paths Paths
 	now   func() time.Time
 	ids   idSource
 	audit auditLog
+
+	intents intentLog
 }
 
 // Errors that callers tell apart with [errors.Is].
@@ -63,11 +65,13 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	s.audit.path = paths.Audit()
+	s.intents.dir = paths.Intents()
 	return s, nil
 }
 
-// Close releases what the store holds. Runs and logs that are open stay usable.
-func (s *Store) Close() error { return nil }
+// Close releases what the store holds: the audit chain and the file of this process's intents, which stays while one
+// of them is not done. Close runs first.
+func (s *Store) Close() error { return errors.Join(s.intents.close(), s.audit.close()) }
 
 // Paths tells where everything lies.
 func (s *Store) Paths() Paths { return s.paths }

@@ -29,7 +29,7 @@ const (
 	ProblemFileChanged  Problem = "file_changed"  // it differs in size or content
 	ProblemHeadMismatch Problem = "head_mismatch" // result.json or the audit chain names another head
 	ProblemUnfinished   Problem = "unfinished"    // the host died before the run had a result
-	ProblemRecord       Problem = "record"        // run.json, definition.json or result.json cannot be read or is not the one recorded
+	ProblemRecord       Problem = "record"        // run.jsonl, definition.json or result.json cannot be read or is not the one recorded
 	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
 )
@@ -297,7 +297,7 @@ func (r ctxReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// anchors compares the chain with what others say about it: run.json, result.json and the audit chain.
+// anchors compares the chain with what others say about it: run.jsonl, result.json and the audit chain.
 func (v *runVerifier) anchors(dir string) error {
 	rep, known := v.rep, v.known
 	result, err := os.ReadFile(filepath.Join(dir, resultFile))
@@ -340,7 +340,7 @@ func (v *runVerifier) anchors(dir string) error {
 	return nil
 }
 
-// compareEnd compares run.json, which is not hashed, with the end that the chain tells.
+// compareEnd compares run.jsonl, which is not hashed, with the end that the chain tells.
 func (v *runVerifier) compareEnd() {
 	var end endData
 	if err := json.Unmarshal(v.last.Data, &end); err != nil {

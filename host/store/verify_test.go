@@ -203,11 +203,11 @@ func TestWhatVerifySays(t *testing.T) {
 			mustWrite(t, p, mustRead(t, p)[:20])
 		}, []Problem{ProblemRecord}, 0},
 		"result gone": {func(t *testing.T, s *Store, r *Run, chain string) { os.Remove(filepath.Join(r.Dir(), resultFile)) }, []Problem{ProblemRecord}, 0},
-		"run.json says it was fine": {func(t *testing.T, s *Store, r *Run, chain string) {
+		"run.jsonl tells another end": {func(t *testing.T, s *Store, r *Run, chain string) {
 			p := filepath.Join(r.Dir(), infoFile)
-			mustWrite(t, p, bytes.Replace(mustRead(t, p), []byte(`"exited"`), []byte(`"oom"`), 1))
+			mustWrite(t, p, bytes.Replace(mustRead(t, p), []byte(`"cause":"exited"`), []byte(`"cause":"oom"`), 1))
 		}, []Problem{ProblemRecord}, 0},
-		"run.json says it runs": {func(t *testing.T, s *Store, r *Run, chain string) {
+		"run.jsonl says it runs": {func(t *testing.T, s *Store, r *Run, chain string) {
 			abandon(t, s, r.ID())
 		}, []Problem{ProblemUnfinished}, 0},
 		"audit chain gone": {func(t *testing.T, s *Store, r *Run, chain string) { os.Remove(s.paths.Audit()) },
@@ -229,7 +229,7 @@ func TestWhatVerifySays(t *testing.T) {
 				return
 			}
 			rep := verify(t, s, r.ID())
-			wantProblems(t, rep, len(c.want) == 0 || name == "run.json says it runs", c.want...)
+			wantProblems(t, rep, len(c.want) == 0 || name == "run.jsonl says it runs", c.want...)
 			if c.event != 0 && (len(rep.Findings) == 0 || rep.Findings[0].Event != c.event) {
 				t.Errorf("found at %+v, want event %d", rep.Findings, c.event)
 			}
