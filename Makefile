@@ -25,8 +25,8 @@ test: ## install what the tests need, and run them all
 	HUTCH_TEST_REQUIRE=$(REQUIRE) go test -timeout 15m ./...
 
 build: ## bin/hutch and libexec/hutch/hutch-backend-NAME
-	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
-	@for b in $(BACKENDS); do (set -x; go build -o "libexec/hutch/hutch-backend-$$b" "./plugins/$$b"); done
+	CGO_ENABLED=0 go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
+	@for b in $(BACKENDS); do (set -x; CGO_ENABLED=0 go build -o "libexec/hutch/hutch-backend-$$b" "./plugins/$$b"); done
 
 install: build ## hutch, its backends, man page and completions below PREFIX (default /usr/local)
 	install -d "$(DESTDIR)$(PREFIX)"/{bin,libexec/hutch,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}

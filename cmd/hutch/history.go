@@ -29,11 +29,11 @@ type runsCmd struct {
 }
 
 func (c *runsCmd) Run(u *ui) error {
-	s, err := store.Open(store.Options{})
+	s, done, err := openStore()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer done()
 	f := store.Filter{Name: c.Name, Backend: c.Backend, Limit: c.Limit}
 	for _, state := range c.State {
 		f.States = append(f.States, store.State(state))
@@ -139,11 +139,11 @@ The chain shows consistency, not authorship: whoever can write the whole store c
 }
 
 func (c *auditVerifyCmd) Run(ctx context.Context, u *ui) error {
-	s, err := store.Open(store.Options{})
+	s, done, err := openStore()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer done()
 	var good, bad int
 	each := func(r *store.Report) error {
 		if r.OK {
@@ -232,11 +232,11 @@ func (*showCmd) Help() string {
 }
 
 func (c *showCmd) Run(u *ui) error {
-	s, err := store.Open(store.Options{})
+	s, done, err := openStore()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer done()
 	rec, err := load(s, c.ID)
 	if err != nil {
 		return err
@@ -277,11 +277,11 @@ func (c *showCmd) Run(u *ui) error {
 }
 
 func (c *logsCmd) Run(ctx context.Context, u *ui) error {
-	s, err := store.Open(store.Options{})
+	s, done, err := openStore()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer done()
 	rec, err := load(s, c.ID)
 	if err != nil {
 		return err

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/store"
 )
 
 // open opens a session for one command. What it returns besides ends it: backends are asked to stop, and killed when
@@ -12,7 +15,7 @@ import (
 func open(u *ui) (*session.Session, func(), error) {
 	s, err := session.Open(session.Options{Version: version})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, whereElse(err)
 	}
 	u.onKill(s.Kill)
 	return s, func() {
@@ -22,4 +25,21 @@ func open(u *ui) (*session.Session, func(), error) {
 			u.note("%s", err)
 		}
 	}, nil
+}
+
+// openStore opens the store alone, for commands that only look at what is recorded.
+func openStore() (*store.Store, func(), error) {
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		return nil, nil, whereElse(err)
+	}
+	return s, func() { _ = s.Close() }, nil
+}
+
+// whereElse adds to an error about permissions that there is a choice.
+func whereElse(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return hint(err, "HUTCH_HOME names another directory for all that hutch keeps")
+	}
+	return err
 }

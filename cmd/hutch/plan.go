@@ -18,6 +18,9 @@ type planCmd struct {
 	Output       string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one plan a line."`
 }
 
+// Usage replaces the synopsis: there are two kinds of operands.
+func (*planCmd) Usage() []string { return []string{"hutch plan [flags] FILE... [RUN...]"} }
+
 // Help is the text below the synopsis.
 func (*planCmd) Help() string {
 	return `For each run: the backend that would be used, and why others would not; the command; the files that the sandbox would see; and for each limit the mechanism that would hold it on this machine. Nothing is made and nothing is run. Exit code 1 means that a run would be refused.

@@ -87,7 +87,8 @@ Examples:
 func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	var trace *run.Trace
 	if c.Trace != "" {
-		trace = run.NewTrace()
+		trace = run.NewTraceAt(u.started)
+		trace.Since("start")
 	}
 	s, done, err := open(u)
 	if err != nil {
@@ -96,8 +97,13 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	defer done()
 	if c.Backend != "" {
 		s.Start(c.Backend) // it comes up while the files are read
+	} else {
+		files, _ := splitOperands(c.Args)
+		s.StartFor(files)
 	}
+	end := trace.Span("read run files")
 	defs, err := c.definitions(s, call)
+	end()
 	if err != nil {
 		return err
 	}

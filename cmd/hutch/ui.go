@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
+	"time"
 
 	"golang.org/x/term"
 
@@ -35,6 +36,7 @@ type ui struct {
 	errTTY   bool
 	width    int
 	color    bool // for stderr
+	started  time.Time
 	mu       sync.Mutex
 
 	interrupted atomic.Int32 // the signal that ended the call, or 0
@@ -42,7 +44,7 @@ type ui struct {
 }
 
 func newUI(in, out, err *os.File) *ui {
-	u := &ui{in: in, out: out, err: err}
+	u := &ui{in: in, out: out, err: err, started: time.Now()}
 	u.outTTY, u.errTTY = term.IsTerminal(int(out.Fd())), term.IsTerminal(int(err.Fd()))
 	if u.errTTY {
 		if w, _, e := term.GetSize(int(err.Fd())); e == nil {

@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -77,6 +80,26 @@ func (s *Session) openPool() (*backend.Pool, error) {
 func (s *Session) Start(name string) {
 	if p, err := s.Pool(); err == nil {
 		p.Start(name)
+	}
+}
+
+// named finds the first backend block of a run file without reading it as HCL.
+var named = regexp.MustCompile(`(?m)^\s*backend\s+"([a-z][a-z0-9-]{0,31})"`)
+
+// StartFor guesses which backends run files will need, the first one each of them names, and begins to launch those
+// while the files are read and checked. A wrong guess costs a moment of another processor and has no other effect.
+func (s *Session) StartFor(files []string) {
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		head := make([]byte, 16<<10)
+		n, _ := io.ReadFull(f, head)
+		_ = f.Close()
+		if m := named.FindSubmatch(head[:n]); m != nil {
+			s.Start(string(m[1]))
+		}
 	}
 }
 

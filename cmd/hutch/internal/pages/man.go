@@ -11,7 +11,7 @@ import (
 // Man writes the manual page, hutch(1).
 func Man(w io.Writer, app *kong.Node) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1\n.SH NAME\n%s \\- %s\n", strings.ToUpper(app.Name), roff(app.Name), roff(strings.TrimSuffix(app.Help, ".")))
+	fmt.Fprintf(&b, ".TH %s 1\n.SH NAME\n%s \\- %s\n", strings.ToUpper(app.Name), roff(app.Name), roff(strings.TrimPrefix(strings.TrimSuffix(app.Help, "."), app.Name+" ")))
 	b.WriteString(".SH SYNOPSIS\n")
 	for _, n := range leaves(app) {
 		for _, u := range usage(n) {
