@@ -11,7 +11,7 @@ import (
 func TestArrange(t *testing.T) {
 	for _, tc := range []struct{ in, args, tail string }{
 		{"run a.hcl", "run a.hcl", ""},
-		{"run a.hcl --keep test", "run --keep a.hcl test", ""},
+		{"run a.hcl --fail-fast test", "run --fail-fast a.hcl test", ""},
 		{"run a.hcl -j 2 test --timeout 5s", "run -j 2 --timeout 5s a.hcl test", ""},
 		{"run a.hcl -j2 test", "run -j2 a.hcl test", ""},
 		{"run -it --backend bwrap -- bash -c ls", "run -it --backend bwrap", "bash -c ls"},
@@ -59,7 +59,7 @@ func arrangeForTest(t *testing.T, argv []string) (*call, error) {
 
 // FuzzArrange checks that no argument is lost, made up or moved past --.
 func FuzzArrange(f *testing.F) {
-	for _, s := range []string{"run a --keep b -- c -d", "fmt -check -", "run -it -e -- x", "-- --", "run --memory", "run -", "-x=--"} {
+	for _, s := range []string{"run a --fail-fast b -- c -d", "fmt -check -", "run -it -e -- x", "-- --", "run --memory", "run -", "-x=--"} {
 		f.Add(s)
 	}
 	k, err := newParser(&grammar{}, newUI(os.Stdin, os.Stdout, os.Stderr))

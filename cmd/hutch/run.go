@@ -33,7 +33,6 @@ type runCmd struct {
 	MinIsolation string `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
 	Workspace    *mount `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
 	Network      string `group:"sandbox" enum:",none,full" default:"" placeholder:"MODE" help:"none (default) or full."`
-	Keep         bool   `group:"sandbox" help:"Do not remove the sandbox afterwards."`
 
 	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
 	Memory      size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
@@ -125,7 +124,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	defer show.restore()
 	runner := run.New(run.Options{
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
-		Keep: c.Keep, Progress: show.progress, Trace: trace,
+		Progress: show.progress, Trace: trace,
 	})
 	results, err := runner.RunAll(ctx, defs, run.Many{
 		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result,

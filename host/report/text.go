@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/result"
@@ -28,8 +29,11 @@ func Summary(w io.Writer, r *result.Result, s Style) error {
 	}
 	p.end()
 	p.details(r)
-	if !r.OK || s.Verbose {
-		if r.ID != "" && r.Dir != "" {
+	if r.ID != "" && r.Dir != "" {
+		switch {
+		case s.Verbose:
+			p.line("record", "%s, %s", r.Dir, plural(int(r.Events.Events), "event"))
+		case !r.OK:
 			p.line("record", "hutch show %s", r.ID)
 		}
 	}
@@ -83,6 +87,12 @@ func (p *printer) block(label, text string) {
 }
 
 func (p *printer) details(r *result.Result) {
+	if p.style.Verbose {
+		p.line("id", "%s, started %s", r.ID, r.Started.UTC().Format(time.RFC3339))
+		if len(r.Command) > 0 {
+			p.line("command", "%q in %s", r.Command, r.Workdir)
+		}
+	}
 	if !r.OK && r.Evidence != "" {
 		p.line("evidence", "%s", r.Evidence)
 	}
@@ -125,6 +135,11 @@ func (p *printer) details(r *result.Result) {
 	}
 	if len(r.Changes) > 0 && (p.style.Verbose || r.Workspace.Mode != "readonly") {
 		p.line("changes", "%s in the workspace", changes(r))
+		if p.style.Verbose {
+			for _, c := range r.Changes {
+				p.line("  change", "%s %s", c.Kind, c.Path)
+			}
+		}
 	}
 	for _, s := range []struct {
 		name string
