@@ -72,7 +72,7 @@ func StepSummary(w io.Writer, rs []*result.Result) error {
 		if !r.OK {
 			mark = "**failed**"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Name), mark, took(r.Usage.Wall), cell(r.Backend.Name), cell(headline(r)))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Name), mark, took(r), cell(r.Backend.Name), cell(headline(r)))
 	}
 	for _, r := range rs {
 		if r.OK {

@@ -104,8 +104,12 @@ func headline(r *result.Result) string {
 	return s
 }
 
-func took(d result.Seconds) string {
-	t := d.Duration()
+// took is how long the program ran, or for a run that had none how long hutch was busy with it.
+func took(r *result.Result) string {
+	t := r.Usage.Wall.Duration()
+	if t == 0 {
+		t = max(0, r.Ended.Sub(r.Started))
+	}
 	switch {
 	case t < time.Second:
 		return t.Round(time.Millisecond).String()

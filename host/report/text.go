@@ -20,7 +20,7 @@ func Summary(w io.Writer, r *result.Result, s Style) error {
 	if !r.OK {
 		mark, colour = "failed", "31"
 	}
-	p.printf("%s %s: %s in %s", p.paint("1", name(r)), p.paint(colour, mark), termsafe.Line(headline(r)), took(r.Usage.Wall))
+	p.printf("%s %s: %s in %s", p.paint("1", name(r)), p.paint(colour, mark), termsafe.Line(headline(r)), took(r))
 	if r.Backend.Name != "" {
 		p.printf(" on %s", termsafe.Line(r.Backend.Name))
 	}
@@ -184,7 +184,7 @@ func Table(w io.Writer, rs []*result.Result, s Style) error {
 			failed++
 			mark, colour = "failed", "31"
 		}
-		p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, mark), took(r.Usage.Wall), termsafe.Line(r.Backend.Name), termsafe.Line(headline(r)))
+		p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, mark), took(r), termsafe.Line(r.Backend.Name), termsafe.Line(headline(r)))
 	}
 	p.printf("%s: %d ok, %d failed\n", plural(total, "run"), total-failed, failed)
 	_, err := w.Write(p.buf.Bytes())

@@ -21,8 +21,8 @@ const (
 	outputDir    = "/workspace/output"
 )
 
-// defaultPath is the PATH of a command when hutch has to put directories before it and the run sets none.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
+// defaultPath is the PATH of a command when hutch has to add directories to it and the run sets none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // maxHead is how much of an entrypoint or a go.mod is read to tell how it is run.
 const maxHead = 64 << 10
@@ -94,10 +94,11 @@ func invoke(d *runfile.Definition, id string, at places, deps bool) invocation {
 		env = map[string]string{}
 	}
 	c.Merge(env)
-	if deps && lang != nil && lang.Deps != nil && lang.Deps.Bin != "" {
-		if env["PATH"] == "" {
-			env["PATH"] = defaultPath
-		}
+	bin := deps && lang != nil && lang.Deps != nil && lang.Deps.Bin != ""
+	if env["PATH"] == "" && lang != nil && (bin || len(lang.Path) > 0) {
+		env["PATH"] = strings.Join(append([]string{defaultPath}, lang.Path...), ":")
+	}
+	if bin {
 		env["PATH"] = path.Join(lang.Deps.Target, lang.Deps.Bin) + ":" + env["PATH"]
 	}
 	for k, v := range map[string]string{"HUTCH_RUN_ID": id, "HUTCH_WORKSPACE": at.workspace, "HUTCH_INPUT": at.input, "HUTCH_OUTPUT": at.output} {

@@ -22,6 +22,9 @@ type Language struct {
 	// PathEnv names the variables in which the language looks for code. They get the input and the workspace, in this
 	// order, after whatever the run itself sets there.
 	PathEnv []string
+	// Path are directories of the interpreter beyond the usual ones. They go to the end of the PATH, unless the run sets
+	// one.
+	Path []string
 	// Offline is added to Env when the run has no network.
 	Offline map[string]string
 
@@ -77,6 +80,7 @@ var Table = []Language{
 			"GOTOOLCHAIN": "local",
 			"GOFLAGS":     "-buildvcs=false",
 		},
+		Path:    []string{"/usr/local/go/bin"}, // where its own installer puts it
 		Offline: map[string]string{"GOPROXY": "off"},
 		prepare: golang,
 	},

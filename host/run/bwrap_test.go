@@ -1,0 +1,380 @@
+//go:build linux
+
+package run
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// need skips a test on a machine without a program, unless HUTCH_TEST_REQUIRE lists it.
+func need(t *testing.T, tool, why string, there bool) {
+	t.Helper()
+	if there {
+		return
+	}
+	if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), tool) {
+		t.Fatalf("%s is required (HUTCH_TEST_REQUIRE): %s", tool, why)
+	}
+	t.Skipf("%s: %s", tool, why)
+}
+
+// needProgram is need for something that sandboxes find in the system's directories.
+func needProgram(t *testing.T, tool string, argv ...string) {
+	t.Helper()
+	cmd := exec.Command("/usr/bin/env", append([]string{"-i", "PATH=" + defaultPath + ":/usr/local/go/bin", "HOME=/tmp"}, argv...)...)
+	out, err := cmd.CombinedOutput()
+	need(t, tool, fmt.Sprintf("%q: %v %s", argv, err, out), err == nil)
+}
+
+// buildBwrap builds the backend once for all tests.
+var buildBwrap = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "hutch-test-bwrap-")
+	if err != nil {
+		return "", err
+	}
+	bwrapDir = dir
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-bwrap"), "../../plugins/bwrap").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return dir, nil
+})
+
+var bwrapDir string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if bwrapDir != "" {
+		os.RemoveAll(bwrapDir)
+	}
+	os.Exit(code)
+}
+
+// newBwrapWorld is a world with the real backend.
+func newBwrapWorld(t *testing.T) (*world, *backend.Pool) {
+	t.Helper()
+	_, err := exec.LookPath("bwrap")
+	need(t, "bwrap", "it is not there", err == nil)
+	bin, err := buildBwrap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	dir, err := store.NewRuntimeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := backend.NewPool(backend.Options{Dir: dir.Path(), CacheDir: w.store.Paths().Backends(), Paths: []string{bin}})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := dir.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b, err := p.Get(context.Background(), "bwrap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	findings, err := b.Check(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		if f.Status == sdk.SeverityError {
+			need(t, "bwrap", f.Name+": "+f.Detail, false)
+		}
+	}
+	w.opt.Backends = p
+	return w, p
+}
+
+func (w *world) runOn(src string) *result.Result {
+	w.t.Helper()
+	o := w.opt
+	o.Store = w.store
+	ds := w.load(src)
+	r, err := New(o).Run(context.Background(), ds[0], Streams{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.check(r)
+	return r
+}
+
+func TestLanguagesInSandbox(t *testing.T) {
+	w, _ := newBwrapWorld(t)
+	for name, tc := range map[string]struct {
+		probe []string
+		files map[string]string
+		entry string
+	}{
+		"python":      {[]string{"python3", "-c", ""}, map[string]string{"app/main.py": "import sys\nfrom lib.util import f\nprint(f(), sys.argv[1])", "lib/util.py": "def f(): return 7", "lib/__init__.py": ""}, "app/main.py"},
+		"commonjs":    {[]string{"node", "-e", ""}, map[string]string{"main.js": "console.log(require('lib/util').f(), process.argv[2])", "lib/util.js": "exports.f = () => 7"}, "main.js"},
+		"esm":         {[]string{"node", "-e", ""}, map[string]string{"main.mjs": "import {f} from './lib/util.mjs'; console.log(f(), process.argv[2])", "lib/util.mjs": "export const f = () => 7"}, "main.mjs"},
+		"sh":          {[]string{"sh", "-c", ""}, map[string]string{"main.sh": ". $HUTCH_INPUT/lib.sh; echo $(f) $1", "lib.sh": "f() { echo 7; }"}, "main.sh"},
+		"bash":        {[]string{"bash", "-c", ""}, map[string]string{"main.sh": "#!/bin/bash\na=(5 7); echo ${a[1]} $1"}, "main.sh"},
+		"perl":        {[]string{"perl", "-e", ""}, map[string]string{"main.pl": "use Util; print Util::f(), \" $ARGV[0]\\n\"", "Util.pm": "package Util; sub f { 7 } 1;"}, "main.pl"},
+		"ruby":        {[]string{"ruby", "-e", ""}, map[string]string{"main.rb": "require 'lib/util'; puts \"#{f} #{ARGV[0]}\"", "lib/util.rb": "def f = 7"}, "main.rb"},
+		"go":          {[]string{"go", "version"}, map[string]string{"main.go": "package main\nimport (\"fmt\"; \"os\")\nfunc main() { fmt.Println(f(), os.Args[1]) }", "f.go": "package main\nfunc f() int { return 7 }"}, "main.go"},
+		"go packages": {[]string{"go", "version"}, map[string]string{"main.go": "package main\nimport (\"fmt\"; \"os\"; \"run/lib\")\nfunc main() { fmt.Println(lib.F(), os.Args[1]) }", "lib/f.go": "package lib\nfunc F() int { return 7 }"}, "main.go"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.probe[0] == "go" && testing.Short() {
+				t.Skip("compiles the standard library: not in -short")
+			}
+			needProgram(t, tc.probe[0], tc.probe...)
+			var b strings.Builder
+			b.WriteString("run \"r\" {\n backend \"bwrap\" {}\n")
+			for f, content := range tc.files {
+				fmt.Fprintf(&b, " file %q { content = %s }\n", f, hclString(content))
+			}
+			fmt.Fprintf(&b, " entrypoint = %q\n args = [\"arg\"]\n limits { timeout = \"3m\" }\n}\n", tc.entry)
+			r := w.runOn(b.String())
+			if !r.OK || r.Stdout.Text != "7 arg\n" {
+				t.Errorf("%s %v %q %q %v", r.Cause, r.Status, r.Stdout.Text, r.Stderr.Text, r.Error)
+			}
+		})
+	}
+}
+
+// wheel builds a Python package as pip takes it.
+func wheel(t *testing.T, name, version, code string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	info := name + "-" + version + ".dist-info/"
+	for _, f := range [][2]string{
+		{name + ".py", code},
+		{info + "METADATA", "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n"},
+		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{info + "RECORD", ""},
+	} {
+		w, err := z.Create(f[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, f[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestPipInstalls installs from an index on loopback that wants a password.
+func TestPipInstalls(t *testing.T) {
+	w, _ := newBwrapWorld(t)
+	needProgram(t, "pip", "python3", "-m", "pip", "--version")
+	pkg := wheel(t, "hutchprobe", "1.2", "def f(): return 'installed'\n")
+	var downloads atomic.Int32
+	mux := http.NewServeMux()
+	mux.HandleFunc("/simple/hutchprobe/", func(rw http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(rw, `<!DOCTYPE html><a href="/files/hutchprobe-1.2-py3-none-any.whl#sha256=%x">hutchprobe-1.2-py3-none-any.whl</a>`, sha256.Sum256(pkg))
+	})
+	mux.HandleFunc("/files/hutchprobe-1.2-py3-none-any.whl", func(rw http.ResponseWriter, _ *http.Request) {
+		downloads.Add(1)
+		_, _ = rw.Write(pkg)
+	})
+	const password = "pa55-of-the-index"
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if _, p, _ := r.BasicAuth(); p != password {
+			http.Error(rw, "who are you", http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(rw, r)
+	}))
+	defer srv.Close()
+	index := strings.Replace(srv.URL, "http://", "http://user:"+password+"@", 1) + "/simple/"
+	w.opt.Environ = []string{"PIP_INDEX_URL=" + index, "SECRET_OF_THE_USER=x", "PIP_RETRIES=0"}
+	src := func(dep string) string {
+		return fmt.Sprintf(`
+run "r" {
+  backend "bwrap" {}
+  file "main.py" { content = "import hutchprobe, os, socket\nprint(hutchprobe.f(), 'PIP_INDEX_URL' in os.environ)\ntry:\n  open(hutchprobe.__file__, 'a')\nexcept OSError: print('read-only')\ntry:\n  socket.create_connection(('127.0.0.1', %s))\nexcept OSError: print('no network')\n" }
+  entrypoint   = "main.py"
+  dependencies = [%q]
+}`, srv.URL[strings.LastIndexByte(srv.URL, ':')+1:], dep)
+	}
+	first := w.runOn(src("hutchprobe==1.2"))
+	if !first.OK || first.Stdout.Text != "installed False\nread-only\nno network\n" {
+		t.Fatalf("%s %q %q %v", first.Cause, first.Stdout.Text, first.Stderr.Text, first.Error)
+	}
+	if len(first.Dependencies) != 1 || first.Dependencies[0].Cached || !strings.Contains(first.Dependencies[0].Installer, " ") {
+		t.Errorf("%+v", first.Dependencies)
+	}
+	second := w.runOn(src("hutchprobe==1.2"))
+	if !second.OK || !second.Dependencies[0].Cached || downloads.Load() != 1 {
+		t.Errorf("%d downloads, %+v, %v", downloads.Load(), second.Dependencies, second.Error)
+	}
+	bad := w.runOn(src("hutchprobe==9.9"))
+	if bad.Cause != sdk.CauseSetupFailed || bad.Status != 125 || bad.Error == nil || bad.Error.Phase != "dependencies" || !strings.Contains(bad.Error.Detail, "9.9") {
+		t.Errorf("%s %d %+v", bad.Cause, bad.Status, bad.Error)
+	}
+	again := w.runOn(src("hutchprobe==9.9"))
+	if again.OK || again.Error == nil {
+		t.Error("a failed installation was cached")
+	}
+	noSecret(t, w, password)
+}
+
+// noSecret looks for a secret in everything that the store holds.
+func noSecret(t *testing.T, w *world, secret string) {
+	t.Helper()
+	p := w.store.Paths()
+	for _, dir := range []string{p.Data, p.Cache, p.State} {
+		err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			b, err := os.ReadFile(name)
+			if bytes.Contains(b, []byte(secret)) {
+				t.Errorf("%s holds the secret", name)
+			}
+			return err
+		})
+		if err != nil && !os.IsNotExist(err) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNpmInstalls installs with npm itself, from a registry on loopback.
+func TestNpmInstalls(t *testing.T) {
+	w, _ := newBwrapWorld(t)
+	needProgram(t, "npm", "npm", "--version")
+	tgz := npmPackage(t)
+	sum := sha512.Sum512(tgz)
+	var srv *httptest.Server
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hutch-probe", func(rw http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(rw).Encode(map[string]any{
+			"name": "hutch-probe", "dist-tags": map[string]string{"latest": "1.0.0"},
+			"versions": map[string]any{"1.0.0": map[string]any{
+				"name": "hutch-probe", "version": "1.0.0", "bin": map[string]string{"hutch-probe": "cli.js"},
+				"dist": map[string]string{"tarball": srv.URL + "/hutch-probe.tgz", "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])},
+			}},
+		})
+	})
+	mux.HandleFunc("/hutch-probe.tgz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(tgz) })
+	srv = httptest.NewServer(mux)
+	defer srv.Close()
+	w.opt.Environ = []string{"NPM_CONFIG_REGISTRY=" + srv.URL}
+	for name, tc := range map[string]struct{ src, want string }{
+		"require": {`file "main.js" { content = "console.log(require('hutch-probe').f())" }
+  entrypoint = "main.js"`, "installed\n"},
+		"import": {`file "main.mjs" { content = "import p from 'hutch-probe'; console.log(p.f())" }
+  entrypoint = "main.mjs"`, "installed\n"},
+		"program": {`language = "javascript"
+  command = ["hutch-probe", "x"]`, "program x\n"},
+		"workspace": {`workspace { source = "." }
+  file "main.js" { content = "console.log(require('hutch-probe').f())" }
+  entrypoint = "main.js"`, "installed\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := w.runOn("run \"r\" {\n  backend \"bwrap\" {}\n  dependencies = [\"hutch-probe@1.0.0\"]\n  " + tc.src + "\n}\n")
+			if !r.OK || r.Stdout.Text != tc.want {
+				t.Errorf("%s %q %q %+v", r.Cause, r.Stdout.Text, r.Stderr.Text, r.Error)
+			}
+		})
+	}
+}
+
+func npmPackage(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for _, f := range [][2]string{
+		{"package.json", `{"name":"hutch-probe","version":"1.0.0","main":"index.js","bin":{"hutch-probe":"cli.js"}}`},
+		{"index.js", "exports.f = () => 'installed'\n"},
+		{"cli.js", "#!/usr/bin/env node\nconsole.log('program', process.argv[2])\n"},
+	} {
+		if err := w.WriteHeader(&tar.Header{Name: "package/" + f[0], Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(f[1]))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, f[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestMuchOutputNeedsLittleMemory passes 256 MiB through and looks at what was allocated for it.
+func TestMuchOutputNeedsLittleMemory(t *testing.T) {
+	w, _ := newBwrapWorld(t)
+	w.runOn("run \"r\" {\n  backend \"bwrap\" {}\n  command = [\"true\"]\n}\n") // whatever is made once
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := w.runOn("run \"r\" {\n  backend \"bwrap\" {}\n  command = [\"head\", \"-c\", \"268435456\", \"/dev/zero\"]\n  limits { output = \"1MiB\" }\n}\n")
+	runtime.ReadMemStats(&after)
+	if !r.OK || r.Stdout.Bytes != 256<<20 || r.Stdout.Dropped != 255<<20 {
+		t.Errorf("%+v %v", r.Stdout, r.Error)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 32<<20 {
+		t.Errorf("%d MiB were allocated", n>>20)
+	}
+}
+
+// TestPluginKilledDuringExec kills the plugin below a run.
+func TestPluginKilledDuringExec(t *testing.T) {
+	w, p := newBwrapWorld(t)
+	b, err := p.Get(context.Background(), "bwrap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := w.opt
+	o.Store = w.store
+	kill := sync.OnceFunc(func() {
+		if proc, err := os.FindProcess(b.PID); err == nil {
+			_ = proc.Kill()
+		}
+	})
+	r, err := New(o).Run(context.Background(), w.load("run \"r\" {\n  backend \"bwrap\" {}\n  command = [\"sh\", \"-c\", \"echo up; exec sleep 300\"]\n}\n")[0],
+		Streams{Stdout: writerFunc(func(b []byte) (int, error) { kill(); return len(b), nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(r)
+	if r.Cause != sdk.CauseBackend || r.Status != 125 || r.OK || len(r.Leaks) != 0 {
+		t.Errorf("%s %d, leaks %q, %+v", r.Cause, r.Status, r.Leaks, r.Error)
+	}
+}
