@@ -46,6 +46,8 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 	b, st := j.chosen.backend, j.r.opt.Store
 	intent, err := st.Begin(store.Intent{
 		ID: id, Run: j.id, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: owner, Keep: keep,
+		// Namespaces, their mounts and processes are gone after a reboot, so that the record need not outlive it either.
+		Volatile: !keep && b.Facts.Isolation.Rank() <= sdk.IsolationNamespace.Rank(),
 	})
 	if err != nil {
 		return nil, err
