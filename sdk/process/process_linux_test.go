@@ -1,0 +1,660 @@
+package process_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/process"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv("PROCESS_TEST_PAYLOAD") {
+	case "host": // starts a command that would run for ever, says its number, and waits to be killed
+		p, err := process.Start(exec.Command("/bin/sleep", "1000"), process.Options{})
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(p.Pid())
+		io.Copy(io.Discard, os.Stdin)
+	case "lifeline": // as a plugin: cleans up when the host is gone, although nobody reads what it says
+		ctx, _, err := process.Lifeline(context.Background(), 3)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println("up")
+		<-ctx.Done()
+		for range 100 {
+			fmt.Println("a log line to a host that is gone")
+		}
+		os.WriteFile(os.Getenv("PROCESS_TEST_ARG"), []byte(fmt.Sprint(context.Cause(ctx))), 0o644)
+	case "size":
+		report := func() {
+			ws, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
+			fmt.Println(ws.Row, ws.Col, err)
+		}
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGWINCH)
+		report()
+		<-c
+		report()
+	case "tty": // opens its controlling terminal, says its size, and waits for a key that sends a signal
+		f, err := os.Open("/dev/tty")
+		if err != nil {
+			panic(err)
+		}
+		ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+		fmt.Println(ws.Row, ws.Col, err)
+		fmt.Println("ready")
+		unix.Poll(nil, -1)
+	case "nonblock": // says whether its standard streams are non-blocking
+		for fd := range 3 {
+			fl, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+			if err != nil || fl&unix.O_NONBLOCK != 0 {
+				fmt.Println("descriptor", fd, fl, err)
+			}
+		}
+		fmt.Println("checked")
+	default:
+		os.Exit(m.Run())
+	}
+	os.Exit(0)
+}
+
+func payload(name, arg string) *exec.Cmd {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), "PROCESS_TEST_PAYLOAD="+name, "PROCESS_TEST_ARG="+arg)
+	return cmd
+}
+
+func sh(script string) *exec.Cmd { return exec.Command("/bin/sh", "-c", script) }
+
+func start(t testing.TB, cmd *exec.Cmd, o process.Options) *process.Process {
+	t.Helper()
+	p, err := process.Start(cmd, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Signal(syscall.SIGKILL); <-p.Done() })
+	return p
+}
+
+// alive reports whether a process runs: a zombie does not.
+func alive(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(data), ") Z ") && !strings.Contains(string(data), ") X ")
+}
+
+// waitFor polls what no descriptor tells.
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited too long until %s", what)
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestHowCommandsEnd(t *testing.T) {
+	for script, want := range map[string]struct {
+		code int
+		sig  syscall.Signal
+	}{
+		"exit 0": {0, 0}, "exit 7": {7, 0}, "exit 255": {255, 0}, "kill -TERM $$": {143, syscall.SIGTERM},
+		"kill -KILL $$": {137, syscall.SIGKILL}, "kill -SEGV $$": {139, syscall.SIGSEGV},
+		"exit 137": {137, 0}, // looks like a kill and is none
+	} {
+		p := start(t, sh(script), process.Options{})
+		r := p.Wait(context.Background())
+		if r.Code != want.code || r.Signal != want.sig || r.Stopped != nil || r.Killed || r.Err != nil {
+			t.Errorf("%s: %+v, want code %d signal %d", script, r, want.code, want.sig)
+		}
+		if r.Usage.Wall <= 0 || r.Usage.MaxRSS < 100<<10 {
+			t.Errorf("%s: usage %+v", script, r.Usage)
+		}
+		if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("signal after the end: %v", err)
+		}
+	}
+	if _, err := process.Start(exec.Command("/nonexistent"), process.Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no such program: %v", err)
+	}
+}
+
+var errTime = errors.New("time is up")
+
+func TestWaitTermsThenKills(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		grace  time.Duration
+		code   int
+		killed bool
+	}{
+		"ends on TERM":     {`trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done`, 10 * time.Second, 9, false},
+		"ignores TERM":     {`trap '' TERM; echo up; while :; do sleep 0.01; done`, 50 * time.Millisecond, 137, true},
+		"no grace":         {`trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done`, -1, 137, true},
+		"stopped":          {`trap 'exit 9' TERM; echo up; kill -STOP $$; exit 3`, 10 * time.Second, 9, false},
+		"child needs TERM": {`trap "wait; exit 4" TERM; (trap "exit" TERM; echo up; while :; do sleep 0.01; done) & wait`, 10 * time.Second, 4, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := sh(c.script)
+			out, _ := cmd.StdoutPipe()
+			p := start(t, cmd, process.Options{Grace: c.grace})
+			if line, _ := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
+				t.Fatalf("said %q", line)
+			}
+			if name == "stopped" {
+				waitFor(t, "it is stopped", func() bool {
+					data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+					return strings.Contains(string(data), ") T ")
+				})
+			}
+			ctx, cancel := context.WithCancelCause(context.Background())
+			cancel(errTime)
+			r := p.Wait(ctx)
+			if r.Code != c.code || r.Killed != c.killed || !errors.Is(r.Stopped, errTime) || r.Err != nil {
+				t.Errorf("%+v, want code %d killed %v", r, c.code, c.killed)
+			}
+		})
+	}
+}
+
+// daemon starts, below a shell, a process that forked twice, has a session of its own, ignores signals, and has shed its
+// environment; it says its number.
+const daemon = `setsid /bin/sh -c 'trap "" TERM INT HUP; (env -i /bin/sh -c "trap \"\" TERM HUP; echo \$\$ >&3; exec sleep 1000" &) ; exit 0' 3>&1 `
+
+// startDaemon runs daemon and then script, and returns the daemon's number.
+func startDaemon(t *testing.T, o process.Options, script string) (*process.Process, int) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := sh(daemon + "\nread go\n" + script)
+	cmd.Stdout = w
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, cmd, o)
+	w.Close()
+	defer in.Close() // lets the shell go on, now that the daemon is known
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, pid
+}
+
+// groups runs a test without a group and, where there are cgroups, with one.
+func groups(t *testing.T, test func(t *testing.T, o process.Options)) {
+	t.Run("by keeper", func(t *testing.T) { test(t, process.Options{}) })
+	t.Run("by cgroup", func(t *testing.T) {
+		if limits.Probe().Mechanism == limits.Rlimit {
+			t.Skip("no cgroups here")
+		}
+		g, err := limits.New(fmt.Sprintf("process-test-%d-%d", os.Getpid(), time.Now().UnixNano()), limits.Request{Pids: 300})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := g.Destroy(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		test(t, process.Options{Group: g})
+	})
+}
+
+func TestDaemonsDieWithTheirLeader(t *testing.T) {
+	groups(t, func(t *testing.T, o process.Options) {
+		p, pid := startDaemon(t, o, "exit 5")
+		r := p.Wait(context.Background())
+		if r.Code != 5 || !r.Killed || r.Err != nil {
+			t.Errorf("%+v, want code 5 and that something was killed", r)
+		}
+		if alive(pid) {
+			t.Errorf("daemon %d lives", pid)
+		}
+		noZombies(t)
+	})
+}
+
+func TestDaemonsDieAtATimeout(t *testing.T) {
+	groups(t, func(t *testing.T, o process.Options) {
+		o.Grace = 20 * time.Millisecond
+		p, pid := startDaemon(t, o, "sleep 1000")
+		if !alive(pid) {
+			t.Fatal("the daemon is dead before its time")
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		defer cancel()
+		r := p.Wait(ctx)
+		if !errors.Is(r.Stopped, context.DeadlineExceeded) || r.Err != nil {
+			t.Errorf("%+v", r)
+		}
+		if alive(pid) {
+			t.Errorf("daemon %d lives", pid)
+		}
+		noZombies(t)
+	})
+}
+
+func TestTreesAreNotMixedUp(t *testing.T) {
+	a, daemonA := startDaemon(t, process.Options{}, "exit 0")
+	var rest []*process.Process
+	var daemons []int
+	for range 5 {
+		p, pid := startDaemon(t, process.Options{Grace: -1}, "sleep 1000")
+		rest, daemons = append(rest, p), append(daemons, pid)
+	}
+	a.Wait(context.Background())
+	if alive(daemonA) {
+		t.Error("the first tree's daemon lives")
+	}
+	for i, pid := range daemons {
+		if !alive(pid) || !alive(rest[i].Pid()) {
+			t.Errorf("tree %d was killed with the first", i)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i, p := range rest {
+		p.Wait(ctx)
+		if alive(daemons[i]) {
+			t.Errorf("daemon %d lives", i)
+		}
+	}
+	noZombies(t)
+}
+
+// noZombies checks that no child of ours waits to be reaped.
+func noZombies(t *testing.T) {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		data, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		for pid := range strings.FieldsSeq(string(data)) {
+			if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && strings.Contains(string(stat), ") Z ") {
+				t.Errorf("zombie: %s", stat)
+			}
+		}
+	}
+}
+
+func TestForkBombDies(t *testing.T) {
+	// The rlimit that bounds it does not count root's processes, so as root only a cgroup makes this safe to try.
+	groups(t, func(t *testing.T, o process.Options) {
+		script := `f() { f & f & wait; }; f 2>/dev/null`
+		if o.Group == nil {
+			script = `n=0; f() { n=$((n+1)); [ $n -gt 7 ] && exec sleep 1000; f & f & wait; }; f 2>/dev/null` // ends at 256
+		}
+		o.Grace = -1
+		p := start(t, sh(script), o)
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		r := p.Wait(ctx)
+		if r.Err != nil || r.Code != 137 {
+			t.Errorf("%+v", r)
+		}
+		noZombies(t)
+	})
+}
+
+func TestTheOutputOfADaemonHoldsNobody(t *testing.T) {
+	var out bytes.Buffer
+	cmd := sh("echo said; setsid sleep 1000 & exit 0")
+	cmd.Stdout = &out // a pipe that the daemon inherits
+	p := start(t, cmd, process.Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if r := p.Wait(ctx); r.Stopped != nil || r.Err != nil || out.String() != "said\n" {
+		t.Errorf("%+v %q", r, out.String())
+	}
+}
+
+func TestTheThreadThatCallsStartMayEnd(t *testing.T) {
+	// golang/go#27505: the parent-death signal comes when the forking thread ends.
+	groups(t, func(t *testing.T, o process.Options) {
+		type started struct {
+			p   *process.Process
+			err error
+			tid int
+		}
+		for {
+			done := make(chan started)
+			go func() {
+				runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+				tid := unix.Gettid()
+				if tid == os.Getpid() {
+					done <- started{tid: tid} // the first thread of a program never ends
+					return
+				}
+				p, err := process.Start(exec.Command("/bin/sleep", "1000"), o)
+				done <- started{p, err, tid}
+			}()
+			s := <-done
+			if s.tid == os.Getpid() {
+				continue
+			}
+			if s.err != nil {
+				t.Fatal(s.err)
+			}
+			waitFor(t, "the calling thread is gone", func() bool {
+				_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", s.tid))
+				return err != nil
+			})
+			if !alive(s.p.Pid()) {
+				t.Error("the command died with the thread")
+			}
+			s.p.Signal(syscall.SIGKILL)
+			<-s.p.Done()
+			return
+		}
+	})
+}
+
+func TestTheLeaderDiesWithItsHost(t *testing.T) {
+	host := payload("host", "")
+	in, _ := host.StdinPipe()
+	defer in.Close()
+	out, _ := host.StdoutPipe()
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || !alive(pid) {
+		t.Fatalf("host said %q", line)
+	}
+	host.Process.Kill()
+	host.Wait()
+	waitFor(t, "the command is dead", func() bool { return !alive(pid) })
+}
+
+func TestTerminal(t *testing.T) {
+	term, err := process.OpenTerminal(40, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer term.Close()
+	p := start(t, payload("size", ""), process.Options{Terminal: term})
+	out := bufio.NewReader(term.Master)
+	if line, err := out.ReadString('\n'); line != "40 100 <nil>\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if err := term.Resize(50, 120); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := out.ReadString('\n'); line != "50 120 <nil>\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if r := p.Wait(context.Background()); r.Code != 0 || r.Err != nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestTerminalIsControlling(t *testing.T) {
+	term, err := process.OpenTerminal(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer term.Close()
+	p := start(t, payload("tty", ""), process.Options{Terminal: term})
+	out := bufio.NewReader(term.Master)
+	for _, want := range []string{"24 80 <nil>\r\n", "ready\r\n"} {
+		if line, err := out.ReadString('\n'); line != want {
+			t.Fatalf("%q, %v; want %q", line, err, want)
+		}
+	}
+	if _, err := term.Master.Write([]byte{3}); err != nil { // ^C
+		t.Fatal(err)
+	}
+	if r := p.Wait(context.Background()); r.Signal != syscall.SIGINT {
+		t.Errorf("%+v, want SIGINT from the key", r)
+	}
+}
+
+func TestTerminalOutputIsCompleteAndEnds(t *testing.T) {
+	term, err := process.OpenTerminal(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer term.Close()
+	if err := term.Raw(); err != nil {
+		t.Fatal(err)
+	}
+	const want = 3_000_000
+	start(t, exec.Command("/usr/bin/head", "-c", strconv.Itoa(want), "/dev/zero"), process.Options{Terminal: term})
+	var got bytes.Buffer
+	if n, err := term.Output(&got); err != nil || n != want {
+		t.Errorf("%d bytes, %v; want %d and no error", n, err, want)
+	}
+	if i := bytes.IndexFunc(got.Bytes(), func(r rune) bool { return r != 0 }); i >= 0 {
+		t.Errorf("byte %d was changed", i)
+	}
+}
+
+func fifos(t testing.TB, names ...string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	var out []string
+	for _, n := range names {
+		p := filepath.Join(dir, n)
+		if err := unix.Mkfifo(p, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestStreamsOpenInAnyOrder(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}} {
+		path := fifos(t, "in", "out", "err")
+		peer := make([]*os.File, 3)
+		go func() {
+			for _, i := range order { // one after the other, each blocking
+				flag := os.O_RDONLY
+				if i == 0 {
+					flag = os.O_WRONLY
+				}
+				peer[i], _ = os.OpenFile(path[i], flag, 0)
+			}
+			io.WriteString(peer[0], "hello\n")
+			peer[0].Close()
+		}()
+		s, err := process.OpenStreams(ctx, path[0], path[1], path[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := sh("cat; echo bad >&2")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Stdin, s.Stdout, s.Stderr
+		p := start(t, cmd, process.Options{})
+		s.Close()
+		out, _ := io.ReadAll(peer[1])
+		bad, _ := io.ReadAll(peer[2])
+		if r := p.Wait(ctx); r.Code != 0 || string(out) != "hello\n" || string(bad) != "bad\n" {
+			t.Errorf("order %v: %+v %q %q", order, r, out, bad)
+		}
+	}
+}
+
+func TestStreamsGiveTheChildTheDescriptorItself(t *testing.T) {
+	path := fifos(t, "in", "out", "err")
+	said := make(chan []byte, 1)
+	go func() {
+		f, err := os.OpenFile(path[1], os.O_RDONLY, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		data, _ := io.ReadAll(f)
+		said <- data
+	}()
+	for _, i := range []int{0, 2} {
+		f, err := os.OpenFile(path[i], os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+	}
+	s, err := process.OpenStreams(context.Background(), path[0], path[1], path[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	cmd := payload("nonblock", "")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Stdin, s.Stdout, s.Stderr
+	p := start(t, cmd, process.Options{})
+	// One goroutine is the command's own thread; copying would take three more.
+	if n := runtime.NumGoroutine() - before; n > 1 {
+		t.Errorf("%d goroutines for one command", n)
+	}
+	s.Close()
+	p.Wait(context.Background())
+	if got := <-said; string(got) != "checked\n" {
+		t.Errorf("payload said %q", got)
+	}
+}
+
+func TestStreamsOfADeadPeerAreBounded(t *testing.T) {
+	path := fifos(t, "in", "out")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	before := runtime.NumGoroutine()
+	failed := make(chan error)
+	go func() {
+		_, err := process.OpenStreams(ctx, path[0], path[1], "")
+		failed <- err
+	}()
+	cancel(errTime)
+	if err := <-failed; !errors.Is(err, errTime) {
+		t.Errorf("%v, want the cause", err)
+	}
+	waitFor(t, "no goroutine hangs in an open", func() bool { return runtime.NumGoroutine() <= before })
+	if _, err := process.OpenStreams(context.Background(), "", "/dev/null", ""); err == nil {
+		t.Error("a device is opened as a FIFO")
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	os.Symlink(path[0], link)
+	if _, err := process.OpenStreams(context.Background(), link, "", ""); err == nil {
+		t.Error("a symbolic link is followed")
+	}
+}
+
+func TestLifeline(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "cleaned")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := payload("lifeline", mark)
+	cmd.ExtraFiles = []*os.File{r}
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	bufio.NewReader(out).ReadString('\n')
+	out.Close() // nobody reads any more
+	w.Close()   // the host is gone
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the plugin ended with %v: a log line killed it", err)
+	}
+	if data, err := os.ReadFile(mark); err != nil || string(data) != process.ErrHostGone.Error() {
+		t.Errorf("clean-up wrote %q, %v", data, err)
+	}
+}
+
+func TestLifelineLeavesChildrenTheirSIGPIPE(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	fd, err := unix.Dup(int(r.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	ctx, cancel, err := process.Lifeline(context.Background(), uintptr(fd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, sh(`(while echo y; do :; done; echo survived >&2) | head -n 1 > /dev/null`), process.Options{})
+	limit, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	if res := p.Wait(limit); res.Stopped != nil || res.Code != 0 {
+		t.Errorf("%+v: a pipe without a reader does not end its writer", res)
+	}
+	out, err := sh(`grep -E 'Sig(Ign|Blk)' /proc/self/status`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		mask, err := strconv.ParseUint(strings.Fields(line)[1], 16, 64)
+		if err != nil || mask&(1<<(syscall.SIGPIPE-1)) != 0 {
+			t.Errorf("a child inherits %s", line)
+		}
+	}
+	if ctx.Err() != nil {
+		t.Errorf("the lifeline ended while its host lives: %v", context.Cause(ctx))
+	}
+	cancel()
+	if _, _, err := process.Lifeline(context.Background(), 999); err == nil {
+		t.Error("a descriptor that is not open is accepted")
+	}
+}
+
+func BenchmarkStart(b *testing.B) {
+	b.Run("exec.Cmd", func(b *testing.B) {
+		for b.Loop() {
+			if err := exec.Command("/bin/true").Run(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("process", func(b *testing.B) {
+		for b.Loop() {
+			p, err := process.Start(exec.Command("/bin/true"), process.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if r := p.Wait(context.Background()); r.Code != 0 {
+				b.Fatal(r)
+			}
+		}
+	})
+}
