@@ -353,18 +353,27 @@ func TestOneProcessForAll(t *testing.T) {
 	}
 }
 
+// Open takes a file of any name, and a script too: here one that starts the binary.
 func TestOpenTakesAnyFile(t *testing.T) {
-	path := filepath.Join(install(t, "plain"), Prefix+"plain")
-	other := filepath.Join(filepath.Dir(path), "some-file")
-	if err := os.Rename(path, other); err != nil {
+	dir := install(t, "plain")
+	script := filepath.Join(dir, "some file")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec '"+filepath.Join(dir, Prefix+"plain")+"'\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	p := pool(t, nil)
-	if _, err := p.Open(context.Background(), filepath.Join(filepath.Dir(path), "nothing")); err == nil || !strings.Contains(err.Error(), "no such file or directory; give the path of a backend's binary") {
-		t.Errorf("got %v", err)
+	b, err := p.Open(context.Background(), script)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := p.Open(context.Background(), other); err == nil {
-		t.Error("the test binary answers to its name only, so this cannot be")
+	if b.Name != "plain" || b.Path != script {
+		t.Errorf("got %q at %q", b.Name, b.Path)
+	}
+	if _, err := sandbox(t, b).Exec(context.Background(), &client.Command{Argv: []string{"true"}}); err != nil {
+		t.Error(err)
+	}
+	_, err = p.Open(context.Background(), filepath.Join(dir, "nothing"))
+	if err == nil || !strings.Contains(err.Error(), "no such file or directory; give the path of a backend's binary") {
+		t.Errorf("got %v", err)
 	}
 }
 
