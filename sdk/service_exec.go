@@ -98,7 +98,7 @@ func settle(ctx context.Context, exit *Exit, err error) (*Exit, error) {
 	out := *exit
 	if out.Cause == "" {
 		out.Cause = CauseExited
-		if cause := CauseOf(ctx); cause != "" && out.Signal != "" {
+		if cause := CauseOf(ctx); cause != "" { // whatever the command made of SIGTERM
 			out.Cause = cause
 		} else if out.Signal != "" {
 			out.Cause = CauseSignaled

@@ -102,6 +102,14 @@ func (b *binary) identify(fd int, name, cacheDir string) error {
 	return nil
 }
 
+// timeOf returns the change time or the modification time in nanoseconds.
+func timeOf(st *unix.Stat_t, change bool) int64 {
+	if change {
+		return st.Ctim.Nano()
+	}
+	return st.Mtim.Nano()
+}
+
 // recall reads what was remembered; whatever is wrong with it means nothing was.
 func recall(path string) (known, bool) {
 	var k known

@@ -145,16 +145,15 @@ func (p *process) exec() (err error) {
 	if err != nil {
 		return err
 	}
+	path, passed := execPath(p.bin)
 	p.cmd = &exec.Cmd{
-		Path: "/proc/self/fd/" + strconv.Itoa(int(p.bin.file.Fd())),
+		Path: path,
 		Args: []string{p.bin.path}, Env: append(p.env, client.EnvLifeline+"="+strconv.Itoa(lifelineFD)),
 		Dir: "/", Stdout: outW, Stderr: errW, ExtraFiles: []*os.File{lifeR},
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
-	if p.bin.script {
-		// The interpreter opens the script once more, when the descriptors that close on exec are gone.
+	if passed {
 		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, p.bin.file)
-		p.cmd.Path = "/proc/self/fd/" + strconv.Itoa(scriptFD)
 	}
 	if err := p.cmd.Start(); err != nil {
 		var pe *os.PathError
@@ -194,12 +193,20 @@ func (p *process) readStdout() {
 // reap waits for the end of the process. Its group is killed while its pid cannot
 // have gone to another process yet.
 func (p *process) reap(readers *sync.WaitGroup) {
-	waitExited(p.cmd.Process.Pid)
-	p.killGroup()
-	p.kill.Lock()
-	err := p.cmd.Wait()
-	p.free = true
-	p.kill.Unlock()
+	var err error
+	if waitExited(p.cmd.Process.Pid) {
+		p.killGroup()
+		p.kill.Lock()
+		err = p.cmd.Wait()
+		p.free = true
+		p.kill.Unlock()
+	} else {
+		err = p.cmd.Wait()
+		p.killGroup()
+		p.kill.Lock()
+		p.free = true
+		p.kill.Unlock()
+	}
 	p.how = howEnded(p.cmd.ProcessState, err)
 	close(p.reaped)
 	// A process that left the group may hold the pipes for ever.

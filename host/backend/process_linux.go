@@ -4,14 +4,26 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
 // waitExited waits until a child has ended, without reaping it.
-func waitExited(pid int) {
+func waitExited(pid int) bool {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
+	return true
+}
+
+// execPath is the path to execute, by which the file is the one that was hashed,
+// and whether it must be passed on as scriptFD: an interpreter opens its script once
+// more, when the descriptors that close on exec are gone.
+func execPath(b *binary) (path string, passed bool) {
+	if b.script {
+		return "/proc/self/fd/" + strconv.Itoa(scriptFD), true
+	}
+	return "/proc/self/fd/" + strconv.Itoa(int(b.file.Fd())), false
 }
 
 // checkPeer makes sure that the process at the other end of a socket is the plugin,
