@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
 
@@ -93,7 +94,7 @@ func (c *fmtCmd) Run(u *ui) error {
 		changed++
 		if c.Diff {
 			if err := difflib.WriteUnifiedDiff(u.out, difflib.UnifiedDiff{
-				A: difflib.SplitLines(string(src)), B: difflib.SplitLines(string(got)),
+				A: lines(src), B: lines(got),
 				FromFile: "a/" + name, ToFile: "b/" + name, Context: 3,
 			}); err != nil {
 				return err
@@ -115,6 +116,15 @@ func (c *fmtCmd) Run(u *ui) error {
 		return exit(exitNo)
 	}
 	return nil
+}
+
+// lines splits a text after its newlines.
+func lines(text []byte) []string {
+	var out []string
+	for l := range strings.Lines(string(text)) {
+		out = append(out, l)
+	}
+	return out
 }
 
 // expand turns directories into the run files in them.

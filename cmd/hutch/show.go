@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/hutch-run/hutch/host/report"
 	"github.com/hutch-run/hutch/host/result"
@@ -24,9 +25,14 @@ type show struct {
 	attached *run.Streams
 	undo     func()
 
-	mu     sync.Mutex
-	status string // the line of progress that is on the screen
+	mu      sync.Mutex
+	status  string // the line of progress that is on the screen
+	pending string // what it will say if that is still so after patience
+	timer   *time.Timer
 }
+
+// patience is how long something must go on before it is worth a line of progress: below that it would only flicker.
+const patience = 250 * time.Millisecond
 
 func newShow(u *ui, c *runCmd, defs []*runfile.Definition) (*show, error) {
 	s := &show{u: u, cmd: c, single: len(defs) == 1}
@@ -53,7 +59,7 @@ func (s *show) restore() {
 	if s.undo != nil {
 		s.undo()
 	}
-	s.draw("")
+	s.clear()
 }
 
 // streams connects one run to the call's own streams.
@@ -114,13 +120,30 @@ func (s *show) progress(p run.Progress) {
 	if p.Total > 0 {
 		text += fmt.Sprintf(" %d%%", 100*p.Done/p.Total)
 	}
-	s.draw(termsafe.Line(text))
-}
-
-// draw replaces the line of progress.
-func (s *show) draw(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.pending = termsafe.Line(text); s.status != "" {
+		s.paint(s.pending)
+	} else if s.timer == nil {
+		s.timer = time.AfterFunc(patience, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.timer = nil
+			s.paint(s.pending)
+		})
+	}
+}
+
+// clear takes the line of progress away, and what was about to become one.
+func (s *show) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = ""
+	s.paint("")
+}
+
+// paint replaces the line of progress. It is called with mu held.
+func (s *show) paint(text string) {
 	if s.status == "" && text == "" {
 		return
 	}
@@ -137,7 +160,7 @@ func (s *show) clearing(w io.Writer) io.Writer {
 		return w
 	}
 	return writerFunc(func(p []byte) (int, error) {
-		s.draw("")
+		s.clear()
 		return w.Write(p)
 	})
 }
@@ -148,7 +171,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // result shows one result as soon as it is there.
 func (s *show) result(r *result.Result) {
-	s.draw("")
+	s.clear()
 	if s.cmd.Output == "json" && !s.single {
 		_ = r.EncodeLine(s.labels.Plain(s.u.out))
 		return
@@ -176,7 +199,7 @@ func (s *show) finish(rs []*result.Result, notStarted int) error {
 	if s.single && s.cmd.Output == "json" && len(rs) == 1 {
 		return rs[0].Encode(s.u.out)
 	}
-	if s.single || s.cmd.Quiet {
+	if s.single || s.cmd.Quiet || s.cmd.Output == "json" {
 		return nil
 	}
 	if err := report.Table(s.u.err, rs, report.Style{Color: s.u.color}); err != nil {

@@ -64,8 +64,8 @@ func bashValues(words []string, kind string) string {
 func bash(b *strings.Builder, app *kong.Node) {
 	b.WriteString(`# completion of hutch, generated from its grammar
 _hutch_words() { COMPREPLY=($(compgen -W "$1" -- "$cur")); }
-_hutch_files() { compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$cur")); }
-_hutch_dirs() { compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -d -- "$cur")); }
+_hutch_files() { local IFS=$'\n'; compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$cur")); }
+_hutch_dirs() { local IFS=$'\n'; compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -d -- "$cur")); }
 _hutch() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path="" i word
 	COMPREPLY=()
