@@ -164,6 +164,7 @@ func TestQuote(t *testing.T) {
 func FuzzText(f *testing.F) {
 	f.Add("a = 1\nb", 2, 3, 80)
 	f.Add("\xff\x1b\t日本\r\n", 0, 5, 1)
+	f.Add(strings.Repeat("0", 100)+strings.Repeat("\xb1", 600), 100, 101, 80)
 	f.Fuzz(func(t *testing.T, src string, from, to, width int) {
 		if from < 0 || to < from || to > len(src) {
 			return

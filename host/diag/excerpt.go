@@ -49,10 +49,11 @@ func cutLine(number int, text []byte, from, to int) Line {
 	if len(text) > excerptWidth {
 		lo := min(max(from-excerptWidth/4, 0), len(text)-excerptWidth)
 		hi := lo + excerptWidth
-		for lo > 0 && !utf8.RuneStart(text[lo]) {
+		// Not through the middle of a character; in what is no UTF-8 there may be no start of one far and wide.
+		for n := 1; n < utf8.UTFMax && lo > 0 && !utf8.RuneStart(text[lo]); n++ {
 			lo--
 		}
-		for hi < len(text) && !utf8.RuneStart(text[hi]) {
+		for n := 1; n < utf8.UTFMax && hi < len(text) && hi > from && !utf8.RuneStart(text[hi]); n++ {
 			hi--
 		}
 		if lo > 0 {
@@ -61,7 +62,7 @@ func cutLine(number int, text []byte, from, to int) Line {
 		if hi < len(text) {
 			trail = "…"
 		}
-		text, from, to = text[lo:hi], from-lo, min(to, hi)-lo
+		text, from, to = text[lo:hi], from-lo, max(min(to, hi), from)-lo
 	}
 	before, marked, after := valid(text[:from]), valid(text[from:to]), valid(text[to:])
 	return Line{

@@ -27,15 +27,16 @@ func Format(name string, src []byte) ([]byte, diag.Diagnostics) {
 		return src, inOrder(out)
 	}
 	out := src
-	for range 4 { // what hclwrite moves in one pass can change what it does in the next
-		next := hclwrite.Format(out)
+	for range 8 { // what hclwrite moves in one pass can change what it does in the next
+		next := bytes.Clone(out)
+		if n := len(next); n > 0 && next[n-1] != '\n' {
+			next = append(next, '\n')
+		}
+		next = hclwrite.Format(next)
 		if bytes.Equal(next, out) {
 			break
 		}
 		out = next
-	}
-	if n := len(out); n > 0 && out[n-1] != '\n' {
-		out = append(bytes.Clone(out), '\n')
 	}
 	return out, nil
 }

@@ -74,7 +74,7 @@ func FuzzLoad(f *testing.F) {
 
 // FuzzFormat checks that formatting changes nothing but layout, and nothing more the second time.
 func FuzzFormat(f *testing.F) {
-	for _, s := range []string{"a=1\n", "run \"a\" {\nx={a=1,\nb=2}}\n", "x = <<-E\n  a\n E\n", "a = [1,\n2 ,3]\n#c\n"} {
+	for _, s := range []string{"a=1\n", "run \"a\" {\nx={a=1,\nb=2}}\n", "x = <<-E\n  a\n E\n", "a = [1,\n2 ,3]\n#c\n", "  "} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {

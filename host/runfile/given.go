@@ -181,7 +181,9 @@ func (g *given) undeclared(loaders []*loader) diag.Diagnostics {
 		if d.Fix == "" {
 			d.Fix = fmt.Sprintf("declare it: variable %q {}", s.name)
 		}
-		diags = append(diags, g.sources.at(d, s.where))
+		d = g.sources.at(d, s.where)
+		d.Snippet = nil // the value may be the secret of a variable whose name is misspelled
+		diags = append(diags, d)
 	}
 	return diags
 }

@@ -57,13 +57,19 @@ func Load(paths []string, o Options) (*Config, diag.Diagnostics) {
 // inOrder sorts the findings of one file by place, those without one first, and leaves out repetitions: an error in
 // a block with for_each is the same in every instance.
 func inOrder(ds diag.Diagnostics) diag.Diagnostics {
+	files := map[string]int{}
+	for _, d := range ds {
+		if d.Range != nil && files[d.Range.File] == 0 {
+			files[d.Range.File] = len(files) + 1
+		}
+	}
 	sort.SliceStable(ds, func(i, j int) bool {
 		a, b := ds[i].Range, ds[j].Range
 		switch {
 		case a == nil || b == nil:
 			return a == nil && b != nil
 		case a.File != b.File:
-			return false
+			return files[a.File] < files[b.File]
 		}
 		return a.Start.Byte < b.Start.Byte
 	})
@@ -146,7 +152,7 @@ func (l *loader) open() {
 	l.functions = functions.Table(functions.Host{Tree: l.tree, LookupEnv: l.given.lookupEnv, Budget: l.budget})
 	l.ctx = &hcl.EvalContext{Functions: l.functions, Variables: map[string]cty.Value{
 		"path": cty.ObjectVal(map[string]cty.Value{
-			"module": cty.StringVal("."), "root": cty.StringVal("."), "cwd": cty.StringVal(filepath.ToSlash(l.file.Dir)),
+			"module": cty.StringVal("."), "root": cty.StringVal("."), // as Terraform's users write them
 		}),
 	}}
 	l.broken = false

@@ -482,3 +482,47 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	}
 }
+
+// TestMessagesHoldNoSecrets makes mistakes with a secret in every place that has a message of its own.
+func TestMessagesHoldNoSecrets(t *testing.T) {
+	for _, mistake := range []string{
+		`command = [parseint(var.s, 10)]`, `command = [timeadd(var.s, "1h")]`, `command = [tonumber(var.s)]`, `command = [jsondecode(var.s)]`,
+		`command = [upper(parseint(lower(var.s), 10))]`, `command = [for x in [var.s] : parseint(x, 10)]`, `command = [try(parseint(var.s, 10))]`,
+		`command = [file(var.s)]`, `command = [{ for x in [1, 2] : var.s => x }]`, `command = [{ a = 1 }[var.s]]`, `command = [[1][var.s]]`,
+		`command = [regex(var.s, "x"), regex("^y", var.s)]`, `command = [templatefile("t.tmpl", { x = var.s })]`, `command = [var.s + 1]`,
+		`command = [var.s ? 1 : 2]`, `command = [formatdate(var.s, var.s)]`, `command = [element([var.s], "x${var.s}")]`,
+		"command = [\"true\"]\n  env = { (var.s) = \"x\" }", "command = [\"true\"]\n  language = var.s", "command = [\"true\"]\n  workdir = var.s",
+		"command = [\"true\"]\n  outputs = [var.s]", "command = [\"true\"]\n  interpreter = var.s", "command = [\"true\"]\n  interpreter = [var.s]",
+		"command = [\"true\"]\n  limits {\n    memory = var.s\n  }", "command = [\"true\"]\n  limits {\n    pids = var.s\n  }",
+		"command = [\"true\"]\n  dependencies = [\"-${var.s}\"]\n  language = \"python\"", "entrypoint = var.s",
+		"command = [\"true\"]\n  file \"f\" {\n    source = var.s\n  }", "command = [\"true\"]\n  file \"f\" {\n    content_base64 = var.s\n  }",
+		"command = [\"true\"]\n  file \"f\" {\n    content = \"\"\n    mode = var.s\n  }", "command = [\"true\"]\n  workspace {\n    source = var.s\n  }",
+		"command = [\"true\"]\n  files {\n    source = \".\"\n    include = [var.s]\n  }", "command = [\"true\"]\n  network {\n    mode = var.s\n  }",
+		"command = [\"true\"]\n  expect {\n    stdout {\n      matches = \"(${var.s}\"\n    }\n  }", "command = [\"true\"]\n  for_each = toset([var.s])",
+		"command = [\"true\"]\n  dynamic \"file\" {\n    for_each = [var.s]\n    labels = [file.value]\n    content {\n      content = \"\"\n    }\n  }",
+		"command = [\"true\"]\n  dynamic \"file\" {\n    for_each = [1]\n    labels = [var.s]\n    content {\n      content = \"\"\n    }\n  }",
+		"command = [\"true\"]\n  min_isolation = var.s", "command = [var.s.x]", "command = [\"true\"]\n  description = var.s", "command = [local.bad]",
+	} {
+		p := write(t, "variable \"s\" {\n  sensitive = true\n}\nlocals {\n  bad = \""+"x\"\n}\nrun \"a\" {\n  "+mistake+"\n}\n")
+		if err := os.WriteFile(filepath.Join(filepath.Dir(p), "t.tmpl"), []byte("${parseint(x, 10)}"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if mistake == "command = [local.bad]" {
+			if err := os.WriteFile(p, []byte("variable \"s\" {\n  sensitive = true\n}\nlocals {\n  bad = parseint(var.s, 10)\n}\nrun \"a\" {\n  "+mistake+"\n}\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, diags := Load([]string{p}, Options{Environ: []string{"HUTCH_VAR_s=hunter2-A-b"}})
+		b, err := json.Marshal(diags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := render(diags) + string(b)
+		if !diags.HasErrors() {
+			t.Errorf("%s is no mistake", mistake)
+		}
+		if strings.Contains(strings.ToLower(text), "hunter2") {
+			t.Errorf("%s: %s", mistake, text)
+		}
+	}
+}

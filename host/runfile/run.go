@@ -274,7 +274,7 @@ func (s *scope) env(d *Definition, a *hcl.Attribute) {
 		path := member("env", name)
 		r := s.origin.rangeOf(path, a.Expr)
 		if !validEnvName(name) {
-			s.error(keyRange(a.Expr, name), fmt.Sprintf("env has the name %s", quote(name)), "A name of a variable has letters, digits and underscores, and does not begin with a digit.", "")
+			s.error(keyRange(a.Expr, name), fmt.Sprintf("env has the name %s", shownName(name, all)), "A name of a variable has letters, digits and underscores, and does not begin with a digit.", "")
 			continue
 		}
 		if strings.HasPrefix(name, "HUTCH_") {
@@ -294,6 +294,14 @@ func (s *scope) env(d *Definition, a *hcl.Attribute) {
 		}
 		d.Env[name] = text
 	}
+}
+
+// shownName is a name for a message, unless it may be a secret itself.
+func shownName(name string, sensitive bool) string {
+	if sensitive {
+		return Redacted
+	}
+	return quote(name)
 }
 
 func (s *scope) dependencies(d *Definition, c *hcl.BodyContent) {

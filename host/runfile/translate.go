@@ -75,8 +75,30 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 	}
 	if d.Expression != nil && d.EvalContext != nil {
 		out.Values = values(d.Expression, d.EvalContext)
+		withhold(&out, d, call != nil)
 	}
 	return out
+}
+
+// withhold keeps what a message says about sensitive values out of it. What a function says can hold them in any form.
+func withhold(out *diag.Diagnostic, d *hcl.Diagnostic, call bool) {
+	secret := origin{}
+	for _, t := range d.Expression.Variables() {
+		if v, diags := t.TraverseAbs(d.EvalContext); !diags.HasErrors() && v != cty.NilVal {
+			secret.markedStrings(v)
+		}
+	}
+	if len(secret.secrets) == 0 {
+		return
+	}
+	if call {
+		out.Detail, out.Fix = "The reason is not shown, because it can hold a sensitive value.", ""
+	}
+	for _, text := range []*string{&out.Summary, &out.Detail, &out.Fix} {
+		for _, s := range (&Definition{origin: &secret}).Secrets() {
+			*text = strings.ReplaceAll(*text, s, Redacted)
+		}
+	}
 }
 
 // fixExtra brings a fix along in a diagnostic of HCL.

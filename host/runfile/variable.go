@@ -206,7 +206,8 @@ func (l *loader) settingsFor() map[string][]setting {
 			if l.vars[s.name] == nil {
 				if hint := diag.DidYouMean(s.name, names); hint != "" {
 					l.fail(s.where, "", fmt.Sprintf("%s declares no variable %q", l.path, s.name), "", hint)
-					l.diags[len(l.diags)-1].Severity = diag.Warning
+					d := &l.diags[len(l.diags)-1]
+					d.Severity, d.Snippet = diag.Warning, nil // the value may be a secret
 				}
 				continue
 			}

@@ -174,7 +174,7 @@ func env(h Host) function.Function {
 func templateFile(h Host, table map[string]function.Function) function.Function {
 	var inner map[string]function.Function
 	render := func(args []cty.Value) (cty.Value, error) {
-		vars := args[1]
+		vars, marks := args[1].Unmark()
 		if t := vars.Type(); !t.IsObjectType() && !t.IsMapType() {
 			return cty.NilVal, function.NewArgErrorf(1, "an object or map of the template's variables is required")
 		}
@@ -206,7 +206,7 @@ func templateFile(h Host, table map[string]function.Function) function.Function 
 		ctx := &hcl.EvalContext{Functions: inner, Variables: map[string]cty.Value{}}
 		for it := vars.ElementIterator(); it.Next(); {
 			k, v := it.Element()
-			ctx.Variables[k.AsString()] = v
+			ctx.Variables[k.AsString()] = v.WithMarks(marks)
 		}
 		v, diags := bound.GuardExpr(expr, h.Budget).Value(ctx)
 		if _, reason := h.Budget.Spent(); reason != "" {
@@ -220,7 +220,8 @@ func templateFile(h Host, table map[string]function.Function) function.Function 
 	return function.New(&function.Spec{
 		Params: []function.Parameter{
 			{Name: "path", Type: cty.String},
-			{Name: "vars", Type: cty.DynamicPseudoType},
+			// With their marks, so that an error inside the template does not print what is sensitive.
+			{Name: "vars", Type: cty.DynamicPseudoType, AllowMarked: true},
 		},
 		Type: func(args []cty.Value) (cty.Type, error) {
 			if !args[0].IsKnown() || !args[1].IsWhollyKnown() {
