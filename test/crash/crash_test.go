@@ -154,6 +154,17 @@ func (u *user) hutch(t *testing.T, code int, args ...string) string {
 // plugins returns the backend processes of the build under test.
 func (u *user) plugins() []int { return e2e.Marked("hutch-backend-bwrap") }
 
+// ids returns the ids of all runs, finished or not: sandboxes and cgroups bear them.
+func (u *user) ids() []string {
+	var ids []string
+	runs, _ := os.ReadDir(filepath.Join(u.home, "hutch", "runs"))
+	for _, r := range runs {
+		id, _, _ := strings.Cut(strings.TrimPrefix(r.Name(), "."), ".")
+		ids = append(ids, id)
+	}
+	return ids
+}
+
 // traces lists what hutch could have left on the machine: mounts, cgroups,
 // sockets and temporary files.
 func (u *user) traces(t *testing.T) []string {
@@ -168,9 +179,15 @@ func (u *user) traces(t *testing.T) []string {
 			found = append(found, "mount "+line)
 		}
 	}
+	ids := u.ids()
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "hutch") {
-			found = append(found, "cgroup "+p)
+		if err != nil || !d.IsDir() || !strings.HasPrefix(d.Name(), "hutch") {
+			return nil
+		}
+		for _, id := range ids { // other hutches on this machine are none of our business
+			if strings.Contains(d.Name(), id) {
+				found = append(found, "cgroup "+p)
+			}
 		}
 		return nil
 	})
@@ -182,10 +199,6 @@ func (u *user) traces(t *testing.T) []string {
 			}
 			return nil
 		})
-	}
-	left, _ := filepath.Glob("/tmp/hutch-*/*")
-	for _, p := range left {
-		found = append(found, "file "+p)
 	}
 	sandboxes, _ := filepath.Glob(filepath.Join(u.home, "hutch", "*", "sandboxes", "*"))
 	intents, _ := filepath.Glob(filepath.Join(u.home, "hutch", "*", "intents", "*"))
