@@ -189,7 +189,7 @@ func (s *show) silent(r *result.Result) bool {
 	case s.cmd.Output == "json", s.cmd.Quiet && ended:
 		return true
 	case r.File == "":
-		return ended && !s.u.errTTY
+		return ended && (!s.u.errTTY || s.attached != nil)
 	}
 	return r.OK && !s.single
 }

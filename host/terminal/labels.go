@@ -3,7 +3,6 @@ package terminal
 import (
 	"bytes"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"strings"
 	"sync"
@@ -16,15 +15,17 @@ const maxLine = 64 << 10
 // front. A line is never interleaved with another one. It is safe for concurrent use.
 type Labels struct {
 	color bool
-	width int // of the longest name
+	width int            // of the longest name
+	index map[string]int // of each name, for its colour
 	mu    sync.Mutex
 }
 
 // NewLabels makes labels for runs of these names.
 func NewLabels(names []string, color bool) *Labels {
-	l := &Labels{color: color}
-	for _, n := range names {
+	l := &Labels{color: color, index: map[string]int{}}
+	for i, n := range names {
 		l.width = max(l.width, len(n))
+		l.index[n] = i
 	}
 	return l
 }
@@ -37,9 +38,7 @@ var colors = []int{36, 33, 32, 35, 34}
 func (l *Labels) Writer(name string, w io.Writer) io.WriteCloser {
 	label := fmt.Sprintf("%-*s | ", l.width, name)
 	if l.color {
-		h := fnv.New32a()
-		_, _ = io.WriteString(h, name)
-		label = fmt.Sprintf("\x1b[%dm%-*s |\x1b[0m ", colors[h.Sum32()%uint32(len(colors))], l.width, name)
+		label = fmt.Sprintf("\x1b[%dm%-*s |\x1b[0m ", colors[l.index[name]%len(colors)], l.width, name)
 	}
 	return &labelWriter{labels: l, label: label, to: w}
 }

@@ -25,7 +25,7 @@ func version(b *bench) (h, base sample, err error) {
 	if err := b.command("go", "build", "-o", empty, "./test/bench/linked")(); err != nil {
 		return h, base, err
 	}
-	h.times, base.times, err = interleave(b.rounds(60), b.command(b.hutch(), "version"), b.command(empty))
+	h.times, base.times, err = interleave(b.rounds(60), b.command(b.hutch(), "--version"), b.command(empty))
 	base.what = "a Go program with the same packages"
 	return h, base, err
 }
