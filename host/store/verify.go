@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
@@ -71,11 +72,11 @@ func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
 	if _, err := s.Load(id); err != nil {
 		return nil, err
 	}
-	_, known, err := s.readAudit()
-	if err != nil {
+	v := verifier{store: s}
+	if _, err := v.readAudit(); err != nil {
 		return nil, err
 	}
-	return s.verifyRun(ctx, id, known[id])
+	return v.run(ctx, id)
 }
 
 // VerifyAll checks the audit chain and every run, newest first, and calls each with the reports as they come; the
@@ -86,13 +87,18 @@ func (s *Store) VerifyAll(ctx context.Context, each func(*Report) error) error {
 	if err != nil {
 		return err
 	}
-	audit, known, err := s.readAudit()
+	v := verifier{store: s}
+	audit, err := v.readAudit()
 	if err != nil {
 		return err
 	}
+	there := map[string]bool{}
+	for _, id := range ids {
+		there[id] = true
+	}
 	var missing []string
-	for id, k := range known {
-		if !k.removed && !slices.Contains(ids, id) {
+	for id, k := range v.known {
+		if !k.removed && !there[id] {
 			missing = append(missing, id)
 		}
 	}
@@ -107,13 +113,11 @@ func (s *Store) VerifyAll(ctx context.Context, each func(*Report) error) error {
 		return err
 	}
 	for _, id := range ids {
-		rep, err := s.verifyRun(ctx, id, known[id])
-		if errors.Is(err, fs.ErrNotExist) {
+		rep, err := v.run(ctx, id)
+		if err != nil {
 			if _, lerr := os.Lstat(s.paths.Run(id)); errors.Is(lerr, fs.ErrNotExist) {
 				continue // removed meanwhile
 			}
-		}
-		if err != nil {
 			return err
 		}
 		if err := each(rep); err != nil {
@@ -121,6 +125,47 @@ func (s *Store) VerifyAll(ctx context.Context, each func(*Report) error) error {
 		}
 	}
 	return nil
+}
+
+// verifier checks runs against what the audit chain says about them.
+type verifier struct {
+	store *Store
+	read  time.Time // when the audit chain was read
+	known map[string]auditKnown
+}
+
+// readAudit checks the audit chain and keeps what it says.
+func (v *verifier) readAudit() (rep *Report, err error) {
+	v.read = time.Now()
+	rep, v.known, err = v.store.readAudit()
+	return rep, err
+}
+
+// run checks one run. The files of a run that goes on do not change all at once, nor with the audit chain; what looks
+// wrong is therefore looked at again as long as somebody writes.
+func (v *verifier) run(ctx context.Context, id string) (rep *Report, err error) {
+	for range 10 {
+		rep, err = v.store.verifyRun(ctx, id, v.known[id])
+		if err != nil || rep.OK || !v.writtenSince(id) {
+			return rep, err
+		}
+		if _, err := v.readAudit(); err != nil {
+			return nil, err
+		}
+	}
+	return rep, nil
+}
+
+// writtenSince reports whether the run was written to since the audit chain was read, or within the coarseness of the
+// file system's clock before that.
+func (v *verifier) writtenSince(id string) bool {
+	for _, name := range []string{eventsFile, infoFile, "."} {
+		fi, err := os.Lstat(filepath.Join(v.store.paths.Run(id), name))
+		if err == nil && fi.ModTime().After(v.read.Add(-50*time.Millisecond)) {
+			return true
+		}
+	}
+	return false
 }
 
 // auditKnown is what the audit chain knows about one run.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -305,6 +306,56 @@ func TestCutUnderALiveWriter(t *testing.T) {
 	if rep.OK || rep.Findings[0].Problem != ProblemBrokenLink {
 		t.Errorf("%+v", rep)
 	}
+}
+
+// TestVerifyBesideWriters: runs that begin, end and go while everything is verified are never called damaged.
+func TestVerifyBesideWriters(t *testing.T) {
+	s := newStore(t)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r, err := s.CreateRun(NewRun{Name: "busy"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ref, err := r.WriteCode("f", 0o600, strings.NewReader("x"))
+				if err == nil {
+					err = r.Event(EventCode, nil, ref)
+				}
+				if err == nil {
+					err = finishRun(r)
+				}
+				if err == nil && n%3 > 0 {
+					err = s.Remove(r.ID())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	rounds := 200
+	if testing.Short() {
+		rounds = 50
+	}
+	for range rounds {
+		for id, rep := range verifyAll(t, s) {
+			if !rep.OK {
+				t.Errorf("run %q: %+v", id, rep)
+			}
+		}
+	}
+	close(stop)
+	wg.Wait()
 }
 
 // FuzzChain feeds anything to the reader of chains and to the writer that goes on after it.
