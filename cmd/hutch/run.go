@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hutch-run/hutch/host/config"
@@ -89,6 +91,11 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		trace = run.NewTraceAt(u.started)
 		trace.Since("start")
 	}
+	// When nobody reads on, the write fails and ends that stream alone; the program then learns it as it would without
+	// hutch, and the run has a result. Catching and not ignoring it, because what is ignored stays so in children.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	s, done, err := open(u)
 	if err != nil {
 		return err
@@ -184,6 +191,8 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 // direct is the one run of a call without a file.
 func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runfile.Definition, error) {
 	switch {
+	case len(names) > 0 && isDir(names[0]):
+		return nil, hint(fmt.Errorf("%s is a directory", names[0]), "name the run files in it: %s", filepath.Join(names[0], "*.hcl"))
 	case len(names) > 0 && !call.dash:
 		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run --backend bwrap -- %s", strings.Join(names, " "))
 	case len(names) > 0:
@@ -299,6 +308,11 @@ func splitOperands(args []string) (files, names []string) {
 		}
 	}
 	return files, names
+}
+
+func isDir(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir()
 }
 
 // choose picks the runs that are named, by label or by instance, in the order of the files.
