@@ -9,7 +9,7 @@ import (
 )
 
 // maxText is how much of the end of each stream is text in the result; the log has the rest.
-const maxText = 256 << 10
+const maxText = 64 << 10
 
 // maxExpectText is how much of the end of each stream an expect block looks at.
 const maxExpectText = 32 << 20
