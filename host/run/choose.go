@@ -122,6 +122,9 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if tty && !f.Has(sdk.CapTTY) {
 		l.cannot("", "leave out -t", "it cannot give a command a terminal")
 	}
+	if r.opt.Keep && !f.Has(sdk.CapAttach) {
+		l.cannot("", "leave out --keep", "its sandboxes end with the command")
+	}
 	if len(d.Outputs) > 0 && !f.Has(sdk.CapGet) {
 		l.cannot("outputs", "", "it gives no files out")
 	}

@@ -129,6 +129,10 @@ func (p *plain) Destroy(_ context.Context, h sdk.Handle) error {
 	return nil
 }
 
+func (p *plain) Attach(context.Context, sdk.Handle) (sdk.Sandbox, error) {
+	return nil, &sdk.Error{Reason: sdk.ReasonNotFound, Summary: "gone"}
+}
+
 type plainBox struct {
 	p     *plain
 	ready sdk.Ready

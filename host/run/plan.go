@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -111,7 +112,7 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 		id, _, err := r.identify(d, c)
 		if err != nil {
 			var ds diag.Diagnostics
-			if ds, _ = err.(diag.Diagnostics); ds == nil {
+			if !errors.As(err, &ds) {
 				ds = diags(diag.Errorf("%s", err))
 			}
 			p.Diagnostics = append(p.Diagnostics, ds...)
