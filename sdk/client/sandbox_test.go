@@ -367,7 +367,10 @@ func (f *finder) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 func TestAttach(t *testing.T) {
 	var destroyed []string
 	f := &finder{}
-	f.destroy = func(_ context.Context, h sdk.Handle) error { destroyed = append(destroyed, h.ID+string(h.Data)); return nil }
+	f.destroy = func(_ context.Context, h sdk.Handle) error {
+		destroyed = append(destroyed, h.ID+string(h.Data))
+		return nil
+	}
 	c, err := client.InProcess(f, client.Options{PipeDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
