@@ -2,7 +2,7 @@ package tree
 
 import (
 	"archive/tar"
-	"compress/gzip"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,10 +30,19 @@ func Pack(ctx context.Context, root *os.Root, w io.Writer, o PackOptions) (Summa
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = DefaultMaxBytes
 	}
-	p := &packer{ctx: ctx, w: tar.NewWriter(out), o: o, buf: make([]byte, 256<<10)}
-	err = p.dir(root, "")
-	if err == nil {
+	// Small files and their headers travel together: each write may be a wake-up of whoever reads.
+	wide := bufio.NewWriterSize(out, 256<<10)
+	p := &packer{ctx: ctx, w: tar.NewWriter(wide), o: o, buf: make([]byte, 256<<10)}
+	top, err := root.Open(".")
+	if err != nil {
+		return Summary{}, err
+	}
+	defer top.Close()
+	if err = p.dir(top, ""); err == nil {
 		err = p.w.Close()
+	}
+	if err == nil {
+		err = wide.Flush()
 	}
 	if err == nil {
 		err = finish()
@@ -51,61 +59,44 @@ type packer struct {
 	sum     Summary
 }
 
-// dir packs what is in a directory, which is open as root.
-func (p *packer) dir(root *os.Root, prefix string) error {
-	f, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	names, err := f.Readdirnames(p.o.MaxEntries - p.entries + 1)
-	f.Close()
+// dir packs what is in a directory, which is open. Names are looked up in it one at a time and never followed, so nothing
+// outside is ever read.
+func (p *packer) dir(d *os.File, prefix string) error {
+	entries, err := d.ReadDir(p.o.MaxEntries - p.entries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("list %q: %w", prefix, err)
 	}
-	slices.Sort(names)
-	for _, name := range names {
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
 		if err := context.Cause(p.ctx); err != nil {
 			return err
 		}
 		if p.entries++; p.entries > p.o.MaxEntries {
 			return fmt.Errorf("the tree has more than %d entries", p.o.MaxEntries)
 		}
-		if err := p.entry(root, name, path.Join(prefix, name)); err != nil {
+		if err := p.entry(d, e, path.Join(prefix, e.Name())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *packer) entry(root *os.Root, name, full string) error {
-	st, err := root.Lstat(name)
-	if err != nil {
-		return err
-	}
-	if p.o.Skip != nil && p.o.Skip(full, st.IsDir()) {
+func (p *packer) entry(d *os.File, e os.DirEntry, full string) error {
+	if p.o.Skip != nil && p.o.Skip(full, e.IsDir()) {
 		return nil
 	}
-	h := &tar.Header{Name: full, Mode: int64(st.Mode().Perm()), Format: tar.FormatPAX}
-	switch st.Mode().Type() {
-	case 0:
-		return p.file(root, name, h)
-	case fs.ModeDir:
-		h.Typeflag, h.Name = tar.TypeDir, full+"/"
-		if err := p.w.WriteHeader(h); err != nil {
-			return err
-		}
-		p.sum.Dirs++
-		sub, err := root.OpenRoot(name)
-		if err != nil {
-			return err
-		}
-		defer sub.Close()
-		return p.dir(sub, full)
+	h := &tar.Header{Name: full, Format: tar.FormatPAX}
+	switch e.Type() {
+	case 0, fs.ModeDir:
+		return p.open(d, e, h)
 	case fs.ModeSymlink:
 		h.Typeflag, h.Mode = tar.TypeSymlink, 0o777
-		if h.Linkname, err = root.Readlink(name); err != nil {
-			return err
+		buf := make([]byte, 4097)
+		n, err := unix.Readlinkat(int(d.Fd()), e.Name(), buf)
+		if err != nil {
+			return fmt.Errorf("pack %q: %w", full, err)
 		}
+		h.Linkname = string(buf[:n])
 		p.sum.Symlinks++
 		return p.w.WriteHeader(h)
 	}
@@ -116,37 +107,68 @@ func (p *packer) entry(root *os.Root, name, full string) error {
 	return p.w.WriteHeader(h)
 }
 
-// file packs a regular file. It is opened without waiting for a writer and without following, because it may have been
-// replaced since it was looked at.
-func (p *packer) file(root *os.Root, name string, h *tar.Header) error {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+// open packs a file or a directory. It is opened without waiting for a writer and without following, because it may have
+// been replaced since it was listed.
+func (p *packer) open(d *os.File, e os.DirEntry, h *tar.Header) error {
+	fd, err := unix.Openat(int(d.Fd()), e.Name(), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return fmt.Errorf("pack %q: %w", h.Name, err)
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return err
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("pack %q: %w", h.Name, err)
 	}
-	if !st.Mode().IsRegular() {
-		return fmt.Errorf("%q was replaced while it was packed", h.Name)
+	h.Mode = int64(st.Mode & 0o777)
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		sub := os.NewFile(uintptr(fd), e.Name())
+		defer sub.Close()
+		full := h.Name
+		h.Typeflag, h.Name = tar.TypeDir, full+"/"
+		if err := p.w.WriteHeader(h); err != nil {
+			return err
+		}
+		p.sum.Dirs++
+		return p.dir(sub, full)
+	case unix.S_IFREG:
+		defer unix.Close(fd)
+		h.Typeflag, h.Size = tar.TypeReg, st.Size
+		return p.file(fd, h)
 	}
-	h.Typeflag, h.Size, h.Mode = tar.TypeReg, st.Size(), int64(st.Mode().Perm())
+	unix.Close(fd)
+	return fmt.Errorf("%q was replaced while it was packed", h.Name)
+}
+
+// file packs the content of a regular file. Without package os, which asks the kernel three more questions about each.
+func (p *packer) file(fd int, h *tar.Header) error {
 	if h.Size > p.o.MaxBytes-p.sum.Bytes {
 		return fmt.Errorf("the tree has more than %d bytes: %q has %d", p.o.MaxBytes, h.Name, h.Size)
 	}
 	if err := p.w.WriteHeader(h); err != nil {
 		return err
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{p.w}, io.LimitReader(&reader{p.ctx, f}, h.Size), p.buf)
-	if err != nil {
-		return fmt.Errorf("pack %q: %w", h.Name, err)
-	}
-	if n < h.Size {
-		return fmt.Errorf("%q became smaller while it was packed", h.Name)
+	for left := h.Size; left > 0; {
+		if err := context.Cause(p.ctx); err != nil {
+			return err
+		}
+		n, err := unix.Read(fd, p.buf[:min(left, int64(len(p.buf)))])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("pack %q: %w", h.Name, err)
+		}
+		if n == 0 {
+			return fmt.Errorf("%q became smaller while it was packed", h.Name)
+		}
+		if _, err := p.w.Write(p.buf[:n]); err != nil {
+			return err
+		}
+		left -= int64(n)
 	}
 	p.sum.Files++
-	p.sum.Bytes += n
+	p.sum.Bytes += h.Size
 	return nil
 }
 
@@ -161,21 +183,4 @@ func (r *reader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return r.r.Read(p)
-}
-
-func compress(w io.Writer, c Compression) (io.Writer, func() error, error) {
-	switch c {
-	case None:
-		return w, func() error { return nil }, nil
-	case Gzip:
-		z := gzip.NewWriter(w)
-		return z, z.Close, nil
-	case Zstd:
-		z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, z.Close, nil
-	}
-	return nil, nil, fmt.Errorf("no compression %s", strings.ToValidUTF8(string(c), "?"))
 }

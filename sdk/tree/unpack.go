@@ -2,10 +2,8 @@ package tree
 
 import (
 	"archive/tar"
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,16 +12,65 @@ import (
 	"path"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
-// Unpack writes the tree in r below dst, which should be empty. The stream may be hostile: names that are unsafe or
-// collide, hard links, devices, symbolic links that lead out of dst however indirectly, and whatever exceeds the caps
-// refuse the whole tree. Modes lose set-id bits and writing for group and others; the owner may always read and write.
-// On an error everything it made is removed again.
+// Unpack merges the tree in r into dst: what is there stays, files and symbolic links of the same name are replaced. The
+// stream may be hostile: names that are unsafe or collide, hard links, devices, symbolic links that lead out of dst however
+// indirectly, and whatever exceeds the caps refuse the whole tree. Modes lose set-id bits and writing for group and others;
+// the owner may always read and write. Owners, times and extended attributes are not taken over.
+//
+// Everything is written to a directory of its own in dst first and moved into place when the whole stream was good, so an
+// error leaves dst as it was; only one that comes while things are moved may leave a part of them there.
+//
+// All is done on the calling goroutine, so that a thread with other rights may call it.
 func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, error) {
+	c = c.withDefaults()
+	plain, done, err := decompress(&reader{ctx, r})
+	if err != nil {
+		return Summary{}, err
+	}
+	defer done()
+	name := stagePrefix + rand.Text()
+	if err := dst.Mkdir(name, 0o700); err != nil {
+		return Summary{}, fmt.Errorf("unpack: %w", err)
+	}
+	stage, err := dst.OpenRoot(name)
+	if err != nil {
+		return Summary{}, errors.Join(err, dst.Remove(name))
+	}
+	defer stage.Close()
+	top, err := stage.Open(".")
+	if err != nil {
+		return Summary{}, errors.Join(err, dst.Remove(name))
+	}
+	defer top.Close()
+	u := &unpacker{stage: stage, caps: c, at: ".", here: top, top: top, modes: map[fs.FileMode]bool{}, buf: make([]byte, 256<<10)}
+	u.names.Rules.MaxDepth = c.Depth
+	err = u.all(tar.NewReader(&bounded{r: plain, left: c.stream()}))
+	u.leave()
+	if err == nil {
+		m := merger{dst: dst, stage: name}
+		if err = m.check("."); err == nil {
+			err = m.move(".")
+		}
+	}
+	// The mode of a directory that was made always lets its owner remove what is in it.
+	if e := dst.RemoveAll(name); e != nil {
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return Summary{}, err
+	}
+	return u.sum, nil
+}
+
+// stagePrefix begins the name of the directory in which a tree waits until it is whole.
+const stagePrefix = ".hutch-unpack-"
+
+func (c Caps) withDefaults() Caps {
 	if c.Entries <= 0 {
 		c.Entries = DefaultMaxEntries
 	}
@@ -36,29 +83,54 @@ func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, er
 	if c.Depth <= 0 {
 		c.Depth = safepath.DefaultMaxDepth
 	}
-	plain, done, err := decompress(&reader{ctx, r})
-	if err != nil {
-		return Summary{}, err
+	return c
+}
+
+// stream is how long a tar stream within the caps can be: its content, and for each entry a header, padding, and an
+// extended header with two names of the greatest length. It bounds what is no entry at all, such as a compressed gigabyte
+// of headers without a file.
+func (c Caps) stream() int64 {
+	const most = 1 << 60
+	if c.Bytes > most {
+		return most
 	}
-	defer done()
-	u := &unpacker{ctx: ctx, dst: dst, caps: c, buf: make([]byte, 256<<10), tops: map[string]bool{}}
-	if err := u.all(tar.NewReader(plain)); err != nil {
-		return Summary{}, errors.Join(err, u.undo())
+	return c.Bytes + int64(c.Entries)*(4*512+2*safepath.DefaultMaxLen) + 1<<20
+}
+
+// bounded ends a stream with an error when it is longer than it may be.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errors.New("the tar stream is longer than the tree that it may hold")
 	}
-	return u.sum, nil
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.r.Read(p)
+	b.left -= int64(n)
+	return n, err
 }
 
 type unpacker struct {
-	ctx     context.Context
-	dst     *os.Root
+	stage   *os.Root
 	caps    Caps
-	buf     []byte
 	names   safepath.Set
-	tops    map[string]bool // what was made directly below dst
-	links   []link          // made at last, so that nothing is ever written through one
+	links   []link // made at last, so that nothing is ever written through one
 	dirs    []dirMode
 	entries int
 	sum     Summary
+	buf     []byte
+	// The directory last written to stays open: the entries of one directory mostly follow each other, and an os.Root
+	// looks up every element of a name.
+	at   string
+	here *os.File
+	top  *os.File
+	// Whether a file that is made with a mode has it then.
+	modes map[fs.FileMode]bool
 }
 
 type link struct{ name, target string }
@@ -74,7 +146,7 @@ func (u *unpacker) all(tr *tar.Reader) error {
 		if err == io.EOF {
 			break
 		}
-		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) { // which the checks of names say better
 			return fmt.Errorf("the tar stream is broken: %w", err)
 		}
 		if u.entries++; u.entries > u.caps.Entries {
@@ -85,25 +157,26 @@ func (u *unpacker) all(tr *tar.Reader) error {
 		}
 	}
 	for _, l := range u.links {
-		if err := u.dst.Symlink(l.target, l.name); err != nil {
-			return err
+		dir, err := u.enter(path.Dir(l.name))
+		if err == nil {
+			err = unix.Symlinkat(l.target, int(dir.Fd()), path.Base(l.name))
 		}
-	}
-	// A link may lead through others: only following it tells where it ends.
-	for _, l := range u.links {
-		if _, err := u.dst.Stat(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("symbolic link %q leads out of the tree: %w", l.name, err)
+		if err != nil {
+			return fmt.Errorf("unpack %q: %w", l.name, err)
 		}
 	}
 	for i := len(u.dirs) - 1; i >= 0; i-- {
-		if err := u.dst.Chmod(u.dirs[i].name, u.dirs[i].mode); err != nil {
-			return err
+		if err := u.stage.Chmod(u.dirs[i].name, u.dirs[i].mode); err != nil {
+			return fmt.Errorf("unpack %q: %w", u.dirs[i].name, err)
 		}
 	}
 	return nil
 }
 
 func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil // git archive begins with one; it says nothing about files
+	}
 	name := strings.TrimPrefix(h.Name, "./")
 	isDir := h.Typeflag == tar.TypeDir
 	if isDir {
@@ -112,9 +185,6 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 			return nil
 		}
 	}
-	if err := (safepath.Rules{MaxDepth: u.caps.Depth}).Check(name); err != nil {
-		return err
-	}
 	add := u.names.AddFile
 	if isDir {
 		add = u.names.AddDir
@@ -122,93 +192,195 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if err := add(name); err != nil {
 		return err
 	}
-	top, _, _ := strings.Cut(name, "/")
-	u.tops[top] = true
-	mode := fs.FileMode(h.Mode)&0o755 | 0o600
-	if dir := path.Dir(name); dir != "." && h.Typeflag != tar.TypeDir {
-		if err := u.dst.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
+	if first, _, _ := strings.Cut(name, "/"); strings.HasPrefix(first, stagePrefix) {
+		return fmt.Errorf("%q is a name of hutch's own", name)
 	}
+	mode := fs.FileMode(h.Mode)&0o755 | 0o600
 	switch h.Typeflag {
 	case tar.TypeDir:
 		u.sum.Dirs++
 		u.dirs = append(u.dirs, dirMode{name, mode | 0o700})
-		return u.dst.MkdirAll(name, 0o755)
-	case tar.TypeReg:
-		return u.file(name, mode, h.Size, r)
-	case tar.TypeSymlink:
-		t := h.Linkname
-		if t == "" || strings.IndexByte(t, 0) >= 0 || len(t) > safepath.DefaultMaxLen {
-			return fmt.Errorf("symbolic link %q has no usable target", name)
+		if err := u.stage.MkdirAll(name, 0o755); err != nil {
+			return fmt.Errorf("unpack %q: %w", name, err)
 		}
-		if in := path.Join(path.Dir(name), t); path.IsAbs(t) || in == ".." || strings.HasPrefix(in, "../") {
-			return fmt.Errorf("symbolic link %q leads out of the tree, to %q", name, t)
+		return nil
+	case tar.TypeReg, tar.TypeGNUSparse:
+		if err := u.file(name, mode, h.Size, r); err != nil {
+			return fmt.Errorf("unpack %q: %w", name, err)
+		}
+		return nil
+	case tar.TypeSymlink:
+		if err := checkTarget(name, h.Linkname); err != nil {
+			return err
 		}
 		u.sum.Symlinks++
-		u.links = append(u.links, link{name, t})
+		u.links = append(u.links, link{name, h.Linkname})
 		return nil
 	}
 	return fmt.Errorf("%q is neither a file, a directory nor a symbolic link", name)
 }
 
+// checkTarget refuses a symbolic link that leads out of the tree, or could. A target may climb only at its beginning, and
+// only as high as the top: then every step of its resolution is inside, through whatever other links it leads, because each
+// of them obeys the same rule. A ".." further in would climb from wherever a link before it has led to.
+func checkTarget(name, target string) error {
+	switch {
+	case target == "" || strings.IndexByte(target, 0) >= 0 || len(target) > safepath.DefaultMaxLen:
+		return fmt.Errorf("symbolic link %q has no usable target", name)
+	case path.IsAbs(target):
+		return fmt.Errorf("symbolic link %q leads out of the tree, to %.200q", name, target)
+	}
+	up, rest := strings.Count(name, "/"), target
+	for {
+		first, tail, more := strings.Cut(rest, "/")
+		if first == ".." {
+			up--
+		} else if first != "." && first != "" {
+			break
+		}
+		if rest = tail; !more {
+			break
+		}
+	}
+	if up < 0 {
+		return fmt.Errorf("symbolic link %q leads out of the tree, to %.200q", name, target)
+	}
+	if strings.Contains("/"+rest+"/", "/../") {
+		return fmt.Errorf("symbolic link %q climbs in the middle of its target %.200q, so it may lead out of the tree", name, target)
+	}
+	return nil
+}
+
+// enter opens the directory, making it when an entry came before its directory.
+func (u *unpacker) enter(dir string) (*os.File, error) {
+	if dir == u.at {
+		return u.here, nil
+	}
+	u.leave()
+	if dir == "." {
+		return u.top, nil
+	}
+	f, err := u.stage.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = u.stage.MkdirAll(dir, 0o755); err == nil {
+			f, err = u.stage.Open(dir)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	u.at, u.here = dir, f
+	return f, nil
+}
+
+func (u *unpacker) leave() {
+	if u.here != u.top {
+		u.here.Close()
+	}
+	u.at, u.here = ".", u.top
+}
+
 func (u *unpacker) file(name string, mode fs.FileMode, size int64, r io.Reader) error {
 	if size > u.caps.File {
-		return fmt.Errorf("%q has %d bytes, at most %d are allowed", name, size, u.caps.File)
+		return fmt.Errorf("%d bytes, at most %d are allowed in one file", size, u.caps.File)
 	}
 	if size > u.caps.Bytes-u.sum.Bytes {
 		return fmt.Errorf("the tree has more than %d bytes", u.caps.Bytes)
 	}
-	f, err := u.dst.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	dir, err := u.enter(path.Dir(name))
 	if err != nil {
 		return err
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{f}, r, u.buf)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	// O_EXCL follows no link, and the name is one element, so this needs nothing of what an os.Root does at each open.
+	fd, err := unix.Openat(int(dir.Fd()), path.Base(name), unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, uint32(mode))
 	if err != nil {
-		return fmt.Errorf("unpack %q: %w", name, err)
+		return err
+	}
+	n, err := copySparse(fd, r, u.buf)
+	if err == nil {
+		err = u.chmod(fd, mode)
+	}
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
 	}
 	u.sum.Files++
 	u.sum.Bytes += n
+	return err
+}
+
+// chmod gives a new file its mode where the umask has kept it from having it. Whether it does is found out once.
+func (u *unpacker) chmod(fd int, mode fs.FileMode) error {
+	right, known := u.modes[mode]
+	if !known {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		right = fs.FileMode(st.Mode&0o7777) == mode
+		u.modes[mode] = right
+	}
+	if right {
+		return nil
+	}
+	return unix.Fchmod(fd, uint32(mode))
+}
+
+// holeSize is how many zero bytes in a row, at a multiple of it, become a hole instead of being written: a file that is
+// nothing but zeros, the cheapest of bombs, takes no room on disk.
+const holeSize = 64 << 10
+
+var zeros [holeSize]byte
+
+// copySparse writes what r holds to f, which is empty.
+func copySparse(fd int, r io.Reader, buf []byte) (int64, error) {
+	var at int64  // how much was read
+	var hole bool // the file ends in a hole
+	for {
+		n, err := fill(r, buf)
+		for part := buf[:n]; len(part) > 0; {
+			p := part[:min(holeSize, len(part))]
+			part = part[len(p):]
+			if hole = len(p) == holeSize && string(p) == string(zeros[:]); !hole {
+				if err := writeAt(fd, p, at); err != nil {
+					return at, err
+				}
+			}
+			at += int64(len(p))
+		}
+		if err == nil {
+			continue
+		}
+		if err != io.EOF {
+			return at, err
+		}
+		if hole {
+			return at, unix.Ftruncate(fd, at)
+		}
+		return at, nil
+	}
+}
+
+func writeAt(fd int, p []byte, at int64) error {
+	for len(p) > 0 {
+		n, err := unix.Pwrite(fd, p, at)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p, at = p[n:], at+int64(n)
+	}
 	return nil
 }
 
-// undo removes what was made.
-func (u *unpacker) undo() error {
-	var errs []error
-	for top := range u.tops {
-		if err := u.dst.RemoveAll(top); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+// fill reads until buf is full or r ends. Unlike io.ReadFull it leaves an end that was not expected, which is how a tar
+// stream that was cut shows, apart from one that was.
+func fill(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = r.Read(buf[n:])
+		n += m
 	}
-	return errors.Join(errs...)
-}
-
-// decompress looks at the first bytes of a stream to tell how it is compressed.
-func decompress(r io.Reader) (io.Reader, func(), error) {
-	b := bufio.NewReaderSize(r, 64<<10)
-	magic, err := b.Peek(4)
-	if err != nil && err != io.EOF {
-		return nil, nil, err
-	}
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, nil, fmt.Errorf("the gzip stream is broken: %w", err)
-		}
-		return z, func() { z.Close() }, nil
-	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(128<<20))
-		if err != nil {
-			return nil, nil, fmt.Errorf("the zstd stream is broken: %w", err)
-		}
-		return z, z.Close, nil
-	}
-	return b, func() {}, nil
+	return n, err
 }
