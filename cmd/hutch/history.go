@@ -299,11 +299,7 @@ func (c *logsCmd) Run(ctx context.Context, u *ui) error {
 
 // print writes one stream to where the program wrote it.
 func (c *logsCmd) print(ctx context.Context, u *ui, rec *store.Record, stream store.Stream) error {
-	open := rec.OpenLog
-	if c.Follow {
-		open = func(s store.Stream) (*store.LogReader, error) { return rec.AwaitLog(ctx, s) }
-	}
-	log, err := open(stream)
+	log, err := rec.OpenLog(stream)
 	if errors.Is(err, fs.ErrNotExist) {
 		if c.Stream == "both" {
 			return nil // it ended before it printed anything

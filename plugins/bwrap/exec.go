@@ -93,11 +93,6 @@ func (s *sandbox) watch(ctx context.Context, p *holder.Process, c *sdk.Command, 
 					signals = nil
 					continue
 				}
-				select { // it may run already without our having heard of it
-				case <-p.Started():
-				case <-done:
-				case <-ctx.Done():
-				}
 				_ = p.Signal(syscall.Signal(n)) // a command that is gone needs none
 			case size, ok := <-resizes:
 				if !ok {
@@ -128,13 +123,7 @@ func end(p *holder.Process, grace time.Duration, done <-chan struct{}) {
 	if grace <= 0 {
 		grace = defaultGrace
 	}
-	select {
-	case <-p.Started():
-		p.SignalGroup(unix.SIGTERM)
-	default: // there is nobody yet who could end in order
-		p.Kill()
-		return
-	}
+	p.SignalGroup(unix.SIGTERM)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {

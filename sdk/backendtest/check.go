@@ -34,48 +34,53 @@ type Need struct {
 
 // facts is what needs are decided from.
 type facts struct {
-	capabilities, limits, workspaces, networks, formats []string
-	isolation                                           int // rank
-	process                                             bool
-	suite                                               *options
+	*sdk.Facts
+	process    bool
+	badConfigs bool
 }
 
 func needCap(c sdk.Capability) Need {
-	return Need{"capability " + string(c), func(f *facts) bool { return slices.Contains(f.capabilities, string(c)) }}
+	return Need{"capability " + string(c), func(f *facts) bool { return f.Has(c) }}
 }
 
 func needLimit(l sdk.Limit) Need {
-	return Need{"limit " + string(l), func(f *facts) bool { return slices.Contains(f.limits, string(l)) }}
+	return Need{"limit " + string(l), func(f *facts) bool { return f.Holds(l) }}
 }
 
 func needNoLimit(l sdk.Limit) Need {
-	return Need{"limit " + string(l) + " not claimed", func(f *facts) bool { return !slices.Contains(f.limits, string(l)) }}
+	return Need{"limit " + string(l) + " not claimed", func(f *facts) bool { return !f.Holds(l) }}
 }
 
 func needWorkspace(m sdk.WorkspaceMode) Need {
-	return Need{"workspace mode " + string(m), func(f *facts) bool { return slices.Contains(f.workspaces, string(m)) }}
+	return Need{"workspace mode " + string(m), func(f *facts) bool { return slices.Contains(f.Workspaces, m) }}
 }
 
 func needNetwork(m sdk.NetworkMode) Need {
-	return Need{"network mode " + string(m), func(f *facts) bool { return slices.Contains(f.networks, string(m)) }}
+	return Need{"network mode " + string(m), func(f *facts) bool { return slices.Contains(f.Networks, m) }}
 }
 
 func needFormat(m sdk.Format) Need {
-	return Need{"format " + string(m), func(f *facts) bool { return slices.Contains(f.formats, string(m)) }}
+	return Need{"format " + string(m), func(f *facts) bool { return slices.Contains(f.Formats, m) }}
 }
 
 var (
 	// needIsolation holds for backends that put anything between code and host.
-	needIsolation = Need{"isolation above none", func(f *facts) bool { return f.isolation > 0 }}
+	needIsolation = Need{"isolation above none", func(f *facts) bool { return f.Isolation.Rank() > 0 }}
 	// needProcess holds at the door that starts compiled plugins.
 	needProcess = Need{"a plugin process (hutch backend test)", func(f *facts) bool { return f.process }}
 	// needBadConfigs holds when the author listed configurations that must be refused.
-	needBadConfigs = Need{"Suite.BadConfigs", func(f *facts) bool { return len(f.suite.BadConfigs) > 0 }}
+	needBadConfigs = Need{"Suite.BadConfigs", func(f *facts) bool { return f.badConfigs }}
 )
 
 // Checks returns the whole table, in the order of reports.
 func Checks() []Check {
-	return nil
+	return slices.Concat(
+		describeChecks(), configChecks(), machineChecks(), planChecks(), createChecks(),
+		execChecks(), streamChecks(), commandChecks(), endChecks(), ttyChecks(),
+		putChecks(), getChecks(), changesChecks(), workspaceChecks(), inputChecks(),
+		networkChecks(), limitChecks(), resetChecks(), lifeChecks(), robustChecks(),
+		deathChecks(), leftoverChecks(),
+	)
 }
 
 // missing says what a check needs and the backend does not claim; "" when it applies.
@@ -103,6 +108,3 @@ func (c *C) Fatalf(format string, args ...any) {
 func (c *C) skipf(format string, args ...any) {
 	panic(skipped{fmt.Sprintf(format, args...)})
 }
-
-// C is what a check works with.
-type C struct{}

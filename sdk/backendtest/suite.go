@@ -1,9 +1,7 @@
 package backendtest
 
 import (
-	"io"
 	"regexp"
-	"testing"
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
@@ -22,8 +20,8 @@ type Suite struct {
 	// BadConfigs are blocks that the backend must refuse.
 	BadConfigs []BadConfig
 
-	// Path is the compiled plugin, if there is one: it is used for the checks that
-	// need a process, which are skipped otherwise.
+	// Target, when set, is tested instead of New: &Process{Path: "…"} tests a
+	// compiled plugin, with the checks that need a process.
 	Target Target
 
 	// Only, when set, picks checks by their ids.
@@ -35,22 +33,6 @@ type BadConfig struct {
 	Name   string // for the report
 	Config any    // marshalled to JSON
 	Path   string // where the complaint must point, e.g. `bind[1].from`; "" for anywhere
-}
-
-// Run runs every check as a subtest of t.
-//
-// When the backend's own Check says that this machine cannot run it, the test is
-// skipped with that reason, unless the variable HUTCH_TEST_REQUIRE lists the
-// backend's name (comma-separated): then it fails.
-func Run(t *testing.T, s Suite) {
-	t.Helper()
-	t.Fatal("not implemented")
-}
-
-// options is what both doors give to the checks.
-type options struct {
-	Config     any
-	BadConfigs []BadConfig
 }
 
 // Runner runs the table against a [Target] without package testing.
@@ -112,6 +94,3 @@ const (
 	JSON  Format = "json"  // the Report itself
 	JUnit Format = "junit" // for CI
 )
-
-// Write writes the report to w.
-func (r *Report) Write(w io.Writer, f Format) error { return nil }

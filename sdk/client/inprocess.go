@@ -77,6 +77,9 @@ func InProcess(b sdk.Backend, opt Options) (*Local, error) {
 // Server returns the server that answers.
 func (l *Local) Server() *sdk.Server { return l.server }
 
+// Conn returns the connection that the client speaks over.
+func (l *Local) Conn() grpc.ClientConnInterface { return l.conn }
+
 // Break cuts the connection, as the death of either side would.
 func (l *Local) Break() { l.conn.Close() }
 

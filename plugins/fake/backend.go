@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
+)
+
+// holdable are the limits that a machine with cgroups can hold. disk is left out,
+// so that the refusal of a limit has something to be tested with.
+var holdable = []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitFiles}
+
+type backend struct {
+	probe sync.Once
+	found *limits.Support
+
+	mu   sync.Mutex
+	mine map[string]bool // ids made by this process, for the lie destroy_needs_self
+}
+
+func (b *backend) Describe() sdk.Description {
+	return sdk.Description{
+		Name: "fake", Version: "0.1.0", Summary: "plain processes, and faults on request; for tests only",
+		Isolation:  sdk.IsolationNone,
+		Config:     config{},
+		Limits:     holdable,
+		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared},
+		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
+		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
+		Sandbox:    (*sandbox)(nil),
+		TTY:        true,
+	}
+}
+
+func (b *backend) support() *limits.Support {
+	b.probe.Do(func() { b.found = limits.Probe() })
+	return b.found
+}
+
+// Check looks at what the fake needs: cgroups to hold limits, and a registry.
+func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
+	group := sdk.Finding{Name: "limits", Status: sdk.SeverityOK, Detail: b.support().String()}
+	if err := b.support().Try(ctx); err != nil {
+		group.Status, group.Detail = sdk.SeverityWarning, "some limits cannot be held: "+err.Error()
+		group.Fix = "run it as root, or where cgroups are delegated to you"
+	}
+	reg := sdk.Finding{Name: "registry", Status: sdk.SeverityOK, Detail: registry()}
+	if err := os.MkdirAll(registry(), 0o700); err != nil {
+		reg.Status, reg.Detail, reg.Fix = sdk.SeverityError, err.Error(), "set TMPDIR to a directory that you may write to"
+	}
+	return []sdk.Finding{group, reg}, nil
+}
+
+// request is what package limits is asked for. The timeout is the SDK's.
+func request(l sdk.Limits) limits.Request {
+	return limits.Request{Memory: uint64(l.Memory), CPUs: l.CPUs, Pids: uint64(l.PIDs), Files: uint64(l.Files)}
+}
+
+// holds says how the limits asked for would be held, refused ones included.
+func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
+	var out []sdk.Hold
+	add := func(limit sdk.Limit, value string, how limits.How) {
+		h := sdk.Hold{Limit: limit, Value: value, HeldBy: how.By, Reason: how.Reason, Fix: how.Fix}
+		if h.HeldBy != "" {
+			h.HeldBy, h.Reason, h.Fix = h.HeldBy+", per command", "", ""
+		}
+		if slices.Contains(c.Refuse, string(limit)) {
+			h.HeldBy, h.Reason, h.Fix = "", "the block says refuse_limits", "take "+string(limit)+" out of refuse_limits"
+		}
+		out = append(out, h)
+	}
+	if l.Timeout > 0 {
+		add(sdk.LimitTimeout, l.Timeout.String(), limits.How{By: "timer"})
+	}
+	for _, p := range b.support().Plan(request(l)) {
+		value := fmt.Sprint(p.Asked)
+		if p.Limit == limits.Memory {
+			value = sdk.Bytes(p.Asked).String()
+		}
+		add(sdk.Limit(p.Limit), value, p.How)
+	}
+	if l.Disk > 0 && !c.lies("silent_limit") {
+		add(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), limits.How{Reason: "plain processes write where they like", Fix: "use another backend"})
+	}
+	return out
+}
+
+// Plan implements [sdk.Planner].
+func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
+	c := spec.Config.(*config)
+	c.fault("plan")
+	p := &sdk.Plan{Holds: b.holds(c, spec.Limits), Notes: []string{"nothing is isolated: the code is able to do all that you are able to do"}}
+	if c.lies("plan_differs") {
+		for i := range p.Holds {
+			p.Holds[i].HeldBy += " (promised)"
+		}
+	}
+	return p, nil
+}
+
+// state is the handle's data, and all that a fresh process needs.
+type state struct {
+	Dir       string         `json:"dir"`
+	Source    string         `json:"source,omitempty"`
+	Shared    bool           `json:"shared,omitempty"`
+	Owner     string         `json:"owner,omitempty"`
+	Input     bool           `json:"input,omitempty"`
+	Isolated  bool           `json:"isolated,omitempty"` // from the network
+	Request   limits.Request `json:"request"`
+	Holds     []sdk.Hold     `json:"holds,omitempty"`
+	Config    config         `json:"config"`
+	Workspace string         `json:"workspace"`
+}
+
+// Create implements [sdk.Backend].
+func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.Sandbox, err error) {
+	c := req.Config.(*config)
+	c.junk()
+	if err := b.refuse(c, req); err != nil {
+		return nil, err
+	}
+	st := state{
+		Dir: req.StateDir, Source: req.Workspace.Source, Shared: req.Workspace.Mode == sdk.WorkspaceShared && req.Workspace.Source != "",
+		Owner: req.Owner, Input: req.Input != "", Isolated: req.Network == sdk.NetworkNone && !c.lies("network_leak"),
+		Request: request(req.Limits), Holds: b.holds(c, req.Limits), Config: *c,
+	}
+	st.Workspace = filepath.Join(st.Dir, "workspace")
+	if st.Shared || c.lies("host_write") && st.Source != "" {
+		st.Workspace = st.Source
+	}
+	if err := req.Allocated(handle(req.ID, &st)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			b.remove(context.WithoutCancel(ctx), req.ID, &st)
+		}
+	}()
+	if err := delay(ctx, c.CreateDelay, req.Progress); err != nil {
+		return nil, err
+	}
+	c.fault("create")
+	if c.CreateError != "" {
+		return nil, sdk.Errorf(sdk.Reason(c.CreateError), "the block says create_error = %q", c.CreateError).WithFix("take create_error away")
+	}
+	sb, err := b.build(ctx, req, &st)
+	if err != nil {
+		return nil, err
+	}
+	if err := register(sb.handle()); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mine == nil {
+		b.mine = map[string]bool{}
+	}
+	b.mine[req.ID] = true
+	return sb, nil
+}
+
+// refuse says what a plain process cannot do.
+func (b *backend) refuse(c *config, req *sdk.CreateRequest) error {
+	for _, h := range b.holds(c, req.Limits) {
+		if h.HeldBy == "" {
+			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: h.Limit, Summary: "the limit " + string(h.Limit) + " cannot be held here", Detail: h.Reason, Fix: h.Fix}
+		}
+	}
+	switch req.Workspace.Mode {
+	case sdk.WorkspacePrivate, sdk.WorkspaceShared:
+	default:
+		return sdk.Errorf(sdk.ReasonUnsupported, "a plain process has no workspace of mode %q", req.Workspace.Mode)
+	}
+	switch req.Network {
+	case sdk.NetworkNone, sdk.NetworkFull:
+	default:
+		return sdk.Errorf(sdk.ReasonUnsupported, "a plain process has no network of mode %q", req.Network)
+	}
+	if len(req.Mounts) > 0 {
+		return sdk.Errorf(sdk.ReasonUnsupported, "a plain process sees no mounts").WithFix("use another backend")
+	}
+	for _, dir := range []string{req.Workspace.Source, req.Input} {
+		if dir == "" {
+			continue
+		}
+		if fi, err := os.Stat(dir); err != nil {
+			return sdk.Errorf(sdk.ReasonConfig, "%w", err)
+		} else if !fi.IsDir() {
+			return sdk.Errorf(sdk.ReasonConfig, "%s is no directory", dir)
+		}
+	}
+	return nil
+}
+
+// delay waits, and tells how far it is.
+func delay(ctx context.Context, d time.Duration, progress func(string, int64, int64)) error {
+	const steps = 10
+	for i := range int64(steps) {
+		progress("waiting, as the block says", i, steps)
+		if d == 0 {
+			break
+		}
+		select {
+		case <-time.After(d / steps):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	progress("waiting, as the block says", steps, steps)
+	return nil
+}
+
+// build makes what lies below the state directory, and the group.
+func (b *backend) build(ctx context.Context, req *sdk.CreateRequest, st *state) (*sandbox, error) {
+	c := &st.Config
+	for _, d := range []string{"workspace", "output", "tmp", "home"} {
+		if err := os.Mkdir(filepath.Join(st.Dir, d), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+	if st.Source != "" && st.Workspace != st.Source {
+		if err := copyTree(ctx, st.Source, st.Workspace); err != nil {
+			return nil, err
+		}
+	}
+	if st.Input {
+		if err := copyTree(ctx, req.Input, filepath.Join(st.Dir, "input")); err != nil {
+			return nil, err
+		}
+	}
+	if c.lies("leave_process") {
+		leaveProcess(st.Dir)
+	}
+	if c.lies("leave_file") {
+		os.WriteFile(filepath.Join(os.TempDir(), "left-by-"+req.ID), nil, 0o600)
+	}
+	if c.lies("stub_file") && st.Source != "" {
+		os.WriteFile(filepath.Join(st.Source, ".fake"), nil, 0o600)
+	}
+	return &sandbox{b: b, id: req.ID, st: st}, nil
+}
+
+func handle(id string, st *state) sdk.Handle {
+	data, err := json.Marshal(st)
+	if err != nil {
+		panic(err) // a struct of plain values
+	}
+	return sdk.Handle{ID: id, Data: data}
+}
+
+// Destroy implements [sdk.Backend].
+func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
+	reg, known := lookup(h.ID)
+	if known {
+		h = reg
+	}
+	if h.Data == nil {
+		return nil // never heard of it
+	}
+	var st state
+	if err := json.Unmarshal(h.Data, &st); err != nil {
+		return sdk.Errorf(sdk.ReasonConfig, "the handle of sandbox %s is not one of mine: %w", h.ID, err)
+	}
+	c := &st.Config
+	c.fault("destroy")
+	b.mu.Lock()
+	mine := b.mine[h.ID]
+	b.mu.Unlock()
+	switch {
+	case !known && c.lies("destroy_unknown"):
+		return sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
+	case !mine && c.lies("destroy_needs_self"):
+		return nil
+	}
+	return b.remove(ctx, h.ID, &st)
+}
+
+// remove undoes build. It may be called for what is half made, or gone.
+func (b *backend) remove(ctx context.Context, id string, st *state) error {
+	if err := killAll(ctx, id); err != nil {
+		return err
+	}
+	for _, d := range []string{"workspace", "output", "tmp", "home", "input"} {
+		if d == "workspace" && st.Config.lies("destroy_keeps") {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(st.Dir, d)); err != nil {
+			return err
+		}
+	}
+	if st.Config.lies("list_gone") {
+		return nil
+	}
+	return unregister(id)
+}
+
+// Attach implements [sdk.Attacher].
+func (b *backend) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
+	reg, ok := lookup(h.ID)
+	if !ok {
+		return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
+	}
+	var st state
+	if err := json.Unmarshal(reg.Data, &st); err != nil {
+		return nil, sdk.Errorf(sdk.ReasonInternal, "the registry entry of sandbox %s is broken: %w", h.ID, err)
+	}
+	return &sandbox{b: b, id: h.ID, st: &st}, nil
+}
+
+// List implements [sdk.Lister].
+func (b *backend) List(_ context.Context, owner string) ([]sdk.Handle, error) {
+	entries, err := os.ReadDir(registry())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []sdk.Handle
+	for _, e := range entries {
+		h, ok := lookup(strings.TrimSuffix(e.Name(), ".json"))
+		var st state
+		if !ok || json.Unmarshal(h.Data, &st) != nil {
+			continue
+		}
+		if owner == "" || st.Owner == owner || st.Config.lies("list_all") {
+			out = append(out, h)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// lies are the promises that can be broken in silence, each with what breaks.
+// The meta-test of the conformance suite names the check that catches each.
+var lies = map[string]string{
+	"exit_code":          "a command that fails with 7 is reported to have ended well",
+	"signal_as_exit":     "death by a signal is reported as an ordinary exit",
+	"not_found_exit":     "a command that is not found is reported as one that ran and gave 127",
+	"last_bytes":         "the last bytes of a big output are lost",
+	"nul_bytes":          "NUL bytes are dropped from the output",
+	"merge_streams":      "stderr arrives on stdout",
+	"ignore_stdin":       "the command gets no stdin",
+	"leave_process":      "a creation starts a process that nobody ever ends",
+	"leave_file":         "a creation leaves a file that nobody ever removes",
+	"keep_setsid":        "a descendant in a session of its own survives the end",
+	"ignore_cancel":      "a cancelled command runs on",
+	"no_grace":           "SIGKILL comes at once",
+	"ignore_signals":     "signals are not delivered",
+	"wrong_cause":        "a timeout is reported as a cancellation",
+	"env_leak":           "commands see the environment of the plugin",
+	"fd_leak":            "commands inherit a descriptor of the plugin",
+	"wrong_dir":          "commands start in / whatever was asked for",
+	"split_args":         "arguments are joined and split again by a shell",
+	"empty_args":         "empty arguments are dropped",
+	"serial":             "commands of one sandbox run one after the other",
+	"no_usage":           "the time a command took is reported as a second more",
+	"destroy_unknown":    "destroying an unknown sandbox is an error",
+	"destroy_needs_self": "only the process that made a sandbox is able to destroy it",
+	"destroy_keeps":      "destroying leaves the files of the workspace",
+	"list_all":           "listing gives the sandboxes of every owner",
+	"list_gone":          "listing gives destroyed sandboxes",
+	"attach_gone":        "attaching to a destroyed sandbox succeeds",
+	"put_modes":          "put loses the modes of files",
+	"put_escape":         "put follows .. out of the destination",
+	"get_symlinks":       "get follows symbolic links",
+	"get_missing":        "getting what does not exist gives an empty answer",
+	"changes_deleted":    "deleted files are not among the changes",
+	"changes_order":      "changes come in no order",
+	"host_write":         "the private workspace is the host's own directory",
+	"stub_file":          "a creation leaves an empty file in the workspace's source",
+	"unheld_limit":       "a limit is claimed to be held, and is not",
+	"silent_limit":       "a limit that nobody claimed is accepted in silence",
+	"tty_size":           "the terminal has another size than asked for",
+	"no_tty":             "there is no terminal",
+	"network_leak":       "network mode none has a network",
+	"reset_keeps":        "a hard reset leaves the workspace as it is",
+	"reset_soft_wipes":   "a soft reset loses the workspace",
+	"untyped_errors":     "errors have no reason",
+	"plan_differs":       "the plan promises another mechanism than the creation",
+	"check_no_fix":       "a finding that is not well has no fix",
+	"config_ignored":     "a block that is wrong is accepted",
+	"sigpipe_ignored":    "commands inherit that SIGPIPE is ignored",
+}
+
+// fault does to the call named what the block asks for.
+func (c *config) fault(call string) {
+	switch call {
+	case c.PanicDuring:
+		panic("the block says panic_during = " + call)
+	case c.CrashDuring:
+		fmt.Fprintf(os.Stderr, "crashing during %s, as the block says\n", call)
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // the signal is on its way
+	case c.HangDuring:
+		time.Sleep(time.Duration(1<<63 - 1)) // and not select {}, which the runtime may call a deadlock
+	}
+}
+
+// junk writes what no host should choke on.
+func (c *config) junk() {
+	if c.StderrJunk {
+		for _, line := range []string{
+			`{"@message":42,"@level":["no"],"@timestamp":{}}`, `{"@message":`, "\x00\x01\xff not utf-8 \x1b[31mred", "", "panic: not really",
+			strings.Repeat("x", 100_000), strings.Repeat(`{"@level":"error",`, 6_000),
+		} {
+			syscall.Write(2, []byte(line+"\n"))
+		}
+	}
+	if c.StdoutJunk {
+		// Descriptor 1 itself: os.Stdout is not it any more.
+		syscall.Write(1, bytes.Repeat([]byte("junk on stdout\n"), 70_000))
+	}
+}
+
+// preFaults breaks what comes before the first call. The words in the file
+// EXECUTABLE.faults ask for it, one on a line:
+//
+//	stdout-junk     text on stdout before the handshake
+//	no-handshake    nothing is ever said
+//	exit            exit code 3 at once, with a reason on stderr
+//	slow-start      two seconds until the handshake
+//	old-protocol    a handshake of protocol 99
+func preFaults() {
+	exe, err := os.Executable()
+	if err != nil {
+		return
+	}
+	b, err := os.ReadFile(exe + ".faults")
+	if err != nil {
+		return // the usual case: there is none
+	}
+	for _, word := range strings.Fields(string(b)) {
+		switch word {
+		case "stdout-junk":
+			fmt.Println("hello, I am a library that prints")
+		case "no-handshake":
+			time.Sleep(time.Duration(1<<63 - 1))
+		case "exit":
+			fmt.Fprintln(os.Stderr, "the faults file says exit")
+			os.Exit(3)
+		case "slow-start":
+			time.Sleep(2 * time.Second)
+		case "old-protocol":
+			fmt.Println("1|99|unix|/nonexistent|grpc|")
+			time.Sleep(time.Duration(1<<63 - 1))
+		default:
+			fmt.Fprintf(os.Stderr, "%s.faults: there is no fault %q\n", exe, word)
+			os.Exit(2)
+		}
+	}
+}

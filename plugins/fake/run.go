@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/process"
+)
+
+// launch is what Exec found out about a command before it starts it.
+type launch struct {
+	program, dir string
+	argv, env    []string
+	cred         *syscall.Credential
+}
+
+// run starts the command and waits for its end.
+func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit, error) {
+	cfg := &s.st.Config
+	cmd := &exec.Cmd{Path: l.program, Args: l.argv, Env: l.env, Dir: l.dir, SysProcAttr: &syscall.SysProcAttr{Credential: l.cred}}
+	if s.st.Isolated {
+		withoutNetwork(cmd.SysProcAttr)
+	}
+	if cfg.lies("sigpipe_ignored") {
+		signal.Ignore(syscall.SIGPIPE)
+	}
+	if cfg.lies("fd_leak") {
+		cmd.ExtraFiles = []*os.File{os.Stderr}
+	}
+	t, err := s.newGroup()
+	if err != nil {
+		return nil, err
+	}
+	defer t.Destroy(context.WithoutCancel(ctx))
+	o := process.Options{Grace: c.Grace, Group: t}
+	if c.Grace == 0 || cfg.lies("no_grace") {
+		o.Grace = -1
+	}
+	w, err := s.wire(c, cmd, &o)
+	if err != nil {
+		return nil, err
+	}
+	p, err := process.Start(cmd, o)
+	w.started()
+	if err != nil {
+		w.finish()
+		return notStarted(err)
+	}
+	c.Started()
+	go s.deliver(p, c)
+	if cfg.CrashDuring == "exec" {
+		cfg.fault("exec")
+	}
+	wait := ctx
+	if cfg.lies("ignore_cancel") && !errors.Is(context.Cause(ctx), sdk.ErrHostGone) {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+	}
+	r := p.Wait(wait)
+	w.finish()
+	if r.Err != nil {
+		return nil, sdk.Errorf(sdk.ReasonInternal, "the end of the command: %w", r.Err)
+	}
+	return s.exit(ctx, &r, t), nil
+}
+
+// notStarted tells a program that cannot be executed from a backend that cannot execute.
+func notStarted(err error) (*sdk.Exit, error) {
+	for _, e := range []error{syscall.EACCES, syscall.ENOEXEC, syscall.ENOENT, syscall.E2BIG, syscall.ENOTDIR, syscall.ELOOP} {
+		if errors.Is(err, e) {
+			return &sdk.Exit{Cause: sdk.CauseExited, Code: 126, NotStarted: true, Evidence: err.Error()}, nil
+		}
+	}
+	return nil, sdk.Errorf(sdk.ReasonInternal, "starting the command: %w", err)
+}
+
+// withoutNetwork gives a command a network of its own that leads nowhere.
+func withoutNetwork(attr *syscall.SysProcAttr) {
+	attr.Cloneflags |= unix.CLONE_NEWNET
+	if os.Getuid() != 0 {
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+	}
+}
+
+// deliver passes signals on until the command's context ends.
+func (s *sandbox) deliver(p *process.Process, c *sdk.Command) {
+	for n := range c.Signals {
+		if !s.st.Config.lies("ignore_signals") {
+			_ = syscall.Kill(p.Pid(), syscall.Signal(n)) // it may just have ended
+		}
+	}
+}
+
+// exit says how it ended, and asks the kernel's counters why.
+func (s *sandbox) exit(ctx context.Context, r *process.Result, t *tracker) *sdk.Exit {
+	cfg := &s.st.Config
+	e := &sdk.Exit{Cause: sdk.CauseExited, Code: r.Code, Evidence: "wait status",
+		Usage: sdk.Usage{Wall: r.Usage.Wall, User: r.Usage.User, Sys: r.Usage.Sys, PeakMemory: r.Usage.MaxRSS}}
+	if r.Signal != 0 {
+		e.Cause, e.Signal = sdk.CauseSignaled, unix.SignalName(r.Signal)
+	}
+	counted, _ := t.Stats() // without a cgroup nothing is counted
+	switch {
+	case r.Stopped != nil:
+		e.Cause, e.Evidence = sdk.CauseOf(ctx), context.Cause(ctx).Error()
+	case counted.OOMKills > 0 && e.Code != 0:
+		e.Cause, e.Evidence = sdk.CauseOOM, "the kernel's count of kills for want of memory rose"
+	case counted.PidsHits > 0 && e.Code != 0:
+		e.Cause, e.Evidence = sdk.CausePIDs, "the kernel's count of refused forks rose"
+	}
+	if cfg.lies("wrong_cause") && e.Cause == sdk.CauseTimeout {
+		e.Cause = sdk.CauseCancelled
+	}
+	if cfg.lies("exit_code") && e.Code == 7 {
+		e.Code = 0
+	}
+	if cfg.lies("signal_as_exit") && e.Cause == sdk.CauseSignaled {
+		e.Cause, e.Signal = sdk.CauseExited, ""
+	}
+	if cfg.lies("no_usage") {
+		e.Usage.Wall += time.Minute
+	}
+	return e
+}

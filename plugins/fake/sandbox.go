@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// sandbox is a few directories and a group of processes.
+type sandbox struct {
+	b     *backend
+	id    string
+	st    *state
+	count atomic.Int64 // of commands
+	turn  sync.Mutex   // held by a command when the lie serial is told
+}
+
+func (s *sandbox) handle() sdk.Handle      { return handle(s.id, s.st) }
+func (s *sandbox) path(name string) string { return filepath.Join(s.st.Dir, name) }
+
+// Ready implements [sdk.Sandbox].
+func (s *sandbox) Ready() sdk.Ready {
+	r := sdk.Ready{Workspace: s.st.Workspace, Output: s.path("output"), Holds: s.st.Holds}
+	if s.st.Input {
+		r.Input = s.path("input")
+	}
+	return r
+}
+
+// Inspect implements [sdk.Inspector].
+func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
+	if _, ok := lookup(s.id); !ok {
+		return sdk.Status{State: sdk.StateGone}, nil
+	}
+	return sdk.Status{State: sdk.StateReady, Details: map[string]string{"dir": s.st.Dir, "marker": s.st.Config.Marker}}, nil
+}
+
+// Exec implements [sdk.Sandbox].
+func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
+	cfg := &s.st.Config
+	cfg.junk()
+	if cfg.lies("serial") {
+		s.turn.Lock()
+		defer s.turn.Unlock()
+	}
+	if cfg.ExecDelay > 0 {
+		select {
+		case <-time.After(cfg.ExecDelay):
+		case <-ctx.Done():
+			return &sdk.Exit{Cause: sdk.CauseOf(ctx), Code: 137, Signal: "SIGKILL", Evidence: "it had not begun", NotStarted: true}, nil
+		}
+	}
+	if cfg.PanicDuring == "exec" || cfg.HangDuring == "exec" {
+		cfg.fault("exec")
+	}
+	env := environment(s, c)
+	dir := c.Dir
+	if dir == "" {
+		dir = s.st.Workspace
+	}
+	if cfg.lies("wrong_dir") {
+		dir = "/"
+	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the working directory %q does not exist", dir)
+	}
+	cred, err := credential(c.User)
+	if err != nil {
+		return nil, err
+	}
+	argv := slices.Clone(c.Argv)
+	if cfg.lies("split_args") {
+		argv = []string{"/bin/sh", "-c", strings.Join(argv, " ")}
+	}
+	if cfg.lies("empty_args") {
+		argv = slices.DeleteFunc(argv, func(a string) bool { return a == "" })
+	}
+	program, exit := find(argv[0], c.Env["PATH"], dir)
+	if exit != nil {
+		exit.NotStarted = !cfg.lies("not_found_exit")
+		return exit, nil
+	}
+	return s.run(ctx, c, &launch{program: program, argv: argv, env: env, dir: dir, cred: cred})
+}
+
+// environment is the whole environment of a command.
+func environment(s *sandbox, c *sdk.Command) []string {
+	var env []string
+	if s.st.Config.lies("env_leak") {
+		env = os.Environ()
+	}
+	for name, value := range c.Env {
+		env = append(env, name+"="+value)
+	}
+	missing := func(name, value string) {
+		if _, ok := c.Env[name]; !ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	missing("PATH", defaultPath)
+	missing("HOME", s.path("home"))
+	missing("LANG", "C.UTF-8")
+	if c.TTY != nil {
+		missing("TERM", "xterm")
+	}
+	slices.Sort(env)
+	return env
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// find looks a program up as execvp does, and says as a shell does why it cannot be run.
+func find(name, path, dir string) (string, *sdk.Exit) {
+	if path == "" {
+		path = defaultPath
+	}
+	candidates := []string{name}
+	if !strings.Contains(name, "/") {
+		candidates = nil
+		for d := range strings.SplitSeq(path, ":") {
+			candidates = append(candidates, filepath.Join(d, name))
+		}
+	}
+	out := &sdk.Exit{Cause: sdk.CauseExited, Code: 127, Evidence: fmt.Sprintf("%q is in none of the directories of %s", name, path)}
+	for _, p := range candidates {
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(dir, p)
+		}
+		fi, err := os.Stat(p)
+		switch {
+		case err != nil:
+			if len(candidates) == 1 {
+				out.Evidence = err.Error()
+			}
+		case fi.IsDir() || fi.Mode()&0o111 == 0:
+			out = &sdk.Exit{Cause: sdk.CauseExited, Code: 126, Evidence: p + ": " + syscall.EACCES.Error()}
+		default:
+			return p, nil
+		}
+	}
+	return "", out
+}
+
+// credential finds the user to run as; nil means the present one.
+func credential(name string) (*syscall.Credential, error) {
+	if name == "" {
+		return nil, nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			return nil, sdk.Errorf(sdk.ReasonConfig, "there is no user %q", name)
+		}
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	if int(uid) == os.Getuid() {
+		return nil, nil
+	}
+	if os.Getuid() != 0 {
+		return nil, sdk.Errorf(sdk.ReasonDenied, "only root is able to run a command as %q", name)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+}
+
+// Reset implements [sdk.Resetter].
+func (s *sandbox) Reset(ctx context.Context, hard bool) error {
+	s.st.Config.fault("reset")
+	if err := killAll(ctx, s.id); err != nil {
+		return err
+	}
+	wipe := []string{"tmp", "home", "output"}
+	if hard && !s.st.Shared && !s.st.Config.lies("reset_keeps") || s.st.Config.lies("reset_soft_wipes") {
+		wipe = append(wipe, "workspace")
+	}
+	for _, d := range wipe {
+		if err := os.RemoveAll(s.path(d)); err != nil {
+			return err
+		}
+		if err := os.Mkdir(s.path(d), 0o755); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(wipe, "workspace") && s.st.Source != "" {
+		return copyTree(ctx, s.st.Source, s.st.Workspace)
+	}
+	return nil
+}
+
+// leaveProcess starts what nobody ends.
+func leaveProcess(dir string) {
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "sleep 600 # " + dir}, &os.ProcAttr{
+		Dir: "/", Files: []*os.File{nil, nil, nil}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err == nil {
+		p.Release()
+	}
+}

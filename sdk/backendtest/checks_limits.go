@@ -1,0 +1,187 @@
+package backendtest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// limitNames are all limits, in the order of reports.
+var limitNames = []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles}
+
+// limitOf asks for one limit alone.
+func limitOf(name sdk.Limit, v float64) (l sdk.Limits) {
+	switch name {
+	case sdk.LimitTimeout:
+		l.Timeout = time.Duration(v)
+	case sdk.LimitMemory:
+		l.Memory = int64(v)
+	case sdk.LimitCPUs:
+		l.CPUs = v
+	case sdk.LimitPIDs:
+		l.PIDs = int64(v)
+	case sdk.LimitDisk:
+		l.Disk = int64(v)
+	case sdk.LimitFiles:
+		l.Files = int64(v)
+	}
+	return l
+}
+
+// someValue is a generous value of a limit.
+func (c *C) someValue(name sdk.Limit) float64 {
+	return map[sdk.Limit]float64{
+		sdk.LimitTimeout: float64(time.Minute), sdk.LimitMemory: 256 << 20, sdk.LimitCPUs: 1, sdk.LimitPIDs: 100, sdk.LimitDisk: 64 << 20, sdk.LimitFiles: 256,
+	}[name]
+}
+
+// trip is how one limit is brought to its end with a shell and coreutils.
+type trip struct {
+	limit sdk.Limit
+	value float64
+	below string // stays under the limit and ends with 0
+	above string // runs into it
+	cause sdk.Cause
+	fix   string
+}
+
+var trips = []trip{
+	{sdk.LimitMemory, 96 << 20, `head -c 8M /dev/zero | tail -n 1 | wc -c`, `head -c 600M /dev/zero | tail -n 1 | wc -c; exit 9`, sdk.CauseOOM, "memory.max, with swap; read oom_kill from memory.events"},
+	{sdk.LimitPIDs, 24, `for i in 1 2 3 4 5; do sleep 0.1 & done; wait`, `i=0; while [ $i -lt 200 ]; do sleep 20 & i=$((i+1)); done; exit 9`, sdk.CausePIDs, "pids.max; read max from pids.events"},
+	{sdk.LimitDisk, 8 << 20, `head -c 1M /dev/zero > small && rm small`, `head -c 64M /dev/zero > big || exit 9`, sdk.CauseDisk, "a file system of that size, or a quota"},
+	{sdk.LimitFiles, 64, `mkdir -p t && cd t && tee $(seq 20) < /dev/null`, `mkdir -p t && cd t && tee $(seq 200) < /dev/null || exit 9`, "", "RLIMIT_NOFILE"},
+}
+
+func limitChecks() []Check {
+	var out []Check
+	for _, name := range limitNames {
+		if name == sdk.LimitTimeout {
+			continue // it belongs to each command; see end/timeout
+		}
+		out = append(out,
+			Check{ID: "limits/" + string(name) + "-refused", Needs: []Need{needNoLimit(name)}, Proves: "asking for the limit " + string(name) + ", which is not claimed, is refused with reason limit, and leaves nothing", Fix: "refuse in Create every limit that you do not hold",
+				run: func(c *C) {
+					req := c.request(withLimits(limitOf(name, c.someValue(name))))
+					_, err := c.create(c.shared(), req)
+					if e := c.wantReason(err, "asking for the limit "+string(name), sdk.ReasonLimit); e.Limit != name {
+						c.Fatalf("the failure names the limit %q and not %q", e.Limit, name)
+					}
+					c.nothingLeft(req.ID)
+				}})
+	}
+	for _, t := range trips {
+		needs := []Need{needLimit(t.limit)}
+		out = append(out,
+			Check{ID: "limits/" + string(t.limit) + "-below", Needs: needs, Proves: "a command that stays below the limit " + string(t.limit) + " is not touched", Fix: "let the limit count what it is about, and nothing else",
+				run: func(c *C) { c.box(withLimits(limitOf(t.limit, t.value))).must(t.below) }},
+			Check{ID: "limits/" + string(t.limit) + "-trips", Needs: needs, Proves: "a command that goes beyond the limit " + string(t.limit) + " is held, and the cause says so", Fix: t.fix,
+				run: func(c *C) { c.trips(t) }},
+		)
+	}
+	return append(out, Check{ID: "limits/cpus-holds", Needs: []Need{needLimit(sdk.LimitCPUs)}, Alone: true, Proves: "a command gets no more processor time than the limit cpus allows", Fix: "cpu.max",
+		run: func(c *C) {
+			b := c.box(withLimits(sdk.Limits{CPUs: 0.25}))
+			o := b.sh(`w() { while :; do :; done; }; w & w & sleep 1.2; kill $! %1 2>/dev/null; exit 0`, timeout(20*time.Second))
+			used, wall := b.cpuOf(o), o.Usage.Wall
+			if max := time.Duration(0.25*1.5*float64(wall)) + 150*time.Millisecond; used > max {
+				c.Fatalf("with cpus = 0.25 it used %s in %s, more than %s", used, wall, max)
+			}
+		}}, Check{ID: "limits/together", Proves: "all limits that are claimed can be asked for together", Fix: "see what each needs, and that they do not stand in each other's way",
+		run: func(c *C) {
+			c.eq("stdout", c.box(withLimits(c.someLimits())).must("echo works", timeout(time.Minute)), "works\n")
+		}})
+}
+
+// cpuOf is the processor time of a command: as reported, or as the shell counted.
+func (b *box) cpuOf(o *out) time.Duration { return o.Usage.User + o.Usage.Sys }
+
+// trips runs into a limit and looks at the cause.
+func (c *C) trips(t trip) {
+	b := c.box(withLimits(limitOf(t.limit, t.value)))
+	by := ""
+	for _, h := range b.Ready().Holds {
+		if h.Limit == t.limit {
+			by = h.HeldBy
+		}
+	}
+	o := b.sh(t.above, timeout(time.Minute))
+	if o.Cause == sdk.CauseTimeout {
+		c.Fatalf("the time was up before the limit (held by %q) did anything: %s", by, o.how())
+	}
+	if o.Code == 0 {
+		c.Fatalf("nothing held it (%q should): %s, stdout %s", by, o.how(), quote(o.stdout))
+	}
+	if t.cause == "" {
+		if o.Cause != sdk.CauseExited || o.Code != 9 {
+			c.Fatalf("got %s; want the program's own failure", o.how())
+		}
+		return
+	}
+	// An rlimit leaves no trace that it was met: the program only fails.
+	if o.Cause != t.cause && !strings.Contains(strings.ToLower(by), "rlimit") {
+		c.Fatalf("got %s; want cause %q, for the limit is held by %q", o.how(), t.cause, by)
+	}
+	if o.Cause == t.cause && o.Evidence == "" {
+		c.Fatalf("the cause %q has no evidence", o.Cause)
+	}
+}
+
+func resetChecks() []Check {
+	needs := []Need{needCap(sdk.CapReset)}
+	reset := func(b *box, hard bool) {
+		if err := b.Reset(b.c.ctx, hard); err != nil {
+			b.c.Fatalf("reset: %v", err)
+		}
+	}
+	return []Check{
+		{ID: "reset/soft-keeps", Needs: needs, Proves: "a reset keeps the writes to the workspace", Fix: "make anew what surrounds the workspace",
+			run: func(c *C) {
+				b := c.box(c.someSource)
+				b.must("echo kept > kept")
+				reset(b, false)
+				c.eq("the file", b.must("cat kept"), "kept\n")
+			}},
+		{ID: "reset/hard-restores", Needs: append([]Need{needWorkspace(sdk.WorkspacePrivate)}, needs...), Proves: "a hard reset brings the workspace back to its source", Fix: "throw the overlay or copy away and begin anew",
+			run: func(c *C) {
+				dir := c.project("project")
+				b := c.box(withSource(dir, sdk.WorkspacePrivate))
+				before := b.must(describeTree)
+				b.must(vandal)
+				reset(b, true)
+				c.eq("the tree", b.must(describeTree), before)
+			}},
+		{ID: "reset/ends-processes", Needs: needs, Proves: "a reset ends every process of the sandbox", Fix: "kill them all, and wait",
+			run: func(c *C) {
+				b := c.box()
+				r := b.beating()
+				reset(b, false)
+				if o := r.end(2 * soon); o.Cause == sdk.CauseExited {
+					c.Fatalf("the command that ran is said to have ended by itself: %s", o.how())
+				}
+				c.still(b)
+			}},
+		{ID: "reset/usable", Needs: needs, Proves: "a sandbox can be used after a reset, ten times over", Fix: "leave nothing behind that is in the way of the next time",
+			run: func(c *C) {
+				b := c.box()
+				for i := range 10 {
+					reset(b, i%2 == 0)
+					c.eq("stdout", b.must("echo works"), "works\n")
+				}
+			}},
+		{ID: "reset/output", Needs: needs, Proves: "a reset leaves the paths of the sandbox as they were", Fix: "make what is told in Ready anew at the same place",
+			run: func(c *C) {
+				b := c.box()
+				reset(b, true)
+				b.must(`test -d "$W" && { test -z "$O" || { test -d "$O" && echo x > "$O/x"; }; }`, env(map[string]string{"W": b.Ready().Workspace, "O": b.Ready().Output}))
+			}},
+	}
+}
+
+// someSource gives the sandbox a source where that is claimed.
+func (c *C) someSource(r *sdk.CreateRequest) {
+	if len(c.facts.Workspaces) > 0 && r.Workspace.Mode == sdk.WorkspacePrivate {
+		r.Workspace.Source = c.project(fmt.Sprintf("source-%d", c.boxes))
+	}
+}

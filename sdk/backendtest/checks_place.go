@@ -1,0 +1,324 @@
+package backendtest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// hostTree describes a directory of the host: names, modes, links, contents, times.
+func (c *C) hostTree(dir string) string {
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, p)
+		fmt.Fprintf(&b, "%s %s", fi.Mode(), rel)
+		switch {
+		case fi.Mode().IsRegular():
+			data, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			sum := sha256.Sum256(data)
+			fmt.Fprintf(&b, " %d %s %s", len(data), hex.EncodeToString(sum[:8]), fi.ModTime())
+		case fi.Mode().Type() == fs.ModeSymlink:
+			to, _ := os.Readlink(p)
+			fmt.Fprintf(&b, " -> %s", to)
+		}
+		b.WriteByte('\n')
+		return nil
+	})
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+	return b.String()
+}
+
+// project makes a host directory that looks like somebody's work.
+func (c *C) project(name string) string {
+	dir := c.hostDir(name)
+	c.write(filepath.Join(dir, "main.py"), "print('hello')\n", 0o644)
+	c.write(filepath.Join(dir, "bin/tool"), "#!/bin/sh\necho tool\n", 0o755)
+	c.write(filepath.Join(dir, "secret"), "secret\n", 0o600)
+	c.write(filepath.Join(dir, ".git/config"), "[core]\n", 0o644)
+	c.write(filepath.Join(dir, "dir/deep/er/file"), "deep\n", 0o644)
+	c.hostDir(name + "/empty")
+	if err := os.Symlink("dir/deep", filepath.Join(dir, "link")); err != nil {
+		c.Fatalf("%v", err)
+	}
+	return dir
+}
+
+// vandal is what untrusted code does to a workspace.
+const vandal = `echo more >> main.py; rm -rf dir; chmod 777 bin/tool secret; mkdir new; echo n > new/file; rm link; ln -s /etc link; mv .git got; : > empty/file; echo x > .hidden; rmdir nothing 2>/dev/null; true`
+
+func workspaceChecks() []Check {
+	private := []Need{needWorkspace(sdk.WorkspacePrivate)}
+	shared := []Need{needWorkspace(sdk.WorkspaceShared)}
+	readonly := []Need{needWorkspace(sdk.WorkspaceReadOnly)}
+	// untouched proves that the host's directory is as it was, after the sandbox is gone too.
+	untouched := func(c *C, mode sdk.WorkspaceMode, script string) {
+		dir := c.project("project")
+		before := c.hostTree(dir)
+		b := c.box(withSource(dir, mode), func(r *sdk.CreateRequest) { r.Input = c.project("input") })
+		during := c.hostTree(dir)
+		b.sh(script)
+		c.destroy(b)
+		if after := c.hostTree(dir); during != before || after != before {
+			c.Fatalf("the host's directory was\n%sit became\n%sand after the end\n%s", before, during, after)
+		}
+	}
+	sees := func(name string, mode sdk.WorkspaceMode, needs []Need) Check {
+		return Check{ID: "workspace/" + name + "-sees", Needs: needs, Proves: "the command sees the directory: names, contents, modes and links", Fix: "the workspace shows what its source holds",
+			run: func(c *C) {
+				b := c.box(withSource(c.project("project"), mode))
+				c.eq("the files", b.must("cat main.py secret link/er/file .git/config; bin/tool; readlink link; stat -c %a bin/tool secret; ls -A empty"),
+					"print('hello')\nsecret\ndeep\n[core]\ntool\ndir/deep\n755\n600\n")
+			}}
+	}
+	return []Check{
+		{ID: "workspace/empty", Proves: "without a source the workspace is an empty directory that can be written to", Fix: "make one that lives and dies with the sandbox",
+			run: func(c *C) {
+				b := c.box()
+				c.eq("ls -A", b.must("ls -A | grep -vxE 'input|output' || true"), "")
+				b.must("echo x > file && mkdir dir && rm -r file dir")
+			}},
+		sees("private", sdk.WorkspacePrivate, private),
+		{ID: "workspace/private-host-unchanged", Needs: private, Proves: "whatever the command does to a private workspace, the host's directory stays as it was, before, during and after", Fix: "copy it, or lay an overlay over it; make no mount points inside it",
+			run: func(c *C) { untouched(c, sdk.WorkspacePrivate, vandal) }},
+		{ID: "workspace/private-writes", Needs: private, Proves: "writes to a private workspace are seen by the next command", Fix: "one overlay or copy for the life of the sandbox",
+			run: func(c *C) {
+				b := c.box(withSource(c.project("project"), sdk.WorkspacePrivate))
+				b.must(vandal)
+				c.eq("the files", b.must("cat main.py new/file; test ! -e dir && readlink link"), "print('hello')\nmore\nn\n/etc\n")
+			}},
+		{ID: "workspace/private-two", Needs: private, Proves: "two sandboxes of the same source do not see each other's writes", Fix: "one overlay or copy for each sandbox",
+			run: func(c *C) {
+				dir := c.project("project")
+				a, b := c.box(withSource(dir, sdk.WorkspacePrivate)), c.box(withSource(dir, sdk.WorkspacePrivate))
+				a.must("echo mine > main.py; rm secret")
+				c.eq("the files in the other", b.must("cat main.py secret"), "print('hello')\nsecret\n")
+			}},
+		{ID: "workspace/odd-source", Needs: []Need{needAnyWorkspace}, Proves: "a source whose path has spaces, quotes, commas, colons, backslashes and letters of other languages works", Fix: "escape what goes into mount options and command lines, or pass descriptors",
+			run: func(c *C) {
+				mode := c.request().Workspace.Mode
+				for i, name := range []string{"with space", `quote's "and" more`, "comma,colon:equals=", `back\slash\040`, "grüße 日本", "new\nline", "$HOME;`id`*?", "-dash"} {
+					dir := c.project(fmt.Sprintf("o%d/%s", i, name))
+					b := c.box(withSource(dir, mode))
+					c.eq("main.py below "+quote(name), b.must("cat main.py"), "print('hello')\n")
+				}
+			}},
+		{ID: "workspace/read-only-source", Needs: private, Proves: "a source without write permission gives a private workspace all the same", Fix: "do not write into the source",
+			run: func(c *C) {
+				dir := c.project("project")
+				c.later(func() { os.Chmod(dir, 0o755) })
+				if err := os.Chmod(dir, 0o555); err != nil {
+					c.Fatalf("%v", err)
+				}
+				b := c.box(withSource(dir, sdk.WorkspacePrivate))
+				c.eq("main.py", b.must("cat main.py"), "print('hello')\n")
+			}},
+		sees("shared", sdk.WorkspaceShared, shared),
+		{ID: "workspace/shared-writes", Needs: shared, Proves: "writes to a shared workspace land in the host's directory at once", Fix: "bind the directory itself",
+			run: func(c *C) {
+				dir := c.project("project")
+				b := c.box(withSource(dir, sdk.WorkspaceShared))
+				b.must("echo from inside > inside.txt; rm secret; chmod 755 main.py")
+				c.eq("the file on the host", c.read(filepath.Join(dir, "inside.txt")), "from inside\n")
+				if _, err := os.Stat(filepath.Join(dir, "secret")); err == nil {
+					c.Fatalf("a file that was removed inside is still on the host")
+				}
+				c.write(filepath.Join(dir, "outside.txt"), "from outside\n", 0o644)
+				c.eq("the file inside", b.must("cat outside.txt"), "from outside\n")
+			}},
+		{ID: "workspace/shared-no-litter", Needs: shared, Proves: "a shared workspace gets nothing but what the command writes: no mount points, no stub files, no changed modes", Fix: "put input and output elsewhere",
+			run: func(c *C) { untouched(c, sdk.WorkspaceShared, "cat main.py; ls -lR") }},
+		{ID: "workspace/shared-survives", Needs: shared, Proves: "destroying a sandbox leaves a shared directory alone", Fix: "never remove what lies behind a mount",
+			run: func(c *C) { untouched(c, sdk.WorkspaceShared, "true") }},
+		sees("readonly", sdk.WorkspaceReadOnly, readonly),
+		{ID: "workspace/readonly-holds", Needs: readonly, Proves: "a read-only workspace cannot be changed in any way", Fix: "mount it read-only",
+			run: func(c *C) {
+				dir := c.project("project")
+				before := c.hostTree(dir)
+				b := c.box(withSource(dir, sdk.WorkspaceReadOnly))
+				for _, s := range []string{"echo x > new", "echo x >> main.py", "rm main.py", "chmod 777 main.py", "mkdir d", "mv main.py other", "ln -s a b", "touch main.py"} {
+					if o := b.sh(s); o.Code == 0 {
+						c.Fatalf("%q succeeded", s)
+					}
+				}
+				c.eq("the host's directory", c.hostTree(dir), before)
+			}},
+		{ID: "workspace/readonly-host-unchanged", Needs: readonly, Proves: "a read-only workspace leaves the host's directory as it was, before, during and after", Fix: "make no mount points inside it",
+			run: func(c *C) { untouched(c, sdk.WorkspaceReadOnly, vandal) }},
+		{ID: "workspace/output", Proves: "the output directory, where there is one, can be written to and is empty at first", Fix: "make it with the sandbox",
+			run: func(c *C) {
+				b := c.box()
+				o := b.Ready().Output
+				if o == "" {
+					c.skipf("not claimed: an output directory")
+				}
+				b.must(`test -z "$(ls -A "$OUT")" && mkdir "$OUT/d" && echo x > "$OUT/d/f"`, env(map[string]string{"OUT": o}))
+			}},
+	}
+}
+
+func inputChecks() []Check {
+	with := func(c *C, dir string) *box {
+		b := c.box(func(r *sdk.CreateRequest) { r.Input = dir })
+		if b.Ready().Input == "" {
+			c.Fatalf("Ready.Input is empty although there is an input")
+		}
+		return b
+	}
+	in := func(b *box) map[string]string { return map[string]string{"IN": b.Ready().Input} }
+	return []Check{
+		{ID: "input/sees", Proves: "the command sees the input files, programs and links", Fix: "show the input directory at Ready.Input",
+			run: func(c *C) {
+				b := with(c, c.project("input"))
+				c.eq("the files", b.must(`cd "$IN" && cat main.py link/er/file && bin/tool`, env(in(b))), "print('hello')\ndeep\ntool\n")
+			}},
+		{ID: "input/none", Proves: "a sandbox without input says so", Fix: "leave Ready.Input empty",
+			run: func(c *C) { c.eq("Ready.Input", c.box().Ready().Input, "") }},
+		{ID: "input/host-unchanged", Proves: "whatever the command tries with its input, the host's files stay as they were", Fix: "mount it read-only, or copy it",
+			run: func(c *C) {
+				dir := c.project("input")
+				before := c.hostTree(dir)
+				b := with(c, dir)
+				b.sh(`cd "$IN" && `+vandal, env(in(b)))
+				c.destroy(b)
+				c.eq("the host's directory", c.hostTree(dir), before)
+			}},
+		{ID: "input/read-only", Needs: []Need{needIsolation}, Proves: "the command cannot write to its input", Fix: "mount it read-only",
+			run: func(c *C) {
+				b := with(c, c.project("input"))
+				for _, s := range []string{`echo x > "$IN/new"`, `echo x >> "$IN/main.py"`, `rm "$IN/main.py"`, `mkdir "$IN/d"`, `mv "$IN/main.py" "$IN/other"`} {
+					if o := b.sh(s, env(in(b))); o.Code == 0 {
+						c.Fatalf("%s succeeded", s)
+					}
+				}
+			}},
+		{ID: "input/missing", Proves: "an input that is not there is refused", Fix: "look at it before making anything",
+			run: func(c *C) {
+				req := c.request(func(r *sdk.CreateRequest) { r.Input = filepath.Join(c.dir, "no-such-input") })
+				_, err := c.create(c.shared(), req)
+				c.wantReason(err, "an input that is not there", sdk.ReasonConfig, sdk.ReasonNotFound)
+				c.nothingLeft(req.ID)
+			}},
+		{ID: "mount/honest", Proves: "a further mount is either there, with the mode that was asked for, or refused", Fix: "refuse with reason unsupported what cannot be mounted",
+			run: func(c *C) {
+				dir := c.project("cache")
+				before := c.hostTree(dir)
+				req := c.request(func(r *sdk.CreateRequest) {
+					r.Mounts = []sdk.Mount{{Source: dir, Target: "/hutch-mounted", ReadOnly: true}}
+				})
+				sb, err := c.create(c.shared(), req)
+				if err != nil {
+					c.wantReason(err, "a mount", sdk.ReasonUnsupported)
+					return
+				}
+				b := &box{Sandbox: sb, c: c, on: c.shared(), req: req}
+				c.eq("the file", b.must("cat /hutch-mounted/main.py"), "print('hello')\n")
+				if o := b.sh("echo x > /hutch-mounted/new"); o.Code == 0 {
+					c.Fatalf("a mount that is read-only can be written to")
+				}
+				c.eq("the host's directory", c.hostTree(dir), before)
+			}},
+		{ID: "mount/missing", Proves: "a mount whose source is not there is refused", Fix: "look at it before making anything",
+			run: func(c *C) {
+				_, err := c.create(c.shared(), c.request(func(r *sdk.CreateRequest) {
+					r.Mounts = []sdk.Mount{{Source: filepath.Join(c.dir, "nope"), Target: "/hutch-mounted", ReadOnly: true}}
+				}))
+				c.wantReason(err, "a mount whose source is not there", sdk.ReasonConfig, sdk.ReasonNotFound, sdk.ReasonUnsupported)
+			}},
+	}
+}
+
+func networkChecks() []Check {
+	full := []Need{needNetwork(sdk.NetworkFull)}
+	none := []Need{needNetwork(sdk.NetworkNone)}
+	with := func(c *C, m sdk.NetworkMode) *box { return c.box(func(r *sdk.CreateRequest) { r.Network = m }) }
+	// knock tries to reach a listener of the host from inside, with bash where there is one.
+	knock := func(c *C, b *box, network, address string) (tried, came bool) {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			return false, false
+		}
+		defer l.Close()
+		accepted := make(chan bool, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err == nil {
+				conn.Close()
+			}
+			accepted <- err == nil
+		}()
+		if b.sh("command -v bash").Code != 0 {
+			return false, false
+		}
+		host, port, _ := net.SplitHostPort(l.Addr().String())
+		b.exec(b.command("", argv("bash", "-c", `exec 3<>"/dev/tcp/$1/$2"`, "bash", host, port)))
+		l.Close()
+		return true, <-accepted
+	}
+	return []Check{
+		{ID: "network/none-no-route", Needs: none, Proves: "without a network there is no route and no interface but loopback", Fix: "a network namespace of its own",
+			run: func(c *C) {
+				b := with(c, sdk.NetworkNone)
+				for line := range strings.Lines(b.must("cat /proc/net/dev | tail -n +3")) {
+					if name, _, _ := strings.Cut(strings.TrimSpace(line), ":"); !slices.Contains([]string{"lo", "sit0", "ip6tnl0", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6gre0", "teql0", "dummy0"}, name) {
+						c.Fatalf("there is an interface %q", name)
+					}
+				}
+				if routes := b.must("tail -n +2 /proc/net/route"); strings.TrimSpace(routes) != "" {
+					c.Fatalf("there are routes: %s", quote(routes))
+				}
+			}},
+		{ID: "network/none-not-loopback", Needs: none, Proves: "without a network even the host's loopback cannot be reached", Fix: "a network namespace of its own",
+			run: func(c *C) {
+				b := with(c, sdk.NetworkNone)
+				tried, came := knock(c, b, "tcp", "127.0.0.1:0")
+				if came {
+					c.Fatalf("a connection to 127.0.0.1 reached the host")
+				}
+				if !tried {
+					c.skipf("there is no bash in the sandbox to try it with")
+				}
+			}},
+		{ID: "network/none-not-abstract", Needs: none, Proves: "without a network the abstract sockets of the host are not there", Fix: "a network namespace of its own",
+			run: func(c *C) {
+				name := "@" + c.short + "-abstract"
+				l, err := net.Listen("unix", name)
+				if err != nil {
+					c.Fatalf("%v", err)
+				}
+				defer l.Close()
+				if o := with(c, sdk.NetworkNone).sh("grep -F -- \"$NAME\" /proc/net/unix", env(map[string]string{"NAME": name})); o.Code == 0 {
+					c.Fatalf("the host's socket is listed: %s", quote(o.stdout))
+				}
+			}},
+		{ID: "network/full", Needs: full, Proves: "with the full network there is a way out where the host has one", Fix: "share the host's network, or route to it",
+			run: func(c *C) {
+				host, err := os.ReadFile("/proc/net/route")
+				if err != nil || strings.Count(string(host), "\n") < 2 {
+					c.skipf("the host itself has no route")
+				}
+				if routes := with(c, sdk.NetworkFull).must("tail -n +2 /proc/net/route"); strings.TrimSpace(routes) == "" {
+					c.Fatalf("there is no route")
+				}
+			}},
+	}
+}

@@ -1,0 +1,253 @@
+package backendtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
+)
+
+// session is one run of the suite: what all checks share.
+type session struct {
+	target Target
+	facts  *facts
+	config json.RawMessage
+	bad    []BadConfig
+	base   string // private directory below which the suite makes everything
+	short  string // begins the id of every sandbox of this run
+	owner  string // of all sandboxes of this run
+	before *traces
+
+	mu         sync.Mutex
+	main       *instance
+	complaints []string // of cleaning up, told by the leftovers checks
+	boxes      []*sdk.CreateRequest
+	instances  int
+}
+
+// newSession starts the backend for the first time and asks what it claims.
+func newSession(ctx context.Context, target Target, config any, bad []BadConfig) (*session, error) {
+	raw, err := json.Marshal(config)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration cannot be sent: %w", err)
+	}
+	if config == nil {
+		raw = nil
+	}
+	// Sockets have short names; TMPDIR may be long.
+	base, err := os.MkdirTemp("/tmp", "hbt-")
+	if err != nil {
+		return nil, err
+	}
+	var word [4]byte
+	rand.Read(word[:])
+	s := &session{target: target, config: raw, bad: bad, base: base, short: "hbt" + hex.EncodeToString(word[:])}
+	s.owner = "owner-" + s.short
+	// A backend may serve as another user than the one who tests it.
+	if err := os.Chmod(base, 0o711); err != nil {
+		return nil, err
+	}
+	s.before = lookAround(s)
+	first, err := s.start(ctx, StartOptions{})
+	if err != nil {
+		os.RemoveAll(base)
+		return nil, err
+	}
+	f, err := first.Describe(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("describe: %w", err), s.stop(first))
+		os.RemoveAll(base)
+		return nil, err
+	}
+	if first.PID() == 0 {
+		closeOnExec()
+	}
+	s.main = first
+	s.facts = &facts{Facts: f, process: first.PID() != 0, badConfigs: len(bad) > 0}
+	return s, nil
+}
+
+// start starts an instance with a client.
+func (s *session) start(ctx context.Context, o StartOptions) (*instance, error) {
+	s.mu.Lock()
+	s.instances++
+	dir := filepath.Join(s.base, fmt.Sprintf("p%d", s.instances))
+	s.mu.Unlock()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	p, err := s.target.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{Plugin: p, dir: dir, rpc: pb.NewBackendClient(p.Conn())}
+	i.Client = client.New(p.Conn(), client.Options{PipeDir: dir, HostVersion: "conformance suite", Timeout: 20 * time.Second, SlowTimeout: checkTime})
+	return i, nil
+}
+
+// Drain implements the host's last call.
+func (i *instance) Drain(ctx context.Context) error {
+	i.over.Store(true)
+	return i.Client.Drain(ctx)
+}
+
+// Abandon is [Plugin.Abandon].
+func (i *instance) Abandon() {
+	i.over.Store(true)
+	i.Plugin.Abandon()
+}
+
+// stop ends an instance in the ordinary way.
+func (s *session) stop(i *instance) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := i.Stop(ctx)
+	if err != nil {
+		s.complain("stopping an instance: %v", err)
+	}
+	os.RemoveAll(i.dir)
+	return err
+}
+
+// shared returns the instance that most checks use, started anew if a check, or
+// the backend itself, ended the last one.
+func (c *C) shared() *instance {
+	s := c.session
+	s.mu.Lock()
+	i := s.main
+	s.mu.Unlock()
+	if !gone(i) {
+		return i
+	}
+	n, err := s.start(c.ctx, StartOptions{})
+	if err != nil {
+		c.Fatalf("the backend died in an earlier check and cannot be started again: %v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.main == i {
+		s.main = n
+	} else { // another check was faster
+		go s.stop(n)
+	}
+	return s.main
+}
+
+// complain notes what went wrong outside the matter of a check.
+func (s *session) complain(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.complaints = append(s.complaints, fmt.Sprintf(format, args...))
+}
+
+func (s *session) recordBox(req *sdk.CreateRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boxes = append(s.boxes, req)
+}
+
+// close ends the session and removes what the suite itself made.
+func (s *session) close() {
+	if !gone(s.main) {
+		s.stop(s.main)
+	}
+	makeWritable(s.base)
+	os.RemoveAll(s.base)
+}
+
+// closeOnExec hides from commands what this process itself inherited, when the
+// backend lives in it: that is the doing of whoever started the tests.
+func closeOnExec() {
+	for _, name := range names("/proc/self/fd") {
+		if fd, err := strconv.Atoi(name); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
+
+// makeWritable lets directories be removed whose mode forbids it.
+func makeWritable(dir string) {
+	filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			os.Chmod(p, 0o700)
+		}
+		return nil
+	})
+}
+
+// run runs one check to its result.
+func (s *session) run(ctx context.Context, chk Check) (res Result) {
+	res = Result{ID: chk.ID, Proves: chk.Proves, Outcome: Passed}
+	if what := chk.missing(s.facts); what != "" {
+		res.Outcome, res.Message = Skipped, "not claimed: "+what
+		return res
+	}
+	began := time.Now()
+	dir := filepath.Join(s.base, "c", strings.ReplaceAll(chk.ID, "/", "."))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		res.Outcome, res.Message = Failed, "the suite's own directory: "+err.Error()
+		return res
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, checkTime, fmt.Errorf("the check took longer than %s", checkTime))
+	defer cancel()
+	c := &C{session: s, ctx: ctx, id: chk.ID, dir: dir, marker: s.short + "/" + chk.ID}
+	done := make(chan any, 1)
+	go func() {
+		defer func() { done <- recover() }()
+		chk.run(c)
+	}()
+	var ended any
+	select {
+	case ended = <-done:
+	case <-ctx.Done():
+		// What hangs is left behind; the cleanups below may set it free.
+		ended = failure{context.Cause(ctx).Error()}
+	}
+	switch e := ended.(type) {
+	case nil:
+	case failure:
+		res.Outcome, res.Message, res.Fix = Failed, e.msg, chk.Fix
+	case skipped:
+		res.Outcome, res.Message = Skipped, e.msg
+	default:
+		res.Outcome, res.Message, res.Fix = Failed, fmt.Sprintf("the check itself panicked: %v", e), "report it: this is a bug of the suite"
+	}
+	if res.Outcome == Failed {
+		res.Message += s.lastLog()
+	}
+	c.mu.Lock()
+	todo := slices.Clone(c.cleanups)
+	c.mu.Unlock()
+	for _, f := range slices.Backward(todo) {
+		f()
+	}
+	res.Duration = time.Since(began)
+	return res
+}
+
+// lastLog is what the plugin logged last, when there is anything.
+func (s *session) lastLog() string {
+	s.mu.Lock()
+	main := s.main
+	s.mu.Unlock()
+	if log := strings.TrimSpace(main.Log()); log != "" {
+		return "\nlast lines of the plugin's log:\n" + log
+	}
+	return ""
+}
