@@ -140,7 +140,7 @@ func TestExcerptIsBounded(t *testing.T) {
 func TestSuggest(t *testing.T) {
 	options := []string{"entrypoint", "env", "args", "limits", "language", "command"}
 	for given, want := range map[string]string{
-		"entrypont": "entrypoint", "entry_point": "entrypoint", "limit": "limits", "ENV": "env", "agrs": "args", "langauge": "language",
+		"entrypont": "entrypoint", "entry_point": "entrypoint", "limit": "limits", "ENV": "env", "agrs": "args", "lnaguage": "language",
 		"colour": "", "": "", "x": "", "commands": "command", "args": "", strings.Repeat("x", 1000): "",
 	} {
 		if got := Suggest(given, options); got != want {

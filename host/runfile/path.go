@@ -154,22 +154,3 @@ func (r ranges) find(parts []string) (rng hcl.Range, exact, ok bool) {
 	}
 	return hcl.Range{}, false, false
 }
-
-// ctyPath writes the path inside a value that a conversion error carries.
-func ctyPath(p cty.Path) string {
-	var b strings.Builder
-	for _, step := range p {
-		switch step := step.(type) {
-		case cty.GetAttrStep:
-			b.WriteString("." + step.Name)
-		case cty.IndexStep:
-			switch {
-			case step.Key.Type() == cty.String && step.Key.IsKnown() && !step.Key.IsMarked():
-				b.WriteString("[" + strconv.Quote(step.Key.AsString()) + "]")
-			case step.Key.Type() == cty.Number && step.Key.IsKnown() && !step.Key.IsMarked():
-				b.WriteString("[" + step.Key.AsBigFloat().Text('f', -1) + "]")
-			}
-		}
-	}
-	return b.String()
-}

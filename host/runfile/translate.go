@@ -1,6 +1,7 @@
 package runfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -35,11 +36,8 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 		out.Fix = "did you mean " + m[2] + "?"
 	}
 	if rewrite, ok := rewrites[d.Summary]; ok {
-		text := ""
-		if d.Subject != nil {
-			text = string(d.Subject.SliceBytes(s[d.Subject.Filename]))
-		}
-		rewrite(&out, text)
+		text, line := s.around(d.Subject)
+		rewrite(&out, text, line)
 	}
 	if fix, ok := d.Extra.(fixExtra); ok {
 		out.Fix = string(fix)
@@ -107,23 +105,42 @@ type fixExtra string
 // setAt finds the line in what HCL says about an argument that is set twice.
 var setAt = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`at \S+:([0-9]+),[0-9]+-[0-9]+`) })
 
-// rewrites say better what users see most often. text is the source that a diagnostic points at.
-var rewrites = map[string]func(out *diag.Diagnostic, text string){
-	"Invalid character": func(out *diag.Diagnostic, text string) {
+// around is the source at a range, and the whole of its first line.
+func (s sources) around(r *hcl.Range) (text, line string) {
+	if r == nil {
+		return "", ""
+	}
+	src := s[r.Filename]
+	if r.Start.Byte > len(src) {
+		return "", ""
+	}
+	text = string(r.SliceBytes(src))
+	start := bytes.LastIndexByte(src[:r.Start.Byte], '\n') + 1
+	line, _, _ = strings.Cut(string(src[start:min(len(src), start+4096)]), "\n")
+	return text, line
+}
+
+// rewrites say better what users see most often. text is the source that a diagnostic points at, line the whole line.
+var rewrites = map[string]func(out *diag.Diagnostic, text, _ string){
+	"Invalid character": func(out *diag.Diagnostic, text, _ string) {
 		if text == "'" {
 			out.Summary, out.Detail, out.Fix = "strings are written in double quotes", "Single quotes mean nothing in HCL.", `write "text"`
 		} else if text == ";" {
 			out.Summary, out.Detail, out.Fix = "a semicolon means nothing here", "Arguments and blocks each stand on a line of their own.", "remove it"
 		}
 	},
-	"Attribute redefined": func(out *diag.Diagnostic, text string) {
+	"Attribute redefined": func(out *diag.Diagnostic, text, _ string) {
 		out.Summary = fmt.Sprintf("the argument %q is set twice", text)
 		if m := setAt().FindStringSubmatch(out.Detail); m != nil {
 			out.Detail = "It is set first in line " + m[1] + "."
 		}
 		out.Fix = "remove one of the two"
 	},
-	"Argument or block definition required": func(out *diag.Diagnostic, text string) {
+	"Argument or block definition required": func(out *diag.Diagnostic, text, _ string) {
+		if text == "}" {
+			out.Summary, out.Detail, out.Fix = "this brace closes nothing", "", "remove it, or add the { that it belongs to"
+			return
+		}
 		if text == "" || strings.ContainsFunc(text, func(r rune) bool { return r < 'A' && r != '-' && (r < '0' || r > '9') }) {
 			out.Summary, out.Detail = "an argument or a block is expected here", "Lines are NAME = VALUE, or blocks: NAME { … }."
 			return
@@ -131,37 +148,65 @@ var rewrites = map[string]func(out *diag.Diagnostic, text string){
 		out.Summary = fmt.Sprintf("an equals sign or a brace is missing after %q", text)
 		out.Detail, out.Fix = "", fmt.Sprintf("write %s = … for an argument, %s { … } for a block", text, text)
 	},
-	"Missing item separator": func(out *diag.Diagnostic, _ string) {
+	"Missing item separator": func(out *diag.Diagnostic, _, _ string) {
 		out.Summary, out.Detail, out.Fix = "a comma is missing between two elements", "", "put a comma before this one"
 	},
-	"Missing attribute separator": func(out *diag.Diagnostic, _ string) {
+	"Missing attribute separator": func(out *diag.Diagnostic, _, _ string) {
 		out.Summary, out.Detail = "a comma or a line end is missing between two elements", ""
 	},
-	"Unterminated tuple constructor expression": func(out *diag.Diagnostic, _ string) {
+	"Unterminated tuple constructor expression": func(out *diag.Diagnostic, _, _ string) {
 		out.Summary, out.Detail, out.Fix = "this list is not closed", "", "add a ] where it ends"
 	},
-	"Unterminated object constructor expression": func(out *diag.Diagnostic, _ string) {
+	"Unterminated object constructor expression": func(out *diag.Diagnostic, _, _ string) {
 		out.Summary, out.Detail, out.Fix = "this map is not closed", "", "add a } where it ends"
 	},
-	"Unterminated function call": func(out *diag.Diagnostic, _ string) {
+	"Unterminated function call": func(out *diag.Diagnostic, _, _ string) {
 		out.Summary, out.Detail, out.Fix = "this function call is not closed", "", "add a ) where it ends"
 	},
-	"Invalid multi-line string": func(out *diag.Diagnostic, _ string) {
+	"Invalid single-argument block definition": func(out *diag.Diagnostic, _, _ string) {
+		out.Summary, out.Detail = "a block on one line holds one argument and ends there", ""
+		out.Fix = "put the arguments on lines of their own"
+	},
+	"Missing newline after argument": func(out *diag.Diagnostic, _, _ string) {
+		out.Summary, out.Detail, out.Fix = "the line goes on after the end of the value", "", "put what follows on a line of its own"
+	},
+	"Missing argument separator": func(out *diag.Diagnostic, _, _ string) {
+		out.Summary, out.Detail = "a comma or a closing parenthesis is missing", "The arguments of a function are separated by commas and end with a )."
+	},
+	"Invalid expression": func(out *diag.Diagnostic, text, _ string) {
+		if strings.TrimSpace(text) == "" {
+			out.Summary, out.Detail = "a value is missing here", ""
+		}
+	},
+	"Invalid escape sequence": func(out *diag.Diagnostic, text, _ string) {
+		if len(text) == 2 {
+			out.Summary, out.Detail = fmt.Sprintf("%s means nothing in a string", text), ""
+			out.Fix = fmt.Sprintf(`write \\%s for a backslash and %q`, text[1:], text[1:])
+		}
+	},
+	"Unterminated template string": func(out *diag.Diagnostic, _, _ string) {
+		out.Summary, out.Detail = "a string or heredoc is not closed", "A heredoc ends with a line that holds nothing but the word it began with."
+	},
+	"Invalid multi-line string": func(out *diag.Diagnostic, _, line string) {
+		if i := strings.LastIndex(line, "${"); i >= 0 && !strings.Contains(line[i:], "}") {
+			out.Summary, out.Detail, out.Fix = "a ${ on this line is not closed", "", "add a } where the expression ends"
+			return
+		}
 		out.Summary, out.Detail = "this string is not closed", "A string in quotes ends on the line on which it begins."
 		out.Fix = "add the closing quote; text of several lines goes between <<-END and END"
 	},
-	"Unclosed configuration block": func(out *diag.Diagnostic, _ string) {
+	"Unclosed configuration block": func(out *diag.Diagnostic, _, _ string) {
 		out.Summary, out.Detail, out.Fix = "this block is not closed", "There is no closing brace for it before the end of the file.", "add a } where the block ends"
 	},
-	"Invalid string literal": func(out *diag.Diagnostic, _ string) {
+	"Invalid string literal": func(out *diag.Diagnostic, _, _ string) {
 		if strings.Contains(out.Detail, "Template sequences") {
 			out.Summary, out.Detail = "the name of a block cannot be computed", "Names of blocks are plain strings; $${ stands for the characters ${."
 			out.Fix = "to make blocks from values, write dynamic \"file\" { for_each = … labels = [file.key] content { … } }"
 		}
 	},
-	"Unknown variable":         func(out *diag.Diagnostic, _ string) { out.Summary = "nothing has this name" },
-	"Call to unknown function": func(out *diag.Diagnostic, _ string) { out.Summary = "there is no such function" },
-	"Invalid template interpolation value": func(out *diag.Diagnostic, _ string) {
+	"Unknown variable":         func(out *diag.Diagnostic, _, _ string) { out.Summary = "nothing has this name" },
+	"Call to unknown function": func(out *diag.Diagnostic, _, _ string) { out.Summary = "there is no such function" },
+	"Invalid template interpolation value": func(out *diag.Diagnostic, _, _ string) {
 		out.Summary = "this value cannot be part of a string"
 		if strings.Contains(out.Detail, "is null") {
 			out.Detail = "It is null."
@@ -169,7 +214,7 @@ var rewrites = map[string]func(out *diag.Diagnostic, text string){
 		}
 		out.Detail, out.Fix = "Only strings, numbers, true and false can.", "for a list or a map, use join(\", \", …) or jsonencode(…)"
 	},
-	"Missing dynamic content block": func(out *diag.Diagnostic, _ string) {
+	"Missing dynamic content block": func(out *diag.Diagnostic, _, _ string) {
 		out.Summary, out.Detail, out.Fix = "this dynamic block has no content", "", "add content { … } with what each block holds"
 	},
 }

@@ -1,0 +1,5 @@
+run "a" {
+  command = ["cat"]
+  stdin   = <<END
+text
+}

@@ -1,0 +1,6 @@
+variable "rows" {
+  default = 1
+}
+run "a" {
+  command = ["echo", "${var.rows"]
+}

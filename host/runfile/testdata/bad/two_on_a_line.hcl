@@ -1,0 +1,4 @@
+run "a" {
+  command = ["true"]
+  limits { timeout = "30s"   memory = "512MiB" }
+}
