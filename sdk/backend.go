@@ -22,7 +22,8 @@ type Backend interface {
 	// Create makes a sandbox. It must call [CreateRequest.Allocated] before
 	// anything exists outside the plugin process, and must be idempotent on
 	// [CreateRequest.ID]: a second call with the same id and spec returns the same
-	// sandbox. When it fails it leaves nothing behind.
+	// sandbox; the SDK answers it while the process lives. When it fails it leaves
+	// nothing behind; the SDK then calls Destroy with the last handle, to be sure.
 	Create(ctx context.Context, req *CreateRequest) (Sandbox, error)
 
 	// Destroy removes all that Create made, from any process: h is what Create

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/hutch-run/hutch/sdk/internal/handshake"
+	"github.com/hutch-run/hutch/sdk/process"
 )
 
 // Serve runs the backend as a plugin process and does not return. It is all that
@@ -28,23 +29,23 @@ import (
 // are not to be kept, and exits. Started by a person it says what it is; the
 // subcommands describe, cleanup and version work without a host.
 func Serve(b Backend) {
-	// Before anything else: a log line to a host that is gone must be an error, and
-	// not the end of the process before it has cleaned up. Caught and not ignored,
-	// because commands would inherit that it is ignored.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	log := Logger() // holds descriptor 2, which go-plugin takes away from os.Stderr
+	hosted := os.Getenv(handshake.CookieKey) == handshake.CookieValue
+	var ends <-chan error
+	if hosted {
+		var err error
+		if ends, err = watchHost(); err != nil {
+			log.Error("the lifeline of the host does not work", "error", err)
+			os.Exit(exitBroken)
+		}
+	}
 	s, err := NewServer(b)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "this backend cannot be served: %v\n", err)
 		os.Exit(exitBroken)
 	}
-	if os.Getenv(handshake.CookieKey) != handshake.CookieValue {
+	if !hosted {
 		os.Exit(command(s, os.Args[1:], os.Stdout, os.Stderr))
-	}
-	ends, err := watchHost()
-	if err != nil {
-		log.Error("the lifeline of the host does not work", "error", err)
-		os.Exit(exitBroken)
 	}
 	nameProcess(filepath.Base(os.Args[0]))
 
@@ -121,7 +122,8 @@ func takeOver() {
 }
 
 // watchHost returns a channel that gets the reason to leave: the host is gone, or
-// somebody sent SIGTERM or SIGINT.
+// somebody sent SIGTERM or SIGINT. From then on a log line to a host that is gone
+// is an error, and not a SIGPIPE that ends the process before it has cleaned up.
 func watchHost() (<-chan error, error) {
 	ends := make(chan error, 1)
 	tell := func(err error) {
@@ -145,21 +147,11 @@ func watchHost() (<-chan error, error) {
 	if err != nil || fd < 3 {
 		return nil, fmt.Errorf("%s=%q is no descriptor", handshake.EnvLifeline, v)
 	}
-	syscall.CloseOnExec(fd)
-	line := os.NewFile(uintptr(fd), "lifeline")
-	if _, err := line.Stat(); err != nil {
+	alive, _, err := process.Lifeline(context.Background(), uintptr(fd))
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		// The host never writes; whatever comes is not the end.
-		buf := make([]byte, 64)
-		for {
-			if _, err := line.Read(buf); err != nil {
-				tell(ErrHostGone)
-				return
-			}
-		}
-	}()
+	context.AfterFunc(alive, func() { tell(ErrHostGone) })
 	return ends, nil
 }
 

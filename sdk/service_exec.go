@@ -41,12 +41,12 @@ func (s *service) Exec(stream execStream) error {
 	defer cancel(nil)
 	defer context.AfterFunc(stream.Context(), func() { cancel(ErrCancelled) })()
 
-	streams, err := openStreams(start)
+	streams, err := openStreams(ctx, start)
 	if err != nil {
 		return err
 	}
-	defer streams.close()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = streams.in, streams.out, streams.err
+	defer streams.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = streams.Stdin, streams.Stdout, streams.Stderr
 
 	ev := &execEvents{stream: stream}
 	if start.GetStdin() != "" {
@@ -79,7 +79,7 @@ func (s *service) Exec(stream execStream) error {
 	if exit.Usage.Wall == 0 {
 		exit.Usage.Wall = time.Since(began)
 	}
-	streams.close() // the bytes are all in the pipes before exited is sent
+	streams.Close() // the bytes are all in the pipes before exited is sent
 	return ev.send(&pb.ExecEvent{Event: &pb.ExecEvent_Exited{Exited: exitTo(exit)}})
 }
 

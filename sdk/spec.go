@@ -61,13 +61,16 @@ type CreateRequest struct {
 	// Owner marks everything that Create makes, so that [Lister] finds it again.
 	Owner string
 	// StateDir is a private host directory (0700) for this sandbox. It exists, and
-	// the host removes it after Destroy.
+	// the host removes it after Destroy. The SDK keeps the handle in it, in a file
+	// that begins with ".hutch-".
 	StateDir string
 	// Keep says that the sandbox shall outlive the plugin process.
 	Keep bool
 
 	// Allocated tells the host the handle. Call it before anything exists outside
-	// the process, and again when Data changes; it returns once the host has the handle on disk.
+	// the process, and again when Data changes; it returns once the host has the
+	// handle on disk. An empty ID in it stands for the ID above. A backend that
+	// makes nothing outside its process need not call it.
 	Allocated func(Handle) error
 	// Progress tells the user what is going on. Total 0 means unknown.
 	Progress func(step string, done, total int64)

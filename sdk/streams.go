@@ -1,79 +1,36 @@
 package sdk
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
+	"github.com/hutch-run/hutch/sdk/process"
 )
 
-// execStreams are our ends of the FIFOs.
-type execStreams struct{ in, out, err *os.File }
+// openTime bounds the opening of the FIFOs. The host has its ends open already, so
+// that none blocks; a host that has not must not hold us up for ever.
+const openTime = 10 * time.Second
 
-func openStreams(start *pb.ExecStart) (*execStreams, error) {
-	s := &execStreams{}
-	var err error
-	if s.in, err = openStream(start.GetStdin(), unix.O_RDONLY); err == nil {
-		if s.out, err = openStream(start.GetStdout(), unix.O_WRONLY); err == nil {
-			s.err, err = openStream(start.GetStderr(), unix.O_WRONLY)
-		}
-	}
+var errNotOpen = errors.New("the host has not opened its end")
+
+// openStreams opens our ends of the FIFOs; a stream without one is /dev/null.
+func openStreams(ctx context.Context, start *pb.ExecStart) (*process.Streams, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, openTime, errNotOpen)
+	defer cancel()
+	s, err := process.OpenStreams(ctx, start.GetStdin(), start.GetStdout(), start.GetStderr())
 	if err != nil {
-		s.close()
-		return nil, err
+		return nil, Errorf(ReasonConfig, "the streams of the command: %w", err)
+	}
+	for _, f := range []**os.File{&s.Stdin, &s.Stdout, &s.Stderr} {
+		if *f != nil {
+			continue
+		}
+		if *f, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
 	return s, nil
-}
-
-// openStream opens one FIFO, or /dev/null when there is none. It cannot block: the
-// host has its end open already, and if it has not, that is an error. The file is
-// a blocking one, because it is handed to a command which expects no other.
-func openStream(path string, mode int) (*os.File, error) {
-	if path == "" {
-		path = os.DevNull
-	}
-	fd, err := unix.Open(path, mode|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, unix.ENXIO) {
-		return nil, Errorf(ReasonConfig, "the host has not opened its end of %s", path)
-	}
-	if err == nil {
-		err = checkStream(fd, path)
-	}
-	if err == nil {
-		err = unix.SetNonblock(fd, false)
-	}
-	if err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-		return nil, fmt.Errorf("opening a stream of the command: %w", &os.PathError{Op: "open", Path: path, Err: err})
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// checkStream refuses what is no FIFO: a file would be cut short or overwritten.
-func checkStream(fd int, path string) error {
-	if path == os.DevNull {
-		return nil
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return errors.New("not a FIFO")
-	}
-	return nil
-}
-
-// close closes what is open; a backend may have closed some of it.
-func (s *execStreams) close() {
-	for _, f := range []*os.File{s.in, s.out, s.err} {
-		if f != nil {
-			f.Close()
-		}
-	}
 }

@@ -299,7 +299,11 @@ func (c *logsCmd) Run(ctx context.Context, u *ui) error {
 
 // print writes one stream to where the program wrote it.
 func (c *logsCmd) print(ctx context.Context, u *ui, rec *store.Record, stream store.Stream) error {
-	log, err := rec.OpenLog(stream)
+	open := rec.OpenLog
+	if c.Follow {
+		open = func(s store.Stream) (*store.LogReader, error) { return rec.AwaitLog(ctx, s) }
+	}
+	log, err := open(stream)
 	if errors.Is(err, fs.ErrNotExist) {
 		if c.Stream == "both" {
 			return nil // it ended before it printed anything

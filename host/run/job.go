@@ -150,21 +150,10 @@ func (j *job) sandboxed(ctx context.Context) {
 	j.expect()
 }
 
-// afterwards is the context of what has to be done even when ctx has ended. It ends with the caller's patience.
+// afterwards is the context of what has to be done even when ctx has ended. A caller that has no patience for it kills
+// the backends and itself; the intents tell the next hutch gc what is left.
 func (j *job) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	after, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errors.New("cleaning up took too long"))
-	if j.r.opt.Abandon == nil {
-		return after, cancel
-	}
-	after, abandon := context.WithCancelCause(after)
-	go func() {
-		select {
-		case <-j.r.opt.Abandon:
-			abandon(ErrAbandoned)
-		case <-after.Done():
-		}
-	}()
-	return after, func() { abandon(context.Canceled); cancel() }
+	return context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errors.New("cleaning up took too long"))
 }
 
 // refuse ends a run for which there is no able backend.
@@ -188,7 +177,7 @@ func (j *job) refuse(c *choice) {
 func (j *job) fail(phase string, err error) {
 	j.res.Error = j.failure(phase, err)
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, sdk.ErrCancelled), errors.Is(err, ErrAbandoned):
+	case errors.Is(err, context.Canceled), errors.Is(err, sdk.ErrCancelled):
 		j.res.Cause, j.res.Evidence = sdk.CauseCancelled, "cancelled while hutch was busy with: "+phase
 	case backendBroke(err):
 		j.res.Cause = sdk.CauseBackend

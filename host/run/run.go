@@ -26,8 +26,6 @@ type Options struct {
 	Environ []string
 	// Keep leaves sandboxes in place after the command ended, for `hutch exec`.
 	Keep bool
-	// Abandon, once closed, ends the clean-up of all runs early: sandboxes may be left for `hutch gc`. It may be nil.
-	Abandon <-chan struct{}
 	// Progress is told what a run is doing, by its id; it may be nil and may be called concurrently.
 	Progress func(p Progress)
 	// Trace records the spans of the runs; nil records nothing.

@@ -14,9 +14,6 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// ErrAbandoned is why the clean-up of a run ended early.
-var ErrAbandoned = errors.New("abandoned; hutch gc removes what is left")
-
 // owner marks everything that hutch makes.
 const owner = "hutch"
 

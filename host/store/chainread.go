@@ -95,14 +95,13 @@ func readLines(r io.Reader, each func(chainLine) error) (end chainEnd, err error
 
 // chainChecker follows a chain and finds what does not fit.
 type chainChecker struct {
-	run  string // every event must be of this run; empty for the audit chain
-	find func(Finding)
+	run  string        // every event must be of this run; empty for the audit chain
+	find func(Finding) // gets what is wrong
+	ok   func(Event)   // gets every valid event
 
 	last chainLine // the line before; number 0 before the first
 	seq  uint64    // the number of the last event, as far as it is known
 	head string    // the hash of the last event
-	// sawAudit etc. are not needed: events go to whoever asked for them.
-	ok func(Event)
 }
 
 // line checks one line against the one before it.
@@ -110,13 +109,8 @@ func (c *chainChecker) line(l chainLine) {
 	defer func() { c.last = l }()
 	c.head = l.d.stored
 	if l.d.bad != nil {
-		number := c.seq + 1
-		if c.last.d.bad == nil {
-			c.seq = number
-		} else {
-			c.seq, number = c.seq+1, c.seq+1
-		}
-		c.find(Finding{Problem: ProblemBrokenEvent, Event: number, Detail: fmt.Sprintf("line %d: %v", l.number, l.d.bad)})
+		c.seq++
+		c.find(Finding{Problem: ProblemBrokenEvent, Event: c.seq, Detail: fmt.Sprintf("line %d: %v", l.number, l.d.bad)})
 		return
 	}
 	e := l.d.event

@@ -337,6 +337,45 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestAwaitLog(t *testing.T) {
+	s := newStore(t)
+	r := newRun(t, s)
+	rec, err := s.Load(r.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 1)
+	go func() {
+		l, err := rec.AwaitLog(t.Context(), Stdout)
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer l.Close()
+		var b strings.Builder
+		_, err = l.Follow(t.Context(), &b)
+		got <- fmt.Sprint(b.String(), err)
+	}()
+	w, err := r.OpenLog(Stdout, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(w, "hello ")
+	w.Close()
+	if text := <-got; text != "hello <nil>" {
+		t.Errorf("%q", text)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := rec.AwaitLog(ctx, Stderr); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	finish(t, r)
+	if _, err := rec.AwaitLog(t.Context(), Stderr); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a log that never came: %v", err)
+	}
+}
+
 func TestLogIsOpenedOnce(t *testing.T) {
 	s := newStore(t)
 	r := newRun(t, s)

@@ -52,6 +52,23 @@ func newLogReader(dir string, s Stream) (*LogReader, error) {
 	return r, nil
 }
 
+// AwaitLog is [Record.OpenLog], but while the run goes on it waits for a log that is not there yet, until ctx ends.
+func (r *Record) AwaitLog(ctx context.Context, s Stream) (*LogReader, error) {
+	for {
+		// The state comes first: a run that ends after this look has made its logs by the next one.
+		running := r.store.readInfo(r.ID).State == StateRunning
+		l, err := r.OpenLog(s)
+		if !errors.Is(err, fs.ErrNotExist) || !running {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(followSlowest):
+		}
+	}
+}
+
 func (r *LogReader) open() (err error) {
 	const flags = os.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	if r.f, err = os.OpenFile(r.paths.plain, flags, 0); errors.Is(err, fs.ErrNotExist) {

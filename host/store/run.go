@@ -260,7 +260,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if r.done {
 		return errDone
 	}
-	defer r.closeLocked()
+	defer func() { _ = r.closeLocked() }() // everything that matters was synced and said by then
 
 	// The last event stands alone at the end, however many files there are.
 	if len(end.Files) > 0 {
@@ -378,7 +378,8 @@ func sumHex(b []byte) string {
 // Record is a run as found on disk.
 type Record struct {
 	Info
-	Dir string // absolute
+	Dir   string // absolute
+	store *Store
 }
 
 // Load reads the record of a run by its full id.
@@ -390,7 +391,7 @@ func (s *Store) Load(id string) (*Record, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
-	return &Record{Info: s.readInfo(id), Dir: dir}, nil
+	return &Record{Info: s.readInfo(id), Dir: dir, store: s}, nil
 }
 
 // readInfo reads run.jsonl and settles the state; what is wrong with it goes into the value.

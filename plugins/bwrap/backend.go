@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
@@ -109,8 +106,8 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	return destroyForeign(ctx, h)
 }
 
-// destroyForeign removes what a dead plugin process left of a sandbox. Its
-// processes died with it; should one be left all the same, it is ended here.
+// destroyForeign removes what a dead plugin process left of a sandbox: its
+// processes died with it, but directories and cgroups do not die.
 func destroyForeign(ctx context.Context, h sdk.Handle) error {
 	var old handle
 	if len(h.Data) == 0 {
@@ -119,30 +116,14 @@ func destroyForeign(ctx context.Context, h sdk.Handle) error {
 	if err := json.Unmarshal(h.Data, &old); err != nil {
 		return sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
 	}
-	if old.Holder > 0 && startTime(old.Holder) == old.Start && old.Start != 0 {
-		_ = unix.Kill(old.Holder, unix.SIGKILL) // all it started dies with it
-	}
 	var errs []error
-	if old.Cgroup != nil {
-		switch g, err := limits.Open(*old.Cgroup); {
-		case errors.Is(err, limits.ErrGone):
-		case err != nil:
-			errs = append(errs, fmt.Errorf("find the cgroup of %s: %w", h.ID, err))
-		default:
-			errs = append(errs, g.Destroy(ctx))
+	if old.Cgroup != "" {
+		if _, err := limits.Sweep(ctx, old.Cgroup); err != nil {
+			errs = append(errs, fmt.Errorf("remove the cgroup of %s: %w", h.ID, err))
 		}
 	}
 	if filepath.IsAbs(old.Dir) {
 		errs = append(errs, removeLayer(filepath.Join(old.Dir, "layer")))
 	}
 	return errors.Join(errs...)
-}
-
-// startTime returns when a process started, in ticks since boot; 0 if it is not there.
-func startTime(pid int) uint64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	return parseStartTime(string(data))
 }

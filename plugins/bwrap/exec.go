@@ -93,6 +93,11 @@ func (s *sandbox) watch(ctx context.Context, p *holder.Process, c *sdk.Command, 
 					signals = nil
 					continue
 				}
+				select { // it may run already without our having heard of it
+				case <-p.Started():
+				case <-done:
+				case <-ctx.Done():
+				}
 				_ = p.Signal(syscall.Signal(n)) // a command that is gone needs none
 			case size, ok := <-resizes:
 				if !ok {
@@ -123,7 +128,13 @@ func end(p *holder.Process, grace time.Duration, done <-chan struct{}) {
 	if grace <= 0 {
 		grace = defaultGrace
 	}
-	p.SignalGroup(unix.SIGTERM)
+	select {
+	case <-p.Started():
+		p.SignalGroup(unix.SIGTERM)
+	default: // there is nobody yet who could end in order
+		p.Kill()
+		return
+	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {

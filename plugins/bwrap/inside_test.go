@@ -22,7 +22,8 @@ func TestSandboxHidesTheHost(t *testing.T) {
 	}
 	defer ln.Close()
 	port := itoa(ln.Addr().(*net.TCPAddr).Port)
-	s := newSandbox(t, sdk.Spec{Input: write(t, t.TempDir(), map[string]string{"x": "x"})})
+	project := write(t, t.TempDir(), map[string]string{"a-private-workspace/f": "f"}) + "/a-private-workspace"
+	s := newSandbox(t, sdk.Spec{Workspace: sdk.Workspace{Source: project, Mode: sdk.WorkspacePrivate}, Input: write(t, t.TempDir(), map[string]string{"x": "x"})})
 	// Each script prints nothing when the sandbox holds.
 	for name, script := range map[string]string{
 		"files of the host":    "cat " + secret + " /etc/shadow /root/.bashrc /home/*/.ssh/* 2>/dev/null; ls /root /boot /mnt /media /srv /sys 2>/dev/null; ls -A /home; ls -A /run",
@@ -40,7 +41,7 @@ func TestSandboxHidesTheHost(t *testing.T) {
 		"mounts":               "mount -t tmpfs x /tmp 2>/dev/null && echo mounted; mount -o remount,rw /usr 2>/dev/null && echo remounted; umount /proc 2>/dev/null && echo unmounted",
 		"setuid":               "cp /bin/true /tmp/t; chmod u+s /tmp/t 2>/dev/null && echo set; chmod g+s /tmp/t 2>/dev/null && echo set",
 		"network":              "(exec 3<>/dev/tcp/127.0.0.1/" + port + ") 2>/dev/null && echo connected; ls /sys/class/net 2>/dev/null; tail -n +3 /proc/net/dev | grep -v ' lo:'",
-		"host paths in mounts": "grep -E '" + filepath.Base(filepath.Dir(secret)) + "|/work/|lowerdir=/(home|root/|tmp/hutch)' /proc/self/mountinfo",
+		"the workspace's path": "grep -rs a-private-workspace /proc/self/mountinfo /proc/self/mounts /etc",
 		"core dumps":           "test $(ulimit -Hc) = 0 || ulimit -Hc",
 		"supplementary groups": "test \"$(id -G | tr ' ' '\\n' | grep -vxE '1000|65534')\" = '' || id -G",
 	} {

@@ -41,11 +41,9 @@ type sandbox struct {
 
 // handle is what a fresh process needs to remove a sandbox.
 type handle struct {
-	Dir    string         `json:"dir"`
-	Owner  string         `json:"owner"`
-	Cgroup *limits.Handle `json:"cgroup,omitempty"`
-	Holder int            `json:"holder,omitempty"` // pid
-	Start  uint64         `json:"start,omitempty"`  // its start time, for a pid may come again
+	Dir    string `json:"dir"`
+	Owner  string `json:"owner"`
+	Cgroup string `json:"cgroup,omitempty"` // name of the cgroup, which may not exist yet
 }
 
 // create makes a sandbox. On an error nothing is left.
@@ -64,6 +62,9 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 		return nil, fmt.Errorf("open %s: %w", bwrapPath, err)
 	}
 	h := handle{Dir: req.StateDir, Owner: req.Owner}
+	if s.held.inGroup() {
+		h.Cgroup = "bwrap-" + req.ID + "." // ends with what no id holds, so that it is no prefix of another
+	}
 	if err := allocated(req, &h); err != nil {
 		unix.Close(bwrap)
 		return nil, err
@@ -98,7 +99,7 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 		return nil, userNamespaceError(err)
 	}
 	if s.held.inGroup() {
-		s.group, err = support.New("bwrap-"+req.ID, s.held.group)
+		s.group, err = support.New(h.Cgroup, s.held.group)
 		if err != nil {
 			unix.Close(bwrap)
 			return nil, fmt.Errorf("make a cgroup for %s: %w", req.ID, err)
@@ -111,15 +112,6 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 	defer l.close()
 	if err := s.furnish(l, config); err != nil {
 		return nil, err
-	}
-	if s.group != nil || req.Keep {
-		// A fresh process must find what does not die with this one.
-		if s.group != nil {
-			h.Cgroup = s.group.Handle()
-		}
-		if err := allocated(req, &h); err != nil {
-			return nil, err
-		}
 	}
 	return s, nil
 }

@@ -349,3 +349,63 @@ func TestUnknownSandboxes(t *testing.T) {
 		t.Errorf("destroy of what never was: %v", err)
 	}
 }
+
+// finder is a backend whose sandboxes outlive it.
+type finder struct {
+	processes
+	attached []sdk.Handle
+}
+
+func (f *finder) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
+	f.attached = append(f.attached, h)
+	if h.ID == "gone" {
+		return nil, sdk.Errorf(sdk.ReasonNotFound, "sandbox %s is gone", h.ID)
+	}
+	return &box{p: &f.processes}, nil
+}
+
+func TestAttach(t *testing.T) {
+	var destroyed []string
+	f := &finder{}
+	f.destroy = func(_ context.Context, h sdk.Handle) error {
+		destroyed = append(destroyed, h.ID+string(h.Data))
+		return nil
+	}
+	c, err := client.InProcess(f, client.Options{PipeDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	h := sdk.Handle{ID: "old", Data: json.RawMessage(`{"n":1}`)}
+	for range 2 { // the second one needs no backend
+		sb, err := c.Attach(ctx, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if exit, err := sb.Exec(ctx, &client.Command{Argv: sh("exit 5")}); err != nil || exit.Code != 5 {
+			t.Errorf("got %+v and %v", exit, err)
+		}
+	}
+	if diff := cmp.Diff([]sdk.Handle{h}, f.attached); diff != "" {
+		t.Errorf("attached; -want +got:\n%s", diff)
+	}
+	if _, err := c.Attach(ctx, sdk.Handle{ID: "gone"}); sdk.ReasonOf(err) != sdk.ReasonNotFound {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Attach(ctx, sdk.Handle{ID: "../x"}); sdk.ReasonOf(err) != sdk.ReasonConfig {
+		t.Errorf("got %v", err)
+	}
+	// Destroy by the id alone finds the handle; closing destroys nothing that was attached.
+	if err := c.Destroy(ctx, sdk.Handle{ID: "old"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Attach(ctx, sdk.Handle{ID: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(destroyed, []string{`old{"n":1}`}) {
+		t.Errorf("destroyed %q", destroyed)
+	}
+}

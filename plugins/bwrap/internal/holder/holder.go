@@ -82,9 +82,10 @@ func Start(id Identity) (*Holder, error) {
 		GidMappingsEnableSetgroups: id.Privileged,
 		Credential:                 &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !id.Privileged},
 		Setsid:                     true,
-		Pdeathsig:                  syscall.SIGKILL,
+		// No PDEATHSIG: the end of its socket tells it that the plugin is gone, and it
+		// has to clean up after bwrap then.
 	}
-	p, err := startProcess("/proc/self/exe", []string{wire.HolderName}, &os.ProcAttr{
+	p, err := os.StartProcess("/proc/self/exe", []string{wire.HolderName}, &os.ProcAttr{
 		Dir:   "/",
 		Env:   []string{"GOTRACEBACK=single", "GOGC=off"},
 		Files: []*os.File{null, null, w, far},

@@ -37,6 +37,7 @@ type Process struct {
 	exec    int        // pidfd of the command, -1 while unknown
 	kinds   map[microinit.Kind]uint32
 	killed  bool
+	stuck   *time.Timer // kills bwrap when it hangs before pid 1 runs
 }
 
 // Result says how a command and its bwrap ended.
@@ -230,19 +231,25 @@ func (p *Process) Kill() {
 	p.kill()
 }
 
-// kill needs p.mu. Before pid 1 has reported itself bwrap is the one to kill; its
-// child dies with it.
+// kill needs p.mu. A command whose pid 1 has not reported itself yet is killed
+// when it does. Killing bwrap instead would leave its child behind: that one waits
+// for bwrap before it asks the kernel to die with it.
 func (p *Process) kill() {
 	if p.initFD >= 0 {
 		_ = unix.PidfdSendSignal(p.initFD, unix.SIGKILL, nil, 0)
 		return
 	}
-	select {
-	case <-p.reports: // bwrap may be reaped, and its pid somebody else's
-	default:
-		_ = unix.Kill(p.bwrap, unix.SIGKILL)
-	}
+	p.stuck = time.AfterFunc(setupTimeout, func() {
+		select {
+		case <-p.reports: // bwrap may be reaped by now, and its pid somebody else's
+		default:
+			_ = unix.Kill(p.bwrap, unix.SIGKILL)
+		}
+	})
 }
+
+// setupTimeout bounds the time that bwrap has to come to its end after Kill.
+const setupTimeout = 5 * time.Second
 
 // Wait returns how the command ended, when all its processes are gone.
 func (p *Process) Wait() (*Result, error) {
@@ -255,6 +262,7 @@ func (p *Process) Wait() (*Result, error) {
 		select { // the last word may have come together with the end
 		case ended = <-p.ended:
 		default:
+			p.Kill() // should anything be left
 			return nil, p.holder.goneError()
 		}
 	}
@@ -268,6 +276,9 @@ func (p *Process) Wait() (*Result, error) {
 		}
 	}
 	p.command = 0
+	if p.stuck != nil {
+		p.stuck.Stop()
+	}
 	r := &Result{Reports: p.kinds, Bwrap: syscall.WaitStatus(ended.Status), Usage: *ended}
 	if len(r.Reports) == 0 {
 		r.Words = p.complaint()

@@ -14,9 +14,10 @@ import (
 // makeRoot carries out s: it leaves the holder in a root that consists of
 // nothing but what s names, and returns the descriptors s asks for.
 func (h *holder) makeRoot(s *wire.Setup, fds []int) (give []int, err error) {
-	// Well above the numbers that a new process's descriptors are moved to before it
-	// is executed by this one.
-	h.bwrap, err = unix.FcntlInt(uintptr(fds[s.BwrapFD]), unix.F_DUPFD_CLOEXEC, 512)
+	// Above the numbers that a new process's descriptors are moved to before it is
+	// executed by this one, and below 64: a larger table costs a process with threads
+	// an RCU grace period, some 10 ms.
+	h.bwrap, err = unix.FcntlInt(uintptr(fds[s.BwrapFD]), unix.F_DUPFD_CLOEXEC, 60)
 	if err != nil {
 		return nil, err
 	}

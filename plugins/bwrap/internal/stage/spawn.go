@@ -73,9 +73,6 @@ func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start bwrap: %w", err)
 	}
-	h.mu.Lock()
-	h.running[pid] = true
-	h.mu.Unlock()
 	go h.wait(e.ID, pid)
 	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID, PID: pid}}, nil
 }
@@ -90,10 +87,6 @@ func (h *holder) wait(id uint64, pid int) {
 			break
 		}
 	}
-	h.mu.Lock()
-	delete(h.running, pid)
-	h.ended.Signal()
-	h.mu.Unlock()
 	_ = wire.Send(h.socket, &wire.Reply{Ended: &wire.Ended{
 		ID: id, Status: int(status),
 		UserUS: usage.Utime.Nano() / 1000, SysUS: usage.Stime.Nano() / 1000, MaxRSSKB: usage.Maxrss,
@@ -174,25 +167,43 @@ func readArgs(fd int) ([]string, error) {
 	return argv, nil
 }
 
-// end kills all commands and waits until they are gone.
-func (h *holder) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for pid := range h.running {
-		// The namespace's init first: bwrap ends after it, when all of it is gone.
-		killed := false
-		if list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)); err == nil {
-			for _, child := range bytes.Fields(list) {
-				if n, err := strconv.Atoi(string(child)); err == nil {
-					killed = unix.Kill(n, unix.SIGKILL) == nil
-				}
+// end kills all commands and returns when nothing is left of them. The children of
+// bwrap go first: it ends after them, when their whole namespace is gone. Should
+// bwrap end before its child, the child becomes ours and goes in the next round.
+func end() {
+	for {
+		children := childrenOf(os.Getpid())
+		for _, bwrap := range children {
+			below := childrenOf(bwrap)
+			for _, pid := range below {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+			if len(below) == 0 {
+				_ = unix.Kill(bwrap, unix.SIGKILL)
 			}
 		}
-		if !killed {
-			_ = unix.Kill(pid, unix.SIGKILL) // its child dies with it
+		if _, err := syscall.Wait4(-1, nil, 0, nil); errors.Is(err, syscall.ECHILD) {
+			return
 		}
 	}
-	for len(h.running) > 0 {
-		h.ended.Wait()
+}
+
+// childrenOf lists the children of all threads of a process.
+func childrenOf(pid int) (out []int) {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil
 	}
+	for _, t := range tasks {
+		list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		if err != nil {
+			continue
+		}
+		for _, f := range bytes.Fields(list) {
+			if n, err := strconv.Atoi(string(f)); err == nil {
+				out = append(out, n)
+			}
+		}
+	}
+	return out
 }

@@ -12,7 +12,8 @@
 // own, as uid 0 of that user namespace, which is an unprivileged uid of the host.
 // The holder opens the trees it is told to, pivots into a fresh root that holds
 // nothing else of the host, and from then on only starts bwrap and waits for it.
-// It ends when the plugin does: by the end of its socket, and by PDEATHSIG.
+// When the socket ends, because the plugin closed it or died, it kills all that it
+// started and ends too.
 package stage
 
 import (
@@ -21,7 +22,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -36,10 +36,13 @@ func init() {
 	// the first one.
 	runtime.LockOSThread()
 	unix.CloseOnExec(wire.SocketFD)
-	h := &holder{socket: wire.SocketFD, running: map[int]bool{}}
-	h.ended.L = &h.mu
-	err := h.serve()
-	h.end()
+	// What bwrap leaves behind becomes our child, so that end can find it.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: become a reaper: %v\n", wire.HolderName, err)
+		os.Exit(1)
+	}
+	err := (&holder{socket: wire.SocketFD}).serve()
+	end()
 	if err == nil || errors.Is(err, io.EOF) {
 		os.Exit(0)
 	}
@@ -52,10 +55,6 @@ type holder struct {
 	socket int
 	setup  *wire.Setup
 	bwrap  int // descriptor of the bwrap binary
-
-	mu      sync.Mutex
-	running map[int]bool // pids of bwrap
-	ended   sync.Cond    // one of them is gone
 }
 
 // serve answers requests until the plugin is gone.
