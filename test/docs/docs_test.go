@@ -66,18 +66,24 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 // source: each name must be there, and nothing else.
 func TestRunFileReference(t *testing.T) {
 	page := readPage(t, "docs/reference/runfile.md")
-	named := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| ").FindAllStringSubmatch(page, -1) {
-		named[m[1]] = true
-	}
 	blocks := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^##+ ([a-z_]+)").FindAllStringSubmatch(page, -1) {
 		blocks[m[1]] = true
 	}
-	_, functions, _ := strings.Cut(page, "## Functions")
+	arguments, functions, _ := strings.Cut(page, "## Functions")
+	functions, _, _ = strings.Cut(functions, "## Bounds")
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| ").FindAllStringSubmatch(arguments, -1) {
+		named[m[1]] = true
+	}
 	funcs := map[string]bool{}
-	for _, m := range regexp.MustCompile("`([a-z0-9]+)`").FindAllStringSubmatch(functions, -1) {
-		funcs[m[1]] = true
+	for line := range strings.Lines(functions) {
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`([a-z0-9]+)`").FindAllStringSubmatch(line, -1) {
+			funcs[m[1]] = true
+		}
 	}
 	attrs, kinds := schemas(t)
 	if d := cmp.Diff(attrs, keys(named)); d != "" {
