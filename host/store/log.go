@@ -55,6 +55,9 @@ type LogWriter struct {
 	pos   *os.File // nil while the log is plain
 	err   error    // of the disk; nothing is kept from then on
 
+	ring       []byte // the ring in memory, see Space
+	unmappable bool
+
 	total atomic.Int64 // bytes written to us
 	held  atomic.Int64 // bytes of those that are on disk
 	once  sync.Once
@@ -168,6 +171,8 @@ func (w *LogWriter) Close() error {
 
 func (w *LogWriter) close() (err error) {
 	defer func() {
+		unmapRing(w.ring)
+		w.ring, w.unmappable = nil, true
 		if cerr := w.f.Close(); err == nil && cerr != nil { // which unlocks it
 			err = diskError("close log", w.paths.plain, cerr)
 		}
