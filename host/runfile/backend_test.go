@@ -179,6 +179,7 @@ func TestDecodeFaultySchemas(t *testing.T) {
 		"deep":    {Attributes: []sdk.Attribute{{Name: "a", Type: strings.Repeat("list(", 500)}}},
 		"default": {Attributes: []sdk.Attribute{{Name: "a", Type: "number", Default: json.RawMessage(`"x"`)}}},
 		"json":    {Attributes: []sdk.Attribute{{Name: "a", Type: "any", Default: json.RawMessage(`{`)}}},
+		"depth":   {Attributes: []sdk.Attribute{{Name: "a", Type: "any", Default: json.RawMessage(strings.Repeat("[", 1_000_000))}}},
 		"nesting": {Blocks: []sdk.Block{{Name: "b", Nesting: "tree"}}},
 	} {
 		if _, diags := backend(t, "", "").Decode(s); len(diags) != 1 || !strings.Contains(diags[0].Summary, `the backend "acme" has a fault in its schema`) {

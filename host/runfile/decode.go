@@ -135,6 +135,10 @@ func (d *decoder) standard(a *sdk.Attribute, full string, typ cty.Type) (cty.Val
 	if len(a.Default) == 0 {
 		return cty.NullVal(typ), true
 	}
+	if bound.TooDeep(a.Default) >= 0 {
+		d.bug("the default of %s is nested more than %d deep", full, bound.MaxNesting)
+		return cty.NilVal, false
+	}
 	t := typ
 	if t.HasDynamicTypes() {
 		implied, err := ctyjson.ImpliedType(a.Default)

@@ -106,7 +106,7 @@ func parseJSON(path string, src []byte) (hcl.Attributes, hcl.Diagnostics) {
 	if d := checkText(path, src); d != nil {
 		return nil, hcl.Diagnostics{d}
 	}
-	if i := tooDeep(src); i >= 0 {
+	if i := bound.TooDeep(src); i >= 0 {
 		r := hcl.Range{Filename: path, Start: posAt(src, i), End: posAt(src, i+1)}
 		return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "the file is too complex",
 			Detail: fmt.Sprintf("Brackets are nested more than %d deep here.", bound.MaxNesting), Subject: &r}}
@@ -117,27 +117,6 @@ func parseJSON(path string, src []byte) (hcl.Attributes, hcl.Diagnostics) {
 	}
 	attrs, more := file.Body.JustAttributes()
 	return attrs, append(diags, more...)
-}
-
-// tooDeep is the offset at which JSON text nests more deeply than its parser should follow, or -1.
-func tooDeep(src []byte) int {
-	depth, inString := 0, false
-	for i := 0; i < len(src); i++ {
-		switch c := src[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '[' || c == '{':
-			if depth++; depth > bound.MaxNesting {
-				return i
-			}
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return -1
 }
 
 // autoFiles lists the files of variables beside a run file that are read without being named.

@@ -88,3 +88,24 @@ func directive(tokens hclsyntax.Tokens, i int) int {
 	}
 	return 0
 }
+
+// TooDeep is the offset at which JSON text nests more deeply than a recursive decoder should follow, or -1.
+func TooDeep(src []byte) int {
+	depth, inString := 0, false
+	for i := 0; i < len(src); i++ {
+		switch c := src[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '[' || c == '{':
+			if depth++; depth > MaxNesting {
+				return i
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return -1
+}

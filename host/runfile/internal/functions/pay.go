@@ -72,9 +72,14 @@ var checks = map[string]func(args []cty.Value) (steps, bytes int64, err error){
 		}
 		return 0, saturating(n, int64(len(args[0].AsString()))), nil
 	},
-	"csvdecode":  func(args []cty.Value) (int64, int64, error) { return signs(args[0], ",\n"), 0, nil },
-	"jsondecode": func(args []cty.Value) (int64, int64, error) { return signs(args[0], ",[{:"), 0, nil },
-	"regex":      regexCost,
+	"csvdecode": func(args []cty.Value) (int64, int64, error) { return signs(args[0], ",\n"), 0, nil },
+	"jsondecode": func(args []cty.Value) (int64, int64, error) {
+		if i := bound.TooDeep([]byte(args[0].AsString())); i >= 0 {
+			return 0, 0, function.NewArgErrorf(0, "the JSON text is nested more than %d deep", bound.MaxNesting)
+		}
+		return signs(args[0], ",[{:"), 0, nil
+	},
+	"regex": regexCost,
 	"regexall": func(args []cty.Value) (int64, int64, error) {
 		steps, bytes, err := regexCost(args)
 		return steps + int64(len(args[1].AsString())), bytes, err // there may be a match at every byte
