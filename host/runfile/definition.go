@@ -51,8 +51,8 @@ type Variable struct {
 	Type        string // as a type constraint, such as list(string)
 	Description string
 	Sensitive   bool
-	Origin      string // "default", "env HUTCH_VAR_x", "-var", or the file the value came from
-	Value       string // as an HCL expression; "(sensitive)" when it is
+	Origin      string // "default", "--var", "HUTCH_VAR_x", or the file the value came from; "missing" without a value
+	Value       string // as an HCL expression; "(sensitive)" when it is, "(unknown)" without a value
 }
 
 // Definition is one run, ready to be run: a run block, or one instance of it by for_each. All values are plain and
