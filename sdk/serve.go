@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/hutch-run/hutch/sdk/internal/handshake"
@@ -167,7 +169,7 @@ func (s *Server) leave(g *grpc.Server, ends <-chan error, private string) {
 		err := s.Shutdown(ctx, cause)
 		cancel()
 		if errors.Is(cause, ErrHostGone) && private != "" {
-			os.RemoveAll(private) // the host would have done it
+			removePrivate(private) // the host would have done it
 		}
 		if err != nil {
 			s.log.Error("not everything could be cleaned up", "error", err)
@@ -175,6 +177,26 @@ func (s *Server) leave(g *grpc.Server, ends <-chan error, private string) {
 		}
 	}
 	os.Exit(exitOK)
+}
+
+// removePrivate removes the directory of the socket and the FIFOs. What it removes
+// was named by the environment; so it is careful: only a directory that is ours
+// alone, only what belongs there, and never a tree.
+func removePrivate(dir string) {
+	var st unix.Stat_t
+	if unix.Lstat(dir, &st) != nil || st.Mode&(unix.S_IFMT|0o077) != unix.S_IFDIR || int(st.Uid) != os.Geteuid() {
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.Type() == fs.ModeSocket || e.Type() == fs.ModeNamedPipe {
+			os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+	os.Remove(dir) // only when it is empty now
 }
 
 // nameProcess gives the process its name back: started by the number of a

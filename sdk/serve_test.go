@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // The test binary is a backend too, when SDK_TEST_SERVE says which.
@@ -167,5 +168,45 @@ func TestPlanWithoutAPlanner(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestOnlyWhatIsOursIsRemoved(t *testing.T) {
+	dirOf := func(mode os.FileMode, names ...string) string {
+		t.Helper()
+		dir := t.TempDir()
+		for _, n := range names {
+			var err error
+			if n == "fifo" {
+				err = unix.Mkfifo(filepath.Join(dir, n), 0o600)
+			} else {
+				err = os.WriteFile(filepath.Join(dir, n), nil, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	for _, tt := range []struct {
+		dir  string
+		left string // "": the directory is gone
+	}{
+		{dirOf(0o700, "fifo"), ""},
+		{dirOf(0o700), ""},
+		{dirOf(0o700, "fifo", "file"), "file"},
+		{dirOf(0o755, "fifo"), "fifo"},
+	} {
+		removePrivate(tt.dir)
+		entries, err := os.ReadDir(tt.dir)
+		switch {
+		case tt.left == "" && err == nil:
+			t.Errorf("%s is still there, with %v", tt.dir, entries)
+		case tt.left != "" && (len(entries) != 1 || entries[0].Name() != tt.left):
+			t.Errorf("left are %v and %v, want %s", entries, err, tt.left)
+		}
 	}
 }

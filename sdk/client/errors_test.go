@@ -112,10 +112,11 @@ func TestEveryCallHasADeadline(t *testing.T) {
 }
 
 func TestALostConnection(t *testing.T) {
-	started := make(chan struct{})
+	started, ended := make(chan struct{}), make(chan error, 1)
 	p := &processes{exec: func(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		close(started)
 		<-ctx.Done()
+		ended <- context.Cause(ctx)
 		return &sdk.Exit{Cause: sdk.CauseOf(ctx)}, nil
 	}}
 	c := serve(t, p)
@@ -128,6 +129,14 @@ func TestALostConnection(t *testing.T) {
 	c.Break()
 	if _, err := e.Wait(); err == nil {
 		t.Error("no error")
+	}
+	select {
+	case cause := <-ended:
+		if !errors.Is(cause, sdk.ErrCancelled) {
+			t.Errorf("the command ended by %v", cause)
+		}
+	case <-time.After(soon):
+		t.Error("the command goes on for nobody")
 	}
 	if _, err := c.Describe(context.Background()); err == nil {
 		t.Error("a call over a closed connection was answered")

@@ -15,6 +15,7 @@ import (
 // processes is a backend of plain processes whose every step a test can replace.
 type processes struct {
 	describe func(*sdk.Description)
+	check    func(context.Context) error
 	create   func(context.Context, *sdk.CreateRequest) (sdk.Sandbox, error)
 	destroy  func(context.Context, sdk.Handle) error
 	exec     func(context.Context, *sdk.Command) (*sdk.Exit, error)
@@ -29,7 +30,12 @@ func (p *processes) Describe() sdk.Description {
 	return d
 }
 
-func (p *processes) Check(context.Context) ([]sdk.Finding, error) { return nil, nil }
+func (p *processes) Check(ctx context.Context) ([]sdk.Finding, error) {
+	if p.check != nil {
+		return nil, p.check(ctx)
+	}
+	return nil, nil
+}
 
 func (p *processes) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
 	if p.create != nil {

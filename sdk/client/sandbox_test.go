@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -167,6 +168,31 @@ func TestDrainWaitsForCleanupAndKeepsWhatIsToBeKept(t *testing.T) {
 	}
 	if _, err := c.Describe(context.Background()); err == nil {
 		t.Error("a call after drain was answered")
+	}
+}
+
+func TestDrainEndsCallsWithoutASandbox(t *testing.T) {
+	started := make(chan struct{})
+	c := serve(t, &processes{check: func(ctx context.Context) error {
+		close(started)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(soon):
+			return errors.New("was not ended")
+		}
+	}})
+	answer := make(chan error, 1)
+	go func() {
+		_, err := c.Check(context.Background())
+		answer <- err
+	}()
+	<-started
+	if err := c.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answer; sdk.ReasonOf(err) != sdk.ReasonUnavailable || err.Error() != sdk.ErrCancelled.Error() {
+		t.Errorf("got %v", err)
 	}
 }
 
