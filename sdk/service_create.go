@@ -111,6 +111,10 @@ func (s *service) create(c *creation, req *CreateRequest) (err error) {
 		err = context.Cause(c.ctx)
 	}
 	if err == nil {
+		// The host may use it as soon as it reads that it is ready.
+		b.mu.Lock()
+		b.sandbox = sb
+		b.mu.Unlock()
 		err = c.event(&pb.CreateEvent{Event: &pb.CreateEvent_Ready{Ready: readyTo(sb.Ready())}})
 	}
 	if err != nil && (c.allocated || sb != nil) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/go-version"
 
@@ -74,7 +76,11 @@ type looked struct {
 func (l *looked) cannot(path, fix, format string, args ...any) {
 	why := fmt.Sprintf(format, args...)
 	l.Reasons = append(l.Reasons, why)
-	l.Problems = append(l.Problems, l.d.Diagnose(path, fmt.Sprintf("backend %q is not able: %s", l.Name, why), "", fix))
+	summary := why
+	if !strings.Contains(why, strconv.Quote(l.Name)) {
+		summary = fmt.Sprintf("backend %q is not able: %s", l.Name, why)
+	}
+	l.Problems = append(l.Problems, l.d.Diagnose(path, summary, "", fix))
 }
 
 // look examines one backend. The error is the end of ctx; what is wrong with the backend is in the candidate.
@@ -86,15 +92,7 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		return l, nil, nil, context.Cause(ctx)
 	}
 	if err != nil {
-		var e *sdk.Error
-		fix := ""
-		if errors.As(err, &e) {
-			fix = e.Fix
-			e2 := *e
-			e2.Fix = ""
-			err = &e2
-		}
-		l.cannot(at, fix, "%s", err)
+		l.cannot(at, fixOf(err), "%s", withoutFix(err))
 		return l, nil, nil, nil
 	}
 	f := &b.Facts
@@ -265,18 +263,37 @@ func specOf(d *runfile.Definition, cfg *runfile.BackendConfig, tty bool) sdk.Spe
 	return s
 }
 
+// fixOf is what an error says to do about it.
 func fixOf(err error) string {
 	var e *sdk.Error
-	if errors.As(err, &e) {
+	var missing *backend.NotFoundError
+	var start *backend.StartError
+	switch {
+	case errors.As(err, &missing):
+		return missing.Fix
+	case errors.As(err, &start):
+		return start.Fix
+	case errors.As(err, &e):
 		return e.Fix
 	}
 	return ""
 }
 
-// withoutFix is the text of err without the fix, which is told elsewhere.
+// withoutFix is the text of err without the fix, which is told apart from it.
 func withoutFix(err error) string {
 	var e *sdk.Error
-	if errors.As(err, &e) && e.Fix != "" {
+	var missing *backend.NotFoundError
+	var start *backend.StartError
+	switch {
+	case errors.As(err, &missing):
+		c := *missing
+		c.Fix = ""
+		return c.Error()
+	case errors.As(err, &start):
+		c := *start
+		c.Fix = ""
+		return c.Error()
+	case errors.As(err, &e):
 		c := *e
 		c.Fix = ""
 		return c.Error()

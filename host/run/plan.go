@@ -183,6 +183,11 @@ func (p *Plan) WriteText(w io.Writer) error {
 			for _, r := range c.Reasons {
 				row("", "- %s", esc(r))
 			}
+			for _, pr := range c.Problems {
+				if pr.Fix != "" {
+					row("", "  fix: %s", esc(pr.Fix))
+				}
+			}
 		}
 	}
 	if p.Backend == "" {
