@@ -123,6 +123,15 @@ type state struct {
 	Workspace string         `json:"workspace"`
 }
 
+// sound refuses a state whose directory could be anybody's: what is below it gets removed, and a relative one would
+// be that of whoever started the plugin.
+func (st *state) sound() error {
+	if filepath.IsAbs(st.Dir) && strings.Count(filepath.Clean(st.Dir), "/") >= 2 {
+		return nil
+	}
+	return sdk.Errorf(sdk.ReasonConfig, "%q is no directory for the state of a sandbox: it must be absolute and no top-level one", st.Dir)
+}
+
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.Sandbox, err error) {
 	c := req.Config.(*config)
@@ -134,6 +143,9 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 		Dir: req.StateDir, Source: req.Workspace.Source, Shared: req.Workspace.Mode == sdk.WorkspaceShared && req.Workspace.Source != "",
 		Owner: req.Owner, Input: req.Input != "", Isolated: req.Network == sdk.NetworkNone && !c.lies("network_leak"),
 		Request: request(req.Limits), Holds: b.holds(c, req.Limits), Config: *c,
+	}
+	if err := st.sound(); err != nil {
+		return nil, err
 	}
 	st.Workspace = filepath.Join(st.Dir, "workspace")
 	if st.Shared || c.lies("host_write") && st.Source != "" {
@@ -271,6 +283,9 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	var st state
 	if err := json.Unmarshal(h.Data, &st); err != nil {
 		return sdk.Errorf(sdk.ReasonConfig, "the handle of sandbox %s is not one of mine: %w", h.ID, err)
+	}
+	if err := st.sound(); err != nil {
+		return err
 	}
 	c := &st.Config
 	c.fault("destroy")
