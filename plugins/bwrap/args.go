@@ -1,10 +1,12 @@
 package main
 
 import (
+	"os"
 	"path"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
 	"github.com/hutch-run/hutch/sdk"
@@ -80,3 +82,16 @@ func lookup(name, searchPath string) []string {
 	}
 	return out
 }
+
+// maskedFiles show the kernel's or other people's business and are covered.
+var maskedFiles = []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sysrq-trigger", "/proc/latency_stats"}
+
+// masks lists those of them that this kernel has.
+var masks = sync.OnceValue(func() (out []string) {
+	for _, p := range maskedFiles {
+		if _, err := os.Lstat(p); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+})

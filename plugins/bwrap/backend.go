@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -15,6 +16,8 @@ import (
 // backend implements [sdk.Backend].
 type backend struct {
 	support func() *limits.Support // probed once
+
+	spares *spares
 
 	mu        sync.Mutex
 	sandboxes map[string]*making
@@ -28,7 +31,7 @@ type making struct {
 }
 
 func newBackend() *backend {
-	return &backend{support: sync.OnceValue(limits.Probe), sandboxes: map[string]*making{}}
+	return &backend{support: sync.OnceValue(limits.Probe), spares: &spares{}, sandboxes: map[string]*making{}}
 }
 
 // Describe implements [sdk.Backend].
@@ -50,26 +53,60 @@ func (b *backend) Describe() sdk.Description {
 
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
+	return b.once(ctx, req.ID, func() (*sandbox, error) { return create(ctx, req, b.support(), b.spares) })
+}
+
+// Attach implements [sdk.Attacher]. The processes of a kept sandbox died with
+// their plugin; its files are on disk, and the rest is made anew around them.
+func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
+	var old handle
+	if err := json.Unmarshal(h.Data, &old); err != nil {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
+	}
+	return b.once(ctx, h.ID, func() (*sandbox, error) {
+		gone := sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", h.ID)
+		if old.Kept == nil {
+			return nil, gone
+		}
+		if _, err := os.Stat(filepath.Join(old.Dir, "layer", "output")); err != nil {
+			return nil, gone
+		}
+		k := old.Kept
+		spec := sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
+		s, err := planSandbox(h.ID, old.Dir, spec, true, b.support(), b.spares)
+		if err != nil {
+			return nil, err
+		}
+		if s.cgroup != "" {
+			if _, err := limits.Sweep(ctx, s.cgroup); err != nil {
+				return nil, fmt.Errorf("remove the old cgroup of %s: %w", h.ID, err)
+			}
+		}
+		return s, s.open(ctx)
+	})
+}
+
+// once makes the sandbox id unless this process has it, or is making it.
+func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
 	b.mu.Lock()
-	m := b.sandboxes[req.ID]
+	m := b.sandboxes[id]
 	mine := m == nil
 	if mine {
 		m = &making{done: make(chan struct{})}
-		b.sandboxes[req.ID] = m
+		b.sandboxes[id] = m
 	}
 	b.mu.Unlock()
-	if !mine {
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	} else {
-		m.s, m.err = create(ctx, req, b.support())
+	if mine {
+		m.s, m.err = fn()
 		if m.err != nil {
-			b.forget(req.ID, m)
+			b.forget(id, m)
 		}
 		close(m.done)
+	}
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 	if m.err != nil {
 		return nil, m.err
@@ -123,7 +160,7 @@ func destroyForeign(ctx context.Context, h sdk.Handle) error {
 		}
 	}
 	if filepath.IsAbs(old.Dir) {
-		errs = append(errs, removeLayer(filepath.Join(old.Dir, "layer")))
+		errs = append(errs, removeLayer(old.Dir))
 	}
 	return errors.Join(errs...)
 }

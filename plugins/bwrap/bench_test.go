@@ -26,7 +26,7 @@ func BenchmarkSandbox(b *testing.B) {
 	null := devNull(b)
 	for b.Loop() {
 		req := request(b, sdk.Spec{Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspacePrivate}})
-		s, err := create(b.Context(), req, newBackend().support())
+		s, err := create(b.Context(), req, newBackend().support(), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -125,7 +125,7 @@ func (b *backend) trySandbox(ctx context.Context, dir string, ws sdk.Workspace, 
 	s, err := create(ctx, &sdk.CreateRequest{
 		Spec: sdk.Spec{Workspace: ws}, ID: fmt.Sprintf("check-%d-%s", os.Getpid(), name), StateDir: state,
 		Allocated: func(sdk.Handle) error { return nil },
-	}, b.support())
+	}, b.support(), nil)
 	if err != nil {
 		return nil, failed(f, err)
 	}

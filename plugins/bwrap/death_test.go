@@ -29,7 +29,7 @@ func TestHelperPlugin(t *testing.T) {
 		fmt.Printf("handle %s\n", data)
 		return err
 	}
-	s, err := create(t.Context(), req, limits.Probe())
+	s, err := create(t.Context(), req, limits.Probe(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,11 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if c.User != "" && c.User != "sandbox" && c.User != fmt.Sprint(configOf(&s.spec).UID) {
 		return nil, sdk.Errorf(sdk.ReasonUnsupported, "there is no user %q in the sandbox", c.User).WithFix("leave the user away")
 	}
+	release, err := s.use()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	args, candidates, err := commandArgs(c)
 	if err != nil {
 		return nil, err
@@ -49,6 +54,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "start bwrap: %w", err)
 	}
+	defer s.run(p)()
 	term.started()
 	if s.group != nil {
 		if err := s.enterGroup(p); err != nil {
@@ -248,9 +254,6 @@ func (s *sandbox) cause(exit *sdk.Exit, stopped sdk.Cause, before limits.Stats) 
 
 // full says whether the sandbox's sized file system has no room left.
 func (s *sandbox) full() bool {
-	if s.upper == nil {
-		return false
-	}
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(s.upper.Fd()), &st); err != nil {
 		return false

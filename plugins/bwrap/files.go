@@ -19,13 +19,10 @@ import (
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
-// open returns the sandbox's root directory, as the holder sees it, and the part
+// at returns the sandbox's root directory, as the holder sees it, and the part
 // of p below it. Nothing a command may do leads out of that root: [os.Root]
 // follows no link beyond it.
-func (s *sandbox) open(p string) (*os.Root, string, error) {
-	if s.root == nil {
-		return nil, "", sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
-	}
+func (s *sandbox) at(p string) (*os.Root, string, error) {
 	if !path.IsAbs(p) {
 		return nil, "", sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox is not absolute", p)
 	}
@@ -48,7 +45,12 @@ func openDir(f *os.File) (*os.Root, error) {
 
 // Get implements [sdk.Getter].
 func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Writer) error {
-	root, rel, err := s.open(p)
+	release, err := s.use()
+	if err != nil {
+		return err
+	}
+	defer release()
+	root, rel, err := s.at(p)
 	if err != nil {
 		return err
 	}
@@ -79,7 +81,12 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 	if format != sdk.FormatFile && format != sdk.FormatTar {
 		return sdk.Errorf(sdk.ReasonUnsupported, "bwrap does not speak %q", format)
 	}
-	root, rel, err := s.open(p)
+	release, err := s.use()
+	if err != nil {
+		return err
+	}
+	defer release()
+	root, rel, err := s.at(p)
 	if err != nil {
 		return err
 	}
@@ -164,8 +171,13 @@ func missing(p string, err error) error {
 
 // Changes implements [sdk.ChangeLister].
 func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
+	release, err := s.use()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	ws := s.spec.Workspace
-	if ws.Mode == sdk.WorkspaceReadOnly || ws.Source == "" || s.root == nil {
+	if ws.Mode == sdk.WorkspaceReadOnly || ws.Source == "" {
 		return nil, nil
 	}
 	lower, err := os.OpenRoot(ws.Source)

@@ -37,7 +37,7 @@ func needBwrap(t testing.TB) {
 func newSandbox(t testing.TB, spec sdk.Spec) *sandbox {
 	t.Helper()
 	needBwrap(t)
-	s, err := create(t.Context(), request(t, spec), limits.Probe())
+	s, err := create(t.Context(), request(t, spec), limits.Probe(), nil)
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}

@@ -34,6 +34,7 @@ const (
 // An ordinary user has one id only, which is the sandbox's as well.
 type identity struct {
 	holder.Identity
+	base     int   // first host id of its slot
 	uid, gid int   // what commands run as, inside the holder's user namespace
 	slot     int   // lock on the range of ids; -1 without one
 	hostUID  int64 // what commands run as on the host
@@ -53,11 +54,21 @@ func newIdentity(ownerUID, ownerGID int) *identity {
 		}
 	}
 	base, lock := takeSlot()
-	id := &identity{uid: ownerUID, gid: ownerGID, slot: lock}
+	id := &identity{base: base, slot: lock}
 	id.Privileged = true
-	id.UIDs, id.hostUID = idMap(base, ownerUID)
-	id.GIDs, id.hostGID = idMap(base, ownerGID)
+	id.become(ownerUID, ownerGID)
 	return id
+}
+
+// become makes the identity that of a workspace owned by uid and gid. Once a
+// holder has been started with it, both must be below diskIDs.
+func (id *identity) become(uid, gid int) {
+	if !id.Privileged {
+		return
+	}
+	id.uid, id.gid = uid, gid
+	id.UIDs, id.hostUID = idMap(id.base, uid)
+	id.GIDs, id.hostGID = idMap(id.base, gid)
 }
 
 // idMap shifts the ids that are on disk to base and up, and returns what id is there.

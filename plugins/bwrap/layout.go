@@ -39,7 +39,9 @@ type layout struct {
 	config *Config
 	ready  sdk.Ready
 
-	layer string // where what the sandbox writes lies in the holder's root: diskLayer or below scratch
+	shift    func(fd int) error // maps the ids of a detached mount to the sandbox's
+	volatile bool               // the layer need not survive a crash of the machine, nor this process
+	layer    string             // where what the sandbox writes lies in the holder's root: diskLayer or below scratch
 }
 
 // close closes the descriptors that the holder has been given.
@@ -49,19 +51,19 @@ func (l *layout) close() {
 	}
 }
 
-// newLayout plans the sandbox's world. dir is the sandbox's own directory on the
-// host, ownerMode the mode of the workspace's source.
-func newLayout(spec *sdk.Spec, id *identity, dir string, bwrap int, holder func() (int, error)) (*layout, error) {
-	l := &layout{id: id, spec: spec, config: configOf(spec), fds: []int{bwrap}}
-	l.setup.UID, l.setup.GID = id.uid, id.gid
+// newLayout plans the sandbox's world. owner holds the attributes of the
+// workspace's source; bwrap is the layout's from now on.
+func newLayout(s *sandbox, w *world, owner *syscall.Stat_t, bwrap int) (*layout, error) {
+	l := &layout{id: w.ident, spec: &s.spec, config: configOf(&s.spec), fds: []int{bwrap}, volatile: !s.keep}
+	l.setup.UID, l.setup.GID = w.ident.uid, w.ident.gid
 	l.setup.Scratch = int64(l.config.TmpSize)
 	l.layer = diskLayer
-	if spec.Limits.Disk > 0 {
-		l.setup.Scratch = spec.Limits.Disk
+	if s.spec.Limits.Disk > 0 {
+		l.setup.Scratch = s.spec.Limits.Disk
 		l.layer = scratch + "/layer"
 	}
-	shift := func(fd int) error {
-		ns, err := holder()
+	l.shift = func(fd int) error {
+		ns, err := w.holder.UserNamespace()
 		if err != nil {
 			return err
 		}
@@ -69,17 +71,15 @@ func newLayout(spec *sdk.Spec, id *identity, dir string, bwrap int, holder func(
 	}
 	l.system()
 	l.devices()
-	if err := l.writable(dir, shift); err != nil {
-		l.close()
-		return nil, err
-	}
-	if err := l.workspace(shift); err != nil {
-		l.close()
-		return nil, err
-	}
-	if err := l.others(shift); err != nil {
-		l.close()
-		return nil, err
+	for _, part := range []func() error{
+		func() error { return l.writable(s.dir, owner) },
+		l.workspace,
+		l.others,
+	} {
+		if err := part(); err != nil {
+			l.close()
+			return nil, err
+		}
 	}
 	l.setup.Freeze = []string{inRoot}
 	l.setup.Give = []string{inRoot, l.layer + "/upper"}
@@ -154,7 +154,7 @@ func (l *layout) devices() {
 
 // writable adds what the sandbox may write besides a shared workspace: /tmp and
 // /dev/shm on a sized tmpfs, the workspace's upper layer and the output.
-func (l *layout) writable(dir string, shift func(int) error) error {
+func (l *layout) writable(dir string, owner *syscall.Stat_t) error {
 	// Made by the holder after the scratch file system is there.
 	l.dir(scratch+"/tmp", 0o1777, true)
 	l.dir(scratch+"/shm", 0o1777, true)
@@ -162,12 +162,8 @@ func (l *layout) writable(dir string, shift func(int) error) error {
 	l.bind(scratch+"/shm", inRoot+"/dev/shm", false)
 
 	mode := uint32(0o755)
-	var st syscall.Stat_t
-	if src := l.spec.Workspace.Source; src != "" {
-		if err := syscall.Stat(src, &st); err != nil {
-			return sdk.Errorf(sdk.ReasonConfig, "look at the workspace %s: %w", src, err)
-		}
-		mode = st.Mode & 0o1777
+	if l.spec.Workspace.Source != "" {
+		mode = owner.Mode & 0o1777
 	}
 	if l.layer != diskLayer {
 		l.dir(l.layer+"/upper", mode, true)
@@ -176,15 +172,15 @@ func (l *layout) writable(dir string, shift func(int) error) error {
 		return nil
 	}
 	layer := filepath.Join(dir, "layer")
-	if err := makeLayer(layer, os.FileMode(mode&0o777), l.id, &st); err != nil {
+	if err := makeLayer(layer, modeOf(mode), l.id, owner); err != nil {
 		return err
 	}
-	return l.own(layer, diskLayer, false, shift)
+	return l.own(layer, diskLayer, false)
 }
 
 // workspace adds /workspace with the input and output in it, or beside it when
 // the workspace is the host's own directory.
-func (l *layout) workspace(shift func(int) error) error {
+func (l *layout) workspace() error {
 	at := inRoot + workspacePath
 	ws := &l.spec.Workspace
 	beside := workspacePath
@@ -192,7 +188,7 @@ func (l *layout) workspace(shift func(int) error) error {
 	l.dir(stub+"/input", 0o755, true)
 	l.dir(stub+"/output", 0o755, true)
 	if ws.Source != "" {
-		if err := l.own(ws.Source, project, ws.Mode != sdk.WorkspaceShared, shift); err != nil {
+		if err := l.own(ws.Source, project, ws.Mode != sdk.WorkspaceShared); err != nil {
 			return err
 		}
 	}
@@ -200,22 +196,24 @@ func (l *layout) workspace(shift func(int) error) error {
 	switch {
 	case ws.Source == "":
 		l.bind(l.layer+"/upper", at, false)
-		l.dir(scratch+"/tmp", 0o1777, true)
 	case ws.Mode == sdk.WorkspaceShared:
 		beside = ""
 		l.bind(project, at, false)
 	case ws.Mode == sdk.WorkspaceReadOnly:
 		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, ReadOnly: true, Data: "lowerdir=" + stub + ":" + project + ",userxattr"})
 	default:
-		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, Data: fmt.Sprintf(
-			"lowerdir=%s:%s,upperdir=%s/upper,workdir=%s/work,userxattr,volatile", stub, project, l.layer, l.layer)})
+		options := fmt.Sprintf("lowerdir=%s:%s,upperdir=%s/upper,workdir=%s/work,userxattr", stub, project, l.layer, l.layer)
+		if l.volatile {
+			options += ",volatile"
+		}
+		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, Data: options})
 	}
 	l.ready.Workspace = workspacePath
 	l.ready.Output = path.Join("/", beside, "output")
 	l.bind(l.layer+"/output", inRoot+l.ready.Output, false)
 	if l.spec.Input != "" {
 		l.ready.Input = path.Join("/", beside, "input")
-		if err := l.readable(l.spec.Input, "/input", shift); err != nil {
+		if err := l.readable(l.spec.Input, "/input"); err != nil {
 			return err
 		}
 		l.bind("/input", inRoot+l.ready.Input, true)
@@ -224,7 +222,7 @@ func (l *layout) workspace(shift func(int) error) error {
 }
 
 // others adds the directories that the run or the user's configuration names.
-func (l *layout) others(shift func(int) error) error {
+func (l *layout) others() error {
 	for i, m := range l.spec.Mounts {
 		at := fmt.Sprintf("/mounts/%d", i)
 		if reserved(path.Clean(m.Target)) || !path.IsAbs(m.Target) {
@@ -232,9 +230,9 @@ func (l *layout) others(shift func(int) error) error {
 		}
 		var err error
 		if m.ReadOnly {
-			err = l.readable(m.Source, at, shift)
+			err = l.readable(m.Source, at)
 		} else {
-			err = l.own(m.Source, at, false, shift)
+			err = l.own(m.Source, at, false)
 		}
 		if err != nil {
 			return err

@@ -93,7 +93,7 @@ func TestSandboxHoldsCPUs(t *testing.T) {
 	req := sdk.Spec{Limits: sdk.Limits{CPUs: 0.2}}
 	if !inCgroup(limits.CPUs) {
 		needBwrap(t)
-		_, err := create(t.Context(), request(t, req), limits.Probe())
+		_, err := create(t.Context(), request(t, req), limits.Probe(), nil)
 		var e *sdk.Error
 		if !errors.As(err, &e) || e.Reason != sdk.ReasonLimit || e.Limit != sdk.LimitCPUs || e.Summary == "" {
 			t.Errorf("a limit that nothing holds gave %v", err)

@@ -8,6 +8,7 @@ import (
 
 // Plan implements [sdk.Planner].
 func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
+	b.spares.warm() // what is planned will probably be made
 	p := &sdk.Plan{Holds: planLimits(spec.Limits, b.support()).holds}
 	if _, err := findBwrap(configOf(spec).Bwrap); err != nil {
 		d := sdk.Diagnostic{Severity: sdk.SeverityError, Summary: err.Error()}

@@ -7,113 +7,103 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/seccomp"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
-// sandbox is one holder process, and the directories and the cgroup around it.
+// sandbox is one sandbox of this process.
 type sandbox struct {
 	id       string
 	spec     sdk.Spec
 	dir      string // on the host; the sandbox's own
+	keep     bool
+	cgroup   string // its name, also before it is made; empty when no limit needs one
 	held     *held
-	ready    sdk.Ready
-	ident    *identity
-	group    *limits.Group // nil when no limit needs one
-	holder   *holder.Holder
-	root     *os.File          // the sandbox's root directory, as the holder sees it
-	upper    *os.File          // the workspace's upper layer
 	snapshot *overlay.Snapshot // of a shared workspace before the first command
+	notes    []string          // gathered on the way to ready
+	support  *limits.Support
+	spares   *spares
 
-	notes []string  // gathered on the way to ready
-	once  sync.Once // close
+	mu     sync.RWMutex // held shared while the world is used, alone while it is made anew
+	*world              // nil when the sandbox is gone
+
+	runMu   sync.Mutex
+	running map[*holder.Process]bool
+	ending  bool // every command that starts now is killed
 }
 
-// handle is what a fresh process needs to remove a sandbox.
+// handle is what a fresh process needs to remove a sandbox, or to find a kept one again.
 type handle struct {
 	Dir    string `json:"dir"`
 	Owner  string `json:"owner"`
-	Cgroup string `json:"cgroup,omitempty"` // name of the cgroup, which may not exist yet
+	Cgroup string `json:"cgroup,omitempty"` // its name; it may not exist yet
+	// Kept is the spec of a sandbox that outlives its plugin process.
+	Kept *kept `json:"kept,omitempty"`
 }
 
-// create makes a sandbox. On an error nothing is left.
-func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support) (_ *sandbox, err error) {
-	s := &sandbox{id: req.ID, spec: req.Spec, dir: req.StateDir, held: planLimits(req.Limits, support)}
+// kept is a [sdk.Spec] that survives JSON.
+type kept struct {
+	Config    *Config         `json:"config"`
+	Limits    sdk.Limits      `json:"limits"`
+	Network   sdk.NetworkMode `json:"network"`
+	Workspace sdk.Workspace   `json:"workspace"`
+	Input     string          `json:"input"`
+	Mounts    []sdk.Mount     `json:"mounts"`
+}
+
+// planSandbox decides how a sandbox will be; nothing exists of it yet.
+func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Support, spares *spares) (*sandbox, error) {
+	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(spec.Limits, support), support: support, spares: spares,
+		running: map[*holder.Process]bool{}}
 	if err := s.held.err(); err != nil {
 		return nil, err
 	}
-	config := configOf(&req.Spec)
-	bwrapPath, err := findBwrap(config.Bwrap)
-	if err != nil {
-		return nil, err
-	}
-	bwrap, err := unix.Open(bwrapPath, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", bwrapPath, err)
-	}
-	h := handle{Dir: req.StateDir, Owner: req.Owner}
-	if s.held.inGroup() {
-		h.Cgroup = "bwrap-" + req.ID + "." // ends with what no id holds, so that it is no prefix of another
-	}
-	if err := allocated(req, &h); err != nil {
-		unix.Close(bwrap)
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-
-	owner := &syscall.Stat_t{}
-	if src := req.Workspace.Source; src != "" {
-		if err := syscall.Stat(src, owner); err != nil {
-			unix.Close(bwrap)
-			return nil, sdk.Errorf(sdk.ReasonConfig, "look at the workspace %s: %w", src, err)
-		}
-		if owner.Mode&syscall.S_IFMT != syscall.S_IFDIR {
-			unix.Close(bwrap)
-			return nil, sdk.Errorf(sdk.ReasonConfig, "the workspace %s is not a directory", src)
-		}
-	}
-	if req.Workspace.Mode == sdk.WorkspaceShared && req.Workspace.Source != "" {
-		if err := s.snap(ctx); err != nil {
-			unix.Close(bwrap)
-			return nil, err
-		}
-	}
-	s.ident = newIdentity(int(owner.Uid), int(owner.Gid))
-	s.holder, err = holder.Start(s.ident.Identity)
-	if err != nil {
-		unix.Close(bwrap)
-		return nil, userNamespaceError(err)
+	if keep && spec.Limits.Disk > 0 {
+		return nil, sdk.Errorf(sdk.ReasonUnsupported, "a sandbox with a disk limit lies in memory and cannot be kept").
+			WithFix("leave out the disk limit, or do not keep the sandbox")
 	}
 	if s.held.inGroup() {
-		s.group, err = support.New(h.Cgroup, s.held.group)
-		if err != nil {
-			unix.Close(bwrap)
-			return nil, fmt.Errorf("make a cgroup for %s: %w", req.ID, err)
-		}
-	}
-	l, err := newLayout(&s.spec, s.ident, s.dir, bwrap, s.holder.UserNamespace)
-	if err != nil {
-		return nil, err
-	}
-	defer l.close()
-	if err := s.furnish(l, config); err != nil {
-		return nil, err
+		s.cgroup = "bwrap-" + id + "." // ends with what no id holds, so that it is no prefix of another
 	}
 	return s, nil
+}
+
+// create makes a sandbox. On an error nothing is left.
+func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support, spares *spares) (*sandbox, error) {
+	s, err := planSandbox(req.ID, req.StateDir, req.Spec, req.Keep, support, spares)
+	if err != nil {
+		return nil, err
+	}
+	h := handle{Dir: req.StateDir, Owner: req.Owner, Cgroup: s.cgroup}
+	if req.Keep {
+		h.Kept = &kept{configOf(&req.Spec), req.Limits, req.Network, req.Workspace, req.Input, req.Mounts}
+	}
+	data, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	if err := req.Allocated(sdk.Handle{ID: req.ID, Data: data}); err != nil {
+		return nil, err
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// open makes the sandbox's world.
+func (s *sandbox) open(ctx context.Context) (err error) {
+	if s.spec.Workspace.Mode == sdk.WorkspaceShared && s.spec.Workspace.Source != "" {
+		if err := s.snap(ctx); err != nil {
+			return err
+		}
+	}
+	s.world, err = s.makeWorld()
+	return err
 }
 
 // snap remembers what a shared workspace looks like.
@@ -132,65 +122,128 @@ func (s *sandbox) snap(ctx context.Context) error {
 	return err
 }
 
-// furnish adds to the layout what depends on limits and configuration, and has
-// the holder make it all.
-func (s *sandbox) furnish(l *layout, config *Config) error {
-	image, err := microinit.Image(s.held.rlimits)
-	if err != nil {
-		return err
-	}
-	l.file(inRoot+initPath, 0o555, image)
-	l.setup.Args = bwrapArgs(config.UID, s.spec.Network, masks())
-	l.setup.Seccomp, err = seccomp.Filter()
-	if err != nil {
-		return err
-	}
-	dirs, err := s.holder.Setup(&l.setup, l.fds)
-	if err != nil {
-		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err,
-			Fix: "run hutch doctor, which tries each part by itself"}
-	}
-	s.root, s.upper = dirs[0], dirs[1]
-	s.ready = l.ready
-	s.ready.Holds = s.held.holds
-	s.ready.Notes = append(s.ready.Notes, s.notes...)
-	if s.spec.Network == sdk.NetworkFull {
-		s.ready.Notes = append(s.ready.Notes, networkNote)
-	}
-	return nil
-}
-
 // Ready implements [sdk.Sandbox].
 func (s *sandbox) Ready() sdk.Ready { return s.ready }
 
-// close ends all commands and removes everything. It may be called twice.
-func (s *sandbox) close() (err error) {
-	s.once.Do(func() {
-		if s.holder != nil {
-			s.holder.Close()
-		}
-		for _, f := range []*os.File{s.root, s.upper} {
-			if f != nil {
-				f.Close()
-			}
-		}
-		if s.group != nil {
-			err = s.group.Destroy(context.Background())
-		}
-		err = errors.Join(err, removeLayer(filepath.Join(s.dir, "layer")))
-		if s.ident != nil {
-			s.ident.Close()
-		}
-	})
+// use keeps the world as it is until the returned function is called.
+func (s *sandbox) use() (release func(), err error) {
+	s.mu.RLock()
+	if s.world == nil {
+		s.mu.RUnlock()
+		return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
+	}
+	return s.mu.RUnlock, nil
+}
+
+// run notes that a command runs, and kills it when the sandbox is about to end.
+func (s *sandbox) run(p *holder.Process) (done func()) {
+	s.runMu.Lock()
+	defer s.runMu.Unlock()
+	s.running[p] = true
+	if s.ending {
+		p.Kill()
+	}
+	return func() {
+		s.runMu.Lock()
+		defer s.runMu.Unlock()
+		delete(s.running, p)
+	}
+}
+
+// alone kills all commands, waits for their ends to be told, and calls fn while
+// nothing else uses the sandbox.
+func (s *sandbox) alone(fn func() error) error {
+	s.runMu.Lock()
+	s.ending = true
+	for p := range s.running {
+		p.Kill()
+	}
+	s.runMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := fn()
+	s.runMu.Lock()
+	s.ending = false
+	s.runMu.Unlock()
 	return err
 }
 
-func allocated(req *sdk.CreateRequest, h *handle) error {
-	data, err := json.Marshal(h)
+// close ends all commands and removes everything. It may be called twice.
+func (s *sandbox) close() error {
+	return s.alone(func() (err error) {
+		if s.world != nil {
+			err = s.world.close()
+			s.world = nil
+		}
+		return errors.Join(err, removeLayer(s.dir))
+	})
+}
+
+// Reset implements [sdk.Resetter]. All commands die. A soft reset empties /tmp and
+// /dev/shm and leaves workspace and output; a hard one makes the sandbox anew.
+func (s *sandbox) Reset(ctx context.Context, hard bool) error {
+	return s.alone(func() error {
+		if s.world == nil {
+			return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
+		}
+		if !hard {
+			return errors.Join(s.empty("tmp"), s.empty("dev/shm"))
+		}
+		err := s.world.close()
+		s.world = nil
+		if err = errors.Join(err, removeLayer(s.dir)); err != nil {
+			return err
+		}
+		return s.open(ctx)
+	})
+}
+
+// empty removes all that is in a directory of the sandbox.
+func (s *sandbox) empty(dir string) error {
+	root, err := openDir(s.root)
 	if err != nil {
 		return err
 	}
-	return req.Allocated(sdk.Handle{ID: req.ID, Data: data})
+	defer root.Close()
+	d, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	for _, name := range names {
+		err = errors.Join(err, removeAll(root, filepath.Join(dir, name)))
+	}
+	return err
+}
+
+// Inspect implements [sdk.Inspector].
+func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
+	release, err := s.use()
+	if err != nil {
+		return sdk.Status{State: sdk.StateGone}, nil
+	}
+	defer release()
+	select {
+	case <-s.holder.Gone():
+		return sdk.Status{State: sdk.StateGone}, nil
+	default:
+	}
+	s.runMu.Lock()
+	defer s.runMu.Unlock()
+	return sdk.Status{State: sdk.StateReady, Details: map[string]string{
+		"holder":   fmt.Sprint(s.holder.PID()),
+		"host uid": fmt.Sprint(s.ident.hostUID),
+		"commands": fmt.Sprint(len(s.running)),
+		"layer":    s.layerText(),
+	}}, nil
+}
+
+func (s *sandbox) layerText() string {
+	if s.spec.Limits.Disk > 0 {
+		return "in memory, " + sdk.Bytes(s.spec.Limits.Disk).String()
+	}
+	return filepath.Join(s.dir, "layer")
 }
 
 // configOf returns the configuration of spec; a spec without one has the defaults.
@@ -200,44 +253,3 @@ func configOf(spec *sdk.Spec) *Config {
 	}
 	return &Config{TmpSize: 1 << 30, UID: 1000}
 }
-
-// userNamespaceError explains why a holder cannot be started.
-func userNamespaceError(err error) error {
-	e := &sdk.Error{Reason: sdk.ReasonMissing, Summary: "this machine lets nobody make user namespaces: " + err.Error(), Err: err,
-		Fix: "run hutch doctor"}
-	switch {
-	case restricted("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
-		e.Fix = "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give hutch-backend-bwrap an AppArmor profile that allows userns"
-	case restricted("/proc/sys/kernel/unprivileged_userns_clone", "0"):
-		e.Fix = "sudo sysctl kernel.unprivileged_userns_clone=1"
-	case restricted("/proc/sys/user/max_user_namespaces", "0"):
-		e.Fix = "sudo sysctl user.max_user_namespaces=15000"
-	}
-	return e
-}
-
-// restricted says whether a sysctl has the value that gets in the way.
-func restricted(path, value string) bool {
-	b, err := os.ReadFile(path)
-	return err == nil && strings.TrimSpace(string(b)) == value
-}
-
-// asError finds the typed error in err's chain.
-func asError(err error) (*sdk.Error, bool) {
-	var e *sdk.Error
-	ok := errors.As(err, &e)
-	return e, ok
-}
-
-// maskedFiles show the kernel's or other people's business and are covered.
-var maskedFiles = []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sysrq-trigger", "/proc/latency_stats"}
-
-// masks lists those of them that this kernel has.
-var masks = sync.OnceValue(func() (out []string) {
-	for _, p := range maskedFiles {
-		if _, err := os.Lstat(p); err == nil {
-			out = append(out, p)
-		}
-	}
-	return out
-})

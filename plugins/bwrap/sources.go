@@ -16,7 +16,7 @@ import (
 
 // own gives the sandbox's user the host directory source as its own, at the path
 // at of the holder's root. Started by root, that takes an id-mapped mount.
-func (l *layout) own(source, at string, readOnly bool, shift func(int) error) error {
+func (l *layout) own(source, at string, readOnly bool) error {
 	if !l.id.Privileged {
 		l.tree(source, at, readOnly)
 		return nil
@@ -25,7 +25,7 @@ func (l *layout) own(source, at string, readOnly bool, shift func(int) error) er
 	if err != nil {
 		return err
 	}
-	if err := shift(fd); err != nil {
+	if err := l.shift(fd); err != nil {
 		unix.Close(fd)
 		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
 			return fmt.Errorf("map the owners of %s: %w", source, err)
@@ -40,7 +40,7 @@ func (l *layout) own(source, at string, readOnly bool, shift func(int) error) er
 
 // readable lets the sandbox read the host directory source. Where owners cannot
 // be mapped, what everybody may read is all it reads.
-func (l *layout) readable(source, at string, shift func(int) error) error {
+func (l *layout) readable(source, at string) error {
 	if !l.id.Privileged {
 		l.tree(source, at, true)
 		return nil
@@ -49,7 +49,7 @@ func (l *layout) readable(source, at string, shift func(int) error) error {
 	if err != nil {
 		return err
 	}
-	if err := shift(fd); err != nil {
+	if err := l.shift(fd); err != nil {
 		l.ready.Notes = append(l.ready.Notes, fmt.Sprintf("%s has no id-mapped mounts: the sandbox reads there only what everybody may read", source))
 	}
 	l.give(fd, at, true)
@@ -104,6 +104,9 @@ func fsName(path string) string {
 // layer: they belong to the sandbox's user, and the upper layer of the workspace
 // looks like the directory under it, whose attributes it hides.
 func makeLayer(layer string, mode os.FileMode, id *identity, source *syscall.Stat_t) error {
+	if _, err := os.Lstat(filepath.Join(layer, "output")); err == nil {
+		return nil // of a kept sandbox
+	}
 	for _, d := range []string{layer, filepath.Join(layer, "upper"), filepath.Join(layer, "work"), filepath.Join(layer, "output")} {
 		if err := os.Mkdir(d, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("make the sandbox's layer: %w", err)
@@ -124,18 +127,50 @@ func makeLayer(layer string, mode os.FileMode, id *identity, source *syscall.Sta
 	return os.Chtimes(upper, time.Unix(source.Atim.Unix()), time.Unix(source.Mtim.Unix()))
 }
 
-// removeLayer removes what makeLayer and the sandbox made. Commands may have left
-// directories that their owner cannot enter.
+// modeOf converts permissions as the kernel has them.
+func modeOf(m uint32) os.FileMode {
+	mode := os.FileMode(m & 0o777)
+	if m&0o1000 != 0 {
+		mode |= os.ModeSticky
+	}
+	return mode
+}
+
+// removeLayer removes what makeLayer and the sandbox made below dir.
 func removeLayer(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil || os.Geteuid() == 0 {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	_ = filepath.WalkDir(dir, func(p string, d os.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(p, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
+	defer root.Close()
+	return removeAll(root, "layer")
+}
+
+// removeAll is [os.Root.RemoveAll] that does not stop at directories which their
+// owner closed to itself.
+func removeAll(root *os.Root, name string) error {
+	err := root.RemoveAll(name)
+	if err == nil || !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	openAll(root, name)
+	return root.RemoveAll(name)
+}
+
+func openAll(root *os.Root, name string) {
+	if st, err := root.Lstat(name); err != nil || !st.IsDir() || root.Chmod(name, 0o700) != nil {
+		return
+	}
+	dir, err := root.Open(name)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, n := range names {
+		openAll(root, filepath.Join(name, n))
+	}
 }

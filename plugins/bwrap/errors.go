@@ -1,0 +1,37 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// userNamespaceError explains why a holder cannot be started.
+func userNamespaceError(err error) error {
+	e := &sdk.Error{Reason: sdk.ReasonMissing, Summary: "this machine lets nobody make user namespaces: " + err.Error(), Err: err,
+		Fix: "run hutch doctor"}
+	switch {
+	case restricted("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+		e.Fix = "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give hutch-backend-bwrap an AppArmor profile that allows userns"
+	case restricted("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+		e.Fix = "sudo sysctl kernel.unprivileged_userns_clone=1"
+	case restricted("/proc/sys/user/max_user_namespaces", "0"):
+		e.Fix = "sudo sysctl user.max_user_namespaces=15000"
+	}
+	return e
+}
+
+// restricted says whether a sysctl has the value that gets in the way.
+func restricted(path, value string) bool {
+	b, err := os.ReadFile(path)
+	return err == nil && strings.TrimSpace(string(b)) == value
+}
+
+// asError finds the typed error in err's chain.
+func asError(err error) (*sdk.Error, bool) {
+	var e *sdk.Error
+	ok := errors.As(err, &e)
+	return e, ok
+}

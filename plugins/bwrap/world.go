@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/seccomp"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
+)
+
+// world is what a sandbox consists of while it can run commands: a holder process,
+// the ids and the cgroup. A hard reset makes a new one.
+type world struct {
+	ident  *identity
+	group  *limits.Group // nil when no limit needs one
+	holder *holder.Holder
+	root   *os.File // the sandbox's root directory, as the holder sees it
+	upper  *os.File // the workspace's upper layer
+	ready  sdk.Ready
+}
+
+// makeWorld makes the world of s. On an error nothing of it is left but the layer
+// on disk.
+func (s *sandbox) makeWorld() (*world, error) {
+	w := &world{}
+	if err := s.fill(w); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+// fill makes w; what it made before an error is in w.
+func (s *sandbox) fill(w *world) error {
+	owner, err := ownerOf(s.spec.Workspace.Source)
+	if err != nil {
+		return err
+	}
+	path, err := findBwrap(configOf(&s.spec).Bwrap)
+	if err != nil {
+		return err
+	}
+	bwrap, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	w.ident, w.holder, err = s.spares.take(int(owner.Uid), int(owner.Gid))
+	if err != nil {
+		unix.Close(bwrap)
+		return userNamespaceError(err)
+	}
+	if s.held.inGroup() {
+		w.group, err = s.support.New(s.cgroup, s.held.group)
+		if err != nil {
+			unix.Close(bwrap)
+			return fmt.Errorf("make a cgroup for %s: %w", s.id, err)
+		}
+	}
+	l, err := newLayout(s, w, owner, bwrap)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	return s.furnish(w, l)
+}
+
+// furnish adds to the layout what depends on limits and configuration, and has
+// the holder make it all.
+func (s *sandbox) furnish(w *world, l *layout) error {
+	image, err := microinit.Image(s.held.rlimits)
+	if err != nil {
+		return err
+	}
+	l.file(inRoot+initPath, 0o555, image)
+	l.setup.Args = bwrapArgs(l.config.UID, s.spec.Network, masks())
+	l.setup.Seccomp, err = seccomp.Filter()
+	if err != nil {
+		return err
+	}
+	dirs, err := w.holder.Setup(&l.setup, l.fds)
+	if err != nil {
+		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err,
+			Fix: "run hutch doctor, which tries each part by itself"}
+	}
+	w.root, w.upper = dirs[0], dirs[1]
+	w.ready = l.ready
+	w.ready.Holds = s.held.holds
+	w.ready.Notes = append(w.ready.Notes, s.notes...)
+	if s.spec.Network == sdk.NetworkFull {
+		w.ready.Notes = append(w.ready.Notes, networkNote)
+	}
+	return nil
+}
+
+// close ends all commands and removes all but the layer on disk.
+func (w *world) close() (err error) {
+	if w.holder != nil {
+		w.holder.Close()
+	}
+	for _, f := range []*os.File{w.root, w.upper} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if w.group != nil {
+		err = w.group.Destroy(context.Background())
+	}
+	if w.ident != nil {
+		w.ident.Close()
+	}
+	return err
+}
+
+// ownerOf returns the attributes of a workspace's source; zeros without one.
+func ownerOf(source string) (*syscall.Stat_t, error) {
+	owner := &syscall.Stat_t{}
+	if source == "" {
+		return owner, nil
+	}
+	if err := syscall.Stat(source, owner); err != nil {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "look at the workspace %s: %w", source, err)
+	}
+	if owner.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the workspace %s is not a directory", source)
+	}
+	return owner, nil
+}
