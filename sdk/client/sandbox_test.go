@@ -435,25 +435,3 @@ func TestAttach(t *testing.T) {
 		t.Errorf("destroyed %q", destroyed)
 	}
 }
-
-// TestReadyMeansUsable uses sandboxes right when they are said to be ready, from many sides at once.
-func TestReadyMeansUsable(t *testing.T) {
-	c := serve(t, &processes{})
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			for k := range 50 {
-				s, err := c.Create(context.Background(), &sdk.CreateRequest{ID: fmt.Sprintf("ready-%d-%d", i, k), StateDir: t.TempDir()})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if _, err := s.Exec(context.Background(), &client.Command{Argv: []string{"true"}}); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
