@@ -48,6 +48,9 @@ func (l *loader) setVariables() bool {
 // settingsFor collects what sets variables, weakest first.
 func (l *loader) settingsFor() map[string][]setting {
 	all := map[string][]setting{}
+	if len(l.vars) == 0 {
+		return all // no need to look for files
+	}
 	for name := range l.vars {
 		if text, ok := l.given.lookupEnv("HUTCH_VAR_" + name); ok {
 			all[name] = append(all[name], setting{name: name, text: text, origin: "HUTCH_VAR_" + name})
