@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,5 +50,22 @@ func TestTheExample(t *testing.T) {
 	}
 	if n := bytes.Count(text, []byte("\n")); n >= 60 {
 		t.Errorf("the example has %d lines", n)
+	}
+}
+
+// The page for authors shows the example as it is tested here.
+func TestThePageShowsTheExample(t *testing.T) {
+	text, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/writing-a-backend.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, found := strings.Cut(string(text), "// A whole backend: its main calls Serve.")
+	code = strings.Replace(code, "package sdk_test", "package main", 1) + "func main() { sdk.Serve(plain{}) }\n"
+	if !found || !strings.Contains(string(page), "```go\n"+code+"```\n") {
+		t.Error("docs/writing-a-backend.md does not hold the program of example_test.go")
 	}
 }
