@@ -286,7 +286,7 @@ func groupsOf(t *testing.T, path string) string {
 }
 
 func TestOnlyTheChildIsInTheGroup(t *testing.T) {
-	g := newGroup(t, Request{Memory: 128 << 20, CPUs: 1, Pids: 50})
+	g := newGroup(t, Request{Memory: 512 << 20, CPUs: 1, Pids: 500}) // a Go program has many threads
 	before := groupsOf(t, "/proc/self/cgroup")
 	cmds := make([]*exec.Cmd, 8)
 	var wg sync.WaitGroup
@@ -404,6 +404,57 @@ func TestKillBeatsAForkBomb(t *testing.T) {
 		t.Errorf("pids %v, %v; want none", pids, err)
 	}
 }
+
+// TestKillByFreezer is for a machine whose pids controller may not be used.
+func TestKillByFreezer(t *testing.T) {
+	s := needGroups(t)
+	sys := thisSystem()
+	mounts, err := sys.mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := sys.ownCgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts = slices.DeleteFunc(mounts, func(m mount) bool { return m.controllers["pids"] })
+	p, _ := sys.findV1(mounts, own)
+	if s.Mechanism != CgroupV1 || p == nil {
+		t.Skip("needs the freezer of cgroup v1")
+	}
+	if _, ok := p.at["freezer"]; !ok {
+		t.Fatalf("without pids the freezer is not used: %v", p.where())
+	}
+	cg, err := p.make(fmt.Sprintf("test-freezer-%d", os.Getpid()), Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := cg.remove(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		cg.close()
+	}()
+	cmd := exec.Command("/bin/sh", "-c", finiteBomb)
+	if err := cg.start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if pids, err := cg.pids(); err != nil || len(pids) > 50 {
+			break
+		}
+	}
+	if err := cg.kill(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if pids, err := cg.pids(); err != nil || len(pids) != 0 {
+		t.Errorf("%d processes, %v; want none", len(pids), err)
+	}
+}
+
+// finiteBomb makes 2^9 processes that stay, as fast as can be, for tests that have no pids limit to bound it.
+const finiteBomb = `f() { [ $1 -gt 8 ] && exec sleep 1000; f $(($1+1)) & f $(($1+1)) & wait; }; f 0 2>/dev/null`
 
 func deadlineHit(t *testing.T) bool {
 	d, ok := t.Deadline()

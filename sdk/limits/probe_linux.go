@@ -13,13 +13,20 @@ import (
 
 // system is the machine as this package sees it. Tests put a directory in the place of /.
 type system struct {
-	root  string // put before every absolute path read from the kernel; "" for the real machine
-	euid  int
-	mkdir func(dir string) error // makes a cgroup; on a real cgroup file system the kernel fills it with files
+	root     string // put before every absolute path read from the kernel; "" for the real machine
+	euid     int
+	mkdir    func(dir string) error         // makes a cgroup; on a real cgroup file system the kernel fills it with files
+	write    func(path, value string) error // writes a control file, which makes a real kernel do something
+	writable func(paths ...string) error
 }
 
 func thisSystem() system {
-	return system{euid: os.Geteuid(), mkdir: func(dir string) error { return os.Mkdir(dir, 0o755) }}
+	return system{
+		euid:     os.Geteuid(),
+		mkdir:    func(dir string) error { return os.Mkdir(dir, 0o755) },
+		write:    write,
+		writable: writable,
+	}
 }
 
 // Probe looks for the best mechanism. It changes nothing and takes well below a millisecond.

@@ -31,7 +31,10 @@ type v1Base struct {
 	park bool   // home has to be made first
 }
 
-// The controllers of interest. The freezer and cpuacct hold no limit; they are there to kill and to count.
+// The controllers of interest. cpuacct and the freezer hold no limit. The one counts; the other keeps a group from forking
+// while it is killed, and is only used where the pids controller cannot do that: it freezes also a thread of a host that
+// happens to be inside to fork a child, and when that thread was about to take part in a garbage collection, the whole host
+// waits for it, be it the very one that would thaw the group.
 var v1Controllers = []string{"memory", "pids", "cpu", "cpuacct", "freezer"}
 
 // v1Delegated is the directory which an administrator gives to a user, beside the cgroup the user is in.
@@ -39,7 +42,11 @@ const v1Delegated = "hutch"
 
 func (sys system) v1Fix(mounts []mount) string {
 	var dirs []string
+	pids := slices.ContainsFunc(mounts, func(m mount) bool { return m.controllers["pids"] })
 	for _, c := range v1Controllers {
+		if c == "freezer" && pids {
+			continue
+		}
 		for _, m := range mounts {
 			if m.controllers[c] && !slices.Contains(dirs, m.dir+"/"+v1Delegated) {
 				dirs = append(dirs, m.dir+"/"+v1Delegated)
@@ -82,11 +89,13 @@ func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refus
 		}
 		return nil, why
 	}
-	// Without one of these two there is no way to kill a group that forks faster than it is killed.
-	if _, ok := p.at["freezer"]; !ok {
-		if _, ok := p.at["pids"]; !ok {
-			return nil, refusal{"neither the freezer nor the pids controller of cgroup v1 may be written", why.fix}
-		}
+	_, pids := p.at["pids"]
+	_, freezer := p.at["freezer"]
+	switch {
+	case pids:
+		delete(p.at, "freezer")
+	case !freezer:
+		return nil, refusal{"neither the pids nor the freezer controller of cgroup v1 may be written, so a group that forks could not be killed", why.fix}
 	}
 	return p, why
 }
@@ -94,16 +103,16 @@ func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refus
 func (sys system) tryV1(m mount, own string) (v1Base, error) {
 	dir, ok := sys.dirOf(m, own)
 	if ok {
-		if err := writable(dir, dir+"/tasks"); err == nil {
+		if err := sys.writable(dir, dir+"/tasks"); err == nil {
 			return v1Base{dir: dir, home: dir}, nil
 		}
 	}
 	given := strings.TrimSuffix(sys.root+m.dir, "/") + "/" + v1Delegated
-	err := writable(given, given+"/tasks")
+	err := sys.writable(given, given+"/tasks")
 	if err != nil {
 		return v1Base{}, err
 	}
-	if ok && writable(dir+"/tasks") == nil {
+	if ok && sys.writable(dir+"/tasks") == nil {
 		return v1Base{dir: given, home: dir}, nil
 	}
 	return v1Base{dir: given, home: given + "/" + leafName, park: true}, nil
@@ -187,7 +196,15 @@ type v1Group struct {
 	// The directories with the files of each controller; empty where there is none.
 	memory, pid, cpu, cpuacct, freezer string
 	maxPids                            uint64
-	starting                           sync.Mutex // see start
+	starting                           *sync.Mutex // see start; shared by all that this process has of one group
+}
+
+// startLocks holds the starting locks by the group's directory.
+var startLocks sync.Map
+
+func startLock(dir string) *sync.Mutex {
+	l, _ := startLocks.LoadOrStore(dir, new(sync.Mutex))
+	return l.(*sync.Mutex)
 }
 
 type v1Part struct {
@@ -197,6 +214,7 @@ type v1Part struct {
 
 // learn tells the controllers by their files, so that Open needs to be told directories only.
 func (g *v1Group) learn() {
+	g.starting = startLock(g.parts[0].dir)
 	for _, k := range []struct {
 		file string
 		at   *string
@@ -258,6 +276,9 @@ func (g *v1Group) dirs() []string {
 }
 
 func (g *v1Group) close() {
+	if len(g.parts) > 0 && !exists(g.parts[0].dir) {
+		startLocks.Delete(g.parts[0].dir)
+	}
 	for i := range g.parts {
 		for _, fd := range []*int{&g.parts[i].tasks, &g.parts[i].homeTasks} {
 			if *fd >= 0 {
@@ -349,7 +370,7 @@ func (g *v1Group) add(pid int) error {
 
 // main is the directory whose list of processes is the group's: all have the same.
 func (g *v1Group) main() string {
-	for _, d := range []string{g.freezer, g.pid, g.memory} {
+	for _, d := range []string{g.pid, g.freezer} {
 		if d != "" {
 			return d
 		}
@@ -415,9 +436,11 @@ func (g *v1Group) stats() (Stats, error) {
 	return s, nil
 }
 
-// kill forbids the group to fork, where the pids controller can, freezes it, where the freezer can, and kills until
-// nothing is left. Either alone is enough to win against a fork bomb.
+// kill keeps the group from forking, by a pids limit of 0 or else by the freezer, and kills until nothing is left.
 func (g *v1Group) kill(ctx context.Context) error {
+	if g.starting == nil {
+		g.learn() // it was never finished
+	}
 	g.starting.Lock()
 	defer g.starting.Unlock()
 	if g.pid != "" {
@@ -436,7 +459,7 @@ func (g *v1Group) kill(ctx context.Context) error {
 		list:  func() ([]int, error) { return readPids(g.main() + "/cgroup.procs") },
 		spare: g.guest,
 	}
-	if f := g.freezer + "/freezer.state"; g.freezer != "" {
+	if f := g.freezer + "/freezer.state"; g.freezer != "" && g.pid == "" {
 		// A frozen process dies only when it is thawed: freezing makes the list complete, thawing makes it end.
 		k.freeze = func() error { return write(f, "FROZEN") }
 		k.thaw = func() error { return write(f, "THAWED") }

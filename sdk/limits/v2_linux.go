@@ -103,7 +103,7 @@ func (p *v2Place) rank() int {
 
 // tryV2 looks whether groups can be made below d.
 func (sys system) tryV2(d string, isOwn, isTop bool) (*v2Place, error) {
-	if err := writable(d, d+"/cgroup.procs"); err != nil {
+	if err := sys.writable(d, d+"/cgroup.procs"); err != nil {
 		return nil, err
 	}
 	// The type file exists everywhere but in the root of the whole machine; threaded subtrees hold no memory limit.
@@ -133,7 +133,7 @@ func (sys system) tryV2(d string, isOwn, isTop bool) (*v2Place, error) {
 	if len(p.enable) == 0 {
 		return p, nil
 	}
-	if err := writable(d + "/cgroup.subtree_control"); err != nil {
+	if err := sys.writable(d + "/cgroup.subtree_control"); err != nil {
 		return nil, err
 	}
 	if realRoot {
@@ -207,7 +207,7 @@ func (p *v2Place) arrange() error {
 			return err
 		}
 		// A process that forks while it is moved may leave its child behind: look again until none is left.
-		for range 100 {
+		for tries := 0; ; tries++ {
 			pids, err := readPids(p.dir + "/cgroup.procs")
 			if err != nil {
 				return err
@@ -215,8 +215,11 @@ func (p *v2Place) arrange() error {
 			if len(pids) == 0 {
 				break
 			}
+			if tries == 100 {
+				return fmt.Errorf("make room in %s: its %d processes fork faster than they can be moved", p.dir, len(pids))
+			}
 			for _, pid := range pids {
-				err := write(leaf+"/cgroup.procs", strconv.Itoa(pid))
+				err := p.sys.write(leaf+"/cgroup.procs", strconv.Itoa(pid))
 				if err != nil && !errors.Is(err, unix.ESRCH) {
 					return fmt.Errorf("make room in %s: %w", p.dir, err)
 				}
@@ -225,7 +228,7 @@ func (p *v2Place) arrange() error {
 	}
 	// One at a time: where one is refused, the message says which.
 	for _, c := range p.enable {
-		if err := write(p.dir+"/cgroup.subtree_control", "+"+c); err != nil {
+		if err := p.sys.write(p.dir+"/cgroup.subtree_control", "+"+c); err != nil {
 			return err
 		}
 	}
