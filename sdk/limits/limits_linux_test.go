@@ -471,7 +471,7 @@ func TestKillSparesAProcessThatOnlyForksInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside, leave, left := make(chan bool), make(chan bool), make(chan bool)
-	go func() {
+	go offFirstThread(func() error {
 		runtime.LockOSThread()
 		for _, p := range v1.parts {
 			writeFD(p.tasks, "0")
@@ -483,7 +483,8 @@ func TestKillSparesAProcessThatOnlyForksInside(t *testing.T) {
 		}
 		runtime.UnlockOSThread()
 		close(left)
-	}()
+		return nil
+	})
 	<-inside
 	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
 		t.Errorf("pids %v, %v: a host that forks is no member", pids, err)

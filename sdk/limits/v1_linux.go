@@ -307,6 +307,24 @@ func (g *v1Group) start(cmd *exec.Cmd) (err error) {
 			return err
 		}
 	}
+	return offFirstThread(func() error { return g.startHere(cmd) })
+}
+
+// offFirstThread runs fn on any thread but the first of the process. The kernel says of a process that it is where its first
+// thread is, so with that one inside, another host would take us for a member of the group, and kill us with it.
+func offFirstThread(fn func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if unix.Gettid() != os.Getpid() {
+		return fn()
+	}
+	done := make(chan error)
+	go func() { done <- fn() }() // elsewhere, because this thread is ours until it is done
+	return <-done
+}
+
+// startHere starts cmd on the calling thread.
+func (g *v1Group) startHere(cmd *exec.Cmd) (err error) {
 	runtime.LockOSThread()
 	var in int
 	for ; in < len(g.parts) && err == nil; in++ {
@@ -390,6 +408,9 @@ func (g *v1Group) pids() ([]int, error) {
 // lists it, and nobody may kill it. A process whose first thread has ended is no guest: v1 says nothing about where a dead
 // thread was.
 func (g *v1Group) guest(pid int) bool {
+	if pid == os.Getpid() {
+		return true
+	}
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"syscall"
 	"time"
@@ -29,6 +30,15 @@ func (p *Process) launch() error {
 // the command.
 func (p *Process) live(started chan<- error) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
+	if unix.Gettid() == os.Getpid() {
+		// The first thread of a process never ends, and a group may not start anything on it. What is started here runs
+		// elsewhere, because this thread is ours until it has begun.
+		begun := make(chan error)
+		go p.live(begun)
+		started <- <-begun
+		runtime.UnlockOSThread()
+		return
+	}
 	p.started = time.Now()
 	err := p.o.Group.Start(p.cmd)
 	p.closeSlave()
