@@ -239,9 +239,8 @@ func (b *box) must(script string, change ...func(*client.Command)) string {
 // running is a command that has been started and has said so on its stdout.
 type running struct {
 	*client.Exec
-	c        *C
-	out      *lineBuffer
-	finished chan struct{}
+	c   *C
+	out *lineBuffer
 }
 
 // begin starts a script and waits until it prints "ready".

@@ -16,7 +16,6 @@ import (
 type traces struct {
 	mounts []string
 	temp   []string
-	fds    int
 }
 
 // lookAround records the machine. What cannot be read here, such as the inside of

@@ -58,7 +58,7 @@ func InProcess(b sdk.Backend, opt Options) (*Local, error) {
 		return nil, err
 	}
 	g := server.GRPC()
-	go g.Serve(&once{conn: theirs, closed: make(chan struct{})})
+	go func() { _ = g.Serve(&once{conn: theirs, closed: make(chan struct{})}) }()
 	dialed := false
 	conn, err := grpc.NewClient(Target, DialOptions(func(context.Context) (net.Conn, error) {
 		if dialed {

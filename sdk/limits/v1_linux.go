@@ -473,7 +473,7 @@ func (g *v1Group) kill(ctx context.Context) error {
 			if err := write(g.pid+"/pids.max", "0"); err != nil && !gone(err) {
 				return err
 			}
-			defer write(g.pid+"/pids.max", strings.TrimSpace(string(old)))
+			defer func() { _ = write(g.pid+"/pids.max", strings.TrimSpace(string(old))) }()
 		}
 	}
 	k := killer{

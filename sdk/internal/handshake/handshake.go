@@ -2,6 +2,7 @@
 // before the first call.
 package handshake
 
+// What the environment of a backend holds, and what is said at the start.
 const (
 	// CookieKey and CookieValue tell a backend that a host started it, and not a
 	// person. They are no secret.

@@ -88,8 +88,8 @@ const (
 )
 
 // program is machine code, not a function to call.
-func program()
-func programEnd()
+func program()    //nolint:unused // it is only measured, by bounds
+func programEnd() //nolint:unused // likewise
 func bounds() (start, end unsafe.Pointer)
 
 // Image returns the ELF file of the program with the given limits in it.

@@ -43,7 +43,7 @@ func init() {
 	}
 	err := (&holder{socket: wire.SocketFD}).serve()
 	end()
-	if err == nil || errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
 		os.Exit(0)
 	}
 	fmt.Fprintf(os.Stderr, "%s: %v\n", wire.HolderName, err)
@@ -57,7 +57,7 @@ type holder struct {
 	bwrap  int // descriptor of the bwrap binary
 }
 
-// serve answers requests until the plugin is gone.
+// serve answers requests until the plugin is gone, which is io.EOF, or something else ends it.
 func (h *holder) serve() error {
 	for {
 		var req wire.Request
