@@ -30,7 +30,7 @@ type choice struct {
 // choose looks at the backends of d in order and takes the first that can do all that is asked. It goes on after it
 // found one only when all is set, for plan.
 func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all bool) (*choice, error) {
-	c := &choice{}
+	c := &choice{diags: checkCommand(d)}
 	if len(d.Backends) == 0 {
 		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "", `add a block such as backend "bwrap" {}, or say --backend`))
 		return c, nil
@@ -50,12 +50,8 @@ func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all boo
 		c.candidates = append(c.candidates, cand.Candidate)
 		if cand.fatal {
 			c.diags = append(c.diags, cand.Problems...)
-			c.backend = nil
-			if !all {
-				return c, nil
-			}
 		}
-		if c.backend != nil && !all {
+		if (c.backend != nil || len(c.diags) > 0) && !all {
 			break
 		}
 	}

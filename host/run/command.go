@@ -1,6 +1,7 @@
 package run
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
@@ -63,6 +65,33 @@ func languageOf(d *runfile.Definition) *language.Language {
 	return nil
 }
 
+// checkCommand finds entrypoints that nothing can start.
+func checkCommand(d *runfile.Definition) diag.Diagnostics {
+	if d.Entrypoint == "" || len(d.Interpreter) > 0 || languageOf(d) != nil || executable(d) {
+		return nil
+	}
+	return diag.Diagnostics{d.Diagnose("entrypoint", fmt.Sprintf("nothing is known to run %q with, and it is not executable", d.Entrypoint),
+		"Without language and interpreter, the extension tells the language: "+strings.Join(language.Names(), ", ")+".",
+		"set language or interpreter, or make the file executable")}
+}
+
+// executable reports whether the entrypoint may be executed by itself.
+func executable(d *runfile.Definition) bool {
+	if d.EntrypointIn != runfile.InWorkspace {
+		return slices.ContainsFunc(d.Files, func(f runfile.File) bool { return f.Path == d.Entrypoint && f.Mode&0o111 != 0 })
+	}
+	if d.Workspace == nil {
+		return false
+	}
+	root, err := os.OpenRoot(d.Workspace.Source)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	st, err := root.Stat(d.Entrypoint)
+	return err == nil && st.Mode()&0o111 != 0
+}
+
 // invoke tells how the command of d is started when the sandbox looks like at.
 func invoke(d *runfile.Definition, id string, at places, deps bool) invocation {
 	lang := languageOf(d)
@@ -82,9 +111,6 @@ func invoke(d *runfile.Definition, id string, at places, deps bool) invocation {
 			p.Files = append(p.Files, f.Path)
 		}
 		c = p.Command()
-		if lang == nil && len(d.Interpreter) == 0 && !strings.Contains(c.Argv[0], "/") {
-			c.Argv[0] = "./" + c.Argv[0]
-		}
 	}
 	if deps && lang != nil && lang.Deps != nil {
 		c.PathEnv[lang.Deps.PathEnv] = append(c.PathEnv[lang.Deps.PathEnv], lang.Deps.Target)

@@ -430,6 +430,30 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+func TestEntrypointThatNothingCanStart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file, more string
+		ok         bool
+	}{
+		"unknown extension":   {`file "main.x" { content = "x" }`, "", false},
+		"executable":          {"file \"main.x\" {\n content = \"#!/bin/sh\\necho $1\\n\"\n mode = \"0755\"\n}", "", true},
+		"with a language":     {`file "main.x" { content = "echo $1" }`, `language = "shell"`, true},
+		"with an interpreter": {`file "main.x" { content = "echo $1" }`, `interpreter = ["sh", "-e"]`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &plain{}
+			w := newWorld(t, p)
+			r := w.run("run \"r\" {\n backend \"plain\" {}\n entrypoint = \"main.x\"\n args = [\"a\"]\n"+tc.file+"\n"+tc.more+"\n}\n", Streams{})
+			if r.OK != tc.ok || tc.ok && r.Stdout.Text != "a\n" {
+				t.Errorf("%s %q %v", r.Cause, r.Stdout.Text, r.Error)
+			}
+			if !tc.ok && (r.Status != 125 || len(p.specs) != 0 || len(r.Error.Diagnostics) != 1 || r.Error.Diagnostics[0].Range.Start.Line != 3) {
+				t.Errorf("%d %+v", r.Status, r.Error)
+			}
+		})
+	}
+}
+
 func TestRunAll(t *testing.T) {
 	p := &plain{}
 	w := newWorld(t, p)
