@@ -175,7 +175,7 @@ func (l *layout) writable(dir string, owner *syscall.Stat_t) error {
 	if err := makeLayer(layer, modeOf(mode), l.id, owner); err != nil {
 		return err
 	}
-	return l.own(layer, diskLayer, false)
+	return l.ownLayer(layer, diskLayer)
 }
 
 // workspace adds /workspace with the input and output in it, or beside it when

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ const minFiles = 8
 type held struct {
 	group   limits.Request     // what the cgroup holds; zero when none is needed
 	rlimits []microinit.Rlimit // what each command takes on itself
+	cpus    []int              // the processors that commands may use; nil means all
 	holds   []sdk.Hold
 }
 
@@ -46,9 +48,7 @@ func planLimits(l sdk.Limits, s *limits.Support) *held {
 		h.byGroup(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), s.Limits[limits.Memory], func() { h.group.Memory = uint64(l.Memory) },
 			"rlimit RLIMIT_AS, address space of each process", unix.RLIMIT_AS, uint64(l.Memory))
 	}
-	if l.CPUs > 0 {
-		h.byGroup(sdk.LimitCPUs, strconv.FormatFloat(l.CPUs, 'g', -1, 64), s.Limits[limits.CPUs], func() { h.group.CPUs = l.CPUs }, "", 0, 0)
-	}
+	h.holdCPUs(l.CPUs, s.Limits[limits.CPUs])
 	const nproc = "rlimit RLIMIT_NPROC in a user namespace of its own, for each command"
 	if l.PIDs > 0 {
 		h.byGroup(sdk.LimitPIDs, strconv.FormatInt(l.PIDs, 10), s.Limits[limits.Pids], func() { h.group.Pids = uint64(l.PIDs + ownProcesses) },
@@ -80,17 +80,54 @@ func planLimits(l sdk.Limits, s *limits.Support) *held {
 	return h
 }
 
-// byGroup holds a limit by a cgroup where there is one, else by an rlimit, if any.
+// holdCPUs holds the cpus limit by a cgroup's quota, else, for whole numbers, by
+// letting commands run on so many processors only; then the system call filter
+// refuses to change that.
+func (h *held) holdCPUs(cpus float64, how limits.How) {
+	value := strconv.FormatFloat(cpus, 'g', -1, 64)
+	switch n := int(cpus); {
+	case cpus <= 0:
+	case how.By != "" && how.Scope == limits.WholeGroup:
+		h.group.CPUs = cpus
+		h.hold(sdk.LimitCPUs, value, how.By)
+	case float64(n) != cpus:
+		h.refuse(sdk.LimitCPUs, value, how.Reason+"; a whole number would be held by letting commands use so many processors only", how.Fix)
+	default:
+		all := processors()
+		if n < len(all) {
+			start := rand.IntN(len(all)) // so that sandboxes do not crowd on the first ones
+			for i := range n {
+				h.cpus = append(h.cpus, all[(start+i)%len(all)])
+			}
+		}
+		h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitCPUs, Value: value,
+			HeldBy: fmt.Sprintf("sched_setaffinity: %d of the %d processors", min(n, len(all)), len(all)), Reason: how.Reason, Fix: how.Fix})
+	}
+}
+
+// processors lists those that this process may use.
+func processors() (out []int) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil
+	}
+	for i := range len(set) * 64 {
+		if set.IsSet(i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// byGroup holds a limit by a cgroup where there is one, else by an rlimit.
 func (h *held) byGroup(l sdk.Limit, value string, how limits.How, group func(), rlimitText string, resource int, rlimit uint64) {
 	switch {
 	case how.By != "" && how.Scope == limits.WholeGroup:
 		group()
 		h.hold(l, value, how.By)
-	case rlimitText != "":
+	default:
 		h.rlimit(resource, rlimit)
 		h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, HeldBy: rlimitText, Reason: how.Reason, Fix: how.Fix})
-	default:
-		h.refuse(l, value, how.Reason, how.Fix)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -107,6 +108,31 @@ func TestSandboxHoldsCPUs(t *testing.T) {
 	}
 }
 
+// Without a cgroup a whole number of processors is what commands may use.
+func TestSandboxHoldsWholeCPUs(t *testing.T) {
+	needBwrap(t)
+	if len(processors()) < 2 {
+		t.Skip("this machine has one processor")
+	}
+	none := &limits.Support{Mechanism: limits.Rlimit, Limits: map[limits.Limit]limits.How{limits.CPUs: {Reason: "no cgroup"}}}
+	s, err := create(t.Context(), request(t, sdk.Spec{Limits: sdk.Limits{CPUs: 1}}), none, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	all := strings.Trim(strings.ReplaceAll(fmt.Sprint(processors()), " ", ","), "[]")
+	r := sh(t, s, "nproc; taskset -pc "+all+" $$ 2>/dev/null >/dev/null; nproc; timeout 1 sh -c '(while :; do :; done) & while :; do :; done'")
+	if r.out != "1\n1\n" {
+		t.Errorf("the command may use %q processors", r.out)
+	}
+	if used := r.Usage.User + r.Usage.Sys; used > 1200*time.Millisecond {
+		t.Errorf("used %v in a second", used)
+	}
+	if by := heldBy(t, s, sdk.LimitCPUs); !strings.Contains(by, "1 of the") {
+		t.Errorf("held by %q", by)
+	}
+}
+
 func TestSandboxHoldsDisk(t *testing.T) {
 	dir := write(t, t.TempDir(), map[string]string{"a.txt": "hello\n"})
 	s := newSandbox(t, sdk.Spec{Limits: sdk.Limits{Disk: 8 << 20}, Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspacePrivate}})
@@ -150,7 +176,7 @@ func TestPlanRefuses(t *testing.T) {
 		l    sdk.Limits
 		want sdk.Limit
 	}{
-		"cpus without a cgroup": {sdk.Limits{CPUs: 1}, sdk.LimitCPUs},
+		"cpus without a cgroup": {sdk.Limits{CPUs: 1.5}, sdk.LimitCPUs},
 		"disk beyond memory":    {sdk.Limits{Disk: 1 << 60}, sdk.LimitDisk},
 		"too few files":         {sdk.Limits{Files: 3}, sdk.LimitFiles},
 	} {

@@ -38,6 +38,34 @@ func (l *layout) own(source, at string, readOnly bool) error {
 	return nil
 }
 
+// ownLayer gives the sandbox's user the layer on disk. It is nobody else's, so
+// where owners cannot be mapped it simply gets the sandbox's.
+func (l *layout) ownLayer(source, at string) error {
+	if !l.id.Privileged {
+		l.tree(source, at, false)
+		return nil
+	}
+	fd, err := cloneTree(source, 0)
+	if err != nil {
+		return err
+	}
+	l.give(fd, at, false)
+	if l.shift(fd) == nil {
+		return nil
+	}
+	for _, d := range layerDirs(source) {
+		if err := os.Chown(d, int(l.id.hostUID), int(l.id.hostGID)); err != nil {
+			return fmt.Errorf("give the layer to the sandbox: %w", err)
+		}
+	}
+	return nil
+}
+
+// layerDirs are the directories that makeLayer makes, parents first.
+func layerDirs(layer string) []string {
+	return []string{layer, filepath.Join(layer, "upper"), filepath.Join(layer, "work"), filepath.Join(layer, "output")}
+}
+
 // readable lets the sandbox read the host directory source. Where owners cannot
 // be mapped, what everybody may read is all it reads.
 func (l *layout) readable(source, at string) error {
@@ -107,7 +135,7 @@ func makeLayer(layer string, mode os.FileMode, id *identity, source *syscall.Sta
 	if _, err := os.Lstat(filepath.Join(layer, "output")); err == nil {
 		return nil // of a kept sandbox
 	}
-	for _, d := range []string{layer, filepath.Join(layer, "upper"), filepath.Join(layer, "work"), filepath.Join(layer, "output")} {
+	for _, d := range layerDirs(layer) {
 		if err := os.Mkdir(d, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("make the sandbox's layer: %w", err)
 		}

@@ -80,7 +80,8 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	}
 	l.file(inRoot+initPath, 0o555, image)
 	l.setup.Args = bwrapArgs(l.config.UID, s.spec.Network, masks())
-	l.setup.Seccomp, err = seccomp.Filter()
+	l.setup.CPUs = s.held.cpus
+	l.setup.Seccomp, err = seccomp.Filter(seccomp.Options{FixedCPUs: s.held.cpus != nil})
 	if err != nil {
 		return err
 	}

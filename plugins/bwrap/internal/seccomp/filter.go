@@ -48,10 +48,21 @@ type test struct {
 	val  uint32
 }
 
+// Options adapt the filter to a sandbox.
+type Options struct {
+	// FixedCPUs refuses to change the processors that a process runs on, because
+	// they are how the cpus limit is held.
+	FixedCPUs bool
+}
+
 // Filter returns the program as bwrap's --seccomp reads it: an array of struct
 // sock_filter in the machine's byte order.
-func Filter() ([]byte, error) {
-	program, err := assemble(auditArch, rules())
+func Filter(o Options) ([]byte, error) {
+	list := rules()
+	if o.FixedCPUs {
+		list = append(list, rule{nr: unix.SYS_SCHED_SETAFFINITY, errno: unix.EPERM})
+	}
+	program, err := assemble(auditArch, list)
 	if err != nil {
 		return nil, err
 	}

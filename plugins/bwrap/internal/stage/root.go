@@ -68,6 +68,16 @@ func (h *holder) makeRoot(s *wire.Setup, fds []int) (give []int, err error) {
 			return nil, fmt.Errorf("make %s read-only: %w", p, err)
 		}
 	}
+	if len(s.CPUs) > 0 {
+		var set unix.CPUSet
+		for _, n := range s.CPUs {
+			set.Set(n)
+		}
+		// Of this thread, which is the one that starts bwrap.
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return nil, fmt.Errorf("keep to processors %v: %w", s.CPUs, err)
+		}
+	}
 	for _, p := range s.Give {
 		fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {

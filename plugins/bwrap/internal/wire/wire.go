@@ -42,6 +42,7 @@ type Setup struct {
 	BwrapFD  int      // index of the descriptor of the bwrap binary
 	Args     []string // arguments of bwrap that stay the same for each command
 	Seccomp  []byte   // the filter, as bwrap reads it from a descriptor
+	CPUs     []int    // processors that bwrap and commands may use; empty means all
 	UID, GID int      // what bwrap runs as, inside the holder's user namespace
 	Give     []string // directories whose descriptors go back with the reply
 }
