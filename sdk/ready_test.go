@@ -53,7 +53,7 @@ func TestReadyMeansUsable(t *testing.T) {
 	h := &quickHost{start: &pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: &pb.CreateStart{SandboxId: "box", StateDir: []byte(t.TempDir())}}}}
 	h.err = errors.New("it was never said to be ready")
 	h.ready = func() error {
-		_, leave, err := s.use("box")
+		_, _, leave, err := s.use("box")
 		if err == nil {
 			leave()
 		}

@@ -84,18 +84,18 @@ func (s *Server) forget(b *box) {
 }
 
 // use returns the sandbox with the given id for one call, which ends with leave.
-func (s *Server) use(id string) (b *box, leave func(), err error) {
+func (s *Server) use(id string) (b *box, sb Sandbox, leave func(), err error) {
 	b = s.lookup(id)
 	if b == nil {
-		return nil, nil, Errorf(ReasonNotFound, "there is no sandbox %s", id)
+		return nil, nil, nil, Errorf(ReasonNotFound, "there is no sandbox %s", id)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sandbox == nil || b.ctx.Err() != nil {
-		return nil, nil, Errorf(ReasonNotFound, "there is no sandbox %s (it is being made or removed)", id)
+		return nil, nil, nil, Errorf(ReasonNotFound, "there is no sandbox %s (it is being made or removed)", id)
 	}
 	b.users++
-	return b, b.leave, nil
+	return b, b.sandbox, b.leave, nil
 }
 
 func (b *box) leave() {
@@ -138,6 +138,20 @@ func (b *box) alone(ctx context.Context) (release func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// set notes what came of the creation.
+func (b *box) set(sb Sandbox, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sandbox, b.err = sb, err
+}
+
+// get returns what came of the creation; both are nil while it is under way.
+func (b *box) get() (Sandbox, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sandbox, b.err
 }
 
 func (b *box) setHandle(h Handle) {

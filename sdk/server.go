@@ -171,7 +171,7 @@ func (s *Server) retire(ctx context.Context, b *box, cause error) error {
 	if err := b.idle(ctx); err != nil {
 		return fmt.Errorf("sandbox %s: still busy: %w", b.id, err)
 	}
-	if b.keep || b.sandbox == nil {
+	if sb, _ := b.get(); b.keep || sb == nil {
 		return nil // a creation that failed has cleaned up itself
 	}
 	if err := guard(s.log, func() error { return s.backend.Destroy(ctx, b.lastHandle()) }); err != nil {

@@ -98,10 +98,7 @@ func (s *service) Attach(ctx context.Context, r *pb.AttachRequest) (*pb.AttachRe
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		b.mu.Lock()
-		sb := b.sandbox
-		b.mu.Unlock()
-		if sb != nil {
+		if sb, _ := b.get(); sb != nil {
 			return &pb.AttachResponse{Ready: readyTo(sb.Ready())}, nil
 		}
 	}
@@ -122,12 +119,12 @@ func unsupported(what string) *Error {
 }
 
 func (s *service) Inspect(ctx context.Context, r *pb.InspectRequest) (*pb.InspectResponse, error) {
-	b, leave, err := s.use(r.GetSandboxId())
+	_, sb, leave, err := s.use(r.GetSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	i, ok := b.sandbox.(Inspector)
+	i, ok := sb.(Inspector)
 	if !ok {
 		return nil, unsupported("inspecting a sandbox")
 	}
@@ -143,12 +140,12 @@ func (s *service) Inspect(ctx context.Context, r *pb.InspectRequest) (*pb.Inspec
 }
 
 func (s *service) Reset(ctx context.Context, r *pb.ResetRequest) (*pb.ResetResponse, error) {
-	b, leave, err := s.use(r.GetSandboxId())
+	b, sb, leave, err := s.use(r.GetSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { leave() }()
-	rs, ok := b.sandbox.(Resetter)
+	rs, ok := sb.(Resetter)
 	if !ok {
 		return nil, unsupported("resetting a sandbox")
 	}

@@ -84,10 +84,8 @@ func (s *service) create(c *creation, req *CreateRequest) (err error) {
 	b := c.box
 	var sb Sandbox
 	defer func() {
-		b.mu.Lock()
-		b.sandbox, b.err = sb, err
-		b.mu.Unlock()
 		if err != nil {
+			b.set(nil, err)
 			s.forget(b)
 			b.end(err)
 		}
@@ -112,16 +110,11 @@ func (s *service) create(c *creation, req *CreateRequest) (err error) {
 	}
 	if err == nil {
 		// The host may use it as soon as it reads that it is ready.
-		b.mu.Lock()
-		b.sandbox = sb
-		b.mu.Unlock()
+		b.set(sb, nil)
 		err = c.event(&pb.CreateEvent{Event: &pb.CreateEvent_Ready{Ready: readyTo(sb.Ready())}})
 	}
 	if err != nil && (c.allocated || sb != nil) {
 		s.undo(c)
-	}
-	if err != nil {
-		sb = nil
 	}
 	return err
 }
@@ -142,9 +135,7 @@ func (c *creation) again() error {
 	case <-c.ctx.Done():
 		return context.Cause(c.ctx)
 	}
-	c.box.mu.Lock()
-	sb, err := c.box.sandbox, c.box.err
-	c.box.mu.Unlock()
+	sb, err := c.box.get()
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (s *service) Exec(stream execStream) error {
 	case cmd.Dir != "" && !path.IsAbs(cmd.Dir):
 		return Errorf(ReasonConfig, "the directory %q is not an absolute path", cmd.Dir)
 	}
-	b, leave, err := s.use(start.GetSandboxId())
+	b, sb, leave, err := s.use(start.GetSandboxId())
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *service) Exec(stream execStream) error {
 	var exit *Exit
 	err = guard(Log(ctx), func() error {
 		var err error
-		exit, err = b.sandbox.Exec(ctx, cmd)
+		exit, err = sb.Exec(ctx, cmd)
 		return err
 	})
 	if exit, err = settle(ctx, exit, err); err != nil {

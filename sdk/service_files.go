@@ -25,12 +25,12 @@ func (s *service) Put(stream grpc.ClientStreamingServer[pb.PutRequest, pb.PutRes
 	if h == nil {
 		return Errorf(ReasonConfig, "the first message of a put must be its header")
 	}
-	b, leave, err := s.use(h.GetSandboxId())
+	b, sb, leave, err := s.use(h.GetSandboxId())
 	if err != nil {
 		return err
 	}
 	defer leave()
-	p, ok := b.sandbox.(Putter)
+	p, ok := sb.(Putter)
 	if !ok {
 		return unsupported("putting files")
 	}
@@ -79,12 +79,12 @@ func (r *putReader) Read(p []byte) (int, error) {
 
 func (s *service) Get(r *pb.GetRequest, stream grpc.ServerStreamingServer[pb.GetResponse]) error {
 	h := r.GetHeader()
-	b, leave, err := s.use(h.GetSandboxId())
+	b, sb, leave, err := s.use(h.GetSandboxId())
 	if err != nil {
 		return err
 	}
 	defer leave()
-	g, ok := b.sandbox.(Getter)
+	g, ok := sb.(Getter)
 	if !ok {
 		return unsupported("getting files")
 	}
@@ -119,12 +119,12 @@ func (w getWriter) Write(p []byte) (int, error) {
 var _ io.Writer = getWriter{}
 
 func (s *service) Changes(r *pb.ChangesRequest, stream grpc.ServerStreamingServer[pb.ChangesResponse]) error {
-	b, leave, err := s.use(r.GetSandboxId())
+	b, sb, leave, err := s.use(r.GetSandboxId())
 	if err != nil {
 		return err
 	}
 	defer leave()
-	c, ok := b.sandbox.(ChangeLister)
+	c, ok := sb.(ChangeLister)
 	if !ok {
 		return unsupported("listing changes")
 	}

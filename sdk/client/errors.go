@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,6 +31,9 @@ func (c *Client) wrap(call string, err error) error {
 	return c.opt.Wrap(call, err)
 }
 
+// ahead is how much earlier than ours the backend's clock may end a call.
+const ahead = 200 * time.Millisecond
+
 // errorFrom turns a gRPC error into one of ours. ctx is the context of the call.
 func errorFrom(ctx context.Context, err error) error {
 	if errors.Is(err, io.EOF) {
@@ -43,6 +47,10 @@ func errorFrom(ctx context.Context, err error) error {
 		if f, ok := d.(*pb.Failure); ok {
 			return failureFrom(f)
 		}
+	}
+	// The backend watches the deadline too, and may be a moment ahead of us.
+	if at, ok := ctx.Deadline(); ok && (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) && time.Until(at) < ahead {
+		<-ctx.Done()
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
