@@ -5,16 +5,22 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/alecthomas/kong"
 )
 
 var (
-	missingOperand = regexp.MustCompile(`^expected "(<[^"]+)"$`)
-	missingCommand = regexp.MustCompile(`^expected (?:one of )?(".*)$`)
-	unexpected     = regexp.MustCompile(`^unexpected argument (.*?)(, did you mean (.*))?$`)
-	unknownFlag    = regexp.MustCompile(`^unknown flag (-\S+?)(, did you mean (.*))?$`)
+	missingOperand = lazy(`^expected "(<[^"]+)"$`)
+	missingCommand = lazy(`^expected (?:one of )?(".*)$`)
+	unexpected     = lazy(`^unexpected argument (.*?)(, did you mean (.*))?$`)
+	unknownFlag    = lazy(`^unknown flag (-\S+?)(, did you mean (.*))?$`)
 )
+
+// lazy compiles an expression at its first use: most calls never need it.
+func lazy(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
 // usageError puts what the parser says into hutch's own words and says where to read on. A message that is not
 // recognised is passed on as it is, so nothing depends on the parser's wording but the wording.
@@ -33,20 +39,20 @@ func usageError(k *kong.Kong, err error) error {
 	text, hints := err.Error(), []string{}
 	name := strings.TrimPrefix(where, "hutch ")
 	switch {
-	case missingOperand.MatchString(text):
-		text = fmt.Sprintf("%s needs %s", name, strings.TrimSuffix(missingOperand.FindStringSubmatch(text)[1], " ..."))
-	case missingCommand.MatchString(text):
-		text = fmt.Sprintf("%s needs a command: %s", name, strings.ReplaceAll(missingCommand.FindStringSubmatch(text)[1], `"`, ""))
-	case unexpected.MatchString(text):
-		m := unexpected.FindStringSubmatch(text)
+	case missingOperand().MatchString(text):
+		text = fmt.Sprintf("%s needs %s", name, strings.TrimSuffix(missingOperand().FindStringSubmatch(text)[1], " ..."))
+	case missingCommand().MatchString(text):
+		text = fmt.Sprintf("%s needs a command: %s", name, strings.ReplaceAll(missingCommand().FindStringSubmatch(text)[1], `"`, ""))
+	case unexpected().MatchString(text):
+		m := unexpected().FindStringSubmatch(text)
 		if where == "hutch" || k != nil && p != nil && p.Context != nil && p.Context.Selected() != nil && !p.Context.Selected().Leaf() {
 			text = fmt.Sprintf("no command %q", strings.TrimPrefix(where+" "+strings.Trim(m[1], `"`), "hutch "))
 		} else {
 			text = fmt.Sprintf("%s does not take %s", name, quoteOperand(m[1]))
 		}
 		hints = meant(hints, m[3])
-	case unknownFlag.MatchString(text):
-		m := unknownFlag.FindStringSubmatch(text)
+	case unknownFlag().MatchString(text):
+		m := unknownFlag().FindStringSubmatch(text)
 		text = fmt.Sprintf("%s has no flag %s", name, m[1])
 		hints = meant(hints, m[3])
 	}

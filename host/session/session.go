@@ -84,7 +84,7 @@ func (s *Session) Start(name string) {
 }
 
 // named finds the first backend block of a run file without reading it as HCL.
-var named = regexp.MustCompile(`(?m)^\s*backend\s+"([a-z][a-z0-9-]{0,31})"`)
+var named = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^\s*backend\s+"([a-z][a-z0-9-]*)"`) })
 
 // StartFor guesses which backends run files will need, the first one each of them names, and begins to launch those
 // while the files are read and checked. A wrong guess costs a moment of another processor and has no other effect.
@@ -97,7 +97,7 @@ func (s *Session) StartFor(files []string) {
 		head := make([]byte, 16<<10)
 		n, _ := io.ReadFull(f, head)
 		_ = f.Close()
-		if m := named.FindSubmatch(head[:n]); m != nil {
+		if m := named().FindSubmatch(head[:n]); m != nil {
 			s.Start(string(m[1]))
 		}
 	}

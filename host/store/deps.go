@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"syscall"
 	"time"
 
@@ -25,10 +24,10 @@ type DepsEntry struct {
 	lock  *os.File
 }
 
-var (
-	depsLang = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-	depsKey  = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
-)
+// isDepsName says whether s, of at most so many bytes, may name a part of the cache.
+func isDepsName(s string, most int) bool {
+	return s != "" && len(s) <= most && madeOf(s[:1], letters+digits) && madeOf(s, letters+digits+"._-")
+}
 
 const lockSuffix = ".lock"
 
@@ -38,7 +37,7 @@ const lockSuffix = ".lock"
 // key are made of a-z, 0-9, '.', '_' and '-' and begin with a letter or digit; key does not end with ".lock".
 // Release the entry when the run has ended; until then [Store.GC] leaves it alone.
 func (s *Store) Deps(ctx context.Context, lang, key string, build func(ctx context.Context, dir string) error) (*DepsEntry, error) {
-	if !depsLang.MatchString(lang) || !depsKey.MatchString(key) || filepath.Ext(key) == lockSuffix {
+	if !isDepsName(lang, 64) || !isDepsName(key, 128) || filepath.Ext(key) == lockSuffix {
 		return nil, fmt.Errorf("dependency entry %.80q of %.80q: not a name for one", key, lang)
 	}
 	parent := filepath.Join(s.paths.Deps(), lang)

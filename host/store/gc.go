@@ -160,7 +160,7 @@ func (c *collector) sandboxes(context.Context) error {
 	}
 	for _, e := range entries {
 		id := strings.TrimSuffix(e.Name(), stateSuffix)
-		if !sandboxPattern.MatchString(id) || known[id] {
+		if !isSandboxID(id) || known[id] {
 			continue
 		}
 		path := filepath.Join(c.store.paths.Sandboxes(), e.Name())

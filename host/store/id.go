@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +21,30 @@ const (
 	tailDigits = 6
 )
 
-var idPattern = regexp.MustCompile(`^[0-9]{6}-[0-9]{6}-[0-9a-hjkmnp-tv-z]{6}$`)
+// isRunID says whether id has the form of a run id.
+func isRunID(id string) bool {
+	if len(id) != len(idLayout)+1+tailDigits || id[6] != '-' || id[len(idLayout)] != '-' {
+		return false
+	}
+	return madeOf(id[:6], digits) && madeOf(id[7:len(idLayout)], digits) && madeOf(id[len(idLayout)+1:], idAlphabet)
+}
+
+// Names are checked by hand: compiling the expressions for them took a third of a millisecond of every start.
+
+const (
+	digits  = "0123456789"
+	letters = "abcdefghijklmnopqrstuvwxyz"
+)
+
+// madeOf says whether s consists of nothing but the bytes in set.
+func madeOf(s, set string) bool {
+	for i := range len(s) {
+		if strings.IndexByte(set, s[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // idSource makes ids that increase strictly within one process, also when the clock does not.
 type idSource struct {
@@ -121,7 +143,7 @@ func (s *Store) runIDs() ([]string, error) {
 	if err != nil {
 		return nil, diskError("read", s.paths.Runs(), err)
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !idPattern.MatchString(n) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !isRunID(n) })
 	slices.Sort(names)
 	slices.Reverse(names)
 	return names, nil

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -62,12 +61,15 @@ type IntentRecord struct {
 	mu    sync.Mutex
 }
 
-var sandboxPattern = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+// isSandboxID says whether id is 1 to 64 of a-z, 0-9 and '-'.
+func isSandboxID(id string) bool {
+	return id != "" && len(id) <= 64 && madeOf(id, letters+digits+"-")
+}
 
 // Begin puts an intent on disk, with fsync unless it is volatile, and fills in Schema, Host and Created.
 // Nothing may be made before it returns. It also makes the directory that the backend keeps its state in, [Paths.SandboxState].
 func (s *Store) Begin(i Intent) (*IntentRecord, error) {
-	if !sandboxPattern.MatchString(i.ID) {
+	if !isSandboxID(i.ID) {
 		return nil, fmt.Errorf("sandbox id %.80q: it must be 1 to 64 of a-z, 0-9 and '-'", i.ID)
 	}
 	state := s.paths.SandboxState(i.ID)

@@ -171,7 +171,7 @@ func readIntents(path string) ([]Intent, error) {
 		err := json.Unmarshal(b[:i], &line)
 		b = b[i+1:]
 		switch {
-		case err == nil && (line.Schema != IntentSchema || !sandboxPattern.MatchString(line.ID)):
+		case err == nil && (line.Schema != IntentSchema || !isSandboxID(line.ID)):
 			err = fmt.Errorf("schema %.40q, sandbox %.80q", line.Schema, line.ID)
 			fallthrough
 		case err != nil:

@@ -93,7 +93,7 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 	if id == "" {
 		id = s.NewID()
 	}
-	if !idPattern.MatchString(id) {
+	if !isRunID(id) {
 		return nil, fmt.Errorf("run id %.60q is not one that the store gave out", id)
 	}
 	r := &Run{store: s, dir: s.paths.Run(id), info: Info{
@@ -384,7 +384,7 @@ type Record struct {
 
 // Load reads the record of a run by its full id.
 func (s *Store) Load(id string) (*Record, error) {
-	if !idPattern.MatchString(id) {
+	if !isRunID(id) {
 		return nil, fmt.Errorf("%w: %.60q is not a run id", ErrNotFound, id)
 	}
 	dir := s.paths.Run(id)

@@ -173,7 +173,7 @@ func TestIDsSortByTimeAndIncrease(t *testing.T) {
 		ids = append(ids, src.next(now))
 	}
 	for i, id := range ids {
-		if !idPattern.MatchString(id) {
+		if !isRunID(id) {
 			t.Fatalf("%q", id)
 		}
 		if i > 0 && id <= ids[i-1] {

@@ -38,7 +38,7 @@ func findBwrap(configured string) (string, error) {
 
 var versions sync.Map // path and identity of the file -> version text
 
-var versionPattern = regexp.MustCompile(`^bubblewrap (\d+)\.(\d+)(?:\.(\d+))?`)
+var versionPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^bubblewrap (\d+)\.(\d+)(?:\.(\d+))?`) })
 
 // bwrapVersion asks bwrap for its version, once for each state of the file.
 func bwrapVersion(path string) (text string, major, minor int, err error) {
@@ -58,7 +58,7 @@ func bwrapVersion(path string) (text string, major, minor int, err error) {
 		out = string(b)
 		versions.Store(key, out)
 	}
-	m := versionPattern.FindStringSubmatch(out.(string))
+	m := versionPattern().FindStringSubmatch(out.(string))
 	if m == nil {
 		return "", 0, 0, fmt.Errorf("%s --version says %q, which is not bubblewrap", path, out)
 	}

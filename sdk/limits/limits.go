@@ -3,7 +3,6 @@ package limits
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -150,13 +149,22 @@ func (s *Support) Plan(r Request) []Hold {
 // Stats and Handle say ErrNoCgroup.
 func New(id string, r Request) (*Group, error) { return Probe().New(id, r) }
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
-
 // dirPrefix begins the name of every directory that New makes, so that Sweep can tell them from anybody else's.
 const dirPrefix = "hutch."
 
+// checkID goes byte by byte: to compile an expression for it took a third of a millisecond of every start.
 func checkID(id string) error {
-	if !idPattern.MatchString(id) {
+	ok := id != "" && len(id) <= 128
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.' || c == '_' || c == '-':
+			ok = ok && i > 0
+		default:
+			ok = false
+		}
+	}
+	if !ok {
 		return fmt.Errorf("group id %q: want a letter or digit, then at most 127 of letters, digits, \".\", \"_\", \"-\"", id)
 	}
 	return nil
