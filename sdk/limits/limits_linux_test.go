@@ -736,21 +736,67 @@ func TestTheFixForV1Works(t *testing.T) {
 	if out, err := exec.Command("/bin/sh", "-c", fix).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", fix, err, out)
 	}
-	out, err := asNobody(t, payload("delegated", "")).CombinedOutput()
+	out, err := asNobody(t, payload("delegated", string(CgroupV1))).CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), "all well\n") {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 }
 
+// TestADelegatedV2SubtreeIsUsed gives an ordinary user a part of the hierarchy, as systemd does.
+func TestADelegatedV2SubtreeIsUsed(t *testing.T) {
+	s := needGroups(t)
+	if s.Mechanism != CgroupV2 || os.Geteuid() != 0 {
+		t.Skip("needs root and cgroup v2")
+	}
+	place := s.place.(*v2Place)
+	if err := place.arrange(); err != nil {
+		t.Fatal(err)
+	}
+	for name, inner := range map[string]string{"an empty slice above the user's scope": "/scope", "one cgroup with the user's processes in it": ""} {
+		t.Run(name, func(t *testing.T) {
+			top := fmt.Sprintf("%s/hutch-test-user-%d", place.dir, os.Getpid())
+			for _, d := range []string{top, top + inner} {
+				if err := os.Mkdir(d, 0o755); err != nil && !os.IsExist(err) {
+					t.Fatal(err)
+				}
+				for _, f := range []string{"", "/cgroup.procs", "/cgroup.subtree_control", "/cgroup.threads"} {
+					if err := os.Chown(d+f, 65534, 65534); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			t.Cleanup(func() {
+				if err := removeTree(deadline(t), top); err != nil {
+					t.Error(err)
+				}
+			})
+			scope := &v2Group{dir: top + inner}
+			if err := scope.open(); err != nil {
+				t.Fatal(err)
+			}
+			defer scope.close()
+			cmd := asNobody(t, payload("delegated", string(CgroupV2)))
+			var out strings.Builder
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := scope.start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil || !strings.HasSuffix(out.String(), "all well\n") {
+				t.Fatalf("%v:\n%s", err, out.String())
+			}
+		})
+	}
+}
+
 // delegatedPayload holds limits as whoever it is and panics where that does not work.
-func delegatedPayload(string) {
+func delegatedPayload(want string) {
 	must := func(err error) {
 		if err != nil {
 			panic(err)
 		}
 	}
 	s := Probe()
-	if s.Mechanism != CgroupV1 {
+	if string(s.Mechanism) != want {
 		panic(fmt.Sprint(s, s.Limits))
 	}
 	g, err := s.New(fmt.Sprintf("user-%d", os.Getpid()), Request{Memory: 32 << 20, CPUs: 1, Pids: 20})

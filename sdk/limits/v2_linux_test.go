@@ -382,6 +382,20 @@ broken line
 	}
 }
 
+func FuzzParseMounts(f *testing.F) {
+	f.Add("31 23 0:28 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw\n")
+	f.Add("33 31 0:30 /a /b\\040\\134 rw - cgroup cgroup rw,memory\n")
+	f.Add("1 2 - cgroup\n - - cgroup2 x y\n\\4")
+	f.Fuzz(func(t *testing.T, data string) {
+		for _, m := range parseMounts(data) {
+			if m.dir == "" || m.v2 != (m.controllers == nil) {
+				t.Errorf("%+v from %q", m, data)
+			}
+			thisSystem().dirOf(m, "/x")
+		}
+	})
+}
+
 func TestPlanAndErrors(t *testing.T) {
 	k := newFakeKernel(t, "/")
 	s := k.system(1000).probe() // no cgroup at all

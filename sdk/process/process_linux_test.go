@@ -26,8 +26,10 @@ import (
 
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROCESS_TEST_PAYLOAD") {
-	case "host": // starts a command that would run for ever, says its number, and waits to be killed
-		p, err := process.Start(exec.Command("/bin/sleep", "1000"), process.Options{})
+	case "host": // starts a command with a daemon, which says its number; says the leader's; and waits to be killed
+		cmd := sh(daemon + "\nexec sleep 1000")
+		cmd.Stdout = os.Stdout
+		p, err := process.Start(cmd, process.Options{})
 		if err != nil {
 			panic(err)
 		}
@@ -385,7 +387,7 @@ func TestTheThreadThatCallsStartMayEnd(t *testing.T) {
 	})
 }
 
-func TestTheLeaderDiesWithItsHost(t *testing.T) {
+func TestTheTreeDiesWithItsHost(t *testing.T) {
 	host := payload("host", "")
 	in, _ := host.StdinPipe()
 	defer in.Close()
@@ -393,14 +395,28 @@ func TestTheLeaderDiesWithItsHost(t *testing.T) {
 	if err := host.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line, _ := bufio.NewReader(out).ReadString('\n')
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil || !alive(pid) {
-		t.Fatalf("host said %q", line)
+	r := bufio.NewReader(out)
+	var pids []int
+	for range 2 {
+		line, _ := r.ReadString('\n')
+		pid, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil || !alive(pid) {
+			t.Fatalf("host said %q", line)
+		}
+		pids = append(pids, pid)
 	}
 	host.Process.Kill()
+	waitFor(t, "leader and daemon are dead", func() bool { return !alive(pids[0]) && !alive(pids[1]) })
 	host.Wait()
-	waitFor(t, "the command is dead", func() bool { return !alive(pid) })
+}
+
+func TestAKeeperThatIsKilledIsSaid(t *testing.T) {
+	p := start(t, sh("kill -KILL $PPID; exec sleep 1000"), process.Options{})
+	r := p.Wait(context.Background())
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "keeper") {
+		t.Errorf("%+v, want an error that says what happened", r)
+	}
+	waitFor(t, "the command is dead", func() bool { return !alive(p.Pid()) })
 }
 
 func TestTerminal(t *testing.T) {
