@@ -583,3 +583,54 @@ func TestTrace(t *testing.T) {
 		}
 	}
 }
+
+// TestUVInstallsWhereItIsThere puts a program that behaves like uv on the PATH.
+func TestUVInstallsWhereItIsThere(t *testing.T) {
+	bin := t.TempDir()
+	script := `#!/bin/sh
+case "$1" in
+--version) echo "uv 0.4.2 (of a test)"; exit ;;
+esac
+while [ "$1" != --target ]; do shift; done
+target=$2
+while [ "$1" != -- ]; do shift; done
+shift
+mkdir -p "$target"
+echo "$*|$UV_DEFAULT_INDEX|$AWS_SECRET|$HOME" > "$target/said"
+case "$*" in *nope*) echo "no such package at $UV_DEFAULT_INDEX" >&2; exit 2 ;; esac
+`
+	if err := os.WriteFile(filepath.Join(bin, "uv"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	p := &plain{}
+	w := newWorld(t, p)
+	w.opt.Environ = []string{"PIP_INDEX_URL=http://me:topsecret@index/", "AWS_SECRET=x"}
+	r := w.run(shell("true", "language = \"python\"\ndependencies = [\"a==1\", \"b\"]"), Streams{})
+	if !r.OK || len(r.Dependencies) != 1 || r.Dependencies[0].Installer != "uv 0.4.2" || r.Dependencies[0].Cached {
+		t.Fatalf("%+v %v", r.Dependencies, r.Error)
+	}
+	if len(p.specs) != 2 || p.specs[0].Network != sdk.NetworkFull || p.specs[0].Input != "" || p.specs[0].Workspace.Source != "" || p.specs[1].Network != sdk.NetworkNone {
+		t.Errorf("%+v", p.specs)
+	}
+	m := p.specs[1].Mounts
+	if len(m) != 1 || !m[0].ReadOnly || m[0].Target != "/opt/hutch/deps/python" {
+		t.Fatalf("%+v", m)
+	}
+	if b, err := os.ReadFile(filepath.Join(m[0].Source, "said")); string(b) != "a==1 b|http://me:topsecret@index/||/tmp\n" {
+		t.Errorf("%q %v", b, err)
+	}
+	r = w.run(shell("true", "language = \"python\"\ndependencies = [\"nope\"]"), Streams{})
+	if r.Status != 125 || r.Error == nil || r.Error.Phase != "dependencies" || !strings.Contains(r.Error.Detail, "no such package at http://(sensitive)@index/") {
+		t.Errorf("%d %+v", r.Status, r.Error)
+	}
+	if len(p.alive) != 0 {
+		t.Errorf("alive: %v", p.alive)
+	}
+	for _, bad := range []string{"language = \"perl\"\ndependencies = [\"x\"]"} {
+		r := w.run(shell("true", bad), Streams{})
+		if r.Status != 125 || len(r.Error.Diagnostics) != 1 || r.Error.Diagnostics[0].Range == nil {
+			t.Errorf("%s: %d %+v", bad, r.Status, r.Error)
+		}
+	}
+}

@@ -31,9 +31,8 @@ type Stream string
 
 // The logs of a run.
 const (
-	Stdout     Stream = "stdout"
-	Stderr     Stream = "stderr"
-	BackendLog Stream = "backend"
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
 )
 
 type logPaths struct{ plain, ring, pos string }
