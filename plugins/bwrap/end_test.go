@@ -47,7 +47,11 @@ func TestSandboxTellsHowACommandEnded(t *testing.T) {
 		{"no interpreter", []string{"./badinterp"}, sdk.CauseExited, 127, "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := run(t, t.Context(), s, &sdk.Command{Argv: c.argv})
+			started := false
+			r := run(t, t.Context(), s, &sdk.Command{Argv: c.argv, Started: func() { started = true }})
+			if started == c.not {
+				t.Errorf("started: %v", started)
+			}
 			if r.Cause != c.cause || r.Code != c.code || r.Signal != c.signal || r.NotStarted != c.not || r.Evidence == "" {
 				t.Errorf("got %+v", r.Exit)
 			}

@@ -91,7 +91,7 @@ func (s *sandbox) watch(ctx context.Context, p *holder.Process, c *sdk.Command, 
 			select {
 			case <-started:
 				started = nil
-				if c.Started != nil {
+				if c.Started != nil && p.Executed() {
 					c.Started()
 				}
 			case n, ok := <-signals:

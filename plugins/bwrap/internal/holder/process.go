@@ -26,12 +26,13 @@ type Process struct {
 	block  *os.File // closed to let the command go
 	info   *os.File // where bwrap tells its child's pid, for a held command
 	words  *os.File // what bwrap itself writes to its stderr
+	// executed ends when the command has been executed, or never will be.
+	executed *os.File
 
-	started chan struct{} // closed when the command is about to be executed, or never will be
+	started chan struct{} // closed when the command has been executed, or never will be
 	reports chan struct{} // closed when no more reports come
 
 	mu      sync.Mutex // guards what follows
-	init    int        // pid of the namespace's init, 0 while unknown
 	initFD  int        // pidfd of it, -1 while unknown
 	command int        // pid of the command, 0 while unknown
 	exec    int        // pidfd of the command, -1 while unknown
@@ -88,12 +89,19 @@ func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) 
 		return nil, err
 	}
 	defer complaints.Close()
-	fds := []int{argv, int(stdin.Fd()), int(stdout.Fd()), int(stderr.Fd()), int(complaints.Fd()), pair[1]}
+	executed, alive, err := os.Pipe()
+	if err != nil {
+		unix.Close(pair[0])
+		words.Close()
+		return nil, err
+	}
+	defer alive.Close()
+	fds := []int{argv, int(stdin.Fd()), int(stdout.Fd()), int(stderr.Fd()), int(complaints.Fd()), pair[1], int(alive.Fd())}
 
 	h.mu.Lock()
 	h.next++
 	p := &Process{
-		holder: h, words: words, id: h.next, ended: make(chan *wire.Ended, 1), initFD: -1, exec: -1,
+		holder: h, words: words, executed: executed, id: h.next, ended: make(chan *wire.Ended, 1), initFD: -1, exec: -1,
 		started: make(chan struct{}), reports: make(chan struct{}), kinds: map[microinit.Kind]uint32{},
 	}
 	h.waiting[p.id] = p.ended // before the question: the end may overtake the answer
@@ -141,9 +149,21 @@ func (p *Process) Release() {
 // BwrapPID returns the pid of bwrap itself. Its child is pid 1 of the sandbox.
 func (p *Process) BwrapPID() int { return p.bwrap }
 
-// Started is closed when the command is about to be executed, or when it has
-// become clear that it never will be.
+// Started is closed when the command has been executed, or when it has become
+// clear that it never will be; see Executed.
 func (p *Process) Started() <-chan struct{} { return p.started }
+
+// Executed says, once Started is closed, whether the command itself ever ran.
+func (p *Process) Executed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, kind := range []microinit.Kind{microinit.NoExec, microinit.NoDir, microinit.NoLimit, microinit.NoFork} {
+		if _, failed := p.kinds[kind]; failed {
+			return false
+		}
+	}
+	return p.command > 0
+}
 
 // listen collects the reports of pid 1.
 func (p *Process) listen(socket int) {
@@ -155,43 +175,73 @@ func (p *Process) listen(socket int) {
 			close(p.started)
 		}
 	}()
-	buf, oob := make([]byte, microinit.ReportSize+1), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	wait := 0
 	for {
-		n, oobn, _, _, err := unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
-		if errors.Is(err, unix.EINTR) {
+		kind, value, pid, err := receive(socket, wait)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			// Nothing came up to the end of executed: the command runs.
+			open = false
+			close(p.started)
+			wait = 0
+			continue
+		case err != nil:
+			return
+		}
+		p.note(kind, value, pid)
+		if kind == microinit.Started {
+			// A report that it failed would be here by the end of executed.
+			_, _ = p.executed.Read(make([]byte, 1))
+			wait = unix.MSG_DONTWAIT
 			continue
 		}
-		if err != nil || n == 0 {
-			return
-		}
-		kind, value, err := microinit.ParseReport(buf[:n])
-		if err != nil {
-			return
-		}
-		pid := 0
-		if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(messages) > 0 {
-			if cred, err := unix.ParseUnixCredentials(&messages[0]); err == nil {
-				pid = int(cred.Pid)
-			}
-		}
-		p.mu.Lock()
-		p.kinds[kind] = value
-		switch kind {
-		case microinit.Init:
-			p.init = pid
-			p.initFD, _ = unix.PidfdOpen(pid, 0)
-			if p.killed {
-				p.kill()
-			}
-		case microinit.Started:
-			p.command = pid
-			p.exec, _ = unix.PidfdOpen(pid, 0)
-		}
-		p.mu.Unlock()
-		if kind == microinit.Started && open {
+		wait = 0
+		if kind == microinit.Ended && open {
 			open = false
 			close(p.started)
 		}
+	}
+}
+
+// receive reads one report, and whose pid came with it.
+func receive(socket, flags int) (kind microinit.Kind, value uint32, pid int, err error) {
+	buf, oob := make([]byte, microinit.ReportSize+1), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	var n, oobn int
+	for {
+		n, oobn, _, _, err = unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC|flags)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if n == 0 {
+		return 0, 0, 0, io.EOF
+	}
+	if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(messages) > 0 {
+		if cred, err := unix.ParseUnixCredentials(&messages[0]); err == nil {
+			pid = int(cred.Pid)
+		}
+	}
+	kind, value, err = microinit.ParseReport(buf[:n])
+	return kind, value, pid, err
+}
+
+// note keeps a report, and hold of the process it is about.
+func (p *Process) note(kind microinit.Kind, value uint32, pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kinds[kind] = value
+	switch kind {
+	case microinit.Init:
+		p.initFD, _ = unix.PidfdOpen(pid, 0)
+		if p.killed {
+			p.kill()
+		}
+	case microinit.Started:
+		p.command = pid
+		p.exec, _ = unix.PidfdOpen(pid, 0)
 	}
 }
 
@@ -297,6 +347,7 @@ func (p *Process) complaint() string {
 
 func (p *Process) forget() {
 	p.words.Close()
+	p.executed.Close()
 	if p.info != nil {
 		p.info.Close()
 	}

@@ -62,6 +62,9 @@ TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
 	JEQ  child
 	JLT  nofork
 	MOVQ AX, BX
+	MOVL $3, AX               // close(7): the child's copy closes when it is executed
+	MOVL $7, DI
+	SYSCALL
 
 wait:
 	MOVL $271, AX             // ppoll(set, 2, NULL, NULL, 8)

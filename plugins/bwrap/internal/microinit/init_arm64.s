@@ -63,6 +63,9 @@ TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
 	CMP  $0, R0
 	BLT  nofork
 	MOVD R0, R22
+	MOVD $57, R8              // close(7)
+	MOVD $7, R0
+	SVC
 
 wait:
 	MOVD $73, R8              // ppoll(set, 2, NULL, NULL, 8)

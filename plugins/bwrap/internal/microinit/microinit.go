@@ -74,6 +74,10 @@ func ParseReport(b []byte) (Kind, uint32, error) {
 	return Kind(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:]), nil
 }
 
+// ExecFD is the end of a pipe that closes when the command has been executed, or
+// never will be. Nothing is written to it.
+const ExecFD = 7
+
 // Rlimit is one resource limit that the command gets, soft and hard alike.
 type Rlimit struct {
 	Resource int

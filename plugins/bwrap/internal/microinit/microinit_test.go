@@ -42,7 +42,7 @@ func run(t *testing.T, limits []Rlimit, args ...string) (map[Kind]uint32, int, s
 	}
 	defer r.Close()
 	cmd.Stdout = w
-	cmd.ExtraFiles = []*os.File{far, w, w, w}
+	cmd.ExtraFiles = []*os.File{far, w, w, w, w}
 	err = cmd.Run()
 	far.Close()
 	w.Close()

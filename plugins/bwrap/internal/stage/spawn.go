@@ -19,13 +19,14 @@ const (
 	argsFD    = 4
 	seccompFD = 5
 	stderrFD  = 6 // of the command: microinit.StderrFD
-	blockFD   = 7
-	infoFD    = 8
+	execFD    = 7 // microinit.ExecFD
+	blockFD   = 8
+	infoFD    = 9
 )
 
 // spawn starts bwrap for one command and waits for it on a thread of its own.
 func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
-	want := 6
+	want := 7
 	if e.Block {
 		want += 2
 	}
@@ -54,9 +55,9 @@ func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
 	}
 	defer unix.Close(args)
 
-	files := []uintptr{uintptr(fds[1]), uintptr(fds[2]), uintptr(fds[4]), uintptr(fds[5]), uintptr(args), uintptr(seccomp), uintptr(fds[3])}
+	files := []uintptr{uintptr(fds[1]), uintptr(fds[2]), uintptr(fds[4]), uintptr(fds[5]), uintptr(args), uintptr(seccomp), uintptr(fds[3]), uintptr(fds[6])}
 	if e.Block {
-		files = append(files, uintptr(fds[6]), uintptr(fds[7]))
+		files = append(files, uintptr(fds[7]), uintptr(fds[8]))
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   "/",

@@ -100,8 +100,9 @@ type Mount struct {
 
 // Exec runs bwrap once. Its descriptors are, in this order: the arguments of the
 // first program (each ended by NUL, in a memfd), stdin, stdout and stderr of the
-// command, stderr of bwrap itself, the status socket and, when Block is set, the
-// one bwrap waits on and the one it tells its child's pid on.
+// command, stderr of bwrap itself, the status socket, the pipe that closes when the
+// command is executed and, when Block is set, the pipe that bwrap waits on and the
+// one it tells its child's pid on.
 type Exec struct {
 	ID    uint64
 	Block bool
