@@ -8,8 +8,6 @@ import (
 	_ "github.com/alecthomas/kong"
 	_ "github.com/alecthomas/mango-kong"
 	_ "github.com/bmatcuk/doublestar/v4"
-	_ "github.com/containerd/cgroups/v3/cgroup1"
-	_ "github.com/containerd/cgroups/v3/cgroup2"
 	_ "github.com/creack/pty"
 	_ "github.com/dustin/go-humanize"
 	_ "github.com/google/go-cmp/cmp"
