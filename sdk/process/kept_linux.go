@@ -104,7 +104,7 @@ func (p *Process) launchKept() error {
 	}
 	switch {
 	case err != nil:
-		err = fmt.Errorf("start %s: its keeper: %w", o.Path, err)
+		err = fmt.Errorf("start %s: its keeper ended before it answered: %w", o.Path, err)
 	case b.Errno != 0:
 		err = &os.PathError{Op: "start", Path: o.Path, Err: b.Errno}
 	case b.Error != "":

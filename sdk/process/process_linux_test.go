@@ -411,7 +411,13 @@ func TestTheTreeDiesWithItsHost(t *testing.T) {
 }
 
 func TestAKeeperThatIsKilledIsSaid(t *testing.T) {
-	p := start(t, sh("kill -KILL $PPID; exec sleep 1000"), process.Options{})
+	cmd := sh("read go; kill -KILL $PPID; exec sleep 1000")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, cmd, process.Options{})
+	in.Close()
 	r := p.Wait(context.Background())
 	if r.Err == nil || !strings.Contains(r.Err.Error(), "keeper") {
 		t.Errorf("%+v, want an error that says what happened", r)
