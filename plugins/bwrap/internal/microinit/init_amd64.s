@@ -118,12 +118,29 @@ quit:
 	JMP  quit
 
 child:
-	MOVL $14, AX              // rt_sigprocmask(SIG_UNBLOCK, set, NULL, 8)
-	MOVL $1, DI
-	LEAQ 8(SP), SI
+	XORL AX, AX               // no signal blocked or ignored, whatever hutch was started with
+	MOVQ AX, 64(SP)
+	MOVQ AX, 72(SP)
+	MOVQ AX, 80(SP)
+	MOVQ AX, 88(SP)
+	MOVL $14, AX              // rt_sigprocmask(SIG_SETMASK, none, NULL, 8)
+	MOVL $2, DI
+	LEAQ 64(SP), SI
 	XORL DX, DX
 	MOVL $8, R10
 	SYSCALL
+	MOVL $64, BX
+
+signal:
+	MOVL $13, AX              // rt_sigaction(BX, default, NULL, 8)
+	MOVL BX, DI
+	LEAQ 64(SP), SI
+	XORL DX, DX
+	MOVL $8, R10
+	SYSCALL
+	DECL BX
+	JNE  signal
+
 	MOVL $112, AX             // setsid
 	SYSCALL
 	MOVL $292, AX             // dup3(6, 2, 0): up to now stderr was bwrap's

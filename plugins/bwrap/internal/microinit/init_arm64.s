@@ -121,12 +121,28 @@ quit:
 	JMP  quit
 
 child:
-	MOVD $135, R8             // rt_sigprocmask(SIG_UNBLOCK, set, NULL, 8)
-	MOVD $1, R0
-	ADD  $8, RSP, R1
+	MOVD ZR, 64(RSP)
+	MOVD ZR, 72(RSP)
+	MOVD ZR, 80(RSP)
+	MOVD ZR, 88(RSP)
+	MOVD $135, R8             // rt_sigprocmask(SIG_SETMASK, none, NULL, 8)
+	MOVD $2, R0
+	ADD  $64, RSP, R1
 	MOVD $0, R2
 	MOVD $8, R3
 	SVC
+	MOVD $64, R22
+
+signal:
+	MOVD $134, R8             // rt_sigaction(R22, default, NULL, 8)
+	MOVD R22, R0
+	ADD  $64, RSP, R1
+	MOVD $0, R2
+	MOVD $8, R3
+	SVC
+	SUB  $1, R22
+	CBNZ R22, signal
+
 	MOVD $157, R8             // setsid
 	SVC
 	MOVD $24, R8              // dup3(6, 2, 0)

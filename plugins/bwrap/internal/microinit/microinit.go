@@ -14,8 +14,10 @@
 // until the command itself does. Then it reports the wait status and exits, and
 // the kernel kills everything that is left in the namespace. It does the same when
 // the other end of its socket closes, that is when the plugin dies: bwrap's
-// --die-with-parent alone leaves a gap while bwrap is still setting up. The child makes a
-// session, takes the terminal if told so, sets its rlimits, reports itself,
+// --die-with-parent alone leaves a gap while bwrap is still setting up.
+//
+// The child puts all signals back to their defaults, makes a session, moves
+// [StderrFD] to 2, takes the terminal if told so, sets its rlimits, reports itself,
 // closes all other descriptors, changes directory and tries to execute each
 // candidate path in turn as execvp(3) does.
 //

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -179,6 +180,15 @@ func TestClosesDescriptors(t *testing.T) {
 	_, _, out := run(t, nil, args(t, "/", []string{"/bin/ls"}, nil, "ls", "/proc/self/fd")...)
 	if out != "0\n1\n2\n3\n" { // 3 is ls's own
 		t.Errorf("the command sees descriptors %q", out)
+	}
+}
+
+func TestSignalsAreAtTheirDefaults(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGUSR1, syscall.SIGPIPE)
+	defer signal.Reset()
+	_, _, out := run(t, nil, args(t, "/", []string{"/bin/grep"}, nil, "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")...)
+	if want := "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"; out != want {
+		t.Errorf("the command starts with %q", out)
 	}
 }
 
