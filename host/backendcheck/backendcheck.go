@@ -2,18 +2,28 @@
 // conformance suite of sdk/backendtest against a compiled plugin, in whatever
 // language it is written.
 //
-// It starts the plugin itself, by nothing but what docs/writing-a-backend.md
-// says about the handshake, and not through host/backend: what passes here works
-// with any host that keeps to the document.
+// The plugin is started by nothing but what docs/writing-a-backend.md says about
+// the handshake, and not through host/backend: what passes here works with any host
+// that keeps to the document.
 package backendcheck
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
+	"time"
 
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/backendtest"
+	"github.com/hutch-run/hutch/sdk/client"
 )
 
 // Options say what `hutch backend test` was asked for.
@@ -29,6 +39,93 @@ type Options struct {
 
 // Run tests the plugin and writes the report. The error says why the suite could
 // not be run at all; whether it passed is in the report: [backendtest.Report.OK].
+// A mistake in the configuration file is a [diag.Diagnostics].
 func Run(ctx context.Context, o Options) (*backendtest.Report, error) {
-	return nil, errors.New("not implemented")
+	path, err := filepath.Abs(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	target := &backendtest.Process{Path: path}
+	facts, err := describe(ctx, target)
+	if err != nil {
+		return nil, diag.Errorf("this program is no backend that could be tested: %v", err).
+			WithFix("a backend prints a handshake when hutch starts it; see docs/writing-a-backend.md")
+	}
+	for _, name := range facts.Environment {
+		if v, ok := os.LookupEnv(name); ok && !strings.HasPrefix(name, "HUTCH_") && !strings.HasPrefix(name, "PLUGIN_") {
+			target.Env = append(target.Env, name+"="+v)
+		}
+	}
+	config, err := block(o.Config, facts)
+	if err != nil {
+		return nil, err
+	}
+	r := &backendtest.Runner{Target: target, Config: config, Only: o.Only}
+	if o.Progress != nil {
+		r.Progress = func(res backendtest.Result) { progress(o.Progress, res) }
+	}
+	report, err := r.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(report.Results) == 0 {
+		return nil, diag.Errorf("no check has an id that matches %q", o.Only).WithFix("ids look like exec/exit-7; run all once to see them")
+	}
+	out := o.Out
+	if o.Format == backendtest.Text || o.Format == "" {
+		out = termsafe.NewWriter(out) // messages quote what the plugin said
+	}
+	return report, report.Write(out, o.Format)
+}
+
+// describe starts the plugin once to learn its schema and what it wants to see.
+func describe(ctx context.Context, t *backendtest.Process) (*sdk.Facts, error) {
+	p, err := t.Start(ctx, backendtest.StartOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer p.Stop(context.WithoutCancel(ctx))
+	return client.New(p.Conn(), client.Options{Timeout: 10 * time.Second}).Describe(ctx)
+}
+
+// block reads the body of the backend block and checks it by the schema, defaults
+// filled in, as a run would.
+func block(file string, facts *sdk.Facts) (json.RawMessage, error) {
+	b := runfile.NewBackend(facts.Name)
+	switch filepath.Ext(file) {
+	case ".hcl":
+		var diags diag.Diagnostics
+		if b, diags = runfile.LoadBackend(facts.Name, file); diags.HasErrors() {
+			return nil, diags
+		}
+	case ".json": // the value itself, as the backend gets it
+		raw, err := os.ReadFile(file)
+		if err == nil && !json.Valid(raw) {
+			err = diag.Errorf("%s is no JSON", diag.Quote(file))
+		}
+		return raw, err
+	default:
+		if file != "" {
+			return nil, diag.Errorf("the configuration %s is neither .hcl nor .json", diag.Quote(file)).
+				WithFix("write what would stand in the backend block into a file that ends in .hcl")
+		}
+	}
+	config, diags := b.Decode(&facts.Schema)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	return config.Value, nil
+}
+
+// progress writes one line of a check that has ended.
+func progress(w io.Writer, r backendtest.Result) {
+	switch r.Outcome {
+	case backendtest.Failed:
+		first, _, _ := strings.Cut(r.Message, "\n")
+		fmt.Fprintf(w, "FAIL %s: %s\n", r.ID, termsafe.Line(first))
+	case backendtest.Skipped:
+		fmt.Fprintf(w, "skip %s\n", r.ID)
+	default:
+		fmt.Fprintf(w, "ok   %s (%s)\n", r.ID, r.Duration.Round(time.Millisecond))
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
 
@@ -130,23 +131,35 @@ func newLoader(path string, o *Options, g *given) *loader {
 // open reads and parses the file, and finds what it declares.
 func (l *loader) open() {
 	l.broken = true
+	body := l.parse()
+	if body == nil {
+		return
+	}
+	l.broken = false
+	l.sortBlocks(body)
+	l.declareVariables()
+	l.declareLocals()
+}
+
+// parse reads and parses the file, and prepares its evaluation; nil after an error.
+func (l *loader) parse() *hclsyntax.Body {
 	abs, err := filepath.Abs(l.path)
 	if err != nil {
 		l.diags = append(l.diags, diag.Errorf("the directory that hutch was started in is gone: %v", err))
-		return
+		return nil
 	}
 	l.file.Dir = filepath.Dir(abs)
 	l.tree = tree.New(l.file.Dir)
 	src, d := readSource(l.path, "run file")
 	if d != nil {
 		l.diags = append(l.diags, *d)
-		return
+		return nil
 	}
 	l.sources[l.path] = src
 	body, diags := parse(l.path, src)
 	l.report(diags, "")
 	if body == nil {
-		return
+		return nil
 	}
 	bound.Guard(body, l.budget)
 	l.functions = functions.Table(functions.Host{Tree: l.tree, LookupEnv: l.given.lookupEnv, Budget: l.budget})
@@ -155,10 +168,7 @@ func (l *loader) open() {
 			"module": cty.StringVal("."), "root": cty.StringVal("."), // as Terraform's users write them
 		}),
 	}}
-	l.broken = false
-	l.sortBlocks(body)
-	l.declareVariables()
-	l.declareLocals()
+	return body
 }
 
 // load evaluates what open found.

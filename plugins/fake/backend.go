@@ -25,6 +25,8 @@ type backend struct {
 	probe sync.Once
 	found *limits.Support
 
+	always config // lies that are told without any block, for tests inside this process
+
 	mu   sync.Mutex
 	mine map[string]bool // ids made by this process, for the lie destroy_needs_self
 }
@@ -236,6 +238,9 @@ func delay(ctx context.Context, d time.Duration, progress func(string, int64, in
 // build makes what lies below the state directory, and the group.
 func (b *backend) build(ctx context.Context, req *sdk.CreateRequest, st *state) (*sandbox, error) {
 	c := &st.Config
+	if err := os.WriteFile(brand(st.Dir, req.ID), nil, 0o600); err != nil {
+		return nil, err
+	}
 	for _, d := range []string{"workspace", "output", "tmp", "home"} {
 		if err := os.Mkdir(filepath.Join(st.Dir, d), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -277,28 +282,41 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	if known {
 		h = reg
 	}
-	if h.Data == nil {
-		return nil // never heard of it
+	if !known && b.always.lies("destroy_unknown") {
+		return sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
 	}
 	var st state
-	if err := json.Unmarshal(h.Data, &st); err != nil {
-		return sdk.Errorf(sdk.ReasonConfig, "the handle of sandbox %s is not one of mine: %w", h.ID, err)
+	if h.Data != nil {
+		if err := json.Unmarshal(h.Data, &st); err != nil {
+			return sdk.Errorf(sdk.ReasonConfig, "the handle of sandbox %s is not one of mine: %w", h.ID, err)
+		}
+		if err := st.sound(); err != nil {
+			return err
+		}
 	}
-	if err := st.sound(); err != nil {
-		return err
+	st.Config.fault("destroy")
+	if !ours(st.Dir, h.ID) { // never heard of it, removed already, or somebody else's directory
+		return errors.Join(killAll(ctx, h.ID), unregister(h.ID))
 	}
-	c := &st.Config
-	c.fault("destroy")
 	b.mu.Lock()
 	mine := b.mine[h.ID]
 	b.mu.Unlock()
-	switch {
-	case !known && c.lies("destroy_unknown"):
-		return sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
-	case !mine && c.lies("destroy_needs_self"):
+	if !mine && st.Config.lies("destroy_needs_self") {
 		return nil
 	}
 	return b.remove(ctx, h.ID, &st)
+}
+
+// brand is a file by which a state directory is known to be the sandbox's: a
+// handle comes from a file, and must not be able to have anything else removed.
+func brand(dir, id string) string { return filepath.Join(dir, ".fake-"+id) }
+
+func ours(dir, id string) bool {
+	if !filepath.IsAbs(dir) || id == "" || id != filepath.Base(id) {
+		return false
+	}
+	_, err := os.Lstat(brand(dir, id))
+	return err == nil
 }
 
 // remove undoes build. It may be called for what is half made, or gone.
@@ -317,7 +335,13 @@ func (b *backend) remove(ctx context.Context, id string, st *state) error {
 	if st.Config.lies("list_gone") {
 		return nil
 	}
-	return unregister(id)
+	if err := unregister(id); err != nil {
+		return err
+	}
+	if err := os.Remove(brand(st.Dir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Attach implements [sdk.Attacher].

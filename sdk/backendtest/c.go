@@ -116,10 +116,11 @@ func (c *C) boxOn(i *instance, req *sdk.CreateRequest) *box {
 func (c *C) create(i *instance, req *sdk.CreateRequest) (*client.Sandbox, error) {
 	h := sdk.Handle{ID: req.ID}
 	var mu sync.Mutex
+	known := false
 	own := *req
 	own.Allocated = func(got sdk.Handle) error {
 		mu.Lock()
-		h = got
+		h, known = got, true
 		mu.Unlock()
 		if req.Allocated != nil {
 			return req.Allocated(got)
@@ -131,6 +132,9 @@ func (c *C) create(i *instance, req *sdk.CreateRequest) (*client.Sandbox, error)
 		defer cancel()
 		mu.Lock()
 		defer mu.Unlock()
+		if !known {
+			return // as a host, which has no handle to destroy by
+		}
 		if err := i.Destroy(ctx, h); err != nil && !gone(i) && !i.over.Load() {
 			c.complain("destroying the sandbox of %s: %v", c.id, err)
 		}

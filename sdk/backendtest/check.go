@@ -48,7 +48,7 @@ func needLimit(l sdk.Limit) Need {
 }
 
 func needNoLimit(l sdk.Limit) Need {
-	return Need{"limit " + string(l) + " not claimed", func(f *facts) bool { return !f.Holds(l) }}
+	return Need{"a backend without the limit " + string(l), func(f *facts) bool { return !f.Holds(l) }}
 }
 
 func needWorkspace(m sdk.WorkspaceMode) Need {

@@ -40,7 +40,7 @@ func configChecks() []Check {
 					c.refusedAt(c.configWith(a.Name, wrong), a.Name)
 				}
 				if n == 0 {
-					c.skipf("not claimed: an attribute with a type")
+					c.skipf("needs an attribute with a type")
 				}
 			}},
 		{ID: "config/missing-required", Proves: "a configuration without a required attribute is refused, and the attribute is named", Fix: "check what is required although the host has done so",
@@ -54,13 +54,13 @@ func configChecks() []Check {
 					c.refusedAt(c.configWith(a.Name, nil), a.Name)
 				}
 				if n == 0 {
-					c.skipf("not claimed: a required attribute")
+					c.skipf("needs a required attribute")
 				}
 			}},
 		{ID: "config/wrong-block", Proves: "a nested block of the wrong shape is refused at its path", Fix: "put the block's name into the path",
 			run: func(c *C) {
 				if len(c.facts.Schema.Blocks) == 0 {
-					c.skipf("not claimed: a nested block")
+					c.skipf("needs a nested block")
 				}
 				for _, b := range c.facts.Schema.Blocks {
 					c.refusedAt(c.configWith(b.Name, json.RawMessage(`"text"`)), b.Name)

@@ -338,7 +338,7 @@ func getChecks() []Check {
 				b := c.box()
 				o := b.Ready().Output
 				if o == "" {
-					c.skipf("not claimed: an output directory")
+					c.skipf("needs an output directory")
 				}
 				b.must("mkdir -p \"$OUT/sub\" && echo result > \"$OUT/sub/r.txt\"", env(map[string]string{"OUT": o}))
 				got := c.untar(b.get(o, sdk.FormatTar))

@@ -169,7 +169,7 @@ func workspaceChecks() []Check {
 				b := c.box()
 				o := b.Ready().Output
 				if o == "" {
-					c.skipf("not claimed: an output directory")
+					c.skipf("needs an output directory")
 				}
 				b.must(`test -z "$(ls -A "$OUT")" && mkdir "$OUT/d" && echo x > "$OUT/d/f"`, env(map[string]string{"OUT": o}))
 			}},

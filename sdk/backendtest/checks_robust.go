@@ -207,6 +207,9 @@ func robustChecks() []Check {
 		{ID: "robust/foreign-handle", Proves: "a handle with data of another backend, or none that can be read, does no harm", Fix: "refuse what cannot be read; never remove what a handle names without looking whether it is yours",
 			run: func(c *C) {
 				victim := c.project("victim")
+				for _, d := range []string{"workspace", "output", "input", "tmp", "home", "upper", "work", "state", "rootfs", "merged"} {
+					c.hostDir("victim/" + d)
+				}
 				before := c.hostTree(victim)
 				for _, data := range []string{`{"dir":"` + victim + `","path":"` + victim + `","state_dir":"` + victim + `","workspace":"` + victim + `"}`, `17`, `"text"`, `[]`, `{"pid":1}`} {
 					err := c.shared().Destroy(c.ctx, sdk.Handle{ID: c.short + "-foreign", Data: []byte(data)})

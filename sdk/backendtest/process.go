@@ -71,7 +71,7 @@ func (p *process) start(ctx context.Context, t *Process, o StartOptions) error {
 	defer life.Close()
 	p.lifeline = keep
 	p.cmd = exec.Command(t.Path, t.Args...)
-	p.cmd.Dir = "/"
+	p.cmd.Dir = p.dir // and not /, where a plugin under test that forgets half a path would do harm
 	p.cmd.ExtraFiles = []*os.File{life} // descriptor 3
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stderr = &p.log
@@ -173,15 +173,14 @@ func (p *process) Abandon() {
 func (p *process) Stop(ctx context.Context) error {
 	var err error
 	p.once.Do(func() {
-		if _, derr := pb.NewBackendClient(p.conn).Drain(ctx, &pb.DrainRequest{}); derr != nil && p.alive() {
-			err = fmt.Errorf("drain: %w", derr)
-		}
+		_, derr := pb.NewBackendClient(p.conn).Drain(ctx, &pb.DrainRequest{})
 		p.lifeline.Close()
 		select {
-		case <-p.done:
+		case <-p.done: // it may have been about to end, and too late for Drain
 		case <-time.After(soon):
-			err = errors.Join(err, fmt.Errorf("the process did not end within %s after Drain", soon))
+			err = errors.Join(derr, fmt.Errorf("the process did not end within %s after Drain", soon))
 		case <-ctx.Done():
+			err = context.Cause(ctx)
 		}
 		p.conn.Close()
 		p.kill()

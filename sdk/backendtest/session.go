@@ -62,6 +62,7 @@ func newSession(ctx context.Context, target Target, config any, bad []BadConfig)
 		return nil, err
 	}
 	s.before = lookAround(s)
+	closeOnExec()
 	first, err := s.start(ctx, StartOptions{})
 	if err != nil {
 		os.RemoveAll(base)
@@ -72,9 +73,6 @@ func newSession(ctx context.Context, target Target, config any, bad []BadConfig)
 		err = errors.Join(fmt.Errorf("describe: %w", err), s.stop(first))
 		os.RemoveAll(base)
 		return nil, err
-	}
-	if first.PID() == 0 {
-		closeOnExec()
 	}
 	s.main = first
 	s.facts = &facts{Facts: f, process: first.PID() != 0, badConfigs: len(bad) > 0}
@@ -171,8 +169,8 @@ func (s *session) close() {
 	os.RemoveAll(s.base)
 }
 
-// closeOnExec hides from commands what this process itself inherited, when the
-// backend lives in it: that is the doing of whoever started the tests.
+// closeOnExec hides from the backend, and its commands, what this process itself
+// inherited: that is the doing of whoever started the suite.
 func closeOnExec() {
 	for _, name := range names("/proc/self/fd") {
 		if fd, err := strconv.Atoi(name); err == nil && fd > 2 {
