@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -40,7 +41,7 @@ func (s *service) Create(stream createStream) error {
 	}
 	var diags []Diagnostic
 	req.Config, diags = decodeConfig(s.config, s.fields, start.GetSpec().GetConfigJson())
-	if err := errors.Join(checkRequest(req), diagnosticsError(diags)); err != nil {
+	if err := errors.Join(checkRequest(req), s.facts.admits(&req.Spec), diagnosticsError(diags)); err != nil {
 		return err
 	}
 	b, mine, err := s.reserve(start)
@@ -64,6 +65,27 @@ func checkRequest(req *CreateRequest) error {
 		return Errorf(ReasonConfig, "%q is no id of a sandbox: 1 to 64 of a-z, 0-9 and -", req.ID)
 	case !filepath.IsAbs(req.StateDir):
 		return Errorf(ReasonConfig, "the state directory %q is not an absolute path", req.StateDir)
+	}
+	return nil
+}
+
+// admits refuses what Describe does not claim, before a backend can take it for
+// something else: nothing ever runs in a weaker sandbox than the one asked for.
+func (f *Facts) admits(spec *Spec) error {
+	no := func(what string, value any) error {
+		return Errorf(ReasonUnsupported, "backend %q has no %s %q", f.Name, what, value).WithFix("use another backend")
+	}
+	switch {
+	case spec.Network != "" && !slices.Contains(f.Networks, spec.Network):
+		return no("network mode", spec.Network)
+	case (spec.Workspace.Source != "" || spec.Workspace.Mode != "") && !slices.Contains(f.Workspaces, spec.Workspace.Mode):
+		return no("workspace mode", spec.Workspace.Mode)
+	}
+	for _, a := range spec.Limits.asked() {
+		if !f.Holds(a.limit) {
+			return &Error{Reason: ReasonLimit, Limit: a.limit, Summary: fmt.Sprintf("backend %q does not hold the limit %s", f.Name, a.limit),
+				Fix: "take the limit away, or use another backend"}
+		}
 	}
 	return nil
 }

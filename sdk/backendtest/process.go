@@ -71,7 +71,7 @@ func (p *process) start(ctx context.Context, t *Process, o StartOptions) error {
 	defer life.Close()
 	p.lifeline = keep
 	p.cmd = exec.Command(t.Path, t.Args...)
-	p.cmd.Dir = p.dir // and not /, where a plugin under test that forgets half a path would do harm
+	p.cmd.Dir = p.dir                   // and not /, where a plugin under test that forgets half a path would do harm
 	p.cmd.ExtraFiles = []*os.File{life} // descriptor 3
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stderr = &p.log

@@ -23,7 +23,7 @@ type processes struct {
 
 func (p *processes) Describe() sdk.Description {
 	d := sdk.Description{Name: "processes", Version: "1.2.3", Summary: "plain processes", Isolation: sdk.IsolationNone,
-		Limits: []sdk.Limit{sdk.LimitTimeout}}
+		Limits: []sdk.Limit{sdk.LimitTimeout}, Networks: []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull}}
 	if p.describe != nil {
 		p.describe(&d)
 	}
