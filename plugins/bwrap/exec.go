@@ -83,6 +83,12 @@ func (s *sandbox) watch(ctx context.Context, p *holder.Process, c *sdk.Command, 
 	go func() {
 		defer close(finished)
 		started := p.Started()
+		tell := func() {
+			started = nil
+			if c.Started != nil && p.Executed() {
+				c.Started()
+			}
+		}
 		signals, resizes := c.Signals, c.Resizes
 		if term == nil {
 			resizes = nil
@@ -90,10 +96,7 @@ func (s *sandbox) watch(ctx context.Context, p *holder.Process, c *sdk.Command, 
 		for {
 			select {
 			case <-started:
-				started = nil
-				if c.Started != nil && p.Executed() {
-					c.Started()
-				}
+				tell()
 			case n, ok := <-signals:
 				if !ok {
 					signals = nil
@@ -115,6 +118,9 @@ func (s *sandbox) watch(ctx context.Context, p *holder.Process, c *sdk.Command, 
 				end(p, c.Grace, done)
 				return
 			case <-done:
+				if started != nil { // both came at once
+					tell()
+				}
 				return
 			}
 		}
