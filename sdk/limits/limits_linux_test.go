@@ -252,26 +252,32 @@ func TestPidsLimitOfOneStillRunsOneProcess(t *testing.T) {
 }
 
 func TestCPUQuotaIsKept(t *testing.T) {
-	g := newGroup(t, Request{CPUs: 0.5})
-	cmd := payload("burn", "2s")
+	const cores = 0.1
+	g := newGroup(t, Request{CPUs: cores})
+	// Two busy threads want twenty times the quota. On a machine where others leave them less than that they are never
+	// throttled, so there may be more than one round.
+	var st Stats
 	began := time.Now()
-	if err := g.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
+	for range 20 {
+		cmd := payload("burn", "1s")
+		if err := g.Start(cmd); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if st = stats(t, g); st.Throttled >= 3 {
+			break
+		}
 	}
 	wall := time.Since(began)
-	st := stats(t, g)
-	// Two busy threads, half a core. What the kernel may give beyond the quota is one slice of each processor a period.
-	if most := wall*6/10 + 100*time.Millisecond; st.CPU > most {
-		t.Errorf("used %v in %v, want at most %v", st.CPU, wall, most)
-	}
-	if st.CPU < wall/10 {
-		t.Errorf("used %v in %v: was it counted at all?", st.CPU, wall)
-	}
-	if st.Throttled == 0 || st.Periods < 10 || st.Waited == 0 {
+	if st.Throttled < 3 || st.Waited == 0 {
 		t.Errorf("not throttled: %+v", st)
+	}
+	// The kernel hands out the quota in slices of 5 ms for each processor, and what is left of one is not taken back.
+	most := time.Duration(float64(wall)*cores*1.2) + time.Duration(runtime.NumCPU())*20*time.Millisecond
+	if st.CPU > most || st.CPU == 0 {
+		t.Errorf("used %v in %v, want at most %v", st.CPU, wall, most)
 	}
 }
 
