@@ -46,7 +46,7 @@ func planLimits(l sdk.Limits, s *limits.Support) *held {
 	}
 	if l.Memory > 0 {
 		h.byGroup(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), s.Limits[limits.Memory], func() { h.group.Memory = uint64(l.Memory) },
-			"rlimit RLIMIT_AS, address space of each process", unix.RLIMIT_AS, uint64(l.Memory))
+			"rlimit RLIMIT_AS, address space of each process, what it reserves and never uses included", unix.RLIMIT_AS, uint64(l.Memory))
 	}
 	h.holdCPUs(l.CPUs, s.Limits[limits.CPUs])
 	const nproc = "rlimit RLIMIT_NPROC in a user namespace of its own, for each command"
