@@ -162,7 +162,8 @@ func (p *Process) Executed() bool {
 			return false
 		}
 	}
-	return p.command > 0
+	_, started := p.kinds[microinit.Started]
+	return started
 }
 
 // listen collects the reports of pid 1.
