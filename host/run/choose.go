@@ -110,6 +110,9 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if d.Network != "" && !slices.Contains(f.Networks, sdk.NetworkMode(d.Network)) && d.Network != string(sdk.NetworkNone) {
 		l.cannot("network.mode", "", "it has no network mode %q", d.Network)
 	}
+	if len(d.Dependencies) > 0 && !slices.Contains(f.Networks, sdk.NetworkFull) {
+		l.cannot("dependencies", "", "its sandboxes have no network from which to install dependencies")
+	}
 	if d.Workspace != nil && !slices.Contains(f.Workspaces, sdk.WorkspaceMode(d.Workspace.Mode)) {
 		l.cannot("workspace.mode", "", "it has no workspace mode %q", d.Workspace.Mode)
 	}

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestPlanGolden(t *testing.T) {
 	weak := &plain{desc: sdk.Description{Name: "weak", Isolation: sdk.IsolationNone, Limits: []sdk.Limit{sdk.LimitTimeout}}}
-	w := newWorld(t, &plain{}, weak)
+	w := newWorld(t, &plain{desc: sdk.Description{Networks: []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull}}}, weak)
 	if err := os.WriteFile(filepath.Join(w.dir, "util.py"), []byte("x = 1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

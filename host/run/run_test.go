@@ -395,6 +395,7 @@ func TestChoice(t *testing.T) {
 			"backend \"plain\" {}\nlimits {\n memory = \"1MiB\"\n}", "", "", []string{"it cannot hold memory = 1MiB here: no cgroup"}},
 		"the plan is silent about it": {[]*plain{{holds: []sdk.Hold{}}}, "backend \"plain\" {}\nlimits { memory = \"1MiB\" }", "", "", []string{"does not say how it would hold memory"}},
 		"no such network":             {[]*plain{{}}, "backend \"plain\" {}\nnetwork { mode = \"full\" }", "", "", []string{"it has no network mode \"full\""}},
+		"no network to install with":  {[]*plain{{}}, "backend \"plain\" {}\nlanguage = \"python\"\ndependencies = [\"x\"]", "", "", []string{"no network from which to install"}},
 		"a wrong attribute":           {[]*plain{{}}, "backend \"plain\" { imaje = 1 }", "", "", []string{"its block has errors"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -603,7 +604,7 @@ case "$*" in *nope*) echo "no such package at $UV_DEFAULT_INDEX" >&2; exit 2 ;; 
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	p := &plain{}
+	p := &plain{desc: sdk.Description{Networks: []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull}}}
 	w := newWorld(t, p)
 	w.opt.Environ = []string{"PIP_INDEX_URL=http://me:topsecret@index/", "AWS_SECRET=x"}
 	r := w.run(shell("true", "language = \"python\"\ndependencies = [\"a==1\", \"b\"]"), Streams{})
