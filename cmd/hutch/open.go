@@ -13,7 +13,7 @@ import (
 // open opens a session for one command. What it returns besides ends it: backends are asked to stop, and killed when
 // they do not.
 func open(u *ui) (*session.Session, func(), error) {
-	s, err := session.Open(session.Options{Version: version})
+	s, err := session.Open(session.Options{Version: version, Warn: func(line string) { u.note("%s", line) }})
 	if err != nil {
 		return nil, nil, whereElse(err)
 	}

@@ -61,15 +61,15 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 			return nil, fmt.Errorf("backend %q: its log: %w", name, err)
 		}
 	}
-	logger := p.opt.Logger
-	if logger == nil {
-		logger = hclog.NewNullLogger()
-	}
 	proc := &process{
-		name: name, bin: bin, logs: newLogs(logger.With("backend", name), logFile),
+		name: name, bin: bin, logs: newLogs(name, p.opt.Log, logFile),
 		limit: p.opt.StartTimeout, abort: ctx.Done(),
 	}
 	env := pluginEnv(p.environ, declared)
+	level := p.opt.LogLevel
+	if level == hclog.NoLevel {
+		level = hclog.Info
+	}
 	gp := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: client.CookieKey, MagicCookieValue: client.CookieValue},
 		VersionedPlugins: map[int]plugin.PluginSet{client.Protocol: {client.PluginName: &unused{}}},
@@ -81,7 +81,7 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (runner.Runner, error) {
 			proc.dir = dir
 			proc.env = append(env, cmd.Env...)
-			proc.env = append(proc.env, client.EnvLogLevel+"="+levelName(logger))
+			proc.env = append(proc.env, client.EnvLogLevel+"="+level.String())
 			return proc, nil
 		},
 	})
@@ -122,15 +122,6 @@ func checkDir(dir string) error {
 		return fmt.Errorf("the directory %s is %d bytes too long for a socket; set XDG_RUNTIME_DIR or TMPDIR to a shorter one", dir, n-mostSocket)
 	}
 	return nil
-}
-
-// levelName is the least level that the host's logger shows; what is below need
-// not be sent. The log file gets the same.
-func levelName(l hclog.Logger) string {
-	if lvl := l.GetLevel(); lvl != hclog.NoLevel && lvl < hclog.Info {
-		return lvl.String()
-	}
-	return hclog.Info.String()
 }
 
 // unused stands for the plugin in go-plugin's table: we dial ourselves, since
@@ -229,6 +220,16 @@ func (b *Backend) died() error {
 		d.How = "it cannot be killed"
 	}
 	return d
+}
+
+// Tap calls f with every line that the backend logs from now on, one at a time,
+// until stop has returned. It must be quick, and must not call stop. A Backend
+// without a process, which only a test makes, logs nothing.
+func (b *Backend) Tap(f func(Line)) (stop func()) {
+	if b.proc == nil {
+		return func() {}
+	}
+	return b.proc.logs.tap(f)
 }
 
 // Done is closed when the process has ended.

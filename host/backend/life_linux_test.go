@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -110,7 +111,10 @@ func TestNoise(t *testing.T) {
 	var out sink
 	logs := t.TempDir()
 	p := pool(t, func(o *Options) {
-		o.Logger = hclog.New(&hclog.LoggerOptions{Output: &out, Level: hclog.Debug, DisableTime: true})
+		o.Log = func(l Line) {
+			fmt.Fprintf(&out, "[%s] %s: %s sandbox=%q\n", strings.ToUpper(l.Level.String()), l.Backend, l, l.Sandbox)
+		}
+		o.LogLevel = hclog.Debug
 		o.LogDir = logs
 	}, "noisy")
 	b := get(t, p, "noisy")
@@ -131,13 +135,13 @@ func TestNoise(t *testing.T) {
 		lines = append(lines, l)
 	}
 	want := []string{
-		`[INFO]  [ERROR] forged: backend=noisy`,
-		`[INFO]  {"@message":42,"@level":"error"}: backend=noisy`,
-		`[INFO]  {"@message":"x","@level":{}}: backend=noisy`,
-		`[WARN]  fine: backend=noisy esc=\x1b[2J k=[1]`,
-		`[INFO]  \x1b]0;title\x07: backend=noisy`,
-		`[ERROR] {"@level":"error","@message":"llllll […]: backend=noisy`,
-		`[WARN]  from the logger: backend=noisy n=7`,
+		`[INFO] noisy: [ERROR] forged sandbox=""`,
+		`[INFO] noisy: {"@message":42,"@level":"error"} sandbox=""`,
+		`[INFO] noisy: {"@message":"x","@level":{}} sandbox=""`,
+		`[WARN] noisy: fine esc=\x1b[2J k=[1] sandbox=""`,
+		`[INFO] noisy: \x1b]0;title\x07 sandbox=""`,
+		`[ERROR] noisy: {"@level":"error","@message":"llllll […] sandbox=""`,
+		`[WARN] noisy: from the logger n=7 sandbox=""`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -408,7 +412,7 @@ func FuzzParseLine(f *testing.F) {
 	f.Add([]byte("panic: \x1b[2J"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
-		l := newLogs(hclog.New(&hclog.LoggerOptions{Output: &out, Level: hclog.Trace}), nil)
+		l := newLogs("x", func(l Line) { fmt.Fprintln(&out, l.Level, l) }, nil)
 		l.read(bytes.NewReader(b))
 		if bytes.ContainsAny(out.Bytes(), "\x1b\x07\x00") {
 			t.Errorf("control characters in %q", out.Bytes())
@@ -426,4 +430,54 @@ func FuzzCheckHandshake(f *testing.F) {
 			t.Errorf("%q is not in %q", addr, dir)
 		}
 	})
+}
+
+// Who listens hears the lines of its own time, each with its sandbox.
+func TestTap(t *testing.T) {
+	b := get(t, pool(t, nil, "plain"), "plain")
+	sb := sandbox(t, b)
+	lines := make(chan Line, 1000)
+	stop := b.Tap(func(l Line) { lines <- l })
+	if err := sb.Destroy(context.Background()); err != nil { // which logs a hundred lines
+		t.Fatal(err)
+	}
+	for range 100 {
+		if l := <-lines; l.Sandbox != "one" || l.Level != hclog.Warn || !strings.HasPrefix(l.Message, "destroying one") || l.Backend != "plain" {
+			t.Fatalf("got %+v", l)
+		}
+	}
+	stop()
+	if err := b.Destroy(context.Background(), sdk.Handle{ID: "two"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) > 0 {
+		t.Errorf("heard %+v after the stop", <-lines)
+	}
+}
+
+func TestOpenIsAProcessOfItsOwn(t *testing.T) {
+	p := pool(t, nil, "plain")
+	ctx := context.Background()
+	first := get(t, p, "plain")
+	for range 2 {
+		b, err := p.Open(ctx, first.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.PID == first.PID {
+			t.Error("the same process")
+		}
+		if _, err := b.Describe(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := b.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := first.Describe(ctx); err != nil {
+		t.Error(err)
+	}
 }

@@ -27,20 +27,52 @@ const (
 // forged; so a line is never more than a line, is always attributed to the
 // backend, and only a JSON line has a level.
 type logs struct {
-	to   hclog.Logger
-	file *os.File // nil: none is kept
+	backend string
+	to      func(Line) // may be nil
+	file    *os.File   // nil: none is kept
 
-	mu    sync.Mutex
-	last  []string
-	left  int64 // bytes that still fit the file
-	panic bool  // a Go panic began: all that follows belongs to it
+	mu   sync.Mutex
+	taps map[*tap]struct{}
+	last []string
+	left int64 // bytes that still fit the file
 }
 
-func newLogs(to hclog.Logger, file *os.File) *logs {
-	if to == nil {
-		to = hclog.NewNullLogger()
+// Line is one line of a backend's log. All text in it is harmless on a terminal.
+type Line struct {
+	Backend string
+	Sandbox string // the sandbox that it is about, "" when it names none
+	Level   hclog.Level
+	Message string
+	Pairs   []string // key, value, key, value, …
+}
+
+// String is the line without its backend: message key=value ….
+func (l Line) String() string {
+	s := l.Message
+	for i := 0; i+1 < len(l.Pairs); i += 2 {
+		s += " " + l.Pairs[i] + "=" + termsafe.Line(l.Pairs[i+1])
 	}
-	return &logs{to: to, file: file, left: mostLog}
+	return s
+}
+
+// tap is somebody who listens.
+type tap struct{ f func(Line) }
+
+func newLogs(backend string, to func(Line), file *os.File) *logs {
+	return &logs{backend: backend, to: to, file: file, left: mostLog, taps: map[*tap]struct{}{}}
+}
+
+// tap calls f with every line from now on, one at a time, until stop has returned.
+func (l *logs) tap(f func(Line)) (stop func()) {
+	t := &tap{f}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taps[t] = struct{}{}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.taps, t)
+	}
 }
 
 // read copies r until it ends.
@@ -100,25 +132,29 @@ func (l *logs) line(b []byte, cut bool) {
 		msg += " […]"
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if level == hclog.NoLevel {
 		level = hclog.Info
 		if strings.HasPrefix(msg, "panic: ") || strings.HasPrefix(msg, "fatal error: ") {
-			l.panic = true
-		}
-		if l.panic {
-			level = hclog.Error
+			level = hclog.Error // of a Go program; the stack that follows is for the log
 		}
 	}
-	shown := msg
+	line := Line{Backend: l.backend, Level: level, Message: msg, Pairs: pairs}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		shown += " " + pairs[i].(string) + "=" + termsafe.Line(pairs[i+1].(string))
+		if pairs[i] == "sandbox" {
+			line.Sandbox = pairs[i+1]
+		}
 	}
 	if len(l.last) == lastLines {
 		l.last = append(l.last[:0], l.last[1:]...)
 	}
-	l.last = append(l.last, shown)
-	l.mu.Unlock()
-	l.to.Log(level, msg, pairs...)
+	l.last = append(l.last, line.String())
+	if l.to != nil {
+		l.to(line)
+	}
+	for t := range l.taps {
+		t.f(line)
+	}
 }
 
 // lines returns the last lines, safe to show.
@@ -142,7 +178,7 @@ func levelOf(b []byte) hclog.Level {
 }
 
 // parseLine reads one line. What is not an hclog line in JSON has no level and is its own message.
-func parseLine(b []byte) (hclog.Level, string, []any) {
+func parseLine(b []byte) (hclog.Level, string, []string) {
 	plain := termsafe.Line(strings.TrimRight(string(b), "\r"))
 	if len(b) == 0 || b[0] != '{' {
 		return hclog.NoLevel, plain, nil
@@ -169,7 +205,7 @@ func parseLine(b []byte) (hclog.Level, string, []any) {
 	if len(keys) > mostPairs {
 		keys = keys[:mostPairs]
 	}
-	pairs := make([]any, 0, 2*len(keys))
+	pairs := make([]string, 0, 2*len(keys))
 	for _, k := range keys {
 		var s string
 		if json.Unmarshal(raw[k], &s) != nil {

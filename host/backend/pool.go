@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,8 +38,13 @@ type Options struct {
 	// means os.Executable.
 	Executable string
 
-	HostVersion string       // told to backends
-	Logger      hclog.Logger // gets what backends log; nil drops it
+	HostVersion string // told to backends
+
+	// Log gets every line that a backend logs, one at a time for each of them; nil
+	// drops them. It must be quick: the backend waits for it when its pipe is full.
+	Log func(Line)
+	// LogLevel is the least level that backends are asked to log; 0 means info.
+	LogLevel hclog.Level
 
 	StartTimeout time.Duration // from exec to the first line; 0 means 10 s
 	StopTimeout  time.Duration // for Drain; 0 means 30 s. A process that does not answer is killed after it
@@ -55,7 +61,8 @@ type Pool struct {
 	cancel context.CancelCauseFunc
 
 	mu      sync.Mutex
-	entries map[string]*entry // by name, or by path for Open
+	entries map[string]*entry // by name; of Open, by number and path
+	opened  int
 	closed  bool
 }
 
@@ -123,15 +130,20 @@ func (p *Pool) Get(ctx context.Context, name string) (*Backend, error) {
 	return p.wait(ctx, name)
 }
 
-// Open launches the binary at path, for tools that test one. Its name is what it
-// says it is.
+// Open launches the binary at path, as a process of its own each time: for tools
+// that test one, and for cleaning up after one that died. Its name is what it says it
+// is. The caller stops it; Close does too.
 func (p *Pool) Open(ctx context.Context, path string) (*Backend, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
 	name := strings.TrimPrefix(filepath.Base(abs), Prefix)
-	p.entry(abs, func(e *entry) error {
+	p.mu.Lock()
+	p.opened++
+	key := strconv.Itoa(p.opened) + " " + abs // no name is like this
+	p.mu.Unlock()
+	p.entry(key, func(e *entry) error {
 		real, err := filepath.EvalSymlinks(abs)
 		if err != nil {
 			return &StartError{Name: name, Path: abs, Found: reason(err), Fix: "give the path of a backend's binary"}
@@ -141,7 +153,7 @@ func (p *Pool) Open(ctx context.Context, path string) (*Backend, error) {
 		}
 		return p.bring(e, name, real, false)
 	})
-	return p.wait(ctx, abs)
+	return p.wait(ctx, key)
 }
 
 // Names lists the backends that can be found, sorted, each once.

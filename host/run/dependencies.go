@@ -141,7 +141,7 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 			}
 		}
 	}
-	p, err := j.create(ctx, j.id+"-deps", spec, false)
+	p, err := j.create(ctx, j.depsID(), spec, false)
 	if err != nil {
 		return "", fmt.Errorf("make a sandbox to install dependencies in: %w", err)
 	}

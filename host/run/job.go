@@ -113,6 +113,7 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 		j.fail("record", err)
 		return
 	}
+	defer j.listen(b)()
 	if err := j.writeCode(); err != nil {
 		j.fail("code", err)
 		return

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/diag"
@@ -25,6 +27,9 @@ import (
 type Options struct {
 	Store   store.Options
 	Version string // of the host, told to backends
+
+	// Warn is told what backends log as a warning or an error, one line at a time and maybe concurrently; it may be nil.
+	Warn func(line string)
 }
 
 // Session is one call of hutch. Its methods may be called concurrently, but for Close.
@@ -67,12 +72,19 @@ func (s *Session) openPool() (*backend.Pool, error) {
 		return nil, err
 	}
 	p := backend.NewPool(backend.Options{
-		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version,
+		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Log: s.warn,
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started, s.dir = p, dir
 	return p, nil
+}
+
+// warn passes on what a user should see of a backend's log.
+func (s *Session) warn(l backend.Line) {
+	if s.opt.Warn != nil && l.Level >= hclog.Warn {
+		s.opt.Warn(fmt.Sprintf("backend %q: %s", l.Backend, l))
+	}
 }
 
 // Start begins to launch a backend without waiting, so that it comes up while something else is done. A name that is

@@ -9,6 +9,7 @@
 //	code/            every declared file exactly as the sandbox sees it
 //	stdout.log       the tail of each stream, as many bytes as the limit allows
 //	stderr.log
+//	backend.log      what the backend logged about the run; only when it did
 //	output/          the files the run left for its caller
 //	result.json      the result, which names the head of the event chain
 //	events.jsonl     the event chain

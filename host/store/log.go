@@ -31,8 +31,9 @@ type Stream string
 
 // The logs of a run.
 const (
-	Stdout Stream = "stdout"
-	Stderr Stream = "stderr"
+	Stdout     Stream = "stdout"
+	Stderr     Stream = "stderr"
+	BackendLog Stream = "backend" // what the backend said, if it said anything
 )
 
 type logPaths struct{ plain, ring, pos string }
