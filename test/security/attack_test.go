@@ -99,9 +99,8 @@ func TestSharedHooks(t *testing.T) {
 	for name, uid := range e2e.Users() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, uid)
-			w.project += ":shared"
+			w.mode = ":shared"
 			o := w.sandboxed(t, nil, []string{"WS-02"})
-			w.project = strings.TrimSuffix(w.project, ":shared")
 			if harm := projectChanged(w); harm != "" {
 				t.Errorf("%s\n%s", harm, o.output)
 			}

@@ -38,6 +38,7 @@ type world struct {
 	socket        string            // a pathname socket
 	victim        *exec.Cmd         // a process that carries the nonce on its command line
 	marker        string            // name of files that attacks drop
+	mode          string            // of the workspace, such as ":shared"; "" for private
 }
 
 func newWorld(t *testing.T, uid int) *world {
@@ -163,7 +164,7 @@ type result struct {
 // sandboxed runs the probe through hutch.
 func (w *world) sandboxed(t *testing.T, flags, probe []string) outcome {
 	t.Helper()
-	args := append([]string{"run", "--backend", "bwrap", "--workspace", w.project, "-o", "json"}, flags...)
+	args := append([]string{"run", "--backend", "bwrap", "--workspace", w.project + w.mode, "-o", "json"}, flags...)
 	args = append(append(args, "--", "/workspace/probe"), probe...)
 	stdout, stderr, code := w.run(t, e2e.Hutch(), args...)
 	o := outcome{code: code, output: stdout + stderr, result: &result{}}
