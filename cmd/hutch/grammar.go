@@ -9,7 +9,8 @@ import (
 // grammar is the whole command line. Field tags are what the parser, the help, the man page, the reference pages and
 // the shell completions are made from: there is no second description of any flag.
 type grammar struct {
-	Run      runCmd      `cmd:"" group:"run" help:"Run what run files say, or one command, in a sandbox."`
+	runGrammar `embed:""`
+
 	Validate validateCmd `cmd:"" group:"write" help:"Check run files without running anything."`
 	Fmt      fmtCmd      `cmd:"" group:"write" help:"Put run files into the canonical layout."`
 	Plan     planCmd     `cmd:"" group:"write" help:"Show what would run where, and how each limit would be held."`
@@ -29,6 +30,11 @@ type grammar struct {
 	ShowVersion versionFlag `name:"version" help:"Print the version and exit."`
 }
 
+// runGrammar is the part of the command line that is used most and in a hurry, see parse.
+type runGrammar struct {
+	Run runCmd `cmd:"" group:"run" help:"Run what run files say, or one command, in a sandbox."`
+}
+
 var groups = kong.Groups{
 	"run":     "Run",
 	"write":   "Write run files",
@@ -41,7 +47,8 @@ var groups = kong.Groups{
 	"output":  "Output",
 }
 
-func newParser(g *grammar, u *ui) (*kong.Kong, error) {
+// newParser builds the parser of a grammar, which is a *grammar or a *runGrammar.
+func newParser(g any, u *ui) (*kong.Kong, error) {
 	return kong.New(g,
 		kong.Name("hutch"),
 		kong.Description("hutch runs code that nobody has to trust."),
