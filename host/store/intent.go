@@ -77,7 +77,7 @@ func (s *Store) Begin(i Intent) (*IntentRecord, error) {
 		return nil, fmt.Errorf("sandbox %s is there already (%s)", i.ID, state)
 	}
 	i.Schema, i.Host, i.Created = IntentSchema, Self(), s.now().UTC()
-	file, err := s.intents.claim(i.ID)
+	file, err := s.intents.claim(i.ID, !i.Volatile)
 	if err != nil {
 		return nil, err
 	}

@@ -33,11 +33,15 @@ type intentLog struct {
 
 	mu     sync.Mutex
 	path   string // empty until there is one
+	placed bool   // its name is on disk
 	active map[string]bool
 }
 
 // claim takes a place for an intent and returns the file that it goes into.
-func (l *intentLog) claim(id string) (string, error) {
+//
+// With lasting, the file's name is on disk too when claim returns. Intents that need not outlive a reboot are spared the
+// wait for that.
+func (l *intentLog) claim(id string, lasting bool) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.active[id] {
@@ -50,11 +54,13 @@ func (l *intentLog) claim(id string) (string, error) {
 			return "", diskError("write", path, err)
 		}
 		f.Close()
+		l.path, l.placed, l.active = path, false, map[string]bool{}
+	}
+	if lasting && !l.placed {
 		if err := syncDir(l.dir); err != nil {
-			_ = os.Remove(path)
 			return "", err
 		}
-		l.path, l.active = path, map[string]bool{}
+		l.placed = true
 	}
 	l.active[id] = true
 	return l.path, nil

@@ -87,7 +87,7 @@ var errDone = errors.New("the record of the run is closed")
 
 // CreateRun makes the run's directory, its record and definition, the first event of its chain ([EventBegin]) and the
 // entry in the audit chain. All of it survives the death of this process at once, and reaches the disk at the latest
-// with the next [Store.Begin], [Run.Sync] or [Run.Finish].
+// with [Run.Finish].
 func (s *Store) CreateRun(n NewRun) (*Run, error) {
 	id := n.ID
 	if id == "" {
