@@ -134,7 +134,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		Progress: show.progress, Trace: trace,
 	})
 	results, err := runner.RunAll(ctx, defs, run.Many{
-		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result,
+		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result, Idle: s.Retire,
 	})
 	show.restore()
 	if reportErr := c.report(u, show, results, trace); err == nil {

@@ -44,6 +44,11 @@ type job struct {
 // When ctx ends the command is stopped (SIGTERM, then SIGKILL), what it left is collected, and the sandbox is destroyed
 // all the same.
 func (r *Runner) Run(ctx context.Context, d *runfile.Definition, s Streams) (*result.Result, error) {
+	return r.run(ctx, d, s, func() {})
+}
+
+// run is Run; it calls leave once nothing of the run exists any more but its record, which is yet to be completed.
+func (r *Runner) run(ctx context.Context, d *runfile.Definition, s Streams, leave func()) (*result.Result, error) {
 	j := &job{r: r, d: d, s: s, id: r.opt.Store.NewID(), secrets: newRedactor(d)}
 	j.span = r.opt.Trace.run(j.id, d.Instance)
 	defer j.span.end()
@@ -90,6 +95,7 @@ func (r *Runner) Run(ctx context.Context, d *runfile.Definition, s Streams) (*re
 	if j.inputs != nil {
 		j.note(j.inputs.Close(), "remove the input")
 	}
+	leave()
 	return j.res, j.finish()
 }
 

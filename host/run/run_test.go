@@ -465,8 +465,12 @@ run "m" {
   command = ["sh", "-c", "echo ${each.key}; test ${each.key} != c"]
 }`)
 	var mu sync.Mutex
-	busy, seen := 0, 0
-	rs, err := w.runner().RunAll(context.Background(), ds, Many{Jobs: 3, Each: func(*result.Result) {
+	busy, seen, idle := 0, 0, 0
+	rs, err := w.runner().RunAll(context.Background(), ds, Many{Jobs: 3, Idle: func() {
+		if idle++; p.destroys.Load() != 6 {
+			t.Errorf("idle after %d of 6 sandboxes were destroyed", p.destroys.Load())
+		}
+	}, Each: func(*result.Result) {
 		if busy++; busy > 1 {
 			t.Error("Each is called by two at once")
 		}
@@ -475,8 +479,8 @@ run "m" {
 	}, Streams: func(d *runfile.Definition) (Streams, func()) {
 		return Streams{Stdout: io.Discard}, func() { mu.Lock(); defer mu.Unlock() }
 	}})
-	if err != nil || len(rs) != 6 || seen != 6 {
-		t.Fatalf("%v, %d results, %d seen", err, len(rs), seen)
+	if err != nil || len(rs) != 6 || seen != 6 || idle != 1 {
+		t.Fatalf("%v, %d results, %d seen, %d times idle", err, len(rs), seen, idle)
 	}
 	for i, r := range rs {
 		if r.Name != ds[i].Instance || r.OK != (ds[i].Key != "c") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -20,6 +21,9 @@ type Many struct {
 	// Streams gives the streams of each run; nil means none. It is called right before the run starts; done (may be
 	// nil) right after it ended, before Each.
 	Streams func(d *runfile.Definition) (s Streams, done func())
+	// Idle is called when no run needs a backend any more, while the last records are still being completed; it may be
+	// nil. It is not called when runs were never started.
+	Idle func()
 	// Each is called with every result as soon as it is there, one at a time; it may be nil.
 	Each func(*result.Result)
 }
@@ -39,15 +43,28 @@ func (r *Runner) RunAll(ctx context.Context, ds []*runfile.Definition, m Many) (
 		mu    sync.Mutex
 		first error
 		wg    sync.WaitGroup
-		next  = make(chan int)
+		// A run is over before its record is on the disk. Where several may run at once the next one does not wait for
+		// that; as many records as there are runs may be in that state. With FailFast it would start too early.
+		running = make(chan struct{}, jobs)
+		open    = make(chan struct{}, 2*jobs)
+		early   = jobs > 1 && !m.FailFast
+		left    atomic.Int64
 	)
-	one := func(i int) {
+	left.Store(int64(len(ds)))
+	one := func(i int, leave func()) {
 		var s Streams
 		var done func()
 		if m.Streams != nil {
 			s, done = m.Streams(ds[i])
 		}
-		res, err := r.Run(ctx, ds[i], s)
+		res, err := r.run(ctx, ds[i], s, func() {
+			if left.Add(-1) == 0 && m.Idle != nil {
+				m.Idle()
+			}
+			if early {
+				leave()
+			}
+		})
 		if done != nil {
 			done()
 		}
@@ -64,24 +81,25 @@ func (r *Runner) RunAll(ctx context.Context, ds []*runfile.Definition, m Many) (
 			cancel(errors.Join(sdk.ErrCancelled, errFailFast))
 		}
 	}
-	for range min(jobs, len(ds)) {
-		wg.Go(func() {
-			for i := range next {
-				if ctx.Err() == nil {
-					one(i)
-				}
-			}
-		})
-	}
 feed:
 	for i := range ds {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-			break feed
+		for _, place := range []chan struct{}{open, running} {
+			select {
+			case place <- struct{}{}:
+			case <-ctx.Done():
+				break feed
+			}
 		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			leave := sync.OnceFunc(func() { <-running })
+			one(i, leave)
+			leave()
+			<-open
+		})
 	}
-	close(next)
 	wg.Wait()
 	return results, first
 }

@@ -147,6 +147,17 @@ func (s *Session) Destroy(ctx context.Context, i store.Intent) error {
 	return b.Client.Destroy(ctx, sdk.Handle{ID: i.ID, Data: i.Handle})
 }
 
+// Retire begins to stop the backends, for a caller that needs none any more and has something else to do. Close waits
+// for them and says what went wrong.
+func (s *Session) Retire() {
+	s.mu.Lock()
+	p := s.started
+	s.mu.Unlock()
+	if p != nil {
+		go func() { _ = p.Close(context.Background()) }() // bounded by the pool itself
+	}
+}
+
 // Close stops every backend and removes what the session made for itself. When ctx ends, backends are killed.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
