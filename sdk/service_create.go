@@ -52,7 +52,7 @@ func (s *service) Create(stream createStream) error {
 	defer cancel(nil)
 	c := &creation{stream: stream, box: b, ctx: ctx, dir: req.StateDir}
 	if !mine {
-		return c.again()
+		return c.again(s.Server, &req.Limits)
 	}
 	err = s.create(c, req)
 	b.leave()
@@ -133,12 +133,22 @@ func (s *service) create(c *creation, req *CreateRequest) (err error) {
 	if err == nil {
 		// The host may use it as soon as it reads that it is ready.
 		b.set(sb, nil)
-		err = c.event(&pb.CreateEvent{Event: &pb.CreateEvent_Ready{Ready: readyTo(sb.Ready())}})
+		err = c.event(&pb.CreateEvent{Event: &pb.CreateEvent_Ready{Ready: readyTo(s.readyOf(sb, &req.Limits))}})
 	}
 	if err != nil && (c.allocated || sb != nil) {
 		s.undo(c)
 	}
 	return err
+}
+
+// readyOf is what a sandbox is. A backend that has no Planner, and says nothing about
+// limits, holds what it claims.
+func (s *Server) readyOf(sb Sandbox, asked *Limits) Ready {
+	r := sb.Ready()
+	if _, ok := s.backend.(Planner); !ok && len(r.Holds) == 0 {
+		r.Holds = s.declared(asked)
+	}
+	return r
 }
 
 // undo destroys what a failed creation made. The context of the call may be over.
@@ -151,7 +161,7 @@ func (s *service) undo(c *creation) {
 }
 
 // again answers a second Create with the same id and spec.
-func (c *creation) again() error {
+func (c *creation) again(s *Server, asked *Limits) error {
 	select {
 	case <-c.box.made:
 	case <-c.ctx.Done():
@@ -167,7 +177,7 @@ func (c *creation) again() error {
 	if err := c.tell(c.box.lastHandle()); err != nil {
 		return err
 	}
-	return c.event(&pb.CreateEvent{Event: &pb.CreateEvent_Ready{Ready: readyTo(sb.Ready())}})
+	return c.event(&pb.CreateEvent{Event: &pb.CreateEvent_Ready{Ready: readyTo(s.readyOf(sb, asked))}})
 }
 
 // allocate is [CreateRequest.Allocated].

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/process"
 )
 
 // sandbox is a few directories and a group of processes.
@@ -86,10 +87,9 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if cfg.lies("empty_args") {
 		argv = slices.DeleteFunc(argv, func(a string) bool { return a == "" })
 	}
-	program, exit := find(argv[0], c.Env["PATH"], dir)
-	if exit != nil {
-		exit.NotStarted = !cfg.lies("not_found_exit")
-		return exit, nil
+	program, err := process.Look(argv[0], c.Env["PATH"], dir)
+	if not := (*process.NotRunnable)(nil); errors.As(err, &not) {
+		return &sdk.Exit{Cause: sdk.CauseExited, Code: not.Code, NotStarted: !cfg.lies("not_found_exit"), Evidence: not.Why}, nil
 	}
 	return s.run(ctx, c, &launch{program: program, argv: argv, env: env, dir: dir, cred: cred})
 }
@@ -108,7 +108,7 @@ func environment(s *sandbox, c *sdk.Command) []string {
 			env = append(env, name+"="+value)
 		}
 	}
-	missing("PATH", defaultPath)
+	missing("PATH", process.DefaultPath)
 	missing("HOME", s.path("home"))
 	missing("LANG", "C.UTF-8")
 	if c.TTY != nil {
@@ -116,40 +116,6 @@ func environment(s *sandbox, c *sdk.Command) []string {
 	}
 	slices.Sort(env)
 	return env
-}
-
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// find looks a program up as execvp does, and says as a shell does why it cannot be run.
-func find(name, path, dir string) (string, *sdk.Exit) {
-	if path == "" {
-		path = defaultPath
-	}
-	candidates := []string{name}
-	if !strings.Contains(name, "/") {
-		candidates = nil
-		for d := range strings.SplitSeq(path, ":") {
-			candidates = append(candidates, filepath.Join(d, name))
-		}
-	}
-	out := &sdk.Exit{Cause: sdk.CauseExited, Code: 127, Evidence: fmt.Sprintf("%q is in none of the directories of %s", name, path)}
-	for _, p := range candidates {
-		if !filepath.IsAbs(p) {
-			p = filepath.Join(dir, p)
-		}
-		fi, err := os.Stat(p)
-		switch {
-		case err != nil:
-			if len(candidates) == 1 {
-				out.Evidence = err.Error()
-			}
-		case fi.IsDir() || fi.Mode()&0o111 == 0:
-			out = &sdk.Exit{Cause: sdk.CauseExited, Code: 126, Evidence: p + ": " + syscall.EACCES.Error()}
-		default:
-			return p, nil
-		}
-	}
-	return "", out
 }
 
 // credential finds the user to run as; nil means the present one.

@@ -89,8 +89,10 @@ func (c *C) request(change ...func(*sdk.CreateRequest)) *sdk.CreateRequest {
 	if !slices.Contains(c.facts.Networks, sdk.NetworkNone) && len(c.facts.Networks) > 0 {
 		req.Network = c.facts.Networks[0]
 	}
-	req.Workspace.Mode = sdk.WorkspacePrivate
-	if !slices.Contains(c.facts.Workspaces, sdk.WorkspacePrivate) && len(c.facts.Workspaces) > 0 {
+	switch {
+	case slices.Contains(c.facts.Workspaces, sdk.WorkspacePrivate):
+		req.Workspace.Mode = sdk.WorkspacePrivate
+	case len(c.facts.Workspaces) > 0:
 		req.Workspace.Mode = c.facts.Workspaces[0]
 	}
 	for _, f := range change {

@@ -7,7 +7,7 @@
 //	func TestConformance(t *testing.T) {
 //		backendtest.Run(t, backendtest.Suite{
 //			New:    func() sdk.Backend { return newBackend() },
-//			Config: config{Image: "alpine"},
+//			Config: map[string]any{"image": "alpine"},
 //		})
 //	}
 //

@@ -13,8 +13,8 @@ type Suite struct {
 	// new plugin process would. It is called several times.
 	New func() sdk.Backend
 
-	// Config is the backend block: a value of Description.Config's type, or anything
-	// else that marshals to the JSON the host would send. Nil means an empty block.
+	// Config is the backend block: what marshals to the JSON that the host would send,
+	// as map[string]any{"image": "alpine"} does. Nil means an empty block.
 	Config any
 
 	// BadConfigs are blocks that the backend must refuse.

@@ -31,12 +31,28 @@ const (
 
 // order is what the keeper is to start.
 type order struct {
-	Path  string
-	Args  []string
-	Env   []string
-	Dir   string
+	Path  []byte // and not strings, which JSON would make valid UTF-8
+	Args  [][]byte
+	Env   [][]byte
+	Dir   []byte
 	Files int // descriptors from 3 on that are the command's
 	Attr  *syscall.SysProcAttr
+}
+
+func toBytes(list []string) [][]byte {
+	out := make([][]byte, len(list))
+	for i, s := range list {
+		out[i] = []byte(s)
+	}
+	return out
+}
+
+func toStrings(list [][]byte) []string {
+	out := make([]string, len(list))
+	for i, b := range list {
+		out[i] = string(b)
+	}
+	return out
 }
 
 // birth is the keeper's first answer.
@@ -83,7 +99,8 @@ func (p *Process) launchKept() error {
 		return fmt.Errorf("start process: %w", err)
 	}
 	ours := os.NewFile(uintptr(pair[0]), "keeper")
-	o := order{Path: cmd.Path, Args: cmd.Args, Env: cmd.Environ(), Dir: cmd.Dir, Files: len(cmd.ExtraFiles), Attr: cmd.SysProcAttr}
+	path := cmd.Path
+	o := order{Path: []byte(path), Args: toBytes(cmd.Args), Env: toBytes(cmd.Environ()), Dir: []byte(cmd.Dir), Files: len(cmd.ExtraFiles), Attr: cmd.SysProcAttr}
 	cmd.Path, cmd.Args, cmd.Dir = "/proc/self/exe", []string{keeperName}, ""
 	cmd.Env = []string{fmt.Sprintf("%s=%d", keeperEnv, 3+len(cmd.ExtraFiles))}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
@@ -94,7 +111,7 @@ func (p *Process) launchKept() error {
 	p.closeSlave()
 	if err != nil {
 		ours.Close()
-		return fmt.Errorf("start the keeper of %s: %w", o.Path, err)
+		return fmt.Errorf("start the keeper of %s: %w", path, err)
 	}
 	theirs.Close()
 	enc, dec := json.NewEncoder(ours), json.NewDecoder(ours)
@@ -104,9 +121,9 @@ func (p *Process) launchKept() error {
 	}
 	switch {
 	case err != nil:
-		err = fmt.Errorf("start %s: its keeper ended before it answered: %w", o.Path, err)
+		err = fmt.Errorf("start %s: its keeper ended before it answered: %w", path, err)
 	case b.Errno != 0:
-		err = &os.PathError{Op: "start", Path: o.Path, Err: b.Errno}
+		err = &os.PathError{Op: "start", Path: path, Err: b.Errno}
 	case b.Error != "":
 		err = errors.New(b.Error)
 	}
@@ -205,7 +222,7 @@ func keep(host *os.File) {
 	for i := range files {
 		files[i] = uintptr(i)
 	}
-	pid, err := syscall.ForkExec(o.Path, o.Args, &syscall.ProcAttr{Dir: o.Dir, Env: o.Env, Files: files, Sys: o.Attr})
+	pid, err := syscall.ForkExec(string(o.Path), toStrings(o.Args), &syscall.ProcAttr{Dir: string(o.Dir), Env: toStrings(o.Env), Files: files, Sys: o.Attr})
 	if err != nil {
 		fail(err)
 		return
