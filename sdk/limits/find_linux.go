@@ -142,12 +142,19 @@ func (sys system) list(prefix string) ([]Handle, error) {
 	return out, nil
 }
 
-// walkCgroups visits the directories below dir. One that vanishes meanwhile is passed over.
+// walkCgroups visits the directories below dir. One that vanishes meanwhile is passed over. The link count of a cgroup
+// tells how many it holds, so that most, which hold none, need not be listed.
 func walkCgroups(dir string, depth int, visit func(string)) {
-	if depth > maxWalkDepth {
+	var st unix.Stat_t
+	if depth > maxWalkDepth || unix.Lstat(dir, &st) != nil || st.Nlink == 2 {
 		return
 	}
-	ents, err := os.ReadDir(dir)
+	f, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	ents, err := f.ReadDir(-1)
+	f.Close()
 	if err != nil {
 		return
 	}
@@ -160,7 +167,8 @@ func walkCgroups(dir string, depth int, visit func(string)) {
 }
 
 // Sweep destroys the groups whose id begins with prefix, which must not be empty, with all that runs in them, and returns
-// their ids. One that cannot be destroyed does not keep it from the others.
+// their ids. A prefix that names one owner ends with a character that its ids do not hold, or "a1" would take "a10" along. One
+// that cannot be destroyed does not keep it from the others.
 func Sweep(ctx context.Context, prefix string) ([]string, error) {
 	return thisSystem().sweep(ctx, prefix)
 }
