@@ -199,6 +199,7 @@ func (l *layout) workspace() error {
 	case ws.Mode == sdk.WorkspaceShared:
 		beside = ""
 		l.bind(project, at, false)
+		l.guardGit(ws.Source, at)
 	case ws.Mode == sdk.WorkspaceReadOnly:
 		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, ReadOnly: true, Data: "lowerdir=" + stub + ":" + project + ",userxattr"})
 	default:
