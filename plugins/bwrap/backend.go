@@ -60,6 +60,9 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 // their plugin; its files are on disk, and the rest is made anew around them.
 func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	var old handle
+	if len(h.Data) == 0 {
+		return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
+	}
 	if err := json.Unmarshal(h.Data, &old); err != nil {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
 	}

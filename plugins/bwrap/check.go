@@ -107,7 +107,7 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 		how := support.Limits[l]
 		f := sdk.Finding{Name: "limit " + string(l), Status: sdk.SeverityOK, Detail: how.By}
 		if how.Scope != limits.WholeGroup {
-			f.Status = sdk.SeverityWarning
+			f.Status, f.Fix = sdk.SeverityWarning, how.Fix
 			f.Detail = strings.TrimPrefix(how.By+": "+how.Reason, ": ")
 		}
 		out = append(out, f)

@@ -104,7 +104,7 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 		}
 		defer dir.Close()
 		_, err = tree.Unpack(ctx, r, dir, tree.Caps{})
-		return err
+		return refused(ctx, p, err)
 	})
 }
 
@@ -167,6 +167,21 @@ func missing(p string, err error) error {
 		return sdk.Errorf(sdk.ReasonConfig, "%s: %w", p, err)
 	}
 	return fmt.Errorf("%s: %w", p, err)
+}
+
+// refused says why a tree could not be written at p: for want of room or rights,
+// or because of what the tree holds.
+func refused(ctx context.Context, p string, err error) error {
+	reason := sdk.ReasonConfig
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		reason = sdk.ReasonQuota
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		reason = sdk.ReasonDenied
+	}
+	return sdk.Errorf(reason, "the tree cannot be written to %s: %w", p, err)
 }
 
 // Changes implements [sdk.ChangeLister].

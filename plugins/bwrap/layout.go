@@ -213,6 +213,9 @@ func (l *layout) workspace() error {
 	l.ready.Output = path.Join("/", beside, "output")
 	l.bind(l.layer+"/output", inRoot+l.ready.Output, false)
 	if l.spec.Input != "" {
+		if err := isThere("input", l.spec.Input); err != nil {
+			return err
+		}
 		l.ready.Input = path.Join("/", beside, "input")
 		if err := l.readable(l.spec.Input, "/input"); err != nil {
 			return err
@@ -229,7 +232,10 @@ func (l *layout) others() error {
 		if reserved(path.Clean(m.Target)) || !path.IsAbs(m.Target) {
 			return sdk.Errorf(sdk.ReasonConfig, "nothing can be mounted at %q: the sandbox makes it itself", m.Target)
 		}
-		var err error
+		err := isThere("mount", m.Source)
+		if err != nil {
+			return err
+		}
 		if m.ReadOnly {
 			err = l.readable(m.Source, at)
 		} else {
@@ -247,6 +253,14 @@ func (l *layout) others() error {
 		if err := l.visible(p, inRoot+p); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// isThere refuses a directory of the request that is missing.
+func isThere(what, source string) error {
+	if _, err := os.Stat(source); err != nil {
+		return sdk.Errorf(sdk.ReasonConfig, "the %s is not there: %w", what, err)
 	}
 	return nil
 }
