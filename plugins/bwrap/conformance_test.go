@@ -1,0 +1,40 @@
+package main
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/backendtest"
+	"github.com/hutch-run/hutch/sdk/limits"
+)
+
+// TestSandboxConformance runs the suite that every backend has to pass.
+func TestSandboxConformance(t *testing.T) {
+	needBwrap(t)
+	suite := backendtest.Suite{
+		New: func() sdk.Backend { return newBackend() },
+		BadConfigs: []backendtest.BadConfig{
+			{Name: "a relative bwrap", Config: map[string]any{"bwrap": "bwrap"}, Path: "bwrap"},
+			{Name: "binding /proc", Config: map[string]any{"ro_bind": []string{"/opt", "/proc/1"}}, Path: "ro_bind[1]"},
+			{Name: "binding a path that is not clean", Config: map[string]any{"ro_bind": []string{"/opt/../root"}}, Path: "ro_bind[0]"},
+			{Name: "a tiny /tmp", Config: map[string]any{"tmp_size": "1KiB"}, Path: "tmp_size"},
+			{Name: "a uid beyond all", Config: map[string]any{"uid": 70000}, Path: "uid"},
+		},
+	}
+	if !inCgroup(limits.CPUs) {
+		// It asks for a quarter of a processor, which this machine cannot hold for this
+		// user: TestSandboxHoldsCPUs sees to it that it is refused.
+		suite.Only = regexp.MustCompile(`^([^l]|l[^i]|limits/[^c])`)
+	}
+	backendtest.Run(t, suite)
+}
+
+func TestReservedPaths(t *testing.T) {
+	for p, want := range map[string]bool{"/": true, "/proc": true, "/proc/1": true, "/etc": true, "/etc/ssl": false, "/usr/local": true,
+		"/opt": false, "/opt/x": false, "/home": true, "/home/user/sdk": false, "/workspace/x": true, "/processor": false, "/root/go": false} {
+		if got := reserved(p); got != want {
+			t.Errorf("%s: %v", p, got)
+		}
+	}
+}
