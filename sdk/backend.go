@@ -49,6 +49,13 @@ type Sandbox interface {
 	Ready() Ready
 }
 
+// Preparer is a [Backend] that can have something ready for its first sandbox.
+type Preparer interface {
+	// Prepare is called once when a host has started the process, beside the work of answering its first calls. It must
+	// make nothing that outlives the process.
+	Prepare()
+}
+
 // Planner is a [Backend] that can tell, without making anything, how it would
 // hold the limits of a spec on this machine. A backend without it holds exactly
 // the limits listed in [Description.Limits].

@@ -51,6 +51,9 @@ func Serve(b Backend) {
 	}
 	nameProcess(filepath.Base(os.Args[0]))
 
+	if p, ok := b.(Preparer); ok {
+		go p.Prepare()
+	}
 	private := os.Getenv(handshake.EnvSocketDir)
 	s.first = takeOver
 	var g *grpc.Server

@@ -59,8 +59,9 @@ func openBinary(name, path, cacheDir string) (*binary, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	b := &binary{path: path}
-	// Above the descriptors that a child gets, which would replace it before exec.
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
+	// Above the descriptors that a child gets, which would replace it before exec, and below 64: the kernel may wait
+	// some 10 ms to make the table of a process with threads larger than that.
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 56)
 	unix.Close(fd)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)

@@ -51,6 +51,12 @@ func (b *backend) Describe() sdk.Description {
 	}
 }
 
+// Prepare implements [sdk.Preparer]: whoever starts a backend nearly always wants a sandbox.
+func (b *backend) Prepare() {
+	b.spares.warm()
+	b.support()
+}
+
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
 	return b.once(ctx, req.ID, func() (*sandbox, error) { return create(ctx, req, b.support(), b.spares) })
