@@ -203,7 +203,7 @@ func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stat
 	if errno, ok := r.Reports[microinit.NoDir]; ok {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox has no directory %s to work in: %w", c.Dir, syscall.Errno(errno))
 	}
-	for kind, what := range map[microinit.Kind]string{microinit.NoFork: "start a process", microinit.NoLimit: "set its limits"} {
+	for kind, what := range map[microinit.Kind]string{microinit.NoFork: "start a process", microinit.NoLimit: "set its limits", microinit.NoBlock: "read the command"} {
 		if errno, ok := r.Reports[kind]; ok {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "the sandbox could not %s: %w", what, syscall.Errno(errno))
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -61,6 +62,45 @@ func TestSandboxEnvironmentIsExact(t *testing.T) {
 	if r.out != want {
 		t.Errorf("got %q, want %q", r.out, want)
 	}
+}
+
+// The list of processes shows the arguments of all of them to every user of the host.
+func TestSandboxEnvironmentIsInNoArguments(t *testing.T) {
+	s := newSandbox(t, sdk.Spec{})
+	secret := "secret-" + marker(t)
+	if out := run(t, t.Context(), s, &sdk.Command{Argv: []string{"sh", "-c", "cat /proc/[0-9]*/cmdline; echo; echo $SECRET"}, Env: map[string]string{"SECRET": secret}}).out; strings.Count(out, secret) != 1 {
+		t.Errorf("inside: %q", out)
+	}
+
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	seconds, done := marker(t), make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = s.Exec(ctx, &sdk.Command{Argv: []string{"sleep", seconds}, Env: map[string]string{"SECRET": secret}, Stdin: null, Stdout: null, Stderr: null})
+	}()
+	for len(alive(t, seconds)) == 0 {
+		select {
+		case <-done:
+			t.Fatal("the command ended at once")
+		default:
+		}
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(lines) == 0 {
+		t.Fatal("no processes", err)
+	}
+	for _, l := range lines {
+		if b, err := os.ReadFile(l); err == nil && strings.Contains(string(b), secret) {
+			t.Errorf("outside: %s is %q", l, b)
+		}
+	}
+	cancel()
+	<-done
 }
 
 func TestSandboxStreamsCanBeOpenedAgain(t *testing.T) {

@@ -56,18 +56,17 @@ type Result struct {
 // Exec starts a command: args are those of [microinit.Args], with the path of
 // the init in front. With hold, the command waits until [Process.Release].
 func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) (*Process, error) {
+	block, err := microinit.Block(args)
+	if err != nil {
+		return nil, err
+	}
 	argv, err := unix.MemfdCreate("argv", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(argv)
-	var line bytes.Buffer
-	for _, a := range args {
-		line.WriteString(a)
-		line.WriteByte(0)
-	}
-	for off := 0; off < line.Len(); {
-		n, err := unix.Pwrite(argv, line.Bytes()[off:], int64(off))
+	for off := 0; off < len(block); {
+		n, err := unix.Pwrite(argv, block[off:], int64(off))
 		if err != nil {
 			return nil, fmt.Errorf("pass the command on: %w", err)
 		}
@@ -127,7 +126,7 @@ func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) 
 		p.info = told
 		fds = append(fds, int(r.Fd()), int(tell.Fd()))
 	}
-	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Block: hold}}, fds)
+	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Program: args[0], Block: hold}}, fds)
 	if err != nil {
 		unix.Close(pair[0])
 		p.Release()

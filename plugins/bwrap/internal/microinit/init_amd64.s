@@ -5,10 +5,8 @@
 // The sandbox's pid 1; see the package comment. Never called: Image copies it.
 // It may use no address but its own, the stack's and the limits' at limitsAddr.
 //
-// R12 argv   R13 envp of the command   R14 argv of the command   BX child
+// R12 the block's vector   R13 envp of the command   R14 argv of the command   BX child
 TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
-	MOVQ SP, R12
-	ADDQ $8, R12
 	SUBQ $256, SP             // 0 report  8 signal set  16 poll set  64 signalfd's words
 
 	// prctl(PR_SET_DUMPABLE, 0): nobody in the sandbox reads pid 1's descriptors
@@ -149,6 +147,21 @@ signal:
 	XORL DX, DX
 	SYSCALL
 
+	MOVL $9, AX               // mmap(blockAddr, maxBlock, READ|WRITE, PRIVATE|FIXED, 8, 0)
+	MOVL $0x10000000, DI
+	MOVL $0x1000000, SI
+	MOVL $3, DX
+	MOVL $0x12, R10
+	MOVL $8, R8
+	XORL R9, R9
+	SYSCALL
+	MOVQ AX, R12
+	CMPQ R12, $0x10000000
+	JEQ  flags
+	MOVL $8, 0(SP)            // kindNoBlock
+	JMP  failed
+
+flags:
 	MOVQ 8(R12), DI           // flags: 't' means take the terminal
 	CMPB 0(DI), $0x74
 	JNE  limits

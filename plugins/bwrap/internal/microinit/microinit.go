@@ -25,7 +25,9 @@
 //
 //	init FLAGS DIR CANDIDATE… "" NAME=VALUE… "" ARG…
 //
-// FLAGS is "t" to take stdin as the controlling terminal, else "-". See [Args].
+// FLAGS is "t" to take stdin as the controlling terminal, else "-". See [Args]. They do not come in argv, which every
+// user of the host can read as long as the process lives, and the environment may hold secrets. Descriptor 8 is a memfd
+// with a [Block] instead, which the child maps at an address known beforehand, so that nothing has to be decoded.
 //
 // # Reports
 //
@@ -51,6 +53,9 @@ const StatusFD = 3
 // bwrap's own until then, so that the two never mix.
 const StderrFD = 6
 
+// BlockFD is the descriptor of the memfd that holds the [Block].
+const BlockFD = 8
+
 // Kind says what a report is about.
 type Kind uint32
 
@@ -63,6 +68,7 @@ const (
 	NoDir   Kind = 5 // value: errno of chdir
 	NoLimit Kind = 6 // value: errno of prlimit
 	Init    Kind = 7 // sent first, by pid 1 itself
+	NoBlock Kind = 8 // value: errno of mmap
 )
 
 // ReportSize is the size of a report in bytes.
@@ -91,6 +97,8 @@ const (
 	limitsAt   = 0x800 // offset in the file and, from loadAddr, in memory: limitsAddr of the .s files
 	headerSize = 64 + 56
 	maxRlimits = 16
+	blockAddr  = 0x10000000 // where the .s files map the block
+	maxBlock   = 0x1000000  // how much of it they map; the kernel takes less for a command
 )
 
 // program is machine code, not a function to call.
@@ -167,4 +175,27 @@ func Args(terminal bool, dir string, candidates, env, argv []string) ([]string, 
 		}
 	}
 	return out, nil
+}
+
+// Block returns what [BlockFD] has to hold for the arguments args, argv[0] included: a vector of pointers to them, ended
+// by a null pointer, and then the strings, as they are to lie in memory. None may hold a NUL.
+func Block(args []string) ([]byte, error) {
+	size := 8 * (len(args) + 1)
+	for _, s := range args {
+		size += len(s) + 1
+	}
+	if size > maxBlock {
+		return nil, fmt.Errorf("arguments and environment of %d bytes are more than any command can take", size)
+	}
+	b := make([]byte, 0, size)
+	at := uint64(blockAddr + 8*(len(args)+1))
+	for _, s := range args {
+		b = binary.LittleEndian.AppendUint64(b, at)
+		at += uint64(len(s)) + 1
+	}
+	b = binary.LittleEndian.AppendUint64(b, 0)
+	for _, s := range args {
+		b = append(append(b, s...), 0)
+	}
+	return b, nil
 }

@@ -36,14 +36,15 @@ func run(t *testing.T, limits []Rlimit, args ...string) (map[Kind]uint32, int, s
 		t.Fatal(err)
 	}
 	far := os.NewFile(uintptr(pair[1]), "status")
-	cmd := exec.Command(path, args...)
+	command := blockOf(t, args)
+	cmd := exec.Command(path)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	cmd.Stdout = w
-	cmd.ExtraFiles = []*os.File{far, w, w, w, w}
+	cmd.ExtraFiles = []*os.File{far, w, w, w, w, command}
 	err = cmd.Run()
 	far.Close()
 	w.Close()
@@ -78,6 +79,25 @@ func run(t *testing.T, limits []Rlimit, args ...string) (map[Kind]uint32, int, s
 			pid = int(cred.Pid)
 		}
 	}
+}
+
+// blockOf is a file that holds the block of args.
+func blockOf(t *testing.T, args []string) *os.File {
+	t.Helper()
+	block, err := Block(append([]string{"init"}, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "block")
+	if err := os.WriteFile(path, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
 func args(t *testing.T, dir string, candidates, env []string, argv ...string) []string {
@@ -208,6 +228,16 @@ func TestArgsRefuses(t *testing.T) {
 	}
 }
 
+func TestHugeArguments(t *testing.T) {
+	reports, _, _ := run(t, nil, "-", "/", "/bin/true", "", "", strings.Repeat("x", 1<<20))
+	if syscall.Errno(reports[NoExec]) != syscall.E2BIG {
+		t.Errorf("an argument of 1 MiB gave %v", reports)
+	}
+	if _, err := Block([]string{strings.Repeat("x", maxBlock)}); err == nil {
+		t.Error("a block of 16 MiB was accepted")
+	}
+}
+
 func TestEndsWithThePlugin(t *testing.T) {
 	image, err := Image(nil)
 	if err != nil {
@@ -221,8 +251,8 @@ func TestEndsWithThePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, args(t, "/", []string{"/bin/sleep"}, nil, "sleep", "1000")...)
-	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(pair[1]), "status")}
+	cmd := exec.Command(path)
+	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(pair[1]), "status"), BlockFD - 3: blockOf(t, args(t, "/", []string{"/bin/sleep"}, nil, "sleep", "1000"))}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

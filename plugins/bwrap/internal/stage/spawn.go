@@ -20,8 +20,9 @@ const (
 	seccompFD = 5
 	stderrFD  = 6 // of the command: microinit.StderrFD
 	execFD    = 7 // microinit.ExecFD
-	blockFD   = 8
-	infoFD    = 9
+	argvFD    = 8 // for pid 1: microinit.BlockFD
+	blockFD   = 9
+	infoFD    = 10
 )
 
 // spawn starts bwrap for one command and waits for it on a thread of its own.
@@ -32,10 +33,6 @@ func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
 	}
 	if len(fds) != want {
 		return nil, fmt.Errorf("an exec came with %d descriptors, not %d", len(fds), want)
-	}
-	argv, err := readArgs(fds[0])
-	if err != nil {
-		return nil, err
 	}
 	// bwrap takes the filter and its arguments from descriptors with an offset of
 	// their own, so that commands can start at the same time.
@@ -55,7 +52,7 @@ func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
 	}
 	defer unix.Close(args)
 
-	files := []uintptr{uintptr(fds[1]), uintptr(fds[2]), uintptr(fds[4]), uintptr(fds[5]), uintptr(args), uintptr(seccomp), uintptr(fds[3]), uintptr(fds[6])}
+	files := []uintptr{uintptr(fds[1]), uintptr(fds[2]), uintptr(fds[4]), uintptr(fds[5]), uintptr(args), uintptr(seccomp), uintptr(fds[3]), uintptr(fds[6]), uintptr(fds[0])}
 	if e.Block {
 		files = append(files, uintptr(fds[7]), uintptr(fds[8]))
 	}
@@ -69,7 +66,7 @@ func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
 			Credential: &syscall.Credential{Uid: uint32(h.setup.UID), Gid: uint32(h.setup.GID), NoSetGroups: true},
 		},
 	}
-	line := append([]string{"bwrap", "--args", strconv.Itoa(argsFD), "--"}, argv...)
+	line := []string{"bwrap", "--args", strconv.Itoa(argsFD), "--", e.Program} // all users of the host can read it
 	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", h.bwrap), line, attr)
 	if err != nil {
 		return nil, fmt.Errorf("start bwrap: %w", err)
@@ -144,28 +141,6 @@ func joinArgs(args []string) []byte {
 		b.WriteByte(0)
 	}
 	return b.Bytes()
-}
-
-// readArgs returns the strings, each ended by NUL, that a memfd holds.
-func readArgs(fd int) ([]string, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
-	}
-	data := make([]byte, st.Size)
-	for off := 0; off < len(data); {
-		n, err := unix.Pread(fd, data[off:], int64(off))
-		if err != nil || n == 0 {
-			return nil, fmt.Errorf("read the command: %w", err)
-		}
-		off += n
-	}
-	parts := bytes.Split(data, []byte{0})
-	argv := make([]string, 0, len(parts))
-	for _, p := range parts[:len(parts)-1] {
-		argv = append(argv, string(p))
-	}
-	return argv, nil
 }
 
 // end kills all commands and returns when nothing is left of them. The children of

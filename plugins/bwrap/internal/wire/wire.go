@@ -98,14 +98,15 @@ type Mount struct {
 	ReadOnly bool   `json:",omitempty"`
 }
 
-// Exec runs bwrap once. Its descriptors are, in this order: the arguments of the
-// first program (each ended by NUL, in a memfd), stdin, stdout and stderr of the
+// Exec runs bwrap once. Its descriptors are, in this order: what pid 1 reads its
+// arguments from (a memfd with a microinit.Block), stdin, stdout and stderr of the
 // command, stderr of bwrap itself, the status socket, the pipe that closes when the
 // command is executed and, when Block is set, the pipe that bwrap waits on and the
 // one it tells its child's pid on.
 type Exec struct {
-	ID    uint64
-	Block bool
+	ID      uint64
+	Program string // pid 1, as the sandbox sees it
+	Block   bool
 }
 
 // Spawned says that bwrap runs.
