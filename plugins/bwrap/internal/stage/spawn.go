@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -146,6 +147,10 @@ func joinArgs(args []string) []byte {
 // end kills all commands and returns when nothing is left of them. The children of
 // bwrap go first: it ends after them, when their whole namespace is gone. Should
 // bwrap end before its child, the child becomes ours and goes in the next round.
+//
+// It never waits for one of them in particular: a bwrap whose child was killed
+// before it looked for the child's end sits there for good, and goes in the
+// next round, too.
 func end() {
 	for {
 		children := childrenOf(os.Getpid())
@@ -158,11 +163,21 @@ func end() {
 				_ = unix.Kill(bwrap, unix.SIGKILL)
 			}
 		}
-		if _, err := syscall.Wait4(-1, nil, 0, nil); errors.Is(err, syscall.ECHILD) {
-			return
+		for {
+			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+			if errors.Is(err, syscall.ECHILD) {
+				return
+			}
+			if pid <= 0 {
+				break
+			}
 		}
+		time.Sleep(endRound)
 	}
 }
+
+// endRound is the time that the killed get to be gone before end looks again.
+const endRound = time.Millisecond
 
 // childrenOf lists the children of all threads of a process.
 func childrenOf(pid int) (out []int) {
