@@ -10,17 +10,21 @@ import (
 
 // userNamespaceError explains why a holder cannot be started.
 func userNamespaceError(err error) error {
-	e := &sdk.Error{Reason: sdk.ReasonMissing, Summary: "this machine lets nobody make user namespaces: " + err.Error(), Err: err,
-		Fix: "run hutch doctor"}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "this machine lets nobody make user namespaces: " + err.Error(), Err: err, Fix: namespaceFix()}
+}
+
+// namespaceFix says what most probably stands in the way of user namespaces.
+// AppArmor on Ubuntu lets anybody make one, and then lets nobody mount in it.
+func namespaceFix() string {
 	switch {
 	case restricted("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
-		e.Fix = "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give hutch-backend-bwrap an AppArmor profile that allows userns"
+		return "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give hutch-backend-bwrap an AppArmor profile that allows userns"
 	case restricted("/proc/sys/kernel/unprivileged_userns_clone", "0"):
-		e.Fix = "sudo sysctl kernel.unprivileged_userns_clone=1"
+		return "sudo sysctl kernel.unprivileged_userns_clone=1"
 	case restricted("/proc/sys/user/max_user_namespaces", "0"):
-		e.Fix = "sudo sysctl user.max_user_namespaces=15000"
+		return "sudo sysctl user.max_user_namespaces=15000"
 	}
-	return e
+	return "run hutch doctor, which tries each part by itself"
 }
 
 // restricted says whether a sysctl has the value that gets in the way.

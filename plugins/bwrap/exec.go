@@ -307,6 +307,5 @@ func setupFailed(r *holder.Result) error {
 	if words == "" {
 		words = fmt.Sprintf("it ended with wait status %#x and said nothing", int(r.Bwrap))
 	}
-	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "bwrap could not make the sandbox: " + words,
-		Fix: "run hutch doctor, which tries each part by itself"}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "bwrap could not make the sandbox: " + words, Fix: namespaceFix()}
 }

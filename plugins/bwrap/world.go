@@ -87,8 +87,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	}
 	dirs, err := w.holder.Setup(&l.setup, l.fds)
 	if err != nil {
-		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err,
-			Fix: "run hutch doctor, which tries each part by itself"}
+		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: namespaceFix()}
 	}
 	w.root, w.upper = dirs[0], dirs[1]
 	w.ready = l.ready
