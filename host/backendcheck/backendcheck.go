@@ -84,7 +84,7 @@ func describe(ctx context.Context, t *backendtest.Process) (*sdk.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer p.Stop(context.WithoutCancel(ctx))
+	defer func() { _ = p.Stop(context.WithoutCancel(ctx)) }()
 	return client.New(p.Conn(), client.Options{Timeout: 10 * time.Second}).Describe(ctx)
 }
 
