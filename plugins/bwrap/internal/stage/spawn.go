@@ -151,8 +151,22 @@ func joinArgs(args []string) []byte {
 // It never waits for one of them in particular: a bwrap whose child was killed
 // before it looked for the child's end sits there for good, and goes in the
 // next round, too.
+//
+// Nearly always there is nobody left. Then nothing is looked up below
+// /proc/PID/task: the kernel would have to forget those entries while our threads
+// end, and on a busy machine whoever reaps us spins for milliseconds until the
+// last thread has done so.
 func end() {
 	for {
+		for {
+			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+			if errors.Is(err, syscall.ECHILD) {
+				return
+			}
+			if pid <= 0 {
+				break
+			}
+		}
 		children := childrenOf(os.Getpid())
 		for _, bwrap := range children {
 			below := childrenOf(bwrap)
@@ -161,15 +175,6 @@ func end() {
 			}
 			if len(below) == 0 {
 				_ = unix.Kill(bwrap, unix.SIGKILL)
-			}
-		}
-		for {
-			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-			if errors.Is(err, syscall.ECHILD) {
-				return
-			}
-			if pid <= 0 {
-				break
 			}
 		}
 		time.Sleep(endRound)
