@@ -21,7 +21,8 @@ import (
 type Process struct {
 	holder *Holder
 	id     uint64
-	bwrap  int // pid
+	bwrap  int // pidfd of bwrap, -1 when it ended at once
+	status int // our end of the status socket, closed when reports is
 	ended  chan *wire.Ended
 	block  *os.File // closed to let the command go
 	info   *os.File // where bwrap tells its child's pid, for a held command
@@ -38,7 +39,7 @@ type Process struct {
 	exec    int        // pidfd of the command, -1 while unknown
 	kinds   map[microinit.Kind]uint32
 	killed  bool
-	stuck   *time.Timer // kills bwrap when it hangs before pid 1 runs
+	stuck   *time.Timer // kills bwrap when it hangs although its child shall be dead
 }
 
 // Result says how a command and its bwrap ended.
@@ -133,7 +134,8 @@ func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) 
 		p.forget()
 		return nil, err
 	}
-	p.bwrap = a.reply.Spawned.PID
+	p.bwrap, _ = unix.PidfdOpen(a.reply.Spawned.PID, 0)
+	p.status = pair[0]
 	go p.listen(pair[0])
 	return p, nil
 }
@@ -144,9 +146,6 @@ func (p *Process) Release() {
 		p.block.Close()
 	}
 }
-
-// BwrapPID returns the pid of bwrap itself. Its child is pid 1 of the sandbox.
-func (p *Process) BwrapPID() int { return p.bwrap }
 
 // Started is closed when the command has been executed, or when it has become
 // clear that it never will be; see Executed.
@@ -287,13 +286,15 @@ func (p *Process) Kill() {
 func (p *Process) kill() {
 	if p.initFD >= 0 {
 		_ = unix.PidfdSendSignal(p.initFD, unix.SIGKILL, nil, 0)
+	}
+	if p.stuck != nil {
 		return
 	}
 	p.stuck = time.AfterFunc(setupTimeout, func() {
-		select {
-		case <-p.reports: // bwrap may be reaped by now, and its pid somebody else's
-		default:
-			_ = unix.Kill(p.bwrap, unix.SIGKILL)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.bwrap >= 0 {
+			_ = unix.PidfdSendSignal(p.bwrap, unix.SIGKILL, nil, 0)
 		}
 	})
 }
@@ -316,10 +317,17 @@ func (p *Process) Wait() (*Result, error) {
 			return nil, p.holder.goneError()
 		}
 	}
-	<-p.reports
+	select {
+	case <-p.reports:
+	case <-time.After(setupTimeout):
+		// Something holds the other end that no longer has a bwrap; it ends as soon as
+		// it reports itself.
+		_ = unix.Shutdown(p.status, unix.SHUT_RDWR)
+		<-p.reports
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, fd := range []*int{&p.initFD, &p.exec} {
+	for _, fd := range []*int{&p.initFD, &p.exec, &p.bwrap} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
