@@ -65,7 +65,7 @@ func manyRuns(b *bench) (h, base sample, err error) {
 		return h, base, err
 	}
 	cores := fmt.Sprint(runtime.NumCPU())
-	h.times, base.times, err = interleave(b.rounds(5),
+	h.times, base.times, err = interleave(b.rounds(3),
 		b.command(b.hutch(), "run", "-q", "-j", cores, file),
 		b.command("sh", "-c", fmt.Sprintf("seq %d | xargs -P %s -I{} %s", n, cores, strings.Join(bwrap("", "true"), " "))))
 	base.what = "xargs -P bare bwrap"

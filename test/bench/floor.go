@@ -7,7 +7,7 @@ import "os"
 // it is an empty directory. What hutch has besides is its own doing and its own time: the overlay, the filter, the limits,
 // the record.
 func bwrap(workspace string, argv ...string) []string {
-	args := []string{"bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
+	args := []string{"bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
 		"--setenv", "PATH", "/usr/bin:/bin", "--hostname", "hutch", "--ro-bind", "/usr", "/usr"}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if target, err := os.Readlink("/" + name); err == nil {
