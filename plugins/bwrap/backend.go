@@ -48,6 +48,8 @@ func (b *backend) Describe() sdk.Description {
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
 		Sandbox:    (*sandbox)(nil),
 		TTY:        true,
+
+		Environment: []string{bwrapVariable},
 	}
 }
 

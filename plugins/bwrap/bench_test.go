@@ -42,7 +42,7 @@ func BenchmarkSandbox(b *testing.B) {
 // BenchmarkBareBwrap is the floor: bwrap alone, with about the same mounts.
 func BenchmarkBareBwrap(b *testing.B) {
 	needBwrap(b)
-	path, err := findBwrap("")
+	path, err := findBwrap()
 	if err != nil {
 		b.Fatal(err)
 	}

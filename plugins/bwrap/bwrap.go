@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync"
@@ -17,10 +18,19 @@ import (
 // that guards a boundary is not found by it.
 var bwrapPlaces = []string{"/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap"}
 
-// findBwrap returns the path of bwrap; configured is the user's own choice.
-func findBwrap(configured string) (string, error) {
+// bwrapVariable names the bwrap to use in the user's environment. A run file cannot
+// name one: it is a program that runs on the host, outside every sandbox.
+const bwrapVariable = "BWRAP_PATH"
+
+// findBwrap returns the path of bwrap.
+func findBwrap() (string, error) {
 	places := bwrapPlaces
+	configured := os.Getenv(bwrapVariable)
 	if configured != "" {
+		if !filepath.IsAbs(configured) {
+			return "", sdk.Errorf(sdk.ReasonMissing, "%s is %q, which is not an absolute path", bwrapVariable, configured).
+				WithFix("a program is never looked up in PATH or in the working directory; give its whole path, or unset the variable")
+		}
 		places = []string{configured}
 	}
 	for _, p := range places {
@@ -30,8 +40,7 @@ func findBwrap(configured string) (string, error) {
 	}
 	err := sdk.Errorf(sdk.ReasonMissing, "there is no executable bwrap at %s", places[0])
 	if configured != "" {
-		err.Path = "bwrap"
-		return "", err.WithFix("correct the path, or leave the attribute away")
+		return "", err.WithFix("correct or unset %s", bwrapVariable)
 	}
 	return "", err.WithFix("apt-get install bubblewrap, dnf install bubblewrap or apk add bubblewrap")
 }

@@ -54,7 +54,7 @@ func ifRoot(text string) string {
 
 func checkBwrap() sdk.Finding {
 	f := sdk.Finding{Name: "bubblewrap", Status: sdk.SeverityOK}
-	path, err := findBwrap("")
+	path, err := findBwrap()
 	if err != nil {
 		return failed(f, err)
 	}

@@ -11,7 +11,6 @@ import (
 
 // Config is the backend "bwrap" block of a run file.
 type Config struct {
-	Bwrap   string    `hutch:"bwrap" doc:"Absolute path of the bwrap binary; without it the first one in /usr/bin, /usr/local/bin and /bin is used."`
 	ROBind  []string  `hutch:"ro_bind" doc:"Absolute host paths that the sandbox sees read-only at the same place, for example a toolchain below /opt. /usr is always there."`
 	TmpSize sdk.Bytes `hutch:"tmp_size" default:"1GiB" doc:"Size of the memory-backed file system behind /tmp and /dev/shm, at least 1MiB. A disk limit replaces it."`
 	UID     int       `hutch:"uid" default:"1000" doc:"User and group id that commands see themselves as, 1 to 65533. It says nothing about the host, where they are nobody."`
@@ -21,9 +20,6 @@ type Config struct {
 func (c *Config) Validate() (ds []sdk.Diagnostic) {
 	bad := func(path, summary, detail string) {
 		ds = append(ds, sdk.Diagnostic{Severity: sdk.SeverityError, Path: path, Summary: summary, Detail: detail})
-	}
-	if c.Bwrap != "" && !path.IsAbs(c.Bwrap) {
-		bad("bwrap", "the path of bwrap must be absolute", "a program is never looked up in PATH or in the working directory")
 	}
 	for i, p := range c.ROBind {
 		at := fmt.Sprintf("ro_bind[%d]", i)

@@ -23,7 +23,7 @@ import (
 // HUTCH_TEST_REQUIRE lists bwrap.
 func needBwrap(t testing.TB) {
 	t.Helper()
-	_, err := findBwrap("")
+	_, err := findBwrap()
 	if err == nil {
 		return
 	}

@@ -138,7 +138,6 @@ func TestSandboxCreateLeavesNothingWhenItFails(t *testing.T) {
 		"no such workspace": {Workspace: sdk.Workspace{Source: "/no/such/dir", Mode: sdk.WorkspacePrivate}},
 		"a file":            {Workspace: sdk.Workspace{Source: "/etc/passwd", Mode: sdk.WorkspacePrivate}},
 		"no such path":      {Config: &Config{TmpSize: 1 << 20, UID: 1000, ROBind: []string{"/opt/no/such"}}},
-		"no such bwrap":     {Config: &Config{TmpSize: 1 << 20, UID: 1000, Bwrap: "/opt/no/bwrap"}},
 		"a reserved target": {Mounts: []sdk.Mount{{Source: "/opt", Target: "/proc/x"}}},
 		"a limit":           {Limits: sdk.Limits{Files: 1}},
 	} {
@@ -150,6 +149,17 @@ func TestSandboxCreateLeavesNothingWhenItFails(t *testing.T) {
 		}
 		if left, _ := os.ReadDir(req.StateDir); len(left) > 0 {
 			t.Errorf("%s: %v is left", name, left)
+		}
+	}
+}
+
+// TestBwrapIsTheUsersChoice names another bwrap in the environment; no run file can.
+func TestBwrapIsTheUsersChoice(t *testing.T) {
+	for value, want := range map[string]string{"/opt/no/bwrap": "no executable bwrap at /opt/no/bwrap", "bwrap": "not an absolute path"} {
+		t.Setenv(bwrapVariable, value)
+		_, err := findBwrap()
+		if err == nil || !strings.Contains(err.Error(), want) || sdk.ReasonOf(err) != sdk.ReasonMissing {
+			t.Errorf("%s=%s: %v; want %q", bwrapVariable, value, err, want)
 		}
 	}
 }

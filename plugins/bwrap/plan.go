@@ -10,12 +10,8 @@ import (
 func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	b.spares.warm() // what is planned will probably be made
 	p := &sdk.Plan{Holds: planLimits(spec.Limits, b.support()).holds}
-	if _, err := findBwrap(configOf(spec).Bwrap); err != nil {
-		d := sdk.Diagnostic{Severity: sdk.SeverityError, Summary: err.Error()}
-		if configOf(spec).Bwrap != "" {
-			d.Path = "bwrap"
-		}
-		p.Diagnostics = append(p.Diagnostics, d)
+	if _, err := findBwrap(); err != nil {
+		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: err.Error()})
 	}
 	if spec.Network == sdk.NetworkFull {
 		p.Notes = append(p.Notes, networkNote)

@@ -43,7 +43,7 @@ func (s *sandbox) fill(w *world) error {
 	if err != nil {
 		return err
 	}
-	path, err := findBwrap(configOf(&s.spec).Bwrap)
+	path, err := findBwrap()
 	if err != nil {
 		return err
 	}
