@@ -61,7 +61,11 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	if err := os.MkdirAll(registry(), 0o700); err != nil {
 		reg.Status, reg.Detail, reg.Fix = sdk.SeverityError, err.Error(), "set TMPDIR to a directory that you may write to"
 	}
-	return []sdk.Finding{group, reg}, nil
+	out := []sdk.Finding{group, reg}
+	if b.always.lies("check_no_fix") {
+		out = append(out, sdk.Finding{Name: "weather", Status: sdk.SeverityWarning, Detail: "it rains"})
+	}
+	return out, nil
 }
 
 // request is what package limits is asked for. The timeout is the SDK's.
@@ -92,7 +96,7 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 		}
 		add(sdk.Limit(p.Limit), value, p.How)
 	}
-	if l.Disk > 0 && !c.lies("silent_limit") {
+	if l.Disk > 0 {
 		add(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), limits.How{Reason: "plain processes write where they like", Fix: "use another backend"})
 	}
 	return out
@@ -105,7 +109,9 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	p := &sdk.Plan{Holds: b.holds(c, spec.Limits), Notes: []string{"nothing is isolated: the code is able to do all that you are able to do"}}
 	if c.lies("plan_differs") {
 		for i := range p.Holds {
-			p.Holds[i].HeldBy += " (promised)"
+			if p.Holds[i].HeldBy != "" {
+				p.Holds[i].HeldBy += " (promised)"
+			}
 		}
 	}
 	return p, nil
@@ -139,6 +145,9 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 	c := req.Config.(*config)
 	c.junk()
 	if err := b.refuse(c, req); err != nil {
+		if c.lies("untyped_errors") {
+			err = errors.New(err.Error())
+		}
 		return nil, err
 	}
 	st := state{
@@ -241,7 +250,7 @@ func (b *backend) build(ctx context.Context, req *sdk.CreateRequest, st *state) 
 	if err := os.WriteFile(brand(st.Dir, req.ID), nil, 0o600); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{"workspace", "output", "tmp", "home"} {
+	for _, d := range []string{"workspace", "nothing", "output", "tmp", "home"} {
 		if err := os.Mkdir(filepath.Join(st.Dir, d), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
@@ -265,7 +274,7 @@ func (b *backend) build(ctx context.Context, req *sdk.CreateRequest, st *state) 
 	if c.lies("stub_file") && st.Source != "" {
 		os.WriteFile(filepath.Join(st.Source, ".fake"), nil, 0o600)
 	}
-	return &sandbox{b: b, id: req.ID, st: st}, nil
+	return &sandbox{b: b, id: req.ID, st: st, turn: make(chan struct{}, 1)}, nil
 }
 
 func handle(id string, st *state) sdk.Handle {
@@ -324,7 +333,7 @@ func (b *backend) remove(ctx context.Context, id string, st *state) error {
 	if err := killAll(ctx, id); err != nil {
 		return err
 	}
-	for _, d := range []string{"workspace", "output", "tmp", "home", "input"} {
+	for _, d := range []string{"workspace", "nothing", "output", "tmp", "home", "input"} {
 		if d == "workspace" && st.Config.lies("destroy_keeps") {
 			continue
 		}
@@ -347,6 +356,9 @@ func (b *backend) remove(ctx context.Context, id string, st *state) error {
 // Attach implements [sdk.Attacher].
 func (b *backend) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	reg, ok := lookup(h.ID)
+	if !ok && h.Data != nil && b.always.lies("attach_gone") {
+		reg, ok = h, true
+	}
 	if !ok {
 		return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
 	}
@@ -354,7 +366,7 @@ func (b *backend) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	if err := json.Unmarshal(reg.Data, &st); err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the registry entry of sandbox %s is broken: %w", h.ID, err)
 	}
-	return &sandbox{b: b, id: h.ID, st: &st}, nil
+	return &sandbox{b: b, id: h.ID, st: &st, turn: make(chan struct{}, 1)}, nil
 }
 
 // List implements [sdk.Lister].

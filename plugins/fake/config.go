@@ -38,6 +38,9 @@ var calls = []string{"", "plan", "create", "exec", "put", "get", "changes", "res
 
 // Validate implements [sdk.Validator]. Its paths lead into lists, maps and blocks.
 func (c *config) Validate() []sdk.Diagnostic {
+	if c.lies("config_ignored") {
+		return nil
+	}
 	var out []sdk.Diagnostic
 	bad := func(path, format string, args ...any) {
 		out = append(out, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: fmt.Sprintf(format, args...), Path: path})

@@ -39,7 +39,9 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	if err != nil {
 		return nil, err
 	}
-	defer t.Destroy(context.WithoutCancel(ctx))
+	if !t.spareSessions {
+		defer t.Destroy(context.WithoutCancel(ctx))
+	}
 	o := process.Options{Grace: c.Grace, Group: t}
 	if c.Grace == 0 || cfg.lies("no_grace") {
 		o.Grace = -1
@@ -60,10 +62,16 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 		cfg.fault("exec")
 	}
 	wait := ctx
-	if cfg.lies("ignore_cancel") && !errors.Is(context.Cause(ctx), sdk.ErrHostGone) {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		defer cancel()
+	if cfg.lies("ignore_output") {
+		var cancel context.CancelCauseFunc
+		wait, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+		defer cancel(nil)
+		defer context.AfterFunc(ctx, func() {
+			if errors.Is(context.Cause(ctx), sdk.ErrOutputLimit) {
+				time.Sleep(15 * time.Second) // longer than anybody waits
+			}
+			cancel(context.Cause(ctx))
+		})()
 	}
 	r := p.Wait(wait)
 	w.finish()

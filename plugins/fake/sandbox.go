@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,8 +22,8 @@ type sandbox struct {
 	b     *backend
 	id    string
 	st    *state
-	count atomic.Int64 // of commands
-	turn  sync.Mutex   // held by a command when the lie serial is told
+	count atomic.Int64  // of commands
+	turn  chan struct{} // holds one token: of the command that runs, when the lie serial is told
 }
 
 func (s *sandbox) handle() sdk.Handle      { return handle(s.id, s.st) }
@@ -52,8 +51,11 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	cfg := &s.st.Config
 	cfg.junk()
 	if cfg.lies("serial") {
-		s.turn.Lock()
-		defer s.turn.Unlock()
+		select {
+		case s.turn <- struct{}{}:
+			defer func() { <-s.turn }()
+		case <-time.After(12 * time.Second): // or those that wait for each other would for ever
+		}
 	}
 	if cfg.ExecDelay > 0 {
 		select {
@@ -71,7 +73,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		dir = s.st.Workspace
 	}
 	if cfg.lies("wrong_dir") {
-		dir = "/"
+		dir = s.st.Workspace
 	}
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the working directory %q does not exist", dir)
@@ -81,8 +83,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, err
 	}
 	argv := slices.Clone(c.Argv)
-	if cfg.lies("split_args") {
-		argv = []string{"/bin/sh", "-c", strings.Join(argv, " ")}
+	if cfg.lies("split_args") && len(argv) > 4 { // after sh -c SCRIPT sh
+		argv = append(argv[:4], strings.Fields(strings.Join(argv[4:], " "))...)
 	}
 	if cfg.lies("empty_args") {
 		argv = slices.DeleteFunc(argv, func(a string) bool { return a == "" })
@@ -172,7 +174,7 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 
 // leaveProcess starts what nobody ends.
 func leaveProcess(dir string) {
-	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "sleep 600 # " + dir}, &os.ProcAttr{
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "sleep 60 # " + dir}, &os.ProcAttr{
 		Dir: "/", Files: []*os.File{nil, nil, nil}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err == nil {

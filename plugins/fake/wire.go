@@ -58,8 +58,11 @@ func (s *sandbox) wire(c *sdk.Command, cmd *exec.Cmd, o *process.Options) (*wire
 		return nil, err
 	}
 	cmd.Stdout = pw
-	w.close, w.ending = append(w.close, pw), append(w.ending, r)
-	w.out.Go(func() { s.copyOutput(c.Stdout, r) })
+	w.close = append(w.close, pw)
+	w.out.Go(func() {
+		s.copyOutput(c.Stdout, r)
+		r.Close() // when nobody reads, the command hears of it
+	})
 	return w, nil
 }
 
@@ -76,22 +79,19 @@ func (s *sandbox) copyOutput(dst io.Writer, src io.Reader) {
 		if cfg.lies("nul_bytes") {
 			p = bytes.ReplaceAll(p, []byte{0}, nil)
 		}
-		if cfg.lies("last_bytes") {
+		if cfg.lies("last_bytes") && total >= 1<<16 {
 			p = append(held, p...)
 			keep := min(len(p), 1)
 			held = []byte(string(p[len(p)-keep:]))
 			p = p[:len(p)-keep]
 		}
 		if _, werr := dst.Write(p); werr != nil {
-			return // closing our end tells the command by SIGPIPE
+			return
 		}
 		if err != nil {
 			break
 		}
 		time.Sleep(cfg.SlowStream)
-	}
-	if total < 1<<16 {
-		dst.Write(held) // the lie is about big outputs only
 	}
 }
 

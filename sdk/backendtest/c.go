@@ -137,6 +137,10 @@ func (c *C) create(i *instance, req *sdk.CreateRequest) (*client.Sandbox, error)
 		if !known {
 			return // as a host, which has no handle to destroy by
 		}
+		i := i
+		if req.Keep && (gone(i) || i.over.Load()) {
+			i = c.shared() // it outlived its process
+		}
 		if err := i.Destroy(ctx, h); err != nil && !gone(i) && !i.over.Load() {
 			c.complain("destroying the sandbox of %s: %v", c.id, err)
 		}

@@ -146,7 +146,11 @@ func execChecks() []Check {
 			run: func(c *C) {
 				b := c.box()
 				r := b.begin("echo ready; cat; exit 0", func(cmd *client.Command) { in, end := blocked(); cmd.Stdin = in; c.later(end) })
+				began := time.Now()
 				b.must("true")
+				if took := time.Since(began); took > soon {
+					c.Fatalf("beside another command it took %s", took)
+				}
 				r.Stop(sdk.CauseCancelled)
 				r.end(2 * soon)
 			}},

@@ -12,6 +12,10 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
+// InProcess is a [Target] whose instances live in this process: make makes a
+// backend that shares no memory with the ones made before.
+func InProcess(make func() sdk.Backend) Target { return &inProcess{make} }
+
 // inProcess serves backends inside this process, over real gRPC on a socket.
 type inProcess struct {
 	make func() sdk.Backend

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/backendtest"
+)
+
+// caught says for every lie which checks must fail, all of them and no others.
+var caught = map[string][]string{
+	"exit_code":          {"exec/exit-7", "exec/parallel-50", "tty/code"},
+	"signal_as_exit":     {"exec/signaled", "exec/signaled-term", "exec/signal-kills"},
+	"not_found_exit":     {"exec/not-found", "exec/not-executable", "exec/directory"},
+	"last_bytes":         {"stream/stdout-10mib", "stream/both-10mib", "stream/last-bytes", "stream/slow-reader", "stream/long-line", "argv/long"},
+	"nul_bytes":          {"stream/both-10mib", "stream/last-bytes", "stream/slow-reader", "env/exact", "env/path-and-home"},
+	"merge_streams":      {"exec/parallel-50", "stream/stderr-1mib", "stream/separate"},
+	"ignore_stdin":       {"exec/parallel-50", "stream/stdin-10mib", "stream/both-10mib", "stream/stderr-1mib", "stream/stdin-eof", "get/file"},
+	"leave_process":      {"leftovers/processes"},
+	"leave_file":         {"create/cancelled-after-allocated", "destroy/ten-times", "destroy/running", "destroy/by-end", "death/host", "leftovers/files"},
+	"keep_setsid":        {"end/tree-cancel", "end/tree-timeout", "end/tree-deaf", "end/connection-lost", "attach/fresh-instance", "attach/outlives", "leftovers/cgroups", "leftovers/descriptors"},
+	"ignore_output":      {"end/output"},
+	"no_grace":           {"end/grace"},
+	"ignore_signals":     {"exec/signal-delivered", "exec/signal-kills"},
+	"wrong_cause":        {"end/timeout", "end/grace", "end/deaf"},
+	"env_leak":           {"env/exact", "env/nothing-else"},
+	"fd_leak":            {"process/descriptors"},
+	"wrong_dir":          {"dir/given", "dir/missing"},
+	"split_args":         {"argv/newlines", "argv/empty"},
+	"empty_args":         {"argv/empty"},
+	"serial":             {"exec/at-once"},
+	"no_usage":           {"exec/usage-wall"},
+	"destroy_unknown":    {"destroy/unknown", "destroy/ten-times", "destroy/at-once", "destroy/half-made", "robust/many-calls", "leftovers/destroy", "leftovers/stop"},
+	"destroy_needs_self": {"destroy/fresh-instance", "list/handles"},
+	"destroy_keeps":      {"create/again-after-destroy", "destroy/files", "destroy/fresh-instance", "destroy/by-end", "list/handles", "drain/ends-commands", "death/host"},
+	"list_all":           {"list/owner"},
+	"list_gone":          {"create/cancelled-after-allocated", "destroy/ten-times", "destroy/running", "destroy/fresh-instance", "destroy/by-end", "attach/gone", "list/destroyed"},
+	"attach_gone":        {"destroy/fresh-instance", "attach/gone"},
+	"put_modes":          {"put/tree", "get/round-trip"},
+	"put_escape":         {"put/hostile-dotdot"},
+	"get_symlinks":       {"get/tree", "get/symlinks", "get/round-trip"},
+	"get_missing":        {"get/missing"},
+	"changes_deleted":    {"changes/deleted", "changes/order"},
+	"changes_order":      {"changes/order"},
+	"host_write":         {"changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/names", "workspace/private-host-unchanged", "workspace/private-two", "reset/hard-restores"},
+	"stub_file":          {"changes/none", "changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/input-output", "changes/names", "workspace/private-host-unchanged", "workspace/shared-no-litter", "workspace/shared-survives", "reset/hard-restores"},
+	"unheld_limit":       {"limits/memory-trips", "limits/pids-trips", "limits/files-trips"},
+	"tty_size":           {"tty/size"},
+	"no_tty":             {"tty/terminal", "tty/size", "tty/resize", "tty/stderr", "tty/ctrl-c"},
+	"network_leak":       {"network/none-no-route", "network/none-not-loopback", "network/none-not-abstract"},
+	"reset_keeps":        {"reset/hard-restores"},
+	"reset_soft_wipes":   {"reset/soft-keeps", "reset/ends-processes"},
+	"untyped_errors":     {"create/source-missing", "create/source-file", "input/missing", "mount/honest", "mount/missing"},
+	"plan_differs":       {"plan/agrees-with-create"},
+	"check_no_fix":       {"check/fix"},
+	"config_ignored":     {"config/author"},
+	"sigpipe_ignored":    {"process/signals"},
+}
+
+// racy are checks that a lie may fail or not: it depends on how quick the machine is.
+var racy = map[string][]string{
+	"leave_file":    {"create/cancelled-early", "create/cancelled-after-allocated", "death/host-while-creating"},
+	"list_gone":     {"create/cancelled-early", "create/cancelled-after-allocated", "death/host-while-creating"},
+	"merge_streams": {"end/grace"},
+	"unheld_limit":  {"limits/cpus-holds"},
+	"keep_setsid":   {"destroy/running", "death/host", "drain/ends-commands", "leftovers/cgroups", "leftovers/descriptors", "leftovers/processes", "reset/ends-processes"},
+}
+
+// failing runs the suite, or the part of it that only picks, against a fake that
+// tells one lie, in a process of its own: descriptors and processes are counted.
+func failing(t *testing.T, lie, only string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOneLie$", "-test.v")
+	cmd.Env = append(os.Environ(), "HUTCH_TEST_LIE="+lie, "HUTCH_TEST_ONLY="+only)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	var ids []string
+	for line := range strings.Lines(string(out)) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "failed: "); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// TestOneLie is what failing runs in a process of its own.
+func TestOneLie(t *testing.T) {
+	lie := os.Getenv("HUTCH_TEST_LIE")
+	if lie == "" {
+		t.Skip("run by TestEveryLieIsCaught")
+	}
+	r := backendtest.Runner{
+		Target:     backendtest.InProcess(func() sdk.Backend { return &backend{always: config{Lie: []string{lie}}} }),
+		Config:     map[string]any{"lies": []string{lie}},
+		BadConfigs: []backendtest.BadConfig{{Name: "crash_during", Config: map[string]any{"lies": []string{lie}, "crash_during": "lunch"}, Path: "crash_during"}},
+		Parallel:   8,
+		Only:       regexp.MustCompile(os.Getenv("HUTCH_TEST_ONLY")),
+	}
+	report, err := r.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, res := range report.Results {
+		if res.Outcome == backendtest.Failed {
+			fmt.Printf("failed: %s\n", res.ID)
+			t.Logf("%s: %s", res.ID, strings.SplitN(res.Message, "\n", 2)[0])
+		}
+	}
+}
+
+// TestEveryLieIsCaught shows that the suite bites: each broken promise fails the
+// checks that are meant to catch it, and no others. The others are those of the same
+// groups; with HUTCH_TEST_META=full they are all checks there are, which takes
+// minutes.
+func TestEveryLieIsCaught(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs parts of the suite against more than forty broken backends")
+	}
+	for lie := range caught {
+		if _, ok := lies[lie]; !ok {
+			t.Errorf("there is no lie %s", lie)
+		}
+	}
+	for lie := range lies {
+		t.Run(lie, func(t *testing.T) {
+			t.Parallel()
+			if len(caught[lie]) == 0 {
+				t.Fatal("no check is named that catches it")
+			}
+			var only string
+			if os.Getenv("HUTCH_TEST_META") != "full" {
+				groups := map[string]bool{"create": true} // so that there is something to be left over
+				for _, id := range caught[lie] {
+					group, _, _ := strings.Cut(id, "/")
+					groups[group] = true
+				}
+				only = "^(" + strings.Join(slices.Sorted(maps.Keys(groups)), "|") + ")/"
+			}
+			got := slices.DeleteFunc(failing(t, lie, only), func(id string) bool { return slices.Contains(racy[lie], id) })
+			want := slices.DeleteFunc(slices.Clone(caught[lie]), func(id string) bool { return slices.Contains(racy[lie], id) })
+			slices.Sort(got)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("failing checks (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
