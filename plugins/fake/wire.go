@@ -106,13 +106,38 @@ func (s *sandbox) terminal(c *sdk.Command, o *process.Options, w *wires) error {
 		return err
 	}
 	o.Terminal = t
-	w.ending = append(w.ending, t)
+	g := &guarded{Terminal: t}
+	w.ending = append(w.ending, g)
 	w.out.Go(func() { io.Copy(c.Stdout, t.Master) }) // ends with an error when the last program has closed the terminal
 	go io.Copy(t.Master, c.Stdin)                    // ends when the SDK closes the stream
 	go func() {
 		for size := range c.Resizes {
-			_ = t.Resize(size.Rows, size.Cols) // it may just have ended
+			g.resize(size)
 		}
 	}()
 	return nil
+}
+
+// guarded is a terminal that is not resized while it is being closed: the resizes
+// come for as long as the call lasts, which is longer than the command.
+type guarded struct {
+	*process.Terminal
+	mu     sync.Mutex
+	closed bool
+}
+
+func (g *guarded) resize(size sdk.WindowSize) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		_ = g.Resize(size.Rows, size.Cols) // the command may just have ended
+	}
+}
+
+// Close implements io.Closer.
+func (g *guarded) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	return g.Terminal.Close()
 }
