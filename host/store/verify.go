@@ -92,21 +92,18 @@ func (s *Store) VerifyAll(ctx context.Context, each func(*Report) error) error {
 	if err != nil {
 		return err
 	}
-	there := map[string]bool{}
-	for _, id := range ids {
-		there[id] = true
-	}
-	var missing []string
-	for id, k := range v.known {
-		if !k.removed && !there[id] {
-			missing = append(missing, id)
+	// A run that began after the list was made may be over and removed by now; the audit chain, read again, says so.
+	missing := v.missing(ids)
+	for range 10 {
+		if len(missing) == 0 {
+			break
 		}
+		if audit, err = v.readAudit(); err != nil {
+			return err
+		}
+		missing = v.missing(ids)
 	}
-	slices.Sort(missing)
 	for _, id := range missing {
-		if _, err := os.Lstat(s.paths.Run(id)); err == nil {
-			continue // it began after the runs were listed
-		}
 		audit.find(Finding{Problem: ProblemRunMissing, Path: s.paths.Run(id), Detail: fmt.Sprintf("run %s was recorded, is gone, and was not removed by hutch", id)})
 	}
 	if err := each(audit); err != nil {
@@ -125,6 +122,25 @@ func (s *Store) VerifyAll(ctx context.Context, each func(*Report) error) error {
 		}
 	}
 	return nil
+}
+
+// missing lists, sorted, the runs that the audit chain knows, says nothing of the removal of, and that are neither in
+// ids nor on disk now.
+func (v *verifier) missing(ids []string) (missing []string) {
+	there := map[string]bool{}
+	for _, id := range ids {
+		there[id] = true
+	}
+	for id, k := range v.known {
+		if k.removed || there[id] {
+			continue
+		}
+		if _, err := os.Lstat(v.store.paths.Run(id)); err != nil {
+			missing = append(missing, id)
+		}
+	}
+	slices.Sort(missing)
+	return missing
 }
 
 // verifier checks runs against what the audit chain says about them.
@@ -146,8 +162,15 @@ func (v *verifier) readAudit() (rep *Report, err error) {
 func (v *verifier) run(ctx context.Context, id string) (rep *Report, err error) {
 	for range 10 {
 		rep, err = v.store.verifyRun(ctx, id, v.known[id])
-		if err != nil || rep.OK || !v.writtenSince(id) {
+		if err != nil || rep.OK {
 			return rep, err
+		}
+		// Removing takes the directory away at once: what was missing of it a moment ago is no damage.
+		if _, err := os.Lstat(v.store.paths.Run(id)); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %s was removed meanwhile", ErrNotFound, id)
+		}
+		if !v.writtenSince(id) {
+			return rep, nil
 		}
 		if _, err := v.readAudit(); err != nil {
 			return nil, err
