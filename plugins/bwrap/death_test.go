@@ -52,7 +52,7 @@ func TestSandboxDiesWithThePlugin(t *testing.T) {
 	for i := range 30 {
 		seconds, dir := marker(t), t.TempDir()
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestHelperPlugin$")
-		cmd.Env = append(os.Environ(), "HUTCH_TEST_HELPER="+seconds+" "+dir)
+		cmd.Env = append(os.Environ(), "HUTCH_TEST_HELPER="+seconds+" "+dir, "TMPDIR="+t.TempDir())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		out, err := cmd.StdoutPipe()
 		if err != nil {

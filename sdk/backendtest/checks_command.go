@@ -147,17 +147,25 @@ func commandChecks() []Check {
 	}
 }
 
-// inherited are the signals that this process itself has in a line of its status, such as "SigIgn:".
+// inherited are the signals that this process itself was started with in a line of its status, such as "SigIgn:".
 func inherited(line string) uint64 {
+	if line == "SigIgn:" {
+		return ignoredAtStart
+	}
+	return 0
+}
+
+// ignoredAtStart is read before any backend of this process could ignore a signal.
+var ignoredAtStart = func() uint64 {
 	status, _ := os.ReadFile("/proc/self/status")
 	for l := range strings.Lines(string(status)) {
-		if f := strings.Fields(l); len(f) == 2 && f[0] == line && line == "SigIgn:" {
+		if f := strings.Fields(l); len(f) == 2 && f[0] == "SigIgn:" {
 			set, _ := strconv.ParseUint(f[1], 16, 64)
 			return set
 		}
 	}
 	return 0
-}
+}()
 
 // environ returns the environment of a command that was given one.
 func (c *C) environ(b *box, given map[string]string) map[string]string {
