@@ -36,7 +36,7 @@ func usageError(k *kong.Kong, err error) error {
 			where = n.FullPath()
 		}
 	}
-	text, hints := err.Error(), []string{}
+	text, hints := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1), []string{} // "" is the default
 	name := strings.TrimPrefix(where, "hutch ")
 	switch {
 	case missingOperand().MatchString(text):

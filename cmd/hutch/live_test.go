@@ -97,6 +97,26 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// TestTerminatedTwiceAtOnce is what timeout(1) does: it signals the process, and then the group that the process is in.
+func TestTerminatedTwiceAtOnce(t *testing.T) {
+	e := env(t, buildBackends(t, "fake"))
+	l := start(t, e, "run", "--backend", "fake", "--", "sh", "-c", `trap "sleep 1; exit" TERM; echo ready; while :; do sleep 0.1; done`)
+	expect(t, l.stdout, "ready")
+	if err := l.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l.stderr, "hutch: stopping")
+	if err := l.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	l.end(t, 143)
+	show := exec.Command("hutch", "show", "-o", "json")
+	show.Env = e
+	if out, err := show.CombinedOutput(); err != nil || !strings.Contains(string(out), `"cause": "cancelled"`) {
+		t.Errorf("the run has no result: %v\n%s", err, out)
+	}
+}
+
 // TestInterruptTwice has a program that does not stop when it is asked to.
 func TestInterruptTwice(t *testing.T) {
 	l := start(t, env(t, buildBackends(t, "fake")), "run", "--backend", "fake", "--",

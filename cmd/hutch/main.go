@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -90,23 +91,29 @@ func asksForHelp(args []string) bool {
 
 // interruptible ends ctx at the first SIGINT, SIGTERM or SIGHUP, so that runs are stopped and sandboxes removed in
 // order. At the second one the process ends at once: backends notice and clean up, and what they cannot is left to gc.
+// timeout(1) sends its SIGTERM to the process and then to its group, a closing terminal its SIGHUP likewise: such a pair is one.
 func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
 	done := make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		for n := 0; ; n++ {
+		var first time.Time
+		for {
 			select {
 			case <-done:
 				return
 			case s := <-signals:
 				sig, _ := s.(syscall.Signal)
-				if n > 0 {
+				if !first.IsZero() && sig != syscall.SIGINT && time.Since(first) < oneSignal {
+					continue
+				}
+				if !first.IsZero() {
 					u.runKill()
 					u.note("killed; hutch gc removes what may be left")
 					os.Exit(128 + int(sig))
 				}
+				first = time.Now()
 				u.interrupted.Store(int32(sig))
 				u.note("stopping; once more kills at once")
 				cancel(errInterrupted)
@@ -119,6 +126,9 @@ func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 		cancel(nil)
 	}
 }
+
+// oneSignal is how far apart two signals that nobody typed can be and still mean one.
+const oneSignal = 500 * time.Millisecond
 
 var errInterrupted = errors.New("interrupted")
 

@@ -38,10 +38,10 @@ type runCmd struct {
 
 	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
 	Memory      size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
-	CPUs        float64  `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
-	PIDs        int64    `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
+	CPUs        share    `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
+	PIDs        number   `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
 	Disk        size     `group:"limits" placeholder:"1g" help:"Bytes the run may write to the workspace, its output and temporary directories."`
-	Files       int64    `group:"limits" placeholder:"256" help:"Open file descriptors of each process."`
+	Files       number   `group:"limits" placeholder:"256" help:"Open file descriptors of each process."`
 	OutputLimit size     `group:"limits" placeholder:"16m" help:"Bytes kept of each of stdout and stderr: the last ones. More is counted and dropped."`
 
 	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here. Repeatable."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,36 @@ func (s *size) UnmarshalText(text []byte) error {
 	v, err := units.ParseSize(string(text))
 	*s = size(v)
 	return err
+}
+
+// number is a flag with a limit that is counted. Zero is refused: it would read as none, and mean no limit.
+type number int64
+
+func (n *number) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number", text)
+	}
+	if v < 1 {
+		return fmt.Errorf("%q is less than one; leave the flag out for no limit", text)
+	}
+	*n = number(v)
+	return nil
+}
+
+// share is a flag with a number of processors.
+type share float64
+
+func (s *share) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return fmt.Errorf("%q is not a number", text)
+	}
+	if v <= 0 {
+		return fmt.Errorf("%q is not more than zero; leave the flag out for no limit", text)
+	}
+	*s = share(v)
+	return nil
 }
 
 // mount is DIR[:MODE], the workspace of a run without a file.
