@@ -25,6 +25,7 @@ type choice struct {
 	candidates []Candidate
 	diags      diag.Diagnostics // errors in the run file itself: no backend is looked for beyond them
 	notes      []string
+	warnings   diag.Diagnostics // about what is going to run all the same
 }
 
 // choose looks at the backends of d in order and takes the first that can do all that is asked. It goes on after it
@@ -43,6 +44,7 @@ func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all boo
 		if b != nil && c.backend == nil && len(cand.Reasons) == 0 {
 			cand.Chosen = true
 			c.backend, c.config = b, cfg
+			c.warnings = cand.warnings
 			if b.Facts.Isolation == sdk.IsolationNone {
 				c.notes = append(c.notes, fmt.Sprintf("backend %q isolates nothing: the code ran as a plain process", block.Name))
 			}
@@ -64,8 +66,9 @@ func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all boo
 // looked is a candidate under examination.
 type looked struct {
 	Candidate
-	fatal bool // the run file is wrong, whatever other backends can do
-	d     *runfile.Definition
+	fatal    bool // the run file is wrong, whatever other backends can do
+	warnings diag.Diagnostics
+	d        *runfile.Definition
 }
 
 // cannot notes a reason why the backend is not able.
@@ -77,6 +80,15 @@ func (l *looked) cannot(path, fix, format string, args ...any) {
 		summary = fmt.Sprintf("backend %q is not able: %s", l.Name, why)
 	}
 	l.Problems = append(l.Problems, l.d.Diagnose(path, summary, "", fix))
+}
+
+// warn keeps the warnings among ds.
+func (l *looked) warn(ds diag.Diagnostics) {
+	for _, d := range ds {
+		if d.Severity == diag.Warning {
+			l.warnings = append(l.warnings, d)
+		}
+	}
 }
 
 // look examines one backend. The error is the end of ctx; what is wrong with the backend is in the candidate.
@@ -101,6 +113,7 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		l.cannot("min_isolation", "", "its isolation is %s, at least %s is wanted", f.Isolation, least)
 	}
 	cfg, diags := block.Decode(&f.Schema)
+	l.warn(diags)
 	if diags.HasErrors() {
 		l.fatal = true
 		l.Reasons = append(l.Reasons, "its block has errors")
@@ -154,7 +167,9 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 
 // applyPlan takes in what the backend says about the very run.
 func (r *Runner) applyPlan(l *looked, d *runfile.Definition, block *runfile.Backend, plan *sdk.Plan) {
-	for _, dg := range block.Diagnose(plan.Diagnostics) {
+	found := block.Diagnose(plan.Diagnostics)
+	l.warn(found)
+	for _, dg := range found {
 		l.Problems = append(l.Problems, dg)
 		if dg.Severity == diag.Error {
 			l.fatal = true

@@ -115,6 +115,9 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 	b := c.backend
 	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
 	j.res.Notes = append(j.res.Notes, c.notes...)
+	for _, w := range c.warnings {
+		j.res.Notes = append(j.res.Notes, noteOf(w))
+	}
 	if err := j.rec.SetBackend(b.Facts.Name); err != nil {
 		j.fail("record", err)
 		return

@@ -72,6 +72,7 @@ func (p *plain) Describe() sdk.Description {
 type plainConfig struct {
 	Image string `hutch:"image" doc:"Of what."`
 	Token string `hutch:"token,sensitive" doc:"For whom."`
+	Old   string `hutch:"old" deprecated:"use image" doc:"Of what, once."`
 }
 
 func (p *plain) Check(context.Context) ([]sdk.Finding, error) { return nil, nil }

@@ -130,6 +130,7 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 			}
 		}
 	}
+	p.Diagnostics = append(p.Diagnostics, c.warnings...)
 	p.OK = c.backend != nil && !p.Diagnostics.HasErrors()
 	if c.backend == nil && len(p.Diagnostics) == 0 {
 		for _, cand := range c.candidates {
@@ -227,4 +228,18 @@ func (p *Plan) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// noteOf is a warning in one line, for the notes of a result.
+func noteOf(w diag.Diagnostic) string {
+	s := w.Summary
+	if w.Range != nil {
+		s = w.Range.String() + ": " + s
+	}
+	for _, more := range []string{w.Detail, w.Fix} {
+		if more != "" {
+			s += "; " + more
+		}
+	}
+	return s
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -78,5 +80,31 @@ run "report" {
 	}
 	if runs, err := os.ReadDir(w.store.Paths().Runs()); err == nil && len(runs) > 0 {
 		t.Error("a plan made a run")
+	}
+}
+
+func TestWarningsAreToldAndStopNothing(t *testing.T) {
+	w := newWorld(t, &plain{})
+	d := w.load(`
+run "a" {
+  backend "plain" {
+    image = "x"
+    old   = "y"
+  }
+  command = ["true"]
+}`)[0]
+	p, err := w.runner().Plan(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.OK || len(p.Diagnostics) != 1 || p.Diagnostics[0].Severity != diag.Warning || p.Diagnostics[0].Range.Start.Line != 5 {
+		t.Errorf("plan: ok %v, %+v", p.OK, p.Diagnostics)
+	}
+	results, err := w.runner().RunAll(t.Context(), []*runfile.Definition{d}, Many{Jobs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := results[0]; !r.OK || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], ":5:5: old is deprecated; Use image.") {
+		t.Errorf("ok %v, notes %q", r.OK, r.Notes)
 	}
 }
