@@ -1,8 +1,10 @@
 package runfile
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -349,10 +351,11 @@ func TestFilesTree(t *testing.T) {
 	}
 }
 
-// TestUnreadableSource needs a user whom permissions bind.
+// TestUnreadableSource needs a user whom permissions bind: root becomes one, in a process of its own.
 func TestUnreadableSource(t *testing.T) {
 	if os.Getuid() == 0 {
-		t.Skip("root reads everything")
+		asNobody(t)
+		return
 	}
 	p := write(t, "run \"a\" {\n  command = [\"true\"]\n  file \"f\" {\n    source = \"closed\"\n  }\n}\n")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(p), "closed"), []byte("x"), 0); err != nil {
@@ -360,6 +363,30 @@ func TestUnreadableSource(t *testing.T) {
 	}
 	if _, diags := Load([]string{p}, Options{}); !strings.Contains(diags.Error(), "may not be read by this user") {
 		t.Errorf("got %v", diags)
+	}
+}
+
+// asNobody runs the test again as a user without rights, from a copy of the test binary which that user may read.
+func asNobody(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "hutch-nobody-") // t.TempDir lies below a directory of root's
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(dir, 0o777), os.WriteFile(dir+"/test", self, 0o755), os.Chmod(dir+"/test", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(dir+"/test", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Dir, cmd.Env = dir, []string{"TMPDIR=" + dir}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("as another user: %v\n%s", err, out)
 	}
 }
 

@@ -55,7 +55,7 @@ func (sys system) v1Fix(mounts []mount) string {
 func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refusal) {
 	p := &v1Place{sys: sys, at: make(map[string]v1Base), swap: sys.swapOn()}
 	var seen, mounted bool
-	var last error
+	var first error // of the controllers in their order, the one that matters most
 	for _, c := range v1Controllers {
 		for _, m := range mounts {
 			if !m.controllers[c] {
@@ -64,7 +64,9 @@ func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refus
 			mounted = mounted || c == "memory" || c == "pids" || c == "cpu"
 			b, err := sys.tryV1(m, own[c])
 			if err != nil {
-				last = err
+				if first == nil {
+					first = err
+				}
 				continue
 			}
 			p.at[c], seen = b, true
@@ -76,8 +78,8 @@ func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refus
 	}
 	why := refusal{"cgroup v1 is not delegated to this user", sys.v1Fix(mounts)}
 	if !seen || len(p.limits()) == 0 {
-		if last != nil {
-			why.reason += ": " + last.Error()
+		if first != nil {
+			why.reason += ": " + first.Error()
 		}
 		return nil, why
 	}
