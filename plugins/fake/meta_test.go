@@ -72,7 +72,7 @@ var racy = map[string][]string{
 	"list_gone":     {"create/cancelled-early", "create/cancelled-after-allocated", "death/host-while-creating"},
 	"merge_streams": {"end/grace"},
 	"unheld_limit":  {"limits/cpus-holds"},
-	"keep_setsid":   {"destroy/running", "death/host", "drain/ends-commands", "leftovers/cgroups", "leftovers/descriptors", "leftovers/processes", "reset/ends-processes"},
+	"keep_setsid":   {"end/tree-cancel", "destroy/running", "death/host", "drain/ends-commands", "leftovers/cgroups", "leftovers/descriptors", "leftovers/processes", "reset/ends-processes"},
 }
 
 // failing runs the suite, or the part of it that only picks, against a fake that
@@ -153,13 +153,20 @@ func TestEveryLieIsCaught(t *testing.T) {
 				}
 				only = "^(" + strings.Join(slices.Sorted(maps.Keys(groups)), "|") + ")/"
 			}
-			got := slices.DeleteFunc(failing(t, lie, only), func(id string) bool { return slices.Contains(racy[lie], id) })
-			want := slices.DeleteFunc(slices.Clone(caught[lie]), func(id string) bool { return slices.Contains(racy[lie], id) })
-			slices.Sort(got)
+			forgiven := func(id string) bool { return slices.Contains(racy[lie], id) }
+			want := slices.DeleteFunc(slices.Clone(caught[lie]), forgiven)
 			slices.Sort(want)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("failing checks (-want +got):\n%s", diff)
+			// Many of these checks watch processes end. On a machine that does three other
+			// things one of them can be late once; a check that does not bite is so each time.
+			var diff string
+			for range 3 {
+				got := slices.DeleteFunc(failing(t, lie, only), forgiven)
+				slices.Sort(got)
+				if diff = cmp.Diff(want, got); diff == "" {
+					return
+				}
 			}
+			t.Errorf("failing checks (-want +got):\n%s", diff)
 		})
 	}
 }
