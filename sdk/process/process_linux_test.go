@@ -318,9 +318,10 @@ func noZombies(t *testing.T) {
 func TestForkBombDies(t *testing.T) {
 	// The rlimit that bounds it does not count root's processes, so as root only a cgroup makes this safe to try.
 	groups(t, func(t *testing.T, o process.Options) {
-		script := `f() { f & f & wait; }; f 2>/dev/null`
+		// The leader itself forks once and stays: a shell that is refused a process ends by itself, with any code.
+		script := `f() { f & f & wait; }; f 2>/dev/null & exec sleep 1000`
 		if o.Group == nil {
-			script = `n=0; f() { n=$((n+1)); [ $n -gt 7 ] && exec sleep 1000; f & f & wait; }; f 2>/dev/null` // ends at 256
+			script = `n=0; f() { n=$((n+1)); [ $n -gt 7 ] && exec sleep 1000; f & f & wait; }; f 2>/dev/null & exec sleep 1000` // ends at 256
 		}
 		o.Grace = -1
 		p := start(t, sh(script), o)
