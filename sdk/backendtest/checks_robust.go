@@ -2,6 +2,9 @@ package backendtest
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -290,6 +293,7 @@ func deathChecks() []Check {
 			run: func(c *C) {
 				i, b, _ := begin(c, false)
 				syscall.Kill(i.PID(), syscall.SIGSTOP)
+				c.eventually(soon, "the plugin is stopped", func() (bool, string) { return stopped(i.PID()) })
 				ctx, cancel := context.WithTimeout(c.ctx, 500*time.Millisecond)
 				defer cancel()
 				if _, err := i.Describe(ctx); err == nil {
@@ -332,4 +336,19 @@ func deathChecks() []Check {
 				c.eq("the file of the other", y.must("cat file"), "y\n")
 			}},
 	}
+}
+
+// stopped reports whether every thread of a process has stopped: SIGSTOP takes a moment to reach them.
+func stopped(pid int) (bool, string) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, task := range tasks {
+		stat, err := os.ReadFile(task)
+		if err != nil {
+			continue // that thread has ended
+		}
+		if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+			return false, "a thread runs on"
+		}
+	}
+	return true, ""
 }
