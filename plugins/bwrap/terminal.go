@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
@@ -55,7 +54,13 @@ func openTerminal(h *holder.Holder, c *sdk.Command) (*terminal, error) {
 }
 
 func (t *terminal) resize(size sdk.WindowSize) {
-	_ = pty.Setsize(t.master, &pty.Winsize{Rows: size.Rows, Cols: size.Cols}) // fails only on a closed terminal
+	conn, err := t.master.SyscallConn() // Fd would put the descriptor into blocking mode
+	if err != nil {
+		return // the terminal is closed
+	}
+	_ = conn.Control(func(fd uintptr) {
+		_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+	})
 }
 
 // started lets go of our copy of the command's end, so that the output ends with it.

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -25,8 +27,10 @@ func startSession(t *testing.T, s *sandbox, argv ...string) *session {
 	outR, outW := fifo(t)
 	_, errW := fifo(t)
 	x := &session{in: inW, out: bufio.NewReader(outR), resizes: make(chan sdk.WindowSize, 1), exit: make(chan *sdk.Exit, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // what waits for output then sees its end, and says what came
+	t.Cleanup(cancel)
 	go func() {
-		exit, err := s.Exec(t.Context(), &sdk.Command{Argv: argv, Stdin: inR, Stdout: outW, Stderr: errW,
+		exit, err := s.Exec(ctx, &sdk.Command{Argv: argv, Stdin: inR, Stdout: outW, Stderr: errW,
 			TTY: &sdk.WindowSize{Rows: 11, Cols: 77}, Resizes: x.resizes})
 		if err != nil {
 			t.Errorf("exec: %v", err)
@@ -80,7 +84,9 @@ func (x *session) expect(t *testing.T, text string) {
 
 func TestSandboxTerminal(t *testing.T) {
 	s := newSandbox(t, sdk.Spec{})
-	x := startSession(t, s, "bash", "--norc")
+	// Without readline, which writes the size back that it read a moment ago, and so
+	// loses one that is set in between.
+	x := startSession(t, s, "bash", "--norc", "--noediting")
 	typed := func(line string) {
 		if _, err := x.in.WriteString(line); err != nil {
 			t.Fatal(err)
@@ -95,7 +101,7 @@ func TestSandboxTerminal(t *testing.T) {
 	typed("trap 'echo resized to $(stty size)' WINCH; echo trap is set\n")
 	x.expect(t, "trap is set")
 	x.resizes <- sdk.WindowSize{Rows: 30, Cols: 100}
-	for { // bash learns of it between commands runs between commands
+	for { // bash looks for signals between commands
 		typed("echo size $(stty size)\n")
 		line, err := x.out.ReadString('\n')
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -41,7 +42,14 @@ func OpenTerminal(rows, cols uint16) (*Terminal, error) {
 
 // Resize sets the size of the terminal; the kernel tells the command by SIGWINCH when it differs.
 func (t *Terminal) Resize(rows, cols uint16) error {
-	if err := pty.Setsize(t.Master, &pty.Winsize{Rows: rows, Cols: cols}); err != nil {
+	conn, err := t.Master.SyscallConn()
+	if err == nil {
+		ctl := conn.Control(func(fd uintptr) {
+			err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+		})
+		err = errors.Join(ctl, err)
+	}
+	if err != nil {
 		return fmt.Errorf("set the size of the terminal: %w", err)
 	}
 	return nil
