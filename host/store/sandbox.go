@@ -1,0 +1,72 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// SandboxSchema is the schema of sandbox.json.
+const SandboxSchema = "hutch.sandbox/v1"
+
+// SandboxState is where the record of a lasting sandbox is in its life. How the sandbox itself is, only its backend
+// can tell.
+type SandboxState string
+
+// The states of a sandbox's record.
+const (
+	SandboxCreating SandboxState = "creating" // its host process is making it, or died while it did
+	SandboxReady    SandboxState = "ready"    // it is there, until somebody removes it
+	SandboxRemoving SandboxState = "removing" // somebody began to remove it; gc ends what they did not
+	SandboxDamaged  SandboxState = "damaged"  // its record cannot be read
+)
+
+// Errors about lasting sandboxes that callers tell apart with errors.Is.
+var (
+	// ErrNoSandbox says that there is no such sandbox.
+	ErrNoSandbox = errors.New("no such sandbox")
+	// ErrInUse says that another process works in the sandbox.
+	ErrInUse = errors.New("the sandbox is in use")
+	// ErrNameTaken says that a living sandbox has the name already.
+	ErrNameTaken = errors.New("the name is taken")
+)
+
+// SandboxInfo is the record of a sandbox that outlives its command: sandbox.json in its directory.
+type SandboxInfo struct {
+	Schema string       `json:"schema"`
+	ID     string       `json:"id"`   // sorts by time, like the id of a run
+	Name   string       `json:"name"` // unique among the sandboxes that are there
+	State  SandboxState `json:"state"`
+
+	Backend        string `json:"backend"`
+	BackendVersion string `json:"backend_version,omitempty"`
+	Binary         string `json:"binary"`                  // path of the plugin that made it
+	BinarySHA256   string `json:"binary_sha256,omitempty"` // hex
+	Owner          string `json:"owner,omitempty"`         // what the backend marked its parts with
+
+	File    string `json:"file,omitempty"`    // run file that it was made from
+	Run     string `json:"run,omitempty"`     // label of the run block in it
+	MadeBy  string `json:"made_by,omitempty"` // id of the run that left it, see hutch run --keep
+	Project string `json:"project,omitempty"` // shared project directory that is its workspace
+
+	Workspace SandboxWorkspace `json:"workspace"`
+	Network   string           `json:"network,omitempty"`
+	Limits    json.RawMessage  `json:"limits,omitempty"`  // as asked for and held: a list of result limits
+	Mounts    []string         `json:"mounts,omitempty"`  // host directories besides the workspace that it needs
+	Workdir   string           `json:"workdir,omitempty"` // where commands start
+	EnvNames  []string         `json:"env,omitempty"`     // names of the variables that its commands get
+
+	Created time.Time       `json:"created"`
+	Host    Process         `json:"host"`             // that made it
+	Handle  json.RawMessage `json:"handle,omitempty"` // what the backend needs to find it again
+
+	// Damage says why the record cannot be read, for [SandboxDamaged].
+	Damage string `json:"damage,omitempty"`
+}
+
+// SandboxWorkspace is what a sandbox has as its workspace.
+type SandboxWorkspace struct {
+	Source string `json:"source,omitempty"` // host directory, absolute; empty for a directory of the sandbox's own
+	Mode   string `json:"mode"`             // private, shared or readonly
+	Path   string `json:"path,omitempty"`   // as commands see it
+}
