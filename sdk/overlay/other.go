@@ -5,6 +5,7 @@ package overlay
 import (
 	"context"
 	"errors"
+	"iter"
 	"os"
 )
 
@@ -23,6 +24,9 @@ func Take(ctx context.Context, root *os.Root, o Options) (*Snapshot, error) {
 
 // Len is 0.
 func (s *Snapshot) Len() int { return 0 }
+
+// Entries yields nothing.
+func (s *Snapshot) Entries() iter.Seq[Entry] { return func(func(Entry) bool) {} }
 
 // Changes is for Linux.
 func (s *Snapshot) Changes(ctx context.Context, root *os.Root, o Options) ([]Change, error) {

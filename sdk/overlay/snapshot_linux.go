@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,17 @@ func Take(ctx context.Context, root *os.Root, o Options) (*Snapshot, error) {
 
 // Len is the number of entries seen.
 func (s *Snapshot) Len() int { return len(s.entries) }
+
+// Entries yields everything seen, in no order.
+func (s *Snapshot) Entries() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		for path, e := range s.entries {
+			if !yield(Entry{path, e.mode, e.size, e.mtime.Nano(), e.ctime.Nano(), e.ino, e.link}) {
+				return
+			}
+		}
+	}
+}
 
 // Changes lists what differs below root since the snapshot, in path order; o must be the options given to Take. A regular
 // file counts as modified when its size, modification time, change time or inode differ, so also when it was only

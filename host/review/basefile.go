@@ -1,0 +1,233 @@
+package review
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk/overlay"
+)
+
+// A base on disk is a line that names the format, then integers as varints and strings with their length, paths by what
+// they share with the one before, times as the difference to the one before, and a checksum. It takes 10 to 40 bytes a
+// path.
+const baseMagic = "hutch.base/v1\n"
+
+// Bounds of what LoadBase accepts.
+const (
+	maxBasePath    = 4096 // bytes of a path, and of a symbolic link's target
+	maxBaseEntries = overlay.DefaultMaxEntries
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Save writes the base in the format that [LoadBase] reads.
+func (b *Base) Save(w io.Writer) error {
+	buf := bufio.NewWriterSize(w, 64<<10)
+	sum := crc32.New(castagnoli)
+	e := &baseWriter{w: io.MultiWriter(buf, sum)}
+	e.raw([]byte(baseMagic))
+	complete := uint64(0)
+	if b.complete {
+		complete = 1
+	}
+	e.uint(complete)
+	e.int(b.taken.UnixNano())
+	e.uint(uint64(len(b.entries)))
+	var prev overlay.Entry
+	for _, n := range b.entries {
+		shared := sharedPrefix(prev.Path, n.Path)
+		e.uint(uint64(shared))
+		e.string(n.Path[shared:])
+		e.uint(uint64(n.Mode))
+		e.uint(uint64(n.Size))
+		e.int(n.Mtime - prev.Mtime)
+		e.int(n.Ctime - prev.Ctime)
+		e.int(int64(n.Ino - prev.Ino))
+		if n.Mode.Type() == fs.ModeSymlink {
+			e.string(n.Link)
+		}
+		e.flush()
+		prev = n
+	}
+	e.flush()
+	if e.err == nil {
+		_, e.err = buf.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
+	}
+	if e.err == nil {
+		e.err = buf.Flush()
+	}
+	if e.err != nil {
+		return fmt.Errorf("write the base: %w", e.err)
+	}
+	return nil
+}
+
+// LoadBase reads what [Base.Save] wrote. Memory is bounded by what the stream holds, and by a million entries.
+func LoadBase(r io.Reader) (*Base, error) {
+	d := &baseReader{r: bufio.NewReaderSize(r, 64<<10), sum: crc32.New(castagnoli)}
+	b, err := d.base()
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the base: %w", err)
+	}
+	return b, nil
+}
+
+// baseWriter encodes into a buffer that is written an entry at a time. The first error stays.
+type baseWriter struct {
+	w   io.Writer
+	buf []byte
+	err error
+}
+
+func (e *baseWriter) raw(p []byte)    { e.buf = append(e.buf, p...) }
+func (e *baseWriter) uint(v uint64)   { e.buf = binary.AppendUvarint(e.buf, v) }
+func (e *baseWriter) int(v int64)     { e.buf = binary.AppendVarint(e.buf, v) }
+func (e *baseWriter) string(s string) { e.uint(uint64(len(s))); e.buf = append(e.buf, s...) }
+
+func (e *baseWriter) flush() {
+	if e.err == nil {
+		_, e.err = e.w.Write(e.buf)
+	}
+	e.buf = e.buf[:0]
+}
+
+// baseReader decodes. The first error stays, and everything read after it is zero.
+type baseReader struct {
+	r    *bufio.Reader
+	sum  hash.Hash32
+	seen []byte // read and not yet in sum
+	err  error
+}
+
+// ReadByte is for binary.ReadUvarint.
+func (d *baseReader) ReadByte() (byte, error) {
+	c, err := d.r.ReadByte()
+	if err == nil {
+		d.seen = append(d.seen, c)
+	}
+	return c, err
+}
+
+func (d *baseReader) uint(max uint64, what string) uint64 {
+	if d.err != nil {
+		return 0
+	}
+	v, err := binary.ReadUvarint(d)
+	if err == nil && v > max {
+		err = fmt.Errorf("%s is %d, at most %d is allowed", what, v, max)
+	}
+	d.err = err
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+func (d *baseReader) int() int64 {
+	if d.err != nil {
+		return 0
+	}
+	v, err := binary.ReadVarint(d)
+	d.err = err
+	return v
+}
+
+func (d *baseReader) bytes(n uint64) []byte {
+	if d.err != nil {
+		return nil
+	}
+	p := make([]byte, n)
+	_, d.err = io.ReadFull(d.r, p)
+	d.seen = append(d.seen, p...)
+	return p
+}
+
+// settle takes what was read into the checksum.
+func (d *baseReader) settle() {
+	d.sum.Write(d.seen)
+	d.seen = d.seen[:0]
+}
+
+const maxInt64 = 1<<63 - 1
+
+func (d *baseReader) base() (*Base, error) {
+	if string(d.bytes(uint64(len(baseMagic)))) != baseMagic {
+		return nil, errors.Join(errors.New("it is of no format that this hutch knows"), d.err)
+	}
+	b := &Base{complete: d.uint(1, "the flag") == 1}
+	b.taken = time.Unix(0, d.int())
+	n := d.uint(maxBaseEntries, "the number of entries")
+	var prev overlay.Entry
+	for i := uint64(0); i < n && d.err == nil; i++ {
+		e := d.entry(prev)
+		if d.err == nil && i > 0 && e.Path <= prev.Path {
+			return nil, fmt.Errorf("entry %d, %q, is out of order", i, e.Path)
+		}
+		b.entries = append(b.entries, e)
+		prev = e
+		d.settle()
+	}
+	d.settle()
+	want := d.sum.Sum32()
+	sum := d.bytes(4)
+	if d.err != nil {
+		return nil, d.err
+	}
+	if binary.LittleEndian.Uint32(sum) != want {
+		return nil, errors.New("its checksum does not match: it is damaged")
+	}
+	if _, err := d.r.ReadByte(); err != io.EOF {
+		return nil, errors.New("there is more after its end")
+	}
+	return b, nil
+}
+
+func (d *baseReader) entry(prev overlay.Entry) overlay.Entry {
+	var e overlay.Entry
+	shared := d.uint(uint64(len(prev.Path)), "a shared prefix")
+	rest := d.bytes(d.uint(maxBasePath, "the length of a path"))
+	if d.err != nil {
+		return e
+	}
+	e.Path = prev.Path[:shared] + string(rest)
+	if len(e.Path) > maxBasePath || !localPath(e.Path) {
+		d.err = fmt.Errorf("%.200q is no path below a project", e.Path)
+		return e
+	}
+	e.Mode = fs.FileMode(d.uint(1<<32-1, "a mode"))
+	e.Size = int64(d.uint(maxInt64, "a size"))
+	e.Mtime = prev.Mtime + d.int()
+	e.Ctime = prev.Ctime + d.int()
+	e.Ino = prev.Ino + uint64(d.int())
+	if e.Mode.Type() == fs.ModeSymlink {
+		e.Link = string(d.bytes(d.uint(maxBasePath, "the length of a link")))
+	}
+	return e
+}
+
+// localPath reports whether p is a clean relative path that names something below a directory.
+func localPath(p string) bool {
+	return p != "" && p != "." && p != ".." && p[0] != '/' && !strings.HasPrefix(p, "../") && strings.IndexByte(p, 0) < 0 && path.Clean(p) == p
+}
+
+func sharedPrefix(a, b string) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
