@@ -39,7 +39,7 @@ func (j *job) expect() {
 	j.expectStream("stdout", e.Stdout, r.Stdout)
 	j.expectStream("stderr", e.Stderr, r.Stderr)
 	for i, pattern := range e.Outputs {
-		if !slices.ContainsFunc(r.Outputs, func(o outputs.Output) bool { ok, _ := doublestar.Match(pattern, o.Path); return ok }) {
+		if !slices.ContainsFunc(r.Outputs, func(o outputs.Output) bool { ok, _ := doublestar.Match(pattern, o.From); return ok }) {
 			j.unexpected(fmt.Sprintf("outputs[%d]", i), "a file that matches "+quoted(pattern), fmt.Sprintf("none among %d", len(r.Outputs)))
 		}
 	}
@@ -67,6 +67,9 @@ func (j *job) expectStream(name string, e *runfile.ExpectStream, s result.Stream
 	}
 	text := string(b)
 	partial := cut || s.Dropped > 0
+	// A quotation that is cut could begin inside a secret, and quoting changes one.
+	quoted := func(s string) string { return quoted(j.secrets.string(s)) }
+	kept := func() string { return kept(j.secrets.text(text, partial), partial) }
 	if e.Empty != nil && *e.Empty != (s.Bytes == 0) {
 		want, got := "empty", fmt.Sprintf("%d bytes", s.Bytes)
 		if !*e.Empty {
@@ -79,17 +82,17 @@ func (j *job) expectStream(name string, e *runfile.ExpectStream, s result.Stream
 	}
 	for i, x := range e.Contains {
 		if !strings.Contains(text, x) {
-			j.unexpected(fmt.Sprintf("%s.contains[%d]", name, i), "a text that contains "+quoted(x), kept(text, partial))
+			j.unexpected(fmt.Sprintf("%s.contains[%d]", name, i), "a text that contains "+quoted(x), kept())
 		}
 	}
 	for i, x := range e.Excludes {
 		if strings.Contains(text, x) {
-			j.unexpected(fmt.Sprintf("%s.excludes[%d]", name, i), "a text without "+quoted(x), kept(text, partial))
+			j.unexpected(fmt.Sprintf("%s.excludes[%d]", name, i), "a text without "+quoted(x), kept())
 		}
 	}
 	for i, x := range e.Matches {
 		if !x.MatchString(text) {
-			j.unexpected(fmt.Sprintf("%s.matches[%d]", name, i), "a text that matches "+quoted(x.String()), kept(text, partial))
+			j.unexpected(fmt.Sprintf("%s.matches[%d]", name, i), "a text that matches "+quoted(strings.TrimPrefix(x.String(), "(?m)")), kept())
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/result"
@@ -23,6 +24,7 @@ const minSecret = 4
 type redactor struct {
 	secrets []string // longest first
 	longest int
+	short   []string // looked for only where they may stand alone
 }
 
 func newRedactor(d *runfile.Definition) *redactor {
@@ -40,9 +42,17 @@ func (r *redactor) add(c *choice) {
 
 func (r *redactor) addStrings(l []string) {
 	for _, s := range l {
-		if len(s) >= minSecret && !slices.Contains(r.secrets, s) {
-			r.secrets = append(r.secrets, s)
-			r.longest = max(r.longest, len(s))
+		if len(s) < minSecret {
+			r.short = append(r.short, s)
+			continue
+		}
+		// Messages quote what they are about, which changes some characters.
+		quoted, ascii := strconv.Quote(s), strconv.QuoteToASCII(s)
+		for _, s := range []string{s, quoted[1 : len(quoted)-1], ascii[1 : len(ascii)-1]} {
+			if !slices.Contains(r.secrets, s) {
+				r.secrets = append(r.secrets, s)
+				r.longest = max(r.longest, len(s))
+			}
 		}
 	}
 	sort.SliceStable(r.secrets, func(i, k int) bool { return len(r.secrets[i]) > len(r.secrets[k]) })
@@ -72,6 +82,18 @@ func (r *redactor) text(s string, cut bool) string {
 		}
 	}
 	return r.string(s)
+}
+
+// argv returns the arguments of a command without secrets: here one is recognised by itself too, however short.
+func (r *redactor) argv(l []string) []string {
+	l = slices.Clone(l)
+	for i, s := range l {
+		if slices.Contains(r.short, s) {
+			l[i] = redacted
+		}
+	}
+	r.strings(l)
+	return l
 }
 
 func (r *redactor) strings(l []string) {
@@ -117,11 +139,10 @@ func (r *redactor) walk(v any) any {
 // result takes the secrets out of everything in x that a run file, a program or a backend can put words into. The text
 // of the streams is done already.
 func (r *redactor) result(x *result.Result) {
-	if len(r.secrets) == 0 {
+	if len(r.secrets)+len(r.short) == 0 {
 		return
 	}
-	x.Command = slices.Clone(x.Command)
-	r.strings(x.Command)
+	x.Command = r.argv(x.Command)
 	x.Workdir = r.string(x.Workdir)
 	x.Evidence = r.string(x.Evidence)
 	r.strings(x.Notes)
@@ -129,6 +150,9 @@ func (r *redactor) result(x *result.Result) {
 	for i := range x.ExpectFailures {
 		f := &x.ExpectFailures[i]
 		f.Want, f.Got = r.string(f.Want), r.string(f.Got)
+	}
+	for i := range x.Changes {
+		x.Changes[i].Path = r.string(x.Changes[i].Path)
 	}
 	for i := range x.Limits {
 		x.Limits[i].HeldBy = r.string(x.Limits[i].HeldBy)

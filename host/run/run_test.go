@@ -269,6 +269,85 @@ func TestSignalsArePassedOn(t *testing.T) {
 
 const secret = "hunter2-very-secret"
 
+// A secret with characters that a quotation changes, and one that is too short to be looked for in text, in every place
+// where a program or a message could bring them into the record.
+func TestOddSecretsStayOutOfWhatIsWritten(t *testing.T) {
+	w := newWorld(t, &plain{})
+	r := w.run(`
+variable "pw" {
+  type      = string
+  default   = "od\"d\\pass\tword"
+  sensitive = true
+}
+variable "pin" {
+  type      = string
+  default   = "q7z"
+  sensitive = true
+}
+run "r" {
+  backend "plain" {}
+  command = ["sh", "-c", "printf %s \"$1\"; cd $HUTCH_OUTPUT; echo made > \"$1.txt\"; ln -s / \"$1.link\"", "sh", var.pw, var.pin]
+  outputs = ["*pass*"]
+  expect {
+    outputs = ["*pass*.txt", "nothing"]
+    stdout {
+      equals   = "x${var.pw}"
+      contains = ["no ${var.pw}"]
+      excludes = [var.pw]
+      matches  = ["${var.pin}9"]
+    }
+  }
+}`, Streams{})
+	if len(r.ExpectFailures) != 6 || r.Stdout.Text != "(sensitive)" {
+		t.Errorf("%q %+v %+v", r.Stdout.Text, r.ExpectFailures, r.Error)
+	}
+	if len(r.Outputs) != 0 { // a tab is not taken in a name, and what is said about it tells nothing
+		t.Errorf("%+v", r.Outputs)
+	}
+	for _, name := range []string{"result.json", "events.jsonl", "definition.json"} {
+		b, err := os.ReadFile(filepath.Join(r.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"pass", "od\\\"d", `"q7z"`} {
+			for line := range bytes.Lines(bytes.ReplaceAll(b, []byte("*pass*"), nil)) {
+				if bytes.Contains(line, []byte(part)) {
+					t.Errorf("%s holds %s: %.300s", name, part, line)
+				}
+			}
+		}
+	}
+}
+
+func TestOutputNamedByASecretIsCollectedUnderAnotherName(t *testing.T) {
+	w := newWorld(t, &plain{})
+	r := w.run(`
+variable "pw" {
+  type      = string
+  default   = "`+secret+`"
+  sensitive = true
+}
+run "r" {
+  backend "plain" {}
+  command = ["sh", "-c", "echo made > \"$HUTCH_OUTPUT/a $1.txt\"", "sh", var.pw]
+  expect { outputs = ["a *very*.txt"] }
+}`, Streams{})
+	if !r.OK || len(r.Outputs) != 1 || r.Outputs[0].Path != "a (sensitive).txt" {
+		t.Fatalf("%+v %+v", r.Outputs, r.ExpectFailures)
+	}
+	if b, err := os.ReadFile(filepath.Join(r.Dir, "output", r.Outputs[0].Path)); err != nil || string(b) != "made\n" {
+		t.Errorf("%q %v", b, err)
+	}
+	for _, name := range []string{"result.json", "events.jsonl"} {
+		if b, err := os.ReadFile(filepath.Join(r.Dir, name)); err != nil || bytes.Contains(b, []byte(secret)) {
+			t.Errorf("%s %v: %s", name, err, b)
+		}
+	}
+	if rep, err := w.store.Verify(context.Background(), r.ID); err != nil || !rep.OK {
+		t.Errorf("%v %+v", err, rep)
+	}
+}
+
 func TestSecretsStayOutOfWhatIsWritten(t *testing.T) {
 	p := &plain{}
 	w := newWorld(t, p)

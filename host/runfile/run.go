@@ -277,6 +277,10 @@ func (s *scope) env(d *Definition, a *hcl.Attribute) {
 			s.error(keyRange(a.Expr, name), fmt.Sprintf("env has the name %s", shownName(name, all)), "A name of a variable has letters, digits and underscores, and does not begin with a digit.", "")
 			continue
 		}
+		if all && d.Redact(name) != name {
+			s.error(a.Expr.Range(), "the name of an environment variable may not be sensitive", "Names are printed in plans and stored.", "give it a name of its own, and the sensitive value as its value")
+			continue
+		}
 		if strings.HasPrefix(name, "HUTCH_") {
 			s.error(keyRange(a.Expr, name), fmt.Sprintf("env sets %s", name), "Names that begin with HUTCH_ belong to hutch, which tells the program its directories in them.", "choose another name")
 			continue

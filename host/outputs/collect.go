@@ -23,11 +23,16 @@ import (
 // errEntries ends the reading of a stream that never ends.
 var errEntries = errors.New("too many entries")
 
-// CollectTar is [Collect] for a tree that comes out of a sandbox as an uncompressed tar stream. It writes the regular
-// files that match, entry by entry, and skips everything that must not become a file on the host: links, devices, names
-// that lead elsewhere or that collide. One bad entry does not cost the caller the good ones. It stops reading at the
+// Collect collects from a tree that comes out of a sandbox as an uncompressed tar stream. It writes the regular files
+// that match one of the patterns (doublestar, against the slash path; none means everything) to dst, which must exist and
+// be empty, entry by entry, and skips with a reason everything that must not become a file on the host: links, devices,
+// names that lead elsewhere or that collide, what exceeds the caps. Modes keep their permission bits but for writing by
+// group and others, and the owner may always read and write. One bad entry does not cost the caller the good ones. It stops reading at the
 // cap of entries and at the end of the archive, whichever is first; whoever writes the stream then gets an error.
-func CollectTar(ctx context.Context, r io.Reader, dst string, patterns []string, caps Caps) (*Result, error) {
+//
+// rename, unless it is nil, gives the name under which a file is kept: a program may put into a name what must not be
+// stored. Patterns are matched against the program's own name. Where two files get one name, a number tells them apart.
+func Collect(ctx context.Context, r io.Reader, dst string, patterns []string, caps Caps, rename func(string) string) (*Result, error) {
 	for _, p := range patterns {
 		if !doublestar.ValidatePattern(p) {
 			return &Result{}, fmt.Errorf("output pattern %q is malformed", p)
@@ -38,7 +43,10 @@ func CollectTar(ctx context.Context, r io.Reader, dst string, patterns []string,
 		return &Result{}, err
 	}
 	defer root.Close()
-	c := &tarCollector{ctx: ctx, root: root, patterns: patterns, caps: caps.withDefaults(), res: &Result{Outputs: []Output{}, Skipped: []Skipped{}}, buf: make([]byte, 256<<10)}
+	if rename == nil {
+		rename = func(name string) string { return name }
+	}
+	c := &tarCollector{ctx: ctx, root: root, patterns: patterns, rename: rename, caps: caps.withDefaults(), res: &Result{Outputs: []Output{}, Skipped: []Skipped{}}, buf: make([]byte, 256<<10)}
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
@@ -65,7 +73,10 @@ type tarCollector struct {
 	patterns []string
 	caps     Caps
 	res      *Result
-	names    safepath.Set
+	rename   func(string) string
+	names    safepath.Set   // as the program gave them
+	kept     safepath.Set   // as they are kept
+	same     map[string]int // how many files got a name by being renamed
 	entries  int
 	total    int64
 	buf      []byte
@@ -83,7 +94,7 @@ func (c *tarCollector) skip(name string, reason safefile.Reason, format string, 
 		c.res.More++
 		return
 	}
-	if len(name) > 1024 {
+	if name = c.rename(name); len(name) > 1024 {
 		name = name[:1024] + "…"
 	}
 	c.res.Skipped = append(c.res.Skipped, Skipped{Path: strings.ToValidUTF8(name, "\ufffd"), Reason: reason, Detail: fmt.Sprintf(format, args...)})
@@ -129,11 +140,50 @@ func (c *tarCollector) entry(h *tar.Header, r io.Reader) error {
 		c.skip(name, safefile.ReasonTotal, "%d bytes more than the %d that are collected in all", c.total+h.Size-c.caps.Total, c.caps.Total)
 		return nil
 	}
-	if err := c.names.AddFile(name); err != nil {
-		c.skip(name, safefile.ReasonName, "%s", err)
+	err := c.names.AddFile(name)
+	as := name
+	if err == nil {
+		as, err = c.keep(name)
+	}
+	if err != nil {
+		c.skip(name, safefile.ReasonName, "%s", c.why(name, err))
 		return nil
 	}
-	return c.copy(name, h, r)
+	out, err := c.copy(as, h, r)
+	if err != nil {
+		return err
+	}
+	out.From = name
+	c.res.Outputs = append(c.res.Outputs, out)
+	return nil
+}
+
+// keep finds the name under which a file is kept. Without a rename it is the file's own.
+func (c *tarCollector) keep(name string) (string, error) {
+	as := c.rename(name)
+	err := c.kept.AddFile(as)
+	if err == nil {
+		return as, nil
+	}
+	if c.same == nil {
+		c.same = map[string]int{}
+	}
+	c.same[as]++
+	ext := path.Ext(as)
+	numbered := fmt.Sprintf("%s-%d%s", strings.TrimSuffix(as, ext), c.same[as]+1, ext)
+	if c.kept.AddFile(numbered) != nil {
+		return "", err
+	}
+	return numbered, nil
+}
+
+// why says what is wrong with a name, without the name where that must not be stored.
+func (c *tarCollector) why(name string, err error) string {
+	var bad *safepath.Error
+	if c.rename(name) != name && errors.As(err, &bad) {
+		return "its name is refused: " + string(bad.Kind)
+	}
+	return err.Error()
 }
 
 func (c *tarCollector) wanted(name string) bool {
@@ -148,16 +198,16 @@ func (c *tarCollector) wanted(name string) bool {
 	return false
 }
 
-func (c *tarCollector) copy(name string, h *tar.Header, r io.Reader) (err error) {
+func (c *tarCollector) copy(name string, h *tar.Header, r io.Reader) (out Output, err error) {
 	if dir := path.Dir(name); dir != "." {
 		if err := c.root.MkdirAll(dir, 0o700); err != nil {
-			return err
+			return out, err
 		}
 	}
 	mode := fs.FileMode(h.Mode)&0o755 | 0o600
 	f, err := c.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return out, err
 	}
 	defer func() {
 		if cerr := f.Close(); err == nil {
@@ -170,14 +220,13 @@ func (c *tarCollector) copy(name string, h *tar.Header, r io.Reader) (err error)
 	hash := sha256.New()
 	n, err := io.CopyBuffer(io.MultiWriter(f, hash), struct{ io.Reader }{&ctxReader{c.ctx, r}}, c.buf)
 	if err != nil {
-		return fmt.Errorf("collect %q: %w", name, err)
+		return out, fmt.Errorf("collect %q: %w", name, err)
 	}
 	if err := f.Chmod(mode); err != nil { // whatever the umask is
-		return err
+		return out, err
 	}
 	c.total += n
-	c.res.Outputs = append(c.res.Outputs, Output{Path: name, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil)), Mode: fmt.Sprintf("%04o", mode)})
-	return nil
+	return Output{Path: name, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil)), Mode: fmt.Sprintf("%04o", mode)}, nil
 }
 
 type ctxReader struct {

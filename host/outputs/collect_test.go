@@ -51,7 +51,7 @@ func collect(t *testing.T, data []byte, patterns []string, caps Caps) (map[strin
 	if err := os.Mkdir(dst, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	res, err := CollectTar(context.Background(), bytes.NewReader(data), dst, patterns, caps)
+	res, err := Collect(context.Background(), bytes.NewReader(data), dst, patterns, caps, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func collect(t *testing.T, data []byte, patterns []string, caps Caps) (map[strin
 	return files, skipped, res
 }
 
-func TestCollectTarTakesFilesAndSkipsTheRest(t *testing.T) {
+func TestCollectTakesFilesAndSkipsTheRest(t *testing.T) {
 	data := tarOf(t,
 		entry{name: "./", typ: tar.TypeDir, mode: 0o755},
 		entry{name: "./a.txt", body: "A"},
@@ -106,7 +106,49 @@ func TestCollectTarTakesFilesAndSkipsTheRest(t *testing.T) {
 	}
 }
 
-func TestCollectTarPatternsAndHash(t *testing.T) {
+func TestCollectRenames(t *testing.T) {
+	data := tarOf(t,
+		entry{name: "tok3n.txt", body: "1"},
+		entry{name: "(x).txt", body: "2"},
+		entry{name: "TOK3N.c", body: "3"},
+		entry{name: "d/tok3n-tok3n", body: "4"},
+		entry{name: "tok3n/deep", body: "5"},
+		entry{name: "tok3n.bin", typ: tar.TypeSymlink, link: "tok3n"},
+		entry{name: "../tok3n", body: "6"},
+		entry{name: strings.Repeat("n", 110) + "tok3n\x1b", body: "7"}, // its quotation is cut inside the secret
+		entry{name: "other", body: "8"},
+	)
+	dst := t.TempDir()
+	rename := func(name string) string { return strings.ReplaceAll(name, "tok3n", "(x)") }
+	res, err := Collect(context.Background(), bytes.NewReader(data), dst, []string{"*tok3n*", "**/*tok3n*", "tok3n/**", "TOK3N.c", "(x)*"}, Caps{}, rename)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, o := range res.Outputs {
+		b, err := os.ReadFile(filepath.Join(dst, o.Path))
+		if err != nil {
+			t.Error(err)
+		}
+		got[o.Path] = o.From + " " + string(b)
+	}
+	want := map[string]string{
+		"(x).txt": "tok3n.txt 1", "(x)-2.txt": "(x).txt 2", "TOK3N.c": "TOK3N.c 3", "d/(x)-(x)": "d/tok3n-tok3n 4", "(x)/deep": "tok3n/deep 5",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(res.Skipped) != 3 {
+		t.Errorf("skipped %+v", res.Skipped)
+	}
+	for _, s := range res.Skipped {
+		if strings.Contains(s.Path+s.Detail, "tok3") {
+			t.Errorf("%+v tells the secret", s)
+		}
+	}
+}
+
+func TestCollectPatternsAndHash(t *testing.T) {
 	data := tarOf(t, entry{name: "a.json", body: "{}"}, entry{name: "b.txt", body: "x"}, entry{name: "deep/er/c.json", body: "[]"})
 	files, skipped, res := collect(t, data, []string{"**/*.json"}, Caps{})
 	if len(files) != 2 || files["deep/er/c.json"] == "" || len(skipped) != 0 {
@@ -115,12 +157,12 @@ func TestCollectTarPatternsAndHash(t *testing.T) {
 	if got := res.Outputs[0].SHA256; got != "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a" {
 		t.Errorf("sha256 of {} is %s", got)
 	}
-	if _, err := CollectTar(context.Background(), bytes.NewReader(data), t.TempDir(), []string{"[a"}, Caps{}); err == nil {
+	if _, err := Collect(context.Background(), bytes.NewReader(data), t.TempDir(), []string{"[a"}, Caps{}, nil); err == nil {
 		t.Error("a malformed pattern was taken")
 	}
 }
 
-func TestCollectTarCaps(t *testing.T) {
+func TestCollectCaps(t *testing.T) {
 	data := tarOf(t, entry{name: "a", body: strings.Repeat("x", 10)}, entry{name: "b", body: strings.Repeat("x", 4)},
 		entry{name: "c", body: strings.Repeat("x", 4)}, entry{name: "d/e/f", body: "x"})
 	for name, tc := range map[string]struct {
@@ -152,10 +194,10 @@ func TestCollectTarCaps(t *testing.T) {
 	}
 }
 
-func TestCollectTarCutStreamKeepsWhatWasWhole(t *testing.T) {
+func TestCollectCutStreamKeepsWhatWasWhole(t *testing.T) {
 	data := tarOf(t, entry{name: "a", body: "A"}, entry{name: "b", body: strings.Repeat("x", 4096)})
 	dst := t.TempDir()
-	res, err := CollectTar(context.Background(), bytes.NewReader(data[:len(data)-4096]), dst, nil, Caps{})
+	res, err := Collect(context.Background(), bytes.NewReader(data[:len(data)-4096]), dst, nil, Caps{}, nil)
 	if err == nil || len(res.Outputs) != 1 || res.Outputs[0].Path != "a" {
 		t.Errorf("%v, %+v", err, res)
 	}
@@ -164,7 +206,7 @@ func TestCollectTarCutStreamKeepsWhatWasWhole(t *testing.T) {
 	}
 }
 
-func FuzzCollectTar(f *testing.F) {
+func FuzzCollect(f *testing.F) {
 	f.Add([]byte("not a tar"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		outer := t.TempDir()
@@ -172,7 +214,7 @@ func FuzzCollectTar(f *testing.F) {
 		if err := os.Mkdir(dst, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = CollectTar(context.Background(), bytes.NewReader(data), dst, nil, Caps{Total: 1 << 20})
+		_, _ = Collect(context.Background(), bytes.NewReader(data), dst, nil, Caps{Total: 1 << 20}, nil)
 		if left, _ := os.ReadDir(outer); len(left) != 1 {
 			t.Fatalf("written outside: %v", left)
 		}
