@@ -134,6 +134,16 @@ type Getter interface {
 	Get(ctx context.Context, path string, format Format, w io.Writer) error
 }
 
+// Remover is a [Sandbox] that removes files.
+type Remover interface {
+	// Remove removes what is at path inside the sandbox: a file, a symbolic link and not what it points to, and with
+	// recursive a directory and all that is in it, also where their modes forbid it. A directory without recursive is an
+	// [Error] with [ReasonConfig], even an empty one; so are a relative path, and the directories that the sandbox
+	// itself is made of: its root, the workspace, input and output. A path that does not exist is [ReasonNotFound]. No
+	// link leads it out of the sandbox. It does no more than a command of the sandbox could.
+	Remove(ctx context.Context, path string, recursive bool) error
+}
+
 // ChangeLister is a [Sandbox] that knows what differs between its workspace and
 // the host directory the workspace was made from.
 type ChangeLister interface {

@@ -75,6 +75,7 @@ const (
 	CapInspect Capability = "inspect"
 	CapPut     Capability = "put"
 	CapGet     Capability = "get"
+	CapRemove  Capability = "remove"
 	CapChanges Capability = "changes"
 	CapReset   Capability = "reset"
 	CapTTY     Capability = "tty"

@@ -118,6 +118,24 @@ func (w getWriter) Write(p []byte) (int, error) {
 
 var _ io.Writer = getWriter{}
 
+func (s *service) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {
+	b, sb, leave, err := s.use(r.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	rm, ok := sb.(Remover)
+	if !ok {
+		return nil, unsupported("removing files")
+	}
+	ctx, cancel := b.within(ctx)
+	defer cancel(nil)
+	if err := rm.Remove(ctx, string(r.GetPath()), r.GetRecursive()); err != nil {
+		return nil, err
+	}
+	return &pb.RemoveResponse{}, nil
+}
+
 func (s *service) Changes(r *pb.ChangesRequest, stream grpc.ServerStreamingServer[pb.ChangesResponse]) error {
 	b, sb, leave, err := s.use(r.GetSandboxId())
 	if err != nil {

@@ -85,6 +85,28 @@ type Ready struct {
 	Holds []Hold
 	// Notes are what a careful user should know, one sentence each.
 	Notes []string
+	// Layers tells where the workspace lies on this host; nil when it cannot be read there. The paths stay the same until
+	// Destroy, also over a Reset, and Attach tells them again.
+	Layers *Layers
+}
+
+// Layers are the host directories that a workspace is made of, so that a host can read it without asking the backend. A
+// file of Upper hides the one of Lower, as in an overlay file system: a character device 0:0 in Upper hides what is of its
+// name in Lower, and a directory of Upper with the attribute user.overlay.opaque = "y" hides all that is in that of
+// Lower. Where Lower is "" nothing is hidden, and both are data.
+//
+// The host only reads below them: it writes with [Putter] and [Remover], for an overlay must not change under its mount.
+// What commands write is hostile. [Ready.Input] and [Ready.Output] are not part of the layers, even where they lie in
+// the workspace: whatever the layers hold there is hidden by them.
+type Layers struct {
+	// Lower is the project, absolute, which no command changes while it is hidden below Upper; "" when the workspace was
+	// not made from a directory. A shared or read-only workspace is Lower alone.
+	Lower string
+	// Upper holds what was written, absolute; "" when the workspace is Lower alone.
+	Upper string
+	// Trusted says that the attributes are called trusted.overlay.*, as those of a mount by root are; those called
+	// user.overlay.* are data then.
+	Trusted bool
 }
 
 // Command is one command to run inside a sandbox.

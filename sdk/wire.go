@@ -133,13 +133,17 @@ func holdsTo(in []Hold) []*pb.Hold {
 }
 
 func readyTo(r Ready) *pb.Ready {
-	return &pb.Ready{
+	out := &pb.Ready{
 		Workspace: utf8(r.Workspace),
 		Input:     utf8(r.Input),
 		Output:    utf8(r.Output),
 		Holds:     holdsTo(r.Holds),
 		Notes:     utf8s(r.Notes),
 	}
+	if l := r.Layers; l != nil {
+		out.Layers = &pb.Layers{Lower: []byte(l.Lower), Upper: []byte(l.Upper), Trusted: l.Trusted}
+	}
+	return out
 }
 
 func handleTo(h Handle) *pb.Handle { return &pb.Handle{SandboxId: h.ID, Data: h.Data} }

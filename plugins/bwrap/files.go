@@ -134,6 +134,35 @@ func putFile(root *os.Root, rel string, r io.Reader) error {
 	return err
 }
 
+// Remove implements [sdk.Remover]. It removes with the rights of the sandbox's user.
+func (s *sandbox) Remove(_ context.Context, p string, recursive bool) error {
+	release, err := s.use()
+	if err != nil {
+		return err
+	}
+	defer release()
+	root, rel, err := s.at(p)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, own := range []string{s.ready.Workspace, s.ready.Input, s.ready.Output} {
+		if own != "" && (rel == "." || own == "/"+rel || strings.HasPrefix(own, "/"+rel+"/")) {
+			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
+		}
+	}
+	return s.asUser(func() error {
+		st, err := root.Lstat(rel)
+		if err != nil {
+			return missing(p, err)
+		}
+		if st.IsDir() && !recursive {
+			return sdk.Errorf(sdk.ReasonConfig, "%s is a directory", p).WithFix("remove it with all that is in it")
+		}
+		return missing(p, removeAll(root, rel))
+	})
+}
+
 // asUser runs fn with the file system rights of the sandbox's user, on a thread of
 // its own. For an ordinary user those are one's own already.
 func (s *sandbox) asUser(fn func() error) error {
@@ -161,10 +190,14 @@ func (s *sandbox) asUser(fn func() error) error {
 func missing(p string, err error) error {
 	var refused *safefile.Error
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return sdk.Errorf(sdk.ReasonNotFound, "there is no %s in the sandbox: %w", p, err)
 	case errors.As(err, &refused):
 		return sdk.Errorf(sdk.ReasonConfig, "%s: %w", p, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return sdk.Errorf(sdk.ReasonDenied, "%s: %w", p, err)
 	}
 	return fmt.Errorf("%s: %w", p, err)
 }

@@ -41,6 +41,7 @@ type layout struct {
 
 	shift    func(fd int) error // maps the ids of a detached mount to the sandbox's
 	volatile bool               // the layer need not survive a crash of the machine, nor this process
+	upper    string             // the workspace's upper layer on the host; "" when it is in memory
 	layer    string             // where what the sandbox writes lies in the holder's root: diskLayer or below scratch
 }
 
@@ -175,6 +176,7 @@ func (l *layout) writable(dir string, owner *syscall.Stat_t) error {
 	if err := makeLayer(layer, modeOf(mode), l.id, owner); err != nil {
 		return err
 	}
+	l.upper = filepath.Join(layer, "upper")
 	return l.ownLayer(layer, diskLayer)
 }
 
@@ -210,6 +212,7 @@ func (l *layout) workspace() error {
 		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, Data: options})
 	}
 	l.ready.Workspace = workspacePath
+	l.ready.Layers = layersOf(ws, l.upper)
 	l.ready.Output = path.Join("/", beside, "output")
 	l.bind(l.layer+"/output", inRoot+l.ready.Output, false)
 	if l.spec.Input != "" {
@@ -223,6 +226,18 @@ func (l *layout) workspace() error {
 		l.bind("/input", inRoot+l.ready.Input, true)
 	}
 	return nil
+}
+
+// layersOf tells where the workspace lies on the host. With a disk limit what the sandbox writes is in memory that only
+// the holder sees.
+func layersOf(ws *sdk.Workspace, upper string) *sdk.Layers {
+	switch {
+	case ws.Source != "" && ws.Mode != sdk.WorkspacePrivate:
+		return &sdk.Layers{Lower: ws.Source}
+	case upper == "":
+		return nil
+	}
+	return &sdk.Layers{Lower: ws.Source, Upper: upper}
 }
 
 // others adds the directories that the run or the user's configuration names.

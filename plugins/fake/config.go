@@ -14,7 +14,7 @@ type config struct {
 	CreateError string        `hutch:"create_error" doc:"fail every creation with this reason: missing, denied, quota, unavailable, internal"`
 	CreateDelay time.Duration `hutch:"create_delay" doc:"how long a creation takes, in which it reports progress"`
 	ExecDelay   time.Duration `hutch:"exec_delay" doc:"how long it takes until a command is started"`
-	CrashDuring string        `hutch:"crash_during" doc:"the call in the middle of which the process kills itself: plan, create, exec, put, get, changes, reset, destroy"`
+	CrashDuring string        `hutch:"crash_during" doc:"the call in the middle of which the process kills itself: plan, create, exec, put, get, remove, changes, reset, destroy"`
 	HangDuring  string        `hutch:"hang_during" doc:"the call that never returns, whatever its context says; the same names"`
 	PanicDuring string        `hutch:"panic_during" doc:"the call that panics; the same names"`
 	StderrJunk  bool          `hutch:"stderr_junk" doc:"write lines to stderr, at each creation and command, that are no log: {\"@message\":42}, NULs, 100 kB without an end"`
@@ -34,7 +34,7 @@ type option struct {
 }
 
 // calls are what crash_during, hang_during and panic_during may name.
-var calls = []string{"", "plan", "create", "exec", "put", "get", "changes", "reset", "destroy"}
+var calls = []string{"", "plan", "create", "exec", "put", "get", "remove", "changes", "reset", "destroy"}
 
 // Validate implements [sdk.Validator]. Its paths lead into lists, maps and blocks.
 func (c *config) Validate() []sdk.Diagnostic {

@@ -35,7 +35,23 @@ func (s *sandbox) Ready() sdk.Ready {
 	if s.st.Input {
 		r.Input = s.path("input")
 	}
+	r.Layers = s.layers()
 	return r
+}
+
+// layers tells of a workspace that is not a copy of its source, whose differences no layer holds.
+func (s *sandbox) layers() *sdk.Layers {
+	switch cfg := &s.st.Config; {
+	case cfg.lies("layers_missing"):
+		return &sdk.Layers{Upper: s.path("nowhere")}
+	case cfg.lies("layers_stale"):
+		return &sdk.Layers{Lower: s.st.Source, Upper: s.path("nothing")}
+	case s.st.Shared:
+		return &sdk.Layers{Lower: s.st.Source}
+	case s.st.Source == "":
+		return &sdk.Layers{Upper: s.st.Workspace}
+	}
+	return nil
 }
 
 // Inspect implements [sdk.Inspector].

@@ -1,12 +1,19 @@
 package backendtest
 
 import (
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
 )
+
+// readyText shows all of it, what it points to included.
+func readyText(r sdk.Ready) string {
+	b, err := json.Marshal(r)
+	return fmt.Sprintf("%s %v", b, err)
+}
 
 func lifeChecks() []Check {
 	attach := []Need{needCap(sdk.CapAttach)}
@@ -110,7 +117,7 @@ func lifeChecks() []Check {
 					c.Fatalf("attach: %v", err)
 				}
 				again := &box{Sandbox: sb, c: c, on: other, req: b.req}
-				c.eq("Ready", fmt.Sprintf("%+v", sb.Ready()), fmt.Sprintf("%+v", b.Ready()))
+				c.eq("Ready", readyText(sb.Ready()), readyText(b.Ready()))
 				c.eq("the file", again.must("cat kept"), "kept\n")
 			}},
 		{ID: "attach/outlives", Needs: attach, Proves: "a sandbox that is to be kept outlives the process that made it", Fix: "respect Keep; put its processes into sessions of their own",

@@ -139,6 +139,10 @@ func robustChecks() []Check {
 				unclaimed(c, sdk.CapInspect, "inspect", err)
 				_, err = i.rpc.List(c.ctx, &pb.ListRequest{})
 				unclaimed(c, sdk.CapList, "list", err)
+				if !c.facts.Has(sdk.CapRemove) {
+					_, err = i.rpc.Remove(c.ctx, &pb.RemoveRequest{SandboxId: b.ID(), Path: []byte(b.Ready().Workspace + "/x")})
+					unclaimed(c, sdk.CapRemove, "remove", err)
+				}
 				if !c.facts.Has(sdk.CapReset) {
 					_, err = i.rpc.Reset(c.ctx, &pb.ResetRequest{SandboxId: b.ID()})
 					unclaimed(c, sdk.CapReset, "reset", err)
@@ -155,6 +159,10 @@ func robustChecks() []Check {
 				calls := map[sdk.Capability]func() error{
 					sdk.CapInspect: func() error {
 						_, err := i.rpc.Inspect(c.ctx, &pb.InspectRequest{SandboxId: nobody})
+						return err
+					},
+					sdk.CapRemove: func() error {
+						_, err := i.rpc.Remove(c.ctx, &pb.RemoveRequest{SandboxId: nobody, Path: []byte("/workspace/x")})
 						return err
 					},
 					sdk.CapReset: func() error {

@@ -166,6 +166,16 @@ func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.
 	}
 }
 
+// Remove removes what is at path inside the sandbox; a directory only with recursive.
+func (s *Sandbox) Remove(ctx context.Context, path string, recursive bool) error {
+	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	defer cancel()
+	if _, err := s.c.rpc.Remove(ctx, &pb.RemoveRequest{SandboxId: s.ID(), Path: []byte(path), Recursive: recursive}); err != nil {
+		return s.c.fail(ctx, "remove", err)
+	}
+	return nil
+}
+
 // Changes returns what differs between the workspace and the directory it was
 // made from, in path order.
 func (s *Sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {

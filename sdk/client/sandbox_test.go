@@ -216,6 +216,7 @@ type files struct {
 	content map[string][]byte
 	changes []sdk.Change
 	resets  []bool
+	removed []string
 }
 
 func (f *files) Put(_ context.Context, path string, _ sdk.Format, r io.Reader) error {
@@ -244,6 +245,13 @@ func (f *files) Get(_ context.Context, path string, _ sdk.Format, w io.Writer) e
 	return nil
 }
 
+func (f *files) Remove(_ context.Context, path string, recursive bool) error {
+	if path == "/no" {
+		return sdk.Errorf(sdk.ReasonNotFound, "there is no %s", path)
+	}
+	f.removed = append(f.removed, fmt.Sprintf("%q %t", path, recursive))
+	return nil
+}
 func (f *files) Changes(context.Context) ([]sdk.Change, error) { return f.changes, nil }
 
 func (f *files) Inspect(context.Context) (sdk.Status, error) {
@@ -309,6 +317,22 @@ func TestAPutThatBreaksIsNoFile(t *testing.T) {
 	}
 }
 
+func TestRemove(t *testing.T) {
+	f, _, sb := withFiles(t)
+	for _, err := range []error{sb.Remove(context.Background(), "/a\xff", false), sb.Remove(context.Background(), "/b", true)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff([]string{`"/a\xff" false`, `"/b" true`}, f.removed); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	var e *sdk.Error
+	if err := sb.Remove(context.Background(), "/no", false); !errors.As(err, &e) || e.Reason != sdk.ReasonNotFound {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestChangesInspectReset(t *testing.T) {
 	f, c, sb := withFiles(t)
 	ctx := context.Background()
@@ -347,7 +371,7 @@ func TestChangesInspectReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []sdk.Capability{sdk.CapPlan, sdk.CapInspect, sdk.CapPut, sdk.CapGet, sdk.CapChanges, sdk.CapReset}
+	want := []sdk.Capability{sdk.CapPlan, sdk.CapInspect, sdk.CapPut, sdk.CapGet, sdk.CapRemove, sdk.CapChanges, sdk.CapReset}
 	if diff := cmp.Diff(want, facts.Capabilities); diff != "" {
 		t.Errorf("capabilities; -want +got:\n%s", diff)
 	}

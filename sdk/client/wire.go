@@ -151,13 +151,17 @@ func holdsFrom(in []*pb.Hold) []sdk.Hold {
 }
 
 func readyFrom(r *pb.Ready) sdk.Ready {
-	return sdk.Ready{
+	out := sdk.Ready{
 		Workspace: r.GetWorkspace(),
 		Input:     r.GetInput(),
 		Output:    r.GetOutput(),
 		Holds:     holdsFrom(r.GetHolds()),
 		Notes:     r.GetNotes(),
 	}
+	if l := r.GetLayers(); l != nil {
+		out.Layers = &sdk.Layers{Lower: string(l.GetLower()), Upper: string(l.GetUpper()), Trusted: l.GetTrusted()}
+	}
+	return out
 }
 
 func handleTo(h sdk.Handle) *pb.Handle {

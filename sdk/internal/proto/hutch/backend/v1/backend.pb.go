@@ -10,7 +10,7 @@
 // know; an enum value that is not known is treated as UNSPECIFIED.
 //
 // Concurrency: calls for different sandboxes may come at the same time. For one
-// sandbox the host sends one call at a time, except Exec, Put, Get and Inspect.
+// sandbox the host sends one call at a time, except Exec, Put, Get, Remove and Inspect.
 //
 // Deadlines: the host sets one on every unary call and on Create. Cancelling a
 // stream ends what it started.
@@ -429,7 +429,7 @@ type DescribeResponse struct {
 	Summary       string                 `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line
 	Isolation     Isolation              `protobuf:"varint,5,opt,name=isolation,proto3,enum=hutch.backend.v1.Isolation" json:"isolation,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,6,opt,name=schema,proto3" json:"schema,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get changes reset tty
+	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset tty
 	Limits        []string               `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`             // timeout memory cpus pids disk files
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
 	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none full
@@ -1881,6 +1881,7 @@ type Ready struct {
 	Output        string                 `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
 	Holds         []*Hold                `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
 	Notes         []string               `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
+	Layers        *Layers                `protobuf:"bytes,6,opt,name=layers,proto3" json:"layers,omitempty"` // absent: the workspace cannot be read on this host
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1950,6 +1951,74 @@ func (x *Ready) GetNotes() []string {
 	return nil
 }
 
+func (x *Ready) GetLayers() *Layers {
+	if x != nil {
+		return x.Layers
+	}
+	return nil
+}
+
+// Layers are the host directories that the workspace is made of.
+type Layers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lower         []byte                 `protobuf:"bytes,1,opt,name=lower,proto3" json:"lower,omitempty"`      // absolute host path, only read; empty: none
+	Upper         []byte                 `protobuf:"bytes,2,opt,name=upper,proto3" json:"upper,omitempty"`      // absolute host path of what was written; empty: none
+	Trusted       bool                   `protobuf:"varint,3,opt,name=trusted,proto3" json:"trusted,omitempty"` // marks are trusted.overlay.*, else user.overlay.*
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Layers) Reset() {
+	*x = Layers{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Layers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Layers) ProtoMessage() {}
+
+func (x *Layers) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Layers.ProtoReflect.Descriptor instead.
+func (*Layers) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Layers) GetLower() []byte {
+	if x != nil {
+		return x.Lower
+	}
+	return nil
+}
+
+func (x *Layers) GetUpper() []byte {
+	if x != nil {
+		return x.Upper
+	}
+	return nil
+}
+
+func (x *Layers) GetTrusted() bool {
+	if x != nil {
+		return x.Trusted
+	}
+	return false
+}
+
 type AttachRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Handle        *Handle                `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
@@ -1959,7 +2028,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2040,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2053,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{24}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AttachRequest) GetHandle() *Handle {
@@ -2003,7 +2072,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2084,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2097,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{25}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AttachResponse) GetReady() *Ready {
@@ -2047,7 +2116,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2128,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2141,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{26}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *InspectRequest) GetSandboxId() string {
@@ -2092,7 +2161,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2173,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2186,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{27}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *InspectResponse) GetState() string {
@@ -2149,7 +2218,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2230,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2243,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{28}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecRequest) GetRequest() isExecRequest_Request {
@@ -2270,7 +2339,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2351,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2364,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{29}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExecStart) GetSandboxId() string {
@@ -2385,7 +2454,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2466,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2479,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{30}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -2437,7 +2506,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +2518,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +2531,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{31}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecEnd) GetCause() string {
@@ -2486,7 +2555,7 @@ type ExecEvent struct {
 
 func (x *ExecEvent) Reset() {
 	*x = ExecEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2498,7 +2567,7 @@ func (x *ExecEvent) String() string {
 func (*ExecEvent) ProtoMessage() {}
 
 func (x *ExecEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2511,7 +2580,7 @@ func (x *ExecEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEvent.ProtoReflect.Descriptor instead.
 func (*ExecEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{32}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecEvent) GetEvent() isExecEvent_Event {
@@ -2579,7 +2648,7 @@ type ExecOpened struct {
 
 func (x *ExecOpened) Reset() {
 	*x = ExecOpened{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2660,7 @@ func (x *ExecOpened) String() string {
 func (*ExecOpened) ProtoMessage() {}
 
 func (x *ExecOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2673,7 @@ func (x *ExecOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOpened.ProtoReflect.Descriptor instead.
 func (*ExecOpened) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
 }
 
 type ExecStarted struct {
@@ -2615,7 +2684,7 @@ type ExecStarted struct {
 
 func (x *ExecStarted) Reset() {
 	*x = ExecStarted{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2696,7 @@ func (x *ExecStarted) String() string {
 func (*ExecStarted) ProtoMessage() {}
 
 func (x *ExecStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2709,7 @@ func (x *ExecStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStarted.ProtoReflect.Descriptor instead.
 func (*ExecStarted) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
 }
 
 type ExecExited struct {
@@ -2657,7 +2726,7 @@ type ExecExited struct {
 
 func (x *ExecExited) Reset() {
 	*x = ExecExited{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2738,7 @@ func (x *ExecExited) String() string {
 func (*ExecExited) ProtoMessage() {}
 
 func (x *ExecExited) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2751,7 @@ func (x *ExecExited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecExited.ProtoReflect.Descriptor instead.
 func (*ExecExited) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExecExited) GetCause() string {
@@ -2740,7 +2809,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +2821,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +2834,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Usage) GetWallNs() int64 {
@@ -2816,7 +2885,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +2897,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +2910,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PutRequest) GetRequest() isPutRequest_Request {
@@ -2896,7 +2965,7 @@ type TransferHeader struct {
 
 func (x *TransferHeader) Reset() {
 	*x = TransferHeader{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +2977,7 @@ func (x *TransferHeader) String() string {
 func (*TransferHeader) ProtoMessage() {}
 
 func (x *TransferHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +2990,7 @@ func (x *TransferHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferHeader.ProtoReflect.Descriptor instead.
 func (*TransferHeader) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TransferHeader) GetSandboxId() string {
@@ -2953,7 +3022,7 @@ type PutResponse struct {
 
 func (x *PutResponse) Reset() {
 	*x = PutResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3034,7 @@ func (x *PutResponse) String() string {
 func (*PutResponse) ProtoMessage() {}
 
 func (x *PutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3047,7 @@ func (x *PutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutResponse.ProtoReflect.Descriptor instead.
 func (*PutResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
 }
 
 type GetRequest struct {
@@ -2990,7 +3059,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3071,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3084,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetRequest) GetHeader() *TransferHeader {
@@ -3034,7 +3103,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3115,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3128,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetResponse) GetData() []byte {
@@ -3067,6 +3136,102 @@ func (x *GetResponse) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+type RemoveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`            // absolute, inside the sandbox
+	Recursive     bool                   `protobuf:"varint,3,opt,name=recursive,proto3" json:"recursive,omitempty"` // a directory goes with all that is in it; without it a directory is refused
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveRequest) Reset() {
+	*x = RemoveRequest{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveRequest) ProtoMessage() {}
+
+func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
+func (*RemoveRequest) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RemoveRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *RemoveRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *RemoveRequest) GetRecursive() bool {
+	if x != nil {
+		return x.Recursive
+	}
+	return false
+}
+
+type RemoveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveResponse) Reset() {
+	*x = RemoveResponse{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveResponse) ProtoMessage() {}
+
+func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
+func (*RemoveResponse) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
 }
 
 type ChangesRequest struct {
@@ -3078,7 +3243,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3255,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3268,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ChangesRequest) GetSandboxId() string {
@@ -3122,7 +3287,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3299,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3312,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ChangesResponse) GetChanges() []*Change {
@@ -3170,7 +3335,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3347,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3360,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Change) GetPath() []byte {
@@ -3243,7 +3408,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3420,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3433,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ResetRequest) GetSandboxId() string {
@@ -3293,7 +3458,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3470,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3483,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
 }
 
 type DestroyRequest struct {
@@ -3330,7 +3495,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3507,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3520,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DestroyRequest) GetHandle() *Handle {
@@ -3373,7 +3538,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3550,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3563,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
 }
 
 type ListRequest struct {
@@ -3410,7 +3575,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3587,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3600,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListRequest) GetOwner() string {
@@ -3454,7 +3619,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3466,7 +3631,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3479,7 +3644,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListResponse) GetHandles() []*Handle {
@@ -3497,7 +3662,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3509,7 +3674,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3522,7 +3687,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
 }
 
 type DrainResponse struct {
@@ -3533,7 +3698,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3710,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3723,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
 }
 
 var File_hutch_backend_v1_backend_proto protoreflect.FileDescriptor
@@ -3708,13 +3873,18 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x06Handle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\x97\x01\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xc9\x01\n" +
 	"\x05Ready\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x16\n" +
 	"\x06output\x18\x03 \x01(\tR\x06output\x12,\n" +
 	"\x05holds\x18\x04 \x03(\v2\x16.hutch.backend.v1.HoldR\x05holds\x12\x14\n" +
-	"\x05notes\x18\x05 \x03(\tR\x05notes\"A\n" +
+	"\x05notes\x18\x05 \x03(\tR\x05notes\x120\n" +
+	"\x06layers\x18\x06 \x01(\v2\x18.hutch.backend.v1.LayersR\x06layers\"N\n" +
+	"\x06Layers\x12\x14\n" +
+	"\x05lower\x18\x01 \x01(\fR\x05lower\x12\x14\n" +
+	"\x05upper\x18\x02 \x01(\fR\x05upper\x12\x18\n" +
+	"\atrusted\x18\x03 \x01(\bR\atrusted\"A\n" +
 	"\rAttachRequest\x120\n" +
 	"\x06handle\x18\x01 \x01(\v2\x18.hutch.backend.v1.HandleR\x06handle\"?\n" +
 	"\x0eAttachResponse\x12-\n" +
@@ -3793,7 +3963,13 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"GetRequest\x128\n" +
 	"\x06header\x18\x01 \x01(\v2 .hutch.backend.v1.TransferHeaderR\x06header\"!\n" +
 	"\vGetResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"/\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"`\n" +
+	"\rRemoveRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x1c\n" +
+	"\trecursive\x18\x03 \x01(\bR\trecursive\"\x10\n" +
+	"\x0eRemoveResponse\"/\n" +
 	"\x0eChangesRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"E\n" +
@@ -3830,7 +4006,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\xa9\b\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\xf6\b\n" +
 	"\aBackend\x12Q\n" +
 	"\bDescribe\x12!.hutch.backend.v1.DescribeRequest\x1a\".hutch.backend.v1.DescribeResponse\x12H\n" +
 	"\x05Check\x12\x1e.hutch.backend.v1.CheckRequest\x1a\x1f.hutch.backend.v1.CheckResponse\x12E\n" +
@@ -3840,7 +4016,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\aInspect\x12 .hutch.backend.v1.InspectRequest\x1a!.hutch.backend.v1.InspectResponse\x12F\n" +
 	"\x04Exec\x12\x1d.hutch.backend.v1.ExecRequest\x1a\x1b.hutch.backend.v1.ExecEvent(\x010\x01\x12D\n" +
 	"\x03Put\x12\x1c.hutch.backend.v1.PutRequest\x1a\x1d.hutch.backend.v1.PutResponse(\x01\x12D\n" +
-	"\x03Get\x12\x1c.hutch.backend.v1.GetRequest\x1a\x1d.hutch.backend.v1.GetResponse0\x01\x12P\n" +
+	"\x03Get\x12\x1c.hutch.backend.v1.GetRequest\x1a\x1d.hutch.backend.v1.GetResponse0\x01\x12K\n" +
+	"\x06Remove\x12\x1f.hutch.backend.v1.RemoveRequest\x1a .hutch.backend.v1.RemoveResponse\x12P\n" +
 	"\aChanges\x12 .hutch.backend.v1.ChangesRequest\x1a!.hutch.backend.v1.ChangesResponse0\x01\x12H\n" +
 	"\x05Reset\x12\x1e.hutch.backend.v1.ResetRequest\x1a\x1f.hutch.backend.v1.ResetResponse\x12N\n" +
 	"\aDestroy\x12 .hutch.backend.v1.DestroyRequest\x1a!.hutch.backend.v1.DestroyResponse\x12E\n" +
@@ -3860,7 +4037,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -3890,36 +4067,39 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*Progress)(nil),         // 25: hutch.backend.v1.Progress
 	(*Handle)(nil),           // 26: hutch.backend.v1.Handle
 	(*Ready)(nil),            // 27: hutch.backend.v1.Ready
-	(*AttachRequest)(nil),    // 28: hutch.backend.v1.AttachRequest
-	(*AttachResponse)(nil),   // 29: hutch.backend.v1.AttachResponse
-	(*InspectRequest)(nil),   // 30: hutch.backend.v1.InspectRequest
-	(*InspectResponse)(nil),  // 31: hutch.backend.v1.InspectResponse
-	(*ExecRequest)(nil),      // 32: hutch.backend.v1.ExecRequest
-	(*ExecStart)(nil),        // 33: hutch.backend.v1.ExecStart
-	(*WindowSize)(nil),       // 34: hutch.backend.v1.WindowSize
-	(*ExecEnd)(nil),          // 35: hutch.backend.v1.ExecEnd
-	(*ExecEvent)(nil),        // 36: hutch.backend.v1.ExecEvent
-	(*ExecOpened)(nil),       // 37: hutch.backend.v1.ExecOpened
-	(*ExecStarted)(nil),      // 38: hutch.backend.v1.ExecStarted
-	(*ExecExited)(nil),       // 39: hutch.backend.v1.ExecExited
-	(*Usage)(nil),            // 40: hutch.backend.v1.Usage
-	(*PutRequest)(nil),       // 41: hutch.backend.v1.PutRequest
-	(*TransferHeader)(nil),   // 42: hutch.backend.v1.TransferHeader
-	(*PutResponse)(nil),      // 43: hutch.backend.v1.PutResponse
-	(*GetRequest)(nil),       // 44: hutch.backend.v1.GetRequest
-	(*GetResponse)(nil),      // 45: hutch.backend.v1.GetResponse
-	(*ChangesRequest)(nil),   // 46: hutch.backend.v1.ChangesRequest
-	(*ChangesResponse)(nil),  // 47: hutch.backend.v1.ChangesResponse
-	(*Change)(nil),           // 48: hutch.backend.v1.Change
-	(*ResetRequest)(nil),     // 49: hutch.backend.v1.ResetRequest
-	(*ResetResponse)(nil),    // 50: hutch.backend.v1.ResetResponse
-	(*DestroyRequest)(nil),   // 51: hutch.backend.v1.DestroyRequest
-	(*DestroyResponse)(nil),  // 52: hutch.backend.v1.DestroyResponse
-	(*ListRequest)(nil),      // 53: hutch.backend.v1.ListRequest
-	(*ListResponse)(nil),     // 54: hutch.backend.v1.ListResponse
-	(*DrainRequest)(nil),     // 55: hutch.backend.v1.DrainRequest
-	(*DrainResponse)(nil),    // 56: hutch.backend.v1.DrainResponse
-	nil,                      // 57: hutch.backend.v1.InspectResponse.DetailsEntry
+	(*Layers)(nil),           // 28: hutch.backend.v1.Layers
+	(*AttachRequest)(nil),    // 29: hutch.backend.v1.AttachRequest
+	(*AttachResponse)(nil),   // 30: hutch.backend.v1.AttachResponse
+	(*InspectRequest)(nil),   // 31: hutch.backend.v1.InspectRequest
+	(*InspectResponse)(nil),  // 32: hutch.backend.v1.InspectResponse
+	(*ExecRequest)(nil),      // 33: hutch.backend.v1.ExecRequest
+	(*ExecStart)(nil),        // 34: hutch.backend.v1.ExecStart
+	(*WindowSize)(nil),       // 35: hutch.backend.v1.WindowSize
+	(*ExecEnd)(nil),          // 36: hutch.backend.v1.ExecEnd
+	(*ExecEvent)(nil),        // 37: hutch.backend.v1.ExecEvent
+	(*ExecOpened)(nil),       // 38: hutch.backend.v1.ExecOpened
+	(*ExecStarted)(nil),      // 39: hutch.backend.v1.ExecStarted
+	(*ExecExited)(nil),       // 40: hutch.backend.v1.ExecExited
+	(*Usage)(nil),            // 41: hutch.backend.v1.Usage
+	(*PutRequest)(nil),       // 42: hutch.backend.v1.PutRequest
+	(*TransferHeader)(nil),   // 43: hutch.backend.v1.TransferHeader
+	(*PutResponse)(nil),      // 44: hutch.backend.v1.PutResponse
+	(*GetRequest)(nil),       // 45: hutch.backend.v1.GetRequest
+	(*GetResponse)(nil),      // 46: hutch.backend.v1.GetResponse
+	(*RemoveRequest)(nil),    // 47: hutch.backend.v1.RemoveRequest
+	(*RemoveResponse)(nil),   // 48: hutch.backend.v1.RemoveResponse
+	(*ChangesRequest)(nil),   // 49: hutch.backend.v1.ChangesRequest
+	(*ChangesResponse)(nil),  // 50: hutch.backend.v1.ChangesResponse
+	(*Change)(nil),           // 51: hutch.backend.v1.Change
+	(*ResetRequest)(nil),     // 52: hutch.backend.v1.ResetRequest
+	(*ResetResponse)(nil),    // 53: hutch.backend.v1.ResetResponse
+	(*DestroyRequest)(nil),   // 54: hutch.backend.v1.DestroyRequest
+	(*DestroyResponse)(nil),  // 55: hutch.backend.v1.DestroyResponse
+	(*ListRequest)(nil),      // 56: hutch.backend.v1.ListRequest
+	(*ListResponse)(nil),     // 57: hutch.backend.v1.ListResponse
+	(*DrainRequest)(nil),     // 58: hutch.backend.v1.DrainRequest
+	(*DrainResponse)(nil),    // 59: hutch.backend.v1.DrainResponse
+	nil,                      // 60: hutch.backend.v1.InspectResponse.DetailsEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -3945,55 +4125,58 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	26, // 20: hutch.backend.v1.CreateEvent.allocated:type_name -> hutch.backend.v1.Handle
 	27, // 21: hutch.backend.v1.CreateEvent.ready:type_name -> hutch.backend.v1.Ready
 	18, // 22: hutch.backend.v1.Ready.holds:type_name -> hutch.backend.v1.Hold
-	26, // 23: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
-	27, // 24: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	57, // 25: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
-	33, // 26: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
-	34, // 27: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
-	35, // 28: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
-	34, // 29: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
-	38, // 30: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
-	39, // 31: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
-	37, // 32: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
-	40, // 33: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	42, // 34: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	42, // 35: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	48, // 36: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	26, // 37: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	26, // 38: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 39: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 40: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	19, // 41: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	21, // 42: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	28, // 43: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	30, // 44: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	32, // 45: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	41, // 46: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	44, // 47: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	46, // 48: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	49, // 49: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	51, // 50: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	53, // 51: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	55, // 52: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 53: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 54: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	20, // 55: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	24, // 56: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	29, // 57: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	31, // 58: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	36, // 59: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	43, // 60: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	45, // 61: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	47, // 62: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	50, // 63: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	52, // 64: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	54, // 65: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	56, // 66: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	53, // [53:67] is the sub-list for method output_type
-	39, // [39:53] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	28, // 23: hutch.backend.v1.Ready.layers:type_name -> hutch.backend.v1.Layers
+	26, // 24: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
+	27, // 25: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
+	60, // 26: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	34, // 27: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
+	35, // 28: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
+	36, // 29: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
+	35, // 30: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
+	39, // 31: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
+	40, // 32: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
+	38, // 33: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
+	41, // 34: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	43, // 35: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	43, // 36: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	51, // 37: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 38: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	26, // 39: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 40: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 41: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	19, // 42: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	21, // 43: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	29, // 44: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	31, // 45: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	33, // 46: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	42, // 47: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	45, // 48: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	47, // 49: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	49, // 50: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	52, // 51: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	54, // 52: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	56, // 53: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	58, // 54: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 55: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 56: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	20, // 57: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	24, // 58: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	30, // 59: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	32, // 60: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	37, // 61: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	44, // 62: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	46, // 63: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	48, // 64: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	50, // 65: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	53, // 66: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	55, // 67: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	57, // 68: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	59, // 69: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	55, // [55:70] is the sub-list for method output_type
+	40, // [40:55] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -4010,18 +4193,18 @@ func file_hutch_backend_v1_backend_proto_init() {
 		(*CreateEvent_Allocated)(nil),
 		(*CreateEvent_Ready)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[28].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[29].OneofWrappers = []any{
 		(*ExecRequest_Start)(nil),
 		(*ExecRequest_Resize)(nil),
 		(*ExecRequest_Signal)(nil),
 		(*ExecRequest_End)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[32].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[33].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Exited)(nil),
 		(*ExecEvent_Opened)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[37].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[38].OneofWrappers = []any{
 		(*PutRequest_Header)(nil),
 		(*PutRequest_Data)(nil),
 	}
@@ -4031,7 +4214,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   54,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

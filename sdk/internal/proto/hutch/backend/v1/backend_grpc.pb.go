@@ -10,7 +10,7 @@
 // know; an enum value that is not known is treated as UNSPECIFIED.
 //
 // Concurrency: calls for different sandboxes may come at the same time. For one
-// sandbox the host sends one call at a time, except Exec, Put, Get and Inspect.
+// sandbox the host sends one call at a time, except Exec, Put, Get, Remove and Inspect.
 //
 // Deadlines: the host sets one on every unary call and on Create. Cancelling a
 // stream ends what it started.
@@ -51,6 +51,7 @@ const (
 	Backend_Exec_FullMethodName     = "/hutch.backend.v1.Backend/Exec"
 	Backend_Put_FullMethodName      = "/hutch.backend.v1.Backend/Put"
 	Backend_Get_FullMethodName      = "/hutch.backend.v1.Backend/Get"
+	Backend_Remove_FullMethodName   = "/hutch.backend.v1.Backend/Remove"
 	Backend_Changes_FullMethodName  = "/hutch.backend.v1.Backend/Changes"
 	Backend_Reset_FullMethodName    = "/hutch.backend.v1.Backend/Reset"
 	Backend_Destroy_FullMethodName  = "/hutch.backend.v1.Backend/Destroy"
@@ -96,6 +97,9 @@ type BackendClient interface {
 	// Get reads files from a sandbox. NOT_FOUND when the path does not exist. Only
 	// with the capability get.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetResponse], error)
+	// Remove removes a file, or a tree, from a sandbox. NOT_FOUND when the path does
+	// not exist. Only with the capability remove.
+	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
 	// Changes lists what differs between the workspace and the host directory it was
 	// made from, in path order. Only with the capability changes.
 	Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error)
@@ -230,6 +234,16 @@ func (c *backendClient) Get(ctx context.Context, in *GetRequest, opts ...grpc.Ca
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Backend_GetClient = grpc.ServerStreamingClient[GetResponse]
 
+func (c *backendClient) Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveResponse)
+	err := c.cc.Invoke(ctx, Backend_Remove_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *backendClient) Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Backend_ServiceDesc.Streams[4], Backend_Changes_FullMethodName, cOpts...)
@@ -327,6 +341,9 @@ type BackendServer interface {
 	// Get reads files from a sandbox. NOT_FOUND when the path does not exist. Only
 	// with the capability get.
 	Get(*GetRequest, grpc.ServerStreamingServer[GetResponse]) error
+	// Remove removes a file, or a tree, from a sandbox. NOT_FOUND when the path does
+	// not exist. Only with the capability remove.
+	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
 	// Changes lists what differs between the workspace and the host directory it was
 	// made from, in path order. Only with the capability changes.
 	Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error
@@ -379,6 +396,9 @@ func (UnimplementedBackendServer) Put(grpc.ClientStreamingServer[PutRequest, Put
 }
 func (UnimplementedBackendServer) Get(*GetRequest, grpc.ServerStreamingServer[GetResponse]) error {
 	return status.Error(codes.Unimplemented, "method Get not implemented")
+}
+func (UnimplementedBackendServer) Remove(context.Context, *RemoveRequest) (*RemoveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
 }
 func (UnimplementedBackendServer) Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error {
 	return status.Error(codes.Unimplemented, "method Changes not implemented")
@@ -538,6 +558,24 @@ func _Backend_Get_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Backend_GetServer = grpc.ServerStreamingServer[GetResponse]
 
+func _Backend_Remove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendServer).Remove(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Backend_Remove_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendServer).Remove(ctx, req.(*RemoveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Backend_Changes_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ChangesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -647,6 +685,10 @@ var Backend_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Inspect",
 			Handler:    _Backend_Inspect_Handler,
+		},
+		{
+			MethodName: "Remove",
+			Handler:    _Backend_Remove_Handler,
 		},
 		{
 			MethodName: "Reset",
