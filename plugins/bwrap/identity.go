@@ -71,6 +71,9 @@ func (id *identity) become(uid, gid int) {
 	id.GIDs, id.hostGID = idMap(id.base, gid)
 }
 
+// general says whether a holder with these ids is fit for other owners, too.
+func (id *identity) general() bool { return len(id.UIDs) == 1 && len(id.GIDs) == 1 }
+
 // idMap shifts the ids that are on disk to base and up, and returns what id is there.
 func idMap(base, id int) ([]syscall.SysProcIDMap, int64) {
 	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: diskIDs}}

@@ -9,6 +9,8 @@
 // the host's root for good, and then starts bwrap in it for each command, with
 // everything unshared, no capability, a system call filter (package seccomp) and
 // a pid 1 of ours (package microinit) that tells how the command really ended.
+// When the sandbox is destroyed, the holder drops its mounts and is used for the
+// next one, if that comes soon: spares.go.
 //
 // Started by root, holder, bwrap and command run as an unprivileged host uid that
 // nobody else has, and see the workspace through an id-mapped mount: identity.go.

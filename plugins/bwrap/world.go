@@ -20,17 +20,18 @@ import (
 // the ids and the cgroup. A hard reset makes a new one.
 type world struct {
 	ident  *identity
-	group  *limits.Group // nil when no limit needs one
-	holder *holder.Holder
-	root   *os.File // the sandbox's root directory, as the holder sees it
-	upper  *os.File // the workspace's upper layer
+	group  *limits.Group  // nil when no limit needs one
+	holder *holder.Holder // is the world's own as long as the world is there
+	spares *spares        // gets it back
+	root   *os.File       // the sandbox's root directory, as the holder sees it
+	upper  *os.File       // the workspace's upper layer
 	ready  sdk.Ready
 }
 
 // makeWorld makes the world of s. On an error nothing of it is left but the layer
 // on disk.
 func (s *sandbox) makeWorld() (*world, error) {
-	w := &world{}
+	w := &world{spares: s.spares}
 	if err := s.fill(w); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
@@ -102,7 +103,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 // close ends all commands and removes all but the layer on disk.
 func (w *world) close() (err error) {
 	if w.holder != nil {
-		w.holder.Close()
+		w.spares.give(w.ident, w.holder)
 	}
 	for _, f := range []*os.File{w.root, w.upper} {
 		if f != nil {
@@ -111,9 +112,6 @@ func (w *world) close() (err error) {
 	}
 	if w.group != nil {
 		err = w.group.Destroy(context.Background())
-	}
-	if w.ident != nil {
-		w.ident.Close()
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func Start(id Identity) (*Holder, error) {
 	}
 	p, err := os.StartProcess("/proc/self/exe", []string{wire.HolderName}, &os.ProcAttr{
 		Dir:   "/",
-		Env:   []string{"GOTRACEBACK=single", "GOGC=off"},
+		Env:   []string{"GOTRACEBACK=single", "GOGC=off", "GOMEMLIMIT=32MiB"}, // one sandbox makes less than 1 MiB of garbage
 		Files: []*os.File{null, null, w, far},
 		Sys:   sys,
 	})
@@ -111,7 +111,7 @@ func (h *Holder) PID() int { return h.process.Pid }
 func (h *Holder) Gone() <-chan struct{} { return h.gone }
 
 // Setup has the holder make the sandbox's world and returns the descriptors of
-// the directories in s.Give. It must be called first, and once.
+// the directories in s.Give. It must be called first, and again only after Clear.
 func (h *Holder) Setup(s *wire.Setup, fds []int) ([]*os.File, error) {
 	a, err := h.question(&wire.Request{Setup: s}, fds)
 	if err != nil {
@@ -122,6 +122,16 @@ func (h *Holder) Setup(s *wire.Setup, fds []int) ([]*os.File, error) {
 		files[i] = os.NewFile(uintptr(fd), s.Give[i])
 	}
 	return files, nil
+}
+
+// Clear ends the sandbox: every command in it and its mounts. On success the
+// holder is as it was at its start and can be given another sandbox; else it is
+// only fit to be closed. Every [Process.Wait] must have returned.
+func (h *Holder) Clear() error {
+	late := time.AfterFunc(closeTimeout, func() { _ = h.process.Kill() })
+	defer late.Stop()
+	_, err := h.question(&wire.Request{Clear: true}, nil)
+	return err
 }
 
 // PTY makes a terminal inside the sandbox and returns its two ends.

@@ -21,6 +21,9 @@ func (h *holder) makeRoot(s *wire.Setup, fds []int) (give []int, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return nil, fmt.Errorf("make a mount namespace: %w", err)
+	}
 	// Nothing done here may reach the host's mount namespace, nor the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", err)

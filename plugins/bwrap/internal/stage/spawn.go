@@ -72,6 +72,7 @@ func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start bwrap: %w", err)
 	}
+	h.running.Add(1)
 	go h.wait(e.ID, pid)
 	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID, PID: pid}}, nil
 }
@@ -86,6 +87,7 @@ func (h *holder) wait(id uint64, pid int) {
 			break
 		}
 	}
+	h.running.Add(-1)
 	_ = wire.Send(h.socket, &wire.Reply{Ended: &wire.Ended{
 		ID: id, Status: int(status),
 		UserUS: usage.Utime.Nano() / 1000, SysUS: usage.Stime.Nano() / 1000, MaxRSSKB: usage.Maxrss,

@@ -10,10 +10,12 @@
 //
 // The plugin starts the holder in a user namespace and a mount namespace of its
 // own, as uid 0 of that user namespace, which is an unprivileged uid of the host.
-// The holder opens the trees it is told to, pivots into a fresh root that holds
-// nothing else of the host, and from then on only starts bwrap and waits for it.
-// When the socket ends, because the plugin closed it or died, it kills all that it
-// started and ends too.
+// For a sandbox the holder makes one more mount namespace, opens the trees it is
+// told to, pivots into a fresh root that holds nothing else of the host, and from
+// then on only starts bwrap and waits for it. Told to clear up, it goes back to
+// where it was at its start, which is the end of the sandbox's mounts, and can take
+// another sandbox: see [holder.clear]. When the socket ends, because the plugin
+// closed it or died, it kills all that it started and ends too.
 package stage
 
 import (
@@ -22,6 +24,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +44,11 @@ func init() {
 		fmt.Fprintf(os.Stderr, "%s: become a reaper: %v\n", wire.HolderName, err)
 		os.Exit(1)
 	}
-	err := (&holder{socket: wire.SocketFD}).serve()
+	h := &holder{socket: wire.SocketFD, bwrap: -1}
+	err := h.begin()
+	if err == nil {
+		err = h.serve()
+	}
 	end()
 	if errors.Is(err, io.EOF) {
 		os.Exit(0)
@@ -53,8 +60,43 @@ func init() {
 // holder is the state of the one sandbox.
 type holder struct {
 	socket int
-	setup  *wire.Setup
-	bwrap  int // descriptor of the bwrap binary
+	setup  *wire.Setup // nil when there is no sandbox
+	bwrap  int         // descriptor of the bwrap binary, -1 without a sandbox
+
+	base    int          // descriptor of the mount namespace that it began in
+	cpus    unix.CPUSet  // processors that it began with
+	running atomic.Int32 // commands that are being waited for
+}
+
+// begin remembers what it is like without a sandbox.
+func (h *holder) begin() (err error) {
+	if h.base, err = unix.Open("/proc/self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open the mount namespace: %w", err)
+	}
+	return unix.SchedGetaffinity(0, &h.cpus)
+}
+
+// clear is the end of the sandbox: of whatever still runs of it, and of its
+// mounts. Nothing of it is left in this process but ids that only name things
+// which are gone. It refuses while a command is being waited for: then the
+// plugin has to end the holder itself.
+//
+// Only this thread is in the sandbox's mount namespace, since what makes that
+// namespace gives the thread a root and a working directory of its own.
+func (h *holder) clear() error {
+	if n := h.running.Load(); n > 0 {
+		return fmt.Errorf("%d commands have not ended", n)
+	}
+	end()
+	if err := unix.Setns(h.base, unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("leave the sandbox's mounts: %w", err)
+	}
+	if err := unix.SchedSetaffinity(0, &h.cpus); err != nil {
+		return fmt.Errorf("take back all processors: %w", err)
+	}
+	unix.Close(h.bwrap)
+	h.setup, h.bwrap = nil, -1
+	return nil
 }
 
 // serve answers requests until the plugin is gone, which is io.EOF, or something else ends it.
@@ -75,6 +117,9 @@ func (h *holder) serve() error {
 			reply, err = h.spawn(req.Exec, fds)
 		case req.PTY && h.setup != nil:
 			reply, give, err = h.openPTY()
+		case req.Clear && h.setup != nil:
+			err = h.clear()
+			reply = &wire.Reply{Ready: true}
 		default:
 			err = errors.New("a request came out of turn")
 		}

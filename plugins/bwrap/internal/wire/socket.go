@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,11 +37,21 @@ func Send(socket int, v any, fds ...int) error {
 	}
 }
 
+// room is what one message is read into. Rooms are used again: making one for each
+// message would cost more than the message.
+type room struct {
+	data [maxMessage]byte
+	oob  [512 + 4*maxFDs]byte // more than the kernel's header
+}
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
 // Recv reads one message into v and returns the descriptors that came with it,
 // which are closed on exec. It returns [io.EOF] when the other end is gone.
 func Recv(socket int, v any) (fds []int, err error) {
-	buf := make([]byte, maxMessage)
-	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
+	room := rooms.Get().(*room)
+	defer rooms.Put(room)
+	buf, oob := room.data[:], room.oob[:]
 	var n, oobn, flags int
 	for {
 		n, oobn, flags, _, err = unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)

@@ -18,10 +18,11 @@ type Request struct {
 	Setup *Setup `json:",omitempty"`
 	Exec  *Exec  `json:",omitempty"`
 	PTY   bool   `json:",omitempty"`
+	Clear bool   `json:",omitempty"`
 }
 
-// Reply is what a holder answers. Setup and PTY get one reply each, in order;
-// an Exec gets Spawned, and Ended once the process is gone.
+// Reply is what a holder answers. Setup, PTY and Clear get one reply each, in
+// order; an Exec gets Spawned, and Ended once the process is gone.
 type Reply struct {
 	Err string `json:",omitempty"` // why the request could not be done
 
@@ -31,8 +32,9 @@ type Reply struct {
 	Ended   *Ended   `json:",omitempty"`
 }
 
-// Setup describes the world of one sandbox. It is the first request and comes
-// once. Everything is made below a fresh root, in the order of the lists.
+// Setup describes the world of one sandbox. It is the first request, and comes
+// again only after a Clear, which takes that world away. Everything is made
+// below a fresh root, in the order of the lists.
 type Setup struct {
 	Trees    []Tree   // host trees, opened while the host is still in sight
 	Files    []File   // made in the fresh root
