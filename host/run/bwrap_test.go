@@ -12,8 +12,10 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -248,6 +250,18 @@ run "r" {
 		t.Error("a failed installation was cached")
 	}
 	noSecret(t, w, password)
+
+	secure := httptest.NewTLSServer(mux)
+	defer secure.Close()
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	w.opt.Environ = []string{"PIP_INDEX_URL=" + secure.URL + "/simple/", "PIP_RETRIES=0"}
+	if r := w.runOn(src("hutchprobe==1.2")); r.OK || r.Error == nil || !strings.Contains(r.Error.Fix, "PIP_CERT") {
+		t.Errorf("an unknown authority: %+v", r.Error)
+	}
+	w.opt.Environ = append(w.opt.Environ, "SSL_CERT_FILE="+authority(t, secure))
+	if r := w.runOn(src("hutchprobe==1.2")); !r.OK {
+		t.Errorf("a private authority: %+v", r.Error)
+	}
 }
 
 // noSecret looks for a secret in everything that the store holds.
@@ -289,6 +303,21 @@ func TestNpmInstalls(t *testing.T) {
 		})
 	})
 	mux.HandleFunc("/hutch-probe.tgz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(tgz) })
+	srv = httptest.NewTLSServer(mux)
+	defer srv.Close()
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // who does not trust it says so
+	const depends = "run \"r\" {\n  backend \"bwrap\" {}\n  dependencies = [\"hutch-probe@1.0.0\"]\n  language = \"javascript\"\n  command = [\"true\"]\n}\n"
+	w.opt.Environ = []string{"NPM_CONFIG_REGISTRY=" + srv.URL, "NPM_CONFIG_FETCH_RETRIES=0"}
+	r := w.runOn(depends)
+	if r.OK || r.Error == nil || !strings.Contains(r.Error.Fix, "NODE_EXTRA_CA_CERTS") || !strings.Contains(r.Error.Detail, "CERT") {
+		t.Errorf("an unknown authority: %+v", r.Error)
+	}
+	// The variable of another program names the authority: npm itself would not look at it.
+	w.opt.Environ = []string{"NPM_CONFIG_REGISTRY=" + srv.URL, "CURL_CA_BUNDLE=" + authority(t, srv)}
+	if r = w.runOn(depends); !r.OK {
+		t.Errorf("a private authority: %+v", r.Error)
+	}
+	srv.Close()
 	srv = httptest.NewServer(mux)
 	defer srv.Close()
 	w.opt.Environ = []string{"NPM_CONFIG_REGISTRY=" + srv.URL}
@@ -310,6 +339,16 @@ func TestNpmInstalls(t *testing.T) {
 			}
 		})
 	}
+}
+
+// authority writes the certificate of the authority behind a server's to a file.
+func authority(t *testing.T, srv *httptest.Server) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 func npmPackage(t *testing.T) []byte {

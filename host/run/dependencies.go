@@ -178,7 +178,7 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 				Phase:   "dependencies",
 				Summary: fmt.Sprintf("%s could not install %s (%s)", in.Name, strings.Join(id.Packages, " "), exitText(x)),
 				Detail:  strings.TrimSpace(settings.Redact(out)),
-				Fix:     "check the names and versions, and that the package registry can be reached",
+				Fix:     deps.Fix(id.Language, out),
 			}
 		}
 		return said, j.takeDeps(after, p, target, dir)
@@ -198,7 +198,7 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.Installer, env map[string]string) (string, *sdk.Exit, error) {
 	all := maps.Clone(env)
 	for k, v := range in.Env {
-		if _, set := all[k]; !set {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(env)), func(set string) bool { return strings.EqualFold(set, k) }) {
 			all[k] = v
 		}
 	}

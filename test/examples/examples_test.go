@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/run/deps"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -129,7 +130,12 @@ func need(t *testing.T, what, path string) {
 			e2e.Missing(t, what, "no cgroup is writable here")
 		}
 	case "registry":
-		if out, err := exec.Command("npm", "ping").CombinedOutput(); err != nil {
+		ping := exec.Command("npm", "ping")
+		ping.Env = os.Environ()
+		for name, file := range deps.SettingsFrom("javascript", ping.Env).Bundles { // npm itself trusts fewer than hutch lets it
+			ping.Env = append(ping.Env, name+"="+file)
+		}
+		if out, err := ping.CombinedOutput(); err != nil {
 			e2e.Missing(t, what, "the npm registry does not answer: "+string(out))
 		}
 	default:

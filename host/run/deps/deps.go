@@ -21,7 +21,7 @@ type Installer struct {
 	Version []string
 	// Install is the command that installs into the directory dir.
 	Install func(dir string, packages []string) []string
-	// Env is what the installer needs besides the user's settings.
+	// Env is what the installer needs besides the user's settings, which have precedence, in whatever case they are written.
 	Env map[string]string
 	// Interpreter is the program for which it installs: its identity is part of the cache key.
 	Interpreter string
@@ -46,7 +46,7 @@ var installers = map[string][]Installer{
 				return append([]string{"python3", "-m", "pip", "install", "--target", dir, "--no-input", "--no-cache-dir",
 					"--disable-pip-version-check", "--progress-bar", "off", "--"}, packages...)
 			},
-			Env:         map[string]string{"PIP_ROOT_USER_ACTION": "ignore", "PIP_CONFIG_FILE": "/dev/null"},
+			Env:         map[string]string{"PIP_ROOT_USER_ACTION": "ignore", "PIP_CONFIG_FILE": "/dev/null", "PIP_RETRIES": "2"},
 			Interpreter: "python3",
 		},
 	},
@@ -58,7 +58,11 @@ var installers = map[string][]Installer{
 				return append([]string{"npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier",
 					"--loglevel", "error", "--cache", "/tmp/hutch-npm", "--"}, packages...)
 			},
-			Env:         map[string]string{"npm_config_userconfig": "/dev/null", "npm_config_globalconfig": "/dev/null/none"},
+			// By itself npm tries for more than a minute, also what cannot become better, such as a certificate.
+			Env: map[string]string{
+				"npm_config_userconfig": "/dev/null", "npm_config_globalconfig": "/dev/null/none",
+				"npm_config_fetch_retries": "2", "npm_config_fetch_retry_mintimeout": "500", "npm_config_fetch_retry_maxtimeout": "4000",
+			},
 			Interpreter: "node",
 		},
 	},

@@ -1,6 +1,8 @@
 package deps
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -89,6 +91,9 @@ func TestSettings(t *testing.T) {
 		t.Error(diff)
 	}
 	js := SettingsFrom("javascript", environ)
+	if diff := cmp.Diff(map[string]string{"SSL_CERT_FILE": "/etc/ca.pem", "NODE_EXTRA_CA_CERTS": "/etc/node.pem"}, js.Bundles); diff != "" {
+		t.Error(diff)
+	}
 	if diff := cmp.Diff(map[string]string{"https_proxy": "http://proxy.example:3128", "NO_PROXY": "localhost", "NPM_CONFIG_REGISTRY": "http://r.example/", "npm_config_//r.example/:_authToken": "npm-auth-t0ken"}, js.Env); diff != "" {
 		t.Error(diff)
 	}
@@ -108,6 +113,53 @@ func TestSettings(t *testing.T) {
 	}
 	if own := SettingsFrom("python", []string{"PIP_INDEX_URL=http://a/", "UV_DEFAULT_INDEX=http://b/"}); own.Env["UV_DEFAULT_INDEX"] != "http://b/" {
 		t.Errorf("uv's own setting was overwritten: %v", own.Env)
+	}
+}
+
+func TestTrust(t *testing.T) {
+	machine := filepath.Join(t.TempDir(), "machine.pem")
+	if err := os.WriteFile(machine, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer func(l []string) { machineBundles = l }(machineBundles)
+	machineBundles = []string{"/nonexistent/ca.pem", machine, "/etc/passwd"}
+	for name, tc := range map[string]struct {
+		lang    string
+		environ []string
+		want    map[string]string
+	}{
+		"the machine's for npm":     {"javascript", nil, map[string]string{"NODE_EXTRA_CA_CERTS": machine}},
+		"the machine's for pip":     {"python", nil, map[string]string{"PIP_CERT": machine, "SSL_CERT_FILE": machine}},
+		"another variable":          {"javascript", []string{"SSL_CERT_FILE=/a"}, map[string]string{"SSL_CERT_FILE": "/a", "NODE_EXTRA_CA_CERTS": "/a"}},
+		"that of another installer": {"python", []string{"NODE_EXTRA_CA_CERTS=/a"}, map[string]string{"PIP_CERT": "/a", "SSL_CERT_FILE": "/a"}},
+		"its own":                   {"python", []string{"PIP_CERT=/a", "SSL_CERT_FILE=/b"}, map[string]string{"PIP_CERT": "/a", "SSL_CERT_FILE": "/b"}},
+		"no installer":              {"cobol", nil, map[string]string{}},
+	} {
+		if diff := cmp.Diff(tc.want, SettingsFrom(tc.lang, tc.environ).Bundles); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	machineBundles = nil
+	if got := SettingsFrom("python", nil).Bundles; len(got) != 0 {
+		t.Errorf("without a bundle: %v", got)
+	}
+}
+
+func TestFixNamesCertificates(t *testing.T) {
+	for output, want := range map[string]string{
+		"npm error code SELF_SIGNED_CERT_IN_CHAIN":                         "NODE_EXTRA_CA_CERTS",
+		"npm error code UNABLE_TO_GET_ISSUER_CERT_LOCALLY":                 "NODE_EXTRA_CA_CERTS",
+		"npm error code UNABLE_TO_VERIFY_LEAF_SIGNATURE":                   "NODE_EXTRA_CA_CERTS",
+		"npm error 404 Not Found - GET http://127.0.0.1/nope":              "check the names",
+		"npm error code ECONNREFUSED":                                      "check the names",
+		"npm error reason: unable to verify the first certificate; really": "NODE_EXTRA_CA_CERTS",
+	} {
+		if got := Fix("javascript", output); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", output, got)
+		}
+	}
+	if got := Fix("python", "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] ..."); !strings.Contains(got, "PIP_CERT") {
+		t.Error(got)
 	}
 }
 

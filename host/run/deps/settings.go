@@ -2,6 +2,7 @@ package deps
 
 import (
 	"net/url"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -16,7 +17,10 @@ var passed = map[string][]string{
 		"PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "PIP_CONSTRAINT",
 		"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST", "UV_NO_INDEX", "UV_HTTP_TIMEOUT", "UV_NATIVE_TLS",
 	},
-	"javascript": {"NPM_CONFIG_REGISTRY", "NPM_CONFIG_STRICT_SSL", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY", "NPM_CONFIG_NOPROXY"},
+	"javascript": {
+		"NPM_CONFIG_REGISTRY", "NPM_CONFIG_STRICT_SSL", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY", "NPM_CONFIG_NOPROXY",
+		"NPM_CONFIG_FETCH_RETRIES", "NPM_CONFIG_FETCH_RETRY_MINTIMEOUT", "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT", "NPM_CONFIG_FETCH_TIMEOUT",
+	},
 }
 
 // bundles are the variables that name a file of certificates. The file is handed over under another name.
@@ -24,6 +28,22 @@ var bundles = map[string][]string{
 	"":           {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"},
 	"python":     {"PIP_CERT"},
 	"javascript": {"NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE"},
+}
+
+// trusted are the variables that installers are always given: which authorities they trust. Each takes the user's own
+// value, else that of the first other one that is set, else the machine's bundle: an installer that brings a bundle of its
+// own, as npm does, would not trust an authority that the rest of the machine does.
+var trusted = map[string][]string{
+	"python":     {"PIP_CERT", "SSL_CERT_FILE"},
+	"javascript": {"NODE_EXTRA_CA_CERTS"},
+}
+
+// instead are the variables that are looked at for one of trusted which is not set.
+var instead = []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS"}
+
+// machineBundles is where systems keep the authorities that they trust: Debian, Fedora, SUSE, Alpine.
+var machineBundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
 // forUV are the variables that give uv what the user told pip, unless uv is told itself.
@@ -67,9 +87,48 @@ func SettingsFrom(lang string, environ []string) Settings {
 			s.Env[m[1]] = v
 		}
 	}
+	s.trust(lang, environ)
 	slices.Sort(s.Secrets)
 	s.Secrets = slices.Compact(s.Secrets)
 	return s
+}
+
+// trust completes Bundles with what the user did not say.
+func (s Settings) trust(lang string, environ []string) {
+	said := map[string]string{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		said[name] = value
+	}
+	from := ""
+	for _, name := range instead {
+		if from = said[name]; from != "" {
+			break
+		}
+	}
+	for _, name := range machineBundles {
+		if st, err := os.Stat(name); from == "" && err == nil && st.Mode().IsRegular() {
+			from = name
+		}
+	}
+	for _, name := range trusted[lang] {
+		if s.Bundles[name] == "" && from != "" {
+			s.Bundles[name] = from
+		}
+	}
+}
+
+// Fix says what may help when an installer failed with this output. The authority of a registry's certificate is named
+// when that was not trusted, because no installer says what to do about it.
+func Fix(lang, output string) string {
+	output = strings.ToLower(output)
+	for _, sign := range []string{"certificate", "_cert", "unable_to_verify", "self-signed", "sslerror"} {
+		if strings.Contains(output, sign) && len(trusted[lang]) > 0 {
+			return "the registry's certificate is not trusted here: let " + trusted[lang][0] +
+				" name a file with the certificate of the authority that signed it, or add that to the machine's (update-ca-certificates)"
+		}
+	}
+	return "check the names and versions, and that the package registry can be reached"
 }
 
 // Public is Env without credentials: what may be part of a key or of a record.
