@@ -415,6 +415,21 @@ run "r" {
 	}
 }
 
+func TestAnRlimitThatWasHitIsNamed(t *testing.T) {
+	for held, want := range map[string]string{
+		"rlimit RLIMIT_AS": "exited (memory is held by an rlimit here, which counts nothing: hutch doctor says what is missing)",
+		"cgroup v2":        "exited",
+	} {
+		r := &result.Result{Cause: sdk.CauseExited, Limits: []result.Limit{{Limit: sdk.LimitPIDs, HeldBy: "rlimit NPROC"}, {Limit: sdk.LimitMemory, HeldBy: held}}}
+		if got := string(r.Cause) + uncounted(r, []string{"timeout", "oom"}); got != want {
+			t.Errorf("held by %s: %s", held, got)
+		}
+		if got := uncounted(&result.Result{Cause: sdk.CauseTimeout, Limits: r.Limits}, []string{"oom"}); got != "" {
+			t.Errorf("timeout%s", got)
+		}
+	}
+}
+
 func TestExpect(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script, expect string
@@ -426,6 +441,8 @@ func TestExpect(t *testing.T) {
 		"zero although":       {"exit 0", `exit_code = 3`, []string{"exit_code"}, 1},
 		"zero is the default": {"echo hi; exit 2", "stdout { contains = [\"hi\"] }", []string{"exit_code"}, 2},
 		"cause":               {"kill -KILL $$", `cause = "signaled"`, nil, 0},
+		"causes":              {"kill -KILL $$", `cause = ["oom", "signaled"]`, nil, 0},
+		"neither cause":       {"exit 3", `cause = ["oom", "signaled"]`, []string{"cause"}, 3},
 		"stdout":              {"echo hello", "stdout {\n equals = \"hello\\n\"\n contains = [\"ell\"]\n excludes = [\"bye\"]\n matches = [\"^h.*o$\"]\n }", nil, 0},
 		"stdout is not":       {"echo hello", "stdout {\n equals = \"x\"\n contains = [\"hello\", \"y\"]\n excludes = [\"ell\"]\n matches = [\"^z\"]\n }", []string{"stdout.equals", "stdout.contains[1]", "stdout.excludes[0]", "stdout.matches[0]"}, 1},
 		"stderr empty":        {"true", "stderr { empty = true }", nil, 0},

@@ -132,7 +132,7 @@ type Limits struct {
 // Expect is what has to be so for the run to count as good.
 type Expect struct {
 	ExitCodes []int         // any of them; empty means not said
-	Cause     string        // "" means not said
+	Causes    []string      // any of them; empty means not said
 	Stdout    *ExpectStream // nil means not said
 	Stderr    *ExpectStream
 	Outputs   []string      // globs, each of which must match an output

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -40,7 +41,7 @@ func (s *scope) expect(d *Definition, blocks hcl.Blocks) {
 	}
 	e := &Expect{}
 	e.ExitCodes = in.exitCodes(c)
-	e.Cause, _ = in.oneOf(c, "cause", "expect.cause", causes...)
+	e.Causes = in.causes(c)
 	if globs, ok := in.plainTexts(c, "outputs", "expect.outputs"); ok {
 		e.Outputs = in.globs(globs, "expect.outputs", c.Attributes["outputs"].Expr)
 	}
@@ -52,49 +53,78 @@ func (s *scope) expect(d *Definition, blocks hcl.Blocks) {
 
 // exitCodes reads one exit code or a list of those that are good.
 func (s *scope) exitCodes(c *hcl.BodyContent) []int {
-	a := c.Attributes["exit_code"]
-	v, ok := s.value(a, "expect.exit_code", cty.DynamicPseudoType)
+	var codes []int
+	for _, e := range s.oneOrMore(c, "exit_code", cty.Number) {
+		n, acc := e.value.AsBigFloat().Int64()
+		if acc != big.Exact || n < 0 || n > 255 {
+			s.error(e.at, fmt.Sprintf("exit_code must be a whole number from 0 to 255, not %s", e.value.AsBigFloat().Text('g', 15)), "", "")
+			return nil
+		}
+		codes = append(codes, int(n))
+	}
+	return codes
+}
+
+// causes reads one cause or a list of those that are good.
+func (s *scope) causes(c *hcl.BodyContent) []string {
+	var l []string
+	for _, e := range s.oneOrMore(c, "cause", cty.String) {
+		got := e.value.AsString()
+		if !slices.Contains(causes, got) {
+			s.error(e.at, "cause cannot be "+quote(got), "It is one of "+quotedList(causes)+".", suggestion(got, causes))
+			return nil
+		}
+		l = append(l, got)
+	}
+	return l
+}
+
+// alternative is one of several values of which any will do.
+type alternative struct {
+	value cty.Value
+	at    hcl.Range
+}
+
+// oneOrMore reads an attribute of the expect block that is one value or a list of them. It is empty when the attribute is
+// missing or wrong.
+func (s *scope) oneOrMore(c *hcl.BodyContent, name string, t cty.Type) []alternative {
+	a, path := c.Attributes[name], "expect."+name
+	v, ok := s.value(a, path, cty.DynamicPseudoType)
 	if ok {
-		v, ok = s.plain(v, a.Expr, "exit_code")
+		v, ok = s.plain(v, a.Expr, path)
 	}
 	if !ok {
 		return nil
 	}
-	t, isList := v.Type(), false
-	if isList = t.IsTupleType() || t.IsListType() || t.IsSetType(); isList {
-		t = cty.List(cty.Number)
-	} else {
-		t = cty.Number
+	isList := v.Type().IsTupleType() || v.Type().IsListType() || v.Type().IsSetType()
+	if isList {
+		t = cty.List(t)
 	}
-	if v, ok = s.convert(v, a.Expr, "expect.exit_code", t); !ok {
+	if v, ok = s.convert(v, a.Expr, path, t); !ok {
 		return nil
 	}
 	elements := []cty.Value{v}
 	if isList {
 		elements = v.AsValueSlice()
 		if len(elements) == 0 {
-			s.error(a.Expr.Range(), "exit_code is an empty list", "No program could meet it.", "leave it out if any exit code is good")
+			s.error(a.Expr.Range(), name+" is an empty list", "No program could meet it.", "leave it out if any will do")
 			return nil
 		}
 	}
-	var codes []int
+	var l []alternative
 	for i, e := range elements {
-		at := "expect.exit_code"
+		at := path
 		if isList {
 			at = element(at, i)
 		}
+		r := s.origin.rangeOf(at, a.Expr)
 		if e.IsNull() {
-			s.error(s.origin.rangeOf(at, a.Expr), "exit_code is null", "", "")
+			s.error(r, name+" is null", "", "")
 			return nil
 		}
-		n, acc := e.AsBigFloat().Int64()
-		if acc != big.Exact || n < 0 || n > 255 {
-			s.error(s.origin.rangeOf(at, a.Expr), fmt.Sprintf("exit_code must be a whole number from 0 to 255, not %s", e.AsBigFloat().Text('g', 15)), "", "")
-			return nil
-		}
-		codes = append(codes, int(n))
+		l = append(l, alternative{e, r})
 	}
-	return codes
+	return l
 }
 
 func (s *scope) stream(c *hcl.BodyContent, name string) *ExpectStream {

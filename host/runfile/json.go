@@ -72,7 +72,7 @@ type limitsJSON struct {
 
 type expectJSON struct {
 	ExitCodes []int       `json:"exit_codes,omitempty"`
-	Cause     string      `json:"cause,omitempty"`
+	Causes    []string    `json:"causes,omitempty"`
 	Stdout    *streamJSON `json:"stdout,omitempty"`
 	Stderr    *streamJSON `json:"stderr,omitempty"`
 	Outputs   []string    `json:"outputs,omitempty"`
@@ -128,7 +128,7 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 		j.Limits = d.Limits.json()
 	}
 	if e := d.Expect; e != nil {
-		j.Expect = &expectJSON{ExitCodes: e.ExitCodes, Cause: e.Cause, Outputs: e.Outputs,
+		j.Expect = &expectJSON{ExitCodes: e.ExitCodes, Causes: e.Causes, Outputs: e.Outputs,
 			Stdout: d.shownStream("expect.stdout", e.Stdout), Stderr: d.shownStream("expect.stderr", e.Stderr)}
 		if e.Within > 0 {
 			j.Expect.Within = e.Within.String()
