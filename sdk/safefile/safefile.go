@@ -198,14 +198,24 @@ func openAt(parent *os.Root, base, name string, max int64) (*os.File, Info, *Err
 
 // checkFile refuses everything but a regular file with one link within the size.
 func checkFile(fi fs.FileInfo, name string, max int64) *Error {
-	if reason, what := kindOf(fi.Mode()); reason != "" {
+	links := 1
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		links = int(st.Nlink)
+	}
+	return Refuse(name, fi.Mode(), links, fi.Size(), max)
+}
+
+// Refuse says why a file with such attributes must not be opened; nil for a regular file with one link and at most max
+// bytes, negative meaning any. It is for callers that open files by other means than [Open].
+func Refuse(name string, mode fs.FileMode, links int, size, max int64) *Error {
+	if reason, what := kindOf(mode); reason != "" {
 		return refuse(name, reason, "it is %s", what)
 	}
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
-		return refuse(name, ReasonHardlink, "it has %d links", st.Nlink)
+	if links > 1 {
+		return refuse(name, ReasonHardlink, "it has %d links", links)
 	}
-	if max >= 0 && fi.Size() > max {
-		return refuse(name, ReasonTooBig, "it has %d bytes, at most %d are allowed", fi.Size(), max)
+	if max >= 0 && size > max {
+		return refuse(name, ReasonTooBig, "it has %d bytes, at most %d are allowed", size, max)
 	}
 	return nil
 }

@@ -1,0 +1,173 @@
+package overlaytest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const variable = "HUTCH_OVERLAYTEST"
+
+// Main becomes the process with the mount when that is what this process was started for. It does not return then.
+func Main() {
+	if spec := os.Getenv(variable); spec != "" {
+		if err := serve(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// order is what the process is told at its start.
+type order struct {
+	Lower, Upper, Work, Root string
+	Options                  string
+	Chroot                   bool
+}
+
+// Mount is a process that sees an overlay.
+type Mount struct {
+	t     testing.TB
+	lower string
+	Upper string // the directory that writes go to
+	in    io.WriteCloser
+	enc   *json.Encoder
+	dec   *json.Decoder
+}
+
+// Options of a mount.
+type Options struct {
+	Upper   string // "" for a new one
+	Trusted bool   // a mount by root, whose marks are trusted.overlay.*; else one in a user namespace
+}
+
+// Start mounts an overlay over lower. The test is skipped where none can be mounted, and fails if HUTCH_TEST_REQUIRE
+// lists overlay.
+func Start(t testing.TB, lower string, o Options) *Mount {
+	t.Helper()
+	if o.Trusted && os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	m := &Mount{t: t, lower: lower, Upper: o.Upper}
+	if m.Upper == "" {
+		m.Upper = filepath.Join(dir, "upper")
+	}
+	ord := order{Lower: lower, Upper: m.Upper, Work: filepath.Join(dir, "work"), Root: filepath.Join(dir, "root"), Options: "userxattr"}
+	if o.Trusted {
+		ord.Options = "redirect_dir=off,metacopy=off"
+	}
+	if o.Upper != "" {
+		ord.Work = o.Upper + ".work"
+	}
+	for _, d := range []string{m.Upper, ord.Work, ord.Root + At} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec, err := json.Marshal(ord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), variable+"="+string(spec))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if !o.Trusted {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if m.in, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.enc, m.dec = json.NewEncoder(m.in), json.NewDecoder(out)
+	var ready Answer
+	if err = cmd.Start(); err == nil {
+		t.Cleanup(func() { m.in.Close(); cmd.Wait() })
+		if err = m.dec.Decode(&ready); err != nil || ready.Err != "" {
+			m.in.Close()
+			err = fmt.Errorf("%v %s", err, ready.Err)
+		}
+	}
+	if err != nil {
+		msg := fmt.Sprintf("no overlay can be mounted here: %v %s", err, stderr.String())
+		if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "overlay") {
+			t.Fatal(msg)
+		}
+		t.Skip(msg)
+	}
+	return m
+}
+
+// Do does one thing through the mount and returns what can be seen there afterwards.
+func (m *Mount) Do(o Op) Answer {
+	m.t.Helper()
+	var a Answer
+	if err := m.enc.Encode(o); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := m.dec.Decode(&a); err != nil {
+		m.t.Fatal(err)
+	}
+	return a
+}
+
+// serve mounts, goes into a root where the mount is all there is, and does what it is told until its input ends.
+func serve(spec string) error {
+	var o order
+	if err := json.Unmarshal([]byte(spec), &o); err != nil {
+		return err
+	}
+	enc, dec := json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin)
+	mount := func() error {
+		if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("make mounts private: %w", err)
+		}
+		data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", o.Lower, o.Upper, o.Work, o.Options)
+		if err := syscall.Mount("overlay", o.Root+At, "overlay", 0, data); err != nil {
+			return fmt.Errorf("mount the overlay: %w", err)
+		}
+		if err := syscall.Chroot(o.Root); err != nil {
+			return err
+		}
+		syscall.Umask(0o022)
+		return os.Chdir("/")
+	}
+	if err := mount(); err != nil {
+		return enc.Encode(Answer{Err: err.Error()})
+	}
+	if err := enc.Encode(Answer{}); err != nil {
+		return err
+	}
+	for {
+		var op Op
+		if err := dec.Decode(&op); err != nil {
+			return nil // the test is over
+		}
+		var a Answer
+		if err := op.in(At); err != nil {
+			a.Err = err.Error()
+		}
+		var err error
+		if a.View, err = View(At); err != nil {
+			return err
+		}
+		if err := enc.Encode(a); err != nil {
+			return err
+		}
+	}
+}
