@@ -31,7 +31,10 @@ func (*planCmd) Help() string {
 
 func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	files, names := splitOperands(c.Args)
-	if len(files) == 0 {
+	switch {
+	case len(files) == 0 && isDir(names[0]):
+		return directory("plan", names[0])
+	case len(files) == 0:
 		return fmt.Errorf("no run file %q", names[0])
 	}
 	s, done, err := open(u)

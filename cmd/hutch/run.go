@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -192,7 +194,7 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runfile.Definition, error) {
 	switch {
 	case len(names) > 0 && isDir(names[0]):
-		return nil, hint(fmt.Errorf("%s is a directory", names[0]), "name the run files in it: %s", filepath.Join(names[0], "*.hcl"))
+		return nil, directory("run", names[0])
 	case len(names) > 0 && !call.dash:
 		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run --backend bwrap -- %s", strings.Join(names, " "))
 	case len(names) > 0:
@@ -221,11 +223,23 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 		if d.Workspace, err = filepath.Abs(c.Workspace.dir); err != nil {
 			return nil, err
 		}
+		switch st, err := os.Stat(d.Workspace); {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("--workspace: there is no directory %s", d.Workspace)
+		case err != nil:
+			return nil, fmt.Errorf("--workspace: %w", err)
+		case !st.IsDir():
+			return nil, fmt.Errorf("--workspace: %s is not a directory", c.Workspace.dir)
+		}
 		d.Mode = c.Workspace.mode
 	}
 	def, err := d.Definition()
 	if err != nil {
 		return nil, err
+	}
+	if c.Backend == "" {
+		def.Given = maps.Clone(def.Given)
+		def.Given["backend[0]"] = "backend in " + s.Store().Paths().ConfigFile()
 	}
 	return []*runfile.Definition{def}, nil
 }
@@ -308,6 +322,24 @@ func splitOperands(args []string) (files, names []string) {
 		}
 	}
 	return files, names
+}
+
+// directory says what to do about a directory where a run file is wanted.
+func directory(command, name string) error {
+	err := fmt.Errorf("%s is a directory, and this needs a run file", name)
+	found, _ := filepath.Glob(filepath.Join(escapeGlob(name), "*.hcl"))
+	switch len(found) {
+	case 0:
+		return hint(err, "there is none in it: run files end in .hcl")
+	case 1:
+		return hint(err, "hutch %s %s", command, found[0])
+	}
+	return hint(err, "name the run files in it: %s", strings.Join(found[:min(len(found), 5)], " "))
+}
+
+// escapeGlob makes a name stand for itself in a pattern.
+func escapeGlob(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
 }
 
 func isDir(name string) bool {

@@ -28,7 +28,7 @@ type Diagnostic struct {
 	// Fix says what to do about it: a command, a spelling, a change.
 	Fix string `json:"fix,omitempty"`
 	// Path leads to the value below Context, such as `limits.memory` or `backend.bind[1].from`. It is set where the
-	// range alone is not exact.
+	// range alone is not exact. A value that was given by a flag has the flag here, such as `--memory`.
 	Path string `json:"path,omitempty"`
 	// Context names the block that holds the range, such as `run "report"`.
 	Context string `json:"context,omitempty"`

@@ -91,7 +91,10 @@ func (d Diagnostic) place() string {
 	if d.Context != "" {
 		parts = append(parts, "in "+d.Context)
 	}
-	if d.Path != "" {
+	switch {
+	case strings.HasPrefix(d.Path, "--"): // a flag
+		parts = append(parts, "at "+d.Path)
+	case d.Path != "":
 		parts = append(parts, "value "+d.Path)
 	}
 	if len(parts) == 0 {

@@ -109,8 +109,15 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if !r.versionFits(l, at, f) {
 		return l, b, nil, nil
 	}
-	if least := stronger(r.opt.MinIsolation, sdk.Isolation(d.MinIsolation)); f.Isolation.Rank() < least.Rank() {
-		l.cannot("min_isolation", "", "its isolation is %s, at least %s is wanted", f.Isolation, least)
+	switch files, yours := sdk.Isolation(d.MinIsolation), r.opt.MinIsolation; {
+	case f.Isolation.Rank() < 0:
+		l.cannot(at, "install a version of it that fits this hutch", "it does not say how it isolates")
+	case f.Isolation.Rank() < files.Rank():
+		l.cannot("min_isolation", "name a backend that isolates more, or ask for less with min_isolation",
+			"its isolation is %s, at least %s is wanted", f.Isolation, files)
+	case f.Isolation.Rank() < yours.Rank():
+		l.cannot(at, "name a backend that isolates more, or ask for less with --min-isolation, or min_isolation in your configuration",
+			"its isolation is %s, and you want at least %s", f.Isolation, yours)
 	}
 	cfg, diags := block.Decode(&f.Schema)
 	l.warn(diags)
@@ -216,16 +223,6 @@ func (r *Runner) versionFits(l *looked, at string, f *sdk.Facts) bool {
 		}
 	}
 	return true
-}
-
-func stronger(a, b sdk.Isolation) sdk.Isolation {
-	if a.Rank() > b.Rank() {
-		return a
-	}
-	if b.Rank() < 0 {
-		return sdk.IsolationNone
-	}
-	return b
 }
 
 // askedLimit is one limit that the run asks for and a backend has to hold.

@@ -26,6 +26,13 @@ type Direct struct {
 	Name      string // "" takes the base name of the command
 }
 
+// flags are the flags of `hutch run` by the paths of the values that they give.
+var flags = map[string]string{
+	"backend[0]": "--backend", "network.mode": "--network", "workdir": "--workdir", "workspace.source": "--workspace", "workspace.mode": "--workspace",
+	"limits.timeout": "--timeout", "limits.memory": "--memory", "limits.cpus": "--cpus", "limits.pids": "--pids-limit",
+	"limits.disk": "--disk", "limits.files": "--files", "limits.output": "--output-limit",
+}
+
 // Definition makes the definition, the same as a run file would give.
 func (d Direct) Definition() (*runfile.Definition, error) {
 	if len(d.Command) == 0 || d.Command[0] == "" {
@@ -37,7 +44,7 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 	def := &runfile.Definition{
 		Name: d.Name, Backends: []*runfile.Backend{runfile.NewBackend(d.Backend)},
 		Command: slices.Clone(d.Command), Env: maps.Clone(d.Env), Workdir: d.Workdir, Limits: d.Limits,
-		Network: d.Network, Outputs: slices.Clone(d.Outputs),
+		Network: d.Network, Outputs: slices.Clone(d.Outputs), Given: flags,
 	}
 	if def.Name == "" {
 		def.Name = path.Base(d.Command[0])
@@ -82,10 +89,20 @@ type Overrides struct {
 // Apply returns a copy of d with the overrides in place.
 func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 	c := *d
+	c.Given = maps.Clone(d.Given)
+	given := func(path string) {
+		if c.Given == nil {
+			c.Given = map[string]string{}
+		}
+		c.Given[path] = flags[path]
+	}
 	if len(o.Backends) > 0 {
 		c.Backends = nil
-		for _, name := range o.Backends {
+		for n, name := range o.Backends {
 			i := slices.IndexFunc(d.Backends, func(b *runfile.Backend) bool { return b.Name == name })
+			if at := fmt.Sprintf("backend[%d]", n); flags[at] != "" {
+				given(at)
+			}
 			if i < 0 {
 				c.Backends = append(c.Backends, runfile.NewBackend(name))
 			} else {
@@ -93,16 +110,17 @@ func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 			}
 		}
 	}
-	l := &c.Limits
-	set(&l.Timeout, o.Limits.Timeout)
-	set(&l.Memory, o.Limits.Memory)
-	set(&l.CPUs, o.Limits.CPUs)
-	set(&l.PIDs, o.Limits.PIDs)
-	set(&l.Disk, o.Limits.Disk)
-	set(&l.Files, o.Limits.Files)
-	set(&l.Output, o.Limits.Output)
-	set(&l.OutputTotal, o.Limits.OutputTotal)
-	set(&c.Network, o.Network)
+	l, x := &c.Limits, o.Limits
+	for path, changed := range map[string]bool{
+		"limits.timeout": set(&l.Timeout, x.Timeout), "limits.memory": set(&l.Memory, x.Memory), "limits.cpus": set(&l.CPUs, x.CPUs),
+		"limits.pids": set(&l.PIDs, x.PIDs), "limits.disk": set(&l.Disk, x.Disk), "limits.files": set(&l.Files, x.Files),
+		"limits.output": set(&l.Output, x.Output), "network.mode": set(&c.Network, o.Network),
+	} {
+		if changed {
+			given(path)
+		}
+	}
+	set(&l.OutputTotal, x.OutputTotal)
 	if len(o.Env) > 0 {
 		c.Env = maps.Clone(d.Env)
 		if c.Env == nil {
@@ -114,11 +132,13 @@ func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 	return &c
 }
 
-func set[T comparable](to *T, v T) {
+// set overrides a value, unless the other one is zero, and reports whether it did.
+func set[T comparable](to *T, v T) bool {
 	var zero T
 	if v != zero {
 		*to = v
 	}
+	return v != zero
 }
 
 // EachBackend returns one copy of d per backend that it names, for --all-backends: their instance names end in

@@ -486,7 +486,7 @@ func TestChoice(t *testing.T) {
 		"the first":                 {[]*plain{{}, weak()}, "backend \"weak\" {}\nbackend \"plain\" {}", "", "weak", []string{"", ""}},
 		"not installed":             {[]*plain{{}}, "backend \"gone\" {}\nbackend \"plain\" {}", "", "plain", []string{"gone", ""}},
 		"min_isolation of the file": {[]*plain{weak()}, "backend \"weak\" {}\nmin_isolation = \"namespace\"", "", "", []string{"its isolation is none, at least namespace"}},
-		"min_isolation of the user": {[]*plain{{}}, "backend \"plain\" {}\nmin_isolation = \"none\"", sdk.IsolationVM, "", []string{"its isolation is namespace, at least vm"}},
+		"min_isolation of the user": {[]*plain{{}}, "backend \"plain\" {}\nmin_isolation = \"none\"", sdk.IsolationVM, "", []string{"its isolation is namespace, and you want at least vm"}},
 		"the plan cannot hold it": {[]*plain{{holds: []sdk.Hold{{Limit: sdk.LimitMemory, Value: "1MiB", Reason: "no cgroup", Fix: "delegate one"}}}},
 			"backend \"plain\" {}\nlimits {\n memory = \"1MiB\"\n}", "", "", []string{"it cannot hold memory = 1MiB here: no cgroup"}},
 		"the plan is silent about it": {[]*plain{{holds: []sdk.Hold{}}}, "backend \"plain\" {}\nlimits { memory = \"1MiB\" }", "", "", []string{"does not say how it would hold memory"}},
@@ -711,7 +711,7 @@ case "$*" in *nope*) echo "no such package at $UV_DEFAULT_INDEX" >&2; exit 2 ;; 
 	if !r.OK || len(r.Dependencies) != 1 || r.Dependencies[0].Installer != "uv 0.4.2" || r.Dependencies[0].Cached {
 		t.Fatalf("%+v %v", r.Dependencies, r.Error)
 	}
-	if len(p.specs) != 2 || p.specs[0].Network != sdk.NetworkFull || p.specs[0].Input != "" || p.specs[0].Workspace.Source != "" || p.specs[1].Network != sdk.NetworkNone {
+	if len(p.specs) != 2 || p.specs[0].Network != sdk.NetworkFull || !slices.Contains([]string{"/", "ca"}, filepath.Base("/"+p.specs[0].Input)) || p.specs[0].Workspace.Source != "" || p.specs[1].Network != sdk.NetworkNone {
 		t.Errorf("%+v", p.specs)
 	}
 	m := p.specs[1].Mounts
@@ -732,6 +732,22 @@ case "$*" in *nope*) echo "no such package at $UV_DEFAULT_INDEX" >&2; exit 2 ;; 
 		r := w.run(shell("true", bad), Streams{})
 		if r.Status != 125 || len(r.Error.Diagnostics) != 1 || r.Error.Diagnostics[0].Range == nil {
 			t.Errorf("%s: %d %+v", bad, r.Status, r.Error)
+		}
+	}
+}
+
+// A value that a flag gave is not looked for in the run file.
+func TestOverriddenValuesAreAtTheirFlag(t *testing.T) {
+	w := newWorld(t, &plain{})
+	d := w.load("run \"r\" {\n  backend \"plain\" {}\n  command = [\"true\"]\n  limits {\n    memory = \"1GiB\"\n    pids = 5\n  }\n}\n")[0]
+	o := Overrides{Limits: runfile.Limits{Memory: 1 << 20}, Backends: []string{"plain"}}.Apply(d)
+	for path, want := range map[string]string{"limits.memory": "--memory", "backend[0]": "--backend", "limits.pids": ""} {
+		got := o.Diagnose(path, "bad", "", "")
+		if got.Path != want || (got.Range == nil) != (want != "") {
+			t.Errorf("%s is at %q, %v", path, got.Path, got.Range)
+		}
+		if before := d.Diagnose(path, "bad", "", ""); before.Range == nil {
+			t.Errorf("%s of the file has no place any more", path)
 		}
 	}
 }

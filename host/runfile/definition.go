@@ -87,6 +87,10 @@ type Definition struct {
 	Outputs   []string // globs below the output directory; empty for everything
 	Expect    *Expect  // nil when the block is missing
 
+	// Given tells of values that did not come from the run file where they came from, such as --memory, by their path as
+	// for [Definition.RangeOf].
+	Given map[string]string
+
 	origin *origin // nil for a run that comes from flags
 }
 

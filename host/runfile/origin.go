@@ -145,7 +145,7 @@ func (d *Definition) Redact(s string) string {
 // `env["A"]`, "workspace.source", "backend[0]", "expect.stdout.contains[0]"; "" is the header of the run block. An
 // element that has no place of its own gives that of what holds it. It is false when nothing of it was written in a file.
 func (d *Definition) RangeOf(path string) (diag.Range, bool) {
-	if d.origin == nil {
+	if _, given := d.Given[path]; given || d.origin == nil {
 		return diag.Range{}, false
 	}
 	parts, err := parsePath(path)
@@ -162,9 +162,13 @@ func (d *Definition) RangeOf(path string) (diag.Range, bool) {
 }
 
 // Diagnose makes an error about a value of the run, at the line where it was set, or at the run block when it was not
-// set in the file. Paths are as for RangeOf.
+// set in the file. One that was given elsewhere has that as its path. Paths are as for RangeOf.
 func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic {
 	out := diag.Diagnostic{Severity: diag.Error, Summary: summary, Detail: detail, Fix: fix, Path: path}
+	if from, given := d.Given[path]; given {
+		out.Path = from
+		return out
+	}
 	if d.origin == nil {
 		return out
 	}

@@ -95,7 +95,7 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 	switch {
 	case support.Mechanism == limits.Rlimit:
 		f.Status = sdk.SeverityWarning
-		f.Detail = "none that this user may write: memory is held for each process alone, and cpus not at all"
+		f.Detail = "none that this user may write: memory is held for each process alone, and cpus in whole numbers only"
 		f.Fix = support.Limits[limits.CPUs].Fix
 	default:
 		if err := support.Try(ctx); err != nil {

@@ -44,7 +44,10 @@ func planLimits(l sdk.Limits, s *limits.Support) *held {
 	if l.Timeout > 0 {
 		h.hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to the whole pid namespace")
 	}
-	if l.Memory > 0 {
+	switch {
+	case l.Memory > 0 && l.Memory < limits.MinMemory:
+		h.refuse(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), "no program can be loaded with so little", "ask for at least "+sdk.Bytes(limits.MinMemory).String())
+	case l.Memory > 0:
 		h.byGroup(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), s.Limits[limits.Memory], func() { h.group.Memory = uint64(l.Memory) },
 			"rlimit RLIMIT_AS, address space of each process, what it reserves and never uses included", unix.RLIMIT_AS, uint64(l.Memory))
 	}
