@@ -1,0 +1,485 @@
+package review
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// engine takes the paths of a project from one state to another.
+type engine struct {
+	project *dir
+	prefix  string // of the names of temporary files, which lie beside their targets
+	// careful is for putting a project back: a path may be in either state already, or in between, and one that is in
+	// none of them is left alone and told.
+	careful bool
+	left    []string // what was left alone, and why
+
+	at func(string) // tells tests where it is
+}
+
+// move is one step in the direction that is wanted.
+type move struct {
+	number   int
+	path     string
+	from, to state
+	content  func() (*blob, error) // of to; nil when it is no file, or has the content of from
+}
+
+// run does all moves: first what goes, the deepest first, then directories, then what comes, and last the permissions of
+// directories, because one of them may forbid the rest. moves are in the order of their paths.
+func (e *engine) run(ctx context.Context, moves []*move) error {
+	chmodded := map[*move]bool{}
+	for _, m := range moves {
+		if m.from.Type == Directory && m.to.Type == Directory && m.to.Mode&0o200 != 0 && m.from.Mode&0o200 == 0 {
+			chmodded[m] = true
+			if err := e.do(ctx, m, e.chmod); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range slices.Backward(moves) {
+		if goes(m) {
+			if err := e.do(ctx, m, e.remove); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range moves {
+		if m.to.Type == Directory && m.from.Type != Directory {
+			if err := e.do(ctx, m, e.mkdir); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range moves {
+		var err error
+		switch {
+		case m.to.Type == File && m.content == nil:
+			err = e.do(ctx, m, e.chmod)
+		case m.to.Type == File || m.to.Type == Symlink:
+			err = e.do(ctx, m, e.place)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, m := range slices.Backward(moves) {
+		if m.to.Type == Directory && (m.from.Type != Directory || m.from.Mode != m.to.Mode) && !chmodded[m] {
+			if err := e.do(ctx, m, e.chmod); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// goes reports whether what stands at the path must go first: it is not replaced in one go.
+func goes(m *move) bool {
+	return m.from.Type != Nothing && (m.to.Type == Nothing || (m.from.Type == Directory) != (m.to.Type == Directory))
+}
+
+// errChanged says that a path is not what it was when the plan was made.
+var errChanged = errors.New("it changed in the project meanwhile")
+
+func (e *engine) do(ctx context.Context, m *move, f func(*move) error) error {
+	if ctx.Err() != nil && !e.careful {
+		return context.Cause(ctx)
+	}
+	err := f(m)
+	if err == nil {
+		return nil
+	}
+	if e.careful {
+		e.left = append(e.left, fmt.Sprintf("%s: %v", Quote(m.path), err))
+		return nil
+	}
+	return fmt.Errorf("%s: %w", Quote(m.path), err)
+}
+
+func (e *engine) point(what string, m *move) {
+	if e.at != nil {
+		e.at(what + " " + m.path)
+	}
+}
+
+func (e *engine) temp(m *move) string { return e.prefix + strconv.Itoa(m.number) }
+
+// remove takes away a file, a link or an empty directory.
+func (e *engine) remove(m *move) error {
+	fd, name, now, id, err := e.here(m)
+	if err != nil || now.Type == Nothing && e.careful {
+		return err
+	}
+	if done, err := e.settled(m, now, id); done || err != nil {
+		return err
+	}
+	e.point("remove", m)
+	if m.from.Type == Directory {
+		err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+		e.project.forget()
+		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+			err = errors.New("there is something in it that is not part of this apply")
+		}
+		return err
+	}
+	// It is moved aside first, so that what goes is for sure what was looked at.
+	tmp := e.temp(m)
+	err = renameNew(fd, name, tmp)
+	if unsupported(err) {
+		return unix.Unlinkat(fd, name, 0)
+	}
+	if err != nil {
+		return err
+	}
+	e.point("removing", m)
+	if n, moved, err := lookAt(fd, tmp); err != nil || n.Type != now.Type || !moved.moved(id) {
+		return errors.Join(errChanged, err, renameNew(fd, tmp, name))
+	}
+	return unix.Unlinkat(fd, tmp, 0)
+}
+
+// mkdir makes a directory that only we may enter until its permissions are set.
+func (e *engine) mkdir(m *move) error {
+	fd, name, now, _, err := e.here(m)
+	if err != nil {
+		return err
+	}
+	if now.Type == Directory && e.careful {
+		return nil
+	}
+	if now.Type != Nothing {
+		return errChanged
+	}
+	e.point("mkdir", m)
+	if err := unix.Mkdirat(fd, name, 0o700); err != nil {
+		return err
+	}
+	e.project.forget()
+	return nil
+}
+
+// place puts a file or a link there, in one go.
+func (e *engine) place(m *move) error {
+	fd, name, now, id, err := e.here(m)
+	if err != nil {
+		return err
+	}
+	expect := m.from
+	if goes(m) {
+		expect = state{} // it was taken away before
+	}
+	if e.careful {
+		if now.Type != Nothing || m.from.Type != Nothing && !goes(m) {
+			if done, err := e.settled(m, now, id); done || err != nil {
+				return err
+			}
+		}
+	} else if !is(expect, now, id) {
+		return errChanged
+	}
+	e.point("stage", m)
+	tmp := e.temp(m)
+	if err := e.write(fd, tmp, m, id, now.Type != Nothing); err != nil {
+		return errors.Join(err, ignoreMissing(unix.Unlinkat(fd, tmp, 0)))
+	}
+	e.point("place", m)
+	if err := e.swap(fd, tmp, name, now, id); err != nil {
+		return errors.Join(err, ignoreMissing(unix.Unlinkat(fd, tmp, 0)))
+	}
+	e.point("placed", m)
+	return nil
+}
+
+// swap gives the staged file its name. What it replaces must be what was looked at: it is checked after the two changed
+// names, and they change back when it is not.
+func (e *engine) swap(fd int, tmp, name string, now Node, id ident) error {
+	if now.Type == Nothing {
+		err := renameNew(fd, tmp, name)
+		if unsupported(err) {
+			if err = unix.Linkat(fd, tmp, fd, name, 0); err == nil {
+				err = unix.Unlinkat(fd, tmp, 0)
+			}
+		}
+		if errors.Is(err, unix.EEXIST) {
+			err = errChanged
+		}
+		return err
+	}
+	err := exchange(fd, tmp, name)
+	if unsupported(err) {
+		n, last, err := lookAt(fd, name)
+		if err != nil || n.Type != now.Type || !last.same(id) {
+			return errors.Join(errChanged, err)
+		}
+		return unix.Renameat(fd, tmp, fd, name)
+	}
+	if err != nil {
+		return err
+	}
+	if n, old, err := lookAt(fd, tmp); err != nil || n.Type != now.Type || !old.moved(id) {
+		return errors.Join(errChanged, err, exchange(fd, tmp, name))
+	}
+	return unix.Unlinkat(fd, tmp, 0)
+}
+
+// write makes the temporary file or link, complete but for its name.
+func (e *engine) write(fd int, tmp string, m *move, id ident, replaces bool) error {
+	if err := ignoreMissing(unix.Unlinkat(fd, tmp, 0)); err != nil {
+		return err
+	}
+	uid, gid, err := owner(fd, m, id, replaces)
+	if err != nil {
+		return err
+	}
+	if m.to.Type == Symlink {
+		if err := unix.Symlinkat(string(m.to.Link), fd, tmp); err != nil {
+			return err
+		}
+		return chown(uid, gid, func() error { return unix.Fchownat(fd, tmp, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+	}
+	b, err := m.content()
+	if err != nil {
+		return err
+	}
+	src, err := b.open()
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	out, err := unix.Openat(fd, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(out), tmp)
+	sum := sha256.New()
+	if _, err = io.Copy(io.MultiWriter(f, sum), src); err == nil && hex.EncodeToString(sum.Sum(nil)) != m.to.SHA256 {
+		err = errors.New("its content in hutch's store is damaged")
+	}
+	if err == nil {
+		err = chown(uid, gid, func() error { return f.Chown(uid, gid) })
+	}
+	if err == nil {
+		err = unix.Fchmod(out, m.to.Mode) // after the owner: a change of it clears set-id bits
+	}
+	if err == nil && m.to.Ident.Mtime != 0 {
+		err = setTimes(fd, tmp, m.to.Ident.Mtime)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// setTimes sets when a file was written, to the nanosecond.
+func setTimes(fd int, name string, mtime int64) error {
+	t := unix.NsecToTimespec(mtime)
+	return unix.UtimesNanoAt(fd, name, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// owner is whose a new file is: that of the version which is put back, else of the one it replaces, else of the directory
+// it lies in. Never the sandbox's.
+func owner(fd int, m *move, id ident, replaces bool) (uid, gid int, err error) {
+	switch {
+	case m.to.Ident != (ident{}):
+		return int(m.to.Ident.UID), int(m.to.Ident.GID), nil
+	case replaces:
+		return int(id.UID), int(id.GID), nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, 0, err
+	}
+	if uint32(st.Mode)&unix.S_ISGID == 0 && os.Geteuid() != 0 {
+		return os.Geteuid(), os.Getegid(), nil
+	}
+	return int(st.Uid), int(st.Gid), nil
+}
+
+// chown gives a file its owner as far as we may. Only root can give files away; a user's are the user's anyway, and a
+// group that is not the user's is not worth failing for.
+func chown(uid, gid int, f func() error) error {
+	if os.Geteuid() == 0 {
+		return f()
+	}
+	if uid == os.Geteuid() && gid != os.Getegid() {
+		_ = f()
+	}
+	return nil
+}
+
+// chmod sets the permissions of what is there: of a file that only changes these, or of a directory.
+func (e *engine) chmod(m *move) error {
+	fd, name, now, id, err := e.here(m)
+	if err != nil {
+		return err
+	}
+	if now.Type != m.to.Type {
+		return errChanged
+	}
+	if now.Mode == m.to.Mode && m.from.Type == m.to.Type {
+		return nil
+	}
+	if m.from.Type == m.to.Type && now.Mode != m.from.Mode && !(e.careful && m.to.Type == Directory) {
+		return errChanged
+	}
+	if !e.careful && m.to.Type == File && !id.same(m.from.Ident) {
+		return errChanged
+	}
+	e.point("chmod", m)
+	if m.from.Type != Directory && m.to.Type == Directory {
+		uid, gid, err := owner(fd, m, ident{}, false)
+		if err != nil {
+			return err
+		}
+		if err := chown(uid, gid, func() error { return unix.Fchownat(fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
+			return err
+		}
+	}
+	return chmodAt(fd, name, m.to.Mode)
+}
+
+// chmodAt sets permissions without following a link, also of what we may not read.
+func chmodAt(fd int, name string, mode uint32) error {
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	f, err := unix.Openat(fd, name, flags, 0)
+	if errors.Is(err, unix.EACCES) {
+		return unix.Fchmodat(fd, name, mode, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(f)
+	return unix.Fchmod(f, mode)
+}
+
+// here opens the directory of a move's path and looks at what stands there.
+func (e *engine) here(m *move) (fd int, name string, now Node, id ident, err error) {
+	fd, name, err = e.project.parent(m.path)
+	if err == nil {
+		now, id, err = lookAt(fd, name)
+	} else if e.careful && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errLinked)) && m.to.Type == Nothing {
+		return -1, "", Node{}, ident{}, nil
+	}
+	return fd, name, now, id, err
+}
+
+// settled looks, before a path is changed, at whether it must be: in a careful run it may be what it shall become. It is
+// an error when it is neither that nor what it was expected to be.
+func (e *engine) settled(m *move, now Node, id ident) (bool, error) {
+	if !e.careful {
+		if !is(m.from, now, id) {
+			return false, errChanged
+		}
+		return false, nil
+	}
+	switch {
+	case e.equal(m, m.to, now, id):
+		return true, nil
+	case e.equal(m, m.from, now, id):
+		return false, nil
+	}
+	return false, errors.New("it was changed by somebody else since, and is left as it is")
+}
+
+// is reports whether a path is untouched since its state was taken.
+func is(s state, now Node, id ident) bool {
+	if s.Type != now.Type {
+		return false
+	}
+	switch s.Type {
+	case File:
+		return s.Ident.same(id)
+	case Symlink:
+		return string(s.Link) == now.Link
+	case Directory:
+		return s.Mode == now.Mode
+	}
+	return true
+}
+
+// equal reports whether what stands at a path is a state, by its content.
+func (e *engine) equal(m *move, s state, now Node, id ident) bool {
+	if s.Type != now.Type {
+		return false
+	}
+	switch s.Type {
+	case Symlink:
+		return string(s.Link) == now.Link
+	case Directory, Nothing:
+		return true // its permissions are set last
+	}
+	if s.Ident != (ident{}) && s.Ident.same(id) {
+		return true
+	}
+	if now.Size != s.Size || s.SHA256 == "" {
+		return s.SHA256 == "" && s.Ident.moved(id)
+	}
+	sum, err := hashFile(e.project, m.path)
+	return err == nil && sum == s.SHA256
+}
+
+// hashFile is the hash of a file of the project.
+func hashFile(d *dir, path string) (string, error) {
+	f, _, err := d.open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// sweep removes the temporary files that an interrupted run left. moves go back: from what the run wanted, to what was
+// there before. A temporary file may also be what stood at the target, which changed names with it just then.
+func (e *engine) sweep(moves []*move, prefix string) {
+	for _, m := range moves {
+		fd, name, err := e.project.parent(m.path)
+		if err != nil {
+			continue // the directory is not there, so nothing is in it
+		}
+		tmp := prefix + strconv.Itoa(m.number)
+		aside, id, err := lookAt(fd, tmp)
+		if err != nil || aside.Type == Nothing {
+			continue
+		}
+		now, nowID, err := lookAt(fd, name)
+		if err != nil {
+			continue
+		}
+		was := aside.Type == m.to.Type && m.to.Ident.moved(id) // it is the old version
+		switch {
+		case now.Type == Nothing && (was || m.from.Type == Nothing):
+			if renameNew(fd, tmp, name) == nil {
+				continue
+			}
+		case was || now.Type == m.to.Type && m.to.Ident.moved(nowID):
+			// The old version is in its place, or in the store: what is aside is not needed.
+		case m.from.Type != Nothing && e.equal(m, m.from, now, nowID):
+			// Neither is the old version: somebody changed the target in the moment before it was replaced.
+			if exchange(fd, tmp, name) != nil {
+				continue
+			}
+		}
+		_ = unix.Unlinkat(fd, tmp, 0)
+	}
+}
+
+func unsupported(err error) bool {
+	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,181 @@
+package review
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// An apply has a directory in the ledger:
+//
+//	journal.json   what is about to be done; while it has this name the project must be put back
+//	applied.json   the same, once all of it is done; it is what undo needs
+//	undone.json    the same of an undo: it and the apply that it took back only wait for being removed
+//	stuck.json     the same, when the project could not be put back because somebody else changed it meanwhile
+//	old/N          the contents that were replaced
+const (
+	journalFile = "journal.json"
+	appliedFile = "applied.json"
+	undoneFile  = "undone.json"
+	stuckFile   = "stuck.json"
+	oldDir      = "old"
+
+	journalSchema = "hutch.apply/v1"
+)
+
+// journal is all that is needed to take an apply back.
+type journal struct {
+	Schema    string    `json:"schema"`
+	ID        string    `json:"id"`
+	Sandbox   string    `json:"sandbox"`
+	SandboxID string    `json:"sandbox_id,omitempty"`
+	Project   string    `json:"project"`
+	Dev       uint64    `json:"dev"` // of the project, so that another directory of that name is not taken for it
+	Ino       uint64    `json:"ino"`
+	Time      time.Time `json:"time"`
+	Undoes    string    `json:"undoes,omitempty"` // the apply that this one takes back
+	OldBytes  int64     `json:"old_bytes"`
+	Steps     []*step   `json:"steps"`
+}
+
+// step takes one path from one state to another.
+type step struct {
+	Path text  `json:"path"`
+	Old  state `json:"old"`
+	New  state `json:"new"`
+
+	content *blob // of New, where it is a file with new content
+}
+
+// state is a Node on disk, with what it takes to make it again.
+type state struct {
+	Type   Type   `json:"type,omitempty"`
+	Mode   uint32 `json:"mode,omitempty"`
+	Size   int64  `json:"size,omitempty"`
+	Link   text   `json:"link,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+	Ident  ident  `json:"ident,omitzero"`
+	Blob   int    `json:"blob,omitempty"` // number of the content in old/; 0 when it is not kept
+}
+
+func jnode(n Node, id ident) state {
+	return state{Type: n.Type, Mode: n.Mode, Size: n.Size, Link: text(n.Link), SHA256: n.SHA256, Ident: id}
+}
+
+// text is a string of any bytes; in JSON what is not UTF-8 is written in Go's quotes.
+type text string
+
+// MarshalText implements encoding.TextMarshaler.
+func (t text) MarshalText() ([]byte, error) {
+	if utf8.ValidString(string(t)) && (t == "" || t[0] != '"') {
+		return []byte(t), nil
+	}
+	return []byte(strconv.QuoteToASCII(string(t))), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *text) UnmarshalText(b []byte) error {
+	if len(b) == 0 || b[0] != '"' {
+		*t = text(b)
+		return nil
+	}
+	s, err := strconv.Unquote(string(b))
+	*t = text(s)
+	return err
+}
+
+// write puts the journal on disk under its first name, after everything else that lies below dir.
+func (j *journal) write(dir string, sync bool) error {
+	b, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, journalFile+".new")
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	if sync {
+		if err := syncDisk(dir); err != nil {
+			return err
+		}
+	}
+	return renameSynced(tmp, filepath.Join(dir, journalFile), sync)
+}
+
+// readJournal reads the journal of that name. It is our own file, and still checked: a path in it is written to.
+func readJournal(dir, name string) (*journal, error) {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	j := &journal{}
+	if err := json.Unmarshal(b, j); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+	}
+	if j.Schema != journalSchema {
+		return nil, fmt.Errorf("%s has the schema %q, which this hutch does not know", filepath.Join(dir, name), j.Schema)
+	}
+	for _, s := range j.Steps {
+		if !localPath(string(s.Path)) {
+			return nil, fmt.Errorf("%s names the path %s", filepath.Join(dir, name), Quote(string(s.Path)))
+		}
+	}
+	return j, nil
+}
+
+// open opens the project that the journal is about.
+func (j *journal) open() (*dir, error) {
+	d, err := openDir(j.Project)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(d.top, &st); err != nil {
+		d.close()
+		return nil, err
+	}
+	if uint64(st.Dev) != j.Dev || st.Ino != j.Ino {
+		d.close()
+		return nil, fmt.Errorf("%s is another directory than the one that was changed", j.Project)
+	}
+	return d, nil
+}
+
+// renameSynced renames a file, and forces the directory to the disk.
+func renameSynced(from, to string, sync bool) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	if !sync {
+		return nil
+	}
+	d, err := os.Open(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// newBlob is content that lies in memory.
+func newBlob(b []byte) *blob {
+	sum := sha256.Sum256(b)
+	return &blob{size: int64(len(b)), sha256: hex.EncodeToString(sum[:]), data: b}
+}
+
+// oldBlob is the kept content of a state.
+func oldBlob(dir string, s state) (*blob, error) {
+	if s.Blob == 0 {
+		return nil, errors.New("its old content was not kept")
+	}
+	return &blob{size: s.Size, sha256: s.SHA256, path: filepath.Join(dir, oldDir, strconv.Itoa(s.Blob))}, nil
+}

@@ -1,0 +1,111 @@
+package review
+
+import (
+	"context"
+	"fmt"
+)
+
+// DiffSchema is the schema of [Document].
+const DiffSchema = "hutch.diff/v1"
+
+// Document is a review as `hutch diff -o json` prints it.
+type Document struct {
+	Schema  string         `json:"schema"` // hutch.diff/v1
+	Sandbox string         `json:"sandbox"`
+	Project string         `json:"project"`
+	Gaps    string         `json:"gaps,omitempty"` // why there may be more changes than these
+	Changes []DocumentItem `json:"changes"`
+	Added   int            `json:"added"`   // lines of all files
+	Removed int            `json:"removed"` // lines of all files
+}
+
+// DocumentItem is one change. Text that is not UTF-8 has U+FFFD in it.
+type DocumentItem struct {
+	Path     string         `json:"path"`
+	From     string         `json:"from,omitempty"` // of a renamed file
+	Kind     Kind           `json:"kind"`
+	Old      *DocumentNode  `json:"old,omitempty"` // absent for nothing
+	New      *DocumentNode  `json:"new,omitempty"`
+	Binary   bool           `json:"binary,omitempty"`
+	Note     string         `json:"note,omitempty"` // why there are no hunks
+	Added    int            `json:"added"`          // lines
+	Removed  int            `json:"removed"`        // lines
+	Hunks    []DocumentHunk `json:"hunks,omitempty"`
+	Conflict string         `json:"conflict,omitempty"` // why it cannot be applied
+	Refused  []DocumentRule `json:"refused,omitempty"`  // why it is not applied unless that is allowed
+}
+
+// DocumentNode is one side of a change.
+type DocumentNode struct {
+	Type Type   `json:"type"`
+	Mode string `json:"mode,omitempty"` // in octal
+	Size int64  `json:"size,omitempty"` // bytes
+	Link string `json:"link,omitempty"`
+}
+
+// DocumentHunk is one hunk, numbered as --hunks counts.
+type DocumentHunk struct {
+	Number   int      `json:"number"`
+	OldStart int      `json:"old_start"`
+	OldLines int      `json:"old_lines"`
+	NewStart int      `json:"new_start"`
+	NewLines int      `json:"new_lines"`
+	Lines    []string `json:"lines"` // each begins with ' ', '-' or '+'; its newline is kept
+}
+
+// DocumentRule is a refusal with the flag that allows it, where there is one.
+type DocumentRule struct {
+	Refusal
+	Flag string `json:"flag,omitempty"`
+}
+
+// Document renders the review.
+func (r *Review) Document(ctx context.Context) (*Document, error) {
+	stats, err := r.stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &Document{Schema: DiffSchema, Sandbox: r.Subject.Name, Project: r.Subject.Project, Changes: []DocumentItem{}}
+	if r.Gaps != nil {
+		d.Gaps = r.Gaps.Error()
+	}
+	for _, c := range r.Changes {
+		t := stats[c]
+		old := c.Old
+		if c.from != nil {
+			old = c.from.Old
+		}
+		i := DocumentItem{
+			Path: c.Path, From: c.From, Kind: c.Kind, Old: documentNode(old), New: documentNode(c.New), Binary: t.binary,
+			Added: t.added, Removed: t.removed, Conflict: c.Conflict,
+		}
+		if !t.binary {
+			i.Note = t.note
+		}
+		for _, h := range t.hunks {
+			lines := make([]string, len(h.Lines))
+			for n, l := range h.Lines {
+				lines[n] = string(l.Op) + l.Text
+			}
+			i.Hunks = append(i.Hunks, DocumentHunk{h.Number, h.OldStart, h.OldLines, h.NewStart, h.NewLines, lines})
+		}
+		for _, f := range c.Refused {
+			i.Refused = append(i.Refused, DocumentRule{f, f.Rule.Flag()})
+		}
+		d.Changes = append(d.Changes, i)
+		d.Added += t.added
+		d.Removed += t.removed
+	}
+	return d, nil
+}
+
+func documentNode(n Node) *DocumentNode {
+	if n.Type == Nothing {
+		return nil
+	}
+	d := &DocumentNode{Type: n.Type, Size: n.Size, Link: n.Link}
+	if n.Type != Symlink {
+		d.Mode = fmt.Sprintf("%04o", n.Mode)
+	}
+	return d
+}

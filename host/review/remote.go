@@ -1,0 +1,19 @@
+package review
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Remote is a sandbox whose workspace is no directory of this host.
+type Remote interface {
+	Changes(ctx context.Context) ([]sdk.Change, error)
+	Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error
+}
+
+func openRemote(r Remote, workspace string) (source, error) {
+	return nil, errors.ErrUnsupported
+}

@@ -1,0 +1,325 @@
+package review
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+// Style says how a difference is written.
+type Style struct {
+	Color    bool
+	Terminal bool // contents are escaped; without it they are written as they are, so that the output is a patch
+	Width    int  // of the terminal in characters, for [Review.Stat]; 0 means 80
+}
+
+// colours of a terminal, as git's.
+const (
+	bold       = "\x1b[1m"
+	red        = "\x1b[31m"
+	green      = "\x1b[32m"
+	cyan       = "\x1b[36m"
+	plainColor = "\x1b[m"
+)
+
+func (s Style) paint(color, text string) string {
+	if !s.Color || text == "" {
+		return text
+	}
+	if line, ok := strings.CutSuffix(text, "\n"); ok {
+		return color + line + plainColor + "\n"
+	}
+	return color + text + plainColor
+}
+
+// Unified writes all changes as a patch that git and patch(1) understand. Directories that are empty or change their
+// mode, of which a patch knows nothing, are lines of their own which those skip.
+func (r *Review) Unified(ctx context.Context, w io.Writer, s Style) error {
+	return r.each(ctx, w, func(c *Change, project *dir, b *bytes.Buffer) error {
+		t, err := r.content(ctx, c, project)
+		if err != nil {
+			return err
+		}
+		s.change(b, c, t)
+		return nil
+	})
+}
+
+// Names writes the path of every change, one a line.
+func (r *Review) Names(w io.Writer) error {
+	var b strings.Builder
+	for _, c := range r.Changes {
+		b.WriteString(Quote(c.Path))
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// atOnce is how many changes are worked on before they are written, so that memory stays bounded.
+const atOnce = 256
+
+// each calls render for all changes, several at a time, and writes what they made in order.
+func (r *Review) each(ctx context.Context, w io.Writer, render func(*Change, *dir, *bytes.Buffer) error) error {
+	workers := max(1, min(runtime.GOMAXPROCS(0), 8))
+	dirs := make([]*dir, workers)
+	for i := range dirs {
+		d, err := openDir(r.Subject.Project)
+		if err != nil {
+			return err
+		}
+		defer d.close()
+		dirs[i] = d
+	}
+	for at := 0; at < len(r.Changes); at += atOnce {
+		batch := r.Changes[at:min(at+atOnce, len(r.Changes))]
+		out, errs := make([]bytes.Buffer, len(batch)), make([]error, len(batch))
+		var wg sync.WaitGroup
+		for n := range workers {
+			wg.Go(func() {
+				for i := n; i < len(batch); i += workers {
+					errs[i] = render(batch[i], dirs[n], &out[i])
+				}
+			})
+		}
+		wg.Wait()
+		for i := range batch {
+			if errs[i] != nil {
+				return fmt.Errorf("%s: %w", Quote(batch[i].Path), errs[i])
+			}
+			if _, err := w.Write(out[i].Bytes()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// change writes one change.
+func (s Style) change(b *bytes.Buffer, c *Change, t content) {
+	if c.isDir() {
+		s.directory(b, c)
+		return
+	}
+	if c.Kind == Retyped {
+		s.retyped(b, c, t)
+		return
+	}
+	s.header(b, c)
+	switch {
+	case t.note != "":
+		s.note(b, c, t.note)
+	case t.text != nil && len(t.text.spans) > 0:
+		s.names(b, c.Path, c.Old.Type, c.New.Type)
+		for _, h := range t.text.hunks() {
+			s.Hunk(b, h)
+		}
+	case c.Old.Type == Symlink || c.New.Type == Symlink:
+		s.link(b, c)
+	}
+}
+
+// directory writes what a patch cannot say.
+func (s Style) directory(b *bytes.Buffer, c *Change) {
+	switch c.Kind {
+	case Added:
+		fmt.Fprintf(b, "%s\n", s.paint(bold, fmt.Sprintf("new directory %s mode %s", Quote(c.Path+"/"), gitMode(c.New))))
+	case Deleted:
+		fmt.Fprintf(b, "%s\n", s.paint(bold, "deleted directory "+Quote(c.Path+"/")))
+	default:
+		fmt.Fprintf(b, "%s\n", s.paint(bold, fmt.Sprintf("directory %s mode %s to %s", Quote(c.Path+"/"), gitMode(c.Old), gitMode(c.New))))
+	}
+}
+
+// retyped writes what was there as deleted and what is there as new, as git does.
+func (s Style) retyped(b *bytes.Buffer, c *Change, t content) {
+	gone, fresh := *c, *c
+	gone.Kind, gone.New, fresh.Kind, fresh.Old = Deleted, Node{}, Added, Node{}
+	half := func(c *Change, take func(*textDiff) *textDiff) {
+		part := content{note: t.note, binary: t.binary}
+		if t.text != nil && (c.Old.Type == File || c.New.Type == File) {
+			part.text = take(t.text)
+		}
+		if c.Old.Type != File && c.New.Type != File {
+			part = content{}
+		}
+		s.change(b, c, part)
+	}
+	half(&gone, func(t *textDiff) *textDiff { return diffText([]byte(strings.Join(t.old, "")), nil) })
+	half(&fresh, func(t *textDiff) *textDiff { return diffText(nil, []byte(strings.Join(t.new, ""))) })
+}
+
+func (s Style) header(b *bytes.Buffer, c *Change) {
+	from := c.Path
+	if c.From != "" {
+		from = c.From
+	}
+	line := func(format string, args ...any) {
+		b.WriteString(s.paint(bold, fmt.Sprintf(format, args...)+"\n"))
+	}
+	line("diff --git %s %s", Quote("a/"+from), Quote("b/"+c.Path))
+	switch {
+	case c.Kind == Renamed:
+		if old := c.from.Old; old.Mode != c.New.Mode {
+			line("old mode %s", gitMode(old))
+			line("new mode %s", gitMode(c.New))
+		}
+		line("similarity index 100%%")
+		line("rename from %s", Quote(from))
+		line("rename to %s", Quote(c.Path))
+	case c.Old.Type == Nothing:
+		line("new file mode %s", gitMode(c.New))
+	case c.New.Type == Nothing:
+		line("deleted file mode %s", gitMode(c.Old))
+	case c.Old.Mode != c.New.Mode:
+		line("old mode %s", gitMode(c.Old))
+		line("new mode %s", gitMode(c.New))
+	}
+}
+
+func (s Style) names(b *bytes.Buffer, path string, old, now Type) {
+	from, to := Quote("a/"+path), Quote("b/"+path)
+	if old == Nothing {
+		from = "/dev/null"
+	}
+	if now == Nothing {
+		to = "/dev/null"
+	}
+	// Names with a space end with a tab, or patch(1) takes what follows it for a date.
+	tab := func(name string) string {
+		if strings.Contains(name, " ") {
+			return name + "\t"
+		}
+		return name
+	}
+	b.WriteString(s.paint(bold, "--- "+tab(from)+"\n"))
+	b.WriteString(s.paint(bold, "+++ "+tab(to)+"\n"))
+}
+
+// note writes why no lines are shown.
+func (s Style) note(b *bytes.Buffer, c *Change, note string) {
+	from, to := Quote("a/"+c.Path), Quote("b/"+c.Path)
+	if c.Old.Type == Nothing {
+		from = "/dev/null"
+	}
+	if c.New.Type == Nothing {
+		to = "/dev/null"
+	}
+	if note == "binary" {
+		fmt.Fprintf(b, "Binary files %s and %s differ\n", from, to)
+		return
+	}
+	fmt.Fprintf(b, "Files %s and %s differ, %s\n", from, to, termsafe.Line(note))
+}
+
+// link writes a symbolic link as git does: its target as a line without an end.
+func (s Style) link(b *bytes.Buffer, c *Change) {
+	var old, now []byte
+	if c.Old.Type == Symlink {
+		old = []byte(c.Old.Link)
+	}
+	if c.New.Type == Symlink {
+		now = []byte(c.New.Link)
+	}
+	s.names(b, c.Path, c.Old.Type, c.New.Type)
+	for _, h := range diffText(old, now).hunks() {
+		s.Hunk(b, h)
+	}
+}
+
+// Hunk writes one hunk.
+func (s Style) Hunk(b *bytes.Buffer, h *Hunk) {
+	b.WriteString(s.paint(cyan, h.Header()+"\n"))
+	for _, l := range h.Lines {
+		text, ended := strings.CutSuffix(l.Text, "\n")
+		if s.Terminal {
+			text = termsafe.String(text)
+		}
+		switch l.Op {
+		case '-':
+			b.WriteString(s.paint(red, "-"+text))
+		case '+':
+			b.WriteString(s.paint(green, "+"+text))
+		default:
+			b.WriteString(" " + text)
+		}
+		b.WriteByte('\n')
+		if !ended {
+			b.WriteString("\\ No newline at end of file\n")
+		}
+	}
+}
+
+// Header is the first line of a hunk in a unified diff.
+func (h *Hunk) Header() string {
+	part := func(start, lines int) string {
+		if lines == 1 {
+			return strconv.Itoa(start)
+		}
+		return strconv.Itoa(start) + "," + strconv.Itoa(lines)
+	}
+	return "@@ -" + part(h.OldStart, h.OldLines) + " +" + part(h.NewStart, h.NewLines) + " @@"
+}
+
+// gitMode writes type and permissions as git does, but all of the permissions.
+func gitMode(n Node) string {
+	switch n.Type {
+	case File:
+		return fmt.Sprintf("10%04o", n.Mode)
+	case Directory:
+		return fmt.Sprintf("04%04o", n.Mode)
+	case Symlink:
+		return "120000"
+	}
+	return fmt.Sprintf("00%04o", n.Mode)
+}
+
+// Quote writes a path as git does: as it is, or in quotes with escapes when it holds anything that could be taken for
+// something else, on a terminal too.
+func Quote(p string) string {
+	if !needsQuotes(p) {
+		return p
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := 0; i < len(p); {
+		c, n := utf8.DecodeRuneInString(p[i:])
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(c)
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c == '\t':
+			b.WriteString(`\t`)
+		case c == utf8.RuneError && n == 1 || !strconv.IsPrint(c):
+			for _, x := range []byte(p[i : i+n]) {
+				fmt.Fprintf(&b, `\%03o`, x)
+			}
+		default:
+			b.WriteString(p[i : i+n])
+		}
+		i += n
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+func needsQuotes(p string) bool {
+	for i := 0; i < len(p); {
+		c, n := utf8.DecodeRuneInString(p[i:])
+		if c == '"' || c == '\\' || c == utf8.RuneError && n == 1 || !strconv.IsPrint(c) {
+			return true
+		}
+		i += n
+	}
+	return false
+}

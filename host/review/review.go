@@ -1,0 +1,254 @@
+package review
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/overlay"
+)
+
+// Subject is what is reviewed: one sandbox's workspace against the project that it was made from.
+type Subject struct {
+	Name    string // of the sandbox, for messages and for undo
+	ID      string // of the sandbox
+	Project string // absolute
+	// Base is what the project looked like when the sandbox was made. Without it every path that stands in the project
+	// counts as changed there, so differences can be shown, and nothing but new paths applied.
+	Base *Base
+	// Layers are where the workspace lies on this host; nil when it cannot be reached that way, and Remote is used.
+	Layers *sdk.Layers
+	Remote Remote
+	// Ready are the paths as the sandbox sees them. Input and output are no part of the review.
+	Ready sdk.Ready
+}
+
+// Options say what of a sandbox is reviewed.
+type Options struct {
+	// Paths limits the review to these files and directories: relative to the project, or absolute, in the project or in
+	// the sandbox. None means all.
+	Paths []string
+	// Keep says that the contents of all changed files are read once, now, into a stage below this directory: what is
+	// shown then is what is applied. Empty reads each when it is shown.
+	Keep string
+}
+
+// Review is what a sandbox changed in its project, as it was when it was opened. Its methods are not safe for concurrent
+// use.
+type Review struct {
+	Subject Subject
+	Changes []*Change // in path order, a renamed file at its new path
+	// Gaps says why there may be more changes than these; nil when these are all.
+	Gaps error
+
+	source  source
+	project *dir
+	stage   *stage
+}
+
+// Open compares the two sides, and with the base. It reads contents where it needs them to tell whether a file changed.
+// The caller closes the Review.
+func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
+	r := &Review{Subject: s}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	only, err := s.paths(o.Paths)
+	if err != nil {
+		return nil, err
+	}
+	if r.project, err = openDir(s.Project); err != nil {
+		return nil, fmt.Errorf("open the project: %w", err)
+	}
+	switch {
+	case s.Layers == nil && s.Remote == nil:
+		return nil, fmt.Errorf("the backend of %s cannot tell what changed in the workspace", s.Name)
+	case s.Layers == nil:
+		r.source, err = openRemote(s.Remote, s.Ready.Workspace)
+	case s.Layers.Lower == "" || s.Layers.Upper == "":
+		return nil, fmt.Errorf("the workspace of %s has no writes of its own: there is nothing to review", s.Name)
+	default:
+		r.source, err = openLayers(s.Layers, overlay.Options{Ignore: s.mountPoints()})
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := r.source.changes(ctx)
+	if errors.Is(err, overlay.ErrTooMany) || errors.Is(err, overlay.ErrUnreadable) {
+		r.Gaps, err = err, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compare %s with the project: %w", s.Name, err)
+	}
+	if err := r.compare(ctx, list, only); err != nil {
+		return nil, err
+	}
+	if o.Keep != "" {
+		if err := r.read(ctx, o.Keep); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.pairRenames(ctx); err != nil {
+		return nil, err
+	}
+	r.judge()
+	return r, nil
+}
+
+// Close ends the review and removes what it staged.
+func (r *Review) Close() {
+	if r.source != nil {
+		r.source.close()
+	}
+	if r.project != nil {
+		r.project.close()
+	}
+	if r.stage != nil {
+		r.stage.close()
+	}
+}
+
+// compare makes a Change of each difference: with the project as it is, and, where that was changed since the sandbox
+// was made, with the base.
+func (r *Review) compare(ctx context.Context, list []overlay.Change, only []string) error {
+	gone := map[string]bool{} // directories that the project lost and the sandbox only kept
+	for i, oc := range list {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !chosen(oc.Path, only) {
+			continue
+		}
+		c := &Change{Path: oc.Path, Kind: kindOf(oc.Kind)}
+		var err error
+		if c.Old, c.id, err = r.project.look(oc.Path); err != nil {
+			return fmt.Errorf("look at %q in the project: %w", oc.Path, err)
+		}
+		var mine ident
+		if oc.Kind != overlay.Deleted {
+			c.New = Node{Type: typeOf(oc.NewMode), Mode: bitsOf(oc.NewMode), Size: oc.Size}
+			if c.New.Type == Symlink {
+				if c.New, mine, err = r.source.look(oc.Path); err != nil {
+					return fmt.Errorf("look at %q in the sandbox: %w", oc.Path, err)
+				}
+			}
+		}
+		if c.New.Type == Symlink {
+			c.New.Mode = 0
+		}
+		if c.Old.Type == c.New.Type && c.Old.Type == Nothing {
+			continue // gone on both sides by now
+		}
+		was, known := r.base(oc.Path)
+		if !touched(was, known, c.Old, c.id) {
+			r.Changes = append(r.Changes, c)
+			continue
+		}
+		if c.New.Type != Nothing && c.New.Type != Symlink {
+			if _, mine, err = r.source.look(oc.Path); err != nil {
+				return fmt.Errorf("look at %q in the sandbox: %w", oc.Path, err)
+			}
+		}
+		switch {
+		case c.New.Type != Nothing && copied(was, known, c.New, mine):
+			// Only the project changed it. A directory that it lost is needed again when something in it is applied.
+			if c.New.Type == Directory && c.Old.Type == Nothing {
+				gone[c.Path] = true
+				r.Changes = append(r.Changes, c)
+			}
+			continue
+		case c.Old.Type == Nothing:
+			c.Conflict = "it was deleted in the project since the sandbox was made, and changed in the sandbox"
+		case r.Subject.Base == nil:
+			c.Conflict = "what it was when the sandbox was made is not known"
+		case !known && !r.Subject.Base.Complete():
+			c.Conflict = "the project has it and it was not seen when the sandbox was made"
+		case !known && c.New.Type == Nothing:
+			c.Conflict = "it was made in the project since the sandbox was made, and its directory is deleted in the sandbox"
+		case !known:
+			c.Conflict = "it was made in the project since the sandbox was made, and in the sandbox as well"
+		case c.New.Type == Nothing:
+			c.Conflict = "it was changed in the project since the sandbox was made, and deleted in the sandbox"
+		default:
+			c.Conflict = "it was changed in the project since the sandbox was made, and in the sandbox as well"
+		}
+		r.Changes = append(r.Changes, c)
+	}
+	if len(gone) > 0 {
+		r.dropEmpty(gone)
+	}
+	return nil
+}
+
+// dropEmpty leaves out those directories in which there is no change.
+func (r *Review) dropEmpty(dirs map[string]bool) {
+	needed := map[string]bool{}
+	for _, c := range r.Changes {
+		if dirs[c.Path] {
+			continue
+		}
+		for p := parentOf(c.Path); p != "" && !needed[p]; p = parentOf(p) {
+			needed[p] = true
+		}
+	}
+	r.Changes = slices.DeleteFunc(r.Changes, func(c *Change) bool { return dirs[c.Path] && !needed[c.Path] })
+}
+
+func (r *Review) base(path string) (overlay.Entry, bool) {
+	if r.Subject.Base == nil {
+		return overlay.Entry{}, false
+	}
+	return r.Subject.Base.Lookup(path)
+}
+
+// mountPoints are the paths below the workspace that are no part of it.
+func (s *Subject) mountPoints() []string {
+	var list []string
+	for _, p := range []string{s.Ready.Input, s.Ready.Output} {
+		if rel, ok := strings.CutPrefix(p, strings.TrimSuffix(s.Ready.Workspace, "/")+"/"); ok && s.Ready.Workspace != "" && rel != "" {
+			list = append(list, path.Clean(rel))
+		}
+	}
+	return list
+}
+
+// paths makes the paths that a user gave relative to the project; "" in the list is the project itself.
+func (s *Subject) paths(given []string) ([]string, error) {
+	var list []string
+	for _, p := range given {
+		rel := path.Clean(filepath.ToSlash(p))
+		if path.IsAbs(rel) {
+			in := ""
+			for _, top := range []string{s.Project, s.Ready.Workspace} {
+				if top != "" && (rel == top || below(rel, top)) {
+					in = top
+					break
+				}
+			}
+			if in == "" {
+				return nil, fmt.Errorf("%q lies outside the project %s", p, s.Project)
+			}
+			rel = strings.TrimPrefix(strings.TrimPrefix(rel, in), "/")
+		}
+		if rel == ".." || strings.HasPrefix(rel, "../") {
+			return nil, fmt.Errorf("%q lies outside the project %s", p, s.Project)
+		}
+		if rel == "." {
+			rel = ""
+		}
+		list = append(list, rel)
+	}
+	return list, nil
+}
+
+// chosen reports whether a path is one of only or lies below one; of none, all are chosen.
+func chosen(path string, only []string) bool {
+	return len(only) == 0 || slices.ContainsFunc(only, func(o string) bool { return path == o || below(path, o) })
+}
