@@ -128,6 +128,7 @@ type auditCmd struct {
 
 type auditVerifyCmd struct {
 	Runs   []string `arg:"" optional:"" name:"run" help:"Runs to check (default: all of them, and the audit chain)." complete:"run"`
+	Head   string   `placeholder:"HASH" help:"A head that the audit chain had once: it must still hold it."`
 	Output string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one report a line."`
 }
 
@@ -135,7 +136,11 @@ type auditVerifyCmd struct {
 func (*auditVerifyCmd) Help() string {
 	return `Recomputes the hash of every event, follows the links between them, hashes every file that an event names, and compares the heads that results and the audit chain hold. Exit code 1 means that something recorded was damaged. What a crash leaves behind, such as a torn last line, is said and is not damage.
 
-The chain shows consistency, not authorship: whoever can write the whole store can make a consistent one. Keep a copy of the audit chain's head elsewhere if that matters.`
+The chain shows consistency, not authorship: whoever can write the whole store can make a consistent one. If that matters, keep the head that is printed for the audit chain elsewhere: with --head it shows a chain that was cut or made anew since.
+
+    hutch audit verify
+    hutch audit verify latest -o json
+    hutch audit verify --head 4f0c…`
 }
 
 func (c *auditVerifyCmd) Run(ctx context.Context, u *ui) error {
@@ -153,8 +158,13 @@ func (c *auditVerifyCmd) Run(ctx context.Context, u *ui) error {
 		}
 		return c.show(u, r)
 	}
-	if len(c.Runs) == 0 {
-		err = s.VerifyAll(ctx, each)
+	switch {
+	case c.Head != "" && len(c.Runs) > 0:
+		return errors.New("--head is about the audit chain, which is checked when no run is named")
+	case c.Head != "" && (len(c.Head) != 64 || strings.Trim(c.Head, "0123456789abcdef") != ""):
+		return errors.New("--head: a head is 64 hexadecimal digits, as hutch audit verify prints it")
+	case len(c.Runs) == 0:
+		err = s.VerifyAll(ctx, c.Head, each)
 	}
 	for _, ref := range c.Runs {
 		rec, lerr := load(s, ref)
@@ -205,6 +215,9 @@ func (c *auditVerifyCmd) show(u *ui, r *store.Report) error {
 	}
 	if !r.OK || len(r.Findings) > 0 {
 		return nil
+	}
+	if r.Run == "" {
+		return u.line("%s: ok, %s, head %s", name, count(int(r.Events), "event"), r.Head)
 	}
 	return u.line("%s: ok, %s, %s", name, count(int(r.Events), "event"), count(r.Files, "file"))
 }

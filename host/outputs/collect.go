@@ -18,6 +18,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/safepath"
+	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // errEntries ends the reading of a stream that never ends.
@@ -218,7 +219,7 @@ func (c *tarCollector) copy(name string, h *tar.Header, r io.Reader) (out Output
 		}
 	}()
 	hash := sha256.New()
-	n, err := io.CopyBuffer(io.MultiWriter(f, hash), struct{ io.Reader }{&ctxReader{c.ctx, r}}, c.buf)
+	n, err := io.CopyBuffer(io.MultiWriter(f, hash), struct{ io.Reader }{tree.Reader(c.ctx, r)}, c.buf)
 	if err != nil {
 		return out, fmt.Errorf("collect %q: %w", name, err)
 	}
@@ -227,16 +228,4 @@ func (c *tarCollector) copy(name string, h *tar.Header, r io.Reader) (out Output
 	}
 	c.total += n
 	return Output{Path: name, Size: n, SHA256: hex.EncodeToString(hash.Sum(nil)), Mode: fmt.Sprintf("%04o", mode)}, nil
-}
-
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r *ctxReader) Read(p []byte) (int, error) {
-	if err := context.Cause(r.ctx); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }

@@ -154,23 +154,19 @@ func typeName(t cty.Type) string {
 	return "a value of type " + t.FriendlyName()
 }
 
+// ofMany says of what elements a collection is.
 func ofMany(t cty.Type) string {
 	switch {
-	case t == cty.String:
-		return " of strings"
-	case t == cty.Number:
-		return " of numbers"
-	case t == cty.Bool:
-		return " of true and false"
 	case t == cty.DynamicPseudoType:
 		return ""
+	case t == cty.Bool:
+		return " of true and false"
 	}
-	if words := strings.SplitN(typeName(t), " ", 3); len(words) > 1 {
-		rest := ""
-		if len(words) == 3 {
-			rest = " " + words[2]
-		}
-		return " of " + words[1] + "s" + rest
+	// "a list of strings" becomes " of lists of strings".
+	_, rest, _ := strings.Cut(typeName(t), " ")
+	word, rest, found := strings.Cut(rest, " ")
+	if found {
+		rest = " " + rest
 	}
-	return ""
+	return " of " + word + "s" + rest
 }

@@ -177,7 +177,7 @@ func wantProblems(t *testing.T, rep *Report, ok bool, want ...Problem) {
 func verifyAll(t *testing.T, s *Store) map[string]*Report {
 	t.Helper()
 	reports := map[string]*Report{}
-	if err := s.VerifyAll(context.Background(), func(r *Report) error { reports[r.Run] = r; return nil }); err != nil {
+	if err := s.VerifyAll(context.Background(), "", func(r *Report) error { reports[r.Run] = r; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return reports

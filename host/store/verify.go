@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // Problem names what is wrong in a [Finding].
@@ -80,8 +81,9 @@ func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
 }
 
 // VerifyAll checks the audit chain and every run, newest first, and calls each with the reports as they come; the
-// audit chain's is the first. It stops with the error that each returns.
-func (s *Store) VerifyAll(ctx context.Context, each func(*Report) error) error {
+// audit chain's is the first. It stops with the error that each returns. A head that the audit chain had once, kept where
+// the store's writer cannot reach, shows a chain that was cut or made anew since: "" for none.
+func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) error) error {
 	// The runs are listed before the audit chain is read, so that one which begins meanwhile is not unknown.
 	ids, err := s.runIDs()
 	if err != nil {
@@ -105,6 +107,9 @@ func (s *Store) VerifyAll(ctx context.Context, each func(*Report) error) error {
 	}
 	for _, id := range missing {
 		audit.find(Finding{Problem: ProblemRunMissing, Path: s.paths.Run(id), Detail: fmt.Sprintf("run %s was recorded, is gone, and was not removed by hutch", id)})
+	}
+	if head != "" && !v.hashes[head] {
+		audit.find(Finding{Problem: ProblemHeadMismatch, Path: s.paths.Audit(), Detail: fmt.Sprintf("it does not hold the head %s, which it is said to have had: it was cut or replaced", short(head))})
 	}
 	if err := each(audit); err != nil {
 		return err
@@ -148,13 +153,8 @@ type verifier struct {
 	store *Store
 	read  time.Time // when the audit chain was read
 	known map[string]auditKnown
-}
-
-// readAudit checks the audit chain and keeps what it says.
-func (v *verifier) readAudit() (rep *Report, err error) {
-	v.read = time.Now()
-	rep, v.known, err = v.store.readAudit()
-	return rep, err
+	// hashes are those of all events of the audit chain.
+	hashes map[string]bool
 }
 
 // run checks one run. The files of a run that goes on do not change all at once, nor with the audit chain; what looks
@@ -198,11 +198,15 @@ type auditKnown struct {
 	removed bool
 }
 
-// readAudit checks the audit chain and gathers what it says about each run.
-func (s *Store) readAudit() (*Report, map[string]auditKnown, error) {
+// readAudit checks the audit chain and keeps what it says about each run.
+func (v *verifier) readAudit() (*Report, error) {
+	v.read = time.Now()
 	rep := &Report{OK: true, Findings: []Finding{}}
-	known := map[string]auditKnown{}
+	known, hashes := map[string]auditKnown{}, map[string]bool{}
+	v.known, v.hashes = known, hashes
+	path := v.store.paths.Audit()
 	check := chainChecker{find: rep.find, ok: func(e Event) {
+		hashes[e.Hash] = true
 		k := known[e.Run]
 		switch e.Type {
 		case EventBegin:
@@ -223,19 +227,19 @@ func (s *Store) readAudit() (*Report, map[string]auditKnown, error) {
 		}
 		known[e.Run] = k
 	}}
-	end, err := readChain(s.paths.Audit(), func(l chainLine) error { check.line(l); return nil })
+	end, err := readChain(path, func(l chainLine) error { check.line(l); return nil })
 	if errors.Is(err, fs.ErrNotExist) {
-		return rep, known, nil // nothing has run yet; runs that are there all the same will show as unknown
+		return rep, nil // nothing has run yet; runs that are there all the same will show as unknown
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	rep.Events, rep.Head = end.lines, check.head
 	if end.torn > 0 {
-		rep.find(Finding{Problem: ProblemTornTail, Harmless: true, Event: check.seq + 1, Path: s.paths.Audit(),
+		rep.find(Finding{Problem: ProblemTornTail, Harmless: true, Event: check.seq + 1, Path: path,
 			Detail: fmt.Sprintf("%d bytes of an incomplete entry at the end: a writer died; the next one sets them aside", end.torn)})
 	}
-	return rep, known, nil
+	return rep, nil
 }
 
 func noteRepair(rep *Report, e Event) {
@@ -349,20 +353,8 @@ func hashBelow(ctx context.Context, root *os.Root, name string) (int64, string, 
 	}
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.Copy(h, ctxReader{ctx, f})
+	n, err := io.Copy(h, tree.Reader(ctx, f))
 	return n, hex.EncodeToString(h.Sum(nil)), err
-}
-
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r ctxReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }
 
 // anchors compares the chain with what others say about it: run.jsonl, result.json and the audit chain.

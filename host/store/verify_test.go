@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -314,6 +315,43 @@ func TestCutUnderALiveWriter(t *testing.T) {
 	if rep.OK || rep.Findings[0].Problem != ProblemBrokenLink {
 		t.Errorf("%+v", rep)
 	}
+}
+
+// TestKeptHead shows what a copy of the audit chain's head is good for: nothing in the store tells of a run whose directory
+// and entries were taken out of it together, or of a store that was made anew.
+func TestKeptHead(t *testing.T) {
+	s := newStore(t)
+	smallRun(t, s)
+	first := audited(t, s, "")
+	smallRun(t, s)
+	if rep := audited(t, s, first.Head); !rep.OK || rep.Head == first.Head {
+		t.Errorf("a chain that went on: %+v", rep)
+	}
+	audit := s.paths.Audit()
+	b := mustRead(t, audit)
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	mustWrite(t, audit, bytes.Join(lines[:int(first.Events)-1], nil))
+	if rep := audited(t, s, first.Head); rep.OK || rep.Findings[len(rep.Findings)-1].Problem != ProblemHeadMismatch {
+		t.Errorf("a chain that was cut: %+v", rep)
+	}
+	mustWrite(t, audit, b)
+	if rep := audited(t, s, strings.Repeat("0", 64)); rep.OK {
+		t.Error("a head that never was is in the chain")
+	}
+}
+
+// audited is the report on the audit chain.
+func audited(t *testing.T, s *Store, head string) (audit *Report) {
+	t.Helper()
+	if err := s.VerifyAll(context.Background(), head, func(r *Report) error {
+		if r.Run == "" {
+			audit = r
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return audit
 }
 
 // TestVerifyBesideWriters: runs that begin, end and go while everything is verified are never called damaged.

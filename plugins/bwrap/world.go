@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,10 @@ type world struct {
 	upper  *os.File       // the workspace's upper layer
 	ready  sdk.Ready
 }
+
+// groupTimeout bounds the removal of a cgroup, which waits for processes that the kernel may hold on to. What is left is
+// reported, and the next Destroy tries again.
+const groupTimeout = 20 * time.Second
 
 // makeWorld makes the world of s. On an error nothing of it is left but the layer
 // on disk.
@@ -111,7 +116,9 @@ func (w *world) close() (err error) {
 		}
 	}
 	if w.group != nil {
-		err = w.group.Destroy(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
+		defer cancel()
+		err = w.group.Destroy(ctx)
 	}
 	return err
 }

@@ -172,7 +172,9 @@ func (p *packer) file(fd int, h *tar.Header) error {
 	return nil
 }
 
-// reader ends with its context.
+// Reader reads from r until ctx ends; then a Read returns the cause of that.
+func Reader(ctx context.Context, r io.Reader) io.Reader { return &reader{ctx, r} }
+
 type reader struct {
 	ctx context.Context
 	r   io.Reader
