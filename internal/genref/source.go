@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,11 +76,14 @@ func (s *source) add(g *ast.GenDecl) {
 	}
 }
 
+// docLink is a link of Go's documentation; an index such as contains[0] is none.
+var docLink = regexp.MustCompile(`\[(\*?[A-Za-z][\w.]*)\]`)
+
 // text joins the words of comments.
 func text(groups ...*ast.CommentGroup) string {
 	var words []string
 	for _, g := range groups {
-		words = append(words, strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(g.Text()))...)
+		words = append(words, strings.Fields(docLink.ReplaceAllString(g.Text(), "$1"))...)
 	}
 	return strings.Join(words, " ")
 }
