@@ -43,6 +43,8 @@ func hutch(args []string) int {
 		return 0
 	}
 	u := newUI(os.Stdin, os.Stdout, os.Stderr)
+	u.ahead = lookAhead(u, args)
+	defer u.ahead.drop()
 	parser, kctx, call, err := parse(u, args)
 	switch {
 	case err != nil:

@@ -13,7 +13,11 @@ import (
 // open opens a session for one command. What it returns besides ends it: backends are asked to stop, and killed when
 // they do not.
 func open(u *ui) (*session.Session, func(), error) {
-	s, err := session.Open(session.Options{Version: version, Warn: func(line string) { u.note("%s", line) }})
+	open := func() (*session.Session, error) { return openSession(u) }
+	if u.ahead != nil {
+		open, u.ahead = u.ahead.take, nil
+	}
+	s, err := open()
 	if err != nil {
 		return nil, nil, whereElse(err)
 	}
@@ -25,6 +29,10 @@ func open(u *ui) (*session.Session, func(), error) {
 			u.note("%s", err)
 		}
 	}, nil
+}
+
+func openSession(u *ui) (*session.Session, error) {
+	return session.Open(session.Options{Version: version, Warn: func(line string) { u.note("%s", line) }})
 }
 
 // openStore opens the store alone, for commands that only look at what is recorded.

@@ -37,6 +37,7 @@ type ui struct {
 	width    int
 	color    bool // for stderr
 	started  time.Time
+	ahead    *ahead // what is being opened already; nil for nothing
 	mu       sync.Mutex
 
 	interrupted atomic.Int32 // the signal that ended the call, or 0

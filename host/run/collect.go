@@ -62,19 +62,33 @@ func (j *job) collect(ctx context.Context, p *place) {
 
 var errStopped = errors.New("enough was read")
 
-// changes lists what differs in the workspace.
-func (j *job) changes(ctx context.Context, p *place) {
+// listChanges begins to list what differs in the workspace. What it returns waits for the list and takes it into the
+// result.
+func (j *job) listChanges(ctx context.Context, p *place) (wait func()) {
 	w := j.d.Workspace
 	switch {
 	case w == nil || w.Mode == string(sdk.WorkspaceReadOnly):
-		j.res.ChangesKnown = true // there is nothing that could have changed
-		return
+		return func() { j.res.ChangesKnown = true } // there is nothing that could have changed
 	case w.Mode == string(sdk.WorkspaceShared) || !p.b.Facts.Has(sdk.CapChanges):
-		return
+		return func() {}
 	}
-	sp := j.span.child("changes")
-	defer sp.end()
-	l, err := p.Changes(ctx)
+	var l []sdk.Change
+	var err error
+	listed := make(chan struct{})
+	go func() {
+		defer close(listed)
+		sp := j.span.child("changes")
+		defer sp.end()
+		l, err = p.Changes(ctx)
+	}()
+	return func() {
+		<-listed
+		j.changes(l, err)
+	}
+}
+
+// changes takes a list of changes into the result.
+func (j *job) changes(l []sdk.Change, err error) {
 	if err != nil {
 		j.note(err, "list the changes of the workspace")
 		return

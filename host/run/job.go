@@ -155,8 +155,9 @@ func (j *job) sandboxed(ctx context.Context) {
 	if !j.exec(ctx, sb) {
 		return
 	}
+	changed := j.listChanges(after, sb) // while the outputs are collected
 	j.collect(after, sb)
-	j.changes(after, sb)
+	changed()
 	j.expect()
 }
 

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"text/template"
 
 	"golang.org/x/mod/module"
@@ -32,7 +33,7 @@ type Options struct {
 //go:embed all:template
 var templates embed.FS
 
-var nameOK = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+var nameOK = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`) })
 
 // goVersion and sysVersion are those of hutch's own go.mod, which a test compares.
 const (
@@ -89,7 +90,7 @@ func New(o Options) ([]string, error) {
 // check completes the options and refuses what cannot be.
 func (o *Options) check() error {
 	switch {
-	case !nameOK.MatchString(o.Name):
+	case !nameOK().MatchString(o.Name):
 		return diag.Errorf("%s cannot be the name of a backend", diag.Quote(o.Name)).
 			WithFix("a name begins with a letter a to z, goes on with those, 0 to 9 and dashes, and has at most 32 characters")
 	case o.Module == "":

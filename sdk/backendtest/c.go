@@ -463,7 +463,7 @@ func blocked() (io.Reader, func()) {
 	return r, func() { w.Close() }
 }
 
-var semver = regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
+var semver = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`) })
 
 // typing is a person at a keyboard.
 type typing struct{ w *io.PipeWriter }

@@ -66,7 +66,7 @@ func describeChecks() []Check {
 			}},
 		{ID: "describe/version", Proves: "the version is a semantic one", Fix: "write 1.2.3, without a leading v",
 			run: func(c *C) {
-				if v := c.describe().GetVersion(); !semver.MatchString(v) {
+				if v := c.describe().GetVersion(); !semver().MatchString(v) {
 					c.Fatalf("the version is %q", v)
 				}
 			}},
@@ -239,11 +239,11 @@ func (p *typeParser) take(tok string) bool {
 	return ok
 }
 
-var wordAt = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*`)
+var wordAt = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*`) })
 
 func (p *typeParser) word() string {
 	p.skip()
-	w := wordAt.FindString(p.rest)
+	w := wordAt().FindString(p.rest)
 	p.rest = p.rest[len(w):]
 	return w
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -116,9 +117,9 @@ func layersChecks() []Check {
 }
 
 // beside is a line of describeTree about what lies in the workspace and is no part of it.
-var beside = regexp.MustCompile(`(?m)^[dfl] \d+ (input|output)(/.*| = .*)?\n`)
+var beside = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^[dfl] \d+ (input|output)(/.*| = .*)?\n`) })
 
-func besides(text string) string { return beside.ReplaceAllString(text, "") }
+func besides(text string) string { return beside().ReplaceAllString(text, "") }
 
 // mergeLayers reads what is below dir of the layers as an overlay file system would show it. It is plain on purpose: the
 // suite must not lean on the code that backends may be made with.

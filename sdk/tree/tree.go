@@ -5,7 +5,8 @@ package tree
 // Compression of a stream. Unpack recognises it by itself.
 type Compression string
 
-// The compressions. Local transfers use none, remote ones zstd.
+// The compressions. Local transfers use none, remote ones zstd; a program that packs or unpacks with the latter has to
+// import package sdk/tree/zstd.
 const (
 	None Compression = ""
 	Gzip Compression = "gzip"

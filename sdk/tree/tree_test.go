@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	_ "github.com/hutch-run/hutch/sdk/tree/zstd"
 )
 
 func root(t *testing.T, dir string) *os.Root {

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/session"
+)
+
+// ahead is a session that is opened, with its backends on their way up, while the command line is still being read:
+// that takes a millisecond, and a backend's start is most of what a run waits for. It rests on a guess. When the guess
+// was wrong, because the command line has a mistake, a backend has run for a moment, and nothing else has happened.
+type ahead struct {
+	done chan struct{} // closed when the rest is there
+	s    *session.Session
+	err  error
+}
+
+// lookAhead guesses which backends a command line will need, nil when it is not one that runs something.
+func lookAhead(u *ui, args []string) *ahead {
+	name, files := guess(args)
+	if name == "" && len(files) == 0 {
+		return nil
+	}
+	a := &ahead{done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		if a.s, a.err = openSession(u); a.err != nil {
+			return
+		}
+		if name != "" {
+			a.s.Start(name)
+		} else {
+			a.s.StartFor(files)
+		}
+	}()
+	return a
+}
+
+// guess finds the backend or the run files that a `hutch run` names.
+func guess(args []string) (backend string, files []string) {
+	if len(args) == 0 || args[0] != "run" || asksForHelp(args) {
+		return "", nil
+	}
+	for i := 1; i < len(args) && args[i] != "--"; i++ {
+		if name, is := strings.CutPrefix(args[i], "--backend="); is {
+			return name, nil
+		}
+		if args[i] == "--backend" && i+1 < len(args) {
+			return args[i+1], nil
+		}
+		if strings.HasSuffix(args[i], ".hcl") || strings.HasSuffix(args[i], ".hcl.json") {
+			files = append(files, args[i])
+		}
+	}
+	return "", files
+}
+
+// take gives the session away, to be closed by whoever gets it.
+func (a *ahead) take() (*session.Session, error) {
+	<-a.done
+	s, err := a.s, a.err
+	a.s = nil
+	return s, err
+}
+
+// drop ends a session that nobody took.
+func (a *ahead) drop() {
+	if a == nil {
+		return
+	}
+	if s, err := a.take(); err == nil && s != nil {
+		s.Kill() // nothing has been asked of its backends
+		_ = s.Close(context.Background())
+	}
+}
