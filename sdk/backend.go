@@ -122,7 +122,8 @@ const (
 // Putter is a [Sandbox] that takes files in.
 type Putter interface {
 	// Put writes what r holds at path inside the sandbox. A tree is merged into
-	// path, which is made when missing; a file replaces what was there.
+	// path, which is made when missing; a file replaces the one that was there, in one step, and takes its permissions;
+	// a new one has mode 0644.
 	Put(ctx context.Context, path string, format Format, r io.Reader) error
 }
 

@@ -125,7 +125,7 @@ func putFile(root *os.Root, rel string, r io.Reader) error {
 		return missing("/"+rel, err)
 	}
 	_, err = io.Copy(f, r)
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err = errors.Join(err, f.Chmod(mode), f.Close()); err == nil {
 		err = root.Rename(temp, rel)
 	}
 	if err != nil {

@@ -40,6 +40,7 @@ var lies = map[string]string{
 	"list_gone":          "listing gives destroyed sandboxes",
 	"attach_gone":        "attaching to a destroyed sandbox succeeds",
 	"put_modes":          "put loses the modes of files",
+	"put_file_mode":      "a file that is put loses the permissions of the one it replaces",
 	"put_escape":         "put follows .. out of the destination",
 	"get_symlinks":       "get follows symbolic links",
 	"get_missing":        "getting what does not exist gives an empty answer",

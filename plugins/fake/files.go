@@ -25,7 +25,11 @@ func (s *sandbox) Put(_ context.Context, dst string, format sdk.Format, r io.Rea
 		return sdk.Errorf(sdk.ReasonConfig, "%q is not an absolute path", dst)
 	}
 	if format == sdk.FormatFile {
-		return putFile(dst, r)
+		err := putFile(dst, r)
+		if err == nil && c.lies("put_file_mode") {
+			err = os.Chmod(dst, 0o644)
+		}
+		return err
 	}
 	if err := os.MkdirAll(dst, 0o755); err != nil {
 		return err
@@ -110,8 +114,12 @@ func putFile(dst string, r io.Reader) error {
 		return err
 	}
 	defer os.Remove(f.Name())
+	mode := fs.FileMode(0o644)
+	if fi, err := os.Lstat(dst); err == nil && fi.Mode().IsRegular() {
+		mode = fi.Mode().Perm()
+	}
 	_, err = io.Copy(f, r)
-	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), dst)

@@ -151,6 +151,15 @@ func putChecks() []Check {
 				put(b, b.Ready().Workspace+"/file", sdk.FormatFile, []byte("new\n"))
 				c.eq("the file", b.must("cat file"), "new\n")
 			}},
+		{ID: "put/file-mode", Needs: asFile, Proves: "a file that is put has the permissions of the one it replaces, a new one 0644", Fix: "set the mode of what is written beside it before renaming, whatever the umask is",
+			run: func(c *C) {
+				b := c.box()
+				b.must("for m in 755 600 664 444; do echo x > f$m; chmod $m f$m; done")
+				for _, m := range []string{"755", "600", "664", "444", "new"} {
+					put(b, b.Ready().Workspace+"/f"+m, sdk.FormatFile, []byte("new\n"))
+				}
+				c.eq("the modes", b.must("stat -c %a f755 f600 f664 f444 fnew; cat f444"), "755\n600\n664\n444\n644\nnew\n")
+			}},
 		{ID: "put/file-empty", Needs: asFile, Proves: "an empty file can be put", Fix: "a stream without data is an empty file",
 			run: func(c *C) {
 				b := c.box()

@@ -1,0 +1,458 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
+)
+
+var project = map[string]string{
+	"README.md": "# project\n", "src/main.go": "package main\n\nfunc main() {}\n", "src/deep/er/x.txt": "needle\n", "gone.txt": "gone\n",
+	"old/a": "a\n", "old/b": "b\n", "shown": "lower\n", "in": "-> src/deep", "abs": "-> /workspace/src/main.go", "out": "-> /etc/passwd", "up": "-> ../../etc",
+	"loop": "-> loop", "dangling": "-> nowhere", "output/hidden": "the mount hides this\n",
+}
+
+// written is what the sandbox did to the project.
+func written(t *testing.T, b *box) {
+	t.Helper()
+	for _, err := range []error{
+		b.u.Remove("gone.txt", false), b.u.Remove("old", true), b.u.MkdirAll("old", 0o700), b.u.WriteFile("old/new", strings.NewReader("new\n"), 0o600),
+		b.u.WriteFile("shown", strings.NewReader("upper\n"), 0o755), b.u.WriteFile("src/added.go", strings.NewReader("package main\n"), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func wantReason(t *testing.T, what string, err error, want Reason) *Error {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%s: got %v, want an *Error with reason %s", what, err, want)
+	}
+	if e.Reason != want {
+		t.Errorf("%s: got the reason %q (%v), want %q", what, e.Reason, err, want)
+	}
+	return e
+}
+
+func TestList(t *testing.T) {
+	both(t, project, nil, func(t *testing.T, f *Files, b *box) {
+		written(t, b)
+		l, err := f.List(t.Context(), ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{
+			"file README.md lower 10 0644", "symlink abs lower -> /workspace/src/main.go", "symlink dangling lower -> nowhere", "symlink in lower -> src/deep", "symlink loop lower -> loop",
+			"directory old upper 0700", "file old/new upper 4 0600", "symlink out lower -> /etc/passwd", "directory output output", "file shown upper 6 0755",
+			"directory src merged 0755", "file src/added.go upper 13 0644", "directory src/deep lower 0755", "directory src/deep/er lower 0755",
+			"file src/deep/er/x.txt lower 7 0644", "file src/main.go lower 29 0644", "symlink up lower -> ../../etc",
+		}
+		if b.ready.Layers == nil {
+			want = withoutLayers(want)
+		}
+		if diff := cmp.Diff(want, show(l.Entries)); diff != "" {
+			t.Error(diff)
+		}
+		if !slices.IsSortedFunc(l.Entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) }) {
+			t.Error("not in path order")
+		}
+		l, err = f.List(t.Context(), ListRequest{Path: "src", Depth: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"src/added.go", "src/deep", "src/main.go"}, paths(l)); diff != "" {
+			t.Error(diff)
+		}
+		l, err = f.List(t.Context(), ListRequest{Path: "in"}) // a link to a directory
+		if diff := cmp.Diff([]string{"src/deep/er", "src/deep/er/x.txt"}, paths(l)); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+		l, err = f.List(t.Context(), ListRequest{Path: "/workspace/shown"})
+		if diff := cmp.Diff([]string{"shown"}, paths(l)); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+		l, err = f.List(t.Context(), ListRequest{Max: 3})
+		if err != nil || len(l.Entries) != 3 || !l.Truncated {
+			t.Errorf("%d entries, truncated %t, %v; want the first 3 of more", len(l.Entries), l.Truncated, err)
+		}
+		if err := os.WriteFile(b.output+"/result", []byte("r\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		l, err = f.List(t.Context(), ListRequest{Path: "output"})
+		if diff := cmp.Diff([]string{"/workspace/output/result"}, paths(l)); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+	})
+}
+
+func withoutLayers(lines []string) []string {
+	for i, l := range lines {
+		f := strings.Fields(l)
+		if f[2] != "output" {
+			f = slices.Delete(f, 2, 3)
+		}
+		lines[i] = strings.Join(f, " ")
+	}
+	return lines
+}
+
+func show(entries []Entry) []string {
+	var out []string
+	for _, e := range entries {
+		parts := []string{e.Type, e.Path, e.Layer}
+		if e.Type == "file" {
+			parts = append(parts, fmt.Sprint(e.Size))
+		}
+		if e.Target != "" {
+			parts = append(parts, "->", e.Target)
+		} else {
+			parts = append(parts, e.Mode)
+		}
+		out = append(out, strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " "))
+	}
+	return out
+}
+
+func paths(l *Listing) []string {
+	var out []string
+	if l != nil {
+		for _, e := range l.Entries {
+			out = append(out, e.Path)
+		}
+	}
+	return out
+}
+
+func TestStat(t *testing.T) {
+	both(t, project, nil, func(t *testing.T, f *Files, b *box) {
+		written(t, b)
+		for name, want := range map[string]string{
+			"shown": "file", "src": "directory", ".": "directory", "out": "symlink", "/workspace/output": "directory", "in/er/x.txt": "file",
+		} {
+			e, err := f.Stat(t.Context(), name)
+			if err != nil || e.Type != want {
+				t.Errorf("%s: %+v, %v; want a %s", name, e, err, want)
+			}
+		}
+		for name, want := range map[string]Reason{"gone.txt": ReasonMissing, "old/a": ReasonMissing, "shown/x": ReasonNotDir, "nowhere/x": ReasonMissing, "out/x": ReasonOutside, "up/passwd": ReasonOutside, "loop/x": ReasonLinkLoop} {
+			_, err := f.Stat(t.Context(), name)
+			wantReason(t, name, err, want)
+		}
+	})
+}
+
+// PATH-01, PATH-02 and PATH-06 of the catalogue of attacks.
+func TestPathsThatLeadOut(t *testing.T) {
+	both(t, project, nil, func(t *testing.T, f *Files, b *box) {
+		for name, want := range map[string]Reason{
+			"../../etc/passwd": ReasonOutside, "/etc/passwd": ReasonOutside, "src/../../x": ReasonOutside, "..": ReasonOutside, "/": ReasonOutside, "/workspacex/a": ReasonOutside, "/workspace/../etc/passwd": ReasonOutside,
+			"out": ReasonOutside, "up/passwd": ReasonOutside, "loop": ReasonLinkLoop, "dangling": ReasonMissing,
+			"": ReasonName, "a\x00b": ReasonName, strings.Repeat("a/", 3000): ReasonName, strings.Repeat("n", 300): ReasonName,
+			".": ReasonDir, "src/": ReasonDir, "-rf": ReasonMissing, "\n": ReasonMissing, "src/main.go/": ReasonMissing,
+		} {
+			if name == "src/main.go/" {
+				continue // the same file: a path is cleaned before it is used
+			}
+			if b.ready.Layers == nil && name == strings.Repeat("n", 300) {
+				continue // whether a name is too long is for the backend to say
+			}
+			_, err := f.Read(t.Context(), ReadRequest{Path: name})
+			wantReason(t, fmt.Sprintf("read %.40q", name), err, want)
+			if want == ReasonOutside || want == ReasonName || want == ReasonLinkLoop {
+				_, err = f.Write(t.Context(), WriteRequest{Path: name, Data: []byte("owned")})
+				if err == nil {
+					t.Errorf("write %.40q was done", name)
+				}
+				_, err = f.EditFile(t.Context(), EditRequest{Path: name, Edits: []Edit{{Old: "root", New: "owned"}}})
+				if err == nil {
+					t.Errorf("edit %.40q was done", name)
+				}
+			}
+		}
+		for _, p := range b.puts {
+			t.Errorf("something was put: %s", p)
+		}
+		for _, name := range []string{"-rf", "\n", "a b", "é", "\xff\xfe"} {
+			if _, err := f.Write(t.Context(), WriteRequest{Path: name, Data: []byte(name)}); err != nil {
+				t.Errorf("write %q: %v", name, err)
+			}
+			if c, err := f.Read(t.Context(), ReadRequest{Path: name}); err != nil || string(c.Data) != name {
+				t.Errorf("read %q: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestRead(t *testing.T) {
+	lines := "one\ntwo\nthree\nfour\nfive"
+	both(t, map[string]string{"f": lines, "empty": "", "nul": "a\x00b\n", "latin": "caf\xe9\n", "long": strings.Repeat("é", 100) + "\nx\n", "link": "-> f"}, nil, func(t *testing.T, f *Files, b *box) {
+		for _, c := range []struct {
+			r     ReadRequest
+			data  string
+			first int
+			next  int
+		}{
+			{ReadRequest{Path: "f"}, lines, 1, 0},
+			{ReadRequest{Path: "link", Offset: 2, Limit: 2}, "two\nthree\n", 2, 4},
+			{ReadRequest{Path: "f", Offset: 5}, "five", 5, 0},
+			{ReadRequest{Path: "f", Offset: 4, Limit: 2}, "four\nfive", 4, 0},
+			{ReadRequest{Path: "f", Offset: 6}, "", 0, 0},
+			{ReadRequest{Path: "f", Max: 9}, "one\ntwo\n", 1, 3},
+			{ReadRequest{Path: "long", Max: 9}, "éééé", 1, 2},
+			{ReadRequest{Path: "empty"}, "", 0, 0},
+		} {
+			got, err := f.Read(t.Context(), c.r)
+			if err != nil || string(got.Data) != c.data || got.First != c.first || got.Next != c.next {
+				t.Errorf("%+v: %q from %d, next %d, %v; want %q, %d, %d", c.r, got.Data, got.First, got.Next, err, c.data, c.first, c.next)
+			}
+		}
+		for name, binary := range map[string]bool{"f": false, "nul": true, "latin": true} {
+			if c, err := f.Read(t.Context(), ReadRequest{Path: name}); err != nil || c.Binary != binary || (c.Text == "") != binary {
+				t.Errorf("%s: %+v %v", name, c, err)
+			}
+		}
+		c, err := f.Read(t.Context(), ReadRequest{Path: "f", Offset: 4})
+		if diff := cmp.Diff("     4\tfour\n     5\tfive\n", string(c.Numbered())); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+		if c.Lines != 5 || c.Size != int64(len(lines)) {
+			t.Errorf("%d lines, %d bytes", c.Lines, c.Size)
+		}
+		small := b.open(Options{MaxSize: 3})
+		_, err = small.Read(t.Context(), ReadRequest{Path: "f"})
+		wantReason(t, "a file beyond the cap", err, ReasonTooBig)
+	})
+}
+
+func TestWrite(t *testing.T) {
+	both(t, map[string]string{"f": "old\n", "link": "-> f", "d/x": "x\n", "dirlink": "-> d"}, nil, func(t *testing.T, f *Files, b *box) {
+		if err := os.Chmod(b.lower+"/f", 0o664); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			r       WriteRequest
+			created bool
+			at      string
+			mode    fs.FileMode
+		}{
+			{WriteRequest{Path: "f", Data: []byte("new\n")}, false, "f", 0o664},
+			{WriteRequest{Path: "link", Data: []byte("through\n")}, false, "f", 0o664},
+			{WriteRequest{Path: "a/b/c", Data: []byte("deep\n")}, true, "a/b/c", 0o644},
+			{WriteRequest{Path: "/workspace/dirlink/n", Data: []byte("n\n"), Mode: 0o755}, true, "d/n", 0o755},
+			{WriteRequest{Path: "f", Mode: 0o600}, false, "f", 0o600},
+			{WriteRequest{Path: "big", Data: make([]byte, 100_000)}, true, "big", 0o644},
+		} {
+			w, err := f.Write(t.Context(), c.r)
+			if err != nil || w.Created != c.created || w.Size != int64(len(c.r.Data)) {
+				t.Errorf("%s: %+v, %v", c.r.Path, w, err)
+				continue
+			}
+			got, err := os.ReadFile(filepath.Join(b.upper, c.at))
+			fi, _ := os.Lstat(filepath.Join(b.upper, c.at))
+			if err != nil || string(got) != string(c.r.Data) || fi.Mode() != c.mode {
+				t.Errorf("%s: in upper are %d bytes with mode %v, %v", c.r.Path, len(got), fi.Mode(), err)
+			}
+		}
+		for what, c := range map[string]struct {
+			r      WriteRequest
+			reason Reason
+		}{
+			"a directory": {WriteRequest{Path: "d"}, ReasonDir}, "a slash at the end": {WriteRequest{Path: "new/"}, ReasonName}, "the workspace": {WriteRequest{Path: "."}, ReasonDir},
+			"below a file": {WriteRequest{Path: "f/x"}, ReasonNotDir}, "one that is there": {WriteRequest{Path: "f", New: true}, ReasonRequest},
+			"setuid": {WriteRequest{Path: "s", Mode: 0o755 | fs.ModeSetuid}, ReasonRequest}, "for all to write": {WriteRequest{Path: "s", Mode: 0o666}, ReasonRequest},
+		} {
+			_, err := f.Write(t.Context(), c.r)
+			wantReason(t, what, err, c.reason)
+		}
+		if _, err := f.Write(t.Context(), WriteRequest{Path: "output/x", Data: []byte("o\n")}); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(b.output + "/x"); string(got) != "o\n" {
+			t.Errorf("output/x is %q, %v", got, err)
+		}
+	})
+}
+
+func TestRemove(t *testing.T) {
+	both(t, project, nil, func(t *testing.T, f *Files, b *box) {
+		for name, recursive := range map[string]bool{"README.md": false, "out": false, "src": true, "dangling": true} {
+			if _, err := f.Remove(t.Context(), name, recursive); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			_, err := f.Stat(t.Context(), name)
+			wantReason(t, name+" afterwards", err, ReasonMissing)
+		}
+		for name, want := range map[string]Reason{"old": ReasonDir, "nothing": ReasonMissing, ".": ReasonRequest, "output": ReasonRequest, "/workspace/output": ReasonRequest, "up/x": ReasonOutside} {
+			_, err := f.Remove(t.Context(), name, false)
+			wantReason(t, name, err, want)
+		}
+		if _, err := os.Stat(b.lower + "/src/main.go"); err != nil {
+			t.Errorf("the project lost a file: %v", err)
+		}
+	})
+}
+
+// PATH-05 and PATH-07 of the catalogue of attacks, and what else a program leaves in the way of those who read.
+func TestHostileFiles(t *testing.T) {
+	b := newBox(t, true, map[string]string{"plain": "needle\n", "victim": "needle\n"}, nil)
+	f := b.open(Options{})
+	outside := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(outside, []byte("needle secret\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	big := b.upper + "/big"
+	for _, err := range []error{
+		os.Link(outside, b.upper+"/hard"), os.Symlink(outside, b.upper+"/soft"), unix.Mkfifo(b.upper+"/fifo", 0o644),
+		os.WriteFile(big, nil, 0o644), os.Truncate(big, 1<<40),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		if err := unix.Mknod(b.upper+"/dev", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))); err != nil { // endless zeros
+			t.Logf("no device: %v", err)
+		}
+	}
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	t.Chdir(b.upper)
+	if err := unix.Bind(socket, &unix.SockaddrUnix{Name: "socket"}); err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]Reason{"hard": Reason(safefile.ReasonHardlink), "soft": ReasonOutside, "fifo": Reason(safefile.ReasonSpecial), "socket": Reason(safefile.ReasonSpecial), "big": ReasonTooBig}
+	if _, err := os.Lstat("dev"); err == nil {
+		reasons["dev"] = Reason(safefile.ReasonSpecial)
+	}
+	for name, want := range reasons {
+		_, err := f.Read(t.Context(), ReadRequest{Path: name})
+		wantReason(t, "read "+name, err, want)
+		_, err = f.EditFile(t.Context(), EditRequest{Path: name, Edits: []Edit{{Old: "needle", New: "x"}}})
+		if want == Reason(safefile.ReasonSpecial) || want == ReasonOutside || want == ReasonTooBig || want == Reason(safefile.ReasonHardlink) {
+			wantReason(t, "edit "+name, err, want)
+		}
+	}
+	m, err := f.Grep(t.Context(), GrepRequest{Pattern: "needle"})
+	if err != nil || m.Count != 2 || m.Files[0].Path != "plain" {
+		t.Errorf("a search found %+v, %v", m, err)
+	}
+	var skips []string
+	for _, s := range m.Skipped {
+		skips = append(skips, s.Path+" "+string(s.Reason))
+	}
+	if diff := cmp.Diff([]string{"big too_big", "hard hard_link"}, skips); diff != "" {
+		t.Error(diff)
+	}
+	// A write replaces the hard link, and so never reaches the file outside.
+	if _, err := f.Write(t.Context(), WriteRequest{Path: "hard", Data: []byte("mine\n")}); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"soft", "fifo"} {
+		if _, err := f.Write(t.Context(), WriteRequest{Path: name, Data: []byte("owned\n")}); err == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+	if got, err := os.ReadFile(outside); string(got) != "needle secret\n" {
+		t.Errorf("the file outside is now %q, %v", got, err)
+	}
+	if fi, err := os.Lstat("fifo"); err != nil || fi.Mode().Type() != fs.ModeNamedPipe {
+		t.Errorf("the fifo is now %v, %v", fi, err)
+	}
+}
+
+// TestSymlinkRace swaps a directory of the workspace for a link that leads out while files below it are read.
+func TestSymlinkRace(t *testing.T) {
+	b := newBox(t, true, nil, map[string]string{"d/f": "inside\n", "d/sub/f": "inside\n"})
+	f := b.open(Options{})
+	outside := t.TempDir()
+	fill(t, outside, map[string]string{"f": "SECRET\n", "sub/f": "SECRET\n"})
+	if err := os.Symlink(outside, b.upper+"/evil"); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	done := make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				done <- n
+				return
+			default:
+				unix.Renameat2(unix.AT_FDCWD, b.upper+"/d", unix.AT_FDCWD, b.upper+"/evil", unix.RENAME_EXCHANGE)
+				n++
+			}
+		}
+	}()
+	seen := 0
+	for range 3000 {
+		for _, name := range []string{"d/f", "d/sub/f"} {
+			if c, err := f.Read(t.Context(), ReadRequest{Path: name}); err == nil {
+				if seen++; string(c.Data) != "inside\n" {
+					t.Errorf("read %s: %q", name, c.Data)
+				}
+			}
+		}
+		if m, err := f.Grep(t.Context(), GrepRequest{Pattern: "SECRET"}); err == nil && m.Count > 0 {
+			t.Errorf("found %+v", m.Files)
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	close(stop)
+	if n := <-done; n < 100 || seen < 10 {
+		t.Errorf("%d swaps and %d reads that went well prove nothing", n, seen)
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root reads everything")
+	}
+	b := newBox(t, true, nil, map[string]string{"shut/f": "x\n", "f": "x\n"})
+	f := b.open(Options{})
+	if err := os.Chmod(b.upper+"/shut", 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(b.upper+"/shut", 0o755)
+	l, err := f.List(t.Context(), ListRequest{})
+	if err != nil || len(l.Unreadable) != 1 || l.Unreadable[0].Reason != ReasonDenied {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// TestDeviceZeroIsData is PATH-08: what looks like a mark, where nothing is below it to be hidden, is data.
+func TestDeviceZeroIsData(t *testing.T) {
+	b := newBox(t, true, map[string]string{"a": "a\n", ".wh.a": "data\n"}, map[string]string{".wh.b": "data\n"})
+	f := b.open(Options{})
+	l, err := f.List(t.Context(), ListRequest{})
+	if diff := cmp.Diff([]string{".wh.a", ".wh.b", "a", "output"}, paths(l)); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	if err := unix.Mknod(b.upper+"/w", syscall.S_IFCHR, 0); err != nil {
+		t.Skipf("no device 0:0 can be made here: %v", err)
+	}
+	b.ready.Layers.Lower = ""
+	alone := b.open(Options{})
+	if e, err := alone.Stat(t.Context(), "w"); err != nil || e.Type != "device" {
+		t.Errorf("without a lower layer: %+v, %v", e, err)
+	}
+}

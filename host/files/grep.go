@@ -1,0 +1,285 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/overlay"
+)
+
+// GrepRequest says what to search for.
+type GrepRequest struct {
+	Pattern    string // RE2 syntax, matched against each line
+	Fixed      bool   // Pattern is plain text
+	IgnoreCase bool
+	Paths      []string // files and directories; none is the workspace
+	// Include and Exclude are globs with **. One without a slash is matched against names, others against the path
+	// relative to the workspace. A directory that is excluded is not looked into.
+	Include, Exclude []string
+	Before, After    int // lines of context
+	Max              int // matching lines; 0 means DefaultMaxMatches
+	FilesOnly        bool
+}
+
+// DefaultMaxMatches is how many matching lines a search returns at most, unless it is asked for more.
+const DefaultMaxMatches = 1000
+
+// Line is one line of a file.
+type Line struct {
+	Number int    `json:"line"`
+	Text   string `json:"text"`            // without its end; at most MaxLine bytes
+	Match  bool   `json:"match,omitempty"` // else it is context
+	Cut    bool   `json:"cut,omitempty"`   // Text is only the beginning
+}
+
+// MaxLine is how many bytes of a line are returned.
+const MaxLine = 2000
+
+// Match is a file with lines that match. Lines that do not follow on each other have a gap between them.
+type Match struct {
+	Path  string `json:"path"`
+	Layer string `json:"layer,omitempty"` // as in Entry
+	Lines []Line `json:"lines,omitempty"` // none with FilesOnly
+	Count int    `json:"count"`           // matching lines among Lines; with FilesOnly 1
+}
+
+// Matches is what a search found, in path order.
+type Matches struct {
+	Files []Match `json:"files"`
+	Count int     `json:"count"` // matching lines
+	// Truncated says that there are more matches than asked for; which files they are in is then not defined.
+	Truncated bool `json:"truncated,omitempty"`
+	// Searched is how many files were looked into, Binary how many more were left out because they hold no text.
+	Searched int `json:"searched"`
+	Binary   int `json:"binary"`
+	// Skipped are files and directories that could not be read, or must not be, each with the reason.
+	Skipped []Skipped `json:"skipped,omitempty"`
+}
+
+// Grep searches files for lines that match. What is not a regular file is passed over.
+func (f *Files) Grep(ctx context.Context, r GrepRequest) (*Matches, error) {
+	m, err := newMatcher(r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Before < 0 || r.After < 0 || r.Max < 0 {
+		return nil, refuse("", ReasonRequest, "context and the number of matches cannot be negative")
+	}
+	for _, g := range slices.Concat(r.Include, r.Exclude) {
+		if !doublestar.ValidatePattern(g) {
+			return nil, refuse(g, ReasonRequest, "it is no glob")
+		}
+	}
+	if r.Max == 0 {
+		r.Max = DefaultMaxMatches
+	}
+	if len(r.Paths) == 0 {
+		r.Paths = []string{"."}
+	}
+	g := &grep{r: r, m: m, max: f.o.MaxSize, out: &Matches{Files: []Match{}}}
+	for _, name := range r.Paths {
+		s, err := f.find(name)
+		if err != nil {
+			return nil, err
+		}
+		if err := g.search(ctx, f, s); err != nil {
+			return nil, explain(s.name, err)
+		}
+	}
+	return g.result(), nil
+}
+
+// grep is one search.
+type grep struct {
+	r       GrepRequest
+	m       *matcher
+	max     int64
+	found   atomic.Int64 // matching lines
+	buffers sync.Pool
+
+	mu  sync.Mutex
+	out *Matches
+}
+
+// scanSlack is how many times more matches than asked for are looked for, so that those which are returned are most
+// likely the first ones in path order.
+const scanSlack = 4
+
+func (g *grep) search(ctx context.Context, f *Files, s spot) error {
+	err := s.view.scan(ctx, s.rel, overlay.ScanOptions{Skip: func(rel string, isDir bool) bool { return isDir && g.excluded(s.at(rel).name) }},
+		func(d folder) error { return g.visit(s, d) })
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case !errors.Is(err, unix.ENOTDIR):
+		return err
+	}
+	b, c, err := f.content(ctx, s)
+	if err != nil {
+		return err
+	}
+	var part Matches
+	g.file(&part, c.Path, overlay.Layer(c.Layer), b)
+	g.add(&part)
+	return nil
+}
+
+// visit searches a part of a directory.
+func (g *grep) visit(s spot, d folder) error {
+	var part Matches
+	if d.err != nil {
+		part.Skipped = append(part.Skipped, skipped(s.at(d.path).name, d.err))
+	}
+	buf, _ := g.buffers.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	defer g.buffers.Put(buf)
+	for _, n := range d.names {
+		if n.Type != 0 {
+			continue
+		}
+		name := s.at(path.Join(d.path, n.Name)).name
+		if g.excluded(name) || !g.included(name) {
+			continue
+		}
+		b, err := d.dir.ReadFile(n, g.max, *buf)
+		if err != nil {
+			if sk := skipped(name, err); sk.Reason != ReasonMissing {
+				part.Skipped = append(part.Skipped, sk)
+			}
+			continue
+		}
+		if cap(b) > cap(*buf) {
+			*buf = b[:0]
+		}
+		g.file(&part, name, n.Layer, b)
+		if g.found.Load() > int64(g.r.Max)*scanSlack {
+			g.add(&part)
+			return errEnough
+		}
+	}
+	g.add(&part)
+	return nil
+}
+
+// file searches one file.
+func (g *grep) file(part *Matches, name string, layer overlay.Layer, b []byte) {
+	if isBinary(b) {
+		part.Binary++
+		return
+	}
+	part.Searched++
+	most := g.r.Max + 1 // so that it shows when there is more
+	if g.r.FilesOnly {
+		most = 1
+	}
+	at := g.m.lines(b, most)
+	if len(at) == 0 {
+		return
+	}
+	g.found.Add(int64(len(at)))
+	m := Match{Path: name, Layer: string(layer), Count: len(at)}
+	if !g.r.FilesOnly {
+		m.Lines = around(b, at, g.r.Before, g.r.After)
+	}
+	part.Files = append(part.Files, m)
+}
+
+func (g *grep) add(part *Matches) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.out.Files = append(g.out.Files, part.Files...)
+	g.out.Skipped = append(g.out.Skipped, part.Skipped...)
+	g.out.Searched += part.Searched
+	g.out.Binary += part.Binary
+}
+
+// result sorts what was found and keeps as much of it as was asked for.
+func (g *grep) result() *Matches {
+	out := g.out
+	slices.SortFunc(out.Files, func(a, b Match) int { return strings.Compare(a.Path, b.Path) })
+	out.Files = slices.CompactFunc(out.Files, func(a, b Match) bool { return a.Path == b.Path }) // paths may overlap
+	slices.SortFunc(out.Skipped, func(a, b Skipped) int { return strings.Compare(a.Path, b.Path) })
+	left := g.r.Max
+	for i := range out.Files {
+		m := &out.Files[i]
+		if left == 0 {
+			out.Files, out.Truncated = out.Files[:i], true
+			break
+		}
+		if m.Count > left {
+			m.keep(left, g.r.After)
+			out.Truncated = true
+		}
+		left -= m.Count
+	}
+	out.Count = g.r.Max - left
+	return out
+}
+
+// keep cuts a match down to its first n matching lines.
+func (m *Match) keep(n, after int) {
+	seen, last := 0, 0
+	for i, l := range m.Lines {
+		if l.Match {
+			if seen == n {
+				m.Lines = m.Lines[:i]
+				break
+			}
+			seen, last = seen+1, l.Number
+		}
+	}
+	for len(m.Lines) > 0 && m.Lines[len(m.Lines)-1].Number > last+after {
+		m.Lines = m.Lines[:len(m.Lines)-1]
+	}
+	m.Count = n
+}
+
+func (g *grep) excluded(name string) bool { return matchesAny(g.r.Exclude, name) }
+
+func (g *grep) included(name string) bool {
+	return len(g.r.Include) == 0 || matchesAny(g.r.Include, name)
+}
+
+func matchesAny(globs []string, name string) bool {
+	for _, g := range globs {
+		subject := name
+		if !strings.Contains(g, "/") {
+			subject = path.Base(name)
+		}
+		if ok, _ := doublestar.Match(g, subject); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// makeLine makes a result of a line.
+func makeLine(number int, b []byte, match bool) Line {
+	l := Line{Number: number, Match: match}
+	if n := len(b); n > 0 && b[n-1] == '\n' {
+		b = b[:n-1]
+	}
+	if n := len(b); n > 0 && b[n-1] == '\r' {
+		b = b[:n-1]
+	}
+	if len(b) > MaxLine {
+		cut := MaxLine
+		for cut > MaxLine-utf8.UTFMax && !utf8.RuneStart(b[cut]) {
+			cut--
+		}
+		b, l.Cut = b[:cut], true
+	}
+	l.Text = strings.ToValidUTF8(string(b), "\uFFFD")
+	return l
+}

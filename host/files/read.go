@@ -1,0 +1,137 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// ReadRequest says what to read.
+type ReadRequest struct {
+	Path   string
+	Offset int // first line, counted from 1; 0 means 1
+	Limit  int // lines; 0 means all
+	Max    int // bytes of the answer, whole lines where it can; 0 means all
+}
+
+// Content is what was read of a file.
+type Content struct {
+	Path  string `json:"path"`
+	Layer string `json:"layer,omitempty"` // as in Entry
+	Size  int64  `json:"size"`            // bytes of the whole file
+	// Lines is how many lines the whole file has; a last one without a newline counts.
+	Lines int `json:"lines"`
+	First int `json:"first"` // number of the first line of Data; 0 when there is none
+	// Next is the line to go on with, when there is more; else 0.
+	Next   int    `json:"next,omitempty"`
+	Binary bool   `json:"binary,omitempty"` // it holds a zero byte or is not UTF-8; it goes into JSON as base64
+	Data   []byte `json:"-"`
+	Text   string `json:"text"`             // Data, unless Binary
+	Base64 []byte `json:"base64,omitempty"` // Data, if Binary
+}
+
+// Read reads a file, or lines of it. Symbolic links are followed inside the workspace.
+func (f *Files) Read(ctx context.Context, r ReadRequest) (*Content, error) {
+	if r.Offset < 0 || r.Limit < 0 || r.Max < 0 {
+		return nil, refuse(r.Path, ReasonRequest, "offset, limit and max cannot be negative")
+	}
+	s, err := f.find(r.Path)
+	if err != nil {
+		return nil, err
+	}
+	b, c, err := f.content(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	c.cut(b, max(r.Offset, 1), r.Limit, r.Max)
+	c.Binary = bytes.IndexByte(c.Data, 0) >= 0 || !utf8.Valid(c.Data)
+	if c.Binary {
+		c.Base64 = c.Data
+	} else {
+		c.Text = string(c.Data)
+	}
+	return c, nil
+}
+
+// content reads a whole file.
+func (f *Files) content(ctx context.Context, s spot) ([]byte, *Content, error) {
+	r, n, err := s.view.open(ctx, s.rel, f.o.MaxSize)
+	if err != nil {
+		return nil, nil, explain(s.name, err)
+	}
+	defer r.Close()
+	// The file may grow meanwhile; the answer is what it was when it was opened.
+	b := make([]byte, n.Size)
+	got, err := io.ReadFull(r, b)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, nil, explain(s.name, err)
+	}
+	return b[:got], &Content{Path: s.name, Layer: string(n.Layer), Size: int64(got)}, nil
+}
+
+// cut keeps the lines that were asked for.
+func (c *Content) cut(b []byte, first, limit, most int) {
+	c.Lines = countLines(b)
+	if first > c.Lines {
+		return
+	}
+	start := lineStart(b, first-1)
+	end := len(b)
+	if limit > 0 && limit < c.Lines-first+1 {
+		end = start + lineStart(b[start:], limit)
+	}
+	c.First = first
+	if most > 0 && end-start > most {
+		end = start + most
+		if i := bytes.LastIndexByte(b[start:end], '\n'); i >= 0 {
+			end = start + i + 1
+		} else {
+			for end > start && end-start > most-utf8.UTFMax && !utf8.RuneStart(b[end]) {
+				end--
+			}
+		}
+	}
+	c.Data = b[start:end]
+	if end < len(b) {
+		// A line that had to be cut is to be asked for again with a larger Max, so the next one is the one after it.
+		c.Next = first + countLines(c.Data)
+	}
+}
+
+// lineStart is where line n of b begins, counted from 0; b must have more lines than that.
+func lineStart(b []byte, n int) int {
+	at := 0
+	for range n {
+		i := bytes.IndexByte(b[at:], '\n')
+		if i < 0 {
+			return len(b)
+		}
+		at += i + 1
+	}
+	return at
+}
+
+// countLines counts lines; a last one without a newline is one.
+func countLines(b []byte) int {
+	n := bytes.Count(b, []byte{'\n'})
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		n++
+	}
+	return n
+}
+
+// Numbered returns the data with the number of its line before each line, as `cat -n` does.
+func (c *Content) Numbered() []byte {
+	var out bytes.Buffer
+	n := c.First
+	for line := range bytes.Lines(c.Data) {
+		fmt.Fprintf(&out, "%6d\t%s", n, line)
+		n++
+	}
+	if out.Len() > 0 && out.Bytes()[out.Len()-1] != '\n' {
+		out.WriteByte('\n')
+	}
+	return out.Bytes()
+}
