@@ -111,7 +111,9 @@ func (c *tarCollector) entry(h *tar.Header, r io.Reader) error {
 	if h.Typeflag == tar.TypeDir || name == "" || name == "." {
 		return nil // directories come with their files; an empty one is no output
 	}
-	if !c.wanted(name) {
+	reason, why := tree.LeftOut(h)
+	// A directory that cannot be entered may hide something that matches.
+	if hidden := reason != "" && strings.HasSuffix(h.Name, "/"); !hidden && !c.wanted(name) {
 		return nil
 	}
 	switch h.Typeflag {
@@ -123,7 +125,10 @@ func (c *tarCollector) entry(h *tar.Header, r io.Reader) error {
 		c.skip(name, safefile.ReasonHardlink, "a hard link")
 		return nil
 	default:
-		c.skip(name, safefile.ReasonSpecial, "neither a file nor a directory")
+		if reason == "" {
+			reason, why = safefile.ReasonSpecial, "neither a file nor a directory"
+		}
+		c.skip(name, reason, "%s", strings.ToValidUTF8(why, "\ufffd"))
 		return nil
 	}
 	if depth := strings.Count(name, "/") + 1; depth > c.caps.Depth {
@@ -219,7 +224,7 @@ func (c *tarCollector) copy(name string, h *tar.Header, r io.Reader) (out Output
 		}
 	}()
 	hash := sha256.New()
-	n, err := io.CopyBuffer(io.MultiWriter(f, hash), struct{ io.Reader }{tree.Reader(c.ctx, r)}, c.buf)
+	n, err := tree.CopySparse(int(f.Fd()), io.TeeReader(tree.Reader(c.ctx, r), hash), c.buf)
 	if err != nil {
 		return out, fmt.Errorf("collect %q: %w", name, err)
 	}

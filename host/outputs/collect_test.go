@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 type entry struct {
@@ -103,6 +105,49 @@ func TestCollectTakesFilesAndSkipsTheRest(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, skipped); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestCollectTellsWhatTheBackendLeftOut(t *testing.T) {
+	src := t.TempDir()
+	for _, name := range []string{"a.json", "giant.json", "giant.txt"} {
+		if err := os.WriteFile(filepath.Join(src, name), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"giant.json", "giant.txt"} {
+		if err := os.Truncate(filepath.Join(src, name), 1<<40); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	var b bytes.Buffer
+	if _, err := tree.Pack(context.Background(), root, &b, tree.PackOptions{Special: true}); err != nil {
+		t.Fatal(err)
+	}
+	files, skipped, _ := collect(t, b.Bytes(), []string{"*.json"}, Caps{})
+	if diff := cmp.Diff(map[string]string{"a.json": "0600 {}"}, files); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]safefile.Reason{"giant.json": safefile.ReasonTooBig}, skipped); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A file of zeros is collected without taking the room of one.
+func TestCollectLeavesHoles(t *testing.T) {
+	dst := t.TempDir()
+	data := tarOf(t, entry{name: "zeros", body: strings.Repeat("\x00", 8<<20) + "end"})
+	if _, err := Collect(context.Background(), bytes.NewReader(data), dst, nil, Caps{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(dst, "zeros"), &st); err != nil || st.Size != 8<<20+3 || st.Blocks*512 > 1<<20 {
+		t.Errorf("%v: %d bytes in %d", err, st.Size, st.Blocks*512)
 	}
 }
 

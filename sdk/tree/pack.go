@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Pack writes the tree below root to w: directories before what is in them, in the order of their names. It follows no
@@ -100,10 +102,15 @@ func (p *packer) entry(d *os.File, e os.DirEntry, full string) error {
 		p.sum.Symlinks++
 		return p.w.WriteHeader(h)
 	}
+	return p.refuse(h, fmt.Errorf("%q is neither a file, a directory nor a symbolic link", full), safefile.ReasonSpecial, "neither a file nor a directory")
+}
+
+// refuse leaves an entry out, or with it the whole tree.
+func (p *packer) refuse(h *tar.Header, err error, reason safefile.Reason, detail string) error {
 	if !p.o.Special {
-		return fmt.Errorf("%q is neither a file, a directory nor a symbolic link", full)
+		return err
 	}
-	h.Typeflag = tar.TypeFifo
+	h.Typeflag, h.Size, h.PAXRecords = tar.TypeFifo, 0, map[string]string{leftOutReason: string(reason), leftOutDetail: detail}
 	return p.w.WriteHeader(h)
 }
 
@@ -112,7 +119,10 @@ func (p *packer) entry(d *os.File, e os.DirEntry, full string) error {
 func (p *packer) open(d *os.File, e os.DirEntry, h *tar.Header) error {
 	fd, err := unix.Openat(int(d.Fd()), e.Name(), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("pack %q: %w", h.Name, err)
+		if e.IsDir() {
+			h.Name += "/"
+		}
+		return p.refuse(h, fmt.Errorf("pack %q: %w", h.Name, err), safefile.ReasonIO, "it cannot be opened: "+err.Error())
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -137,13 +147,14 @@ func (p *packer) open(d *os.File, e os.DirEntry, h *tar.Header) error {
 		return p.file(fd, h)
 	}
 	unix.Close(fd)
-	return fmt.Errorf("%q was replaced while it was packed", h.Name)
+	return p.refuse(h, fmt.Errorf("%q was replaced while it was packed", h.Name), safefile.ReasonChanged, "it was replaced while it was read")
 }
 
 // file packs the content of a regular file. Without package os, which asks the kernel three more questions about each.
 func (p *packer) file(fd int, h *tar.Header) error {
 	if h.Size > p.o.MaxBytes-p.sum.Bytes {
-		return fmt.Errorf("the tree has more than %d bytes: %q has %d", p.o.MaxBytes, h.Name, h.Size)
+		return p.refuse(h, fmt.Errorf("the tree has more than %d bytes: %q has %d", p.o.MaxBytes, h.Name, h.Size), safefile.ReasonTooBig,
+			fmt.Sprintf("%d bytes, and at most %d are taken of the whole tree", h.Size, p.o.MaxBytes))
 	}
 	if err := p.w.WriteHeader(h); err != nil {
 		return err

@@ -12,8 +12,9 @@ const holeSize = 64 << 10
 
 var zeros [holeSize]byte
 
-// copySparse writes what r holds to f, which is empty.
-func copySparse(fd int, r io.Reader, buf []byte) (int64, error) {
+// CopySparse writes what r holds to the empty file behind a descriptor, from its beginning on, and leaves long runs of zeros
+// out as holes. It uses buf, and returns how many bytes r held.
+func CopySparse(fd int, r io.Reader, buf []byte) (int64, error) {
 	var at int64  // how much was read
 	var hole bool // the file ends in a hole
 	for {

@@ -2,6 +2,12 @@
 // takes one apart that may come from a hostile sandbox.
 package tree
 
+import (
+	"archive/tar"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
+)
+
 // Compression of a stream. Unpack recognises it by itself.
 type Compression string
 
@@ -19,9 +25,22 @@ type PackOptions struct {
 	Skip        func(path string, isDir bool) bool // nil skips nothing; a skipped directory is not entered
 	MaxEntries  int                                // 0 means DefaultMaxEntries
 	MaxBytes    int64                              // of file content, 0 means DefaultMaxBytes
-	// Special writes FIFOs, sockets and devices as entries without content instead of failing: for a receiver that
-	// tells what it leaves out. Unpack refuses them.
+	// Special writes what cannot be packed as entries without content instead of failing: FIFOs, sockets and devices,
+	// files that are too big or cannot be opened, directories that cannot be entered. It is for a receiver that tells
+	// what it leaves out, see [LeftOut]; Unpack refuses them.
 	Special bool
+}
+
+// The PAX records that say why an entry has no content.
+const (
+	leftOutReason = "HUTCH.left_out"
+	leftOutDetail = "HUTCH.left_out_detail"
+)
+
+// LeftOut says why [Pack] with Special left out the content of an entry; reason is "" when it did not. The stream may be
+// hostile, and with it the words.
+func LeftOut(h *tar.Header) (reason safefile.Reason, detail string) {
+	return safefile.Reason(h.PAXRecords[leftOutReason]), h.PAXRecords[leftOutDetail]
 }
 
 // Caps bound what Unpack accepts. A zero means the default.

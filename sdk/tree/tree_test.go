@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 
 	_ "github.com/hutch-run/hutch/sdk/tree/zstd"
 )
@@ -130,7 +133,7 @@ func TestPackSkipsAndRefuses(t *testing.T) {
 	if err != nil || sum.Files != 2 {
 		t.Errorf("%+v %v", sum, err)
 	}
-	for _, o := range []PackOptions{{MaxEntries: 3, Special: true}, {MaxBytes: 10, Special: true}, {Compression: "x"}} {
+	for _, o := range []PackOptions{{MaxEntries: 3, Special: true}, {MaxBytes: 10}, {Compression: "x"}} {
 		if _, err := Pack(context.Background(), root(t, src), &bytes.Buffer{}, o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
@@ -139,6 +142,55 @@ func TestPackSkipsAndRefuses(t *testing.T) {
 	cancel()
 	if _, err := Pack(ctx, root(t, src), &bytes.Buffer{}, PackOptions{}); err == nil {
 		t.Error("a context that has ended was ignored")
+	}
+}
+
+// What one entry is must not cost a receiver the others.
+func TestPackLeavesOut(t *testing.T) {
+	src := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"a": 0o644, "closed": 0, "z": 0o600} {
+		if err := os.WriteFile(filepath.Join(src, name), []byte(name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(src, "locked"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(src, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(src, "giant"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(src, "giant"), 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	sum, err := Pack(context.Background(), root(t, src), &b, PackOptions{Special: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]safefile.Reason{}
+	for r := tar.NewReader(&b); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason, detail := LeftOut(h)
+		if got[h.Name] = reason; (reason == "") != (detail == "") {
+			t.Errorf("%s: %q %q", h.Name, reason, detail)
+		}
+	}
+	want := map[string]safefile.Reason{"a": "", "closed": safefile.ReasonIO, "fifo": safefile.ReasonSpecial, "giant": safefile.ReasonTooBig, "locked/": safefile.ReasonIO, "z": ""}
+	files := 2
+	if os.Getuid() == 0 { // to whom nothing is closed
+		want["closed"], want["locked/"], files = "", "", 3
+	}
+	if diff := cmp.Diff(want, got); diff != "" || sum.Files != files {
+		t.Errorf("%+v %s", sum, diff)
 	}
 }
 

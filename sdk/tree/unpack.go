@@ -296,7 +296,7 @@ func (u *unpacker) file(name string, mode fs.FileMode, size int64, r io.Reader) 
 	if err != nil {
 		return err
 	}
-	n, err := copySparse(fd, r, u.buf)
+	n, err := CopySparse(fd, r, u.buf)
 	if err == nil {
 		err = u.chmod(fd, mode)
 	}
