@@ -142,6 +142,9 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if reportErr := c.report(u, show, results, trace); err == nil {
 		err = reportErr
 	}
+	if err == nil {
+		err = show.whole()
+	}
 	if err != nil {
 		return err
 	}

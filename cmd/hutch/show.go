@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hutch-run/hutch/host/report"
@@ -29,6 +30,7 @@ type show struct {
 	status  string // the line of progress that is on the screen
 	pending string // what it will say if that is still so after patience
 	timer   *time.Timer
+	lost    error // why output could not be passed on, unless nobody reads it any more
 }
 
 // patience is how long something must go on before it is worth a line of progress: below that it would only flicker.
@@ -71,7 +73,7 @@ func (s *show) streams(d *runfile.Definition) (run.Streams, func()) {
 		return run.Streams{Stdin: s.stdin()}, nil
 	}
 	if s.single {
-		out, err := s.clearing(s.u.out), s.clearing(s.u.err)
+		out, err := s.watched(s.u.out), s.watched(s.u.err)
 		var done []func() error
 		if s.u.outTTY {
 			w := termsafe.NewWriter(out)
@@ -97,7 +99,7 @@ func (s *show) stdin() io.Reader {
 }
 
 func (s *show) labelled(name string, to io.Writer, tty bool) (io.Writer, []func() error) {
-	w := s.labels.Writer(name, s.clearing(to))
+	w := s.labels.Writer(name, s.watched(to))
 	if !tty {
 		return w, []func() error{w.Close}
 	}
@@ -165,6 +167,33 @@ func (s *show) clearing(w io.Writer) io.Writer {
 	})
 }
 
+// watched is clearing, and remembers why output could not be written. A program cannot tell, because hutch reads it: were
+// nothing said, a full disk would look like a program that printed little.
+func (s *show) watched(w io.Writer) io.Writer {
+	w = s.clearing(w)
+	return writerFunc(func(p []byte) (int, error) {
+		n, err := w.Write(p)
+		if err != nil && !errors.Is(err, syscall.EPIPE) {
+			s.mu.Lock()
+			if s.lost == nil {
+				s.lost = err
+			}
+			s.mu.Unlock()
+		}
+		return n, err
+	})
+}
+
+// whole is nil when all output of the runs was passed on, or nobody was there any more to read it.
+func (s *show) whole() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		return nil
+	}
+	return hint(fmt.Errorf("output of the run is missing: %w", s.lost), "hutch logs prints what the program wrote")
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
@@ -173,7 +202,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func (s *show) result(r *result.Result) {
 	s.clear()
 	if s.cmd.Output == "json" && !s.single {
-		_ = r.EncodeLine(s.labels.Plain(s.u.out))
+		_ = r.EncodeLine(s.labels.Plain(s.watched(s.u.out))) // which keeps the error
 		return
 	}
 	if s.silent(r) {
