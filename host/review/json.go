@@ -61,7 +61,7 @@ type DocumentRule struct {
 
 // Document renders the review.
 func (r *Review) Document(ctx context.Context) (*Document, error) {
-	stats, err := r.stats(ctx)
+	stats, err := r.stats(ctx, r.Changes)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,7 +44,7 @@ func (s Style) paint(color, text string) string {
 // Unified writes all changes as a patch that git and patch(1) understand. Directories that are empty or change their
 // mode, of which a patch knows nothing, are lines of their own which those skip.
 func (r *Review) Unified(ctx context.Context, w io.Writer, s Style) error {
-	return r.each(ctx, w, func(c *Change, project *dir, b *bytes.Buffer) error {
+	return r.each(ctx, w, r.shown(), func(c *Change, project *dir, b *bytes.Buffer) error {
 		t, err := r.content(ctx, c, project)
 		if err != nil {
 			return err
@@ -53,10 +54,31 @@ func (r *Review) Unified(ctx context.Context, w io.Writer, s Style) error {
 	})
 }
 
+// shown are the changes but for directories that are new or gone and have changes in them, which say it already.
+func (r *Review) shown() []*Change {
+	busy := r.busy()
+	return slices.DeleteFunc(slices.Clone(r.Changes), func(c *Change) bool {
+		return c.isDir() && c.Kind != Mode && busy[c.Path]
+	})
+}
+
+// busy are the directories with changes in them.
+func (r *Review) busy() map[string]bool {
+	dirs := map[string]bool{}
+	for _, c := range r.Changes {
+		for _, part := range c.parts() {
+			for p := parentOf(part.Path); p != "" && !dirs[p]; p = parentOf(p) {
+				dirs[p] = true
+			}
+		}
+	}
+	return dirs
+}
+
 // Names writes the path of every change, one a line.
 func (r *Review) Names(w io.Writer) error {
 	var b strings.Builder
-	for _, c := range r.Changes {
+	for _, c := range r.shown() {
 		b.WriteString(Quote(c.Path))
 		b.WriteByte('\n')
 	}
@@ -67,8 +89,8 @@ func (r *Review) Names(w io.Writer) error {
 // atOnce is how many changes are worked on before they are written, so that memory stays bounded.
 const atOnce = 256
 
-// each calls render for all changes, several at a time, and writes what they made in order.
-func (r *Review) each(ctx context.Context, w io.Writer, render func(*Change, *dir, *bytes.Buffer) error) error {
+// each calls render for the changes, several at a time, and writes what they made in order.
+func (r *Review) each(ctx context.Context, w io.Writer, list []*Change, render func(*Change, *dir, *bytes.Buffer) error) error {
 	workers := max(1, min(runtime.GOMAXPROCS(0), 8))
 	dirs := make([]*dir, workers)
 	for i := range dirs {
@@ -79,8 +101,8 @@ func (r *Review) each(ctx context.Context, w io.Writer, render func(*Change, *di
 		defer d.close()
 		dirs[i] = d
 	}
-	for at := 0; at < len(r.Changes); at += atOnce {
-		batch := r.Changes[at:min(at+atOnce, len(r.Changes))]
+	for at := 0; at < len(list); at += atOnce {
+		batch := list[at:min(at+atOnce, len(list))]
 		out, errs := make([]bytes.Buffer, len(batch)), make([]error, len(batch))
 		var wg sync.WaitGroup
 		for n := range workers {

@@ -64,7 +64,8 @@ func (b *blob) open() (io.ReadCloser, error) {
 func (s *stage) put(size int64, copy func(io.Writer, int64) (safefile.Copied, error)) (*blob, error) {
 	limit := min(maxFileBytes, maxStageBytes-s.bytes)
 	if size > limit {
-		return nil, fmt.Errorf("it has %d bytes; a review takes in %d of one file and %d of all", size, maxFileBytes, int64(maxStageBytes))
+		return nil, &safefile.Error{Reason: safefile.ReasonTooBig,
+			Detail: fmt.Sprintf("it has %d bytes; %d of one file and %d of all together can be", size, maxFileBytes, int64(maxStageBytes))}
 	}
 	b := &blob{}
 	var got safefile.Copied

@@ -17,14 +17,14 @@ type fileStat struct {
 	hunks          []*Hunk
 }
 
-// stats compares the contents of all changes.
-func (r *Review) stats(ctx context.Context) (map[*Change]fileStat, error) {
-	all := make([]fileStat, len(r.Changes))
-	index := make(map[*Change]int, len(r.Changes))
-	for i, c := range r.Changes {
+// stats compares the contents of changes.
+func (r *Review) stats(ctx context.Context, list []*Change) (map[*Change]fileStat, error) {
+	all := make([]fileStat, len(list))
+	index := make(map[*Change]int, len(list))
+	for i, c := range list {
 		index[c] = i
 	}
-	err := r.each(ctx, io.Discard, func(c *Change, project *dir, _ *bytes.Buffer) error {
+	err := r.each(ctx, io.Discard, list, func(c *Change, project *dir, _ *bytes.Buffer) error {
 		t, err := r.content(ctx, c, project)
 		if err != nil {
 			return err
@@ -49,7 +49,8 @@ func (r *Review) stats(ctx context.Context) (map[*Change]fileStat, error) {
 
 // Stat writes a line for every change, and one about all of them.
 func (r *Review) Stat(ctx context.Context, w io.Writer, s Style) error {
-	stats, err := r.stats(ctx)
+	list := r.shown()
+	stats, err := r.stats(ctx, list)
 	if err != nil {
 		return err
 	}
@@ -57,9 +58,9 @@ func (r *Review) Stat(ctx context.Context, w io.Writer, s Style) error {
 	if width <= 0 {
 		width = 80
 	}
-	names := make([]string, len(r.Changes))
+	names := make([]string, len(list))
 	longest, most := 0, 0
-	for i, c := range r.Changes {
+	for i, c := range list {
 		names[i] = Quote(c.Path)
 		if c.isDir() {
 			names[i] = Quote(c.Path + "/")
@@ -74,7 +75,7 @@ func (r *Review) Stat(ctx context.Context, w io.Writer, s Style) error {
 	room := max(width-longest-len(fmt.Sprint(most))-5, 10)
 	var b bytes.Buffer
 	var files, added, removed int
-	for i, c := range r.Changes {
+	for i, c := range list {
 		t := stats[c]
 		files, added, removed = files+1, added+t.added, removed+t.removed
 		fmt.Fprintf(&b, " %s | %s\n", fit(names[i], longest), s.statLine(c, t, most, room))
@@ -87,7 +88,7 @@ func (r *Review) Stat(ctx context.Context, w io.Writer, s Style) error {
 		fmt.Fprintf(&b, ", %s(-)", plural(removed, "deletion"))
 	}
 	b.WriteByte('\n')
-	if len(r.Changes) == 0 {
+	if len(list) == 0 {
 		return nil
 	}
 	_, err = w.Write(b.Bytes())
