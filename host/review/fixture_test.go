@@ -51,24 +51,31 @@ func (f *fixture) rebase() {
 
 func plant(t *testing.T, dir string, lines ...string) {
 	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir) // a link that an earlier line made is not followed out of it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
 	for _, l := range lines {
 		var err error
 		if name, target, ok := strings.Cut(l, "->"); ok {
-			os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755)
-			os.Remove(filepath.Join(dir, name))
-			err = os.Symlink(target, filepath.Join(dir, name))
+			root.MkdirAll(filepath.Dir(name), 0o755)
+			root.Remove(name)
+			err = root.Symlink(target, name)
 		} else if name, content, ok := strings.Cut(l, "="); ok {
 			mode := fs.FileMode(0o644)
 			if n, exec := strings.CutSuffix(name, "*"); exec {
 				name, mode = n, 0o755
 			}
-			path := filepath.Join(dir, name)
-			os.MkdirAll(filepath.Dir(path), 0o755)
-			if err = os.WriteFile(path, []byte(content), mode); err == nil {
-				err = os.Chmod(path, mode)
+			root.MkdirAll(filepath.Dir(name), 0o755)
+			if err = root.WriteFile(name, []byte(content), mode); err == nil {
+				err = root.Chmod(name, mode)
 			}
 		} else {
-			err = os.MkdirAll(filepath.Join(dir, l), 0o755)
+			err = root.MkdirAll(strings.TrimSuffix(l, "/"), 0o755)
 		}
 		if err != nil {
 			t.Fatal(err)
