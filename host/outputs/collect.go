@@ -108,12 +108,13 @@ func (c *tarCollector) entry(h *tar.Header, r io.Reader) error {
 		return errEntries
 	}
 	name := strings.TrimSuffix(strings.TrimPrefix(h.Name, "./"), "/")
-	if h.Typeflag == tar.TypeDir || name == "" || name == "." {
-		return nil // directories come with their files; an empty one is no output
-	}
 	reason, why := tree.LeftOut(h)
-	// A directory that cannot be entered may hide something that matches.
-	if hidden := reason != "" && strings.HasSuffix(h.Name, "/"); !hidden && !c.wanted(name) {
+	switch {
+	case name == "" || name == ".":
+		return nil
+	case h.Typeflag == tar.TypeDir && reason == "":
+		return nil // directories come with their files; an empty one is no output
+	case h.Typeflag != tar.TypeDir && !c.wanted(name): // a directory that cannot be entered may hide something that matches
 		return nil
 	}
 	switch h.Typeflag {

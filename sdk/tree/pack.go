@@ -110,7 +110,11 @@ func (p *packer) refuse(h *tar.Header, err error, reason safefile.Reason, detail
 	if !p.o.Special {
 		return err
 	}
-	h.Typeflag, h.Size, h.PAXRecords = tar.TypeFifo, 0, map[string]string{leftOutReason: string(reason), leftOutDetail: detail}
+	h.Typeflag, h.Size = tar.TypeFifo, 0
+	if strings.HasSuffix(h.Name, "/") {
+		h.Typeflag = tar.TypeDir
+	}
+	h.PAXRecords = map[string]string{leftOutReason: string(reason), leftOutDetail: detail}
 	return p.w.WriteHeader(h)
 }
 
