@@ -22,11 +22,13 @@ type EventType string
 
 // The types that the store itself writes.
 const (
-	EventBegin    EventType = "run.begin"   // the first of every run's chain, and its entry in the audit chain
-	EventEnd      EventType = "run.end"     // the last of every finished run's chain, and its entry in the audit chain
-	EventRemoved  EventType = "run.removed" // in the audit chain: the run was deleted on purpose
-	EventRepaired EventType = "repaired"    // a torn tail was set aside; the data says where and how long it was
-	EventDamaged  EventType = "damaged"     // the writer found the event before this one to be invalid and went on after it
+	EventBegin          EventType = "run.begin"       // the first of every run's chain, and its entry in the audit chain
+	EventEnd            EventType = "run.end"         // the last of every finished run's chain, and its entry in the audit chain
+	EventRemoved        EventType = "run.removed"     // in the audit chain: the run was deleted on purpose
+	EventSandboxBegin   EventType = "sandbox.begin"   // the first of every lasting sandbox's chain, and its entry in the audit chain
+	EventSandboxRemoved EventType = "sandbox.removed" // in the audit chain: the sandbox was removed on purpose
+	EventRepaired       EventType = "repaired"        // a torn tail was set aside; the data says where and how long it was
+	EventDamaged        EventType = "damaged"         // the writer found the event before this one to be invalid and went on after it
 )
 
 // The types that a run writes about itself.
@@ -41,6 +43,8 @@ const (
 	EventExecEnd        EventType = "exec.end"         // a command ended, with its cause
 	EventChanges        EventType = "workspace.change" // what differs in the workspace
 	EventOutputs        EventType = "outputs"          // files were collected
+	EventSandboxReset   EventType = "sandbox.reset"    // in a lasting sandbox's chain: it was made anew
+	EventSandboxCopy    EventType = "sandbox.copy"     // in a lasting sandbox's chain: files were put in or taken out by hand
 )
 
 // Event is one line of a chain.
@@ -48,7 +52,7 @@ type Event struct {
 	Schema string          `json:"schema"`
 	Seq    uint64          `json:"seq"` // from 1, without gaps
 	Time   time.Time       `json:"time"`
-	Run    string          `json:"run"`
+	Run    string          `json:"run"` // whose chain it is: the id of a run, or of a lasting sandbox
 	Type   EventType       `json:"type"`
 	Parent string          `json:"parent,omitempty"` // in the first event: the run that this one continues
 	Data   json.RawMessage `json:"data,omitempty"`

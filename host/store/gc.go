@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,11 +26,14 @@ type GCOptions struct {
 	// Destroy removes what an orphaned intent made, through its backend. The store removes the intent's own resources
 	// and its record afterwards. Nil leaves intents that have a handle alone.
 	Destroy func(ctx context.Context, i Intent) error
+	// Find asks backends what they have that was made for this store. What neither a record nor an intent speaks of
+	// is then destroyed. Nil asks nobody.
+	Find func(ctx context.Context) ([]Intent, error)
 }
 
 // The kinds of things that gc removes.
 const (
-	GCSandbox      = "sandbox"      // what an orphaned intent made
+	GCSandbox      = "sandbox"      // what an orphaned intent made, or a lasting sandbox that was half made or half removed
 	GCRun          = "run"          // an old run
 	GCDependencies = "dependencies" // an unused entry of the dependency cache
 	GCRuntimeDir   = "runtime_dir"  // the runtime directory of a dead process
@@ -50,7 +54,7 @@ type GCItem struct {
 func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
 	c := &collector{store: s, o: o, now: s.now()}
 	var errs []error
-	for _, step := range []func(context.Context) error{c.intents, c.intentFiles, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.deps} {
+	for _, step := range []func(context.Context) error{c.lasting, c.intents, c.lost, c.intentFiles, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.deps} {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))
 			break
@@ -65,6 +69,8 @@ type collector struct {
 	o     GCOptions
 	now   time.Time
 	items []GCItem
+
+	mounted []string // host directories that lasting sandboxes see
 }
 
 // do removes one thing, unless this is a dry run, and notes it.
@@ -82,6 +88,12 @@ func (c *collector) intents(ctx context.Context) error {
 	for _, r := range orphans {
 		if ctx.Err() != nil {
 			break
+		}
+		if recorded, why := c.recorded(r); recorded {
+			if why == SandboxReady && !c.o.DryRun {
+				err = errors.Join(err, r.Fulfilled()) // all that its host died before it did
+			}
+			continue
 		}
 		item := GCItem{Kind: GCSandbox, Name: r.ID, Path: r.store.paths.SandboxState(r.ID)}
 		c.do(item, func() error {
@@ -160,7 +172,7 @@ func (c *collector) sandboxes(context.Context) error {
 	}
 	for _, e := range entries {
 		id := strings.TrimSuffix(e.Name(), stateSuffix)
-		if !isSandboxID(id) || known[id] {
+		if !isSandboxID(id) || known[id] || c.hasRecord(id) {
 			continue
 		}
 		path := filepath.Join(c.store.paths.Sandboxes(), e.Name())
@@ -179,7 +191,7 @@ func (c *collector) runtimeDirs(context.Context) error {
 // temps removes what dead processes were making or removing.
 func (c *collector) temps(context.Context) error {
 	p := c.store.paths
-	dirs := []string{p.Data, p.Runs(), p.Intents(), p.Deps()}
+	dirs := []string{p.Data, p.Runs(), p.Sandboxes(), p.Intents(), p.Deps()}
 	for _, parent := range []string{p.Runs(), p.Deps()} {
 		entries, err := os.ReadDir(parent)
 		if err != nil {
@@ -237,6 +249,14 @@ func (c *collector) deps(ctx context.Context) error {
 	if c.o.DepsUnused <= 0 {
 		return nil
 	}
+	// Lasting sandboxes need theirs, however long nobody works in them.
+	boxes, err := c.store.Sandboxes()
+	if err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		c.mounted = append(c.mounted, b.Mounts...)
+	}
 	langs, err := os.ReadDir(c.store.paths.Deps())
 	if err != nil {
 		return diskError("read", c.store.paths.Deps(), err)
@@ -275,6 +295,9 @@ func (c *collector) depsEntry(lang, dir string) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return diskError("look at", lock, err)
+	}
+	if slices.ContainsFunc(c.mounted, func(m string) bool { return m == dir || strings.HasPrefix(m, dir+string(filepath.Separator)) }) {
+		return nil
 	}
 	if c.now.Sub(fi.ModTime()) < c.o.DepsUnused || tryLock(f, unix.LOCK_EX) != nil || !sameFile(f, lock) {
 		return nil

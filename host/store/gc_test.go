@@ -66,7 +66,6 @@ func TestIntentIsOnDiskAtEveryStep(t *testing.T) {
 	for _, step := range []func() error{
 		func() error { return r.SetHandle(json.RawMessage(`{"pid":1}`)) },
 		func() error { return r.AddResources(Resource{ResourceCgroup, "/sys/fs/cgroup/x"}) },
-		func() error { return r.SetKeep(true) },
 	} {
 		if err := step(); err != nil {
 			t.Fatal(err)
@@ -88,7 +87,7 @@ func TestIntentIsOnDiskAtEveryStep(t *testing.T) {
 			t.Errorf("after %q: %s", torn, diff)
 		}
 	}
-	if err := r.SetKeep(false); err != nil { // which takes the piece away first
+	if err := r.SetHandle(json.RawMessage(`{"pid":2}`)); err != nil { // which takes the piece away first
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(r.Intent, read()); diff != "" {
@@ -122,11 +121,7 @@ func TestOrphans(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	s := newStore(t)
 	s.now = func() time.Time { now = now.Add(time.Second); return now }
-	mine, kept, dead, reused, rebooted := begin(t, s, "e-mine"), begin(t, s, "d-kept"), begin(t, s, "c-dead"), begin(t, s, "b-reused"), begin(t, s, "a-rebooted")
-	if err := kept.SetKeep(true); err != nil {
-		t.Fatal(err)
-	}
-	orphan(t, kept)
+	mine, dead, reused, rebooted := begin(t, s, "e-mine"), begin(t, s, "c-dead"), begin(t, s, "b-reused"), begin(t, s, "a-rebooted")
 	orphan(t, dead)
 	reused.Host.Start++ // its number went to another process, this one
 	reused.append()
@@ -164,8 +159,8 @@ func TestIntentsOfSeveralProcesses(t *testing.T) {
 		t.Fatalf("%v %v", list, err)
 	}
 	kill(t, cmd)
-	items, err := s.GC(t.Context(), GCOptions{})
-	if err != nil || len(items) != 1 || items[0].Name != "lost" || items[0].Error != "" {
+	items, err := s.GC(t.Context(), GCOptions{}) // without a backend, what has a handle must wait
+	if err != nil || len(items) != 2 || items[0].Name != "kept" || items[0].Error == "" || items[1].Name != "lost" || items[1].Error != "" {
 		t.Fatalf("%+v %v", items, err)
 	}
 	kept, err := s.Intent("kept")
@@ -185,7 +180,7 @@ func TestIntentsOfSeveralProcesses(t *testing.T) {
 	if err != nil || len(items) != 1 || items[0].Kind != GCTemp {
 		t.Errorf("%+v %v", items, err)
 	}
-	if err := kept.SetKeep(true); !errors.Is(err, fs.ErrNotExist) {
+	if err := kept.SetHandle(nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an intent whose file is gone: %v", err)
 	}
 	if err := errors.Join(own.Done(), s.Close()); err != nil {
@@ -206,10 +201,14 @@ func TestIntentsOfSeveralProcesses(t *testing.T) {
 	}
 }
 
-// beginIntents is a host that dies with one sandbox that it meant to keep and one that it did not.
+// beginIntents is a host that dies with one sandbox that is there and one that it has not begun to make.
 func beginIntents(s *Store, _ string) error {
 	for _, id := range []string{"kept", "lost"} {
-		if _, err := s.Begin(Intent{ID: id, Backend: "fake", Keep: id == "kept"}); err != nil {
+		r, err := s.Begin(Intent{ID: id, Backend: "fake"})
+		if err == nil && id == "kept" {
+			err = r.SetHandle(json.RawMessage(`"old"`))
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,6 @@ type Intent struct {
 	Binary       string `json:"binary"`        // path of the plugin
 	BinarySHA256 string `json:"binary_sha256"` // hex; may be empty
 	Owner        string `json:"owner,omitempty"`
-	Keep         bool   `json:"keep,omitempty"` // the sandbox shall outlive its host: never an orphan
 	// Volatile says that nothing of what is made survives a reboot but the backend's state directory: processes,
 	// namespaces, mounts. The record then need not survive a power cut either, and is not forced to the disk; a later
 	// gc finds a state directory without a record by itself.
@@ -116,12 +115,12 @@ func (r *IntentRecord) AddResources(res ...Resource) error {
 	return r.append()
 }
 
-// SetKeep notes that the sandbox shall outlive this process, or no longer.
-func (r *IntentRecord) SetKeep(keep bool) error {
+// Fulfilled forgets the record and leaves everything where it is, once the record of a lasting sandbox says that it is
+// ready: from then on that alone speaks for it.
+func (r *IntentRecord) Fulfilled() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Keep = keep
-	return r.append()
+	return r.store.intents.done(r)
 }
 
 // Done forgets the record after everything is destroyed, together with the sandbox's directories ([Paths.Sandbox] and
@@ -177,9 +176,8 @@ func (s *Store) Intents() ([]*IntentRecord, error) {
 	return list, errors.Join(errs...)
 }
 
-// Orphans returns the intents whose host process is gone and whose sandbox was not to be kept. The error is as for
-// [Store.Intents].
+// Orphans returns the intents whose host process is gone. The error is as for [Store.Intents].
 func (s *Store) Orphans() ([]*IntentRecord, error) {
 	list, err := s.Intents()
-	return slices.DeleteFunc(list, func(r *IntentRecord) bool { return r.Keep || r.Host.Alive() }), err
+	return slices.DeleteFunc(list, func(r *IntentRecord) bool { return r.Host.Alive() }), err
 }

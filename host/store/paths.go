@@ -32,8 +32,17 @@ func (p Paths) SandboxState(id string) string { return p.Sandbox(id) + stateSuff
 // stateSuffix cannot occur in the id of a sandbox.
 const stateSuffix = ".state"
 
-// Projects is the directory of what hutch knows about projects, such as trust.
+// SandboxBase is the file that says what the workspace's source of a lasting sandbox looked like when it was made.
+func (p Paths) SandboxBase(id string) string { return filepath.Join(p.Sandbox(id), "base") }
+
+// Projects is the directory of the shared project directories.
 func (p Paths) Projects() string { return filepath.Join(p.Data, "projects") }
+
+// Project is the directory of one project, and ProjectFiles the one that sandboxes have as their workspace.
+func (p Paths) Project(name string) string { return filepath.Join(p.Projects(), name) }
+
+// ProjectFiles is the directory of a project's own files.
+func (p Paths) ProjectFiles(name string) string { return filepath.Join(p.Project(name), "files") }
 
 // Deps is the root of the dependency cache.
 func (p Paths) Deps() string { return filepath.Join(p.Cache, "deps") }

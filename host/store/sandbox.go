@@ -25,10 +25,12 @@ const (
 var (
 	// ErrNoSandbox says that there is no such sandbox.
 	ErrNoSandbox = errors.New("no such sandbox")
-	// ErrInUse says that another process works in the sandbox.
-	ErrInUse = errors.New("the sandbox is in use")
-	// ErrNameTaken says that a living sandbox has the name already.
+	// ErrInUse says that another process works in the sandbox, or that one has it for itself.
+	ErrInUse = errors.New("it is in use")
+	// ErrNameTaken says that a sandbox has the name already.
 	ErrNameTaken = errors.New("the name is taken")
+	// ErrHalf says that the sandbox was never finished or is half removed, and that nobody is about to change that.
+	ErrHalf = errors.New("it is no whole sandbox (`hutch gc` removes what is left of it)")
 )
 
 // SandboxInfo is the record of a sandbox that outlives its command: sandbox.json in its directory.
@@ -57,8 +59,9 @@ type SandboxInfo struct {
 	EnvNames  []string         `json:"env,omitempty"`     // names of the variables that its commands get
 
 	Created time.Time       `json:"created"`
-	Host    Process         `json:"host"`             // that made it
-	Handle  json.RawMessage `json:"handle,omitempty"` // what the backend needs to find it again
+	Started *time.Time      `json:"started,omitempty"` // when it was last made anew; nil for never
+	Host    Process         `json:"host"`              // that made it
+	Handle  json.RawMessage `json:"handle,omitempty"`  // what the backend needs to find it again
 
 	// Damage says why the record cannot be read, for [SandboxDamaged].
 	Damage string `json:"damage,omitempty"`

@@ -34,22 +34,28 @@ const (
 	ProblemRecord       Problem = "record"        // run.jsonl, definition.json or result.json cannot be read or is not the one recorded
 	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
+
+	ProblemSandboxMissing Problem = "sandbox_missing" // the audit chain knows a lasting sandbox that is not there and was not removed by hutch
+	ProblemUnknownSandbox Problem = "unknown_sandbox" // a lasting sandbox is there that the audit chain does not know
 )
 
 // Finding is one thing that is wrong.
 type Finding struct {
 	Problem Problem `json:"problem"`
-	Run     string  `json:"run,omitempty"`   // empty for the audit chain
-	Event   uint64  `json:"event,omitempty"` // number of the event, as near as it can be told
+	Run     string  `json:"run,omitempty"`     // empty for the audit chain
+	Sandbox string  `json:"sandbox,omitempty"` // id of the lasting sandbox whose chain it is
+	Event   uint64  `json:"event,omitempty"`   // number of the event, as near as it can be told
 	Path    string  `json:"path,omitempty"`
 	Detail  string  `json:"detail"`
 	// Harmless says that this is what a crash leaves behind and not damage to anything recorded.
 	Harmless bool `json:"harmless,omitempty"`
 }
 
-// Report is what Verify found about one run, or about the audit chain (Run is empty).
+// Report is what Verify found about one run, about a lasting sandbox, or about the audit chain (Run and Sandbox are
+// empty).
 type Report struct {
 	Run      string    `json:"run,omitempty"`
+	Sandbox  string    `json:"sandbox,omitempty"`
 	OK       bool      `json:"ok"` // no finding that is not harmless
 	State    State     `json:"state,omitempty"`
 	Events   uint64    `json:"events"`
@@ -60,7 +66,7 @@ type Report struct {
 }
 
 func (r *Report) find(f Finding) {
-	f.Run = r.Run
+	f.Run, f.Sandbox = r.Run, r.Sandbox
 	r.Findings = append(r.Findings, f)
 	if !f.Harmless {
 		r.OK = false
@@ -80,12 +86,16 @@ func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
 	return v.run(ctx, id)
 }
 
-// VerifyAll checks the audit chain and every run, newest first, and calls each with the reports as they come; the
-// audit chain's is the first. It stops with the error that each returns. A head that the audit chain had once, kept where
-// the store's writer cannot reach, shows a chain that was cut or made anew since: "" for none.
+// VerifyAll checks the audit chain, every run, newest first, and every lasting sandbox, and calls each with the reports
+// as they come; the audit chain's is the first. It stops with the error that each returns. A head that the audit chain
+// had once, kept where the store's writer cannot reach, shows a chain that was cut or made anew since: "" for none.
 func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) error) error {
-	// The runs are listed before the audit chain is read, so that one which begins meanwhile is not unknown.
+	// What is there is listed before the audit chain is read, so that what begins meanwhile is not unknown.
 	ids, err := s.runIDs()
+	if err != nil {
+		return err
+	}
+	boxes, err := s.Sandboxes()
 	if err != nil {
 		return err
 	}
@@ -95,15 +105,18 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 		return err
 	}
 	// A run that began after the list was made may be over and removed by now; the audit chain, read again, says so.
-	missing := v.missing(ids)
+	missing, lost := v.missing(ids), v.lost()
 	for range 10 {
-		if len(missing) == 0 {
+		if len(missing) == 0 && len(lost) == 0 {
 			break
 		}
 		if audit, err = v.readAudit(); err != nil {
 			return err
 		}
-		missing = v.missing(ids)
+		missing, lost = v.missing(ids), v.lost()
+	}
+	for _, id := range lost {
+		audit.find(Finding{Problem: ProblemSandboxMissing, Path: s.paths.Sandbox(id), Detail: fmt.Sprintf("sandbox %s was recorded, is gone, and was not removed by hutch", id)})
 	}
 	for _, id := range missing {
 		audit.find(Finding{Problem: ProblemRunMissing, Path: s.paths.Run(id), Detail: fmt.Sprintf("run %s was recorded, is gone, and was not removed by hutch", id)})
@@ -126,6 +139,18 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 			return err
 		}
 	}
+	for _, b := range boxes {
+		rep, err := v.sandbox(ctx, b.ID)
+		if errors.Is(err, ErrNoSandbox) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		if err := each(rep); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -137,7 +162,7 @@ func (v *verifier) missing(ids []string) (missing []string) {
 		there[id] = true
 	}
 	for id, k := range v.known {
-		if k.removed || there[id] {
+		if k.removed || there[id] || k.begin == nil && k.end == nil {
 			continue
 		}
 		if _, err := os.Lstat(v.store.paths.Run(id)); err != nil {
@@ -196,6 +221,10 @@ type auditKnown struct {
 	begin   *auditBegin
 	end     *auditEnd
 	removed bool
+
+	// The same about the lasting sandbox of this id, which a run may have left.
+	box        *auditBegin
+	boxRemoved bool
 }
 
 // readAudit checks the audit chain and keeps what it says about each run.
@@ -221,6 +250,13 @@ func (v *verifier) readAudit() (*Report, error) {
 			}
 		case EventRemoved:
 			k.removed = true
+		case EventSandboxBegin:
+			var b auditBegin
+			if json.Unmarshal(e.Data, &b) == nil {
+				k.box = &b
+			}
+		case EventSandboxRemoved:
+			k.boxRemoved = true
 		default:
 			noteRepair(rep, e)
 			return
