@@ -46,6 +46,7 @@ type Result struct {
 	Network string  `json:"network"`
 
 	Workspace    Workspace         `json:"workspace"`
+	Sandbox      *Sandbox          `json:"sandbox,omitempty"` // the lasting sandbox that it ran in, or left
 	Dependencies []Dependencies    `json:"dependencies,omitempty"`
 	Outputs      []outputs.Output  `json:"outputs"` // in path order; never null
 	Skipped      []outputs.Skipped `json:"outputs_skipped,omitempty"`
@@ -61,7 +62,7 @@ type Result struct {
 
 	Dir    string         `json:"dir"`              // the run's directory
 	Events store.ChainRef `json:"events,omitzero"`  // where its event chain lies, and the head of it
-	Kept   bool           `json:"kept,omitempty"`   // the sandbox was not destroyed
+	Kept   bool           `json:"kept,omitempty"`   // the sandbox was left as a lasting one
 	Leaks  []string       `json:"leaks,omitempty"`  // what could not be destroyed; hutch gc tries again
 	Error  *Failure       `json:"error,omitempty"`  // why there was nothing to run, or what broke
 	Source *diag.Range    `json:"source,omitempty"` // the header of the run block
@@ -107,6 +108,12 @@ type Workspace struct {
 	Source string `json:"source,omitempty"` // host directory; empty for an empty directory of the sandbox
 	Mode   string `json:"mode"`
 	Path   string `json:"path,omitempty"` // inside the sandbox
+}
+
+// Sandbox names a lasting sandbox.
+type Sandbox struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
 }
 
 // Change is one difference between the workspace and the host directory.

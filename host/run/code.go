@@ -18,7 +18,7 @@ const refsPerEvent = 500
 
 // writeCode writes the declared and the generated files to code/, which is then mounted as the input. Files that hold
 // secrets must not be stored: with any of those, the input is made a second time in a directory that dies with this
-// process, and code/ lacks them.
+// process, and code/ lacks them. A lasting sandbox has its input for as long as it lasts, in its own record.
 func (j *job) writeCode() error {
 	sp := j.span.child("code")
 	defer sp.end()
@@ -27,8 +27,16 @@ func (j *job) writeCode() error {
 		return nil
 	}
 	secret := slices.ContainsFunc(j.d.Files, func(f runfile.File) bool { return f.Sensitive })
-	j.input = j.rec.CodeDir()
-	if secret {
+	rec := j.chronicle()
+	j.input = rec.CodeDir()
+	apart := secret || j.box != nil && j.rec != nil // the sandbox outlives what the run's record may live for
+	switch {
+	case apart && j.box != nil:
+		var err error
+		if j.input, err = j.box.InputDir(); err != nil {
+			return err
+		}
+	case apart:
 		dir, err := store.NewRuntimeDir()
 		if err != nil {
 			return err
@@ -42,7 +50,7 @@ func (j *job) writeCode() error {
 	var withheld []string
 	for i := range j.d.Files {
 		f := &j.d.Files[i]
-		if secret {
+		if apart {
 			if err := copyFile(f, j.input); err != nil {
 				return err
 			}
@@ -55,7 +63,7 @@ func (j *job) writeCode() error {
 		if err != nil {
 			return err
 		}
-		ref, err := j.rec.WriteCode(f.Path, f.Mode, r)
+		ref, err := rec.WriteCode(f.Path, f.Mode, r)
 		r.Close()
 		if err != nil {
 			return err
@@ -63,12 +71,12 @@ func (j *job) writeCode() error {
 		refs = append(refs, ref)
 	}
 	for _, g := range gen {
-		ref, err := j.rec.WriteCode(g.Path, 0o644, strings.NewReader(g.Content))
+		ref, err := rec.WriteCode(g.Path, 0o644, strings.NewReader(g.Content))
 		if err != nil {
 			return err
 		}
 		refs = append(refs, ref)
-		if secret {
+		if apart {
 			if err := writeFile(filepath.Join(j.input, g.Path), 0o644, strings.NewReader(g.Content)); err != nil {
 				return err
 			}

@@ -41,7 +41,7 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	}
 	cmd := &client.Command{
 		Argv: inv.argv, Env: inv.env, Dir: inv.dir, Stdin: j.s.Stdin, Stdout: out,
-		TTY: j.s.TTY, Timeout: timeoutOf(j.d, j.s.TTY != nil),
+		User: j.user, TTY: j.s.TTY, Timeout: timeoutOf(j.d, j.s.TTY != nil),
 	}
 	if errs != nil {
 		cmd.Stderr = errs

@@ -24,7 +24,9 @@ type job struct {
 	d    *runfile.Definition
 	s    Streams
 	id   string
-	rec  *store.Run
+	rec  *store.Run           // nil when a sandbox is made and nothing run
+	box  *store.SandboxRecord // of the lasting sandbox that is being made, or that the command runs in; else nil
+	user string               // whom the command runs as; "" for the backend's choice
 	res  *result.Result
 	code int // the backend's code of the command
 	span *span
@@ -49,19 +51,8 @@ func (r *Runner) Run(ctx context.Context, d *runfile.Definition, s Streams) (*re
 
 // run is Run; it calls leave once nothing of the run exists any more but its record, which is yet to be completed.
 func (r *Runner) run(ctx context.Context, d *runfile.Definition, s Streams, leave func()) (*result.Result, error) {
-	j := &job{r: r, d: d, s: s, id: r.opt.Store.NewID(), secrets: newRedactor(d)}
-	j.span = r.opt.Trace.run(j.id, d.Instance)
+	j := r.newJob(d, s)
 	defer j.span.end()
-	j.res = &result.Result{
-		ID: j.id, Name: d.Instance, File: d.File, Started: time.Now().UTC(), TTY: s.TTY != nil,
-		Network: d.Network, Expected: d.Expect != nil, Workspace: workspaceOf(d),
-	}
-	if j.res.Network == "" {
-		j.res.Network = string(sdk.NetworkNone)
-	}
-	if at, ok := d.RangeOf(""); ok {
-		j.res.Source = &at
-	}
 
 	// The plugin starts while the record is made.
 	type chosen struct {
@@ -123,6 +114,13 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 		return
 	}
 	defer j.listen(b)()
+	if r := j.r; r.opt.Keep {
+		if err := j.beginBox(r.opt.Name); err != nil {
+			j.fail("record", err)
+			return
+		}
+		defer j.endBox()
+	}
 	if err := j.writeCode(); err != nil {
 		j.fail("code", err)
 		return
@@ -249,7 +247,7 @@ func (j *job) note(err error, doing string) {
 
 // event appends to the chain. A chain that cannot be written to shows again, and for good, when the record is finished.
 func (j *job) event(typ store.EventType, data any, files ...store.FileRef) {
-	if err := j.rec.Event(typ, j.secrets.value(data), files...); err != nil && j.res.Error == nil {
+	if err := j.chronicle().Event(typ, j.secrets.value(data), files...); err != nil && j.res.Error == nil {
 		j.note(err, "write event "+string(typ))
 	}
 }

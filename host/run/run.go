@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"io"
 	"time"
 
@@ -24,8 +25,13 @@ type Options struct {
 	// Environ is the environment of the user, as NAME=VALUE: where the registry configuration of installers comes
 	// from. Nothing else of it reaches a sandbox.
 	Environ []string
-	// Keep leaves sandboxes in place after the command ended, for `hutch exec`.
+	// Keep leaves the sandboxes in place after the command ended, as lasting ones.
 	Keep bool
+	// Name is the name of the sandbox that Keep leaves; "" lets hutch choose one. It is for one run.
+	Name string
+	// TakeBase writes down what the source of a private workspace looks like, just before a lasting sandbox is made on
+	// it. Nil writes nothing.
+	TakeBase func(ctx context.Context, dir string, w io.Writer) error
 	// Progress is told what a run is doing, by its id; it may be nil and may be called concurrently.
 	Progress func(p Progress)
 	// Trace records the spans of the runs; nil records nothing.

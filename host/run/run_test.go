@@ -19,6 +19,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -226,8 +227,33 @@ func TestKeep(t *testing.T) {
 	if !r.Kept || !p.alive[r.ID] || !p.specs[0].Keep || p.destroys.Load() != 0 {
 		t.Errorf("kept %v, alive %v", r.Kept, p.alive)
 	}
-	if intents, err := w.store.Intents(); err != nil || len(intents) != 1 || !intents[0].Keep {
+	if intents, err := w.store.Intents(); err != nil || len(intents) != 0 {
 		t.Errorf("%v %+v", err, intents)
+	}
+	info, err := w.store.FindSandbox(r.Sandbox.Name)
+	if err != nil || info.State != store.SandboxReady || info.ID != r.ID || info.MadeBy != r.ID || info.Name != "r" || len(info.Handle) == 0 {
+		t.Errorf("%v %+v", err, info)
+	}
+	rec, err := w.store.Load(r.ID)
+	if err != nil || rec.Sandbox != info.Name {
+		t.Errorf("%v %+v", err, rec)
+	}
+}
+
+func TestKeepLeavesNothingOfWhatBroke(t *testing.T) {
+	for name, p := range map[string]*plain{
+		"create": {createErr: &sdk.Error{Reason: sdk.ReasonQuota, Summary: "no room"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, p)
+			w.opt.Keep = true
+			if r := w.run(shell("exit 3", ""), Streams{}); r.Kept || r.Sandbox != nil || r.Error == nil {
+				t.Errorf("%+v", r)
+			}
+			if list, err := w.store.Sandboxes(); err != nil || len(list) != 0 || len(p.alive) != 0 {
+				t.Errorf("%v %+v, alive %v", err, list, p.alive)
+			}
+		})
 	}
 }
 

@@ -14,9 +14,6 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// owner marks everything that hutch makes.
-const owner = "hutch"
-
 // place is a sandbox and the record that something exists.
 type place struct {
 	*client.Sandbox
@@ -41,8 +38,13 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 	sp := j.span.child("create")
 	defer sp.end()
 	b, st := j.chosen.backend, j.r.opt.Store
+	if keep {
+		if err := j.takeBase(ctx, spec.Workspace); err != nil {
+			return nil, err
+		}
+	}
 	intent, err := st.Begin(store.Intent{
-		ID: id, Run: j.id, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: owner, Keep: keep,
+		ID: id, Run: j.id, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: st.Owner(),
 		// Namespaces, their mounts and processes are gone after a reboot, so that the record need not outlive it either.
 		Volatile: !keep && b.Facts.Isolation.Rank() <= sdk.IsolationNamespace.Rank(),
 	})
@@ -60,7 +62,7 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 	p := &place{b: b, intent: intent, keep: keep}
 	var handle *sdk.Handle
 	p.Sandbox, err = b.Create(ctx, &sdk.CreateRequest{
-		Spec: spec, ID: id, Owner: owner, StateDir: state, Keep: keep,
+		Spec: spec, ID: id, Owner: st.Owner(), StateDir: state, Keep: keep,
 		Allocated: func(h sdk.Handle) error {
 			handle = &h
 			return intent.SetHandle(h.Data)
@@ -93,9 +95,13 @@ func (j *job) destroy(ctx context.Context, p *place) {
 	sp := j.span.child("destroy")
 	defer sp.end()
 	if p.keep && j.res.Error == nil {
-		j.res.Kept = true
-		j.event(store.EventSandboxDestroy, map[string]any{"sandbox": p.ID(), "kept": true})
-		return
+		err := j.fulfil(p)
+		if err == nil {
+			j.res.Kept = true
+			j.event(store.EventSandboxDestroy, map[string]any{"sandbox": p.ID(), "kept": true, "name": j.res.Sandbox.Name})
+			return
+		}
+		j.fail("record", err)
 	}
 	j.remove(ctx, p, p.Handle())
 }
@@ -111,6 +117,9 @@ func (j *job) remove(ctx context.Context, p *place, h sdk.Handle) {
 			err = errors.Join(b.Destroy(ctx, h), b.Stop(ctx))
 		}
 	}
+	if err == nil && p.keep {
+		err = j.dropBox()
+	}
 	if err == nil {
 		err = p.intent.Done()
 	}
@@ -118,6 +127,9 @@ func (j *job) remove(ctx context.Context, p *place, h sdk.Handle) {
 	if err != nil {
 		data["error"] = err.Error()
 		j.res.Leaks = append(j.res.Leaks, fmt.Sprintf("sandbox %s: %v", h.ID, err))
+		if p.keep {
+			j.leaveBox() // gc goes on with it
+		}
 	}
 	j.event(store.EventSandboxDestroy, data)
 }

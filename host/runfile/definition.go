@@ -117,8 +117,9 @@ type File struct {
 
 // Workspace is the project directory of a run.
 type Workspace struct {
-	Source string // absolute host directory
-	Mode   string // "private", "shared" or "readonly"
+	Source  string // absolute host directory
+	Project string // name of the shared project that Source belongs to; "" for any other directory
+	Mode    string // "private", "shared" or "readonly"
 }
 
 // Limits is what a run asks for. Zero means not asked for.

@@ -55,8 +55,9 @@ type fileJSON struct {
 }
 
 type workspaceJSON struct {
-	Source string `json:"source"`
-	Mode   string `json:"mode"`
+	Source  string `json:"source"`
+	Project string `json:"project,omitempty"`
+	Mode    string `json:"mode"`
 }
 
 type limitsJSON struct {
@@ -122,7 +123,7 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 		}
 	}
 	if w := d.Workspace; w != nil {
-		j.Workspace = &workspaceJSON{w.Source, w.Mode}
+		j.Workspace = &workspaceJSON{w.Source, w.Project, w.Mode}
 	}
 	if d.Limits != (Limits{}) {
 		j.Limits = d.Limits.json()

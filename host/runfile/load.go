@@ -30,6 +30,8 @@ type Options struct {
 	Environ []string
 	// Languages are the names that language may have; nil accepts any.
 	Languages []string
+	// Project finds the directory of a shared project, for workspace { project = "NAME" }; nil knows none.
+	Project func(name string) (dir string, err error)
 	// AllowMissing takes variables without a value as unknown instead of refusing the file, and leaves out the
 	// checks that would need them: for validate. What it returns may be incomplete and must not be run.
 	AllowMissing bool

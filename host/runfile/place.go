@@ -16,7 +16,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
-var workspaceSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source", Required: true}, {Name: "mode"}}}
+var workspaceSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "project"}, {Name: "mode"}}}
 
 func joinPath(a, b string) string { return path.Join(a, b) }
 
@@ -37,6 +37,18 @@ func (s *scope) workspace(d *Definition, blocks hcl.Blocks) {
 	w := &Workspace{Mode: string(sdk.WorkspacePrivate)}
 	if mode, ok := in.oneOf(c, "mode", "workspace.mode", string(sdk.WorkspacePrivate), string(sdk.WorkspaceShared), string(sdk.WorkspaceReadOnly)); ok {
 		w.Mode = mode
+	}
+	if c.Attributes["source"] != nil && c.Attributes["project"] != nil {
+		in.error(c.Attributes["project"].NameRange, "a workspace has either a source or a project", "", "remove one of them")
+		return
+	}
+	if c.Attributes["project"] != nil {
+		s.project(in, c, d, w)
+		return
+	}
+	if c.Attributes["source"] == nil {
+		in.error(b.DefRange, `a workspace block needs the argument "source" or "project"`, "", `add source = "."`)
+		return
 	}
 	source, ok := in.text(c, "source", "workspace.source")
 	if !ok {
@@ -77,6 +89,29 @@ func (s *scope) workspace(d *Definition, blocks hcl.Blocks) {
 	default:
 		d.Workspace = w
 	}
+}
+
+// project takes a shared project directory as the workspace. Where those lie, only the caller knows.
+func (s *scope) project(in *scope, c *hcl.BodyContent, d *Definition, w *Workspace) {
+	name, ok := in.text(c, "project", "workspace.project")
+	if !ok {
+		return
+	}
+	r := c.Attributes["project"].Expr.Range()
+	find := s.options.Project
+	if find == nil {
+		in.error(r, "there are no shared projects here", "", "name a directory with source")
+		return
+	}
+	dir, err := find(name)
+	if err != nil {
+		if !s.options.AllowMissing { // to check a file must not need what only a run needs
+			in.error(r, err.Error(), "", "hutch project create "+name+" makes it, hutch project ls lists those that are there")
+		}
+		return
+	}
+	w.Source, w.Project = dir, name
+	d.Workspace = w
 }
 
 // whatToRun checks that there is something to run, and that the entrypoint exists.

@@ -36,6 +36,7 @@ type NewRun struct {
 	File       string // the run file; empty without one
 	Backend    string // the backend, when it is known already
 	Parent     string // the run that this one continues or repeats
+	Sandbox    string // name of the lasting sandbox that it runs in; empty without one
 	Definition any    // the run as evaluated, secrets redacted; stored as JSON
 }
 
@@ -58,6 +59,7 @@ type Info struct {
 	File     string     `json:"file,omitempty"`
 	Backend  string     `json:"backend,omitempty"`
 	Parent   string     `json:"parent,omitempty"`
+	Sandbox  string     `json:"sandbox,omitempty"` // name of the lasting sandbox that it ran in, or left
 	State    State      `json:"state"`
 	OK       bool       `json:"ok"`                  // it did what was expected of it
 	Cause    string     `json:"cause,omitempty"`     // once finished
@@ -97,7 +99,7 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 		return nil, fmt.Errorf("run id %.60q is not one that the store gave out", id)
 	}
 	r := &Run{store: s, dir: s.paths.Run(id), info: Info{
-		Schema: RunSchema, ID: id, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent,
+		Schema: RunSchema, ID: id, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent, Sandbox: n.Sandbox,
 		State: StateRunning, Started: s.now().UTC(), Host: Self(),
 	}}
 	// The directory takes its name when it is complete, so nobody ever sees half a run.
@@ -179,6 +181,17 @@ func (r *Run) OutputDir() string {
 	dir := filepath.Join(r.dir, outputDir)
 	_ = os.Mkdir(dir, 0o700) // were that to fail, so would the first use of it, and say why
 	return dir
+}
+
+// SetSandbox notes the name of the lasting sandbox that the run leaves.
+func (r *Run) SetSandbox(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return errDone
+	}
+	r.info.Sandbox = name
+	return r.saveInfo(false)
 }
 
 // SetBackend notes which backend was chosen.

@@ -1,0 +1,107 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+)
+
+// Inside is a command for a lasting sandbox. What it does not say, the sandbox's definition does.
+type Inside struct {
+	Sandbox *client.Sandbox // attached
+	Backend *backend.Backend
+	Record  *store.SandboxRecord // locked, alone or shared
+
+	Argv    []string
+	Env     map[string]string // on top of the sandbox's own
+	Workdir string            // absolute inside the sandbox, or relative to the workspace; "" for the sandbox's own
+	User    string            // "" for the sandbox's own
+	Timeout time.Duration     // 0 for the sandbox's own
+	Output  int64             // bytes kept of each stream; 0 for the sandbox's own
+}
+
+// Exec runs one command in a lasting sandbox. It is a run like any other, with a record, logs and a result, except that
+// no outputs are collected, no changes are listed, and the sandbox stays. The chain of the sandbox has an event when it
+// begins and one when it ends. Result and error are those of [Runner.Run].
+func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result, error) {
+	var own surroundings
+	if err := in.Record.ReadPrivate(&own); err != nil {
+		return nil, err
+	}
+	info := in.Record.Info()
+	d := &runfile.Definition{
+		Name: path.Base(in.Argv[0]), Instance: path.Base(in.Argv[0]), File: info.File,
+		Backends: []*runfile.Backend{runfile.NewBackend(info.Backend)},
+		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network,
+	}
+	set(&d.Workdir, in.Workdir)
+	set(&d.Limits.Timeout, in.Timeout)
+	set(&d.Limits.Output, in.Output)
+	if info.Workspace.Source != "" {
+		d.Workspace = &runfile.Workspace{Source: info.Workspace.Source, Mode: info.Workspace.Mode, Project: info.Project}
+	}
+	j := r.newJob(d, s)
+	defer j.span.end()
+	j.box, j.user, j.chosen = in.Record, in.User, &choice{backend: in.Backend}
+	j.secrets.addStrings(own.Secrets)
+	j.res.Sandbox = &result.Sandbox{ID: info.ID, Name: info.Name}
+	b := in.Backend
+	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
+
+	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, File: d.File, Backend: info.Backend, Sandbox: info.Name, Definition: j.secrets.value(d)})
+	if err != nil {
+		j.fail("record", err)
+		j.seal()
+		return j.res, err
+	}
+	j.rec = rec
+	j.res.Dir = rec.Dir()
+	j.inside(ctx, in)
+	return j.res, j.finish()
+}
+
+// inside runs the command in the sandbox that is there.
+func (j *job) inside(ctx context.Context, in Inside) {
+	defer j.listen(in.Backend)()
+	ready := in.Sandbox.Ready()
+	ready.Holds = held(ready.Holds, in.Record.Info().Limits)
+	j.input = ready.Input
+	if j.s.TTY != nil && !in.Backend.Facts.Has(sdk.CapTTY) {
+		j.fail("plan", &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "backend \"" + in.Backend.Facts.Name + "\" cannot give a command a terminal", Fix: "leave out -t"})
+		return
+	}
+	if err := j.checkHolds(ready); err != nil {
+		j.fail("plan", err)
+		return
+	}
+	argv := slices.Clone(in.Argv)
+	j.secrets.strings(argv)
+	j.note(in.Record.Event(store.EventExecStart, map[string]any{"run": j.id, "argv": argv, "env": envNames(in.Env), "tty": j.s.TTY != nil}), "write the sandbox's event")
+	j.exec(ctx, &place{Sandbox: in.Sandbox, b: in.Backend})
+	j.note(in.Record.Event(store.EventExecEnd, map[string]any{"run": j.id, "cause": j.res.Cause, "exit_code": j.res.ExitCode}), "write the sandbox's event")
+	j.res.ChangesKnown = false
+}
+
+// held adds to what a backend says on attaching what it said when the sandbox was made, for backends that say it once.
+func held(now []sdk.Hold, made json.RawMessage) []sdk.Hold {
+	var limits []result.Limit
+	if json.Unmarshal(made, &limits) != nil {
+		return now
+	}
+	for _, l := range limits {
+		if l.Limit == limitOutput || l.Limit == limitOutputTotal || slices.ContainsFunc(now, func(h sdk.Hold) bool { return h.Limit == l.Limit }) {
+			continue
+		}
+		now = append(now, sdk.Hold{Limit: l.Limit, Value: l.Value, Default: !l.Asked, HeldBy: l.HeldBy})
+	}
+	return now
+}

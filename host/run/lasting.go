@@ -1,0 +1,259 @@
+package run
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// A lasting sandbox has a record from before anything of it exists. The record is locked until the sandbox is ready or
+// gone again, so whoever finds it half made and not locked, such as gc, knows that nobody goes on with it.
+
+// chronicle is where events and declared files go: the record of the run, or of the sandbox when nothing is run.
+type chronicle interface {
+	Event(typ store.EventType, data any, files ...store.FileRef) error
+	WriteCode(name string, mode fs.FileMode, content io.Reader) (store.FileRef, error)
+	CodeDir() string
+}
+
+func (j *job) chronicle() chronicle {
+	if j.rec == nil {
+		return j.box
+	}
+	return j.rec
+}
+
+// beginBox begins the record of the lasting sandbox that j makes.
+func (j *job) beginBox(name string) error {
+	b, ws := j.chosen.backend, workspaceOf(j.d)
+	info := store.SandboxInfo{
+		ID: j.id, Name: name, Backend: b.Facts.Name, BackendVersion: b.Facts.Version, Binary: b.Path, BinarySHA256: b.SHA256,
+		File: j.d.File, Workspace: store.SandboxWorkspace{Source: ws.Source, Mode: ws.Mode}, Network: j.res.Network,
+	}
+	if j.d.File != "" {
+		info.Run = j.d.Instance
+	}
+	if j.d.Workspace != nil {
+		info.Project = j.d.Workspace.Project
+	}
+	if j.rec != nil {
+		info.MadeBy = j.id
+	}
+	box, err := j.r.opt.Store.BeginSandbox(info, cmp.Or(j.d.Name, info.Project, filepath.Base(ws.Source), info.Backend))
+	if err != nil {
+		return err
+	}
+	j.box = box
+	j.res.Sandbox = &result.Sandbox{ID: box.ID(), Name: box.Info().Name}
+	return nil
+}
+
+// endBox lets go of the record, and removes one of which nothing was made.
+func (j *job) endBox() {
+	if j.box == nil {
+		return
+	}
+	if j.box.Info().State != store.SandboxReady {
+		j.note(j.dropBox(), "remove the sandbox's record")
+		return
+	}
+	j.note(j.box.Close(), "close the sandbox's record")
+}
+
+// dropBox removes the record of a sandbox of which nothing is left.
+func (j *job) dropBox() error {
+	err := j.box.Forget()
+	if err == nil {
+		j.box, j.res.Sandbox = nil, nil
+	}
+	return err
+}
+
+// leaveBox lets go of the record of a sandbox that could not be destroyed, for gc to go on with.
+func (j *job) leaveBox() {
+	if j.box != nil {
+		_ = j.box.Close()
+		j.box, j.res.Sandbox = nil, nil
+	}
+}
+
+// takeBase writes down what the project looks like that the sandbox is about to get layers upon.
+func (j *job) takeBase(ctx context.Context, w sdk.Workspace) (err error) {
+	take := j.r.opt.TakeBase
+	if take == nil || w.Source == "" || w.Mode != sdk.WorkspacePrivate {
+		return nil
+	}
+	f, err := os.OpenFile(j.box.Base(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	buf := bufio.NewWriterSize(f, 256<<10)
+	if err := take(ctx, w.Source, buf); err != nil {
+		return fmt.Errorf("look at what the workspace is like: %w", err)
+	}
+	if err := buf.Flush(); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// surroundings are what commands of a lasting sandbox get besides what they are started with. They hold secrets in
+// clear, because later commands need them, and lie in the private part of the record.
+type surroundings struct {
+	Env     map[string]string `json:"env,omitempty"`
+	Workdir string            `json:"workdir,omitempty"`
+	Limits  runfile.Limits    `json:"limits"`
+	Secrets []string          `json:"secrets,omitempty"`
+}
+
+// fulfil makes the sandbox p a lasting one: from here on its record speaks for it, and no intent does.
+func (j *job) fulfil(p *place) error {
+	ready := p.Ready()
+	at := expectedPlaces(j.d, j.input != "")
+	at.workspace, at.output = cmp.Or(ready.Workspace, at.workspace), ready.Output
+	inv := invoke(j.d, "", at, len(j.mounts) > 0)
+	for _, name := range []string{"HUTCH_WORKSPACE", "HUTCH_INPUT", "HUTCH_OUTPUT"} {
+		delete(inv.env, name) // each command gets them anew
+	}
+	if err := j.box.WritePrivate(surroundings{Env: inv.env, Workdir: inv.dir, Limits: j.d.Limits, Secrets: j.secrets.secrets}); err != nil {
+		return err
+	}
+	limits, err := json.Marshal(limitsOf(j.d, ready.Holds, false))
+	if err != nil {
+		return err
+	}
+	if j.rec != nil { // else the chain of the sandbox says so already
+		if err := j.box.Event(store.EventSandboxReady, map[string]any{"run": j.id, "workspace": ready.Workspace, "limits": json.RawMessage(limits)}); err != nil {
+			return err
+		}
+		if err := j.rec.SetSandbox(j.box.Info().Name); err != nil {
+			return err
+		}
+	}
+	err = j.box.Update(func(i *store.SandboxInfo) {
+		i.State, i.Handle, i.Limits = store.SandboxReady, p.Handle().Data, limits
+		i.Workspace.Path, i.Workdir, i.EnvNames = ready.Workspace, inv.dir, envNames(inv.env)
+		for _, m := range j.mounts {
+			i.Mounts = append(i.Mounts, m.Source)
+		}
+		if len(i.Handle) == 0 {
+			i.Handle = json.RawMessage("null")
+		}
+	})
+	if err != nil {
+		return err
+	}
+	j.note(p.intent.Fulfilled(), "forget the intent") // were it to stay, gc would know that it is fulfilled
+	return nil
+}
+
+// Create makes a lasting sandbox as d says, with its files and dependencies, and runs nothing in it. Options.Name names
+// it. An error is a [*result.Failure] when it is about what was asked; then, as with every other error, nothing is
+// left, or what is left is an intent that gc finishes.
+func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.SandboxInfo, error) {
+	keep := *r
+	keep.opt.Keep = true
+	j := keep.newJob(d, Streams{})
+	defer j.span.end()
+	c, err := keep.choose(ctx, d, false, false)
+	if err == nil {
+		j.chosen = c
+		j.secrets.add(c)
+		if c.backend == nil {
+			j.refuse(c)
+			return nil, j.res.Error
+		}
+		err = j.beginBox(r.opt.Name)
+	}
+	if err != nil {
+		return nil, j.failure("create", err)
+	}
+	j.event(store.EventPlan, map[string]any{"candidates": c.candidates})
+	info, err := j.createOnly(ctx)
+	leaks := j.res.Leaks
+	j.endBox()
+	for _, e := range j.deps {
+		_ = e.Release() // they are in the sandbox's record by now
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		for _, l := range leaks {
+			err = errors.Join(err, errors.New(l))
+		}
+		f := j.failure("create", err)
+		j.secrets.result(j.res)
+		return nil, f
+	}
+	return info, nil
+}
+
+func (j *job) createOnly(ctx context.Context) (*store.SandboxInfo, error) {
+	if err := j.writeCode(); err != nil {
+		return nil, err
+	}
+	if err := j.dependencies(ctx); err != nil {
+		return nil, err
+	}
+	spec := specOf(j.d, j.chosen.config, false)
+	spec.Input, spec.Mounts = j.input, j.mounts
+	p, err := j.create(ctx, j.id, spec, true)
+	if err != nil {
+		return nil, err
+	}
+	if err = j.checkHolds(p.Ready()); err == nil {
+		err = j.fulfil(p)
+	}
+	if err != nil {
+		after, cancel := j.afterwards(ctx)
+		defer cancel()
+		j.remove(after, p, p.Handle())
+		return nil, err
+	}
+	info := j.box.Info()
+	return &info, nil
+}
+
+// newJob is a job that has looked at nothing yet.
+func (r *Runner) newJob(d *runfile.Definition, s Streams) *job {
+	j := &job{r: r, d: d, s: s, id: r.opt.Store.NewID(), secrets: newRedactor(d)}
+	j.span = r.opt.Trace.run(j.id, d.Instance)
+	j.res = &result.Result{
+		ID: j.id, Name: d.Instance, File: d.File, Started: time.Now().UTC(), TTY: s.TTY != nil,
+		Network: cmp.Or(d.Network, string(sdk.NetworkNone)), Expected: d.Expect != nil, Workspace: workspaceOf(d),
+	}
+	if at, ok := d.RangeOf(""); ok {
+		j.res.Source = &at
+	}
+	return j
+}
+
+// merged is base with over on top; neither is changed.
+func merged(base, over map[string]string) map[string]string {
+	m := maps.Clone(base)
+	if m == nil {
+		m = map[string]string{}
+	}
+	maps.Copy(m, over)
+	return m
+}
