@@ -3,12 +3,14 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"time"
 
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/client"
 )
 
 // Lock says what a caller needs of a sandbox.
@@ -22,67 +24,161 @@ const (
 	Exclusive
 )
 
+// How long a lock is waited for. Nobody holds one alone for long; who holds it together with others may run a command
+// for hours, and is not waited for.
+const (
+	sharedPatience = time.Minute
+	alonePatience  = 2 * time.Second
+	endPatience    = time.Minute // for commands that were ended to notice it
+)
+
 // Options are what a Manager works with.
 type Options struct {
-	Store    *store.Store
-	Backends run.Backends
+	// Run is how commands are run and sandboxes made; its Store and Backends are the manager's too. Keep and Name do not
+	// matter.
+	Run run.Options
+	// Destroy removes what an intent says was made, through the backend that made it.
+	Destroy func(ctx context.Context, i store.Intent) error
 }
 
 // Manager knows all lasting sandboxes of a store. It is safe for concurrent use.
-type Manager struct{ opt Options }
+type Manager struct {
+	opt   Options
+	store *store.Store
+}
 
 // New returns a Manager. It looks at nothing yet.
-func New(o Options) *Manager { return &Manager{opt: o} }
+func New(o Options) *Manager { return &Manager{opt: o, store: o.Run.Store} }
 
-// Create makes a lasting sandbox as d says, without running its command, and returns its record. name "" lets hutch
-// choose one. When it fails nothing is left, or an intent is, which gc finishes.
+// Create makes a lasting sandbox as d says, with its files and dependencies but without running anything, and returns
+// its record. name "" lets hutch choose one. When it fails nothing is left, or what is left is a half record that gc
+// finishes. What is wrong with d is a [*result.Failure].
 func (m *Manager) Create(ctx context.Context, d *runfile.Definition, name string) (*store.SandboxInfo, error) {
-	return nil, errNotYet
+	o := m.opt.Run
+	o.Name = name
+	return run.New(o).Create(ctx, d)
 }
 
 // List returns the records of all sandboxes, oldest first.
-func (m *Manager) List() ([]store.SandboxInfo, error) { return nil, errNotYet }
+func (m *Manager) List() ([]store.SandboxInfo, error) { return m.store.Sandboxes() }
 
-// Sandbox is a lasting sandbox that this process is attached to and holds a lock on. Its methods may be called
-// concurrently.
-type Sandbox struct {
-	*client.Sandbox
-	// Record is what the store knows about it.
-	Record store.SandboxInfo
-	// Base is the path of the file that says what the workspace's source looked like when the sandbox was made; the
-	// file need not exist, as for a shared workspace.
-	Base string
+// Reset makes the surroundings of a sandbox anew and keeps what was written to the workspace, unless hard: then its
+// base is taken anew, too. With force, commands that run in it are ended; otherwise they are [store.ErrInUse].
+func (m *Manager) Reset(ctx context.Context, ref string, hard, force bool) error {
+	s, err := m.attach(ctx, ref, Exclusive)
+	if force && errors.Is(err, store.ErrInUse) {
+		s, err = m.attach(ctx, ref, Shared)
+	}
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if !s.backend.Facts.Has(sdk.CapReset) {
+		return fmt.Errorf("backend %q cannot reset a sandbox", s.Record.Backend)
+	}
+	renew := func() error { return nil }
+	if hard {
+		if renew, err = m.newBase(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := s.Sandbox.Reset(ctx, hard); err != nil {
+		return err
+	}
+	if err := renew(); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	if err := s.rec.Event(store.EventSandboxReset, map[string]any{"hard": hard}); err != nil {
+		return err
+	}
+	return s.rec.Update(func(i *store.SandboxInfo) { i.Started = &now })
 }
 
-// Open finds the sandbox that ref means (a name, an id, or an unambiguous prefix of an id), waits for its lock, starts
-// its backend and attaches to it. Whoever opens it closes it.
-//
-// The error is [store.ErrNoSandbox] when there is none, [store.ErrInUse] when the lock cannot be had in time, and a
-// [StoppedError] when it must be started anew first.
-func (m *Manager) Open(ctx context.Context, ref string, lock Lock) (*Sandbox, error) {
-	return nil, errNotYet
+// Remove destroys a sandbox and its record. With force, commands that run in it are ended, and a record that cannot be
+// read is removed too; otherwise a sandbox in use is [store.ErrInUse].
+func (m *Manager) Remove(ctx context.Context, ref string, force bool) error {
+	info, err := m.store.FindSandbox(ref)
+	if err != nil {
+		return err
+	}
+	if info.State == store.SandboxDamaged && !force {
+		return fmt.Errorf("the record of sandbox %s is damaged: %s (-f removes it; what its backend made may stay)", info.ID, info.Damage)
+	}
+	rec, err := m.store.OpenSandbox(ctx, info.ID, true, alonePatience)
+	if errors.Is(err, store.ErrInUse) && force {
+		if err := m.evict(ctx, info); err != nil {
+			return err
+		}
+		rec, err = m.store.OpenSandbox(ctx, info.ID, true, endPatience)
+	}
+	if err != nil {
+		return about(info, err)
+	}
+	defer rec.Close()
+	info = rec.Info()
+	what := intentOf(info)
+	intent, err := m.store.Intent(info.ID) // one that was half made has its handle there
+	switch {
+	case err == nil:
+		what = intent.Intent
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if info.State != store.SandboxDamaged {
+		if err := rec.Update(func(i *store.SandboxInfo) { i.State = store.SandboxRemoving }); err != nil && !errors.Is(err, store.ErrFull) {
+			return err
+		}
+	}
+	if len(what.Handle) > 0 {
+		if err := m.opt.Destroy(ctx, what); err != nil {
+			return about(info, err)
+		}
+	}
+	if err := rec.Forget(); err != nil {
+		return about(info, err)
+	}
+	if intent != nil {
+		return intent.Done()
+	}
+	return nil
 }
 
-// Close leaves the sandbox, which goes on existing, and gives the lock back. A second call does nothing.
-func (s *Sandbox) Close() error { return nil }
-
-// Inspect says how the sandbox that ref means is, without changing it.
-func (m *Manager) Inspect(ctx context.Context, ref string) (*store.SandboxInfo, *sdk.Status, error) {
-	return nil, nil, errNotYet
+// evict ends what happens in a sandbox that others use, by destroying it under their feet.
+func (m *Manager) evict(ctx context.Context, info store.SandboxInfo) error {
+	rec, err := m.store.OpenSandbox(ctx, info.ID, false, alonePatience)
+	if err != nil {
+		return about(info, err) // somebody has it alone: reset, apply or another rm
+	}
+	defer rec.Close()
+	if rec.Info().State == store.SandboxReady {
+		if err := rec.Update(func(i *store.SandboxInfo) { i.State = store.SandboxRemoving }); err != nil {
+			return err
+		}
+	}
+	return about(info, m.opt.Destroy(ctx, intentOf(rec.Info())))
 }
 
-// Reset makes the surroundings of the sandbox anew and keeps what was written to the workspace, unless hard.
-func (m *Manager) Reset(ctx context.Context, ref string, hard bool) error { return errNotYet }
+// intentOf says what a sandbox's record says in the words of an intent.
+func intentOf(i store.SandboxInfo) store.Intent {
+	return store.Intent{ID: i.ID, Backend: i.Backend, Binary: i.Binary, BinarySHA256: i.BinarySHA256, Owner: i.Owner, Handle: i.Handle}
+}
 
-// Remove destroys the sandbox and its record.
-func (m *Manager) Remove(ctx context.Context, ref string) error { return errNotYet }
+// about says which sandbox an error is about, and what to do when it is in use.
+func about(i store.SandboxInfo, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrInUse):
+		return &BusyError{Name: i.Name}
+	}
+	return fmt.Errorf("sandbox %s: %w", nameOf(i), err)
+}
 
-var errNotYet = errors.New("lasting sandboxes are not implemented yet")
-
-// StoppedError says that a sandbox exists and must be started anew before anything can happen in it.
-type StoppedError struct{ Name string }
-
-// Error implements error.
-func (e *StoppedError) Error() string {
-	return "the sandbox " + e.Name + " is stopped; `hutch reset " + e.Name + "` starts it anew and keeps its files"
+// nameOf is how messages name a sandbox.
+func nameOf(i store.SandboxInfo) string {
+	if i.Name != "" {
+		return i.Name
+	}
+	return i.ID
 }

@@ -1,0 +1,37 @@
+package sandbox
+
+import "github.com/hutch-run/hutch/host/store"
+
+// StoppedError says that a sandbox exists and must be started anew before anything can happen in it.
+type StoppedError struct{ Name string }
+
+// Error implements error.
+func (e *StoppedError) Error() string {
+	return "the sandbox " + e.Name + " is stopped; `hutch reset " + e.Name + "` starts it anew and keeps its files"
+}
+
+// GoneError says that there is a record of a sandbox and its backend knows nothing of it.
+type GoneError struct {
+	Name string
+	Err  error // what the backend says
+}
+
+// Error implements error.
+func (e *GoneError) Error() string {
+	return "the sandbox " + e.Name + " is gone, only its record is left (`hutch rm " + e.Name + "` removes it): " + e.Err.Error()
+}
+
+// Unwrap returns what the backend says.
+func (e *GoneError) Unwrap() error { return e.Err }
+
+// BusyError says that the lock of a sandbox cannot be had: commands run in it, or somebody resets, applies or removes
+// it. It is [store.ErrInUse].
+type BusyError struct{ Name string }
+
+// Error implements error.
+func (e *BusyError) Error() string {
+	return "the sandbox " + e.Name + " is in use: another hutch works in it (wait for it, or say -f to end what runs there)"
+}
+
+// Unwrap returns [store.ErrInUse].
+func (e *BusyError) Unwrap() error { return store.ErrInUse }

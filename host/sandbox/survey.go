@@ -1,0 +1,132 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// The states of a sandbox beyond those that backends tell.
+const (
+	StateReady   = string(sdk.StateReady)
+	StateStopped = string(sdk.StateStopped)
+	StateGone    = string(sdk.StateGone)
+	StateBusy    = "busy"    // somebody resets, applies or removes it
+	StateUnknown = "unknown" // its backend does not say
+)
+
+// surveyTime bounds what is asked about one sandbox when several are listed.
+const surveyTime = 15 * time.Second
+
+// surveyors is how many sandboxes are asked about at once.
+const surveyors = 8
+
+// Status is how one sandbox is.
+type Status struct {
+	store.SandboxInfo
+	// Condition is one of the States here, or creating, removing, damaged from its record.
+	Condition string            `json:"condition"`
+	Details   map[string]string `json:"details,omitempty"` // what the backend says about it, for a person
+	Ready     *sdk.Ready        `json:"ready,omitempty"`   // nil when it could not be attached to
+	Problem   string            `json:"problem,omitempty"` // why it could not be attached to, or asked
+	Changes   *ChangeCount      `json:"changes,omitempty"` // nil when nobody can tell, or nobody asked
+	Base      string            `json:"base,omitempty"`    // file that says what the project looked like
+	Dir       string            `json:"dir"`               // of the record
+	StateDir  string            `json:"state_dir"`         // of the backend's own files
+}
+
+// ChangeCount sums up what differs between a workspace and its source.
+type ChangeCount struct {
+	Entries int   `json:"entries"`
+	Bytes   int64 `json:"bytes"` // of the files that were added or changed
+}
+
+// Inspect says how the sandbox that ref means is. What cannot be found out is in the status; the error is that there is
+// no such sandbox, or the end of ctx.
+func (m *Manager) Inspect(ctx context.Context, ref string) (*Status, error) {
+	info, err := m.store.FindSandbox(ref)
+	if err != nil {
+		return nil, err
+	}
+	st := m.look(ctx, info, true)
+	return &st, context.Cause(ctx)
+}
+
+// Survey says how all sandboxes are, oldest first, with what changed in their workspaces when changes is set. It asks
+// about several at once, and each for a bounded time.
+func (m *Manager) Survey(ctx context.Context, changes bool) ([]Status, error) {
+	list, err := m.store.Sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Status, len(list))
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, surveyors)
+	for i, info := range list {
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turn }()
+			ctx, cancel := context.WithTimeoutCause(ctx, surveyTime, errors.New("no answer in time"))
+			defer cancel()
+			out[i] = m.look(ctx, info, changes)
+		})
+	}
+	wg.Wait()
+	return out, context.Cause(ctx)
+}
+
+// look asks the backend of one sandbox.
+func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool) Status {
+	p := m.store.Paths()
+	st := Status{SandboxInfo: info, Condition: string(info.State), Dir: p.Sandbox(info.ID), StateDir: p.SandboxState(info.ID)}
+	if info.State != store.SandboxReady {
+		st.Problem = info.Damage
+		return st
+	}
+	// Only to see whether somebody has it for himself: who looks waits for nobody.
+	rec, err := m.store.OpenSandbox(ctx, info.ID, false, 0)
+	if errors.Is(err, store.ErrInUse) {
+		st.Condition = StateBusy
+		return st
+	}
+	if err == nil {
+		err = rec.Close()
+	}
+	var s *Sandbox
+	if err == nil {
+		s, err = m.attach(ctx, info.ID, Shared)
+	}
+	var gone *GoneError
+	if err != nil {
+		st.Condition, st.Problem = StateUnknown, err.Error()
+		if errors.As(err, &gone) || errors.Is(err, store.ErrNoSandbox) {
+			st.Condition = StateGone
+		}
+		return st
+	}
+	defer s.Close()
+	ready := s.Ready()
+	st.Ready, st.Base = &ready, s.Base
+	told, err := s.status(ctx)
+	if err != nil {
+		st.Condition, st.Problem = StateUnknown, err.Error()
+		return st
+	}
+	st.Condition, st.Details = string(told.State), told.Details
+	if changes && told.State == sdk.StateReady && s.backend.Facts.Has(sdk.CapChanges) && info.Workspace.Mode == string(sdk.WorkspacePrivate) {
+		list, err := s.Changes(ctx)
+		if err != nil {
+			st.Problem = err.Error()
+			return st
+		}
+		st.Changes = &ChangeCount{Entries: len(list)}
+		for _, c := range list {
+			st.Changes.Bytes += c.Size
+		}
+	}
+	return st
+}
