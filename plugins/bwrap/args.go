@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/microinit"
 )
 
 // defaultPath is the PATH of a command that is given none.

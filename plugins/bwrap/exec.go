@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/microinit"
 )
 
 // defaultGrace is the time between SIGTERM and SIGKILL when the host gives none.

@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/microinit"
 )
 
 // What a sandbox gets when nobody asks: enough for any build, too little for a

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/descendants"
 )
 
 // A command without a group has a keeper: this same program, started once more for this one command under the name
@@ -209,8 +211,8 @@ func keep(host *os.File) {
 		fail(fmt.Errorf("become the reaper of orphans: %w", err))
 		return
 	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err != nil {
-		fail(errors.New("this kernel does not list children below /proc (CONFIG_PROC_CHILDREN): descendants can only be found by a cgroup"))
+	if err := descendants.Supported(); err != nil {
+		fail(err)
 		return
 	}
 	// The command, which may run as the same user, shall not look into or steer its keeper.
@@ -233,12 +235,15 @@ func keep(host *os.File) {
 		return
 	}
 	if err := enc.Encode(birth{Pid: pid}); err != nil {
-		_, _ = killDescendants(context.Background())
+		_, _ = descendants.Kill(context.Background(), below)
 		return
 	}
 	go obey(in, pid)
 	_ = enc.Encode(bury(pid))
 }
+
+// below lists all that is below the keeper.
+func below() []int { return descendants.Of(os.Getpid()) }
 
 // forget closes the first n descriptors and puts /dev/null in the place of the standard ones.
 func forget(n int) error {
@@ -261,17 +266,17 @@ func obey(host io.Reader, pid int) {
 	var b [2]byte
 	for {
 		if _, err := io.ReadFull(host, b[:]); err != nil {
-			_, _ = killDescendants(context.Background()) // the leader's end, which this brings, ends the keeper
+			_, _ = descendants.Kill(context.Background(), below) // the leader's end, which this brings, ends the keeper
 			return
 		}
 		switch b[0] {
 		case opSignal:
 			_ = syscall.Kill(-pid, syscall.Signal(b[1])) // not reaped before the keeper's last word
 		case opTerminate:
-			_ = signalAll(descendants, syscall.SIGTERM)
-			_ = signalAll(descendants, syscall.SIGCONT)
+			_ = descendants.Signal(below, syscall.SIGTERM)
+			_ = descendants.Signal(below, syscall.SIGCONT)
 		case opKill:
-			_, _ = killDescendants(context.Background())
+			_, _ = descendants.Kill(context.Background(), below)
 		}
 	}
 }
@@ -283,11 +288,11 @@ func bury(pid int) (d death) {
 	defer cancel()
 	for err == nil {
 		var n int
-		if n, err = killDescendants(ctx); n > 0 {
+		if n, err = descendants.Kill(ctx, below); n > 0 {
 			d.Left = true
 		}
 		orphans := 0
-		for _, child := range childrenOf(os.Getpid()) {
+		for _, child := range descendants.Children(os.Getpid()) {
 			if child == pid {
 				continue
 			}

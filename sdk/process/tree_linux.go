@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/descendants"
 )
 
 const maxRSSUnit = 1024
@@ -87,7 +89,7 @@ func (t groupTree) terminate() error {
 		pids, _ := t.group.Pids()
 		return pids
 	}
-	return errors.Join(signalAll(list, syscall.SIGTERM), signalAll(list, syscall.SIGCONT))
+	return errors.Join(descendants.Signal(list, syscall.SIGTERM), descendants.Signal(list, syscall.SIGCONT))
 }
 
 func (t groupTree) kill(ctx context.Context) error { return t.group.Kill(ctx) }

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/microinit"
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk/microinit"
 )
 
 // Process is one command in the sandbox, with the bwrap around it.

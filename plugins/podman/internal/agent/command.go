@@ -2,7 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"github.com/hutch-run/hutch/sdk/process"
 	"os"
+	"path"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,3 +53,28 @@ func (e *NotRunnable) Error() string {
 	}
 	return fmt.Sprintf("%s: %v (tried %q)", what, e.Errno, e.Tried)
 }
+
+// candidates lists the paths that execvp would try.
+func (cmd *Command) candidates() []string {
+	name := cmd.Argv[0]
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	search := DefaultPath
+	for _, e := range cmd.Env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			search = v
+		}
+	}
+	var out []string
+	for _, dir := range strings.Split(search, ":") {
+		if dir == "" {
+			dir = "." // as in any shell
+		}
+		out = append(out, path.Join(dir, name))
+	}
+	return out
+}
+
+// DefaultPath is where a command without a PATH is looked for.
+const DefaultPath = process.DefaultPath

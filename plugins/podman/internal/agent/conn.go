@@ -3,91 +3,242 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/microinit"
 )
 
 // Conn is a connection to the agent of one container. Its methods are safe for
 // concurrent use; many commands run over one connection at the same time.
-type Conn struct{}
+type Conn struct {
+	socket *wire.Socket
+	tied   chan struct{}
+	done   chan struct{}
 
-var errTODO = errors.New("not implemented")
-
-// Dial connects to the agent that listens at path, a socket in a directory which
-// the container can write to and is therefore not to be trusted: a path that is no
-// socket is refused, and so is a listener that is not the process wantPID, the
-// container's init as this host numbers it. ctx bounds the whole of it, the
-// agent's first answer included.
-//
-// A container that is just being started may not listen yet: the error is then
-// os.ErrNotExist or syscall.ECONNREFUSED, and the caller may try again.
-func Dial(ctx context.Context, path string, wantPID int) (*Conn, error) { return nil, errTODO }
+	mu        sync.Mutex
+	next      uint64
+	processes map[uint64]*Process
+	isTied    bool
+	program   string // of the agent, in the container
+	err       error  // why it is over
+}
 
 // Close ends the connection and kills every command that was started over it, with
 // all their descendants. It does not wait for their ends.
-func (c *Conn) Close() error { return errTODO }
+func (c *Conn) Close() error {
+	err := c.socket.Close()
+	<-c.done
+	return err
+}
 
 // Done is closed when the connection is over: closed, or the container is gone.
-func (c *Conn) Done() <-chan struct{} { return nil }
+func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Lifeline ties the container to this connection: when it ends, for whatever
 // reason, the agent exits, and the container with it.
-func (c *Conn) Lifeline(ctx context.Context) error { return errTODO }
-
-// Exec starts a command and returns as soon as the agent has a process for it,
-// which may be before the command itself is executed: see [Process.Started]. ctx
-// bounds this call alone and not the command's life.
-func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) { return nil, errTODO }
-
-// Put writes what r holds at path in the container, as [sdk.Putter] says.
-func (c *Conn) Put(ctx context.Context, path string, format sdk.Format, r io.Reader) error {
-	return errTODO
+func (c *Conn) Lifeline(ctx context.Context) error {
+	if err := c.send(wire.Request{Op: wire.Lifeline}); err != nil {
+		return err
+	}
+	select {
+	case <-c.tied:
+		return nil
+	case <-c.done:
+		return gone(c.err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
-// Get writes what is at path in the container to w, as [sdk.Getter] says. What comes
-// is whatever the sandbox likes: the caller must take it for hostile.
-func (c *Conn) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
-	return errTODO
+// Exec starts a command. It returns before the command is executed: see
+// [Process.Started]. ctx bounds this call alone and not the command's life.
+func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
+	block, candidates, err := cmd.block()
+	if err != nil {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the command cannot be passed on: %w", err)
+	}
+	defer unix.Close(block)
+	p := &Process{conn: c, tried: candidates, started: make(chan struct{}), ended: make(chan struct{}), master: make(chan struct{})}
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return nil, gone(c.err)
+	}
+	c.next++
+	p.id = c.next
+	c.processes[p.id] = p // before the question: the answer may be quick
+	c.mu.Unlock()
+
+	r := wire.Request{Op: wire.Exec, ID: p.id}
+	if cmd.Terminal != nil {
+		r.Flags, r.Arg = wire.OnTerminal, uint32(cmd.Terminal.Rows)<<16|uint32(cmd.Terminal.Cols)
+		err = c.send(r, block)
+	} else {
+		err = cmd.withStreams(func(fds ...int) error { return c.send(r, append([]int{block}, fds...)...) })
+	}
+	if err != nil {
+		c.mu.Lock()
+		delete(c.processes, p.id)
+		c.mu.Unlock()
+		return nil, err
+	}
+	if cmd.Terminal == nil {
+		return p, nil
+	}
+	select {
+	case <-p.master:
+	case <-p.ended: // for want of a terminal, as Wait will say
+	case <-ctx.Done():
+		_ = p.Kill() // Close, where that fails, does as much
+		go func() {
+			<-p.ended
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.terminal != nil {
+				p.terminal.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
+	return p, nil
 }
 
-// Remove removes what is at path in the container, as [sdk.Remover] says. Which
-// directories the sandbox itself is made of the caller must know.
-func (c *Conn) Remove(ctx context.Context, path string, recursive bool) error { return errTODO }
+// withStreams calls fn with the descriptors of the command's streams, which stay as
+// they are, blocking or not, and open until it returns.
+func (cmd *Command) withStreams(fn func(fds ...int) error) (err error) {
+	var fds []int
+	next := func() error { return fn(fds...) }
+	for _, f := range []*os.File{cmd.Stderr, cmd.Stdout, cmd.Stdin} {
+		then := next
+		next = func() (err error) {
+			raw, err := f.SyscallConn()
+			if err != nil {
+				return err
+			}
+			if e := raw.Control(func(fd uintptr) {
+				fds = append(fds, int(fd))
+				err = then()
+			}); e != nil {
+				return e
+			}
+			return err
+		}
+	}
+	return next()
+}
 
-// Process is one command in the container. Its methods are safe for concurrent use.
-type Process struct{}
+func (c *Conn) send(r wire.Request, fds ...int) error {
+	err := c.socket.Send(r.Append(make([]byte, 0, wire.RequestSize)), fds...)
+	if err != nil {
+		select {
+		case <-c.done:
+			err = c.err
+		default:
+		}
+		return gone(err)
+	}
+	return nil
+}
 
-// Started is closed when the command has been executed, or never will be: Executed
-// tells which.
-func (p *Process) Started() <-chan struct{} { return nil }
+// receive takes the agent's messages until the connection is over.
+func (c *Conn) receive() {
+	buf := make([]byte, wire.ReplySize+1)
+	var err error
+	for err == nil {
+		var m wire.Message
+		if m, err = c.socket.Recv(buf); err != nil {
+			break
+		}
+		var r wire.Reply
+		if r, err = wire.ParseReply(m.Data, len(m.FDs)); err == nil {
+			err = c.take(r, &m)
+		}
+		m.Close()
+	}
+	c.socket.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	if errors.Is(err, io.EOF) {
+		c.err = errors.New("the agent has ended")
+	}
+	for _, p := range c.processes {
+		p.end(nil, gone(c.err))
+	}
+	clear(c.processes)
+	close(c.done)
+}
 
-// Executed says, once Started is closed, whether the command itself ever ran.
-func (p *Process) Executed() bool { return false }
+// take is given one reply. The agent is part of the container; what makes no sense
+// is an error, which ends the connection.
+func (c *Conn) take(r wire.Reply, m *wire.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.processes[r.ID]
+	switch {
+	case r.Op == wire.Tied && !c.isTied:
+		c.isTied = true
+		close(c.tied)
+		return nil
+	case p == nil:
+		return fmt.Errorf("the agent speaks of a command %d that does not run", r.ID)
+	}
+	switch r.Op {
+	case wire.Terminal:
+		fd := m.FDs[0]
+		m.FDs = nil
+		return p.setTerminal(fd)
+	case wire.Started:
+		return p.start(int(r.Value))
+	case wire.Failed:
+		delete(c.processes, r.ID)
+		p.end(nil, p.failure(wire.Failure(r.Value), syscall.Errno(r.Errno)))
+		return nil
+	case wire.Exited:
+		delete(c.processes, r.ID)
+		p.end(exitOf(r), nil)
+		return nil
+	}
+	return fmt.Errorf("the agent says %d where it makes no sense", r.Op)
+}
 
-// PID is the command's process id inside the container, 0 before Started.
-func (p *Process) PID() int { return 0 }
-
-// Terminal is our end of the command's terminal, nil when it has none. What the
-// command prints is read from it, what is typed is written to it, and its window
-// size is set on it. It is the caller's to close.
-func (p *Process) Terminal() *os.File { return nil }
-
-// Signal sends a signal to the command itself, once it is executed. One that is
-// gone by then gets none. It does not wait.
-func (p *Process) Signal(s syscall.Signal) error { return errTODO }
-
-// SignalGroup sends a signal to the command's process group.
-func (p *Process) SignalGroup(s syscall.Signal) error { return errTODO }
-
-// Kill kills the command and all its descendants, those that made sessions of
-// their own too, and nothing else in the container. It does not wait.
-func (p *Process) Kill() error { return errTODO }
-
-// Wait returns when the command has ended and nothing of its tree is left. What it
-// leaves behind is killed at once. A command that was never executed is a
-// *[NotRunnable] where the command is to blame, and an *[sdk.Error] otherwise. When
-// ctx ends first nothing happens to the command; Wait may be called again.
-func (p *Process) Wait(ctx context.Context) (*Exit, error) { return nil, errTODO }
+// block puts the command into a memfd, in the form that its own first instructions
+// read. It also returns the paths that will be tried.
+func (cmd *Command) block() (fd int, candidates []string, err error) {
+	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
+		return -1, nil, errors.New("there is no command to run")
+	}
+	if cmd.Terminal == nil && (cmd.Stdin == nil || cmd.Stdout == nil || cmd.Stderr == nil) {
+		return -1, nil, errors.New("it has neither all three streams nor a terminal")
+	}
+	candidates = cmd.candidates()
+	args, err := microinit.Args(cmd.Terminal != nil, cmd.Dir, candidates, cmd.Env, cmd.Argv)
+	if err != nil {
+		return -1, nil, err
+	}
+	block, err := microinit.Block(append([]string{"init"}, args...))
+	if err != nil {
+		return -1, nil, err
+	}
+	fd, err = unix.MemfdCreate("command", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, nil, err
+	}
+	for off := 0; off < len(block); {
+		n, err := unix.Pwrite(fd, block[off:], int64(off))
+		if err != nil {
+			unix.Close(fd)
+			return -1, nil, err
+		}
+		off += n
+	}
+	return fd, candidates, nil
+}

@@ -1,6 +1,6 @@
-// Package microinit makes the program that is pid 1 of each command's process
-// namespace: a static ELF file of less than 2 KiB, assembled from this package's
-// own .s files.
+// Package microinit makes the program that stands above one command: pid 1 of the
+// command's own process namespace, or the reaper of its orphans where it has none. It
+// is a static ELF file of less than 2 KiB, assembled from this package's own .s files.
 //
 // bwrap has an init of its own, but that one folds "exited with 137" and "killed
 // by signal 9" into one number, prints its own words into the command's stderr
@@ -20,6 +20,13 @@
 // [StderrFD] to 2, takes the terminal if told so, sets its rlimits, reports itself,
 // closes all other descriptors, changes directory and tries to execute each
 // candidate path in turn as execvp(3) does.
+//
+// # As a reaper
+//
+// Outside a namespace of its own the kernel kills nothing for it, so that is left to who started it. What [Reaper] makes
+// is a child subreaper: whatever the command's descendants do, fork twice or make sessions, they remain below it. It
+// reports the command's end, goes on reaping, and exits when it has no child any more. When the other end of its socket
+// closes it exits at once, and leaves what is below it to the next reaper.
 //
 // # Arguments
 //
@@ -95,6 +102,7 @@ type Rlimit struct {
 const (
 	loadAddr   = 0x400000
 	limitsAt   = 0x800 // offset in the file and, from loadAddr, in memory: limitsAddr of the .s files
+	modeAt     = limitsAt - 8
 	headerSize = 64 + 56
 	maxRlimits = 16
 	blockAddr  = 0x10000000 // where the .s files map the block
@@ -106,14 +114,21 @@ func program()    //nolint:unused // it is only measured, by bounds
 func programEnd() //nolint:unused // likewise
 func bounds() (start, end unsafe.Pointer)
 
-// Image returns the ELF file of the program with the given limits in it.
-func Image(limits []Rlimit) ([]byte, error) {
+// Image returns the ELF file of the program that is pid 1 of a namespace, with the
+// given limits in it.
+func Image(limits []Rlimit) ([]byte, error) { return image(limits, 0) }
+
+// Reaper returns the ELF file of the program that is a child subreaper, with the
+// given limits in it.
+func Reaper(limits []Rlimit) ([]byte, error) { return image(limits, 1) }
+
+func image(limits []Rlimit, mode uint64) ([]byte, error) {
 	if len(limits) > maxRlimits {
 		return nil, fmt.Errorf("%d rlimits do not fit in pid 1's table of %d", len(limits), maxRlimits)
 	}
 	start, end := bounds()
 	size := int(uintptr(end) - uintptr(start))
-	if size <= 0 || size > limitsAt-headerSize {
+	if size <= 0 || size > modeAt-headerSize {
 		return nil, fmt.Errorf("pid 1's code has %d bytes; the linker moved it", size)
 	}
 	code := unsafe.Slice((*byte)(start), size)
@@ -137,8 +152,8 @@ func Image(limits []Rlimit) ([]byte, error) {
 		uint16(64), uint16(56), uint16(1), uint16(0), uint16(0), uint16(0))
 	put(uint32(1), uint32(5), uint64(0), uint64(loadAddr), uint64(loadAddr), total, total, uint64(0x1000))
 	b.Write(code)
-	b.Write(make([]byte, limitsAt-b.Len()))
-	put(uint64(len(limits)))
+	b.Write(make([]byte, modeAt-b.Len()))
+	put(mode, uint64(len(limits)))
 	for _, l := range limits {
 		put(uint64(l.Resource), l.Value, l.Value)
 	}

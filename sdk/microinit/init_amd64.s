@@ -2,10 +2,11 @@
 
 // func program()
 //
-// The sandbox's pid 1; see the package comment. Never called: Image copies it.
-// It may use no address but its own, the stack's and the limits' at limitsAddr.
+// The command's init or reaper; see the package comment. Never called: Image and
+// Reaper copy it. It may use no address but its own, the stack's, the mode's and the
+// limits' at limitsAddr.
 //
-// R12 the block's vector   R13 envp of the command   R14 argv of the command   BX child
+// R12 the block's vector   R13 envp of the command   R14 the mode, then argv of the command   BX child
 TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
 	SUBQ $256, SP             // 0 report  8 signal set  16 poll set  64 signalfd's words
 
@@ -18,6 +19,16 @@ TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
 	XORL R8, R8
 	SYSCALL
 
+	MOVL $0x4007f8, R14       // modeAt: 1 for a reaper
+	MOVL 0(R14), R14
+	TESTL R14, R14
+	JEQ  init
+	MOVL $157, AX             // prctl(PR_SET_CHILD_SUBREAPER, 1)
+	MOVL $36, DI
+	MOVL $1, SI
+	SYSCALL
+
+init:
 	MOVL $7, 0(SP)            // kindInit: the credentials of the message tell our pid
 	MOVL $0, 4(SP)
 	MOVL $1, AX               // write(3, SP, 8)
@@ -91,11 +102,21 @@ reap:
 	JEQ  ended
 	TESTQ AX, AX
 	JGT  reap
-	JMP  wait
+	CMPQ AX, $-10             // ECHILD: a reaper has nothing left to reap
+	JNE  wait
+	JMP  quit
 
 ended:
 	MOVL $1, 0(SP)            // kindEnded, status
-	JMP  report
+	TESTL R14, R14
+	JEQ  report
+	MOVQ $-1, BX              // which is nobody's
+	MOVL $1, AX               // write(3, SP, 8)
+	MOVL $3, DI
+	MOVQ SP, SI
+	MOVL $8, DX
+	SYSCALL
+	JMP  reap
 
 nofork:
 	NEGQ AX

@@ -2,10 +2,10 @@
 
 // func program()
 //
-// The sandbox's pid 1; see the package comment and the same program for amd64,
-// which carries the remarks.
+// The command's init or reaper; see the package comment and the same program for
+// amd64, which carries the remarks.
 //
-// R19 the block's vector   R20 envp of the command   R21 argv of the command   R22 child, then cursor
+// R19 the block's vector   R20 envp of the command   R21 argv of the command   R22 child, then cursor   R24 the mode
 TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
 	SUB  $256, RSP
 
@@ -17,6 +17,15 @@ TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
 	MOVD $0, R4
 	SVC
 
+	MOVD $0x4007f8, R24
+	MOVWU 0(R24), R24
+	CBZ  R24, init
+	MOVD $167, R8             // prctl(PR_SET_CHILD_SUBREAPER, 1)
+	MOVD $36, R0
+	MOVD $1, R1
+	SVC
+
+init:
 	MOVD $7, R9
 	MOVD R9, 0(RSP)
 	MOVD $64, R8              // write(3, RSP, 8)
@@ -92,12 +101,21 @@ reap:
 	BEQ  ended
 	CMP  $0, R0
 	BGT  reap
-	JMP  wait
+	CMN  $10, R0              // ECHILD
+	BNE  wait
+	JMP  quit
 
 ended:
 	MOVD $1, R9
 	MOVW R9, 0(RSP)
-	JMP  report
+	CBZ  R24, report
+	MOVD $-1, R22
+	MOVD $64, R8              // write(3, RSP, 8)
+	MOVD $3, R0
+	MOVD RSP, R1
+	MOVD $8, R2
+	SVC
+	JMP  reap
 
 nofork:
 	NEG  R0, R0

@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Path is where a container has to have the agent's program, mounted read-only.
+// Its directory exists in every container.
+const Path = "/run/hutch-agent"
+
+// OwnPIDs is how many processes and threads of a container's limit the agent takes
+// for itself. Each command takes one more than it is made of, for its reaper.
+const OwnPIDs = 16
+
+// Options say how an agent behaves.
+type Options struct {
+	// Lifeline makes the agent exit, and with it the container, when no connection has
+	// become its lifeline within that time; 0 lets it wait for ever.
+	Lifeline time.Duration
+	// Limits are resource limits of every command, soft and hard alike, by their names
+	// in lower case: as core cpu data fsize memlock nofile nproc stack. The agent itself
+	// keeps the container's.
+	Limits map[string]uint64
+}
+
+// Args are the command of a container, beginning with [Path].
+func Args(o Options) []string {
+	args := []string{Path, "serve"}
+	if o.Lifeline > 0 {
+		args = append(args, "-lifeline", o.Lifeline.String())
+	}
+	for name, value := range o.Limits {
+		args = append(args, "-rlimit", fmt.Sprintf("%s=%d", name, value))
+	}
+	return args
+}
+
+// Listen makes the socket at path on which the agent of a container that is about
+// to be made will listen. The first process of the container must get it as its
+// descriptor 3; nobody listens before that one does. It replaces a socket that is
+// there already. A path of any length will do.
+func Listen(path string) (*os.File, error) {
+	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make the agent's socket: %w", err)
+	}
+	name := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
+	runtime.KeepAlive(dir)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("make the agent's socket %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}

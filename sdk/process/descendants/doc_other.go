@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package descendants is empty on systems other than Linux.
+package descendants
