@@ -20,6 +20,8 @@ type grammar struct {
 	Logs  logsCmd  `cmd:"" group:"look" help:"Print what a run printed."`
 	Audit auditCmd `cmd:"" group:"look" help:"Check the records of runs."`
 
+	FS fsCmd `cmd:"" name:"fs" group:"sandboxes" help:"List, read, search and change the files of a sandbox."`
+
 	Backend    backendCmd    `cmd:"" group:"machine" help:"List, test, document and write backends."`
 	Doctor     doctorCmd     `cmd:"" group:"machine" help:"Check whether this machine can run sandboxes, and how to fix it."`
 	GC         gcCmd         `cmd:"" name:"gc" group:"machine" help:"Finish what dead processes left behind, and remove old runs."`
@@ -36,15 +38,16 @@ type runGrammar struct {
 }
 
 var groups = kong.Groups{
-	"run":     "Run",
-	"write":   "Write run files",
-	"look":    "Look at runs",
-	"machine": "This machine",
-	"sandbox": "The sandbox",
-	"limits":  "Limits: one that cannot be held refuses the run",
-	"command": "The command",
-	"file":    "Run files",
-	"output":  "Output",
+	"run":       "Run",
+	"write":     "Write run files",
+	"look":      "Look at runs",
+	"sandboxes": "Sandboxes that last",
+	"machine":   "This machine",
+	"sandbox":   "The sandbox",
+	"limits":    "Limits: one that cannot be held refuses the run",
+	"command":   "The command",
+	"file":      "Run files",
+	"output":    "Output",
 }
 
 // newParser builds the parser of a grammar, which is a *grammar or a *runGrammar.
