@@ -7,7 +7,6 @@
 package seccomp
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -66,13 +65,13 @@ func Filter(o Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
+	b := make([]byte, 0, 8*len(program))
 	for _, in := range program {
-		if err := binary.Write(&b, binary.NativeEndian, in); err != nil {
-			return nil, err
-		}
+		b = binary.NativeEndian.AppendUint16(b, in.Op)
+		b = append(b, in.Jt, in.Jf)
+		b = binary.NativeEndian.AppendUint32(b, in.K)
 	}
-	return b.Bytes(), nil
+	return b, nil
 }
 
 // assemble turns rules into a program.

@@ -3,8 +3,6 @@ package stage
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -51,8 +49,8 @@ func (h *holder) makeRoot(s *wire.Setup, fds []int) (give []int, err error) {
 			return nil, err
 		}
 		if f.Own {
-			if err := os.Lchown(f.Path, s.UID, s.GID); err != nil {
-				return nil, err
+			if err := unix.Lchown(f.Path, s.UID, s.GID); err != nil {
+				return nil, fmt.Errorf("give %s to the sandbox: %w", f.Path, err)
 			}
 		}
 	}
@@ -178,45 +176,6 @@ func (h *holder) pivot(s *wire.Setup) error {
 	return nil
 }
 
-// readCopy turns a copy into the regular file it shall be.
-func readCopy(f *wire.File) {
-	if f.Kind != wire.Copy {
-		return
-	}
-	if data, err := os.ReadFile(string(f.Data)); err == nil {
-		f.Kind, f.Data = wire.Regular, data
-	}
-}
-
-func makeFile(f *wire.File) error {
-	if f.Kind == wire.Copy {
-		return nil // the host has none
-	}
-	if err := os.MkdirAll(path.Dir(f.Path), 0o755); err != nil {
-		return err
-	}
-	switch f.Kind {
-	case wire.Dir:
-		if err := os.MkdirAll(f.Path, 0o755); err != nil {
-			return err
-		}
-		return os.Chmod(f.Path, modeOf(f.Mode))
-	case wire.Symlink:
-		return os.Symlink(string(f.Data), f.Path)
-	case wire.Regular:
-		return os.WriteFile(f.Path, f.Data, modeOf(f.Mode))
-	}
-	return fmt.Errorf("%s: no such kind of file: %q", f.Path, f.Kind)
-}
-
-func modeOf(m uint32) os.FileMode {
-	mode := os.FileMode(m & 0o777)
-	if m&0o1000 != 0 {
-		mode |= os.ModeSticky
-	}
-	return mode
-}
-
 func attachTree(t *wire.Tree, fd int) error {
 	if err := mountpointLike(fd, t.At); err != nil {
 		return err
@@ -225,25 +184,6 @@ func attachTree(t *wire.Tree, fd int) error {
 		return fmt.Errorf("attach %s: %w", t.At, err)
 	}
 	return nil
-}
-
-// mountpointLike makes at a directory if fd is one, else an empty file, unless it is there.
-func mountpointLike(fd int, at string) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return os.MkdirAll(at, 0o755)
-	}
-	if err := os.MkdirAll(path.Dir(at), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(at, os.O_CREATE|os.O_RDONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 func mount(m *wire.Mount) error {

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,12 +15,9 @@ const maxMessage = 192 << 10
 // maxFDs bounds the descriptors of one message; the kernel's own bound is 253.
 const maxFDs = 128
 
-// Send writes v as one message to the SOCK_SEQPACKET socket, with descriptors.
-func Send(socket int, v any, fds ...int) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
+// Send writes one message, a *Request or a *Reply, to the SOCK_SEQPACKET socket, with descriptors.
+func Send(socket int, m message, fds ...int) error {
+	data := marshal(m)
 	if len(data) > maxMessage || len(fds) > maxFDs {
 		return fmt.Errorf("a message of %d bytes and %d descriptors is too large", len(data), len(fds))
 	}
@@ -46,9 +42,9 @@ type room struct {
 
 var rooms = sync.Pool{New: func() any { return new(room) }}
 
-// Recv reads one message into v and returns the descriptors that came with it,
+// Recv reads one message into m and returns the descriptors that came with it,
 // which are closed on exec. It returns [io.EOF] when the other end is gone.
-func Recv(socket int, v any) (fds []int, err error) {
+func Recv(socket int, m message) (fds []int, err error) {
 	room := rooms.Get().(*room)
 	defer rooms.Put(room)
 	buf, oob := room.data[:], room.oob[:]
@@ -79,7 +75,7 @@ func Recv(socket int, v any) (fds []int, err error) {
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		err = errors.New("a message between plugin and holder was cut off")
 	} else {
-		err = json.Unmarshal(buf[:n], v)
+		err = unmarshal(buf[:n], m)
 	}
 	if err != nil {
 		for _, fd := range fds {

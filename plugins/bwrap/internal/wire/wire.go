@@ -15,21 +15,21 @@ const SocketFD = 3
 
 // Request is what the plugin asks of a holder. Exactly one field is set.
 type Request struct {
-	Setup *Setup `json:",omitempty"`
-	Exec  *Exec  `json:",omitempty"`
-	PTY   bool   `json:",omitempty"`
-	Clear bool   `json:",omitempty"`
+	Setup *Setup
+	Exec  *Exec
+	PTY   bool
+	Clear bool
 }
 
 // Reply is what a holder answers. Setup, PTY and Clear get one reply each, in
 // order; an Exec gets Spawned, and Ended once the process is gone.
 type Reply struct {
-	Err string `json:",omitempty"` // why the request could not be done
+	Err string // why the request could not be done
 
-	Ready   bool     `json:",omitempty"`
-	PTY     string   `json:",omitempty"` // path of the terminal inside the sandbox; descriptors: controlling end, terminal
-	Spawned *Spawned `json:",omitempty"`
-	Ended   *Ended   `json:",omitempty"`
+	Ready   bool
+	PTY     string // path of the terminal inside the sandbox; descriptors: controlling end, terminal
+	Spawned *Spawned
+	Ended   *Ended
 }
 
 // Setup describes the world of one sandbox. It is the first request, and comes
@@ -54,8 +54,8 @@ type Tree struct {
 	At string // where it is attached in the holder's root, made as the source is: directory or file
 	// Path is cloned by the holder itself, with its own rights. It is empty when
 	// FD names a received descriptor of a detached mount.
-	Path     string `json:",omitempty"`
-	FD       int    `json:",omitempty"`
+	Path     string
+	FD       int
 	ReadOnly bool
 	Devices  bool // leave device nodes alive
 }
@@ -76,8 +76,8 @@ type File struct {
 	Kind FileKind
 	Path string // absolute, in the holder's root; the sandbox's root is /root
 	Mode uint32
-	Own  bool   `json:",omitempty"` // it belongs to the command's user, not to the holder
-	Data []byte `json:",omitempty"` // content; the target of a symlink; the source of a copy
+	Own  bool   // it belongs to the command's user, not to the holder
+	Data []byte // content; the target of a symlink; the source of a copy
 }
 
 // MountKind says what a [Mount] is.
@@ -94,10 +94,10 @@ const (
 // Mount is made at Target, which exists by then, in the holder's root.
 type Mount struct {
 	Kind     MountKind
-	Source   string `json:",omitempty"`
+	Source   string
 	Target   string
-	Data     string `json:",omitempty"`
-	ReadOnly bool   `json:",omitempty"`
+	Data     string
+	ReadOnly bool
 }
 
 // Exec runs bwrap once. Its descriptors are, in this order: what pid 1 reads its
