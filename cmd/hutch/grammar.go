@@ -20,7 +20,9 @@ type grammar struct {
 	Logs  logsCmd  `cmd:"" group:"look" help:"Print what a run printed."`
 	Audit auditCmd `cmd:"" group:"look" help:"Check the records of runs."`
 
-	FS fsCmd `cmd:"" name:"fs" group:"sandboxes" help:"List, read, search and change the files of a sandbox."`
+	FS    fsCmd    `cmd:"" name:"fs" group:"sandboxes" help:"List, read, search and change the files of a sandbox."`
+	Diff  diffCmd  `cmd:"" group:"sandboxes" help:"Show what changed in a sandbox."`
+	Apply applyCmd `cmd:"" group:"sandboxes" help:"Bring what changed in a sandbox back to its project."`
 
 	Backend    backendCmd    `cmd:"" group:"machine" help:"List, test, document and write backends."`
 	Doctor     doctorCmd     `cmd:"" group:"machine" help:"Check whether this machine can run sandboxes, and how to fix it."`
@@ -44,6 +46,7 @@ var groups = kong.Groups{
 	"sandboxes": "Sandboxes that last",
 	"machine":   "This machine",
 	"sandbox":   "The sandbox",
+	"allow":     "Allow what is refused by default",
 	"limits":    "Limits: one that cannot be held refuses the run",
 	"command":   "The command",
 	"file":      "Run files",

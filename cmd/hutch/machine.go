@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/hutch-run/hutch/cmd/hutch/internal/pages"
 	"github.com/hutch-run/hutch/host/reference"
+	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 )
@@ -47,6 +49,11 @@ func (c *gcCmd) Run(ctx context.Context, u *ui) error {
 	})
 	var freed int64
 	failed := 0
+	if !c.DryRun {
+		ledger := review.NewLedger(s.Store().Paths().Applies())
+		failed += recovered(ctx, u, ledger)
+		err = errors.Join(err, ledger.Prune(ctx, time.Now()))
+	}
 	for _, i := range items {
 		freed += i.Bytes
 		if i.Error != "" {

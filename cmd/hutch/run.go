@@ -18,6 +18,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -57,6 +58,8 @@ type runCmd struct {
 	JUnit  string `group:"output" name:"junit" placeholder:"FILE" help:"Write the results as JUnit XML." complete:"file"`
 	GitHub bool   `group:"output" name:"github" help:"Write GitHub annotations, and a summary to GITHUB_STEP_SUMMARY."`
 	Trace  string `group:"output" placeholder:"FILE" help:"Write the spans of the call as Chrome trace events, to see where the time goes." complete:"file"`
+
+	applyFlags
 }
 
 // Usage replaces the synopsis, because the two ways of calling share no operand.
@@ -118,6 +121,9 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if c.TTY && len(defs) > 1 {
 		return errors.New("-t is for one run, and this call has " + count(len(defs), "run") + "; name the one that is meant")
 	}
+	if err := c.check(u, defs, c.AllBackends); err != nil {
+		return err
+	}
 	conf, err := c.apply(s, defs)
 	if err != nil {
 		return err
@@ -131,14 +137,21 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return err
 	}
 	defer show.restore()
+	idle := s.Retire
+	if c.wanted() {
+		idle = nil // the backends are needed again
+	}
 	runner := run.New(run.Options{
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
-		Progress: show.progress, Trace: trace,
+		Progress: show.progress, Trace: trace, Keep: c.wanted(), TakeBase: review.WriteBase,
 	})
 	results, err := runner.RunAll(ctx, defs, run.Many{
-		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result, Idle: s.Retire,
+		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result, Idle: idle,
 	})
 	show.restore()
+	if c.wanted() {
+		err = errors.Join(err, c.after(ctx, u, s, results, false))
+	}
 	if reportErr := c.report(u, show, results, trace); err == nil {
 		err = reportErr
 	}

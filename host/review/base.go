@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"sort"
@@ -62,4 +64,94 @@ func (b *Base) Lookup(path string) (overlay.Entry, bool) {
 		return b.entries[i], true
 	}
 	return overlay.Entry{}, false
+}
+
+// Refresh is the base with the given paths as they are in the project now: after an apply, what was brought back is
+// what the sandbox and the project have in common.
+func (b *Base) Refresh(project string, paths []string) (*Base, error) {
+	d, err := openDir(project)
+	if err != nil {
+		return nil, err
+	}
+	defer d.close()
+	fresh := make(map[string]overlay.Entry, len(paths))
+	for _, p := range paths {
+		n, id, err := d.look(p)
+		if err != nil {
+			return nil, fmt.Errorf("look at %s in the project: %w", Quote(p), err)
+		}
+		fresh[p] = entryOf(p, n, id)
+	}
+	out := &Base{taken: b.taken, complete: b.complete}
+	for _, e := range b.entries {
+		if _, ok := fresh[e.Path]; !ok {
+			out.entries = append(out.entries, e)
+		}
+	}
+	for _, e := range fresh {
+		if e.Path != "" {
+			out.entries = append(out.entries, e)
+		}
+	}
+	slices.SortFunc(out.entries, func(x, y overlay.Entry) int { return cmp.Compare(x.Path, y.Path) })
+	return out, nil
+}
+
+// entryOf is the entry for what stands at a path; the zero Entry for nothing.
+func entryOf(path string, n Node, id ident) overlay.Entry {
+	e := overlay.Entry{Path: path, Mode: modeOf(n.Mode), Size: n.Size, Mtime: id.Mtime, Ctime: id.Ctime, Ino: id.Ino, Link: n.Link}
+	switch n.Type {
+	case Nothing:
+		return overlay.Entry{}
+	case Directory:
+		e.Mode |= fs.ModeDir
+	case Symlink:
+		e.Mode |= fs.ModeSymlink
+	case Special:
+		e.Mode |= fs.ModeIrregular
+	}
+	return e
+}
+
+// RefreshFile is Refresh for a base on disk. It is written beside its place and renamed into it. A file that is not there
+// is no error: there was no base.
+func RefreshFile(file, project string, paths []string) error {
+	b, err := ReadBase(file)
+	if err != nil || b == nil {
+		return err
+	}
+	if b, err = b.Refresh(project, paths); err != nil {
+		return err
+	}
+	tmp := file + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return os.Rename(tmp, file)
+}
+
+// ReadBase reads a base from a file; nil for one that is not there.
+func ReadBase(file string) (*Base, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return LoadBase(f)
+}
+
+// WriteBase takes the base of a directory and writes it: what run.Options.TakeBase wants.
+func WriteBase(ctx context.Context, dir string, w io.Writer) error {
+	b, err := TakeBase(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return b.Save(w)
 }

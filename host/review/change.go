@@ -29,9 +29,10 @@ type Change struct {
 	Refused  []Refusal // why it is not applied unless that is allowed
 	Left     string    // why an apply leaves it out without asking; empty for what it takes
 
-	id   ident // of Old
-	from *Change
-	blob *blob // New's content, once it is staged
+	id      ident // of Old
+	from    *Change
+	blob    *blob // New's content, once it is staged
+	implied bool  // not chosen, see Review.above
 }
 
 // Refusal is one reason for which a change is not applied by default.

@@ -161,6 +161,49 @@ func TestPartial(t *testing.T) {
 	}
 }
 
+// TestChosenPaths applies what is below some paths, with the directories above that are new.
+func TestChosenPaths(t *testing.T) {
+	for _, c := range []struct{ paths, want string }{
+		{"new/deep/file", "a=1 dir/x=1 new/deep/file=n"},
+		{"new/deep", "a=1 dir/x=1 new/deep/file=n new/deep/other=n"},
+		{"a", "a=2 dir/x=1"},
+		{"dir", "a=1"},
+		{"dir/x", "a=1"},
+		{"./new/./deep/file a", "a=2 dir/x=1 new/deep/file=n"},
+		{"/workspace/a", "a=2 dir/x=1"},
+		{".", "a=2 new/deep/file=n new/deep/other=n new/z=n"},
+		{"ne", ""},
+	} {
+		t.Run(c.paths, func(t *testing.T) {
+			f := newFixture(t, "a=1", "dir/x=1")
+			f.write("a=2", "new/deep/file=n", "new/deep/other=n", "new/z=n")
+			f.remove("dir")
+			f.seal()
+			_, err := f.apply(f.open(strings.Fields(c.paths)...), Policy{})
+			if c.want == "" {
+				if !errors.Is(err, errNothing) {
+					t.Errorf("the error is %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := flat(t, f.project); got != c.want {
+				t.Errorf("the project has %s, want %s", got, c.want)
+			}
+		})
+	}
+	f := newFixture(t, "a=1")
+	f.write("a=2")
+	f.seal()
+	for _, p := range []string{"..", "../x", "/etc", "a/../../x"} {
+		if _, err := Open(t.Context(), f.subject(), Options{Paths: []string{p}}); err == nil || !strings.Contains(err.Error(), "outside the project") {
+			t.Errorf("the path %q gives %v", p, err)
+		}
+	}
+}
+
 // flat lists the files of a tree with their content.
 func flat(t *testing.T, dir string) string {
 	var out []string

@@ -45,12 +45,13 @@ func (l *Ledger) Dir() string { return l.dir }
 
 // Applied is what an apply or an undo did.
 type Applied struct {
-	ID      string
-	Paths   []string  // in order
-	Until   time.Time // when undo ends; the zero time when there is no undo
-	NoUndo  string    // why there is none
-	Sandbox string
-	Project string
+	ID        string
+	Sandbox   string // name
+	SandboxID string
+	Project   string
+	Paths     []string  // in order
+	Until     time.Time // when undo ends; the zero time when there is no undo
+	NoUndo    string    // why there is none
 }
 
 // Apply does what the plan says, all of it or nothing. When it fails, the project is as it was. The reviewed sandbox
@@ -110,7 +111,7 @@ func (l *Ledger) commit(ctx context.Context, j *journal) (*Applied, error) {
 		}
 	}
 	l.point("done")
-	a := &Applied{ID: j.ID, Sandbox: j.Sandbox, Project: j.Project, Until: j.Time.Add(KeepFor)}
+	a := &Applied{ID: j.ID, Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Until: j.Time.Add(KeepFor)}
 	for _, s := range j.Steps {
 		a.Paths = append(a.Paths, string(s.Path))
 	}

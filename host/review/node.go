@@ -102,6 +102,21 @@ func bitsOf(m fs.FileMode) uint32 {
 	return bits
 }
 
+// modeOf is the opposite of bitsOf.
+func modeOf(bits uint32) fs.FileMode {
+	m := fs.FileMode(bits & 0o777)
+	if bits&unix.S_ISUID != 0 {
+		m |= fs.ModeSetuid
+	}
+	if bits&unix.S_ISGID != 0 {
+		m |= fs.ModeSetgid
+	}
+	if bits&unix.S_ISVTX != 0 {
+		m |= fs.ModeSticky
+	}
+	return m
+}
+
 // touched reports whether what stands at a path now is not what the base knows of it.
 func touched(e overlay.Entry, known bool, n Node, id ident) bool {
 	if !known || n.Type == Nothing {

@@ -82,6 +82,9 @@ func (r *Review) Plan(ctx context.Context, picks []Pick, o Policy) (*Plan, error
 			p.byPath[part.Path] = c
 		}
 	}
+	for _, c := range r.above {
+		p.byPath[c.Path] = c
+	}
 	blocked := &BlockedError{}
 	for _, pick := range picks {
 		if ctx.Err() != nil {

@@ -15,5 +15,5 @@ type Remote interface {
 }
 
 func openRemote(r Remote, workspace string) (source, error) {
-	return nil, errors.ErrUnsupported
+	return nil, errors.New("the backend does not say where the layers of the workspace lie on this host, and a review needs that")
 }

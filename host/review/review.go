@@ -46,6 +46,7 @@ type Review struct {
 	// Gaps says why there may be more changes than these; nil when these are all.
 	Gaps error
 
+	above   []*Change // directories that were not chosen, and in which something was
 	source  source
 	project *dir
 	stage   *stage
@@ -99,6 +100,12 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 		return nil, err
 	}
 	r.judge()
+	for _, c := range r.Changes {
+		if c.implied {
+			r.above = append(r.above, c)
+		}
+	}
+	r.Changes = slices.DeleteFunc(r.Changes, func(c *Change) bool { return c.implied })
 	return r, nil
 }
 
@@ -123,10 +130,12 @@ func (r *Review) compare(ctx context.Context, list []overlay.Change, only []stri
 		if i%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !chosen(oc.Path, only) {
+		// A directory in which something is chosen may be new, and is then needed with it.
+		implied := !chosen(oc.Path, only)
+		if implied && (!oc.NewMode.IsDir() || !slices.ContainsFunc(only, func(o string) bool { return below(o, oc.Path) })) {
 			continue
 		}
-		c := &Change{Path: oc.Path, Kind: kindOf(oc.Kind)}
+		c := &Change{Path: oc.Path, Kind: kindOf(oc.Kind), implied: implied}
 		var err error
 		if c.Old, c.id, err = r.project.look(oc.Path); err != nil {
 			return fmt.Errorf("look at %q in the project: %w", oc.Path, err)

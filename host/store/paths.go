@@ -35,6 +35,9 @@ const stateSuffix = ".state"
 // SandboxBase is the file that says what the workspace's source of a lasting sandbox looked like when it was made.
 func (p Paths) SandboxBase(id string) string { return filepath.Join(p.Sandbox(id), "base") }
 
+// Applies is where applies of sandboxes' changes are journaled, with what they replaced.
+func (p Paths) Applies() string { return filepath.Join(p.Data, "applies") }
+
 // Projects is the directory of the shared project directories.
 func (p Paths) Projects() string { return filepath.Join(p.Data, "projects") }
 

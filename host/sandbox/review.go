@@ -1,0 +1,36 @@
+package sandbox
+
+import (
+	"fmt"
+
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Subject is the sandbox as a review looks at it. It is an error when nothing in the workspace waits for a review.
+func (s *Sandbox) Subject() (review.Subject, error) {
+	w := s.Record.Workspace
+	none := func(format string, args ...any) (review.Subject, error) {
+		return review.Subject{}, fmt.Errorf("sandbox %s: there is nothing to review: %s", nameOf(s.Record), fmt.Sprintf(format, args...))
+	}
+	switch {
+	case w.Source == "":
+		return none("its workspace was not made from a project; `hutch cp` copies files out of it")
+	case w.Mode == string(sdk.WorkspaceShared):
+		return none("its workspace is shared, so that all it writes is in %s at once", w.Source)
+	case w.Mode == string(sdk.WorkspaceReadOnly):
+		return none("its workspace is read-only")
+	}
+	base, err := review.ReadBase(s.Base)
+	if err != nil {
+		return review.Subject{}, fmt.Errorf("sandbox %s: %s: %w", nameOf(s.Record), s.Base, err)
+	}
+	ready := s.Ready()
+	r := review.Subject{
+		Name: nameOf(s.Record), ID: s.Record.ID, Project: w.Source, Base: base, Layers: ready.Layers, Ready: ready,
+	}
+	if s.Facts().Has(sdk.CapChanges) && s.Facts().Has(sdk.CapGet) {
+		r.Remote = s.Sandbox
+	}
+	return r, nil
+}
