@@ -70,6 +70,7 @@ func (c *fmtCmd) Run(u *ui) error {
 	if err != nil {
 		return err
 	}
+	u.reading.Store(true) // to the end: each file is replaced in one step
 	write := !c.Check && !c.Diff
 	var changed int
 	var bad diag.Diagnostics
@@ -163,7 +164,7 @@ func read(u *ui, name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(u.in)
 	}
-	return os.ReadFile(name)
+	return runfile.ReadSource(name)
 }
 
 // replace writes a file beside the old one and renames it into place, so that neither a full disk nor a kill loses
@@ -206,9 +207,11 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 	defer done()
 	v := validation{Files: len(files), Diagnostics: diag.Diagnostics{}}
 	for _, f := range files {
+		u.reading.Store(true)
 		conf, ds := runfile.Load([]string{f}, runfile.Options{
 			Vars: c.Var, VarFiles: c.VarFile, Languages: language.Names(), AllowMissing: true,
 		})
+		u.reading.Store(false)
 		v.Diagnostics = append(v.Diagnostics, ds...)
 		v.Runs += len(conf.Runs())
 		if ds.HasErrors() {

@@ -110,6 +110,10 @@ func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 				if !first.IsZero() && sig != syscall.SIGINT && time.Since(first) < oneSignal {
 					continue
 				}
+				if u.reading.Load() {
+					u.runKill()
+					os.Exit(128 + int(sig))
+				}
 				if !first.IsZero() {
 					u.runKill()
 					u.note("killed; hutch gc removes what may be left")

@@ -50,7 +50,9 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	if err := conf.Require(c.MinIsolation); err != nil {
 		return err
 	}
+	u.reading.Store(true)
 	loaded, ds := runfile.Load(files, runfile.Options{Vars: c.Var, VarFiles: c.VarFile, Languages: language.Names()})
+	u.reading.Store(false)
 	u.diagnostics(ds)
 	if ds.HasErrors() {
 		return exit(exitNo)

@@ -113,7 +113,9 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		s.StartFor(files)
 	}
 	end := trace.Span("read run files")
+	u.reading.Store(true)
 	defs, err := c.definitions(s, call)
+	u.reading.Store(false)
 	end()
 	if err != nil {
 		return err

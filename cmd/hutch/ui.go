@@ -40,6 +40,7 @@ type ui struct {
 	ahead    *ahead // what is being opened already; nil for nothing
 	mu       sync.Mutex
 
+	reading     atomic.Bool  // nothing is there yet that a signal would have to undo
 	interrupted atomic.Int32 // the signal that ended the call, or 0
 	kill        func()       // what a second one does before the process ends; nil for nothing
 }

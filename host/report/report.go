@@ -26,9 +26,12 @@ type Style struct {
 // the sandbox said and has to be escaped like everything else.
 func Reason(r *result.Result) string {
 	if r.NotStarted {
-		what := "cannot be executed"
-		if r.Status == result.CodeNotFound {
+		what := "could not be started" // all that is known of a run that was expected to end so
+		switch r.Status {
+		case result.CodeNotFound:
 			what = "was not found in the sandbox"
+		case result.CodeNotExecutable:
+			what = "cannot be executed"
 		}
 		name := "the command"
 		if len(r.Command) > 0 {

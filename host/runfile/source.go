@@ -42,6 +42,15 @@ func (s sources) at(d diag.Diagnostic, r hcl.Range) diag.Diagnostic {
 	return d
 }
 
+// ReadSource reads a run file as it is, up to the size that [Load] takes. The error is a [diag.Diagnostic].
+func ReadSource(path string) ([]byte, error) {
+	src, d := readSource(path, "run file")
+	if d != nil {
+		return nil, *d
+	}
+	return src, nil
+}
+
 // readSource reads a run file or a file of variables, up to a size. Unlike the files it names, it is the caller's own
 // choice and may lie anywhere and be a pipe.
 func readSource(path, what string) ([]byte, *diag.Diagnostic) {

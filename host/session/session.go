@@ -102,6 +102,9 @@ var named = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?
 // while the files are read and checked. A wrong guess costs a moment of another processor and has no other effect.
 func (s *Session) StartFor(files []string) {
 	for _, name := range files {
+		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() {
+			continue // what is read of a pipe is gone
+		}
 		f, err := os.Open(name)
 		if err != nil {
 			continue
