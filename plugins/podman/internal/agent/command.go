@@ -20,7 +20,8 @@ type Command struct {
 	Dir  string   // absolute path in the container; it must exist
 
 	// Stdin, Stdout and Stderr become the command's own. None may be nil, and they
-	// stay the caller's to close. They are not used when there is a Terminal.
+	// stay the caller's to close. As with exec.Cmd they become blocking. They are not
+	// used when there is a Terminal.
 	Stdin, Stdout, Stderr *os.File
 
 	// Terminal gives the command a terminal of this size, made in the container's

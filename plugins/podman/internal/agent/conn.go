@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -27,8 +27,7 @@ type Conn struct {
 	next      uint64
 	processes map[uint64]*Process
 	isTied    bool
-	program   string // of the agent, in the container
-	err       error  // why it is over
+	err       error // why it is over
 }
 
 // Close ends the connection and kills every command that was started over it, with
@@ -82,7 +81,8 @@ func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
 		r.Flags, r.Arg = wire.OnTerminal, uint32(cmd.Terminal.Rows)<<16|uint32(cmd.Terminal.Cols)
 		err = c.send(r, block)
 	} else {
-		err = cmd.withStreams(func(fds ...int) error { return c.send(r, append([]int{block}, fds...)...) })
+		err = c.send(r, block, int(cmd.Stdin.Fd()), int(cmd.Stdout.Fd()), int(cmd.Stderr.Fd()))
+		runtime.KeepAlive(cmd)
 	}
 	if err != nil {
 		c.mu.Lock()
@@ -109,30 +109,6 @@ func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
 		return nil, context.Cause(ctx)
 	}
 	return p, nil
-}
-
-// withStreams calls fn with the descriptors of the command's streams, which stay as
-// they are, blocking or not, and open until it returns.
-func (cmd *Command) withStreams(fn func(fds ...int) error) (err error) {
-	var fds []int
-	next := func() error { return fn(fds...) }
-	for _, f := range []*os.File{cmd.Stderr, cmd.Stdout, cmd.Stdin} {
-		then := next
-		next = func() (err error) {
-			raw, err := f.SyscallConn()
-			if err != nil {
-				return err
-			}
-			if e := raw.Control(func(fd uintptr) {
-				fds = append(fds, int(fd))
-				err = then()
-			}); e != nil {
-				return e
-			}
-			return err
-		}
-	}
-	return next()
 }
 
 func (c *Conn) send(r wire.Request, fds ...int) error {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/descendants"
 )
 
 // bound is how long anything here may take before it counts as hung.
@@ -166,6 +168,21 @@ func inContainers(t *testing.T, o Options, test func(t *testing.T, c *container)
 	}
 }
 
+// inContainersOf runs a test in a container of one kind.
+func inContainersOf(t *testing.T, k kind, o Options, test func(t *testing.T, c *container)) {
+	t.Run(k.name, func(t *testing.T) { test(t, start(t, k, o)) })
+}
+
+// commandTree lists the container's processes as the host numbers them, parents first.
+func commandTree(t testing.TB, c *container) []int {
+	t.Helper()
+	pids := append([]int{c.pid}, descendants.Of(c.pid)...)
+	if len(pids) < 3 {
+		t.Fatalf("the container has only the processes %v", pids)
+	}
+	return pids
+}
+
 // start makes a container and waits for nothing.
 func start(t testing.TB, k kind, o Options) *container {
 	t.Helper()
@@ -302,7 +319,6 @@ func (c *container) dial() *Conn {
 	if err != nil {
 		c.t.Fatalf("%v; the agent said: %s", err, c.log)
 	}
-	conn.program = Path
 	c.t.Cleanup(func() { conn.Close() })
 	return conn
 }

@@ -223,6 +223,11 @@ func (c *command) bury(o *outcome) (d death, left bool) {
 		c.kill()
 	}
 	d = <-c.ended
+	var own *death // the command's, if that became our child and ended at once
+	if d.pid != reaper {
+		first := d
+		own, d = &first, <-c.ended
+	}
 	c.mu.Lock()
 	c.reaper = 0
 	c.mu.Unlock()
@@ -234,9 +239,13 @@ func (c *command) bury(o *outcome) (d death, left bool) {
 	switch {
 	case o.ended || o.failure != 0: // after its last word
 		s.unwatch(pid, c.ended)
-	case pid != 0 && s.adopt(pid):
+	case own != nil || pid != 0 && s.adopt(pid):
 		c.tellStarted()
-		d = <-c.ended
+		if own == nil {
+			next := <-c.ended
+			own = &next
+		}
+		d = *own
 		o.status = uint32(d.status)
 		left = len(s.strays()) > 0
 	default:

@@ -27,32 +27,41 @@ func (s *server) reap() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	for {
-		for {
-			var d death
-			pid, err := syscall.Wait4(-1, &d.status, syscall.WNOHANG|syscall.WUNTRACED, &d.usage)
-			if err == syscall.EINTR {
-				continue
-			}
-			if err != nil || pid <= 0 {
-				break
-			}
-			s.mu.Lock()
-			tell := s.watched[pid]
-			if d.status.Stopped() {
-				// A command may stop itself. Its reaper was stopped by somebody who wants its end not to be told.
-				if tell != nil && !s.adopted[pid] {
-					_ = unix.Kill(pid, unix.SIGCONT)
-				}
-			} else if tell != nil {
-				delete(s.watched, pid)
-				delete(s.adopted, pid)
-				d.pid = pid
-				tell <- d // it has room
-			}
-			s.mu.Unlock()
+		for s.reapOne() {
 		}
 		<-ended
 	}
+}
+
+// reapOne says whether there was anything to reap. It holds the lock all the time, so
+// that a process is either still our child or its end was told.
+func (s *server) reapOne() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var d death
+	pid, err := syscall.Wait4(-1, &d.status, syscall.WNOHANG|syscall.WUNTRACED, &d.usage)
+	if err != nil || pid <= 0 {
+		return err == syscall.EINTR
+	}
+	tell := s.watched[pid]
+	d.pid = pid
+	switch {
+	case tell == nil:
+		if !d.status.Stopped() {
+			s.unclaimed[s.orphans%len(s.unclaimed)] = d
+			s.orphans++
+		}
+	case d.status.Stopped():
+		// A command may stop itself. Its reaper was stopped by somebody who wants its end not to be told.
+		if !s.adopted[pid] {
+			_ = unix.Kill(pid, unix.SIGCONT)
+		}
+	default:
+		delete(s.watched, pid)
+		delete(s.adopted, pid)
+		tell <- d // it has room
+	}
+	return true
 }
 
 // spawn starts the reaper of a command with the given descriptors, and sends its end
@@ -82,13 +91,22 @@ func (s *server) unwatch(pid int, ended chan<- death) {
 	}
 }
 
-// adopt takes a command over whose reaper was killed. Its end, which may have come
-// already, is sent to who watches it. It says false when the command is not to be had.
+// adopt takes a command over whose reaper was killed. Its end is sent to who watches
+// it, and may have been sent already. It says false when the command is not to be had.
 func (s *server) adopt(pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watched[pid] == nil {
+	tell := s.watched[pid]
+	if tell == nil {
 		return true // its end was told
+	}
+	for i, d := range s.unclaimed {
+		if d.pid == pid { // it ended before it had told us its number
+			s.unclaimed[i] = death{}
+			delete(s.watched, pid)
+			tell <- d
+			return true
+		}
 	}
 	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
 		return false // it ended before its reaper did, which took its status along

@@ -35,12 +35,15 @@ type server struct {
 
 	oom *score
 
-	mu       sync.Mutex
-	watched  map[int]chan<- death // processes whose end somebody waits for, by pid
-	adopted  map[int]bool         // commands whose reaper was killed, by pid
-	commands int
-	conns    int
-	tied     bool // a connection is our lifeline
+	mu      sync.Mutex
+	watched map[int]chan<- death // processes whose end somebody waits for, by pid
+	adopted map[int]bool         // commands whose reaper was killed, by pid
+	// The last orphans that nobody waited for, in a ring.
+	unclaimed [64]death
+	orphans   int
+	commands  int
+	conns     int
+	tied      bool // a connection is our lifeline
 
 	killers chan struct{} // one for each thread that may be killing
 }
