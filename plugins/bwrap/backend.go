@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
@@ -64,8 +64,8 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 	return b.once(ctx, req.ID, func() (*sandbox, error) { return create(ctx, req, b.support(), b.spares) })
 }
 
-// Attach implements [sdk.Attacher]. The processes of a kept sandbox died with
-// their plugin; its files are on disk, and the rest is made anew around them.
+// Attach implements [sdk.Attacher]. The holder of a kept sandbox may be alive, and then it is joined. It may have died,
+// with the machine for one; the sandbox's files are on disk then, and the rest is made anew around them when it is needed.
 func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	var old handle
 	if len(h.Data) == 0 {
@@ -75,12 +75,8 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
 	}
 	return b.once(ctx, h.ID, func() (*sandbox, error) {
-		gone := sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", h.ID)
-		if old.Kept == nil {
-			return nil, gone
-		}
-		if _, err := os.Stat(filepath.Join(old.Dir, "layer", "output")); err != nil {
-			return nil, gone
+		if old.Kept == nil || !kept(old.Dir) {
+			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", h.ID)
 		}
 		k := old.Kept
 		spec := sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
@@ -88,12 +84,12 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		if err != nil {
 			return nil, err
 		}
-		if s.cgroup != "" {
-			if _, err := limits.Sweep(ctx, s.cgroup); err != nil {
-				return nil, fmt.Errorf("remove the old cgroup of %s: %w", h.ID, err)
-			}
+		s.owner = old.Owner
+		// One of another version does not matter to who looks at files, and not to a reset.
+		if s.world, err = s.join(); err != nil && !errors.Is(err, holder.ErrNobody) && !errors.Is(err, holder.ErrOther) {
+			return nil, err
 		}
-		return s, s.open(ctx)
+		return s, nil
 	})
 }
 
@@ -165,6 +161,9 @@ func destroyForeign(ctx context.Context, h sdk.Handle) error {
 		return sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
 	}
 	var errs []error
+	if old.Kept != nil && filepath.IsAbs(old.Dir) {
+		errs = append(errs, endHolder(old.Dir))
+	}
 	if old.Cgroup != "" {
 		if _, err := limits.Sweep(ctx, old.Cgroup); err != nil {
 			errs = append(errs, fmt.Errorf("remove the cgroup of %s: %w", h.ID, err))
@@ -172,6 +171,9 @@ func destroyForeign(ctx context.Context, h sdk.Handle) error {
 	}
 	if filepath.IsAbs(old.Dir) {
 		errs = append(errs, removeLayer(old.Dir))
+		if old.Kept != nil {
+			errs = append(errs, removeFiles(old.Dir))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -219,12 +220,15 @@ func refused(ctx context.Context, p string, err error) error {
 
 // Changes implements [sdk.ChangeLister].
 func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
+	ws := s.spec.Workspace
+	if s.keep && ws.Source != "" && ws.Mode == sdk.WorkspacePrivate {
+		return s.layerChanges(ctx)
+	}
 	release, err := s.use()
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	ws := s.spec.Workspace
 	if ws.Mode == sdk.WorkspaceReadOnly || ws.Source == "" {
 		return nil, nil
 	}
@@ -234,14 +238,37 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 	}
 	defer lower.Close()
 	if ws.Mode == sdk.WorkspaceShared {
-		if s.snapshot == nil {
-			return nil, nil
+		switch {
+		case s.snapshot != nil:
+			return changes(s.snapshot.Changes(ctx, lower, overlay.Options{}))
+		case s.keep:
+			return nil, sdk.Errorf(sdk.ReasonUnsupported, "only the process that made the sandbox could tell what changed in its shared workspace")
 		}
-		return changes(s.snapshot.Changes(ctx, lower, overlay.Options{}))
+		return nil, nil
 	}
 	upper, err := openDir(s.upper)
 	if err != nil {
 		return nil, err
+	}
+	defer upper.Close()
+	return changes(overlay.Changes(ctx, lower, upper, overlay.Options{Ignore: []string{"input", "output"}}))
+}
+
+// layerChanges compares the layer on disk, which needs no holder.
+func (s *sandbox) layerChanges(ctx context.Context) ([]sdk.Change, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
+	}
+	lower, err := os.OpenRoot(s.spec.Workspace.Source)
+	if err != nil {
+		return nil, fmt.Errorf("open the workspace's source: %w", err)
+	}
+	defer lower.Close()
+	upper, err := os.OpenRoot(filepath.Join(s.dir, "layer", "upper"))
+	if err != nil {
+		return nil, fmt.Errorf("open the sandbox's layer: %w", err)
 	}
 	defer upper.Close()
 	return changes(overlay.Changes(ctx, lower, upper, overlay.Options{Ignore: []string{"input", "output"}}))

@@ -29,7 +29,9 @@ type sandbox struct {
 	spares   *spares
 
 	mu     sync.RWMutex // held shared while the world is used, alone while it is made anew
-	*world              // nil when the sandbox is gone
+	*world              // nil when the sandbox is gone, or asleep
+	owner  string       // what it was made for
+	closed bool         // it was destroyed
 
 	runMu   sync.Mutex
 	running map[*holder.Process]bool
@@ -42,11 +44,11 @@ type handle struct {
 	Owner  string `json:"owner"`
 	Cgroup string `json:"cgroup,omitempty"` // its name; it may not exist yet
 	// Kept is the spec of a sandbox that outlives its plugin process.
-	Kept *kept `json:"kept,omitempty"`
+	Kept *keptSpec `json:"kept,omitempty"`
 }
 
-// kept is a [sdk.Spec] that survives JSON.
-type kept struct {
+// keptSpec is a [sdk.Spec] that survives JSON.
+type keptSpec struct {
 	Config    *Config         `json:"config"`
 	Limits    sdk.Limits      `json:"limits"`
 	Network   sdk.NetworkMode `json:"network"`
@@ -78,9 +80,10 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 	if err != nil {
 		return nil, err
 	}
+	s.owner = req.Owner
 	h := handle{Dir: req.StateDir, Owner: req.Owner, Cgroup: s.cgroup}
 	if req.Keep {
-		h.Kept = &kept{configOf(&req.Spec), req.Limits, req.Network, req.Workspace, req.Input, req.Mounts}
+		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Workspace, req.Input, req.Mounts}
 	}
 	data, err := json.Marshal(h)
 	if err != nil {
@@ -123,16 +126,42 @@ func (s *sandbox) snap(ctx context.Context) error {
 }
 
 // Ready implements [sdk.Sandbox].
-func (s *sandbox) Ready() sdk.Ready { return s.ready }
-
-// use keeps the world as it is until the returned function is called.
-func (s *sandbox) use() (release func(), err error) {
+func (s *sandbox) Ready() sdk.Ready {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	if s.world == nil {
-		s.mu.RUnlock()
-		return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
+		return s.asleep()
 	}
-	return s.mu.RUnlock, nil
+	return s.ready
+}
+
+// use keeps the world as it is until the returned function is called. That of a lasting sandbox is made when there is
+// none.
+func (s *sandbox) use() (release func(), err error) {
+	for range 5 {
+		s.mu.RLock()
+		switch {
+		case s.closed || s.world == nil && !s.keep:
+			s.mu.RUnlock()
+			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
+		case s.world != nil && !(s.keep && isClosed(s.holder.Gone())):
+			return s.mu.RUnlock, nil
+		}
+		s.mu.RUnlock()
+		if err := s.wake(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, sdk.Errorf(sdk.ReasonInternal, "the holder of the sandbox %s ends as soon as it is there", s.id)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // run notes that a command runs, and kills it when the sandbox is about to end.
@@ -171,9 +200,13 @@ func (s *sandbox) alone(fn func() error) error {
 // close ends all commands and removes everything. It may be called twice.
 func (s *sandbox) close() error {
 	return s.alone(func() (err error) {
+		s.closed = true
 		if s.world != nil {
 			err = s.world.close()
 			s.world = nil
+		}
+		if s.keep {
+			err = errors.Join(err, s.endOther())
 		}
 		return errors.Join(err, removeLayer(s.dir))
 	})
@@ -182,6 +215,9 @@ func (s *sandbox) close() error {
 // Reset implements [sdk.Resetter]. All commands die. A soft reset empties /tmp and
 // /dev/shm and leaves workspace and output; a hard one makes the sandbox anew.
 func (s *sandbox) Reset(ctx context.Context, hard bool) error {
+	if s.keep {
+		return s.alone(func() error { return s.renew(ctx, hard) })
+	}
 	return s.alone(func() error {
 		if s.world == nil {
 			return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
@@ -219,15 +255,14 @@ func (s *sandbox) empty(dir string) error {
 
 // Inspect implements [sdk.Inspector].
 func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
-	release, err := s.use()
-	if err != nil {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	here := s.world != nil && !isClosed(s.holder.Gone())
+	switch {
+	case s.closed || !here && !s.keep:
 		return sdk.Status{State: sdk.StateGone}, nil
-	}
-	defer release()
-	select {
-	case <-s.holder.Gone():
-		return sdk.Status{State: sdk.StateGone}, nil
-	default:
+	case !here: // nobody's command runs, and the next one finds it as after a reset
+		return sdk.Status{State: sdk.StateReady, Details: map[string]string{"holder": "none; the next command starts one", "layer": s.layerText()}}, nil
 	}
 	s.runMu.Lock()
 	defer s.runMu.Unlock()

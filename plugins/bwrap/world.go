@@ -23,10 +23,13 @@ type world struct {
 	ident  *identity
 	group  *limits.Group  // nil when no limit needs one
 	holder *holder.Holder // is the world's own as long as the world is there
-	spares *spares        // gets it back
+	spares *spares        // gets it back; nothing gets back a lasting one
+	lasts  bool           // the holder outlives this process
 	root   *os.File       // the sandbox's root directory, as the holder sees it
 	upper  *os.File       // the workspace's upper layer
 	ready  sdk.Ready
+
+	lasting *holder.Lasting // while a lasting world is made
 }
 
 // groupTimeout bounds the removal of a cgroup, which waits for processes that the kernel may hold on to. What is left is
@@ -57,7 +60,17 @@ func (s *sandbox) fill(w *world) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	w.ident, w.holder, err = s.spares.take(int(owner.Uid), int(owner.Gid))
+	if s.keep {
+		w.lasts = true
+		w.ident = newIdentity(int(owner.Uid), int(owner.Gid))
+		var lasting *holder.Lasting
+		if w.holder, lasting, err = holder.StartLasting(w.ident.Identity, s.dir, s.marks()...); lasting != nil {
+			defer lasting.Close()
+			w.lasting = lasting
+		}
+	} else {
+		w.ident, w.holder, err = s.spares.take(int(owner.Uid), int(owner.Gid))
+	}
 	if err != nil {
 		unix.Close(bwrap)
 		return userNamespaceError(err)
@@ -91,23 +104,35 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	if err != nil {
 		return err
 	}
-	dirs, err := w.holder.Setup(&l.setup, l.fds)
-	if err != nil {
-		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: namespaceFix()}
-	}
-	w.root, w.upper = dirs[0], dirs[1]
 	w.ready = l.ready
 	w.ready.Holds = s.held.holds
 	w.ready.Notes = append(w.ready.Notes, s.notes...)
 	if s.spec.Network == sdk.NetworkFull {
 		w.ready.Notes = append(w.ready.Notes, networkNote)
 	}
+	fds := l.fds
+	if w.lasts {
+		if fds, err = w.outlive(&l.setup, fds); err != nil {
+			return err
+		}
+	}
+	dirs, err := w.holder.Setup(&l.setup, fds)
+	if err != nil {
+		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: namespaceFix()}
+	}
+	w.root, w.upper = dirs[0], dirs[1]
 	return nil
 }
 
 // close ends all commands and removes all but the layer on disk.
 func (w *world) close() (err error) {
-	if w.holder != nil {
+	switch {
+	case w.lasts:
+		if w.holder != nil {
+			err = w.holder.End()
+		}
+		w.ident.Close()
+	case w.holder != nil:
 		w.spares.give(w.ident, w.holder)
 	}
 	for _, f := range []*os.File{w.root, w.upper} {
@@ -118,7 +143,7 @@ func (w *world) close() (err error) {
 	if w.group != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 		defer cancel()
-		err = w.group.Destroy(ctx)
+		err = errors.Join(err, w.group.Destroy(ctx))
 	}
 	return err
 }

@@ -30,9 +30,11 @@ type Identity struct {
 
 // Holder is a running holder process. Its methods may be called concurrently.
 type Holder struct {
-	process *os.Process
+	process *os.Process // nil when another plugin started it
+	pid     int
+	pidfd   int // of a lasting holder, else -1
 	socket  int
-	stderr  *tail
+	stderr  words
 
 	nsOnce  sync.Once
 	ns      *os.File // the user namespace
@@ -56,6 +58,24 @@ type answer struct {
 
 // Start starts a holder. Close ends it.
 func Start(id Identity) (*Holder, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	h, err := launch(id, []string{wire.HolderName}, w, nil)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	h.stderr = newTail(r)
+	go h.receive()
+	return h, nil
+}
+
+// launch starts the process. What it writes to its stderr, and what it has on top of its environment, is up to the
+// caller, who begins to receive.
+func launch(id Identity, argv []string, stderr *os.File, env []string) (*Holder, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make the holder's socket: %w", err)
@@ -68,13 +88,6 @@ func Start(id Identity) (*Holder, error) {
 		return nil, err
 	}
 	defer null.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		unix.Close(near)
-		return nil, err
-	}
-	defer w.Close()
-
 	sys := &syscall.SysProcAttr{
 		Cloneflags:                 syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings:                id.UIDs,
@@ -85,27 +98,36 @@ func Start(id Identity) (*Holder, error) {
 		// No PDEATHSIG: the end of its socket tells it that the plugin is gone, and it
 		// has to clean up after bwrap then.
 	}
-	p, err := os.StartProcess("/proc/self/exe", []string{wire.HolderName}, &os.ProcAttr{
+	p, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
 		Dir:   "/",
-		Env:   []string{"GOTRACEBACK=single", "GOGC=off", "GOMEMLIMIT=32MiB"}, // one sandbox makes less than 1 MiB of garbage
-		Files: []*os.File{null, null, w, far},
+		Env:   append([]string{"GOTRACEBACK=single", "GOGC=off", "GOMEMLIMIT=32MiB"}, env...), // one sandbox makes less than 1 MiB of garbage
+		Files: []*os.File{null, null, stderr, far},
 		Sys:   sys,
 	})
 	if err != nil {
 		unix.Close(near)
-		r.Close()
 		return nil, fmt.Errorf("start the holder in a user namespace: %w", err)
 	}
-	h := &Holder{
-		process: p, socket: near, stderr: newTail(r),
-		answers: make(chan answer, 1), gone: make(chan struct{}), waiting: map[uint64]chan *wire.Ended{},
-	}
-	go h.receive()
+	h := newHolder(p.Pid, near)
+	h.process = p
 	return h, nil
 }
 
+func newHolder(pid, socket int) *Holder {
+	return &Holder{
+		pid: pid, pidfd: -1, socket: socket,
+		answers: make(chan answer, 1), gone: make(chan struct{}), waiting: map[uint64]chan *wire.Ended{},
+	}
+}
+
+// words are what a holder said on its stderr, once it is gone.
+type words interface {
+	wait()
+	String() string
+}
+
 // PID returns the holder's process id on the host.
-func (h *Holder) PID() int { return h.process.Pid }
+func (h *Holder) PID() int { return h.pid }
 
 // Gone is closed when the holder is no more, for whatever reason.
 func (h *Holder) Gone() <-chan struct{} { return h.gone }
@@ -209,7 +231,7 @@ func (h *Holder) receive() {
 		var reply wire.Reply
 		fds, err := wire.Recv(h.socket, &reply)
 		if err != nil {
-			if !errors.Is(err, io.EOF) {
+			if !errors.Is(err, io.EOF) && h.process != nil {
 				_ = h.process.Kill()
 			}
 			break
@@ -224,7 +246,9 @@ func (h *Holder) receive() {
 		}
 		h.mu.Unlock()
 	}
-	_, _ = h.process.Wait()
+	if h.process != nil {
+		_, _ = h.process.Wait()
+	}
 	h.stderr.wait()
 }
 
@@ -269,7 +293,7 @@ func (t *tail) String() string {
 // the holder's.
 func (h *Holder) UserNamespace() (int, error) {
 	h.nsOnce.Do(func() {
-		h.ns, h.nsErr = os.Open(fmt.Sprintf("/proc/%d/ns/user", h.process.Pid))
+		h.ns, h.nsErr = os.Open(fmt.Sprintf("/proc/%d/ns/user", h.pid))
 	})
 	if h.nsErr != nil {
 		return -1, fmt.Errorf("open the holder's user namespace: %w", h.nsErr)

@@ -79,16 +79,24 @@ func (h *holder) makeRoot(s *wire.Setup, fds []int) (give []int, err error) {
 			return nil, fmt.Errorf("keep to processors %v: %w", s.CPUs, err)
 		}
 	}
-	for _, p := range s.Give {
-		fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			closeAll(give)
-			return nil, fmt.Errorf("open %s: %w", p, err)
-		}
-		give = append(give, fd)
+	if give, err = openAll(s.Give); err != nil {
+		return nil, err
 	}
 	h.setup = s
 	return give, nil
+}
+
+// openAll opens directories.
+func openAll(paths []string) (fds []int, err error) {
+	for _, p := range paths {
+		fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			closeAll(fds)
+			return nil, fmt.Errorf("open %s: %w", p, err)
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
 }
 
 // openTree returns a detached copy of a host tree, with its flags set.

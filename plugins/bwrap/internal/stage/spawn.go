@@ -27,7 +27,7 @@ const (
 )
 
 // spawn starts bwrap for one command and waits for it on a thread of its own.
-func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
+func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, error) {
 	want := 7
 	if e.Block {
 		want += 2
@@ -68,27 +68,39 @@ func (h *holder) spawn(e *wire.Exec, fds []int) (*wire.Reply, error) {
 		},
 	}
 	line := []string{"bwrap", "--args", strconv.Itoa(argsFD), "--", e.Program} // all users of the host can read it
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", h.bwrap), line, attr)
 	if err != nil {
 		return nil, fmt.Errorf("start bwrap: %w", err)
 	}
 	h.running.Add(1)
-	go h.wait(e.ID, pid)
+	if h.lasting != nil {
+		h.lasting.started(c, pid)
+	}
+	go h.wait(c, e.ID, pid)
 	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID, PID: pid}}, nil
 }
 
 // wait reaps bwrap and tells the plugin. A plugin that is gone needs no answer.
-func (h *holder) wait(id uint64, pid int) {
+func (h *holder) wait(c *client, id uint64, pid int) {
 	var status syscall.WaitStatus
 	var usage syscall.Rusage
-	for {
-		_, err := syscall.Wait4(pid, &status, 0, &usage)
-		if !errors.Is(err, syscall.EINTR) {
-			break
+	reap := func() {
+		for {
+			_, err := syscall.Wait4(pid, &status, 0, &usage)
+			if !errors.Is(err, syscall.EINTR) {
+				return
+			}
 		}
 	}
+	if h.lasting == nil {
+		reap()
+	} else if !h.reaped(pid, reap) {
+		return
+	}
 	h.running.Add(-1)
-	_ = wire.Send(h.socket, &wire.Reply{Ended: &wire.Ended{
+	_ = c.send(&wire.Reply{Ended: &wire.Ended{
 		ID: id, Status: int(status),
 		UserUS: usage.Utime.Nano() / 1000, SysUS: usage.Stime.Nano() / 1000, MaxRSSKB: usage.Maxrss,
 	}})

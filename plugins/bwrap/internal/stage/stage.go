@@ -24,6 +24,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +45,7 @@ func init() {
 		fmt.Fprintf(os.Stderr, "%s: become a reaper: %v\n", wire.HolderName, err)
 		os.Exit(1)
 	}
-	h := &holder{socket: wire.SocketFD, bwrap: -1}
+	h := &holder{first: &client{socket: wire.SocketFD}, bwrap: -1}
 	err := h.begin()
 	if err == nil {
 		err = h.serve()
@@ -59,13 +60,15 @@ func init() {
 
 // holder is the state of the one sandbox.
 type holder struct {
-	socket int
-	setup  *wire.Setup // nil when there is no sandbox
-	bwrap  int         // descriptor of the bwrap binary, -1 without a sandbox
+	first *client     // the plugin that started it
+	setup *wire.Setup // nil when there is no sandbox
+	bwrap int         // descriptor of the bwrap binary, -1 without a sandbox
 
 	base    int          // descriptor of the mount namespace that it began in
 	cpus    unix.CPUSet  // processors that it began with
 	running atomic.Int32 // commands that are being waited for
+	mu      sync.Mutex   // held while a command is started, and while what nobody waits for is looked for
+	lasting *lasting     // nil for a holder that ends with its plugin
 }
 
 // begin remembers what it is like without a sandbox.
@@ -103,36 +106,50 @@ func (h *holder) clear() error {
 func (h *holder) serve() error {
 	for {
 		var req wire.Request
-		fds, err := wire.Recv(h.socket, &req)
+		fds, err := wire.Recv(h.first.socket, &req)
 		if err != nil {
 			return err
 		}
-		var reply *wire.Reply
-		var give []int
-		switch {
-		case req.Setup != nil && h.setup == nil:
-			give, err = h.makeRoot(req.Setup, fds)
-			reply = &wire.Reply{Ready: true}
-		case req.Exec != nil && h.setup != nil:
-			reply, err = h.spawn(req.Exec, fds)
-		case req.PTY && h.setup != nil:
-			reply, give, err = h.openPTY()
-		case req.Clear && h.setup != nil:
-			err = h.clear()
-			reply = &wire.Reply{Ready: true}
-		default:
-			err = errors.New("a request came out of turn")
-		}
-		closeAll(fds)
-		if err != nil {
-			reply = &wire.Reply{Err: err.Error()}
-		}
-		err = wire.Send(h.socket, reply, give...)
-		closeAll(give)
-		if err != nil {
+		if err := h.answer(h.first, &req, fds); err != nil {
 			return err
+		}
+		if h.lasting != nil {
+			return h.last()
 		}
 	}
+}
+
+// answer does what one request asks for and says what came of it. The error is that of the connection.
+func (h *holder) answer(c *client, req *wire.Request, fds []int) (err error) {
+	var reply *wire.Reply
+	var give []int
+	switch {
+	case req.Setup != nil && h.setup == nil:
+		give, err = h.makeRoot(req.Setup, fds)
+		if err == nil && req.Setup.Lasting != nil {
+			err = h.outlive(req.Setup.Lasting, fds)
+		}
+		reply = &wire.Reply{Ready: true}
+	case req.Exec != nil && h.setup != nil:
+		reply, err = h.spawn(c, req.Exec, fds)
+	case req.PTY && h.setup != nil:
+		reply, give, err = h.openPTY()
+	case req.Clear && h.setup != nil && h.lasting == nil:
+		err = h.clear()
+		reply = &wire.Reply{Ready: true}
+	case req.Join && h.lasting != nil:
+		give, err = openAll(h.setup.Give)
+		reply = &wire.Reply{Ready: true, State: h.lasting.state}
+	default:
+		err = errors.New("a request came out of turn")
+	}
+	closeAll(fds)
+	if err != nil {
+		reply = &wire.Reply{Err: err.Error()}
+	}
+	err = c.send(reply, give...)
+	closeAll(give)
+	return err
 }
 
 func closeAll(fds []int) {

@@ -7,7 +7,7 @@ import (
 
 // A message is written and read by the same methods: fields names each of its fields once, in order, to a codec, which
 // either appends it to data or takes it from there. Both ends are the same binary, so nothing has to say which field is
-// which. It does what encoding/json would, without the tables that package makes of every type when it meets it first:
+// which; only the holder of a lasting sandbox can be of another version, and is ended when it does not understand. It does what encoding/json would, without the tables that package makes of every type when it meets it first:
 // for a holder that lives for one command those took longer than its mounts.
 type codec struct {
 	data    []byte
@@ -145,11 +145,14 @@ func (r *Request) fields(c *codec) {
 	optional(c, &r.Exec, (*Exec).fields)
 	c.bool(&r.PTY)
 	c.bool(&r.Clear)
+	c.bool(&r.Join)
+	c.bool(&r.End)
 }
 
 func (r *Reply) fields(c *codec) {
 	text(c, &r.Err)
 	c.bool(&r.Ready)
+	c.bytes(&r.State)
 	text(c, &r.PTY)
 	optional(c, &r.Spawned, (*Spawned).fields)
 	optional(c, &r.Ended, (*Ended).fields)
@@ -186,6 +189,12 @@ func (s *Setup) fields(c *codec) {
 	c.int(&s.UID)
 	c.int(&s.GID)
 	list(c, &s.Give, text[string])
+	optional(c, &s.Lasting, func(l *Lasting, c *codec) {
+		c.int(&l.Listen)
+		c.int(&l.Dir)
+		c.int(&l.Slot)
+		c.bytes(&l.State)
+	})
 }
 
 func (e *Exec) fields(c *codec) {

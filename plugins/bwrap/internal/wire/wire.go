@@ -19,6 +19,8 @@ type Request struct {
 	Exec  *Exec
 	PTY   bool
 	Clear bool
+	Join  bool // of a lasting holder: its state, and the directories of its setup once more
+	End   bool // of a lasting holder: end every command and the holder
 }
 
 // Reply is what a holder answers. Setup, PTY and Clear get one reply each, in
@@ -27,6 +29,7 @@ type Reply struct {
 	Err string // why the request could not be done
 
 	Ready   bool
+	State   []byte // of Join: that of [Lasting]
 	PTY     string // path of the terminal inside the sandbox; descriptors: controlling end, terminal
 	Spawned *Spawned
 	Ended   *Ended
@@ -47,7 +50,21 @@ type Setup struct {
 	CPUs     []int    // processors that bwrap and commands may use; empty means all
 	UID, GID int      // what bwrap runs as, inside the holder's user namespace
 	Give     []string // directories whose descriptors go back with the reply
+	Lasting  *Lasting // set for a holder that outlives the plugin
 }
+
+// Lasting makes a holder outlive the plugin that started it. It then serves any number of plugins at once, and ends
+// when one of them says so, or when its socket is gone from the directory. The end of a plugin's connection ends the
+// commands that this plugin started.
+type Lasting struct {
+	Listen int    // index of the descriptor of a bound socket
+	Dir    int    // index of the descriptor of the directory that the socket lies in
+	Slot   int    // index of the descriptor that keeps the range of ids, -1 for none
+	State  []byte // given to every plugin that joins
+}
+
+// SocketName is the name of a lasting holder's socket in its sandbox's directory.
+const SocketName = "holder.sock"
 
 // Tree is a part of the host's file system that the holder attaches elsewhere.
 type Tree struct {

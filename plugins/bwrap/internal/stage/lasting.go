@@ -1,0 +1,249 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+)
+
+// A sandbox that outlives its plugin has one holder for as long as it can: two of them would mount the same upper
+// layer twice, which the kernel does not define. So the holder outlives the plugin, and later plugins reach it by a
+// socket in the sandbox's directory. All of them may be connected at once.
+
+// client is the connection to one plugin.
+type client struct {
+	mu     sync.Mutex
+	socket int // -1 once it is closed
+}
+
+func (c *client) send(reply *wire.Reply, fds ...int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.socket < 0 {
+		return io.EOF
+	}
+	return wire.Send(c.socket, reply, fds...)
+}
+
+func (c *client) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	unix.Close(c.socket)
+	c.socket = -1
+}
+
+// lasting is what a holder has besides that outlives its plugin.
+type lasting struct {
+	listener int
+	dir      int // where the socket lies
+	state    []byte
+
+	// What follows is guarded by holder.mu.
+	commands map[int]*client // by the pid of their bwrap
+	ending   bool
+}
+
+// asked is what a plugin wants, or that it is gone.
+type asked struct {
+	by   *client // nil when the socket is gone from the directory
+	req  wire.Request
+	fds  []int
+	gone bool
+}
+
+const (
+	// sendTime bounds how long a plugin that does not read may keep the others waiting.
+	sendTime = 5 * time.Second
+	// lookTime is how often a holder looks whether its directory is still there: somebody may have removed it by hand.
+	lookTime = 10 * time.Second
+)
+
+// outlive makes this holder a lasting one, which plugins can connect to from now on.
+func (h *holder) outlive(l *wire.Lasting, fds []int) error {
+	keep := &lasting{state: l.State, commands: map[int]*client{}}
+	for _, k := range []struct {
+		from int
+		to   *int
+	}{{l.Listen, &keep.listener}, {l.Dir, &keep.dir}, {l.Slot, new(int)}} {
+		if k.from < 0 {
+			continue
+		}
+		if k.from >= len(fds) {
+			return fmt.Errorf("a lasting setup came with %d descriptors", len(fds))
+		}
+		fd, err := unix.FcntlInt(uintptr(fds[k.from]), unix.F_DUPFD_CLOEXEC, 40) // see makeRoot for the number
+		if err != nil {
+			return err
+		}
+		*k.to = fd
+	}
+	// By us, so that whoever connects learns our pid from the kernel.
+	if err := unix.Listen(keep.listener, 64); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	debug.SetGCPercent(100)
+	h.lasting = keep
+	return nil
+}
+
+// last serves plugins until one of them ends the holder. Commands are all started here, by the first thread; see init.
+func (h *holder) last() error {
+	requests := make(chan asked)
+	go h.listenTo(h.first, requests)
+	go h.accept(requests)
+	go func() {
+		for h.reachable() {
+			time.Sleep(lookTime)
+		}
+		requests <- asked{}
+	}()
+	for a := range requests {
+		switch {
+		case a.gone:
+			go h.abandon(a.by)
+		case a.by == nil, a.req.End:
+			closeAll(a.fds)
+			h.mu.Lock()
+			h.lasting.ending = true // whoever waits for a command learns from the end of the connection that it was ended
+			h.mu.Unlock()
+			unix.Close(h.lasting.listener)
+			return io.EOF
+		default:
+			if h.answer(a.by, &a.req, a.fds) != nil {
+				// It does not listen any more; that it is gone comes from the other goroutine.
+				_ = unix.Shutdown(a.by.socket, unix.SHUT_RDWR)
+			}
+		}
+	}
+	return io.EOF
+}
+
+// reachable says whether the socket still lies in the sandbox's directory.
+func (h *holder) reachable() bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(h.lasting.dir, wire.SocketName, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return !errors.Is(err, unix.ENOENT)
+}
+
+// listenTo reads what one plugin asks.
+func (h *holder) listenTo(c *client, requests chan<- asked) {
+	for {
+		a := asked{by: c}
+		var err error
+		if a.fds, err = wire.Recv(c.socket, &a.req); err != nil {
+			requests <- asked{by: c, gone: true}
+			return
+		}
+		requests <- a
+	}
+}
+
+// accept takes in plugins.
+func (h *holder) accept(requests chan<- asked) {
+	for {
+		fd, _, err := unix.Accept4(h.lasting.listener, unix.SOCK_CLOEXEC)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+			continue
+		case err != nil:
+			time.Sleep(time.Millisecond) // no descriptors: some will be given back
+			continue
+		}
+		tv := unix.NsecToTimeval(sendTime.Nanoseconds())
+		if !fromOutside(fd) || unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv) != nil {
+			unix.Close(fd)
+			continue
+		}
+		go h.listenTo(&client{socket: fd}, requests)
+	}
+}
+
+// fromOutside says whether whoever connected is no process of a sandbox: those are in pid namespaces of their own. They
+// cannot see the socket, unless somebody shows them the directory that it lies in.
+func fromOutside(fd int) bool {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || cred.Pid <= 0 {
+		return false
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cred.Pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return len(strings.Fields(pids)) == 1
+		}
+	}
+	return false
+}
+
+// started notes whose command it is. h.mu is held.
+func (l *lasting) started(c *client, pid int) { l.commands[pid] = c }
+
+// reaped waits for the end of a command, has it reaped, sees to it that nothing of it is left, and reports whether its
+// end is one that may be told.
+func (h *holder) reaped(pid int, reap func()) bool {
+	for { // without reaping it: nobody may kill its number once it can be another's
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return false // the holder is ending, and reaps everybody
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lasting.ending {
+		return false
+	}
+	reap()
+	delete(h.lasting.commands, pid)
+	// What outlived its bwrap is our child now.
+	for _, child := range childrenOf(os.Getpid()) {
+		if h.lasting.commands[child] == nil {
+			_ = unix.Kill(child, unix.SIGKILL)
+			_, _ = syscall.Wait4(child, nil, syscall.WNOHANG, nil)
+		}
+	}
+	return true
+}
+
+// abandon ends the commands of a plugin that is gone.
+func (h *holder) abandon(c *client) {
+	for {
+		h.mu.Lock()
+		left := 0
+		for pid, by := range h.lasting.commands {
+			if by != c {
+				continue
+			}
+			left++
+			// As in end: first the namespace's init, after which bwrap ends by itself.
+			below := childrenOf(pid)
+			for _, child := range below {
+				_ = unix.Kill(child, unix.SIGKILL)
+			}
+			if len(below) == 0 {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+		ending := h.lasting.ending
+		h.mu.Unlock()
+		if left == 0 || ending {
+			break
+		}
+		time.Sleep(endRound)
+	}
+	c.close()
+}
