@@ -100,6 +100,11 @@ func TestSandboxOutlivesWhoUsesIt(t *testing.T) {
 			exit <- r
 		}()
 		<-started
+		for end := time.Now().Add(30 * time.Second); len(alive(t, seconds)) < 2; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("it does not start what it shall")
+			}
+		}
 		return exit, seconds
 	}
 	gone, secondsGone := start(one, "one")
