@@ -23,7 +23,7 @@ import (
 
 type gcCmd struct {
 	OlderThan age    `placeholder:"720h" help:"Remove ended runs, their logs and outputs, that began longer ago: 30d, 720h."`
-	KeepRuns  int    `placeholder:"N" help:"Of those, leave the newest N."`
+	KeepRuns  *int   `placeholder:"N" help:"Leave the newest N, and remove the other ended runs, or those that --older-than names."`
 	Deps      age    `placeholder:"720h" help:"Remove installed dependencies that were not used for so long."`
 	DryRun    bool   `help:"Say what would go, and remove nothing."`
 	Output    string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
@@ -43,8 +43,17 @@ func (c *gcCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	defer done()
+	olderThan, keep := time.Duration(c.OlderThan), 0
+	if c.KeepRuns != nil {
+		if keep = *c.KeepRuns; keep < 0 {
+			return errors.New("--keep-runs cannot be negative")
+		}
+		if keep == 0 && olderThan == 0 {
+			olderThan = 1 // every one that has ended
+		}
+	}
 	items, err := s.Store().GC(ctx, store.GCOptions{
-		RunsOlderThan: time.Duration(c.OlderThan), KeepRuns: c.KeepRuns, DepsUnused: time.Duration(c.Deps),
+		RunsOlderThan: olderThan, KeepRuns: keep, DepsUnused: time.Duration(c.Deps),
 		DryRun: c.DryRun, Destroy: s.Destroy,
 	})
 	var freed int64

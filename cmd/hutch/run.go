@@ -151,6 +151,10 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result, Idle: idle,
 	})
 	show.restore()
+	unrecorded := func(r *result.Result) bool { return r != nil && r.Error != nil && r.Error.Phase == "record" }
+	if err != nil && c.Output == "text" && !c.wanted() && slices.ContainsFunc(results, unrecorded) {
+		err = exit(exitFailure) // what happened to the record was said with the result
+	}
 	if c.wanted() {
 		err = errors.Join(err, c.after(ctx, u, s, results, false))
 	}

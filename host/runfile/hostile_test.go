@@ -144,7 +144,8 @@ func TestHostileFilesEndSoon(t *testing.T) {
 			if !diags.HasErrors() {
 				t.Error("the file was accepted")
 			}
-			if took > 2*time.Second*slack {
+			// A quiet machine needs a tenth of a second for most, a busy one much more; without its bound each takes minutes.
+			if took > 20*time.Second*slack {
 				t.Errorf("took %v", took)
 			}
 			if most > 256<<20 {

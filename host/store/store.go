@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"sync"
 	"time"
@@ -97,6 +98,14 @@ func findPaths(home string) (Paths, error) {
 	}
 	xdgMu.Lock()
 	defer xdgMu.Unlock()
+	if os.Getenv("HOME") == "" { // as under a service manager: the library would take the root directory
+		u, err := user.Current()
+		if err != nil || !filepath.IsAbs(u.HomeDir) {
+			return Paths{}, errors.New("HOME is not set and this user has no home directory: set HUTCH_HOME to a directory for all that hutch keeps")
+		}
+		os.Setenv("HOME", u.HomeDir)
+		defer os.Unsetenv("HOME")
+	}
 	xdg.Reload() // the environment may have changed since the library looked
 	for name, dir := range map[string]string{"XDG_DATA_HOME": xdg.DataHome, "XDG_CACHE_HOME": xdg.CacheHome, "XDG_STATE_HOME": xdg.StateHome} {
 		if !filepath.IsAbs(dir) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -122,6 +123,24 @@ func TestOpenFindsItsPlace(t *testing.T) {
 	}
 	if s.paths.Data != filepath.Join(base, "own") {
 		t.Errorf("data in %s", s.paths.Data)
+	}
+}
+
+// Without HOME, as under a service manager, it is not the root directory that is the home.
+func TestHomeOfTheUser(t *testing.T) {
+	u, err := user.Current()
+	if err != nil {
+		t.Skip("this user is not in the user database: ", err)
+	}
+	for _, name := range []string{"HUTCH_HOME", "HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		t.Setenv(name, "")
+	}
+	p, err := findPaths("")
+	if err != nil || p.Data != filepath.Join(u.HomeDir, ".local/share/hutch") {
+		t.Errorf("%v %+v", err, p)
+	}
+	if home := os.Getenv("HOME"); home != "" {
+		t.Errorf("HOME is %q afterwards", home)
 	}
 }
 
