@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/hutch-run/hutch/sdk/internal/handshake"
+	"github.com/hutch-run/hutch/sdk/internal/warm"
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
@@ -51,6 +52,7 @@ func Serve(b Backend) {
 	}
 	nameProcess(filepath.Base(os.Args[0]))
 
+	go warm.Messages() // while the server comes up and the host connects
 	if p, ok := b.(Preparer); ok {
 		go p.Prepare()
 	}

@@ -64,6 +64,7 @@ func (p *process) Start(ctx context.Context) error {
 	if err := p.exec(); err != nil {
 		return err
 	}
+	go client.Warm() // while there is nothing to do but to wait
 	var se *StartError
 	select {
 	case f := <-p.first:

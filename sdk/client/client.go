@@ -27,6 +27,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
+	"github.com/hutch-run/hutch/sdk/internal/warm"
 )
 
 // Options tune a [Client]. The zero value is good for everything but Exec, which
@@ -62,6 +63,10 @@ type Client struct {
 	opt Options
 	seq pipeCounter
 }
+
+// Warm makes the tables of the messages, which the first calls would otherwise have to wait for: a millisecond
+// altogether. It is for a host that starts a backend and has to wait anyway. Only the first call does something.
+func Warm() { warm.Messages() }
 
 // New returns a client that speaks over conn. The client does not own conn.
 func New(conn grpc.ClientConnInterface, opt Options) *Client {
