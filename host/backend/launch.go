@@ -36,9 +36,10 @@ type Backend struct {
 	PID    int
 	Log    string // file with its log, "" when none is kept
 
-	proc *process
-	conn *grpc.ClientConn
-	opt  Options
+	proc    *process
+	started chan struct{} // closed when proc has said where it listens
+	conn    *grpc.ClientConn
+	opt     Options
 
 	stopOnce sync.Once
 	stopErr  error
@@ -85,7 +86,17 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 			return proc, nil
 		},
 	})
+	b := &Backend{Name: name, Path: bin.path, SHA256: bin.sha256, proc: proc, opt: p.opt, started: make(chan struct{})}
+	// While the process comes up there is nothing to do but to wait, and time for what would have to wait for it later.
+	dialled := make(chan error, 1)
+	proc.meanwhile = func() {
+		dialled <- b.connect()
+		client.Warm()
+	}
 	if _, err := gp.Start(); err != nil {
+		if proc.exited != nil && <-dialled == nil {
+			b.conn.Close()
+		}
 		if proc.dir != "" {
 			os.RemoveAll(proc.dir)
 		}
@@ -101,15 +112,23 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		}
 		return nil, proc.startError("it cannot be started: "+err.Error(), "see its log")
 	}
-	b := &Backend{Name: name, Path: bin.path, SHA256: bin.sha256, PID: proc.cmd.Process.Pid, proc: proc, opt: p.opt}
+	b.PID = proc.cmd.Process.Pid
 	if logFile != nil {
 		b.Log = logFile.Name()
 	}
-	if err := b.connect(); err != nil {
+	close(b.started)
+	if err := <-dialled; err != nil {
 		b.proc.stop()
 		os.RemoveAll(proc.dir)
 		return nil, err
 	}
+	b.Client = client.New(b.conn, client.Options{
+		PipeDir:     b.proc.dir,
+		HostVersion: b.opt.HostVersion,
+		Slack:       b.opt.Slack,
+		Wrap:        b.wrap,
+		Overdue:     b.giveUp,
+	})
 	return b, nil
 }
 
@@ -133,7 +152,7 @@ func (*unused) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn)
 	return nil, nil
 }
 
-// connect dials the socket. It returns before the connection stands.
+// connect begins to dial the socket, which the process may yet have to make. It returns before the connection stands.
 func (b *Backend) connect() error {
 	conn, err := grpc.NewClient(client.Target, client.DialOptions(b.dial,
 		// A plugin that is stopped, or hangs as a whole, is found out after 15 s.
@@ -145,17 +164,15 @@ func (b *Backend) connect() error {
 	}
 	conn.Connect() // while the caller does something else
 	b.conn = conn
-	b.Client = client.New(conn, client.Options{
-		PipeDir:     b.proc.dir,
-		HostVersion: b.opt.HostVersion,
-		Slack:       b.opt.Slack,
-		Wrap:        b.wrap,
-		Overdue:     b.giveUp,
-	})
 	return nil
 }
 
 func (b *Backend) dial(ctx context.Context) (net.Conn, error) {
+	select {
+	case <-b.started:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", b.proc.addr)
 	if err != nil {

@@ -394,7 +394,8 @@ func TestPeersAreChecked(t *testing.T) {
 	if err := errors.Join(unix.Bind(l, &unix.SockaddrUnix{Name: path}), unix.Listen(l, 1)); err != nil {
 		t.Fatal(err)
 	}
-	b := &Backend{Name: "x", PID: 1, proc: &process{addr: path, free: true}}
+	b := &Backend{Name: "x", PID: 1, proc: &process{addr: path, free: true}, started: make(chan struct{})}
+	close(b.started)
 	if _, err := b.dial(context.Background()); err == nil || !strings.Contains(err.Error(), "which is none of the backend") {
 		t.Errorf("a socket of another process: %v", err)
 	}

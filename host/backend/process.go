@@ -47,6 +47,8 @@ type process struct {
 	addr     string // of the socket
 	abort    <-chan struct{}
 
+	meanwhile func() // called beside the wait for the first line, once the process runs; may be nil
+
 	exited chan struct{} // closed when the process has been reaped and its log is read
 	how    string        // how it ended; read after exited
 	reaped chan struct{}
@@ -64,7 +66,9 @@ func (p *process) Start(ctx context.Context) error {
 	if err := p.exec(); err != nil {
 		return err
 	}
-	go client.Warm() // while there is nothing to do but to wait
+	if p.meanwhile != nil {
+		go p.meanwhile()
+	}
 	var se *StartError
 	select {
 	case f := <-p.first:
