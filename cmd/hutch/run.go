@@ -32,7 +32,7 @@ type runCmd struct {
 	VarFile     []string `group:"file" sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
 	Jobs        int      `group:"file" short:"j" placeholder:"N" help:"Run so many at once (default: one per processor)."`
 	FailFast    bool     `group:"file" help:"Start nothing more, and stop what runs, after the first run that is not ok."`
-	AllBackends bool     `group:"file" help:"Run each run once on every backend that it names, instead of on the first one that is able."`
+	AllBackends bool     `group:"file" help:"Run each run once on every able backend that it names, or where it names none on every one installed, and mark in what the results differ."`
 
 	Backend      string `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Needed, or set in the configuration, for a command without a file." complete:"backend"`
 	MinIsolation string `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
@@ -134,6 +134,18 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if err != nil {
 		return err
 	}
+	if c.AllBackends {
+		var unable []run.Unable
+		if defs, unable, err = run.New(run.Options{Backends: pool, MinIsolation: conf.MinIsolation}).OnEach(ctx, defs, pool.Names()); err != nil {
+			return err
+		}
+		for _, n := range unable {
+			u.note("%s: not on %s: %s", n.Run, n.Backend, strings.Join(n.Reasons, "; "))
+		}
+		if conf, err = c.apply(s, defs); err != nil {
+			return err
+		}
+	}
 	show, err := newShow(u, c, defs)
 	if err != nil {
 		return err
@@ -203,11 +215,7 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 	}
 	var out []*runfile.Definition
 	for _, d := range defs {
-		if d = o.Apply(d); c.AllBackends {
-			out = append(out, run.EachBackend(d)...)
-		} else {
-			out = append(out, d)
-		}
+		out = append(out, o.Apply(d))
 	}
 	return out, nil
 }
@@ -223,14 +231,17 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 		return nil, fmt.Errorf("%q stands before -- and is no run file", names[0])
 	case len(call.tail) == 0:
 		return nil, hint(errors.New("nothing to run: name a run file, or a command after --"), "%s", whatToRun())
-	case len(c.Var) > 0 || len(c.VarFile) > 0 || c.AllBackends:
-		return nil, errors.New("--var, --var-file and --all-backends are for run files")
+	case len(c.Var) > 0 || len(c.VarFile) > 0:
+		return nil, errors.New("--var and --var-file are for run files")
 	}
 	env, err := c.environment()
 	if err != nil {
 		return nil, err
 	}
 	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Workdir: c.Workdir, Network: c.Network, Limits: c.limits()}
+	if d.Backend == "" && c.AllBackends {
+		d.Backend = "each"
+	}
 	if d.Backend == "" {
 		conf, err := s.Config()
 		if err != nil {
@@ -259,7 +270,10 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	if err != nil {
 		return nil, err
 	}
-	if c.Backend == "" {
+	switch {
+	case c.AllBackends && c.Backend == "":
+		def.Backends = nil // those that are installed
+	case c.Backend == "":
 		def.Given = maps.Clone(def.Given)
 		def.Given["backend[0]"] = "backend in " + s.Store().Paths().ConfigFile()
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -228,10 +229,26 @@ func (s *show) finish(rs []*result.Result, notStarted int) error {
 	if s.single && s.cmd.Output == "json" && len(rs) == 1 {
 		return rs[0].Encode(s.u.out)
 	}
-	if s.single || s.cmd.Quiet || s.cmd.Output == "json" {
+	compared := report.Compare(rs)
+	if !s.cmd.AllBackends {
+		compared = nil
+	}
+	if s.cmd.Output == "json" {
+		enc := json.NewEncoder(s.u.out)
+		for _, c := range compared {
+			if err := enc.Encode(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if s.single || s.cmd.Quiet {
 		return nil
 	}
 	if err := report.Table(s.u.err, rs, report.Style{Color: s.u.color}); err != nil {
+		return err
+	}
+	if err := report.Comparisons(s.u.err, compared, report.Style{Color: s.u.color}); err != nil {
 		return err
 	}
 	if notStarted > 0 {

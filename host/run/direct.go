@@ -140,16 +140,3 @@ func set[T comparable](to *T, v T) bool {
 	}
 	return v != zero
 }
-
-// EachBackend returns one copy of d per backend that it names, for --all-backends: their instance names end in
-// " on NAME".
-func EachBackend(d *runfile.Definition) []*runfile.Definition {
-	var l []*runfile.Definition
-	for _, b := range d.Backends {
-		c := *d
-		c.Backends = []*runfile.Backend{b}
-		c.Instance = d.Instance + " on " + b.Name
-		l = append(l, &c)
-	}
-	return l
-}

@@ -673,9 +673,6 @@ func TestDirectAndOverrides(t *testing.T) {
 			t.Errorf("%+v was taken", bad)
 		}
 	}
-	if l := EachBackend(&runfile.Definition{Instance: "r", Backends: []*runfile.Backend{runfile.NewBackend("a"), runfile.NewBackend("b")}}); len(l) != 2 || l[1].Instance != "r on b" || len(l[1].Backends) != 1 {
-		t.Errorf("%+v", l)
-	}
 }
 
 func TestTrace(t *testing.T) {

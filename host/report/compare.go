@@ -1,0 +1,186 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+// ComparisonSchema identifies the JSON of a [Comparison].
+const ComparisonSchema = "hutch.comparison/v1"
+
+// Comparison says in what the results of one run on several backends differ.
+type Comparison struct {
+	Schema      string       `json:"schema"`
+	Run         string       `json:"run"`
+	File        string       `json:"file,omitempty"`
+	Backends    []string     `json:"backends"` // that it ran on, in order
+	Same        bool         `json:"same"`
+	Differences []Difference `json:"differences"` // never null
+}
+
+// Difference is one field of the result object whose value is not the same everywhere.
+type Difference struct {
+	Field  string  `json:"field"` // such as exit_code, outputs["a.txt"].sha256, changes["b"]
+	Values []Value `json:"values"`
+}
+
+// Value is what a field is on one backend.
+type Value struct {
+	Backend string `json:"backend"`
+	Value   string `json:"value"` // as JSON, or "absent"
+}
+
+// absent is the value of a field that a result does not have.
+const absent = "absent"
+
+// Compare groups results by run, and says in what those of each group differ. What says how a program ended, what it
+// printed and what it left is compared; what every run has of its own is not: ids, times, usage, where things lie, and the
+// mechanisms that held the limits. A group of one is left out.
+func Compare(rs []*result.Result) []Comparison {
+	var out []Comparison
+	var groups [][]*result.Result
+	at := map[[2]string]int{}
+	for _, r := range rs {
+		key := [2]string{r.File, runName(r)}
+		i, ok := at[key]
+		if !ok {
+			i = len(groups)
+			at[key], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], r)
+	}
+	for _, g := range groups {
+		if len(g) > 1 {
+			out = append(out, compare(g))
+		}
+	}
+	return out
+}
+
+// runName is the name of the run without the backend's, which --all-backends adds.
+func runName(r *result.Result) string { return strings.TrimSuffix(r.Name, " on "+r.Backend.Name) }
+
+func compare(g []*result.Result) Comparison {
+	c := Comparison{Schema: ComparisonSchema, Run: runName(g[0]), File: g[0].File, Differences: []Difference{}}
+	var order []string
+	all := make([]map[string]string, len(g))
+	for i, r := range g {
+		c.Backends = append(c.Backends, r.Backend.Name)
+		all[i] = map[string]string{}
+		for _, f := range fields(r) {
+			if !slices.Contains(order, f.name) {
+				order = append(order, f.name)
+			}
+			all[i][f.name] = f.value
+		}
+	}
+	for _, name := range order {
+		d := Difference{Field: name}
+		for i, r := range g {
+			v, ok := all[i][name]
+			if !ok {
+				v = absent
+			}
+			d.Values = append(d.Values, Value{r.Backend.Name, v})
+		}
+		if slices.ContainsFunc(d.Values, func(v Value) bool { return v.Value != d.Values[0].Value }) {
+			c.Differences = append(c.Differences, d)
+		}
+	}
+	c.Same = len(c.Differences) == 0
+	return c
+}
+
+type field struct{ name, value string }
+
+// fields lists what is compared, in the order of the result object.
+func fields(r *result.Result) []field {
+	var l []field
+	add := func(name string, value any) {
+		b, err := json.Marshal(value)
+		if err != nil {
+			b = []byte(strconv.Quote(err.Error()))
+		}
+		l = append(l, field{name, string(b)})
+	}
+	add("command", r.Command)
+	add("workdir", r.Workdir)
+	add("cause", r.Cause)
+	add("exit_code", r.ExitCode)
+	add("status", r.Status)
+	add("signal", r.Signal)
+	add("not_started", r.NotStarted)
+	add("ok", r.OK)
+	add("timed_out", r.TimedOut)
+	for _, f := range r.ExpectFailures {
+		add(fmt.Sprintf("expect_failures[%q]", f.What), f.Got)
+	}
+	for _, s := range []struct {
+		name string
+		s    result.Stream
+	}{{"stdout", r.Stdout}, {"stderr", r.Stderr}} {
+		add(s.name+".text", s.s.Text)
+		add(s.name+".bytes", s.s.Bytes)
+		add(s.name+".dropped", s.s.Dropped)
+	}
+	add("network", r.Network)
+	add("workspace.path", r.Workspace.Path)
+	for _, o := range r.Outputs {
+		add(fmt.Sprintf("outputs[%q].size", o.Path), o.Size)
+		add(fmt.Sprintf("outputs[%q].sha256", o.Path), o.SHA256)
+	}
+	for _, s := range r.Skipped {
+		add(fmt.Sprintf("outputs_skipped[%q]", s.Path), s.Reason)
+	}
+	add("changes_known", r.ChangesKnown)
+	for _, c := range r.Changes {
+		add(fmt.Sprintf("changes[%q]", c.Path), []any{c.Kind, c.OldMode, c.NewMode, c.Size})
+	}
+	if r.Error != nil {
+		add("error.phase", r.Error.Phase)
+		add("error.reason", r.Error.Reason)
+	}
+	return l
+}
+
+// maxValue is how much of a value a person is shown.
+const maxValue = 60
+
+// Comparisons writes what [Compare] found, for a person.
+func Comparisons(w io.Writer, cs []Comparison, s Style) error {
+	p := printer{style: s}
+	for _, c := range cs {
+		on := termsafe.Line(strings.Join(c.Backends, ", "))
+		if c.Same {
+			p.printf("%s: %s on %s\n", p.paint("1", termsafe.Line(c.Run)), p.paint("32", "the same"), on)
+			continue
+		}
+		p.printf("%s: %s on %s\n", p.paint("1", termsafe.Line(c.Run)), p.paint("31", plural(len(c.Differences), "difference")), on)
+		for _, d := range c.Differences {
+			for i, v := range d.Values {
+				name := ""
+				if i == 0 {
+					name = d.Field
+				}
+				value := v.Value
+				if r := []rune(value); len(r) > maxValue {
+					value = string(r[:maxValue]) + "…"
+				}
+				mark := " "
+				if v.Value != d.Values[0].Value {
+					mark = p.paint("31", "≠")
+				}
+				p.printf("  %-24s %s %s: %s\n", termsafe.Line(name), mark, termsafe.Line(v.Backend), termsafe.Line(value))
+			}
+		}
+	}
+	_, err := w.Write(p.buf.Bytes())
+	return err
+}
