@@ -14,6 +14,8 @@ func main() {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "serve":
 		err = server.Main(os.Args[2:])
+	case len(os.Args) > 1 && os.Args[1] == "overlay":
+		err = server.Overlay(os.Args[2:])
 	default:
 		err = fmt.Errorf("this program is started by hutch, in containers")
 	}
