@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// backend implements [sdk.Backend].
+type backend struct {
+	podman  func() (*podman, error) // found once
+	machine func() *machine         // probed once
+
+	mu        sync.Mutex
+	sandboxes map[string]*making
+}
+
+// making is a sandbox, or the attempt to make one.
+type making struct {
+	done chan struct{}
+	s    *sandbox
+	err  error
+}
+
+func newBackend() *backend {
+	return &backend{podman: sync.OnceValues(findPodman), machine: sync.OnceValue(probeMachine), sandboxes: map[string]*making{}}
+}
+
+// Describe implements [sdk.Backend].
+func (b *backend) Describe() sdk.Description {
+	return sdk.Description{
+		Name:       "podman",
+		Version:    version,
+		Summary:    "Podman containers, rootless or rootful: an image as root file system, no daemon, the project as an overlay",
+		Isolation:  sdk.IsolationContainer,
+		Config:     Config{},
+		Limits:     []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles},
+		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly},
+		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
+		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
+		Sandbox:    (*sandbox)(nil),
+		TTY:        true,
+
+		Environment: podmanEnvironment,
+	}
+}
+
+// Plan implements [sdk.Planner].
+func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
+	m := b.machine()
+	p := &sdk.Plan{Holds: planLimits(spec.Limits, configOf(spec), m).holds, Notes: notes(spec, m.rootless)}
+	refuse := func(err error) {
+		var e *sdk.Error
+		if errors.As(err, &e) {
+			p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: e.Summary, Detail: e.Fix, Path: e.Path})
+		}
+	}
+	if _, err := b.podman(); err != nil {
+		refuse(err)
+	}
+	if _, err := findAgent(); err != nil {
+		refuse(err)
+	}
+	if _, err := strategy(spec, m.rootless); err != nil {
+		refuse(err)
+	}
+	return p, nil
+}
+
+// notes are what a careful user should know of a sandbox of spec.
+func notes(spec *sdk.Spec, rootless bool) (out []string) {
+	if !rootless {
+		out = append(out, "podman runs as root: commands have no capability and cannot gain any, but there is no user namespace between them and the host")
+	}
+	if spec.Network == sdk.NetworkFull {
+		out = append(out, "network is full: commands reach whatever Podman's own network reaches from this machine")
+	}
+	if configOf(spec).Overlay == overlayInside {
+		out = append(out, `overlay is "in-container": the container begins with SYS_ADMIN in its user namespace, and gives it up before any command runs`)
+	}
+	return out
+}
+
+// Create implements [sdk.Backend].
+func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
+	return b.once(ctx, req.ID, func() (*sandbox, error) {
+		s, err := b.plan(req.ID, req.StateDir, &req.Spec, req.Keep)
+		if err != nil {
+			return nil, err
+		}
+		s.owner = req.Owner
+		h, err := s.handle()
+		if err != nil {
+			return nil, err
+		}
+		if err := req.Allocated(h); err != nil {
+			return nil, err
+		}
+		if err := s.save(); err != nil {
+			return nil, err
+		}
+		s.progress = req.Progress
+		if err := s.open(ctx); err != nil {
+			return nil, errors.Join(err, s.close(context.WithoutCancel(ctx)))
+		}
+		return s, nil
+	})
+}
+
+// plan decides how a sandbox will be; nothing exists of it yet.
+func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool) (*sandbox, error) {
+	p, err := b.podman()
+	if err != nil {
+		return nil, err
+	}
+	s := &sandbox{id: id, dirs: dirs{dir}, spec: *spec, keep: keep, podman: p}
+	s.held = planLimits(spec.Limits, configOf(spec), b.machine())
+	if err := s.held.err(); err != nil {
+		return nil, err
+	}
+	if keep && spec.Limits.Disk > 0 {
+		return nil, sdk.Errorf(sdk.ReasonUnsupported, "a sandbox with a disk limit lies in memory and cannot be kept").
+			WithFix("leave out the disk limit, or do not keep the sandbox")
+	}
+	if ws := spec.Workspace; ws.Source != "" {
+		if err := isDir("workspace", ws.Source); err != nil {
+			return nil, err
+		}
+	}
+	if s.over, err = strategy(spec, p.rootless); err != nil {
+		return nil, err
+	}
+	s.who, err = identify(spec, p.rootless)
+	return s, err
+}
+
+// Attach implements [sdk.Attacher]. A container that runs is found by its agent alone, without podman.
+func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
+	old, err := readHandle(h)
+	if err != nil {
+		return nil, err
+	}
+	return b.once(ctx, h.ID, func() (*sandbox, error) {
+		k, err := loadSaved(dirs{old.Dir})
+		if err != nil {
+			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %w", h.ID, err)
+		}
+		s, err := b.plan(h.ID, old.Dir, k.spec(), true)
+		if err != nil {
+			return nil, err
+		}
+		s.owner, s.over = old.Owner, k.Overlay
+		return s, s.find(ctx)
+	})
+}
+
+// once makes the sandbox id unless this process has it, or is making it.
+func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
+	b.mu.Lock()
+	m := b.sandboxes[id]
+	mine := m == nil
+	if mine {
+		m = &making{done: make(chan struct{})}
+		b.sandboxes[id] = m
+	}
+	b.mu.Unlock()
+	if mine {
+		m.s, m.err = fn()
+		if m.err != nil {
+			b.forget(id, m)
+		}
+		close(m.done)
+	}
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.s, nil
+}
+
+func (b *backend) forget(id string, m *making) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sandboxes[id] == m {
+		delete(b.sandboxes, id)
+	}
+}
+
+// Destroy implements [sdk.Backend].
+func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
+	b.mu.Lock()
+	m := b.sandboxes[h.ID]
+	b.mu.Unlock()
+	if m != nil {
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if m.err == nil {
+			if err := m.s.close(ctx); err != nil {
+				return err
+			}
+			b.forget(h.ID, m)
+			return nil
+		}
+	}
+	if len(h.Data) == 0 {
+		return nil
+	}
+	old, err := readHandle(h)
+	if err != nil {
+		return err
+	}
+	p, err := b.podman()
+	if err != nil {
+		return err
+	}
+	s := &sandbox{id: h.ID, dirs: dirs{old.Dir}, podman: p}
+	return s.close(ctx)
+}
+
+// handle is what a fresh process needs to find a sandbox, or to remove it.
+type handle struct {
+	Dir   string `json:"dir"` // its state directory
+	Owner string `json:"owner"`
+}
+
+func (s *sandbox) handle() (sdk.Handle, error) {
+	data, err := json.Marshal(handle{Dir: s.dirs.state, Owner: s.owner})
+	return sdk.Handle{ID: s.id, Data: data}, err
+}
+
+func readHandle(h sdk.Handle) (old handle, err error) {
+	if len(h.Data) == 0 {
+		return old, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
+	}
+	if err := json.Unmarshal(h.Data, &old); err != nil || old.Dir == "" {
+		return old, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of podman's: %w", h.ID, errors.Join(err, fmt.Errorf("%d bytes", len(h.Data))))
+	}
+	return old, nil
+}

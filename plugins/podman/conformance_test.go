@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/internal/podmantest"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/backendtest"
+	"github.com/hutch-run/hutch/sdk/limits"
+)
+
+// TestSandboxConformance runs the suite that every backend has to pass.
+func TestSandboxConformance(t *testing.T) {
+	suite := backendtest.Suite{
+		New:    func() sdk.Backend { return newBackend() },
+		Config: map[string]any{"image": podmantest.Busybox(t), "pull": "never"},
+		BadConfigs: []backendtest.BadConfig{
+			{Name: "an image that is an option", Config: map[string]any{"image": "--privileged"}, Path: "image"},
+			{Name: "a pull policy that is none", Config: map[string]any{"pull": "sometimes"}, Path: "pull"},
+			{Name: "a user with a name", Config: map[string]any{"user": "root"}, Path: "user"},
+			{Name: "an overlay strategy that is none", Config: map[string]any{"overlay": "fuse"}, Path: "overlay"},
+			{Name: "a runtime that is a path", Config: map[string]any{"runtime": "/tmp/evil"}, Path: "runtime"},
+			{Name: "a tiny /tmp", Config: map[string]any{"tmp_size": "1KiB"}, Path: "tmp_size"},
+			{Name: "a tmpfs over the workspace", Config: map[string]any{"tmpfs": []string{"/var/cache", "/workspace/x"}}, Path: "tmpfs[1]"},
+			{Name: "a tmpfs with options", Config: map[string]any{"tmpfs": []string{"/var/cache:suid"}}, Path: "tmpfs[0]"},
+			{Name: "a capability that opens the boundary", Config: map[string]any{"cap_add": []string{"CHOWN", "SYS_ADMIN"}}, Path: "cap_add[1]"},
+		},
+	}
+	if few := os.Getenv("HUTCH_TEST_CHECKS"); few != "" { // to look at a few while working on them
+		suite.Only = regexp.MustCompile(few)
+	} else {
+		suite.Only = only(func(id string) bool { return !hopeless(id) && (os.Getenv(startedFor) == "" || again(id)) })
+	}
+	backendtest.Run(t, suite)
+}
+
+// only is a pattern of the checks that take returns true for.
+func only(take func(id string) bool) *regexp.Regexp {
+	var ids []string
+	for _, c := range backendtest.Checks() {
+		if take(c.ID) {
+			ids = append(ids, regexp.QuoteMeta(c.ID))
+		}
+	}
+	return regexp.MustCompile("^(" + strings.Join(ids, "|") + ")$")
+}
+
+// hopeless says whether a check asks for what this machine does not have for this user: limits without a cgroup, which
+// TestLimitsAreRefused sees refused, and a network without its device.
+func hopeless(id string) bool {
+	m := probeMachine()
+	noLimits := m.rootless || m.limits[limits.Memory].By == "" || m.limits[limits.CPUs].By == "" || m.limits[limits.Pids].By == ""
+	noTun := m.rootless && unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) != nil
+	switch id {
+	case "plan/agrees-with-create", "create/holds":
+		return noLimits
+	case "network/full":
+		return noTun
+	}
+	return noLimits && strings.HasPrefix(id, "limits/") && !strings.HasPrefix(id, "limits/files")
+}
+
+// again says whether a check is worth its time once more as another user, where root runs them all.
+func again(id string) bool {
+	group, _, _ := strings.Cut(id, "/")
+	return slices.Contains([]string{"exec", "end", "workspace", "put", "remove", "layers", "changes", "reset", "tty", "input"}, group)
+}

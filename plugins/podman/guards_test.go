@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
+)
+
+// TestGuards looks at the guards of a command from the inside.
+func TestGuards(t *testing.T) {
+	b := newBackend()
+	s := newSandbox(t, b, private(t, project(t)))
+	contains(t, "a command's status", must(t, s, "cat /proc/self/status"),
+		"\nCapEff:\t0000000000000000\n", "\nCapBnd:\t0000000000000000\n", "\nCapPrm:\t0000000000000000\n", "\nNoNewPrivs:\t1\n", "\nSeccomp:\t2\n")
+	for _, script := range []string{
+		"echo x > /etc/new", "echo x > /usr/new", "mkdir /new", "echo core > /proc/sys/kernel/core_pattern", "mount -t tmpfs x /tmp", "mknod /tmp/d b 8 0",
+		"chroot / true", "test -e /run/podman", "cat /run/hutch-agent > /tmp/a && echo x >> /run/hutch-agent",
+	} {
+		if r := sh(t, s, script); r.Code == 0 {
+			t.Errorf("%q succeeded: %s%s", script, r.out, r.err)
+		}
+	}
+	if got := must(t, s, "ls /run /workspace; cat /proc/net/dev | wc -l; cat /proc/1/comm"); strings.Contains(got, "sock") {
+		t.Errorf("a socket is to be seen: %s", got)
+	}
+	// An out-of-memory killer's note would be a file in the working directory of conmon.
+	for _, dir := range []string{s.spec.Workspace.Source, s.dirs.upper(), s.dirs.state, "/"} {
+		if _, err := os.Lstat(filepath.Join(dir, "oom")); err == nil && dir != "/" {
+			t.Errorf("conmon dropped a file into %s", dir)
+		}
+	}
+}
+
+// TestOutOfMemory ends a command for want of memory: the cause is told, and nothing is dropped into the workspace.
+func TestOutOfMemory(t *testing.T) {
+	b := newBackend()
+	if b.machine().limits[limits.Memory].By == "" {
+		t.Skip("this machine cannot hold the memory of a container for this user: " + b.machine().limits[limits.Memory].Reason)
+	}
+	dir := project(t)
+	spec := private(t, dir)
+	spec.Limits.Memory = 64 << 20
+	s := newSandbox(t, b, spec)
+	r := sh(t, s, "head -c 600M /dev/zero | tail -n 1 | wc -c; exit 9")
+	if r.Cause != sdk.CauseOOM || r.Evidence == "" {
+		t.Errorf("%+v", r.Exit)
+	}
+	if got := must(t, s, "ls"); got != "a.txt\nb.txt\ndir\noutput\n" {
+		t.Errorf("the workspace has %q", got)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("the project has %v, %v", entries, err)
+	}
+}
+
+// TestLimitsAreRefused asks for limits that cannot be held.
+func TestLimitsAreRefused(t *testing.T) {
+	b := newBackend()
+	m := b.machine()
+	cases := map[sdk.Limit]sdk.Limits{sdk.LimitFiles: {Files: 1 << 40}, sdk.LimitDisk: {Disk: 1 << 60}}
+	for l, how := range map[sdk.Limit]limits.Limit{sdk.LimitMemory: limits.Memory, sdk.LimitCPUs: limits.CPUs, sdk.LimitPIDs: limits.Pids} {
+		if m.limits[how].By == "" {
+			cases[l] = map[sdk.Limit]sdk.Limits{sdk.LimitMemory: {Memory: 64 << 20}, sdk.LimitCPUs: {CPUs: 1}, sdk.LimitPIDs: {PIDs: 100}}[l]
+		}
+	}
+	for l, ask := range cases {
+		t.Run(string(l), func(t *testing.T) {
+			spec := private(t, project(t))
+			spec.Limits = ask
+			_, _, err := makeSandbox(t, b, spec)
+			var e *sdk.Error
+			if !errors.As(err, &e) || e.Reason != sdk.ReasonLimit || e.Limit != l || e.Fix == "" {
+				t.Errorf("create: %v; want a refusal of %s with a fix", err, l)
+			}
+			plan, err := b.Plan(t.Context(), &spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range plan.Holds {
+				if h.Limit == l && !h.Default && h.HeldBy != "" {
+					t.Errorf("the plan says that it is held by %s", h.HeldBy)
+				}
+			}
+		})
+	}
+}
+
+// TestMissingLimitsAreNoticed compares what was asked for with what the kernel says.
+func TestMissingLimitsAreNoticed(t *testing.T) {
+	dir := t.TempDir()
+	for name, data := range map[string]string{"memory.limit_in_bytes": "67108864\n", "pids.max": "max\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := &cgroup{dir: map[string]string{"memory": dir, "pids": dir}}
+	for _, test := range []struct {
+		h    held
+		want string
+	}{
+		{held{memory: 64 << 20}, ""}, {held{memory: 32 << 20}, "memory.limit_in_bytes is 67108864"}, {held{pids: 50}, "pids.max is max"},
+		{held{}, ""},
+	} {
+		if got := g.wrong(&test.h); test.want == "" && got != "" || !strings.Contains(got, test.want) {
+			t.Errorf("%+v: %q; want %q", test.h, got, test.want)
+		}
+	}
+	if got := (*cgroup)(nil).wrong(&held{memory: 1}); got == "" {
+		t.Error("a container without a cgroup holds no memory limit")
+	}
+}
+
+// TestNumericUser runs commands as a number of the image's users. What they write belongs to whoever runs hutch, or as root
+// to that number.
+func TestNumericUser(t *testing.T) {
+	b := newBackend()
+	spec := private(t, project(t))
+	cfg := *spec.Config.(*Config)
+	cfg.User = "1000:1000"
+	spec.Config = &cfg
+	s := newSandbox(t, b, spec)
+	if got := must(t, s, "id -u; id -g; echo x > output/file; cat a.txt"); got != "1000\n1000\na\n" {
+		t.Errorf("%q", got)
+	}
+	if data, err := os.ReadFile(filepath.Join(s.dirs.output(), "file")); err != nil || string(data) != "x\n" {
+		t.Errorf("what it wrote cannot be read: %q, %v", data, err)
+	}
+}
+
+// TestOtherUser runs commands as another user of the image, in a sandbox whose own is another one.
+func TestOtherUser(t *testing.T) {
+	b := newBackend()
+	s := newSandbox(t, b, private(t, project(t)))
+	r, err := run(t.Context(), s, &sdk.Command{Argv: []string{"/bin/sh", "-c", "id -u; exit 3"}, User: "user"})
+	if err != nil || r.out != "1000\n" || r.Code != 3 || r.Cause != sdk.CauseExited {
+		t.Errorf("%q %q %+v %v", r.out, r.err, r.Exit, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, sdk.ErrTimeout)
+	defer cancel()
+	r, err = run(ctx, s, &sdk.Command{Argv: []string{"/bin/sh", "-c", "trap '' TERM; setsid sleep 1000 & sleep 1000"}, User: "user", Grace: 100 * time.Millisecond})
+	if err != nil || r.Cause != sdk.CauseTimeout {
+		t.Errorf("%+v %v", r.Exit, err)
+	}
+	for _, pid := range processes(s.pid) {
+		if insideUID(pid, s.pid) == 1000 {
+			t.Errorf("process %d of that user lives on", pid)
+		}
+	}
+	if _, err := run(t.Context(), s, &sdk.Command{Argv: []string{"true"}, User: "nobody-of-that-name"}); sdk.ReasonOf(err) != sdk.ReasonConfig {
+		t.Errorf("a user that does not exist: %v", err)
+	}
+}
+
+// TestCheck says that this machine is able, and by what.
+func TestCheck(t *testing.T) {
+	config(t) // there is an image
+	b := newBackend()
+	found, err := b.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := ""
+	for _, f := range found {
+		all += fmt.Sprintln(f.Name, f.Status, f.Detail, f.Fix)
+		if f.Status == sdk.SeverityError {
+			t.Errorf("%s: %s (%s)", f.Name, f.Detail, f.Fix)
+		}
+	}
+	contains(t, "the check", all, "podman ok", "container ok", "guards ok", "overlay ok")
+}
+
+// TestMissingImage says which image is missing, at its attribute.
+func TestMissingImage(t *testing.T) {
+	b := newBackend()
+	spec := private(t, project(t))
+	cfg := *spec.Config.(*Config)
+	cfg.Image = "localhost/hutch-test-not-there:1"
+	spec.Config = &cfg
+	_, h, err := makeSandbox(t, b, spec)
+	var e *sdk.Error
+	if !errors.As(err, &e) || e.Reason != sdk.ReasonMissing || e.Path != "image" || !strings.Contains(e.Fix, "podman pull "+cfg.Image) {
+		t.Errorf("%v", err)
+	}
+	if err := b.Destroy(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Paths as the sandbox sees them.
+const (
+	workspacePath = "/workspace"
+	lowerPath     = "/workspace_lower" // the project, where nothing merges it with what is written
+	homePath      = "/tmp"
+	insidePath    = "/.hutch/layer" // upper and work layer under one mount, for an overlay mounted inside
+)
+
+// dirs are the directories of one sandbox on the host, below its state directory.
+type dirs struct{ state string }
+
+func (d dirs) base() string   { return filepath.Join(d.state, "podman") }
+func (d dirs) layer() string  { return filepath.Join(d.base(), "layer") }
+func (d dirs) upper() string  { return filepath.Join(d.layer(), "upper") }
+func (d dirs) work() string   { return filepath.Join(d.layer(), "work") }
+func (d dirs) output() string { return filepath.Join(d.layer(), "output") }
+func (d dirs) tmp() string    { return filepath.Join(d.layer(), "tmp") }
+func (d dirs) shm() string    { return filepath.Join(d.layer(), "shm") }
+func (d dirs) socket() string { return filepath.Join(d.base(), "agent") }
+func (d dirs) pid() string    { return filepath.Join(d.base(), "pid") }
+func (d dirs) log() string    { return filepath.Join(d.base(), "log") } // of the agent alone
+func (d dirs) alias() string  { return filepath.Join(d.base(), "alias") }
+
+// layout collects the mounts of one container.
+type layout struct {
+	dirs  dirs
+	spec  *sdk.Spec
+	cfg   *Config
+	who   identity
+	over  string // the overlay strategy, never auto
+	flags []string
+	ready sdk.Ready
+	plan  bool // nothing is made: it is there already
+	names int  // of aliases
+}
+
+// newLayout makes the host's side of a sandbox, and the options of podman run for it.
+func newLayout(d dirs, spec *sdk.Spec, who identity, over string) (*layout, error) {
+	return (&layout{dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over}).fill()
+}
+
+// planLayout says what newLayout made.
+func planLayout(d dirs, spec *sdk.Spec, who identity, over string) (*layout, error) {
+	return (&layout{dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, plan: true}).fill()
+}
+
+func (l *layout) fill() (*layout, error) {
+	d := l.dirs
+	if strings.ContainsAny(d.state, ":,\\\n\"") {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the state directory %q has a character that Podman takes apart", d.state).WithFix("set HUTCH_HOME to a directory without colon, comma, quote and backslash")
+	}
+	for _, part := range []func() error{l.make, l.temporary, l.workspace, l.others} {
+		if err := part(); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// make makes the directories, which belong to the sandbox's user.
+func (l *layout) make() error {
+	if l.plan {
+		return nil
+	}
+	d := l.dirs
+	if err := os.Mkdir(d.base(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make the sandbox's directory: %w", err)
+	}
+	if err := os.RemoveAll(d.alias()); err != nil {
+		return err
+	}
+	for _, dir := range []string{d.alias(), d.layer()} {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("make the sandbox's directory: %w", err)
+		}
+	}
+	if err := l.sized(); err != nil {
+		return err
+	}
+	mode := os.FileMode(0o755)
+	if st, err := os.Stat(l.spec.Workspace.Source); l.spec.Workspace.Source != "" && err == nil {
+		mode = st.Mode() & (os.ModePerm | os.ModeSticky)
+	}
+	for dir, mode := range map[string]os.FileMode{d.upper(): mode, d.work(): 0o755, d.output(): 0o755, d.tmp(): 0o777 | os.ModeSticky, d.shm(): 0o777 | os.ModeSticky} {
+		if err := l.who.mkdir(dir, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sized lays a sized file system under all that the sandbox writes, when there is a disk limit. Only root comes here.
+func (l *layout) sized() error {
+	if l.spec.Limits.Disk <= 0 || isMounted(l.dirs.layer()) {
+		return nil
+	}
+	if err := syscall.Mount("tmpfs", l.dirs.layer(), "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, fmt.Sprintf("size=%d,mode=700", l.spec.Limits.Disk)); err != nil {
+		return fmt.Errorf("mount a file system of %s: %w", sdk.Bytes(l.spec.Limits.Disk), err)
+	}
+	return nil
+}
+
+// isMounted says whether another file system begins at dir.
+func isMounted(dir string) bool {
+	var here, above syscall.Stat_t
+	return syscall.Lstat(dir, &here) == nil && syscall.Lstat(filepath.Dir(dir), &above) == nil && here.Dev != above.Dev
+}
+
+// temporary adds what is lost with the container: /tmp, shared memory, and what the configuration asks for.
+func (l *layout) temporary() error {
+	size := int64(l.cfg.TmpSize)
+	if l.spec.Limits.Disk > 0 {
+		l.bind(l.dirs.tmp(), "/tmp", "rw")
+		l.bind(l.dirs.shm(), "/dev/shm", "rw")
+	} else {
+		l.flag("--tmpfs=/tmp:rw,nosuid,nodev,exec,mode=1777,size=%d", size)
+		l.flag("--shm-size=%db", size)
+	}
+	for _, p := range l.cfg.Tmpfs {
+		l.flag("--tmpfs=%s:rw,nosuid,nodev,exec,mode=1777,size=%d", p, size)
+	}
+	return nil
+}
+
+// workspace adds /workspace with the input and output in it, or beside it where a mount point would be made in the
+// user's own directory.
+func (l *layout) workspace() error {
+	ws, d := &l.spec.Workspace, l.dirs
+	beside := workspacePath
+	source := ""
+	if ws.Source != "" {
+		source = l.path(ws.Source)
+	}
+	switch {
+	case ws.Source == "":
+		l.bind(d.upper(), workspacePath, "rw")
+		l.ready.Layers = &sdk.Layers{Upper: d.upper()}
+	case ws.Mode == sdk.WorkspaceShared:
+		beside = ""
+		l.bind(source, workspacePath, "rw")
+		l.guardGit(source)
+		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
+	case ws.Mode == sdk.WorkspaceReadOnly:
+		beside = ""
+		l.bind(source, workspacePath, "ro")
+		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
+	default:
+		beside = l.overlay(source)
+		l.ready.Layers = &sdk.Layers{Lower: ws.Source, Upper: d.upper(), Trusted: trustedMarks(l.over)}
+	}
+	l.ready.Workspace = workspacePath
+	l.ready.Output = path.Join("/", beside, "output")
+	if err := l.mountPoint(beside, "output"); err != nil {
+		return err
+	}
+	l.bind(d.output(), l.ready.Output, "rw")
+	if l.spec.Input == "" {
+		return nil
+	}
+	if err := isDir("input", l.spec.Input); err != nil {
+		return err
+	}
+	l.ready.Input = path.Join("/", beside, "input")
+	if err := l.mountPoint(beside, "input"); err != nil {
+		return err
+	}
+	l.bind(l.path(l.spec.Input), l.ready.Input, "ro")
+	return nil
+}
+
+// mountPoint makes the place for a mount inside the workspace, in the layer that the sandbox writes. It belongs to the
+// sandbox's user, so that it goes away with the layer.
+func (l *layout) mountPoint(beside, name string) error {
+	if beside == "" || l.plan {
+		return nil
+	}
+	if st, err := os.Lstat(filepath.Join(l.spec.Workspace.Source, name)); l.spec.Workspace.Source != "" && err == nil {
+		if st.IsDir() {
+			return nil // that of the project is mounted upon, and hidden
+		}
+		return sdk.Errorf(sdk.ReasonConfig, "the project has %q, which is no directory, where the sandbox has its %s", name, name).WithFix("rename it, or use workspace mode shared")
+	}
+	// The layer has the mode of the project, which may allow nobody to write.
+	upper := l.dirs.upper()
+	st, err := os.Stat(upper)
+	if err != nil {
+		return err
+	}
+	err = os.Chmod(upper, 0o700)
+	if err == nil {
+		err = l.who.mkdir(filepath.Join(upper, name), 0o755)
+	}
+	return errors.Join(err, os.Chmod(upper, st.Mode()))
+}
+
+// guarded are the parts of a repository that make the git of the host run programs: hooks, and settings such as
+// core.fsmonitor. Everything else of it stays writable, so that commits can be made.
+var guarded = []string{"config", "config.worktree", "hooks"}
+
+// guardGit keeps a sandbox from planting programs in a shared workspace that the user's next git command would run. The
+// directory itself is mounted on itself, because a mount point cannot be renamed.
+func (l *layout) guardGit(source string) {
+	at := filepath.Join(l.spec.Workspace.Source, ".git")
+	st, err := os.Lstat(at)
+	switch {
+	case err != nil:
+		return
+	case st.Mode().IsRegular(): // of a worktree or a submodule: it names the repository
+		l.bind(source+"/.git", workspacePath+"/.git", "ro")
+		return
+	case !st.IsDir():
+		return
+	}
+	l.bind(source+"/.git", workspacePath+"/.git", "rw")
+	for _, name := range guarded {
+		st, err := os.Lstat(filepath.Join(at, name))
+		if err == nil && (st.Mode().IsRegular() || st.IsDir()) {
+			l.bind(source+"/.git/"+name, workspacePath+"/.git/"+name, "ro")
+		}
+	}
+}
+
+// others adds the directories that the run names.
+func (l *layout) others() error {
+	for _, m := range l.spec.Mounts {
+		target := path.Clean(m.Target)
+		if !isPlainPath(target) || reserved(target) {
+			return sdk.Errorf(sdk.ReasonConfig, "nothing can be mounted at %q: the sandbox makes it itself, or the path is not plain", m.Target)
+		}
+		if err := isDir("mount", m.Source); err != nil {
+			return err
+		}
+		mode := "rw"
+		if m.ReadOnly {
+			mode = "ro"
+		}
+		l.bind(l.path(m.Source), target, mode)
+	}
+	return nil
+}
+
+// path returns a path to the host directory p that no option parser takes apart, by a symbolic link where needed. The
+// links lie in the sandbox's own directory, which nobody else can write to.
+func (l *layout) path(p string) string {
+	if isPlainPath(p) {
+		return p
+	}
+	l.names++
+	link := filepath.Join(l.dirs.alias(), fmt.Sprint(l.names))
+	if !l.plan {
+		_ = os.Symlink(p, link) // what comes of a missing link is told by podman
+	}
+	return link
+}
+
+// bind makes a directory of the host visible. What is mounted below it does not come along: a read-only mount would not
+// make that read-only.
+func (l *layout) bind(source, target, mode string) {
+	l.flag("--volume=%s:%s:%s,bind,nosuid,nodev,rprivate", source, target, mode)
+}
+
+func (l *layout) flag(format string, args ...any) {
+	l.flags = append(l.flags, fmt.Sprintf(format, args...))
+}
+
+// isDir refuses a directory of the request that is missing.
+func isDir(what, source string) error {
+	st, err := os.Stat(source)
+	switch {
+	case err != nil:
+		return sdk.Errorf(sdk.ReasonConfig, "the %s is not there: %w", what, err)
+	case !st.IsDir():
+		return sdk.Errorf(sdk.ReasonConfig, "the %s %s is not a directory", what, source)
+	}
+	return nil
+}
+
+// likeSource gives the upper layer the times of the directory under it, whose attributes it hides.
+func (l *layout) likeSource() {
+	if st, err := os.Stat(l.spec.Workspace.Source); l.spec.Workspace.Source != "" && err == nil {
+		_ = os.Chtimes(l.dirs.upper(), time.Time{}, st.ModTime())
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hutch-run/hutch/internal/podmantest"
+)
+
+// rootlessUser is the user for whom root runs the tests once more; HUTCH_TEST_ROOTLESS_USER names another one. It needs
+// subordinate ids, as useradd gives them.
+const rootlessUser = "hutch-test"
+
+// startedFor is set in a test process that root started as the ordinary user.
+const startedFor = "HUTCH_TEST_ROOTLESS_CHILD"
+
+// TestAsOrdinaryUser runs tests of this package as an ordinary user, where it is root itself. An ordinary user's tests are
+// rootless anyway.
+func TestAsOrdinaryUser(t *testing.T) {
+	podmantest.Need(t)
+	if os.Geteuid() != 0 {
+		t.Skip("this is an ordinary user already: all tests of this package are rootless")
+	}
+	name := rootlessUser
+	if n := os.Getenv("HUTCH_TEST_ROOTLESS_USER"); n != "" {
+		name = n
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		why := fmt.Sprintf("there is no user %s to be rootless as: %v (useradd --create-home %s)", name, err, name)
+		if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "podman") {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	dir, err := os.MkdirTemp("/var/tmp", "hutch-rootless-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, runtimeDir, temp := filepath.Join(dir, "podman.test"), filepath.Join(dir, "run"), filepath.Join(dir, "tmp")
+	for _, err := range []error{
+		os.Chmod(dir, 0o755), os.WriteFile(program, data, 0o755), os.Mkdir(runtimeDir, 0o700), os.Mkdir(temp, 0o700),
+		os.Chown(runtimeDir, uid, gid), os.Chown(temp, uid, gid),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	which := "^(" + strings.Join(rootlessTests, "|") + ")$"
+	if few := os.Getenv("HUTCH_TEST_ROOTLESS_RUN"); few != "" { // to look at a few while working on them
+		which = few
+	}
+	args := []string{"-test.run=" + which, "-test.timeout=8m", "-test.v=" + strconv.FormatBool(testing.Verbose())}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"HOME=" + u.HomeDir, "USER=" + name, "PATH=" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + runtimeDir, "TMPDIR=" + temp,
+		startedFor + "=1", testAgentVariable + "=" + os.Getenv(testAgentVariable), "HUTCH_TEST_REQUIRE=" + os.Getenv("HUTCH_TEST_REQUIRE")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("as %s: %v\n%s", name, err, out)
+	} else if testing.Verbose() {
+		t.Logf("as %s:\n%s", name, out)
+	}
+	// Podman's pause process holds the user namespace, and with it what lies in the runtime directory.
+	stop := exec.Command("podman", "system", "migrate")
+	stop.Dir, stop.Env, stop.SysProcAttr = "/", cmd.Env, cmd.SysProcAttr
+	if out, err := stop.CombinedOutput(); err != nil {
+		t.Logf("podman system migrate: %v: %s", err, out)
+	}
+}
+
+// rootlessTests are run as an ordinary user too. The whole conformance suite is not, for its time.
+var rootlessTests = []string{"TestIsolation", "TestOverlayStrategies", "TestUnionEqualsOverlay", "TestLimitsAreRefused", "TestNumericUser", "TestOtherUser",
+	"TestNothingIsLeft", "TestGuards", "TestAttach", "TestCheck", "TestSandboxConformance"}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/overlay"
+)
+
+// sandbox is one sandbox of this process.
+type sandbox struct {
+	id       string
+	owner    string
+	dirs     dirs
+	spec     sdk.Spec
+	keep     bool
+	podman   *podman
+	held     *held
+	over     string // the overlay strategy asked for; once the container runs, the one in use
+	who      identity
+	snapshot *overlay.Snapshot // of a shared workspace before the first command
+	progress func(step string, done, total int64)
+	notes    []string // gathered on the way to ready
+
+	mu         sync.RWMutex // held shared while the container is used, alone while it is made anew
+	*container              // nil while there is none that runs
+	ready      sdk.Ready
+	gone       bool // removed
+
+	users sync.Map // name of a user -> *sync.Mutex: see execAs
+}
+
+// container is a running container.
+type container struct {
+	pid   int    // of its first process, as this host counts
+	path  string // the image's PATH
+	agent *agent.Conn
+	root  *os.Root // the container's, as its first process sees it
+	group *cgroup  // nil where it has none of its own
+}
+
+// name is the container's name.
+func (s *sandbox) name() string { return "hutch-" + s.id }
+
+// open makes the container.
+func (s *sandbox) open(ctx context.Context) error {
+	if s.spec.Workspace.Mode == sdk.WorkspaceShared && s.spec.Workspace.Source != "" {
+		if err := s.snap(ctx); err != nil {
+			return err
+		}
+	}
+	return s.start(ctx)
+}
+
+// snap remembers what a shared workspace looks like.
+func (s *sandbox) snap(ctx context.Context) error {
+	root, err := os.OpenRoot(s.spec.Workspace.Source)
+	if err != nil {
+		return sdk.Errorf(sdk.ReasonConfig, "open the workspace: %w", err)
+	}
+	defer root.Close()
+	s.snapshot, err = overlay.Take(ctx, root, overlay.Options{})
+	if errors.Is(err, overlay.ErrTooMany) {
+		s.snapshot, err = nil, nil
+		s.notes = append(s.notes, "the shared workspace has too many entries to say afterwards what changed in it")
+	}
+	return err
+}
+
+// Ready implements [sdk.Sandbox].
+func (s *sandbox) Ready() sdk.Ready { return s.ready }
+
+// use keeps the container as it is until the returned function is called.
+func (s *sandbox) use() (release func(), err error) {
+	s.mu.RLock()
+	switch {
+	case s.gone:
+		err = sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
+	case s.container == nil || !alive(s.container):
+		err = sdk.Errorf(sdk.ReasonUnavailable, "the container of the sandbox %s is stopped", s.id).WithFix("reset the sandbox: that starts it anew and keeps its files")
+	default:
+		return s.mu.RUnlock, nil
+	}
+	s.mu.RUnlock()
+	return nil, err
+}
+
+// leave lets go of the container; unless it is kept, it ends with that.
+func (c *container) leave() {
+	if c != nil {
+		_ = c.agent.Close()
+		_ = c.root.Close()
+	}
+}
+
+// alone ends all commands, waits until their ends have been told, and calls fn while nothing else uses the sandbox.
+func (s *sandbox) alone(fn func() error) error {
+	s.mu.RLock()
+	c := s.container
+	s.mu.RUnlock()
+	c.leave() // the ends of all commands
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fn()
+}
+
+// close ends everything and removes it. It may be called twice.
+func (s *sandbox) close(ctx context.Context) error {
+	return s.alone(func() error {
+		s.container = nil
+		if err := s.podman.remove(ctx, s.name()); err != nil {
+			return err
+		}
+		if err := s.removeDirs(ctx, s.dirs.base()); err != nil {
+			return err
+		}
+		s.gone = true
+		return nil
+	})
+}
+
+// Reset implements [sdk.Resetter]. The container is made anew; a hard reset forgets what was written, too.
+func (s *sandbox) Reset(ctx context.Context, hard bool) error {
+	return s.alone(func() error {
+		if s.gone {
+			return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
+		}
+		s.container = nil
+		if err := s.podman.remove(ctx, s.name()); err != nil {
+			return err
+		}
+		if hard {
+			if err := s.removeDirs(ctx, s.dirs.layer()); err != nil {
+				return err
+			}
+		}
+		return s.start(ctx)
+	})
+}
+
+// Inspect implements [sdk.Inspector].
+func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.gone {
+		return sdk.Status{State: sdk.StateGone}, nil
+	}
+	cfg := configOf(&s.spec)
+	details := map[string]string{"container": s.name(), "image": cfg.Image, "overlay": s.over, "user": fmt.Sprintf("%d:%d", s.who.uid, s.who.gid)}
+	if s.who.rootless {
+		details["mode"] = "rootless"
+	} else {
+		details["mode"] = "rootful"
+	}
+	if s.container == nil || !alive(s.container) {
+		st, err := s.podman.state(ctx, s.name())
+		if err != nil {
+			return sdk.Status{}, err
+		}
+		details["podman"] = st.text()
+		return sdk.Status{State: sdk.StateStopped, Details: details}, nil
+	}
+	details["pid"] = strconv.Itoa(s.pid)
+	return sdk.Status{State: sdk.StateReady, Details: details}, nil
+}
+
+// alive says whether the container's agent still answers for it.
+func alive(c *container) bool {
+	select {
+	case <-c.agent.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// readPID reads the number of the container's first process, 0 if there is none.
+func (d dirs) readPID() int {
+	b, err := os.ReadFile(d.pid())
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 1 || syscall.Kill(pid, 0) == syscall.ESRCH {
+		return 0
+	}
+	return pid
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// saved is what another process needs to go on with a sandbox, or to make its container anew. It lies in the sandbox's own
+// directory and not in the handle, for the configuration may hold secrets.
+type saved struct {
+	Config    *Config         `json:"config"`
+	Limits    sdk.Limits      `json:"limits"`
+	Network   sdk.NetworkMode `json:"network"`
+	Workspace sdk.Workspace   `json:"workspace"`
+	Input     string          `json:"input"`
+	Mounts    []sdk.Mount     `json:"mounts"`
+	Overlay   string          `json:"overlay"` // the strategy in use
+}
+
+func (k *saved) spec() *sdk.Spec {
+	return &sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
+}
+
+func (d dirs) saved() string { return filepath.Join(d.base(), "sandbox.json") }
+
+// save writes down what the sandbox is, whole or not at all.
+func (s *sandbox) save() error {
+	data, err := json.Marshal(saved{configOf(&s.spec), s.spec.Limits, s.spec.Network, s.spec.Workspace, s.spec.Input, s.spec.Mounts, s.over})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dirs.base(), 0o700); err != nil {
+		return fmt.Errorf("make the sandbox's directory: %w", err)
+	}
+	temp := s.dirs.saved() + ".new"
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return fmt.Errorf("write down the sandbox: %w", err)
+	}
+	return os.Rename(temp, s.dirs.saved())
+}
+
+// loadSaved reads what save wrote.
+func loadSaved(d dirs) (*saved, error) {
+	data, err := os.ReadFile(d.saved())
+	if err != nil {
+		return nil, err
+	}
+	k := &saved{}
+	if err := json.Unmarshal(data, k); err != nil || k.Config == nil {
+		return nil, fmt.Errorf("read %s: %w", d.saved(), err)
+	}
+	return k, nil
+}

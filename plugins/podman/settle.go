@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// settle looks whether the container became what was asked for, and ends what is missing.
+func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
+	if s.held.cgroup {
+		if wrong := c.group.wrong(s.held); wrong != "" {
+			limit := sdk.LimitPIDs
+			if s.held.memory > 0 {
+				limit = sdk.LimitMemory
+			}
+			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: limit, Summary: "Podman did not hold the limits it was given: " + wrong,
+				Fix: "run hutch as root, on cgroup v2 with delegated controllers, or use the backend bwrap"}
+		}
+	}
+	if l.over != overlayNative || l.ready.Layers == nil || l.ready.Layers.Upper == "" || l.ready.Layers.Lower == "" {
+		return nil
+	}
+	kind, options, err := mountAt(c.pid, workspacePath)
+	if err != nil {
+		return fmt.Errorf("look at the container's mounts: %w", err)
+	}
+	if kind != "overlay" {
+		return &noOverlay{"it is of type " + kind + ", whose marks are its own; take mount_program out of storage.conf"}
+	}
+	l.ready.Layers.Trusted = !slices.Contains(options, "userxattr")
+	return nil
+}
+
+// mountAt returns the type and the options of what is mounted at a path of a process.
+func mountAt(pid int, path string) (kind string, options []string, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return "", nil, err
+	}
+	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
+		before, after, ok := strings.Cut(s.Text(), " - ")
+		head, tail := strings.Fields(before), strings.Fields(after)
+		if ok && len(head) >= 5 && len(tail) >= 3 && head[4] == path {
+			kind, options = tail[0], strings.Split(tail[2], ",")
+		}
+	}
+	if kind == "" {
+		return "", nil, fmt.Errorf("nothing is mounted at %s", path)
+	}
+	return kind, options, nil
+}

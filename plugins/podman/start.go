@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// ownProcesses is how many processes and threads of ours the pids limit of a container leaves room for: the agent's, and
+// the one that stands above a command.
+const ownProcesses = agent.OwnPIDs + 1
+
+// ownFiles is how many open files a container's own limit allows; the agent holds commands to theirs.
+const ownFiles = 4096
+
+// lifelineTime is how long an agent waits for its host, before it ends and its container with it.
+const lifelineTime = time.Minute
+
+// answerTime bounds the wait for a new container's agent, on a machine that is busy.
+const answerTime = 30 * time.Second
+
+const agentName = "hutch-podman-agent"
+
+// findAgent returns the path of the agent's program: beside this one, and nowhere else.
+func findAgent() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if p := os.Getenv(testAgentVariable); p != "" && strings.HasSuffix(self, ".test") {
+		return p, nil
+	}
+	p := filepath.Join(filepath.Dir(self), agentName)
+	if err := unix.Access(p, unix.R_OK|unix.X_OK); err != nil {
+		return "", sdk.Errorf(sdk.ReasonMissing, "the program that works inside of containers is not at %s: %w", p, err).WithFix("install hutch whole: make install puts it beside hutch-backend-podman")
+	}
+	if strings.ContainsAny(p, ":,\"\\\n") {
+		return "", sdk.Errorf(sdk.ReasonMissing, "the path %q has a character that Podman takes apart", p).WithFix("install hutch in a directory without colon, comma, quote and backslash")
+	}
+	return p, nil
+}
+
+// testAgentVariable names the agent in tests of this package; no other program looks at it.
+const testAgentVariable = "HUTCH_TEST_PODMAN_AGENT"
+
+// start starts the container, by the first overlay strategy and the first OCI runtime that work here.
+func (s *sandbox) start(ctx context.Context) error {
+	if s.over != overlayAuto {
+		return s.startBy(ctx, s.over)
+	}
+	err := s.startBy(ctx, overlayNative)
+	var no *noOverlay
+	if !errors.As(err, &no) {
+		return err
+	}
+	if rmErr := errors.Join(s.podman.remove(ctx, s.name()), s.removeDirs(ctx, s.dirs.layer())); rmErr != nil {
+		return errors.Join(err, rmErr)
+	}
+	s.notes = append(s.notes, "the workspace is not merged for commands: the project is at "+lowerPath+", and what they write at "+workspacePath+", because Podman's overlay volume does not work here: "+no.why)
+	return s.startBy(ctx, overlayUnion)
+}
+
+// noOverlay says that Podman's own overlay volume cannot be had.
+type noOverlay struct{ why string }
+
+func (e *noOverlay) Error() string { return "an overlay volume of Podman's cannot be had: " + e.why }
+
+// startBy starts the container with one overlay strategy.
+func (s *sandbox) startBy(ctx context.Context, over string) error {
+	l, err := newLayout(s.dirs, &s.spec, s.who, over)
+	if err != nil {
+		return err
+	}
+	l.likeSource()
+	args, err := s.runArgs(l)
+	if err != nil {
+		return err
+	}
+	if err := s.run(ctx, over, args); err != nil {
+		return err
+	}
+	c, err := s.connect(ctx)
+	if err != nil {
+		return errors.Join(err, s.whyEnded(ctx))
+	}
+	if err := s.settle(ctx, c, l); err != nil {
+		c.leave()
+		return err
+	}
+	s.container, s.over = c, over
+	s.ready = l.ready
+	s.ready.Holds = s.held.holds
+	s.ready.Notes = append(notes(&s.spec, s.who.rootless), s.notes...)
+	return s.save()
+}
+
+// runArgs are the arguments of podman run.
+func (s *sandbox) runArgs(l *layout) ([]string, error) {
+	program, err := findAgent()
+	if err != nil {
+		return nil, err
+	}
+	cfg := l.cfg
+	h, err := s.handle()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"run", "--detach", "--name=" + s.name(), "--pidfile=" + s.dirs.pid(), "--pull=" + cfg.Pull,
+		"--label=" + labelID + "=" + s.id, "--label=" + labelOwner + "=" + s.owner, "--label=" + labelData + "=" + string(h.Data),
+		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536", "--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck",
+		"--security-opt=no-new-privileges", "--cap-drop=all",
+		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), "--ulimit=core=0:0",
+	}
+	if cfg.Root {
+		args = append(args, "--read-only", "--read-only-tmpfs=false")
+	}
+	for _, name := range cfg.CapAdd {
+		args = append(args, "--cap-add="+name)
+	}
+	if l.over == overlayInside {
+		// The kernel works in the layers with the rights of who mounted them.
+		for _, name := range []string{"SYS_ADMIN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "CHOWN", "FOWNER", "FSETID", "SETPCAP"} {
+			args = append(args, "--cap-add="+name)
+		}
+	}
+	if s.spec.Network != sdk.NetworkFull {
+		args = append(args, "--network=none")
+	}
+	args = append(args, s.who.flags...)
+	args = append(args, s.held.flags...)
+	args = append(args, l.flags...)
+	options := agent.Options{Limits: map[string]uint64{"nofile": s.held.files}}
+	if !s.keep {
+		options.Lifeline = lifelineTime
+	}
+	if l.over == overlayInside {
+		options.Overlay = &agent.Overlay{Lower: lowerPath, Layer: insidePath, Target: workspacePath}
+	}
+	command := agent.Args(options)
+	args = append(args, "--volume="+program+":"+agent.Path+":ro,bind,nosuid,nodev,rprivate",
+		"--preserve-fds=1", "--workdir=/", "--entrypoint="+command[0], cfg.Image)
+	return append(args, command[1:]...), nil
+}
+
+// run runs podman with the first OCI runtime that works.
+func (s *sandbox) run(ctx context.Context, over string, args []string) error {
+	_ = os.Remove(s.dirs.pid())
+	if s.progress != nil {
+		s.progress("start the container", 0, 0)
+	}
+	var first error
+	for _, runtime := range s.podman.runtimesFor(configOf(&s.spec).Runtime) {
+		err := s.runOnce(ctx, runtime, args)
+		if err == nil {
+			s.podman.works(runtime)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if rmErr := s.podman.remove(ctx, s.name()); rmErr != nil {
+			return errors.Join(err, rmErr)
+		}
+		first = cmpOr(first, err)
+		if !blamesRuntime(err) {
+			break
+		}
+	}
+	return s.explain(first, over)
+}
+
+// runOnce runs podman with the agent's listening socket.
+func (s *sandbox) runOnce(ctx context.Context, runtime string, args []string) error {
+	socket, err := agent.Listen(s.dirs.socket())
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	_, err = s.podman.callWith(ctx, s.podman.with(runtime), []*os.File{socket}, args...)
+	return err
+}
+
+func cmpOr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// blamesRuntime says whether another OCI runtime may do better.
+func blamesRuntime(err error) bool {
+	var e *commandError
+	if !errors.As(err, &e) {
+		return false
+	}
+	return slices.ContainsFunc([]string{"crun", "runc", "runtime", "cgroup"}, func(word string) bool { return strings.Contains(e.words, word) })
+}
+
+// explain turns an error of podman run into one that says what to do.
+func (s *sandbox) explain(err error, over string) error {
+	var e *commandError
+	if !errors.As(err, &e) {
+		return err
+	}
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(e.words), w) })
+	}
+	image := configOf(&s.spec).Image
+	switch {
+	case has("image not known", "no such image", "manifest unknown", "pinging container registry", "initializing source", "unable to copy from source", "short-name", "repository name not known", "unable to pull", "name unknown"):
+		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image", Summary: fmt.Sprintf("the image %s is not on this machine and cannot be had: %s", image, e.words), Err: err,
+			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() + " has images of its own"}
+	case over == overlayNative && s.spec.Workspace.Source != "" && has("overlay", "upperdir"):
+		return errors.Join(&noOverlay{e.words}, &sdk.Error{Reason: sdk.ReasonMissing, Path: "overlay", Summary: "Podman's overlay volume does not work here: " + e.words, Err: err, Fix: `use overlay = "union", or auto`})
+	case has("/dev/net/tun"):
+		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "Podman cannot give the container a network: " + e.words, Err: err, Fix: tunFix}
+	case has("the container name", "is already in use"):
+		return sdk.Errorf(sdk.ReasonConfig, "there is a container %s already: %w", s.name(), err).WithFix("hutch gc, or podman rm -f %s", s.name())
+	}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "podman could not start the container: " + e.words, Err: err, Fix: "run hutch doctor, which tries each part by itself"}
+}
+
+// connect finds the container's agent.
+func (s *sandbox) connect(ctx context.Context) (*container, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	pid := s.dirs.readPID()
+	if pid == 0 {
+		return nil, sdk.Errorf(sdk.ReasonInternal, "the container %s ended as soon as it was started", s.name())
+	}
+	conn, err := agent.Dial(ctx, s.dirs.socket(), pid)
+	if err != nil {
+		return nil, fmt.Errorf("the container %s: %w", s.name(), err)
+	}
+	// The number is still that of the process that answered: it must, and will, live as long as the connection.
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", pid))
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("the container %s: %w", s.name(), err)
+	}
+	c := &container{pid: pid, agent: conn, root: root, group: cgroupOf(pid), path: pathOf(pid)}
+	if s.keep {
+		return c, nil
+	}
+	if err := conn.Lifeline(ctx); err != nil {
+		c.leave()
+		return nil, fmt.Errorf("tie the container to this process: %w", err)
+	}
+	return c, nil
+}
+
+// pathOf returns the PATH that the image gives to its programs; "" when there is none.
+func pathOf(pid int) string {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return ""
+	}
+	for kv := range strings.SplitSeq(string(env), "\x00") {
+		if value, ok := strings.CutPrefix(kv, "PATH="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// find finds the container of a sandbox that another process made. One that does not run is found, too.
+func (s *sandbox) find(ctx context.Context) error {
+	l, err := planLayout(s.dirs, &s.spec, s.who, s.over)
+	if err != nil {
+		return err
+	}
+	s.ready = l.ready
+	s.ready.Holds = s.held.holds
+	s.ready.Notes = notes(&s.spec, s.who.rootless)
+	if s.dirs.readPID() == 0 {
+		return nil
+	}
+	c, err := s.connect(ctx)
+	if err == nil {
+		s.container = c
+		return nil
+	}
+	if st, stErr := s.podman.state(ctx, s.name()); stErr == nil && !st.Running {
+		return nil // the number is another's by now
+	}
+	return err
+}
