@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # Every program below plugins/ is a backend; fake is for tests and is not shipped.
 BACKENDS := $(filter-out fake,$(notdir $(patsubst %/,%,$(dir $(wildcard plugins/*/main.go)))))
 # What the tests must not skip, see CONTRIBUTING.md.
-REQUIRE ?= bwrap,python3,pip,node,npm,ruby,perl,git
+REQUIRE ?= bwrap,podman,python3,pip,node,npm,ruby,perl,git
 FUZZTIME ?= 10s
 export GOFLAGS := -buildvcs=false
 
