@@ -107,19 +107,6 @@ func (g *cgroup) read() (c counters) {
 	return c
 }
 
-// there says whether the group still exists.
-func (g *cgroup) there() bool {
-	if g == nil {
-		return false
-	}
-	for _, d := range g.dir {
-		if _, err := os.Lstat(d); err == nil {
-			return true
-		}
-	}
-	return false
-}
-
 // wrong compares the kernel's limits with those that were asked for, and names the first that is not there.
 func (g *cgroup) wrong(h *held) string {
 	check := func(controller, v1, v2 string, want int64) string {

@@ -15,7 +15,7 @@ import (
 // this container: SYS_ADMIN is held by nobody from then on. It returns only what went wrong.
 func Overlay(args []string) error {
 	if len(args) < 4 || os.Getpid() != 1 {
-		return errors.New("usage, as the first process of a container: overlay LOWER LAYER TARGET COMMAND ARG...")
+		return errors.New("overlay is for the first process of a container, with LOWER LAYER TARGET COMMAND and its arguments")
 	}
 	lower, layer, target := args[0], args[1], args[2]
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr", lower, layer, layer)
