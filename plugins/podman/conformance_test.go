@@ -69,5 +69,5 @@ func hopeless(id string) bool {
 // again says whether a check is worth its time once more as another user, where root runs them all.
 func again(id string) bool {
 	group, _, _ := strings.Cut(id, "/")
-	return slices.Contains([]string{"exec", "end", "workspace", "put", "remove", "layers", "changes", "reset", "tty", "input"}, group)
+	return slices.Contains([]string{"end", "workspace", "put", "layers", "reset"}, group)
 }
