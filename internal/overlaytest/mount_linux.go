@@ -1,6 +1,7 @@
 package overlaytest
 
 import (
+	"encoding/gob"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,8 +40,8 @@ type Mount struct {
 	lower string
 	Upper string // the directory that writes go to
 	in    io.WriteCloser
-	enc   *json.Encoder
-	dec   *json.Decoder
+	enc   *gob.Encoder // and not JSON: names are bytes
+	dec   *gob.Decoder
 }
 
 // Options of a mount.
@@ -94,7 +95,7 @@ func Start(t testing.TB, lower string, o Options) *Mount {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.enc, m.dec = json.NewEncoder(m.in), json.NewDecoder(out)
+	m.enc, m.dec = gob.NewEncoder(m.in), gob.NewDecoder(out)
 	var ready Answer
 	if err = cmd.Start(); err == nil {
 		t.Cleanup(func() { m.in.Close(); cmd.Wait() })
@@ -132,7 +133,7 @@ func serve(spec string) error {
 	if err := json.Unmarshal([]byte(spec), &o); err != nil {
 		return err
 	}
-	enc, dec := json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin)
+	enc, dec := gob.NewEncoder(os.Stdout), gob.NewDecoder(os.Stdin)
 	mount := func() error {
 		if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("make mounts private: %w", err)

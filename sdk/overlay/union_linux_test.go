@@ -180,57 +180,162 @@ func TestUnionIsAnOverlay(t *testing.T) {
 }
 
 func differential(t *testing.T, trusted bool, r *rand.Rand, steps int) {
-	lower := overlaytest.Lower(t)
-	m := overlaytest.Start(t, lower, overlaytest.Options{Trusted: trusted})
-	beside := openUnion(t, lower, m.Upper, trusted)
-	ours := t.TempDir() + "/upper"
-	if err := os.Mkdir(ours, 0o755); err != nil {
+	p := newPairing(t, overlaytest.Lower(t), trusted)
+	for range steps {
+		p.do(overlaytest.Random(r))
+	}
+	if p.well < steps/4 {
+		t.Errorf("only %d of %d operations went well, which proves little", p.well, steps)
+	}
+	p.end()
+}
+
+// pairing is a real overlay, its layers read as a union, and a union of the same lower directory that is written to.
+type pairing struct {
+	t             *testing.T
+	lower, ours   string
+	trusted       bool
+	before        []string // of lower
+	m             *overlaytest.Mount
+	beside, alone *Union
+	last          []string // what the overlay showed last
+	step, well    int
+}
+
+func newPairing(t *testing.T, lower string, trusted bool) *pairing {
+	t.Helper()
+	p := &pairing{t: t, lower: lower, ours: t.TempDir() + "/upper", trusted: trusted, m: overlaytest.Start(t, lower, overlaytest.Options{Trusted: trusted})}
+	if err := os.Mkdir(p.ours, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	alone := openUnion(t, lower, ours, trusted)
-	before, err := overlaytest.View(lower)
-	if err != nil {
+	p.beside, p.alone = openUnion(t, lower, p.m.Upper, trusted), openUnion(t, lower, p.ours, trusted)
+	var err error
+	if p.before, err = overlaytest.View(lower); err != nil {
 		t.Fatal(err)
 	}
-	well := 0
-	var last []string
-	for step := range steps {
-		op := overlaytest.Random(r)
-		a := m.Do(op)
-		if diff := cmp.Diff(a.View, unionView(t, beside)); diff != "" {
-			t.Fatalf("step %d, %s: overlay and its layers (-overlay +union):\n%s", step, op, diff)
-		}
-		if op.Do == "rename" && a.Err != "" {
-			continue
-		}
-		if a.Err == "" {
-			well++
-		}
-		err := doUnion(alone, op)
-		if errors.Is(err, ErrOutside) {
-			// The program went there and the union refuses to: nothing has changed for either.
-			err, a.Err = nil, ""
-		}
-		if (err == nil) != (a.Err == "") {
-			t.Fatalf("step %d, %s: the overlay says %q, the union %v", step, op, a.Err, err)
-		}
-		if diff := cmp.Diff(a.View, unionView(t, alone)); diff != "" {
-			t.Fatalf("step %d, %s: (-overlay +written union):\n%s", step, op, diff)
-		}
-		last = a.View
+	p.last = p.before
+	return p
+}
+
+// do does one thing to both and compares.
+func (p *pairing) do(op overlaytest.Op) {
+	p.t.Helper()
+	p.step++
+	a := p.m.Do(op)
+	p.last = a.View
+	if diff := cmp.Diff(a.View, unionView(p.t, p.beside)); diff != "" {
+		p.t.Fatalf("step %d, %s: overlay and its layers (-overlay +union):\n%s", p.step, op, diff)
 	}
-	if well < steps/4 {
-		t.Errorf("only %d of %d operations went well, which proves little", well, steps)
+	if a.Err != "" && (op.Do == "rename" || op.Do == "link") {
+		return // the union is given only those that can be done
 	}
-	if left, _ := fs.Glob(os.DirFS(ours), ".hutch-union-*"); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
+	err := doUnion(p.alone, op)
+	switch {
+	case errors.Is(err, ErrOutside):
+		// The program went there and the union refuses to: nothing has changed for either.
+	case (err == nil) != (a.Err == ""):
+		p.t.Fatalf("step %d, %s: the overlay says %q, the union %v", p.step, op, a.Err, err)
+	case err == nil:
+		p.well++
 	}
-	after, err := overlaytest.View(lower)
-	if diff := cmp.Diff(before, after); diff != "" || err != nil {
-		t.Errorf("the lower directory changed: %v\n%s", err, diff)
+	if diff := cmp.Diff(a.View, unionView(p.t, p.alone)); diff != "" {
+		p.t.Fatalf("step %d, %s: (-overlay +written union):\n%s", p.step, op, diff)
 	}
-	mounted := overlaytest.Start(t, lower, overlaytest.Options{Trusted: trusted, Upper: ours})
-	if diff := cmp.Diff(last, mounted.Do(overlaytest.Op{Do: "view"}).View); diff != "" {
-		t.Errorf("what the union wrote, mounted (-written +mounted):\n%s", diff)
+}
+
+// end looks at what is left in the directories, and mounts an overlay over what the union wrote.
+func (p *pairing) end() {
+	p.t.Helper()
+	if left, _ := fs.Glob(os.DirFS(p.ours), ".hutch-union-*"); len(left) > 0 {
+		p.t.Errorf("left behind: %q", left)
 	}
+	after, err := overlaytest.View(p.lower)
+	if diff := cmp.Diff(p.before, after); diff != "" || err != nil {
+		p.t.Errorf("the lower directory changed: %v\n%s", err, diff)
+	}
+	mounted := overlaytest.Start(p.t, p.lower, overlaytest.Options{Trusted: p.trusted, Upper: p.ours})
+	if diff := cmp.Diff(p.last, mounted.Do(overlaytest.Op{Do: "view"}).View); diff != "" {
+		p.t.Errorf("what the union wrote, mounted (-written +mounted):\n%s", diff)
+	}
+}
+
+// TestUnionNasty does what makes marks of every kind, and takes them away again.
+func TestUnionNasty(t *testing.T) {
+	op := func(do, p string) overlaytest.Op {
+		return overlaytest.Op{Do: do, Path: p, Data: do + " " + p + "\n", Mode: 0o755}
+	}
+	to := func(do, p, to string) overlaytest.Op { return overlaytest.Op{Do: do, Path: p, To: to, Mode: 0o755} }
+	write, mkdir, remove := func(p string) overlaytest.Op { return op("write", p) }, func(p string) overlaytest.Op { return op("mkdir", p) }, func(p string) overlaytest.Op { return op("remove", p) }
+	for name, ops := range map[string][]overlaytest.Op{
+		"a directory that is removed and made again is empty": {remove("a"), mkdir("a"), write("a/new"), remove("a/new"), remove("a"), mkdir("a/a")},
+		"the same, deep": {remove("a/a"), mkdir("a/a"), write("a/a/b"), remove("a"), mkdir("a/a"), write("a/a/c")},
+		"a file becomes a directory and a file again":                {remove("c"), mkdir("c"), write("c/x"), remove("c"), write("c"), remove("c")},
+		"a directory becomes a file and a directory again":           {remove("d"), write("d"), remove("d"), mkdir("d"), write("d/a")},
+		"a directory becomes a link to another":                      {remove("d"), to("symlink", "d", "a"), write("d/new"), remove("d/b"), remove("d"), mkdir("d")},
+		"a link to a directory becomes a directory":                  {remove("b/a"), mkdir("b/a"), write("b/a/x")},
+		"a write through a link to a file of the lower layer":        {to("symlink", "l", "a/b"), write("l"), remove("l"), write("l")},
+		"a write through a link of the lower layer":                  {write("b/a/a/a"), write("d/c/new"), remove("d/c/a"), remove("d/c")},
+		"a link that leads nowhere makes a file":                     {to("symlink", "l", "new"), write("l"), remove("l"), to("symlink", "l", "no/such"), write("l"), mkdir("l"), mkdir("l/x")},
+		"a link that leads to itself":                                {to("symlink", "l", "l"), write("l"), mkdir("l/x"), op("chmod", "l"), remove("l")},
+		"a link that leads out is not followed":                      {write("b/d/x"), remove("b/d/x"), op("chmod", "b/d"), remove("b/d")},
+		"the workspace by its absolute path":                         {to("symlink", "w", overlaytest.At), write("w/new"), remove("w/a/b"), remove("w")},
+		"a removed name comes back under another type":               {remove("c"), to("symlink", "c", "a"), write("c/x"), remove("c"), write("c")},
+		"a renamed file hides and is hidden":                         {to("rename", "c", "a/b"), write("c"), to("rename", "a/b", "c"), remove("c")},
+		"a new directory is renamed onto a removed one":              {mkdir("n"), write("n/x"), remove("a"), to("rename", "n", "a"), write("a/a")},
+		"modes of what was never written":                            {op("chmod", "a"), op("chmod", "a/a/a"), {Do: "chmod", Path: "b/c", Mode: 0o700}, {Do: "chmod", Path: "b/c", Mode: 0o755}, remove("b/c/a")},
+		"modes with more than permissions":                           {{Do: "write", Path: "c", Data: "x", Mode: 0o755 | fs.ModeSetuid}, {Do: "chmod", Path: "d", Mode: 0o777 | fs.ModeSticky}, {Do: "chmod", Path: "a", Mode: 0o755 | fs.ModeSetgid}},
+		"names that look like marks":                                 {write(".wh.c"), write(".wh..wh..opq"), mkdir("a/.wh.a"), remove(".wh.c"), write("a/.wh..opq")},
+		"names of odd bytes":                                         {write("\xff\xfe"), write(" "), write("-rf"), write("a\nb"), write("\\"), mkdir("*"), remove("\xff\xfe"), remove("-rf")},
+		"below a file, and below nothing":                            {write("c/x"), mkdir("c/x"), remove("c/x"), remove("nothing"), remove("no/thing"), op("chmod", "nothing"), op("append", "nothing")},
+		"everything goes and comes back":                             {remove("a"), remove("b"), remove("c"), remove("d"), mkdir("a/a"), write("b/c/d"), write("c"), mkdir("d")},
+		"long names and deep directories":                            {write(strings.Repeat("n", 255)), write(strings.Repeat("n", 256)), mkdir(strings.TrimSuffix(strings.Repeat("deep/", 60), "/")), remove(strings.TrimSuffix(strings.Repeat("deep/", 30), "/"))},
+		"an empty file is not a whiteout, nor is an empty directory": {{Do: "write", Path: "c", Mode: 0o755}, {Do: "write", Path: "e", Mode: 0o755}, mkdir("f"), remove("e"), remove("f")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, trusted := range []bool{false, true} {
+				if trusted && os.Geteuid() != 0 {
+					continue
+				}
+				p := newPairing(t, overlaytest.Lower(t), trusted)
+				for _, o := range ops {
+					p.do(o)
+				}
+				p.end()
+			}
+		})
+	}
+}
+
+// FuzzUnion does what the input says to an overlay and to unions.
+func FuzzUnion(f *testing.F) {
+	f.Add([]byte("a directory and a file and a link"))
+	f.Add([]byte("\x00\x10\x20\x30\x40\x50\x60\x70\x80\x90\xa0\xb0\xc0\xd0\xe0\xf0\xff\x08\x18\x28\x38\x48\x58\x68\x78\x88\x98\xa8"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 300 {
+			t.Skip()
+		}
+		p := newPairing(t, overlaytest.Lower(t), false)
+		s := &source{b, rand.NewPCG(1, 2)}
+		for r := rand.New(s); len(s.left) > 0; {
+			p.do(overlaytest.Random(r))
+		}
+		p.end()
+	})
+}
+
+// source gives the bytes of a fuzzer as random numbers: as their upper bits, which is what small ranges look at. The
+// lower ones are random, because what rejects a number asks for another one until it is content.
+type source struct {
+	left  []byte
+	lower *rand.PCG
+}
+
+// Uint64 implements rand.Source.
+func (s *source) Uint64() uint64 {
+	n := s.lower.Uint64()
+	if len(s.left) > 0 {
+		n = uint64(s.left[0])<<56 | n>>8
+		s.left = s.left[1:]
+	}
+	return n
 }
