@@ -4,17 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/hutch-run/hutch/internal/overlaytest"
-	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // bigLayers is a project of n files, of which a tenth was changed and a tenth deleted, and a tenth more is new.
-func bigLayers(b testing.TB, n int) (lower, upper string, box_ *box) {
+func bigLayers(b testing.TB, n int) *box {
 	bx := newBox(b, true, nil, nil)
 	body := strings.Repeat("\tline of a source file, as there are many of them\n", 40)
 	for i := range n {
@@ -44,11 +39,11 @@ func bigLayers(b testing.TB, n int) (lower, upper string, box_ *box) {
 			b.Fatal(err)
 		}
 	}
-	return bx.lower, bx.upper, bx
+	return bx
 }
 
 func BenchmarkTools(b *testing.B) {
-	_, _, bx := bigLayers(b, 10_000)
+	bx := bigLayers(b, 10_000)
 	f := bx.open(Options{})
 	for _, p := range []string{"Needle_7", `func \w+_\d\(`, `[A-Z]\w+_[0-9]`} {
 		b.Run("grep/"+p, func(b *testing.B) {
@@ -66,8 +61,4 @@ func BenchmarkTools(b *testing.B) {
 			}
 		}
 	})
-	_ = overlay.Upper
-	_ = exec.Command
-	_ = filepath.Join
-	_ = overlaytest.At
 }

@@ -167,6 +167,11 @@ func serve(spec string) error {
 		if a.View, err = View(At); err != nil {
 			return err
 		}
+		if op.Do == "files" {
+			if a.Files, err = Files(At); err != nil {
+				return err
+			}
+		}
 		if err := enc.Encode(a); err != nil {
 			return err
 		}

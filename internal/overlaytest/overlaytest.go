@@ -21,7 +21,7 @@ const At = "/workspace"
 
 // Op is one thing that is done to a directory. Paths are relative to it.
 type Op struct {
-	Do   string      // write, append, mkdir, remove, rename, symlink, chmod, link, view
+	Do   string      // write, append, mkdir, remove, rename, symlink, chmod, link, view, files
 	Path string      // for rename and link what there is already
 	To   string      // of rename and link the new name, of symlink the target
 	Data string      // of write and append
@@ -36,6 +36,8 @@ func (o Op) String() string {
 type Answer struct {
 	Err  string   // "" when it went well
 	View []string // what the directory looks like afterwards; see View
+	// Files are the regular files with their contents; only after the operation "files".
+	Files map[string][]byte
 }
 
 // Line is one line of a view: of a path, its mode as Go has it, its content or the target of a link.
@@ -77,11 +79,25 @@ func View(dir string) ([]string, error) {
 	return out, err
 }
 
+// Files reads all regular files below dir.
+func Files(dir string) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		out[strings.TrimPrefix(p, dir+"/")] = b
+		return err
+	})
+	return out, err
+}
+
 // Do does one thing below dir, as a program would.
 func (o Op) in(dir string) error {
 	at := filepath.Join(dir, o.Path)
 	switch o.Do {
-	case "view":
+	case "view", "files":
 		return nil
 	case "write":
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
