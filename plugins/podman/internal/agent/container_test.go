@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// devices are what a container has in its /dev.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/tty"}
+
 // become turns this process, the first one of new namespaces, into a container much
 // like Podman's: a root of its own, no capabilities, nothing to gain by executing.
 func become(root string) error {
@@ -57,8 +60,10 @@ func become(root string) error {
 			return fmt.Errorf("mount %s: %w", m.at, err)
 		}
 	}
-	if err := unix.Mount("/dev/null", filepath.Join(root, "dev/null"), "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind /dev/null: %w", err)
+	for _, device := range devices {
+		if err := unix.Mount(device, filepath.Join(root, device), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind %s: %w", device, err)
+		}
 	}
 	if err := unix.Chroot(root); err != nil {
 		return err
@@ -147,6 +152,12 @@ func (l *lockedBuffer) String() string {
 	return string(l.b)
 }
 
+// tail is the end of it, for a message.
+func (l *lockedBuffer) tail() string {
+	s := l.String()
+	return s[max(0, len(s)-300):]
+}
+
 // kind is how containers are made.
 type kind struct {
 	name string
@@ -207,8 +218,10 @@ func start(t testing.TB, k kind, o Options) *container {
 	}
 	copyFile(t, busybox, filepath.Join(c.root, "bin/busybox"))
 	copyFile(t, program(t), filepath.Join(c.root, Path))
-	if err := os.WriteFile(filepath.Join(c.root, "dev/null"), nil, 0o666); err != nil {
-		t.Fatal(err)
+	for _, device := range devices {
+		if err := os.WriteFile(filepath.Join(c.root, device), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
 	}
 	list, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
@@ -381,7 +394,7 @@ func pipe(t testing.TB) (r, w *os.File) {
 func (j *job) says(text string) {
 	j.t.Helper()
 	eventually(j.t, "the command prints "+strconv.Quote(text), func() (bool, string) {
-		return strings.Contains(j.out.String(), text), fmt.Sprintf("stdout %q, stderr %q", j.out, j.err)
+		return strings.Contains(j.out.String(), text), fmt.Sprintf("stdout %q, stderr %q", j.out.tail(), j.err.tail())
 	})
 }
 
@@ -392,7 +405,7 @@ func (j *job) end() (*Exit, error) {
 	defer cancel()
 	exit, err := j.Wait(ctx)
 	if ctx.Err() != nil {
-		j.t.Fatalf("the command has not ended within %s; stdout %q, stderr %q", bound, j.out, j.err)
+		j.t.Fatalf("the command has not ended within %s; stdout %q, stderr %q", bound, j.out.tail(), j.err.tail())
 	}
 	j.copied.Wait()
 	return exit, err

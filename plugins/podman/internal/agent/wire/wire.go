@@ -200,8 +200,8 @@ func (r Reply) Append(b []byte) []byte {
 const (
 	maxPID   = 1 << 22 // the kernel's own bound
 	maxErrno = 4095
-	maxTime  = 1e6 * 3600 * 24 * 365 * 1000 // µs: a thousand processor years
-	maxRSS   = 1 << 42                      // KiB
+	maxTime  = 1e6 * 3600 * 24 * 365 * 100 // µs: a hundred processor years
+	maxRSS   = 1 << 42                     // KiB
 )
 
 // ParseReply decodes a reply that came with fds descriptors.
