@@ -28,11 +28,14 @@ func atMost(x float64) func(h, base sample) bool {
 
 // version compares start-up with a program that links the same packages and does nothing.
 func version(b *bench) (h, base sample, err error) {
-	empty := filepath.Join(b.tmp, "linked")
-	if err := b.command("go", "build", "-o", empty, "./test/bench/linked")(); err != nil {
+	linked, empty := filepath.Join(b.tmp, "linked"), filepath.Join(b.tmp, "bin", "linked")
+	if _, err := b.command("go", "build", "-o", linked, "./test/bench/linked")(); err != nil {
 		return h, base, err
 	}
-	h.times, base.times, err = interleave(b.rounds(60), b.command(b.hutch(), "--version"), b.command(empty))
+	if err := install(linked, empty); err != nil {
+		return h, base, err
+	}
+	h, base, err = interleave(b.rounds(60), b.command(b.hutch(), "--version"), b.command(empty))
 	base.what = "a Go program with the same packages"
 	return h, base, err
 }
@@ -42,7 +45,7 @@ func oneRun(b *bench) (h, base sample, err error) {
 	if err != nil {
 		return h, base, err
 	}
-	h.times, base.times, err = interleave(b.rounds(100),
+	h, base, err = interleave(b.rounds(100),
 		b.command(b.hutch(), "run", "-q", "--backend", "bwrap", "--workspace", ws, "--", "true"),
 		b.command(bwrap(ws, "true")...))
 	base.what = "bare bwrap"
@@ -65,7 +68,7 @@ func manyRuns(b *bench) (h, base sample, err error) {
 		return h, base, err
 	}
 	cores := fmt.Sprint(runtime.NumCPU())
-	h.times, base.times, err = interleave(b.rounds(3),
+	h, base, err = interleave(b.rounds(3),
 		b.command(b.hutch(), "run", "-q", "-j", cores, file),
 		b.command("sh", "-c", fmt.Sprintf("seq %d | xargs -P %s -I{} %s", n, cores, strings.Join(bwrap("", "true"), " "))))
 	base.what = "xargs -P bare bwrap"
@@ -79,16 +82,16 @@ func output(b *bench) (h, base sample, err error) {
 		size = "100000000"
 	}
 	peak := int64(0)
-	hutch := func() error {
+	hutch := func() (cost, error) {
 		cmd := exec.Command("taskset", "-c", "0", b.hutch(), "run", "-q", "--backend", "bwrap", "--", "head", "-c", size, "/dev/zero")
 		cmd.Env = append(os.Environ(), "HUTCH_HOME="+b.home)
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("1 GB through hutch: %w", err)
+		c, err := b.spend(cmd)
+		if err == nil {
+			peak = max(peak, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
 		}
-		peak = max(peak, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
-		return nil
+		return c, err
 	}
-	h.times, base.times, err = interleave(b.rounds(10), hutch,
+	h, base, err = interleave(b.rounds(10), hutch,
 		b.command("taskset", "-c", "0", "sh", "-c", strings.Join(bwrap("", "head", "-c", size, "/dev/zero"), " ")+" | cat >/dev/null"))
 	base.what = "bare bwrap | cat, all pinned to one CPU"
 	h.memory = peak << 10
@@ -110,10 +113,10 @@ func bigProject(b *bench) (h, base sample, err error) {
 	if err != nil {
 		return h, base, err
 	}
-	run := func(ws string) func() error {
+	run := func(ws string) func() (cost, error) {
 		return b.command(b.hutch(), "run", "-q", "--backend", "bwrap", "--workspace", ws, "--", "true")
 	}
-	h.times, base.times, err = interleave(b.rounds(60), run(big), run(small))
+	h, base, err = interleave(b.rounds(60), run(big), run(small))
 	base.what = "hutch on a project of 5 files"
 	return h, base, err
 }

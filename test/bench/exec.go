@@ -50,15 +50,15 @@ func warmExec(b *bench) (h, base sample, err error) {
 	defer func() { err = errors.Join(err, sandbox.Destroy(ctx)) }()
 
 	argv := bwrap(ws, "true")
-	h.times, base.times, err = interleave(b.rounds(500),
-		func() error {
+	h, base, err = interleave(b.rounds(500),
+		timed(func() error {
 			exit, err := sandbox.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: "/workspace", Stdout: io.Discard, Stderr: io.Discard})
 			if err == nil && exit.Code != 0 {
 				err = fmt.Errorf("true ended with %d", exit.Code)
 			}
 			return err
-		},
-		func() error { return exec.Command(argv[0], argv[1:]...).Run() })
+		}),
+		timed(func() error { return exec.Command(argv[0], argv[1:]...).Run() }))
 	base.what = "bare bwrap from the same process"
 	return h, base, err
 }
