@@ -40,7 +40,8 @@ What keeps a change from being applied is told on stderr, and in the JSON: a pat
 }
 
 func (c *diffCmd) Run(ctx context.Context, u *ui) error {
-	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, review.Options{Paths: c.Paths}, func(r *review.Review, _ *session.Session) error {
+	o := review.Options{Paths: c.Paths, Unjudged: c.NameOnly && c.Output == "text"}
+	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r *review.Review, _ *session.Session) error {
 		out := bufio.NewWriterSize(u.out, 64<<10)
 		style := review.Style{Color: colorful(c.Color, u.outTTY), Terminal: u.outTTY, Width: u.width}
 		var err error

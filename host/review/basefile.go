@@ -2,10 +2,10 @@ package review
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"hash/crc32"
 	"io"
 	"io/fs"
@@ -25,6 +25,7 @@ const baseMagic = "hutch.base/v1\n"
 const (
 	maxBasePath    = 4096 // bytes of a path, and of a symbolic link's target
 	maxBaseEntries = overlay.DefaultMaxEntries
+	maxBaseBytes   = 256 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -71,13 +72,13 @@ func (b *Base) Save(w io.Writer) error {
 	return nil
 }
 
-// LoadBase reads what [Base.Save] wrote. Memory is bounded by what the stream holds, and by a million entries.
+// LoadBase reads what [Base.Save] wrote: at most 256 MiB, which is more than a million entries take.
 func LoadBase(r io.Reader) (*Base, error) {
-	d := &baseReader{r: bufio.NewReaderSize(r, 64<<10), sum: crc32.New(castagnoli)}
-	b, err := d.base()
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
+	raw, err := io.ReadAll(io.LimitReader(r, maxBaseBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the base: %w", err)
 	}
+	b, err := decodeBase(raw)
 	if err != nil {
 		return nil, fmt.Errorf("read the base: %w", err)
 	}
@@ -105,33 +106,24 @@ func (e *baseWriter) flush() {
 
 // baseReader decodes. The first error stays, and everything read after it is zero.
 type baseReader struct {
-	r    *bufio.Reader
-	sum  hash.Hash32
-	seen []byte // read and not yet in sum
+	left []byte
 	err  error
-}
-
-// ReadByte is for binary.ReadUvarint.
-func (d *baseReader) ReadByte() (byte, error) {
-	c, err := d.r.ReadByte()
-	if err == nil {
-		d.seen = append(d.seen, c)
-	}
-	return c, err
 }
 
 func (d *baseReader) uint(max uint64, what string) uint64 {
 	if d.err != nil {
 		return 0
 	}
-	v, err := binary.ReadUvarint(d)
-	if err == nil && v > max {
-		err = fmt.Errorf("%s is %d, at most %d is allowed", what, v, max)
-	}
-	d.err = err
-	if err != nil {
+	v, n := binary.Uvarint(d.left)
+	switch {
+	case n <= 0:
+		d.err = io.ErrUnexpectedEOF
+		return 0
+	case v > max:
+		d.err = fmt.Errorf("%s is %d, at most %d is allowed", what, v, max)
 		return 0
 	}
+	d.left = d.left[n:]
 	return v
 }
 
@@ -139,8 +131,12 @@ func (d *baseReader) int() int64 {
 	if d.err != nil {
 		return 0
 	}
-	v, err := binary.ReadVarint(d)
-	d.err = err
+	v, n := binary.Varint(d.left)
+	if n <= 0 {
+		d.err = io.ErrUnexpectedEOF
+		return 0
+	}
+	d.left = d.left[n:]
 	return v
 }
 
@@ -148,27 +144,38 @@ func (d *baseReader) bytes(n uint64) []byte {
 	if d.err != nil {
 		return nil
 	}
-	p := make([]byte, n)
-	_, d.err = io.ReadFull(d.r, p)
-	d.seen = append(d.seen, p...)
+	if n > uint64(len(d.left)) {
+		d.err = io.ErrUnexpectedEOF
+		return nil
+	}
+	p := d.left[:n]
+	d.left = d.left[n:]
 	return p
-}
-
-// settle takes what was read into the checksum.
-func (d *baseReader) settle() {
-	d.sum.Write(d.seen)
-	d.seen = d.seen[:0]
 }
 
 const maxInt64 = 1<<63 - 1
 
-func (d *baseReader) base() (*Base, error) {
-	if string(d.bytes(uint64(len(baseMagic)))) != baseMagic {
-		return nil, errors.Join(errors.New("it is of no format that this hutch knows"), d.err)
+// leastEntry is the size of the smallest entry in bytes, so that a number of entries that lies takes no memory.
+const leastEntry = 8
+
+func decodeBase(raw []byte) (*Base, error) {
+	switch {
+	case len(raw) > maxBaseBytes:
+		return nil, fmt.Errorf("it has more than %d bytes", maxBaseBytes)
+	case !bytes.HasPrefix(raw, []byte(baseMagic)):
+		return nil, errors.New("it is of no format that this hutch knows")
+	case len(raw) < len(baseMagic)+crc32.Size:
+		return nil, io.ErrUnexpectedEOF
 	}
+	body, sum := raw[:len(raw)-crc32.Size], raw[len(raw)-crc32.Size:]
+	if binary.LittleEndian.Uint32(sum) != crc32.Checksum(body, castagnoli) {
+		return nil, errors.New("its checksum does not match: it is cut or damaged")
+	}
+	d := &baseReader{left: body[len(baseMagic):]}
 	b := &Base{complete: d.uint(1, "the flag") == 1}
 	b.taken = time.Unix(0, d.int())
-	n := d.uint(maxBaseEntries, "the number of entries")
+	n := d.uint(min(maxBaseEntries, uint64(len(d.left))/leastEntry), "the number of entries")
+	b.entries = make([]overlay.Entry, 0, n)
 	var prev overlay.Entry
 	for i := uint64(0); i < n && d.err == nil; i++ {
 		e := d.entry(prev)
@@ -177,19 +184,12 @@ func (d *baseReader) base() (*Base, error) {
 		}
 		b.entries = append(b.entries, e)
 		prev = e
-		d.settle()
 	}
-	d.settle()
-	want := d.sum.Sum32()
-	sum := d.bytes(4)
 	if d.err != nil {
 		return nil, d.err
 	}
-	if binary.LittleEndian.Uint32(sum) != want {
-		return nil, errors.New("its checksum does not match: it is damaged")
-	}
-	if _, err := d.r.ReadByte(); err != io.EOF {
-		return nil, errors.New("there is more after its end")
+	if len(d.left) > 0 {
+		return nil, errors.New("there is more after its last entry")
 	}
 	return b, nil
 }

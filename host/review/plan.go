@@ -76,6 +76,9 @@ func (e *BlockedError) Error() string {
 // Plan checks the picks and orders the steps. The error is a *[BlockedError] when something stands against it. The
 // review must have been opened with Options.Keep.
 func (r *Review) Plan(ctx context.Context, picks []Pick, o Policy) (*Plan, error) {
+	if r.unjudged {
+		return nil, errors.New("this review was opened to list only")
+	}
 	p := &planner{review: r, policy: o, steps: map[string]*step{}, byPath: map[string]*Change{}}
 	for _, c := range r.Changes {
 		for _, part := range c.parts() {

@@ -36,6 +36,8 @@ type Options struct {
 	// Keep says that the contents of all changed files are read once, now, into a stage below this directory: what is
 	// shown then is what is applied. Empty reads each when it is shown.
 	Keep string
+	// Unjudged leaves out what would be refused, for a caller that only lists. Such a review cannot be applied.
+	Unjudged bool
 }
 
 // Review is what a sandbox changed in its project, as it was when it was opened. Its methods are not safe for concurrent
@@ -46,16 +48,17 @@ type Review struct {
 	// Gaps says why there may be more changes than these; nil when these are all.
 	Gaps error
 
-	above   []*Change // directories that were not chosen, and in which something was
-	source  source
-	project *dir
-	stage   *stage
+	unjudged bool
+	above    []*Change // directories that were not chosen, and in which something was
+	source   source
+	project  *dir
+	stage    *stage
 }
 
 // Open compares the two sides, and with the base. It reads contents where it needs them to tell whether a file changed.
 // The caller closes the Review.
 func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
-	r := &Review{Subject: s}
+	r := &Review{Subject: s, unjudged: o.Unjudged}
 	defer func() {
 		if err != nil {
 			r.Close()
@@ -99,7 +102,9 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 	if err := r.pairRenames(ctx); err != nil {
 		return nil, err
 	}
-	r.judge()
+	if !o.Unjudged {
+		r.judge()
+	}
 	for _, c := range r.Changes {
 		if c.implied {
 			r.above = append(r.above, c)

@@ -208,16 +208,24 @@ func (r *Review) collisions(byPath map[string]*Change) {
 		there := map[string]string{}
 		for _, name := range names {
 			if c := byPath[path.Join(in, name)]; c == nil || c.Path == path.Join(in, name) && c.New.Type != Nothing {
-				there[safepath.Fold(name)] = name
+				there[fold(name)] = name
 			}
 		}
 		for _, c := range list {
 			name := path.Base(c.Path)
-			key := safepath.Fold(name)
+			key := fold(name)
 			if other, ok := there[key]; ok && other != name {
 				c.refuse(RuleCollisions, "where case or Unicode form does not count it is the same as %q", other)
 			}
 			there[key] = name
 		}
 	}
+}
+
+// fold is safepath.Fold, which for a plain name is the name itself.
+func fold(name string) string {
+	if plain(name) {
+		return name
+	}
+	return safepath.Fold(name)
 }

@@ -1,21 +1,14 @@
 package review
 
-import (
-	"strings"
-
-	"github.com/hutch-run/hutch/sdk/safepath"
-)
+import "strings"
 
 // obeyedFiles are what common tools of a developer's machine execute, or take orders from, when the user only enters a
 // directory, opens it, or gives an everyday command that is not about the file. What a user asks a tool to run by name
-// (a Makefile, a package's scripts, tests) is not here: that is the code under review. A name that ends with a slash
-// is a directory with all in it, and the name itself.
+// (a Makefile, a package's scripts, tests) is not here: that is the code under review.
 var obeyedFiles = map[string]string{
 	".gitmodules":             "git",
 	".gitattributes":          "git",
 	".lfsconfig":              "git",
-	".husky/":                 "git",
-	".githooks/":              "git",
 	".pre-commit-config.yaml": "pre-commit",
 	"lefthook.yml":            "lefthook",
 	"lefthook.yaml":           "lefthook",
@@ -24,21 +17,12 @@ var obeyedFiles = map[string]string{
 	".envrc":                  "direnv",
 	".mise.toml":              "mise",
 	"mise.toml":               "mise",
-	".mise/":                  "mise",
-	".vscode/":                "an editor",
-	".idea/":                  "an editor",
-	".zed/":                   "an editor",
 	".exrc":                   "an editor",
 	".vimrc":                  "an editor",
 	".nvimrc":                 "an editor",
 	".nvim.lua":               "an editor",
 	".dir-locals.el":          "an editor",
-	".devcontainer/":          "an editor",
 	".devcontainer.json":      "an editor",
-	".claude/":                "a coding agent",
-	".cursor/":                "a coding agent",
-	".codex/":                 "a coding agent",
-	".gemini/":                "a coding agent",
 	".mcp.json":               "a coding agent",
 	".gdbinit":                "a debugger",
 	".lldbinit":               "a debugger",
@@ -46,20 +30,32 @@ var obeyedFiles = map[string]string{
 	".pnpmfile.cjs":           "pnpm",
 	".yarnrc.yml":             "yarn",
 	".yarnrc":                 "yarn",
-	".cargo/":                 "cargo",
 	".bazelrc":                "bazel",
-	".hutch/":                 "hutch",
+}
+
+// obeyedDirs are directories of the same kind: they and all in them.
+var obeyedDirs = map[string]string{
+	".husky":        "git",
+	".githooks":     "git",
+	".mise":         "mise",
+	".vscode":       "an editor",
+	".idea":         "an editor",
+	".zed":          "an editor",
+	".devcontainer": "an editor",
+	".claude":       "a coding agent",
+	".cursor":       "a coding agent",
+	".codex":        "a coding agent",
+	".gemini":       "a coding agent",
+	".cargo":        "cargo",
+	".hutch":        "hutch",
 }
 
 // obeyed names the tool that obeys a file at this path, or "".
 func obeyed(p string) string {
 	for rest := p; ; {
 		name, below, more := strings.Cut(rest, "/")
-		key := name
-		if !plain(name) {
-			key = safepath.Fold(name)
-		}
-		if tool := obeyedFiles[key+"/"]; tool != "" {
+		key := fold(name)
+		if tool := obeyedDirs[key]; tool != "" {
 			return tool
 		}
 		if !more {
