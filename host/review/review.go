@@ -21,6 +21,8 @@ type Subject struct {
 	// Base is what the project looked like when the sandbox was made. Without it every path that stands in the project
 	// counts as changed there, so differences can be shown, and nothing but new paths applied.
 	Base *Base
+	// ReadBase reads the base, beside the rest of the work, when Base is nil; it may be nil, and so may what it returns.
+	ReadBase func() (*Base, error)
 	// Layers are where the workspace lies on this host; nil when it cannot be reached that way, and Remote is used.
 	Layers *sdk.Layers
 	Remote Remote
@@ -75,7 +77,7 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 	case s.Layers == nil && s.Remote == nil:
 		return nil, fmt.Errorf("the backend of %s cannot tell what changed in the workspace", s.Name)
 	case s.Layers == nil:
-		r.source, err = openRemote(s.Remote, s.Ready.Workspace)
+		r.source, err = openRemote(s.Remote, s.Ready.Workspace, s.mountPoints())
 	case s.Layers.Lower == "" || s.Layers.Upper == "":
 		return nil, fmt.Errorf("the workspace of %s has no writes of its own: there is nothing to review", s.Name)
 	default:
@@ -84,7 +86,18 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 	if err != nil {
 		return nil, err
 	}
+	base := make(chan error, 1)
+	go func() {
+		var err error
+		if s.Base == nil && s.ReadBase != nil {
+			r.Subject.Base, err = s.ReadBase()
+		}
+		base <- err
+	}()
 	list, err := r.source.changes(ctx)
+	if berr := <-base; berr != nil {
+		return nil, fmt.Errorf("what the project looked like when %s was made: %w", s.Name, berr)
+	}
 	if errors.Is(err, overlay.ErrTooMany) || errors.Is(err, overlay.ErrUnreadable) {
 		r.Gaps, err = err, nil
 	}

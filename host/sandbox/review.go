@@ -21,13 +21,10 @@ func (s *Sandbox) Subject() (review.Subject, error) {
 	case w.Mode == string(sdk.WorkspaceReadOnly):
 		return none("its workspace is read-only")
 	}
-	base, err := review.ReadBase(s.Base)
-	if err != nil {
-		return review.Subject{}, fmt.Errorf("sandbox %s: %s: %w", nameOf(s.Record), s.Base, err)
-	}
 	ready := s.Ready()
 	r := review.Subject{
-		Name: nameOf(s.Record), ID: s.Record.ID, Project: w.Source, Base: base, Layers: ready.Layers, Ready: ready,
+		Name: nameOf(s.Record), ID: s.Record.ID, Project: w.Source, Layers: ready.Layers, Ready: ready,
+		ReadBase: func() (*review.Base, error) { return review.ReadBase(s.Base) },
 	}
 	if s.Facts().Has(sdk.CapChanges) && s.Facts().Has(sdk.CapGet) {
 		r.Remote = s.Sandbox

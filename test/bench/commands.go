@@ -20,6 +20,8 @@ var measurements = []measurement{
 	}, warmExec},
 	{"1 GB of output", "<= 1.05x, host < 64 MiB", func(h, b sample) bool { return h.ratio(b) <= 1/0.95 && h.memory < 64<<20 }, output},
 	{"project of 50,000 files", "0.9x to 1.1x", func(h, b sample) bool { return h.ratio(b) >= 0.9 && h.ratio(b) <= 1.1 }, bigProject},
+	{"diff of 10,000 changes, diff -rq", "<= 0.2x", atMost(0.2), diffRq},
+	{"diff of 10,000 changes, git status", "<= 0.2x", atMost(0.2), gitStatus},
 }
 
 func atMost(x float64) func(h, base sample) bool {
