@@ -160,11 +160,16 @@ func (e *engine) mkdir(m *move) error {
 		return errChanged
 	}
 	e.point("mkdir", m)
+	uid, gid, err := owner(fd, m, ident{}, false)
+	if err != nil {
+		return err
+	}
 	if err := unix.Mkdirat(fd, name, 0o700); err != nil {
 		return err
 	}
-	e.project.forget()
-	return nil
+	defer e.project.forget()
+	// At once, for what comes into it takes its owner from it.
+	return chown(uid, gid, func() error { return unix.Fchownat(fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
 // place puts a file or a link there, in one go.
@@ -332,15 +337,6 @@ func (e *engine) chmod(m *move) error {
 		return errChanged
 	}
 	e.point("chmod", m)
-	if m.from.Type != Directory && m.to.Type == Directory {
-		uid, gid, err := owner(fd, m, ident{}, false)
-		if err != nil {
-			return err
-		}
-		if err := chown(uid, gid, func() error { return unix.Fchownat(fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
-			return err
-		}
-	}
 	return chmodAt(fd, name, m.to.Mode)
 }
 
