@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
@@ -101,7 +103,7 @@ func TestConflicts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, c.project...)
-			time.Sleep(5 * time.Millisecond) // the change time has the kernel's clock tick: what follows must be seen as later
+			f.tick()
 			c.sandbox(f)
 			f.seal()
 			c.host(f)
@@ -131,6 +133,31 @@ func TestConflicts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tick waits until the clock of the file system has gone on since the base was taken, and sees to it that what the
+// sandbox writes has a time of its own. File systems count in ticks of some milliseconds.
+func (f *fixture) tick() {
+	f.t.Helper()
+	newest := int64(0)
+	for _, e := range f.base.entries {
+		newest = max(newest, e.Ctime)
+	}
+	probe := filepath.Join(filepath.Dir(f.project), "probe")
+	for range 100_000 {
+		if err := os.WriteFile(probe, nil, 0o644); err != nil {
+			f.t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(probe, &st); err != nil {
+			f.t.Fatal(err)
+		}
+		if st.Ctim.Nano() > newest && st.Mtim.Nano() > newest {
+			return
+		}
+		os.Remove(probe)
+	}
+	f.t.Fatal("the clock of the file system stands still")
 }
 
 // TestPartial leaves out what is in conflict, and all that depends on it.
