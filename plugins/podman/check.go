@@ -164,7 +164,7 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 		return []sdk.Finding{failed(name, err)}
 	}
 	if image == "" {
-		return []sdk.Finding{{Name: name, Status: sdk.SeverityWarning, Detail: "not tried: no image is on this machine", Fix: "podman pull " + configOf(&sdk.Spec{}).Image}}
+		return []sdk.Finding{{Name: name, Status: sdk.SeverityWarning, Detail: "not tried: no image is on this machine", Fix: "podman pull " + configOf(&sdk.Spec{}).image()}}
 	}
 	dir, err := os.MkdirTemp("", "hutch-check-")
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -13,7 +14,7 @@ import (
 
 // Config is the backend "podman" block of a run file.
 type Config struct {
-	Image   string            `hutch:"image" default:"docker.io/library/python:3-slim" doc:"Image that commands see as their root. One that lies on this machine needs no registry and no network."`
+	Image   string            `hutch:"image" doc:"Image that commands see as their root. One that lies on this machine needs no registry and no network. By default the one that PODMAN_IMAGE names in the environment of hutch, else docker.io/library/python:3-slim."`
 	Pull    string            `hutch:"pull" default:"missing" doc:"When the image is asked from its registry: missing (only if it is not on this machine), always, newer, or never."`
 	User    string            `hutch:"user" doc:"Numeric user of commands, as uid or uid:gid. By default the one whom the workspace belongs to: rootless that is the container's root, an unprivileged user outside; rootful it is the owner's own number."`
 	Overlay string            `hutch:"overlay" default:"auto" doc:"How a private workspace keeps its writes apart: native (Podman's overlay volume), union (the project at /workspace_lower, the writes at /workspace, merged by hutch's file tools only), in-container (an overlay mounted inside, rootless only, for which the container begins with SYS_ADMIN and gives it up before any command runs), or auto, which is native where it works and union elsewhere."`
@@ -45,8 +46,8 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 			bad(attribute, attribute+" must be one of "+strings.Join(allowed, ", "), "it is "+strconv.Quote(value))
 		}
 	}
-	if !isImage(c.Image) {
-		bad("image", "this is no name of an image", "it is "+strconv.Quote(c.Image))
+	if !isImage(c.image()) {
+		bad("image", "this is no name of an image", "it is "+strconv.Quote(c.image()))
 	}
 	oneOf("pull", c.Pull, pullPolicies)
 	oneOf("overlay", c.Overlay, overlays)
@@ -79,6 +80,17 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 		}
 	}
 	return ds
+}
+
+// imageVariable names the image of blocks that name none, in the user's environment.
+const imageVariable = "PODMAN_IMAGE"
+
+// image is the image in use.
+func (c *Config) image() string {
+	if c.Image != "" {
+		return c.Image
+	}
+	return cmpString(os.Getenv(imageVariable), "docker.io/library/python:3-slim")
 }
 
 // isImage says whether name can be an image's name, with registry, tag and digest, or an image's id. It must never be
@@ -122,5 +134,5 @@ func configOf(spec *sdk.Spec) *Config {
 	if c, ok := spec.Config.(*Config); ok && c != nil {
 		return c
 	}
-	return &Config{Image: "docker.io/library/python:3-slim", Pull: "missing", Overlay: overlayAuto, Runtime: runtimeAuto, Root: true, TmpSize: 1 << 30}
+	return &Config{Pull: "missing", Overlay: overlayAuto, Runtime: runtimeAuto, Root: true, TmpSize: 1 << 30}
 }

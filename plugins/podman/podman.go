@@ -29,7 +29,7 @@ var podmanPlaces = []string{"/usr/bin/podman", "/usr/local/bin/podman", "/bin/po
 const podmanVariable = "PODMAN_PATH"
 
 // podmanEnvironment are the variables that say where Podman's own files are.
-var podmanEnvironment = []string{podmanVariable, "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "DBUS_SESSION_BUS_ADDRESS"}
+var podmanEnvironment = []string{podmanVariable, imageVariable, "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "DBUS_SESSION_BUS_ADDRESS"}
 
 // commandTime bounds a call of podman that pulls nothing, on a machine that is busy.
 const commandTime = 2 * time.Minute

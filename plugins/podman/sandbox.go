@@ -154,7 +154,7 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 		return sdk.Status{State: sdk.StateGone}, nil
 	}
 	cfg := configOf(&s.spec)
-	details := map[string]string{"container": s.name(), "image": cfg.Image, "overlay": s.over, "user": fmt.Sprintf("%d:%d", s.who.uid, s.who.gid)}
+	details := map[string]string{"container": s.name(), "image": cfg.image(), "overlay": s.over, "user": fmt.Sprintf("%d:%d", s.who.uid, s.who.gid)}
 	if s.who.rootless {
 		details["mode"] = "rootless"
 	} else {

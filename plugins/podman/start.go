@@ -148,7 +148,7 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 	}
 	command := agent.Args(options)
 	args = append(args, "--volume="+program+":"+agent.Path+":ro,bind,nosuid,nodev,rprivate",
-		"--preserve-fds=1", "--workdir=/", "--entrypoint="+command[0], cfg.Image)
+		"--preserve-fds=1", "--workdir=/", "--entrypoint="+command[0], cfg.image())
 	return append(args, command[1:]...), nil
 }
 
@@ -215,7 +215,7 @@ func (s *sandbox) explain(err error, over string) error {
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(e.words), w) })
 	}
-	image := configOf(&s.spec).Image
+	image := configOf(&s.spec).image()
 	switch {
 	case has("image not known", "no such image", "manifest unknown", "pinging container registry", "initializing source", "unable to copy from source", "short-name", "repository name not known", "unable to pull", "name unknown"):
 		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image", Summary: fmt.Sprintf("the image %s is not on this machine and cannot be had: %s", image, e.words), Err: err,
