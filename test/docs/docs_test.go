@@ -21,7 +21,9 @@ import (
 
 const root = "../.."
 
-func TestMain(m *testing.M) { os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman"})) }
+func TestMain(m *testing.M) {
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman"}))
+}
 
 func hutch(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
