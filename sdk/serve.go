@@ -34,6 +34,7 @@ import (
 func Serve(b Backend) {
 	log := Logger() // holds descriptor 2, which go-plugin takes away from os.Stderr
 	hosted := os.Getenv(handshake.CookieKey) == handshake.CookieValue
+	keepDescriptors()
 	var ends <-chan error
 	if hosted {
 		var err error
