@@ -94,7 +94,11 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 		if p.Limit == limits.Memory {
 			value = sdk.Bytes(p.Asked).String()
 		}
-		add(sdk.Limit(p.Limit), value, p.How)
+		how := p.How
+		if p.Limit == limits.Pids && how.Scope != limits.WholeGroup { // what a bomb leaves behind would get away from the tracker
+			how = limits.How{Reason: "without a cgroup, orphans cannot be told from others: " + how.Reason, Fix: how.Fix}
+		}
+		add(sdk.Limit(p.Limit), value, how)
 	}
 	if l.Disk > 0 {
 		add(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), limits.How{Reason: "plain processes write where they like", Fix: "use another backend"})
@@ -337,7 +341,7 @@ func (b *backend) remove(ctx context.Context, id string, st *state) error {
 		if d == "workspace" && st.Config.lies("destroy_keeps") {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(st.Dir, d)); err != nil {
+		if err := removeTree(filepath.Join(st.Dir, d)); err != nil {
 			return err
 		}
 	}

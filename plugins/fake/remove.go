@@ -53,7 +53,10 @@ func (s *sandbox) Remove(_ context.Context, p string, recursive bool) error {
 // removeTree removes a file, or a tree whose directories may forbid it.
 func removeTree(p string) error {
 	err := filepath.WalkDir(p, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err == nil && d.IsDir():
 			return os.Chmod(p, 0o700)
 		}
 		return err

@@ -42,7 +42,15 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	if !t.spareSessions {
 		defer t.Destroy(context.WithoutCancel(ctx))
 	}
-	o := process.Options{Grace: c.Grace, Group: t}
+	o := process.Options{Grace: c.Grace}
+	if t.tracks() {
+		o.Group = t
+	} else {
+		var end context.CancelCauseFunc
+		ctx, end = context.WithCancelCause(ctx)
+		defer end(nil)
+		defer kept(s.id, end)()
+	}
 	if c.Grace == 0 || cfg.lies("no_grace") {
 		o.Grace = -1
 	}

@@ -175,7 +175,7 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 		wipe = append(wipe, "workspace")
 	}
 	for _, d := range wipe {
-		if err := os.RemoveAll(s.path(d)); err != nil {
+		if err := removeTree(s.path(d)); err != nil {
 			return err
 		}
 		if err := os.Mkdir(s.path(d), 0o755); err != nil {

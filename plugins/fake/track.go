@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
@@ -24,6 +27,13 @@ type tracker struct {
 	cgroup        bool
 	spareSessions bool // a lie
 	leader        int
+}
+
+// tracks reports whether the tracker is what keeps the processes together. Without a cgroup a keeper of package process does
+// it better, which an orphan does not get away from; but a limit of the command itself has to be set by the tracker.
+func (t *tracker) tracks() bool {
+	r := t.Rlimits()
+	return t.cgroup || t.spareSessions || r.AS != nil || r.NProc != nil || r.NoFile != nil || r.FSize != nil
 }
 
 // Start implements process.Group. Rlimits are set while the program is held at its
@@ -127,8 +137,48 @@ func (s *sandbox) newGroup() (*tracker, error) {
 	return &tracker{Group: g, cgroup: g.Handle() != nil, spareSessions: s.st.Config.lies("keep_setsid")}, nil
 }
 
-// killAll ends every command of a sandbox, whichever process started it.
+// running are the commands of this process that a keeper holds together, by sandbox: no cgroup leads to them.
+var running = struct {
+	sync.Mutex
+	of map[string]map[*keptCommand]bool
+}{of: map[string]map[*keptCommand]bool{}}
+
+type keptCommand struct {
+	end  context.CancelCauseFunc
+	over chan struct{}
+}
+
+// kept notes a command that killAll has to end; the function that it returns is called when the command is over.
+func kept(id string, end context.CancelCauseFunc) func() {
+	k := &keptCommand{end, make(chan struct{})}
+	running.Lock()
+	defer running.Unlock()
+	if running.of[id] == nil {
+		running.of[id] = map[*keptCommand]bool{}
+	}
+	running.of[id][k] = true
+	return func() {
+		running.Lock()
+		delete(running.of[id], k)
+		running.Unlock()
+		close(k.over)
+	}
+}
+
+// killAll ends every command of a sandbox: those in cgroups whichever process started them, others where it was this one.
+// A keeper ends its command when the process that started it is gone.
 func killAll(ctx context.Context, id string) error {
 	_, err := limits.Sweep(ctx, id+".")
+	running.Lock()
+	commands := slices.Collect(maps.Keys(running.of[id]))
+	running.Unlock()
+	for _, k := range commands {
+		k.end(sdk.ErrCancelled)
+		select {
+		case <-k.over:
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
 	return err
 }

@@ -104,7 +104,7 @@ func (c *C) Fatalf(format string, args ...any) {
 	panic(failure{fmt.Sprintf(format, args...)})
 }
 
-// skipf ends the check as not applicable; only for things a backend does not claim.
+// skipf ends the check as not applicable; only for things that a backend does not claim, or this machine cannot do.
 func (c *C) skipf(format string, args ...any) {
 	panic(skipped{fmt.Sprintf(format, args...)})
 }

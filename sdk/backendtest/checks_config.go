@@ -265,8 +265,55 @@ func (c *C) findings() []sdk.Finding {
 
 // someLimits asks for everything that is claimed, generously.
 func (c *C) someLimits() sdk.Limits {
-	all := sdk.Limits{Timeout: time.Minute, Memory: 256 << 20, CPUs: 1, PIDs: 100, Disk: 64 << 20, Files: 256}
-	return c.claimed(all)
+	l := c.claimed(sdk.Limits{Timeout: time.Minute, Memory: 256 << 20, CPUs: 1, PIDs: 100, Disk: 64 << 20, Files: 256})
+	for _, h := range c.unheld(l) {
+		switch h.Limit {
+		case sdk.LimitMemory:
+			l.Memory = 0
+		case sdk.LimitCPUs:
+			l.CPUs = 0
+		case sdk.LimitPIDs:
+			l.PIDs = 0
+		case sdk.LimitDisk:
+			l.Disk = 0
+		case sdk.LimitFiles:
+			l.Files = 0
+		}
+	}
+	return l
+}
+
+// asked names the limits that l asks for.
+func asked(l sdk.Limits) (names []sdk.Limit) {
+	for name, on := range map[sdk.Limit]bool{
+		sdk.LimitTimeout: l.Timeout > 0, sdk.LimitMemory: l.Memory > 0, sdk.LimitCPUs: l.CPUs > 0,
+		sdk.LimitPIDs: l.PIDs > 0, sdk.LimitDisk: l.Disk > 0, sdk.LimitFiles: l.Files > 0,
+	} {
+		if on {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// unheld are those of the limits that this machine lacks something for, as the backend's plan says with reason and fix. A
+// backend claims what it holds on a machine that has all it needs.
+func (c *C) unheld(l sdk.Limits) []sdk.Hold {
+	if !c.facts.Has(sdk.CapPlan) {
+		return nil
+	}
+	p, err := c.shared().Plan(c.ctx, &c.request(withLimits(l)).Spec)
+	if err != nil {
+		c.Fatalf("plan: %v", err)
+	}
+	return slices.DeleteFunc(p.Holds, func(h sdk.Hold) bool { return h.HeldBy != "" || h.Default || h.Reason == "" || h.Fix == "" })
+}
+
+// needHeld skips the check where this machine cannot hold the limits.
+func (c *C) needHeld(l sdk.Limits) {
+	for _, h := range c.unheld(l) {
+		c.skipf("this machine cannot hold %s = %s: %s (%s)", h.Limit, h.Value, h.Reason, h.Fix)
+	}
 }
 
 // claimed leaves of the limits those that are claimed.

@@ -185,9 +185,9 @@ func createChecks() []Check {
 				for _, h := range c.box(withLimits(l)).Ready().Holds {
 					held[h.Limit] = h.HeldBy != "" && h.Value != ""
 				}
-				for _, name := range limitNames {
-					if c.facts.Holds(name) && !held[name] {
-						c.Fatalf("nothing is said about %s", name)
+				for _, a := range asked(l) {
+					if !held[a] {
+						c.Fatalf("nothing is said about %s", a)
 					}
 				}
 			}},

@@ -75,13 +75,20 @@ func limitChecks() []Check {
 		needs := []Need{needLimit(t.limit)}
 		out = append(out,
 			Check{ID: "limits/" + string(t.limit) + "-below", Needs: needs, Proves: "a command that stays below the limit " + string(t.limit) + " is not touched", Fix: "let the limit count what it is about, and nothing else",
-				run: func(c *C) { c.box(withLimits(limitOf(t.limit, t.value))).must(t.below) }},
+				run: func(c *C) {
+					c.needHeld(limitOf(t.limit, t.value))
+					c.box(withLimits(limitOf(t.limit, t.value))).must(t.below)
+				}},
 			Check{ID: "limits/" + string(t.limit) + "-trips", Needs: needs, Proves: "a command that goes beyond the limit " + string(t.limit) + " is held, and the cause says so", Fix: t.fix,
-				run: func(c *C) { c.trips(t) }},
+				run: func(c *C) {
+					c.needHeld(limitOf(t.limit, t.value))
+					c.trips(t)
+				}},
 		)
 	}
 	return append(out, Check{ID: "limits/cpus-holds", Needs: []Need{needLimit(sdk.LimitCPUs)}, Alone: true, Proves: "a command gets no more processor time than the limit cpus allows", Fix: "cpu.max",
 		run: func(c *C) {
+			c.needHeld(sdk.Limits{CPUs: 0.25})
 			b := c.box(withLimits(sdk.Limits{CPUs: 0.25}))
 			o := b.sh(`w() { while :; do :; done; }; w & w & sleep 1.2; kill $! %1 2>/dev/null; exit 0`, timeout(20*time.Second))
 			used, wall := b.cpuOf(o), o.Usage.Wall

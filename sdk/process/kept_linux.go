@@ -215,8 +215,12 @@ func keep(host *os.File) {
 		fail(err)
 		return
 	}
-	// The command, which may run as the same user, shall not look into or steer its keeper.
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	// The command, which may run as the same user, shall not look into or steer its keeper. One with a user namespace of
+	// its own cannot reach out of that; the map of its ids would then belong to root, and nobody else could write it.
+	own := o.Attr != nil && o.Attr.Cloneflags&unix.CLONE_NEWUSER != 0
+	if !own {
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	}
 	// A signal that is ignored stays ignored through exec, and a host started by nohup or in the background ignores some;
 	// one that is caught is back at its default. The keeper itself is ended by its socket and not by signals.
 	signal.Notify(make(chan os.Signal, 1))
@@ -228,6 +232,9 @@ func keep(host *os.File) {
 	if err != nil {
 		fail(err)
 		return
+	}
+	if own {
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	}
 	// The command's streams are its own: a keeper that held them open would keep their readers waiting.
 	if err := forget(len(files)); err != nil {
