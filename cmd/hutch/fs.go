@@ -303,7 +303,7 @@ type fsGrepCmd struct {
 func (*fsGrepCmd) Help() string {
 	return `Files that are not text are passed over; hidden ones are not. Exit code 1 means that nothing was found.
 
-    hutch fs grep mine 'TODO|FIXME'
+    hutch fs grep mine 'func [A-Z]'
     hutch fs grep mine -i -C 2 --include '*.go' --exclude vendor 'func new\w+\('`
 }
 

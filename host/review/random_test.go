@@ -127,7 +127,11 @@ func mutate(t *testing.T, rnd *rand.Rand, dir string) {
 			fi, err := os.Lstat(p)
 			if err == nil && fi.Mode().Type() != fs.ModeSymlink {
 				modes := []fs.FileMode{0o644, 0o600, 0o755, 0o700, 0o777 | fs.ModeSticky, 0o755 | fs.ModeSetgid}
-				os.Chmod(p, modes[rnd.IntN(len(modes))])
+				mode := modes[rnd.IntN(len(modes))]
+				if fi.IsDir() {
+					mode |= 0o700 // an ordinary user could not look into it
+				}
+				os.Chmod(p, mode)
 			}
 		}
 	case 7:

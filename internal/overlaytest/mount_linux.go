@@ -98,7 +98,11 @@ func Start(t testing.TB, lower string, o Options) *Mount {
 	m.enc, m.dec = gob.NewEncoder(m.in), gob.NewDecoder(out)
 	var ready Answer
 	if err = cmd.Start(); err == nil {
-		t.Cleanup(func() { m.in.Close(); cmd.Wait() })
+		t.Cleanup(func() {
+			m.in.Close()
+			cmd.Wait()
+			os.Chmod(filepath.Join(ord.Work, "work"), 0o700) // the kernel made it for itself alone; an ordinary user could not remove it
+		})
 		if err = m.dec.Decode(&ready); err != nil || ready.Err != "" {
 			m.in.Close()
 			err = fmt.Errorf("%v %s", err, ready.Err)
