@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 
@@ -17,12 +18,11 @@ func (l *Listing) WriteText(w io.Writer) error {
 	for _, e := range l.Entries {
 		size = max(size, len(fmt.Sprint(e.Size)))
 	}
+	out := bufio.NewWriterSize(w, 64<<10)
 	for _, e := range l.Entries {
-		if _, err := fmt.Fprintln(w, e.text(size)); err != nil {
-			return err
-		}
+		fmt.Fprintln(out, e.text(size))
 	}
-	return nil
+	return out.Flush()
 }
 
 var typeLetters = map[string]string{"file": "-", "directory": "d", "symlink": "l", "fifo": "p", "socket": "s", "device": "c"}
@@ -71,20 +71,17 @@ func (e *Entry) WriteText(w io.Writer) error {
 // WriteText writes the matches as `grep -n` does: path:line:text, context with - in place of :, and -- where lines are
 // left out between those of one file, if there is context.
 func (m *Matches) WriteText(w io.Writer, context bool) error {
+	out := bufio.NewWriterSize(w, 64<<10)
 	for i, f := range m.Files {
 		name := termsafe.Line(f.Path)
 		if len(f.Lines) == 0 {
-			if _, err := fmt.Fprintln(w, name); err != nil {
-				return err
-			}
+			fmt.Fprintln(out, name)
 			continue
 		}
 		last := -1
 		for _, l := range f.Lines {
 			if context && (last < 0 && i > 0 || last >= 0 && l.Number > last+1) {
-				if _, err := fmt.Fprintln(w, "--"); err != nil {
-					return err
-				}
+				fmt.Fprintln(out, "--")
 			}
 			last = l.Number
 			sep, cut := "-", ""
@@ -94,10 +91,8 @@ func (m *Matches) WriteText(w io.Writer, context bool) error {
 			if l.Cut {
 				cut = "..."
 			}
-			if _, err := fmt.Fprintf(w, "%s%s%d%s%s%s\n", name, sep, l.Number, sep, termsafe.String(l.Text), cut); err != nil {
-				return err
-			}
+			fmt.Fprintf(out, "%s%s%d%s%s%s\n", name, sep, l.Number, sep, termsafe.String(l.Text), cut)
 		}
 	}
-	return nil
+	return out.Flush() // which tells of every error before it
 }

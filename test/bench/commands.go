@@ -19,6 +19,8 @@ var measurements = []measurement{
 		return h.adds(b, 0.5) <= 700*time.Microsecond && h.adds(b, 0.99) <= 1500*time.Microsecond
 	}, warmExec},
 	{"1 GB of output", "<= 1.05x, host < 64 MiB", func(h, b sample) bool { return h.ratio(b) <= 1/0.95 && h.memory < 64<<20 }, output},
+	{"search 10,000 files of a sandbox", "<= 1x", atMost(1), search},
+	{"list 10,000 files of a sandbox", "<= 1.5x", atMost(1.5), list},
 	{"project of 50,000 files", "0.9x to 1.1x", func(h, b sample) bool { return h.ratio(b) >= 0.9 && h.ratio(b) <= 1.1 }, bigProject},
 	{"diff of 10,000 changes, diff -rq", "<= 0.2x", atMost(0.2), diffRq},
 	{"diff of 10,000 changes, git status", "<= 0.2x", atMost(0.2), gitStatus},
