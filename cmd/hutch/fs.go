@@ -49,12 +49,12 @@ func (a sandboxArg) withFiles(ctx context.Context, u *ui, maxSize int64, fn func
 	if err != nil {
 		return err
 	}
-	sb, err := sandbox.New(sandbox.Options{Run: run.Options{Store: s.Store(), Backends: pool}, Destroy: s.Destroy}).Open(ctx, a.Sandbox, sandbox.Shared)
+	sb, err := sandbox.New(sandbox.Options{Run: run.Options{Store: s.Store(), Backends: pool}, Destroy: s.Destroy}).Look(ctx, a.Sandbox)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sb.Close() }()
-	f, err := files.Open(sb, files.Options{MaxSize: maxSize, Lock: files.LockFile(filepath.Join(filepath.Dir(sb.Base), "files.lock"))})
+	f, err := files.Open(sb, files.Options{MaxSize: maxSize, Lock: files.LockFile(filepath.Join(filepath.Dir(sb.Base()), "files.lock"))})
 	if err != nil {
 		return err
 	}

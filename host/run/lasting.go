@@ -152,6 +152,7 @@ func (j *job) fulfil(p *place) error {
 	err = j.box.Update(func(i *store.SandboxInfo) {
 		i.State, i.Handle, i.Limits = store.SandboxReady, p.Handle().Data, limits
 		i.Workspace.Path, i.Workdir, i.EnvNames = ready.Workspace, inv.dir, envNames(inv.env)
+		i.Workspace.Input, i.Workspace.Output, i.Workspace.Layers = ready.Input, ready.Output, (*store.SandboxLayers)(ready.Layers)
 		for _, m := range j.mounts {
 			i.Mounts = append(i.Mounts, m.Source)
 		}

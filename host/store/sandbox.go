@@ -67,9 +67,20 @@ type SandboxInfo struct {
 	Damage string `json:"damage,omitempty"`
 }
 
+// SandboxLayers are the directories of this host that a workspace is made of; the fields are those of sdk.Layers.
+type SandboxLayers struct {
+	Lower   string `json:"lower,omitempty"`
+	Upper   string `json:"upper,omitempty"`
+	Trusted bool   `json:"trusted,omitempty"`
+}
+
 // SandboxWorkspace is what a sandbox has as its workspace.
 type SandboxWorkspace struct {
 	Source string `json:"source,omitempty"` // host directory, absolute; empty for a directory of the sandbox's own
 	Mode   string `json:"mode"`             // private, shared or readonly
 	Path   string `json:"path,omitempty"`   // as commands see it
+	Input  string `json:"input,omitempty"`  // where commands see the input, if there is one
+	Output string `json:"output,omitempty"` // where commands see the output directory
+	// Layers are the directories of this host that it can be read in, as its backend told; nil when there are none.
+	Layers *SandboxLayers `json:"layers,omitempty"`
 }

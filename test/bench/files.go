@@ -43,11 +43,11 @@ func onLayers(b *bench, base sample, args, tool []string) (h, _ sample, err erro
 	if err != nil {
 		return h, base, err
 	}
-	if err := b.command(b.hutch(), "create", "--backend", "bwrap", "--workspace", src, "--name", "bench")(); err != nil {
+	if _, err := b.command(b.hutch(), "create", "--backend", "bwrap", "--workspace", src, "--name", "bench")(); err != nil {
 		return h, base, err
 	}
 	defer b.command(b.hutch(), "rm", "-f", "bench")() //nolint:errcheck // the directory goes anyway
-	if err := b.command(b.hutch(), "exec", "bench", "--", "sh", "-c", rewrite)(); err != nil {
+	if _, err := b.command(b.hutch(), "exec", "bench", "--", "sh", "-c", rewrite)(); err != nil {
 		return h, base, err
 	}
 	pid, stop, err := b.mounted(src)
@@ -56,7 +56,9 @@ func onLayers(b *bench, base sample, args, tool []string) (h, _ sample, err erro
 	}
 	defer stop()
 	enter := append([]string{"nsenter", "--preserve-credentials", "-U", "-m", "-w", "-t", fmt.Sprint(pid)}, tool...)
-	h.times, base.times, err = interleave(b.rounds(30), b.piped(append([]string{b.hutch()}, args...)), b.piped(enter))
+	what := base.what
+	h, base, err = interleave(b.rounds(30), timed(b.piped(append([]string{b.hutch()}, args...))), timed(b.piped(enter)))
+	base.what = what
 	return h, base, err
 }
 
