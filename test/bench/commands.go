@@ -18,6 +18,8 @@ var measurements = []measurement{
 	{"exec in a sandbox", "adds p50 <= 0.7 ms, p99 <= 1.5 ms", func(h, b sample) bool {
 		return h.adds(b, 0.5) <= 700*time.Microsecond && h.adds(b, 0.99) <= 1500*time.Microsecond
 	}, warmExec},
+	{"exec in a Podman sandbox", ">= 10x faster", atMost(1.0 / 10), podmanHutchExec},
+	{"exec in a Podman sandbox, open connection", ">= 100x faster", atMost(1.0 / 100), podmanExec},
 	{"1 GB of output", "<= 1.05x, host < 64 MiB", func(h, b sample) bool { return h.ratio(b) <= 1/0.95 && h.memory < 64<<20 }, output},
 	{"search 10,000 files of a sandbox", "<= 1x", atMost(1), search},
 	{"list 10,000 files of a sandbox", "<= 1.5x", atMost(1.5), list},

@@ -78,6 +78,7 @@ func (s sample) adds(base sample, q float64) time.Duration { return s.quantile(q
 // bench is what the measurements share.
 type bench struct {
 	dir   string // holds bin/ and libexec/: copies, see install
+	from  string // what they are copies of
 	home  string // HUTCH_HOME
 	tmp   string
 	quick bool
@@ -118,7 +119,7 @@ func run(dir, only string, quick bool) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	b := &bench{dir: tmp, home: filepath.Join(tmp, "home"), tmp: tmp, quick: quick}
+	b := &bench{dir: tmp, from: dir, home: filepath.Join(tmp, "home"), tmp: tmp, quick: quick}
 	for _, program := range []string{"bin/hutch", "libexec/hutch/hutch-backend-bwrap"} {
 		if err := install(filepath.Join(dir, program), filepath.Join(tmp, program)); err != nil {
 			return err
@@ -146,9 +147,9 @@ func run(dir, only string, quick bool) error {
 		if m.reached(h, base) {
 			reached = "yes"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2fx\t%s\t%s\t%s\n", m.name,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.name,
 			ms(h.quantile(0.1)), ms(hp), ms(h.quantile(0.99)), ms(quantile(h.cpu, 0.5)),
-			ms(base.quantile(0.1)), ms(bp), ms(base.quantile(0.99)), ms(quantile(base.cpu, 0.5)), h.ratio(base), ms(hp-bp), reached, m.goal)
+			ms(base.quantile(0.1)), ms(bp), ms(base.quantile(0.99)), ms(quantile(base.cpu, 0.5)), times(h.ratio(base)), ms(hp-bp), reached, m.goal)
 		notes = append(notes, fmt.Sprintf("%s: against %s, %d rounds%s", m.name, base.what, len(h.times), h.note))
 		fmt.Fprintf(os.Stderr, "%s: done in %s\n", m.name, time.Since(start).Round(time.Second))
 	}
@@ -157,6 +158,14 @@ func run(dir, only string, quick bool) error {
 	}
 	fmt.Println("\nTimes are milliseconds.", strings.Join(notes, ". ")+".")
 	return nil
+}
+
+// times writes a ratio, one far below 1 as what it is a fraction of.
+func times(ratio float64) string {
+	if ratio < 0.2 {
+		return fmt.Sprintf("1/%.0fx", 1/ratio)
+	}
+	return fmt.Sprintf("%.2fx", ratio)
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
