@@ -11,7 +11,7 @@ import (
 // call is a command line as it was typed, in the order that the parser needs.
 type call struct {
 	args []string // for the parser: command, flags, operands
-	tail []string // what stood after --; only for `hutch run`
+	tail []string // what stood after --; only for `hutch run` and `hutch exec`
 	dash bool     // there was a --
 }
 
@@ -31,7 +31,7 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 		case a == "--":
 			c.dash = true
 			rest := slices.Clone(argv[i+1:])
-			if node.Name == "run" {
+			if node.Name == "run" || node.Name == "exec" {
 				c.tail = rest
 			} else if len(rest) > 0 {
 				operands = append(append(operands, "--"), rest...)

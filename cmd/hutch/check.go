@@ -209,7 +209,7 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 	for _, f := range files {
 		u.reading.Store(true)
 		conf, ds := runfile.Load([]string{f}, runfile.Options{
-			Vars: c.Var, VarFiles: c.VarFile, Languages: language.Names(), AllowMissing: true,
+			Vars: c.Var, VarFiles: c.VarFile, Languages: language.Names(), AllowMissing: true, Project: s.Store().ProjectDir,
 		})
 		u.reading.Store(false)
 		v.Diagnostics = append(v.Diagnostics, ds...)

@@ -35,7 +35,7 @@ Nothing in the sandbox needs to run for this, and nothing that its programs left
 
 // sandboxArg is the operand that names a sandbox.
 type sandboxArg struct {
-	Sandbox string `arg:"" name:"sandbox" help:"Name or id of a sandbox, or the beginning of an id."`
+	Sandbox string `arg:"" name:"sandbox" help:"Name or id of a sandbox, or the beginning of an id." complete:"sandbox"`
 }
 
 // withFiles runs fn with the files of the sandbox.

@@ -20,6 +20,15 @@ type grammar struct {
 	Logs  logsCmd  `cmd:"" group:"look" help:"Print what a run printed."`
 	Audit auditCmd `cmd:"" group:"look" help:"Check the records of runs."`
 
+	Create  createCmd  `cmd:"" group:"sandboxes" help:"Make a sandbox that lasts."`
+	Exec    execCmd    `cmd:"" group:"sandboxes" help:"Run a command in a sandbox."`
+	PS      psCmd      `cmd:"" name:"ps" group:"sandboxes" help:"List sandboxes."`
+	Inspect inspectCmd `cmd:"" group:"sandboxes" help:"Show all that is known of a sandbox."`
+	Reset   resetCmd   `cmd:"" group:"sandboxes" help:"Make a sandbox anew and keep its files."`
+	RM      rmCmd      `cmd:"" name:"rm" group:"sandboxes" help:"Remove sandboxes."`
+	CP      cpCmd      `cmd:"" name:"cp" group:"sandboxes" help:"Copy files between a sandbox and this host."`
+	Project projectCmd `cmd:"" group:"sandboxes" help:"Make, list and remove shared project directories."`
+
 	FS    fsCmd    `cmd:"" name:"fs" group:"sandboxes" help:"List, read, search and change the files of a sandbox."`
 	Diff  diffCmd  `cmd:"" group:"sandboxes" help:"Show what changed in a sandbox."`
 	Apply applyCmd `cmd:"" group:"sandboxes" help:"Bring what changed in a sandbox back to its project."`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func (c *runsCmd) Run(u *ui) error {
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"ID", "NAME", "BACKEND", "RESULT", "STARTED", "TOOK"}}
+	rows := [][]string{{"ID", "NAME", "BACKEND", "RESULT", "STARTED", "TOOK", "SANDBOX"}}
 	for _, r := range runs {
 		switch {
 		case c.Output == "json":
@@ -61,7 +62,7 @@ func (c *runsCmd) Run(u *ui) error {
 			if r.Ended != nil {
 				took = r.Ended.Sub(r.Started).Round(time.Millisecond).String()
 			}
-			rows = append(rows, []string{r.ID, r.Name, r.Backend, outcome(r), humanize.Time(r.Started), took})
+			rows = append(rows, []string{r.ID, r.Name, r.Backend, outcome(r), humanize.Time(r.Started), took, r.Sandbox})
 		}
 	}
 	if c.Quiet || c.Output == "json" {
@@ -70,6 +71,11 @@ func (c *runsCmd) Run(u *ui) error {
 	if len(runs) == 0 {
 		u.note("no runs")
 		return nil
+	}
+	if !slices.ContainsFunc(runs, func(r store.Info) bool { return r.Sandbox != "" }) {
+		for i, row := range rows {
+			rows[i] = row[:len(row)-1]
+		}
 	}
 	return u.table(rows)
 }
@@ -197,6 +203,9 @@ func (c *auditVerifyCmd) show(u *ui, r *store.Report) error {
 	name := r.Run
 	if name == "" {
 		name = "audit chain"
+	}
+	if r.Sandbox != "" {
+		name = "sandbox " + r.Sandbox
 	}
 	for _, f := range r.Findings {
 		what, at := "damaged", ""

@@ -31,7 +31,7 @@ type gcCmd struct {
 
 // Help is the text below the synopsis.
 func (*gcCmd) Help() string {
-	return `Without flags, finishes what processes left that were killed: sandboxes, cgroups, mounts, sockets and temporary directories. Running runs, kept sandboxes and the records of runs stay.
+	return `Without flags, finishes what processes left that were killed: sandboxes, cgroups, mounts, sockets and temporary directories. Running runs, sandboxes that last and the records of runs stay.
 
     hutch gc
     hutch gc --older-than 30d --keep-runs 100 --dry-run`
@@ -54,7 +54,7 @@ func (c *gcCmd) Run(ctx context.Context, u *ui) error {
 	}
 	items, err := s.Store().GC(ctx, store.GCOptions{
 		RunsOlderThan: olderThan, KeepRuns: keep, DepsUnused: time.Duration(c.Deps),
-		DryRun: c.DryRun, Destroy: s.Destroy,
+		DryRun: c.DryRun, Destroy: s.Destroy, Find: s.Lost,
 	})
 	var freed int64
 	failed := 0

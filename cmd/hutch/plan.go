@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/hutch-run/hutch/host/run"
-	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 )
 
@@ -51,7 +50,7 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	u.reading.Store(true)
-	loaded, ds := runfile.Load(files, runfile.Options{Vars: c.Var, VarFiles: c.VarFile, Languages: language.Names()})
+	loaded, ds := runfile.Load(files, runOptions(s.Store(), c.Var, c.VarFile))
 	u.reading.Store(false)
 	u.diagnostics(ds)
 	if ds.HasErrors() {

@@ -20,9 +20,9 @@ import (
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
-	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/store"
 )
 
 type runCmd struct {
@@ -34,10 +34,13 @@ type runCmd struct {
 	FailFast    bool     `group:"file" help:"Start nothing more, and stop what runs, after the first run that is not ok."`
 	AllBackends bool     `group:"file" help:"Run each run once on every able backend that it names, or where it names none on every one installed, and mark in what the results differ."`
 
-	Backend      string `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Needed, or set in the configuration, for a command without a file." complete:"backend"`
-	MinIsolation string `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
-	Workspace    *mount `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
-	Network      string `group:"sandbox" enum:",none,full" default:"" placeholder:"MODE" help:"none (default) or full."`
+	Backend      string   `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Needed, or set in the configuration, for a command without a file." complete:"backend"`
+	MinIsolation string   `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
+	Workspace    *mount   `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
+	Project      *project `group:"sandbox" placeholder:"NAME[:MODE]" help:"Show the shared project NAME at /workspace; see hutch project." complete:"project"`
+	Keep         bool     `group:"sandbox" help:"Leave the sandbox, for hutch exec, until hutch rm removes it."`
+	Name         string   `group:"sandbox" placeholder:"NAME" help:"With --keep: the name of the sandbox; by default one is made from that of the run."`
+	Network      string   `group:"sandbox" enum:",none,full" default:"" placeholder:"MODE" help:"none (default) or full."`
 
 	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
 	Memory      size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
@@ -126,6 +129,9 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if err := c.check(u, defs, c.AllBackends); err != nil {
 		return err
 	}
+	if err := c.checkKeep(defs); err != nil {
+		return err
+	}
 	conf, err := c.apply(s, defs)
 	if err != nil {
 		return err
@@ -157,7 +163,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	}
 	runner := run.New(run.Options{
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
-		Progress: show.progress, Trace: trace, Keep: c.wanted(), TakeBase: review.WriteBase,
+		Progress: show.progress, Trace: trace, Keep: c.wanted() || c.Keep, Name: c.Name, TakeBase: review.WriteBase,
 	})
 	results, err := runner.RunAll(ctx, defs, run.Many{
 		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result, Idle: idle,
@@ -168,7 +174,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		err = exit(exitFailure) // what happened to the record was said with the result
 	}
 	if c.wanted() {
-		err = errors.Join(err, c.after(ctx, u, s, results, false))
+		err = errors.Join(err, c.after(ctx, u, s, results, c.Keep))
 	}
 	if reportErr := c.report(u, show, results, trace); err == nil {
 		err = reportErr
@@ -191,10 +197,10 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 	if len(files) == 0 {
 		return c.direct(s, call, names)
 	}
-	if c.Workspace != nil || c.Workdir != "" {
-		return nil, errors.New("--workspace and --workdir are for a command without a run file; a run file says them itself")
+	if c.Workspace != nil || c.Project != nil || c.Workdir != "" {
+		return nil, errors.New("--workspace, --project and --workdir are for a command without a run file; a run file says them itself")
 	}
-	conf, ds := runfile.Load(files, runfile.Options{Vars: c.Var, VarFiles: c.VarFile, Languages: language.Names()})
+	conf, ds := runfile.Load(files, runOptions(s.Store(), c.Var, c.VarFile))
 	if ds.HasErrors() {
 		return nil, ds.Err()
 	}
@@ -252,7 +258,15 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
 		}
 	}
-	if c.Workspace != nil {
+	switch {
+	case c.Workspace != nil && c.Project != nil:
+		return nil, errors.New("--workspace and --project exclude each other")
+	case c.Project != nil:
+		if d.Workspace, err = s.Store().ProjectDir(c.Project.name); err != nil {
+			return nil, hint(fmt.Errorf("--project: %w", err), "hutch project create %s makes it, hutch project ls lists those that are there", c.Project.name)
+		}
+		d.Mode = c.Project.mode
+	case c.Workspace != nil:
 		if d.Workspace, err = filepath.Abs(c.Workspace.dir); err != nil {
 			return nil, err
 		}
@@ -270,6 +284,9 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	if err != nil {
 		return nil, err
 	}
+	if c.Project != nil {
+		def.Workspace.Project = c.Project.name
+	}
 	switch {
 	case c.AllBackends && c.Backend == "":
 		def.Backends = nil // those that are installed
@@ -278,6 +295,19 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 		def.Given["backend[0]"] = "backend in " + s.Store().Paths().ConfigFile()
 	}
 	return []*runfile.Definition{def}, nil
+}
+
+// checkKeep refuses what could not be kept, or not named, before anything runs.
+func (c *runCmd) checkKeep(defs []*runfile.Definition) error {
+	switch {
+	case c.Name != "" && !c.Keep:
+		return errors.New("--name is the name of the sandbox that --keep leaves")
+	case c.Name != "" && len(defs) > 1:
+		return errors.New("--name is for one run, and this call has " + count(len(defs), "run") + "; name the one that is meant")
+	case c.Name != "":
+		return store.CheckName(c.Name)
+	}
+	return nil
 }
 
 // apply puts together what flags and configuration say about the whole call.

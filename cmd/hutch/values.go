@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/units"
 )
 
@@ -81,6 +82,25 @@ func (m *mount) UnmarshalText(text []byte) error {
 		return fmt.Errorf("the directory is missing; write DIR[:private|shared|readonly]")
 	}
 	return nil
+}
+
+// project is NAME[:MODE], a shared project as a workspace.
+type project struct{ name, mode string }
+
+func (p *project) UnmarshalText(text []byte) error {
+	name, mode, ok := strings.Cut(string(text), ":")
+	switch mode {
+	case "":
+		if ok {
+			return fmt.Errorf("the mode is missing; write NAME[:private|shared|readonly]")
+		}
+		mode = "private"
+	case "private", "shared", "readonly":
+	default:
+		return fmt.Errorf("%q is not a workspace mode: private, shared or readonly", mode)
+	}
+	p.name, p.mode = name, mode
+	return store.CheckName(name)
 }
 
 func (m *mount) String() string { return m.dir + ":" + m.mode }

@@ -153,7 +153,11 @@ func (p *printer) details(r *result.Result) {
 		p.line("left behind", "%s (hutch gc removes it)", l)
 	}
 	if r.Kept {
-		p.line("kept", "the sandbox %s still exists; hutch rm removes it", r.ID)
+		name := r.ID
+		if r.Sandbox != nil {
+			name = r.Sandbox.Name
+		}
+		p.line("kept", "the sandbox %s: hutch exec %s -- CMD; hutch rm %s removes it", name, name, name)
 	}
 	if p.style.Verbose {
 		for _, l := range r.Limits {

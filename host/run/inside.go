@@ -39,7 +39,7 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	}
 	info := in.Record.Info()
 	d := &runfile.Definition{
-		Name: path.Base(in.Argv[0]), Instance: path.Base(in.Argv[0]), File: info.File,
+		Name: path.Base(in.Argv[0]), Instance: path.Base(in.Argv[0]),
 		Backends: []*runfile.Backend{runfile.NewBackend(info.Backend)},
 		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network,
 	}
@@ -57,7 +57,7 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	b := in.Backend
 	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
 
-	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, File: d.File, Backend: info.Backend, Sandbox: info.Name, Definition: j.secrets.value(d)})
+	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, Backend: info.Backend, Sandbox: info.Name, Definition: j.secrets.value(d)})
 	if err != nil {
 		j.fail("record", err)
 		j.seal()

@@ -150,6 +150,38 @@ func (s *Session) Destroy(ctx context.Context, i store.Intent) error {
 	return b.Client.Destroy(ctx, sdk.Handle{ID: i.ID, Data: i.Handle})
 }
 
+// Lost asks every backend that can tell what it has that was made for this store. It is for store.GC. A backend that
+// cannot work on this machine has nothing here.
+func (s *Session) Lost(ctx context.Context) ([]store.Intent, error) {
+	p, err := s.Pool()
+	if err != nil {
+		return nil, err
+	}
+	var found []store.Intent
+	var errs []error
+	for _, name := range p.Names() {
+		facts, err := p.Facts(ctx, name)
+		if err != nil || !facts.Has(sdk.CapList) {
+			continue
+		}
+		b, err := p.Get(ctx, name)
+		if err != nil {
+			continue
+		}
+		handles, err := b.List(ctx, s.store.Owner())
+		if err != nil {
+			if r := sdk.ReasonOf(err); r != sdk.ReasonMissing && r != sdk.ReasonUnavailable {
+				errs = append(errs, err)
+			}
+			continue
+		}
+		for _, h := range handles {
+			found = append(found, store.Intent{ID: h.ID, Backend: name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: s.store.Owner(), Handle: h.Data})
+		}
+	}
+	return found, errors.Join(errs...)
+}
+
 // Retire begins to stop the backends, for a caller that needs none any more and has something else to do. Close waits
 // for them and says what went wrong.
 func (s *Session) Retire() {

@@ -12,7 +12,7 @@ import (
 var Shells = []string{"bash", "zsh", "fish"}
 
 // Completion writes the completion script of a shell. What a flag or an operand may be comes from its enum, or from
-// its tag complete: hcl and file are files, dir directories, run and backend are asked from hutch itself.
+// its tag complete: hcl and file are files, dir directories, run, backend, sandbox and project are asked from hutch itself.
 func Completion(w io.Writer, app *kong.Node, shell string) error {
 	var b strings.Builder
 	switch shell {
@@ -54,6 +54,10 @@ func bashValues(words []string, kind string) string {
 		return `_hutch_words "latest $(hutch runs -q 2>/dev/null)"`
 	case "backend":
 		return `_hutch_words "$(hutch backend list -q 2>/dev/null)"`
+	case "sandbox":
+		return `_hutch_words "$(hutch ps -q 2>/dev/null)"`
+	case "project":
+		return `_hutch_words "$(hutch project ls -q 2>/dev/null)"`
 	}
 	if len(words) == 0 {
 		return ""
@@ -170,6 +174,10 @@ func fishValues(words []string, kind string) string {
 		return " -a 'latest (hutch runs -q 2>/dev/null)'"
 	case "backend":
 		return " -a '(hutch backend list -q 2>/dev/null)'"
+	case "sandbox":
+		return " -a '(hutch ps -q 2>/dev/null)'"
+	case "project":
+		return " -a '(hutch project ls -q 2>/dev/null)'"
 	}
 	if len(words) == 0 {
 		return ""

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/units"
+)
+
+type psCmd struct {
+	NoChanges bool   `help:"Do not look at what changed, which takes a while in large workspaces."`
+	Quiet     bool   `short:"q" help:"Print only the names."`
+	Output    string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
+}
+
+// Help is the text below the synopsis.
+func (*psCmd) Help() string {
+	return `Lists the sandboxes that last, those of one project together. STATE is ready, stopped (hutch reset starts it anew), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating and removing are halves, which hutch gc removes when their host is dead. CHANGES is what differs from the directory under a private workspace.
+
+    hutch ps
+    hutch ps -q | xargs hutch rm`
+}
+
+func (c *psCmd) Run(ctx context.Context, u *ui) error {
+	if c.Quiet {
+		return c.names(u)
+	}
+	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
+		list, err := m.Survey(ctx, !c.NoChanges)
+		if err != nil {
+			return err
+		}
+		slices.SortStableFunc(list, func(a, b sandbox.Status) int { return strings.Compare(a.Project, b.Project) })
+		if c.Output == "json" {
+			for _, st := range list {
+				if err := json.NewEncoder(u.out).Encode(st); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if len(list) == 0 {
+			u.note("no sandboxes")
+			return nil
+		}
+		rows := [][]string{{"NAME", "ID", "STATE", "BACKEND", "PROJECT", "AGE", "CHANGES"}}
+		for _, st := range list {
+			rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), humanize.Time(st.Created), changed(st.Changes)})
+		}
+		return u.table(rows)
+	})
+}
+
+// names lists without asking any backend.
+func (c *psCmd) names(u *ui) error {
+	s, done, err := openStore()
+	if err != nil {
+		return err
+	}
+	defer done()
+	list, err := s.Sandboxes()
+	for _, i := range list {
+		name := i.Name
+		if name == "" {
+			name = i.ID
+		}
+		if err := u.line("%s", name); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// changed says in a few words what differs.
+func changed(c *sandbox.ChangeCount) string {
+	switch {
+	case c == nil:
+		return "-"
+	case c.Entries == 0:
+		return "none"
+	}
+	return fmt.Sprintf("%d, %s", c.Entries, humanize.IBytes(uint64(max(c.Bytes, 0))))
+}
+
+type inspectCmd struct {
+	Sandbox string `arg:"" name:"sandbox" help:"Name or id of a sandbox, or the beginning of an id." complete:"sandbox"`
+	Output  string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
+}
+
+// Help is the text below the synopsis.
+func (*inspectCmd) Help() string {
+	return `Shows all that is known of a sandbox: its record, how it is, how each limit is held, where its files lie on this host, and what its backend says about it.`
+}
+
+func (c *inspectCmd) Run(ctx context.Context, u *ui) error {
+	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
+		st, err := m.Inspect(ctx, c.Sandbox)
+		if err != nil {
+			return err
+		}
+		if c.Output == "json" {
+			return u.json(st)
+		}
+		return c.text(u, st)
+	})
+}
+
+func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
+	rows := [][]string{{st.Name, st.ID + ", " + st.Condition}}
+	row := func(label, format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); text != "" {
+			rows = append(rows, []string{"  " + label, text})
+		}
+	}
+	row("problem", "%s", st.Problem)
+	row("backend", "%s %s", st.Backend, st.BackendVersion)
+	if st.File != "" {
+		row("made from", "%s of %s", st.Run, st.File)
+	}
+	row("left by", "%s", st.MadeBy)
+	row("created", "%s", st.Created.Local().Format("2006-01-02 15:04:05"))
+	if st.Started != nil {
+		row("reset", "%s", st.Started.Local().Format("2006-01-02 15:04:05"))
+	}
+	row("project", "%s", st.Project)
+	ws := "an empty directory"
+	if st.Workspace.Source != "" {
+		ws = st.Workspace.Source + ", " + st.Workspace.Mode
+	}
+	row("workspace", "%s", ws)
+	row("changes", "%s", changed(st.Changes))
+	row("network", "%s", st.Network)
+	row("workdir", "%s", st.Workdir)
+	row("env", "%s", strings.Join(st.EnvNames, " "))
+	var limits []result.Limit
+	_ = json.Unmarshal(st.Limits, &limits)
+	for _, l := range limits {
+		how := "default"
+		if l.Asked {
+			how = "asked"
+		}
+		row("limit", "%s = %s (%s): %s", l.Limit, l.Value, how, l.HeldBy)
+	}
+	if st.Ready != nil {
+		if l := st.Ready.Layers; l != nil {
+			row("lower layer", "%s", l.Lower)
+			row("upper layer", "%s", l.Upper)
+		}
+		for _, n := range st.Ready.Notes {
+			row("note", "%s", n)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(st.Details)) {
+		row(k, "%s", st.Details[k])
+	}
+	row("record", "%s", st.Dir)
+	return u.table(rows)
+}
+
+type resetCmd struct {
+	Sandbox string `arg:"" name:"sandbox" help:"Name or id of a sandbox, or the beginning of an id." complete:"sandbox"`
+	Hard    bool   `help:"Drop what was written to the workspace and the output, too."`
+	Force   bool   `short:"f" help:"End commands that run in it."`
+}
+
+// Help is the text below the synopsis.
+func (*resetCmd) Help() string {
+	return `Makes the surroundings of a sandbox anew: its processes, namespaces or container, and temporary directories. What was written to the workspace stays, unless --hard. A stopped sandbox is started by it.
+
+    hutch reset try
+    hutch reset --hard -f try`
+}
+
+func (c *resetCmd) Run(ctx context.Context, u *ui) error {
+	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
+		return m.Reset(ctx, c.Sandbox, c.Hard, c.Force)
+	})
+}
+
+type rmCmd struct {
+	Sandboxes []string `arg:"" name:"sandbox" help:"Names or ids of sandboxes, or beginnings of ids." complete:"sandbox"`
+	Force     bool     `short:"f" help:"End commands that run in them, and say nothing about those that are not there."`
+}
+
+// Help is the text below the synopsis.
+func (*rmCmd) Help() string {
+	return `Removes sandboxes with all that was written in them. The records of the commands that ran in them stay, see hutch runs.
+
+    hutch rm try
+    hutch rm -f $(hutch ps -q)`
+}
+
+func (c *rmCmd) Run(ctx context.Context, u *ui) error {
+	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
+		failed := 0
+		for _, ref := range c.Sandboxes {
+			err := m.Remove(ctx, ref, c.Force)
+			if errors.Is(err, store.ErrNoSandbox) && c.Force {
+				continue
+			}
+			if err != nil {
+				failed++
+				u.note("%s", err)
+				continue
+			}
+			if err := u.line("%s", ref); err != nil {
+				return err
+			}
+		}
+		if failed > 0 {
+			return exit(exitFailure)
+		}
+		return nil
+	})
+}
+
+type projectCmd struct {
+	Create projectCreateCmd `cmd:"" help:"Make a shared project directory, and print its path."`
+	Ls     projectLsCmd     `cmd:"" help:"List projects."`
+	Rm     projectRmCmd     `cmd:"" help:"Remove projects with all their files."`
+}
+
+// Help is the text below the synopsis.
+func (*projectCmd) Help() string {
+	return `A project is a directory that hutch keeps and that any number of sandboxes share: workspace { project = "NAME" } in a run file, or --project NAME. Each sandbox writes to a layer of its own, unless its mode is shared.`
+}
+
+type projectCreateCmd struct {
+	Name string `arg:"" name:"name" help:"Name of the project."`
+}
+
+func (c *projectCreateCmd) Run(u *ui) error {
+	s, done, err := openStore()
+	if err != nil {
+		return err
+	}
+	defer done()
+	dir, err := s.CreateProject(c.Name)
+	if err != nil {
+		return err
+	}
+	return u.line("%s", dir)
+}
+
+type projectLsCmd struct {
+	Quiet  bool   `short:"q" help:"Print only the names."`
+	Output string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
+}
+
+func (c *projectLsCmd) Run(u *ui) error {
+	s, done, err := openStore()
+	if err != nil {
+		return err
+	}
+	defer done()
+	list, err := s.Projects()
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{"NAME", "SANDBOXES", "SIZE", "FILES"}}
+	for _, p := range list {
+		switch {
+		case c.Quiet:
+			err = u.line("%s", p.Name)
+		case c.Output == "json":
+			err = json.NewEncoder(u.out).Encode(p)
+		default:
+			rows = append(rows, []string{p.Name, fmt.Sprint(len(p.Sandboxes)), units.FormatSize(p.Bytes), p.Dir})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.Quiet || c.Output == "json" {
+		return nil
+	}
+	if len(list) == 0 {
+		u.note("no projects")
+		return nil
+	}
+	return u.table(rows)
+}
+
+type projectRmCmd struct {
+	Names []string `arg:"" name:"name" help:"Names of projects." complete:"project"`
+	Force bool     `short:"f" help:"Remove the sandboxes that have it as their workspace, too."`
+}
+
+func (c *projectRmCmd) Run(ctx context.Context, u *ui) error {
+	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
+		for _, name := range c.Names {
+			if err := m.RemoveProject(ctx, name, c.Force); err != nil {
+				return err
+			}
+			if err := u.line("%s", name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

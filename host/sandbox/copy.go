@@ -1,0 +1,332 @@
+package sandbox
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/tree"
+)
+
+// errStopped ends a stream of which enough was seen.
+var errStopped = errors.New("enough was read")
+
+// CopyOut copies the file or directory at from, absolute inside the sandbox, to the host, as cp -r and docker cp do: to
+// an existing directory under its own name (or, when from ends with "/.", what is in it), else to what to names. What
+// comes out is hostile: it is bounded by caps, links that lead out of the destination refuse it, and nothing is written
+// outside of it. A directory is merged into what is there, all or nothing; a file gets mode 0644.
+func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps tree.Caps) error {
+	if err := s.needs(sdk.CapGet); err != nil {
+		return err
+	}
+	if err := inside(from); err != nil {
+		return err
+	}
+	name := path.Base(path.Clean(from))
+	contents := strings.HasSuffix(from, "/.") || name == "/"
+	st, err := os.Stat(to)
+	isDir := err == nil && st.IsDir()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if strings.HasSuffix(to, "/") && !isDir {
+		return fmt.Errorf("there is no directory %s", to)
+	}
+	file := to
+	if isDir {
+		file = filepath.Join(to, name)
+	}
+	err = s.fileOut(ctx, from, file, caps)
+	if !errors.Is(err, errNoFile) {
+		return s.copied(err, "out", from)
+	}
+	dir := to
+	if isDir && !contents {
+		dir = filepath.Join(to, name)
+	}
+	return s.copied(s.treeOut(ctx, from, dir, caps, err), "out", from)
+}
+
+// errNoFile says that what is to be copied is no regular file.
+var errNoFile = errors.New("no regular file")
+
+// fileOut copies one regular file. It takes its place when it is whole.
+func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps tree.Caps) error {
+	most := caps.File
+	if most == 0 {
+		most = caps.Bytes
+	}
+	if most == 0 {
+		most = tree.DefaultMaxBytes
+	}
+	w := &lateFile{to: to, most: most}
+	err := s.Get(ctx, from, sdk.FormatFile, w)
+	if err == nil {
+		return w.place()
+	}
+	w.abandon()
+	switch {
+	case w.err != nil:
+		return w.err
+	case w.f == nil && ctx.Err() == nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}):
+		return fmt.Errorf("%w: %w", errNoFile, err)
+	}
+	return err
+}
+
+// lateFile is made with the first byte, under another name.
+type lateFile struct {
+	to   string
+	most int64
+	n    int64
+	f    *os.File
+	err  error
+}
+
+func (w *lateFile) open() error {
+	if w.f != nil || w.err != nil {
+		return w.err
+	}
+	if st, err := os.Lstat(w.to); err == nil && st.IsDir() {
+		w.err = fmt.Errorf("%s is a directory", w.to)
+		return w.err
+	}
+	w.f, w.err = os.CreateTemp(filepath.Dir(w.to), ".hutch-cp-*")
+	return w.err
+}
+
+// Write implements [io.Writer].
+func (w *lateFile) Write(p []byte) (int, error) {
+	if err := w.open(); err != nil {
+		return 0, err
+	}
+	if w.n += int64(len(p)); w.n > w.most {
+		w.err = fmt.Errorf("the file is larger than %d bytes (--max-size allows more)", w.most)
+		return 0, w.err
+	}
+	n, err := w.f.Write(p)
+	if err != nil {
+		w.err = err
+	}
+	return n, err
+}
+
+func (w *lateFile) place() error {
+	if err := w.open(); err != nil { // an empty file has no byte
+		return err
+	}
+	err := errors.Join(w.f.Chmod(0o644), w.f.Close())
+	if err == nil {
+		err = os.Rename(w.f.Name(), w.to)
+	}
+	if err != nil {
+		_ = os.Remove(w.f.Name())
+	}
+	return err
+}
+
+func (w *lateFile) abandon() {
+	if w.f != nil {
+		_ = w.f.Close()
+		_ = os.Remove(w.f.Name())
+	}
+}
+
+// treeOut copies a directory into dir, which is made when it is missing. why is what was said about it as a file.
+func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps tree.Caps, why error) error {
+	r, w := io.Pipe()
+	got := make(chan error, 1)
+	go func() {
+		err := s.Get(ctx, from, sdk.FormatTar, w)
+		w.CloseWithError(err)
+		got <- err
+	}()
+	first := make([]byte, 512)
+	n, err := io.ReadFull(r, first)
+	if err != nil { // it never came to a tree
+		r.CloseWithError(errStopped)
+		return errors.Join(<-got, why)
+	}
+	made := false
+	if err = os.Mkdir(dir, 0o755); err == nil {
+		made = true
+	} else if st, serr := os.Stat(dir); serr == nil && st.IsDir() {
+		err = nil
+	}
+	if err == nil {
+		var root *os.Root
+		if root, err = os.OpenRoot(dir); err == nil {
+			_, err = tree.Unpack(ctx, io.MultiReader(strings.NewReader(string(first[:n])), r), root, caps)
+			err = errors.Join(err, root.Close())
+		}
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20))
+	}
+	r.CloseWithError(errStopped)
+	if gerr := <-got; err == nil && gerr != nil && !errors.Is(gerr, errStopped) {
+		err = gerr
+	}
+	if err != nil && made {
+		_ = os.Remove(dir)
+	}
+	return err
+}
+
+// StreamOut writes the directory at from as a tar stream, as the backend gives it: whoever reads it reads hostile data.
+func (s *Sandbox) StreamOut(ctx context.Context, from string, w io.Writer) error {
+	if err := errors.Join(s.needs(sdk.CapGet), inside(from)); err != nil {
+		return err
+	}
+	return s.copied(s.Get(ctx, from, sdk.FormatTar, w), "out", from)
+}
+
+// CopyIn copies a file or directory of the host to the path to, absolute inside the sandbox, as cp -r and docker cp do:
+// into an existing directory under its own name (or, when from ends with "/.", what is in it), else to what to names.
+// Permissions come along. A link named by from is followed, links in a directory are copied as links.
+func (s *Sandbox) CopyIn(ctx context.Context, from, to string) error {
+	if err := errors.Join(s.needs(sdk.CapPut), inside(to)); err != nil {
+		return err
+	}
+	st, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	abs, err := filepath.Abs(from)
+	if err != nil {
+		return err
+	}
+	isDir, err := s.isDir(ctx, to)
+	if err != nil {
+		return err
+	}
+	if !isDir && strings.HasSuffix(to, "/") && !st.IsDir() {
+		return fmt.Errorf("the sandbox has no directory %s", to)
+	}
+	name := filepath.Base(abs)
+	if !st.IsDir() {
+		parent := path.Clean(to)
+		if !isDir {
+			parent, name = path.Split(parent)
+		}
+		return s.copied(s.fileIn(ctx, from, path.Clean(parent), name), "in", to)
+	}
+	at := path.Clean(to)
+	if isDir && !strings.HasSuffix(from, "/.") {
+		at = path.Join(at, name)
+	}
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return s.copied(s.put(ctx, at, func(w io.Writer) error {
+		_, err := tree.Pack(ctx, root, w, tree.PackOptions{})
+		return err
+	}), "in", to)
+}
+
+// fileIn copies one regular file as a tree that holds nothing else, so that its permissions come along.
+func (s *Sandbox) fileIn(ctx context.Context, from, dir, name string) error {
+	f, err := os.OpenFile(from, os.O_RDONLY|nonblock, 0) // which must not wait for the writer of a FIFO
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return fmt.Errorf("%s is neither a file nor a directory", from)
+	}
+	return s.put(ctx, dir, func(w io.Writer) error {
+		t := tar.NewWriter(w)
+		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: int64(st.Mode().Perm()), ModTime: st.ModTime().Truncate(time.Second)}); err != nil {
+			return err
+		}
+		if n, err := io.CopyN(t, f, st.Size()); err != nil {
+			return fmt.Errorf("%s changed while it was read, after %d bytes: %w", from, n, err)
+		}
+		return t.Close()
+	})
+}
+
+// StreamIn unpacks a tar stream into the directory to, absolute inside the sandbox, which is made when it is missing.
+func (s *Sandbox) StreamIn(ctx context.Context, r io.Reader, to string) error {
+	if err := errors.Join(s.needs(sdk.CapPut), inside(to)); err != nil {
+		return err
+	}
+	return s.copied(s.Put(ctx, path.Clean(to), sdk.FormatTar, r), "in", to)
+}
+
+// put sends what pack writes as a tree to dir.
+func (s *Sandbox) put(ctx context.Context, dir string, pack func(io.Writer) error) error {
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w)
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	err := s.Put(ctx, dir, sdk.FormatTar, r)
+	r.CloseWithError(errStopped)
+	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
+		return perr
+	}
+	return err
+}
+
+// isDir says whether there is a directory at p.
+func (s *Sandbox) isDir(ctx context.Context, p string) (bool, error) {
+	if err := s.needs(sdk.CapGet); err != nil {
+		return strings.HasSuffix(p, "/"), nil
+	}
+	var seen stopWriter
+	err := s.Get(ctx, path.Clean(p), sdk.FormatTar, &seen)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	return bool(seen) || err == nil, nil
+}
+
+// stopWriter ends a stream at its first byte.
+type stopWriter bool
+
+// Write implements [io.Writer].
+func (w *stopWriter) Write([]byte) (int, error) {
+	*w = true
+	return 0, errStopped
+}
+
+func (s *Sandbox) needs(c sdk.Capability) error {
+	if !s.backend.Facts.Has(c) {
+		return fmt.Errorf("backend %q has no way to copy files (%s)", s.Record.Backend, c)
+	}
+	return nil
+}
+
+func inside(p string) error {
+	if !path.IsAbs(p) {
+		return fmt.Errorf("the path %q inside the sandbox is not absolute", p)
+	}
+	return nil
+}
+
+// copied notes a copy in the chain of the sandbox.
+func (s *Sandbox) copied(err error, way, p string) error {
+	if err != nil {
+		return about(s.Record, err)
+	}
+	return s.rec.Event(store.EventSandboxCopy, map[string]any{"way": way, "path": p})
+}
