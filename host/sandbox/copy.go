@@ -29,7 +29,8 @@ func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps tree.Caps) 
 	if err := s.needs(sdk.CapGet); err != nil {
 		return err
 	}
-	if err := inside(from); err != nil {
+	from, err := s.inside(from)
+	if err != nil {
 		return err
 	}
 	name := path.Base(path.Clean(from))
@@ -185,7 +186,8 @@ func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps tree.Caps,
 
 // StreamOut writes the directory at from as a tar stream, as the backend gives it: whoever reads it reads hostile data.
 func (s *Sandbox) StreamOut(ctx context.Context, from string, w io.Writer) error {
-	if err := errors.Join(s.needs(sdk.CapGet), inside(from)); err != nil {
+	from, err := s.inside(from)
+	if err = errors.Join(s.needs(sdk.CapGet), err); err != nil {
 		return err
 	}
 	return s.copied(s.Get(ctx, from, sdk.FormatTar, w), "out", from)
@@ -195,7 +197,8 @@ func (s *Sandbox) StreamOut(ctx context.Context, from string, w io.Writer) error
 // into an existing directory under its own name (or, when from ends with "/.", what is in it), else to what to names.
 // Permissions come along. A link named by from is followed, links in a directory are copied as links.
 func (s *Sandbox) CopyIn(ctx context.Context, from, to string) error {
-	if err := errors.Join(s.needs(sdk.CapPut), inside(to)); err != nil {
+	to, err := s.inside(to)
+	if err = errors.Join(s.needs(sdk.CapPut), err); err != nil {
 		return err
 	}
 	st, err := os.Stat(from)
@@ -264,7 +267,8 @@ func (s *Sandbox) fileIn(ctx context.Context, from, dir, name string) error {
 
 // StreamIn unpacks a tar stream into the directory to, absolute inside the sandbox, which is made when it is missing.
 func (s *Sandbox) StreamIn(ctx context.Context, r io.Reader, to string) error {
-	if err := errors.Join(s.needs(sdk.CapPut), inside(to)); err != nil {
+	to, err := s.inside(to)
+	if err = errors.Join(s.needs(sdk.CapPut), err); err != nil {
 		return err
 	}
 	return s.copied(s.Put(ctx, path.Clean(to), sdk.FormatTar, r), "in", to)
@@ -316,11 +320,18 @@ func (s *Sandbox) needs(c sdk.Capability) error {
 	return nil
 }
 
-func inside(p string) error {
+// inside is the path p, which must be absolute, as the sandbox sees it: the workspace is /workspace to users, also
+// where a backend has it elsewhere.
+func (s *Sandbox) inside(p string) (string, error) {
 	if !path.IsAbs(p) {
-		return fmt.Errorf("the path %q inside the sandbox is not absolute", p)
+		return "", fmt.Errorf("the path %q inside the sandbox is not absolute", p)
 	}
-	return nil
+	const workspace = "/workspace"
+	at := s.Ready().Workspace
+	if rest, ok := strings.CutPrefix(p, workspace); ok && at != "" && (rest == "" || rest[0] == '/') {
+		return at + rest, nil
+	}
+	return p, nil
 }
 
 // copied notes a copy in the chain of the sandbox.
