@@ -25,7 +25,7 @@ What comes out of a sandbox is bounded in number and size, and refused as a whol
 
     hutch cp report.py try:/workspace/
     hutch cp try:/workspace/out ./results
-    hutch cp try:/workspace - | tar t`
+    hutch cp try:/workspace -`
 }
 
 // place is one end of a copy; sandbox is "" for this host.

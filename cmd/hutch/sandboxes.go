@@ -29,7 +29,8 @@ func (*psCmd) Help() string {
 	return `Lists the sandboxes that last, those of one project together. STATE is ready, stopped (hutch reset starts it anew), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating and removing are halves, which hutch gc removes when their host is dead. CHANGES is what differs from the directory under a private workspace.
 
     hutch ps
-    hutch ps -q | xargs hutch rm`
+    hutch ps
+    hutch ps -q`
 }
 
 func (c *psCmd) Run(ctx context.Context, u *ui) error {
@@ -205,7 +206,7 @@ func (*rmCmd) Help() string {
 	return `Removes sandboxes with all that was written in them. The records of the commands that ran in them stay, see hutch runs.
 
     hutch rm try
-    hutch rm -f $(hutch ps -q)`
+    hutch rm -f try other`
 }
 
 func (c *rmCmd) Run(ctx context.Context, u *ui) error {

@@ -1,0 +1,243 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/tree"
+)
+
+// world is a store and a manager whose backend is plugins/fake, as a process of its own.
+type world struct {
+	*Manager
+	t     *testing.T
+	store *store.Store
+	dir   string // a project
+}
+
+// buildFake builds the backend once. It is built and not imported, because host must not import plugins.
+var buildFake = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "hutch-sandbox-test-")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-fake"), "github.com/hutch-run/hutch/plugins/fake").CombinedOutput()
+	if err != nil {
+		err = errors.New(string(out))
+	}
+	return dir, err
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := buildFake(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	bin, err := buildFake()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HUTCH_BACKEND_PATH", bin)
+	t.Setenv("TMPDIR", t.TempDir())
+	st, err := store.Open(store.Options{Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := store.NewRuntimeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := backend.NewPool(backend.Options{Dir: dir.Path(), HostVersion: "test"})
+	t.Cleanup(func() { _ = errors.Join(pool.Close(context.Background()), dir.Close(), st.Close()) })
+	w := &world{t: t, store: st, dir: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(w.dir, "a.txt"), []byte("hello\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.Manager = New(Options{
+		Run: run.Options{Store: st, Backends: pool},
+		Destroy: func(ctx context.Context, i store.Intent) error {
+			b, err := pool.Get(ctx, i.Backend)
+			if err != nil {
+				return err
+			}
+			return b.Destroy(ctx, sdk.Handle{ID: i.ID, Data: i.Handle})
+		},
+	})
+	return w
+}
+
+func (w *world) make(name string) *store.SandboxInfo {
+	w.t.Helper()
+	info, err := w.Create(w.t.Context(), &runfile.Definition{
+		Name: "t", Instance: "t", Backends: []*runfile.Backend{runfile.NewBackend("fake")}, Env: map[string]string{"SECRET": "hunter2"},
+		Workspace: &runfile.Workspace{Source: w.dir, Mode: "private"},
+	}, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return info
+}
+
+// sh runs a script in a sandbox and returns what it printed.
+func (w *world) sh(name, script string) string {
+	w.t.Helper()
+	s, err := w.Open(w.t.Context(), name, Shared)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer s.Close()
+	var out bytes.Buffer
+	r, err := s.Run(w.t.Context(), Command{Argv: []string{"sh", "-c", script}}, run.Streams{Stdout: &out})
+	if err != nil || r.Error != nil {
+		w.t.Fatalf("%s: %v %+v", script, err, r.Error)
+	}
+	return out.String()
+}
+
+func TestLifeOfASandbox(t *testing.T) {
+	w := newWorld(t)
+	info := w.make("web")
+	if info.State != store.SandboxReady || len(info.Handle) == 0 || info.EnvNames[0] != "SECRET" {
+		t.Errorf("%+v", info)
+	}
+	public, err := json.Marshal(info)
+	if err != nil || strings.Contains(string(public), "hunter2") {
+		t.Errorf("the record shows a value: %s %v", public, err)
+	}
+	if out := w.sh("web", "echo $SECRET; echo more >> a.txt; cat a.txt"); out != "hunter2\nhello\nmore\n" {
+		t.Errorf("%q", out)
+	}
+	st, err := w.Inspect(t.Context(), "web")
+	if err != nil || st.Condition != StateReady || st.Changes == nil || st.Changes.Entries != 1 {
+		t.Errorf("%+v %v", st, err)
+	}
+	if err := w.Reset(t.Context(), "web", true, false); err != nil {
+		t.Fatal(err)
+	}
+	if out := w.sh("web", "cat a.txt"); out != "hello\n" {
+		t.Errorf("after a hard reset: %q", out)
+	}
+	runs, err := w.store.List(store.Filter{})
+	if err != nil || len(runs) != 2 || runs[0].Sandbox != "web" {
+		t.Errorf("each command is a run: %+v %v", runs, err)
+	}
+	if err := w.Remove(t.Context(), info.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Open(t.Context(), "web", Shared); !errors.Is(err, store.ErrNoSandbox) {
+		t.Errorf("%v", err)
+	}
+	if err := w.store.VerifyAll(t.Context(), "", func(r *store.Report) error {
+		if !r.OK {
+			t.Errorf("%+v", r)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhoHasASandboxAlone(t *testing.T) {
+	w := newWorld(t)
+	w.make("web")
+	s, err := w.Open(t.Context(), "web", Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for what, err := range map[string]error{"reset": w.Reset(t.Context(), "web", false, false), "rm": w.Remove(t.Context(), "web", false)} {
+		var busy *BusyError
+		if !errors.As(err, &busy) || !errors.Is(err, store.ErrInUse) {
+			t.Errorf("%s beside a command: %v", what, err)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Run(t.Context(), Command{Argv: []string{"sleep", "600"}}, run.Streams{})
+		ended <- errors.Join(err, s.Close())
+	}()
+	if err := w.Remove(t.Context(), "web", true); err != nil {
+		t.Errorf("rm -f: %v", err)
+	}
+	<-ended
+}
+
+func TestHalvesAreRefused(t *testing.T) {
+	w := newWorld(t)
+	info := w.make("web")
+	rec, err := w.store.OpenSandbox(t.Context(), info.ID, true, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.Update(func(i *store.SandboxInfo) { i.State = store.SandboxRemoving }); err != nil {
+		t.Fatal(err)
+	}
+	rec.Close()
+	if _, err := w.Open(t.Context(), "web", Shared); !errors.Is(err, store.ErrHalf) || !strings.Contains(err.Error(), "hutch gc") {
+		t.Errorf("%v", err)
+	}
+	if err := w.Remove(t.Context(), "web", false); err != nil { // which goes on with it
+		t.Error(err)
+	}
+	// The backend lost it: the record says what to do.
+	info = w.make("lost")
+	if err := w.opt.Destroy(t.Context(), intentOf(*info)); err != nil {
+		t.Fatal(err)
+	}
+	var gone *GoneError
+	if _, err := w.Open(t.Context(), "lost", Shared); !errors.As(err, &gone) || !strings.Contains(err.Error(), "hutch rm lost") {
+		t.Errorf("%v", err)
+	}
+	if st, err := w.Inspect(t.Context(), "lost"); err != nil || st.Condition != StateGone {
+		t.Errorf("%+v %v", st, err)
+	}
+	if err := w.Remove(t.Context(), "lost", false); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsCopiedOutIsHostile(t *testing.T) {
+	w := newWorld(t)
+	w.make("web")
+	w.sh("web", "mkdir evil good; ln -s /etc evil/out; echo x > evil/x; echo 12345678 > big; echo ok > good/f; mkfifo pipe")
+	s, err := w.Open(t.Context(), "web", Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	to := t.TempDir()
+	for from, caps := range map[string]tree.Caps{
+		"/workspace/evil": {}, "/workspace/big": {Bytes: 4}, "/workspace/pipe": {}, "/workspace/nothing": {}, "relative": {}, "/workspace/good": {Entries: -1, Bytes: 1},
+	} {
+		if err := s.CopyOut(t.Context(), from, to, caps); err == nil {
+			t.Errorf("%s came out", from)
+		}
+	}
+	if left, _ := os.ReadDir(to); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if err := s.CopyOut(t.Context(), "/workspace/good/.", filepath.Join(to, "new"), tree.Caps{}); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(to, "new", "f")); err != nil || string(b) != "ok\n" {
+		t.Errorf("%q %v", b, err)
+	}
+}
