@@ -103,7 +103,9 @@ func findPaths(home string) (Paths, error) {
 		if err != nil || !filepath.IsAbs(u.HomeDir) {
 			return Paths{}, errors.New("HOME is not set and this user has no home directory: set HUTCH_HOME to a directory for all that hutch keeps")
 		}
-		os.Setenv("HOME", u.HomeDir)
+		if err := os.Setenv("HOME", u.HomeDir); err != nil {
+			return Paths{}, err
+		}
 		defer os.Unsetenv("HOME")
 	}
 	xdg.Reload() // the environment may have changed since the library looked

@@ -3,6 +3,7 @@ package overlaytest
 import (
 	"encoding/gob"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -100,12 +101,12 @@ func Start(t testing.TB, lower string, o Options) *Mount {
 	if err = cmd.Start(); err == nil {
 		t.Cleanup(func() {
 			m.in.Close()
-			cmd.Wait()
-			os.Chmod(filepath.Join(ord.Work, "work"), 0o700) // the kernel made it for itself alone; an ordinary user could not remove it
+			_ = cmd.Wait()                                       // killed by the end of its input
+			_ = os.Chmod(filepath.Join(ord.Work, "work"), 0o700) // the kernel made it for itself alone; an ordinary user could not remove it
 		})
 		if err = m.dec.Decode(&ready); err != nil || ready.Err != "" {
 			m.in.Close()
-			err = fmt.Errorf("%v %s", err, ready.Err)
+			err = errors.Join(err, errors.New("mount: "+ready.Err))
 		}
 	}
 	if err != nil {
