@@ -8,7 +8,6 @@ import (
 
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
-	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 type cpCmd struct {
@@ -63,7 +62,7 @@ func (c *cpCmd) Run(ctx context.Context, u *ui) error {
 		case from.path == "-" && from.sandbox == "":
 			return sb.StreamIn(ctx, u.in, to.path)
 		case from.sandbox != "":
-			if err := sb.CopyOut(ctx, from.path, to.path, tree.Caps{Bytes: int64(c.MaxSize)}); err != nil {
+			if err := sb.CopyOut(ctx, from.path, to.path, sandbox.Caps{Bytes: int64(c.MaxSize)}); err != nil {
 				return fmt.Errorf("copy %s: %w", c.From, err)
 			}
 			return nil

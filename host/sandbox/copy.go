@@ -21,11 +21,14 @@ import (
 // errStopped ends a stream of which enough was seen.
 var errStopped = errors.New("enough was read")
 
+// Caps bound what is taken out of a sandbox; zeros mean the defaults, 4 GiB and 200,000 entries.
+type Caps = tree.Caps
+
 // CopyOut copies the file or directory at from, absolute inside the sandbox, to the host, as cp -r and docker cp do: to
 // an existing directory under its own name (or, when from ends with "/.", what is in it), else to what to names. What
 // comes out is hostile: it is bounded by caps, links that lead out of the destination refuse it, and nothing is written
 // outside of it. A directory is merged into what is there, all or nothing; a file gets mode 0644.
-func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps tree.Caps) error {
+func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps Caps) error {
 	if err := s.needs(sdk.CapGet); err != nil {
 		return err
 	}
@@ -62,7 +65,7 @@ func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps tree.Caps) 
 var errNoFile = errors.New("no regular file")
 
 // fileOut copies one regular file. It takes its place when it is whole.
-func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps tree.Caps) error {
+func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps) error {
 	most := caps.File
 	if most == 0 {
 		most = caps.Bytes
@@ -144,7 +147,7 @@ func (w *lateFile) abandon() {
 }
 
 // treeOut copies a directory into dir, which is made when it is missing. why is what was said about it as a file.
-func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps tree.Caps, why error) error {
+func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, why error) error {
 	r, w := io.Pipe()
 	got := make(chan error, 1)
 	go func() {
