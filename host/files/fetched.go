@@ -42,11 +42,11 @@ var errEnough = errors.New("enough")
 func (v *fetched) tar(ctx context.Context, rel string, each func(n overlay.Node, r io.Reader) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	pr, pw := io.Pipe()
-	sent := make(chan error, 1)
+	sent := make(chan struct{})
 	go func() {
 		err := v.sb.Get(ctx, path.Join(v.root, rel), sdk.FormatTar, pw)
 		pw.CloseWithError(err)
-		sent <- err
+		close(sent)
 	}()
 	err := v.entries(tar.NewReader(pr), rel, each)
 	if err == nil {

@@ -68,7 +68,7 @@ func unionView(t testing.TB, u *Union) []string {
 				b, err := io.ReadAll(f)
 				f.Close()
 				if err != nil || !bytes.Equal(b, content) || int64(len(b)) != e.Size {
-					return fmt.Errorf("%s: Open gives %q, %v; ReadFile %q; the size is %d", e.Path, b, err, content, e.Size)
+					return fmt.Errorf("%s: Open gives %q, %w; ReadFile %q; the size is %d", e.Path, b, err, content, e.Size)
 				}
 			}
 			mu.Lock()

@@ -46,7 +46,7 @@ func onLayers(b *bench, base sample, args, tool []string) (h, _ sample, err erro
 	if _, err := b.command(b.hutch(), "create", "--backend", "bwrap", "--workspace", src, "--name", "bench")(); err != nil {
 		return h, base, err
 	}
-	defer b.command(b.hutch(), "rm", "-f", "bench")() //nolint:errcheck // the directory goes anyway
+	defer b.command(b.hutch(), "rm", "-f", "bench")()
 	if _, err := b.command(b.hutch(), "exec", "bench", "--", "sh", "-c", rewrite)(); err != nil {
 		return h, base, err
 	}
