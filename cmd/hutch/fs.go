@@ -11,8 +11,6 @@ import (
 	"strconv"
 
 	"github.com/hutch-run/hutch/host/files"
-	"github.com/hutch-run/hutch/host/run"
-	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/termsafe"
 )
 
@@ -45,11 +43,11 @@ func (a sandboxArg) withFiles(ctx context.Context, u *ui, maxSize int64, fn func
 		return err
 	}
 	defer done()
-	pool, err := s.Pool()
+	m, err := sandboxes(s, nil)
 	if err != nil {
 		return err
 	}
-	sb, err := sandbox.New(sandbox.Options{Run: run.Options{Store: s.Store(), Backends: pool}, Destroy: s.Destroy}).Look(ctx, a.Sandbox)
+	sb, err := m.Look(ctx, a.Sandbox)
 	if err != nil {
 		return err
 	}
