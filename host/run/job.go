@@ -247,6 +247,9 @@ func (j *job) note(err error, doing string) {
 
 // event appends to the chain. A chain that cannot be written to shows again, and for good, when the record is finished.
 func (j *job) event(typ store.EventType, data any, files ...store.FileRef) {
+	if j.rec == nil && j.box == nil {
+		return // a lasting sandbox that failed to be made has taken its record back, and the chain with it
+	}
 	if err := j.chronicle().Event(typ, j.secrets.value(data), files...); err != nil && j.res.Error == nil {
 		j.note(err, "write event "+string(typ))
 	}

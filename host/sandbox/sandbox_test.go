@@ -112,6 +112,30 @@ func (w *world) sh(name, script string) string {
 	return out.String()
 }
 
+// A backend that fails after it has begun leaves no record and no name, and says why.
+func TestCreationThatFails(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "t.hcl")
+	if err := os.WriteFile(file, []byte(`run "t" {
+  backend "fake" { create_error = "quota" }
+  command = ["true"]
+}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conf, ds := runfile.Load([]string{file}, runfile.Options{Environ: []string{}})
+	if ds.HasErrors() {
+		t.Fatal(ds)
+	}
+	_, err := w.Create(t.Context(), conf.Runs()[0], "web")
+	if err == nil || !strings.Contains(err.Error(), "create_error") {
+		t.Errorf("got %v", err)
+	}
+	if info := w.make("web"); info.State != store.SandboxReady {
+		t.Errorf("the name is taken: %+v", info)
+	}
+}
+
 func TestLifeOfASandbox(t *testing.T) {
 	w := newWorld(t)
 	info := w.make("web")
