@@ -22,7 +22,7 @@ func TestGuards(t *testing.T) {
 		"\nCapEff:\t0000000000000000\n", "\nCapBnd:\t0000000000000000\n", "\nCapPrm:\t0000000000000000\n", "\nNoNewPrivs:\t1\n", "\nSeccomp:\t2\n")
 	for _, script := range []string{
 		"echo x > /etc/new", "echo x > /usr/new", "mkdir /new", "echo core > /proc/sys/kernel/core_pattern", "mount -t tmpfs x /tmp", "mknod /tmp/d b 8 0",
-		"chroot / true", "test -e /run/podman", "cat /run/hutch-agent > /tmp/a && echo x >> /run/hutch-agent",
+		"chroot / true", "unshare -U true", "unshare -n true", "test -e /run/podman", "cat /run/hutch-agent > /tmp/a && echo x >> /run/hutch-agent",
 	} {
 		if r := sh(t, s, script); r.Code == 0 {
 			t.Errorf("%q succeeded: %s%s", script, r.out, r.err)

@@ -24,17 +24,18 @@ const (
 // dirs are the directories of one sandbox on the host, below its state directory.
 type dirs struct{ state string }
 
-func (d dirs) base() string   { return filepath.Join(d.state, "podman") }
-func (d dirs) layer() string  { return filepath.Join(d.base(), "layer") }
-func (d dirs) upper() string  { return filepath.Join(d.layer(), "upper") }
-func (d dirs) work() string   { return filepath.Join(d.layer(), "work") }
-func (d dirs) output() string { return filepath.Join(d.layer(), "output") }
-func (d dirs) tmp() string    { return filepath.Join(d.layer(), "tmp") }
-func (d dirs) shm() string    { return filepath.Join(d.layer(), "shm") }
-func (d dirs) socket() string { return filepath.Join(d.base(), "agent") }
-func (d dirs) pid() string    { return filepath.Join(d.base(), "pid") }
-func (d dirs) log() string    { return filepath.Join(d.base(), "log") } // of the agent alone
-func (d dirs) alias() string  { return filepath.Join(d.base(), "alias") }
+func (d dirs) base() string    { return filepath.Join(d.state, "podman") }
+func (d dirs) layer() string   { return filepath.Join(d.base(), "layer") }
+func (d dirs) upper() string   { return filepath.Join(d.layer(), "upper") }
+func (d dirs) work() string    { return filepath.Join(d.layer(), "work") }
+func (d dirs) output() string  { return filepath.Join(d.layer(), "output") }
+func (d dirs) tmp() string     { return filepath.Join(d.layer(), "tmp") }
+func (d dirs) shm() string     { return filepath.Join(d.layer(), "shm") }
+func (d dirs) socket() string  { return filepath.Join(d.base(), "agent") }
+func (d dirs) pid() string     { return filepath.Join(d.base(), "pid") }
+func (d dirs) log() string     { return filepath.Join(d.base(), "log") } // of the agent alone
+func (d dirs) seccomp() string { return filepath.Join(d.base(), "seccomp.json") }
+func (d dirs) alias() string   { return filepath.Join(d.base(), "alias") }
 
 // layout collects the mounts of one container.
 type layout struct {

@@ -16,9 +16,9 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// ownProcesses is how many processes and threads of ours the pids limit of a container leaves room for: the agent's, and
-// the one that stands above a command.
-const ownProcesses = agent.OwnPIDs + 1
+// ownProcesses is how many processes and threads of ours the pids limit of a container leaves room for: the agent's,
+// which come to one less, and the one that stands above a command.
+const ownProcesses = agent.OwnPIDs
 
 // ownFiles is how many open files a container's own limit allows; the agent holds commands to theirs.
 const ownFiles = 4096
@@ -120,6 +120,15 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536", "--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck",
 		"--security-opt=no-new-privileges", "--cap-drop=all",
 		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), "--ulimit=core=0:0",
+	}
+	narrowed, err := writeSeccomp(s.dirs.seccomp(), l.over)
+	if err != nil {
+		return nil, err
+	}
+	if narrowed {
+		args = append(args, "--security-opt=seccomp="+s.dirs.seccomp())
+	} else {
+		s.notes = append(s.notes, "this machine has no copy of Podman's default system call filter, so the one built in is not narrowed")
 	}
 	if cfg.Root {
 		args = append(args, "--read-only", "--read-only-tmpfs=false")

@@ -24,7 +24,9 @@ import (
 var nonce = fmt.Sprintf("hutch-probe-%d-%d", os.Getpid(), time.Now().UnixNano())
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{"probe": "test/security/probe"}))
+	os.Exit(e2e.Main(m, map[string]string{
+		"probe": "test/security/probe", "libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
+	}))
 }
 
 // world is one user's machine, full of things that a payload must not reach.
@@ -39,6 +41,8 @@ type world struct {
 	victim        *exec.Cmd         // a process that carries the nonce on its command line
 	marker        string            // name of files that attacks drop
 	mode          string            // of the workspace, such as ":shared"; "" for private
+	backend       string            // "" for bwrap
+	image         string            // for podman
 }
 
 func newWorld(t *testing.T, uid int) *world {
@@ -126,7 +130,7 @@ func (w *world) as(cmd *exec.Cmd) {
 	cmd.Dir = w.project
 	cmd.Env = []string{
 		"HOME=" + w.home, "HUTCH_HOME=" + filepath.Join(w.home, ".hutch"), "PATH=/usr/local/bin:/usr/bin:/bin",
-		"PROBE_TOKEN=" + nonce, "GITHUB_TOKEN=" + nonce,
+		"PROBE_TOKEN=" + nonce, "GITHUB_TOKEN=" + nonce, "PODMAN_IMAGE=" + w.image,
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Getuid() == 0 {
@@ -164,7 +168,11 @@ type result struct {
 // sandboxed runs the probe through hutch.
 func (w *world) sandboxed(t *testing.T, flags, probe []string) outcome {
 	t.Helper()
-	args := append([]string{"run", "--backend", "bwrap", "--workspace", w.project + w.mode, "-o", "json"}, flags...)
+	backend := w.backend
+	if backend == "" {
+		backend = "bwrap"
+	}
+	args := append([]string{"run", "--backend", backend, "--workspace", w.project + w.mode, "-o", "json"}, flags...)
 	args = append(append(args, "--", "/workspace/probe"), probe...)
 	stdout, stderr, code := w.run(t, e2e.Hutch(), args...)
 	o := outcome{code: code, output: stdout + stderr, result: &result{}}
