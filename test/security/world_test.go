@@ -132,6 +132,13 @@ func (w *world) as(cmd *exec.Cmd) {
 		"HOME=" + w.home, "HUTCH_HOME=" + filepath.Join(w.home, ".hutch"), "PATH=/usr/local/bin:/usr/bin:/bin",
 		"PROBE_TOKEN=" + nonce, "GITHUB_TOKEN=" + nonce, "PODMAN_IMAGE=" + w.image,
 	}
+	if w.backend == "podman" { // an ordinary user's images lie below the real home
+		data := os.Getenv("XDG_DATA_HOME")
+		if data == "" {
+			data = filepath.Join(os.Getenv("HOME"), ".local", "share")
+		}
+		cmd.Env = append(cmd.Env, "XDG_DATA_HOME="+data, "XDG_RUNTIME_DIR="+os.Getenv("XDG_RUNTIME_DIR"))
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}
