@@ -56,7 +56,7 @@ func writeSeccomp(path, over string) (bool, error) {
 		return false, err
 	}
 	if data, err = narrow(data, over == overlayInside); err != nil {
-		return false, fmt.Errorf("Podman's system call filter: %w", err)
+		return false, fmt.Errorf("the system call filter of podman: %w", err)
 	}
 	return true, os.WriteFile(path, data, 0o600)
 }
