@@ -39,8 +39,8 @@ func (w *world) outlive(s *wire.Setup, fds []int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Lasting = &wire.Lasting{State: data, Listen: len(fds), Dir: len(fds) + 1, Slot: -1}
-	fds = append(append([]int(nil), fds...), w.lasting.Listen, int(w.lasting.Dir.Fd()))
+	s.Lasting = &wire.Lasting{State: data, Listen: len(fds), File: len(fds) + 1, Slot: -1}
+	fds = append(append([]int(nil), fds...), w.lasting.Listen, w.lasting.File)
 	if w.ident.slot >= 0 {
 		s.Lasting.Slot = len(fds)
 		fds = append(fds, w.ident.slot)

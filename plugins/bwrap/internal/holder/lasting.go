@@ -27,13 +27,14 @@ const logName = "holder.log"
 type Lasting struct {
 	Dir    *os.File // the sandbox's directory
 	Listen int      // a bound socket in it
+	File   int      // a descriptor of its file, for nothing but to see whether it was removed
 }
 
 // StartLasting starts a holder that outlives this process, once it got a setup with [wire.Lasting]. dir is the
 // sandbox's own directory, private to the user; the caller sees to it that no two processes do this at once. marks are
 // arguments that everybody sees and that mean nothing.
 func StartLasting(id Identity, dir string, marks ...string) (h *Holder, l *Lasting, err error) {
-	l = &Lasting{Listen: -1}
+	l = &Lasting{Listen: -1, File: -1}
 	if l.Dir, err = os.Open(dir); err != nil {
 		return nil, nil, err
 	}
@@ -56,6 +57,9 @@ func StartLasting(id Identity, dir string, marks ...string) (h *Holder, l *Lasti
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, nil, err
 	}
+	if l.File, err = unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		return nil, nil, fmt.Errorf("open %s: %w", path, err)
+	}
 	// Not a pipe: the first thing it said after this process is gone would kill it.
 	log, err := os.OpenFile(filepath.Join(dir, logName), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -75,9 +79,11 @@ func StartLasting(id Identity, dir string, marks ...string) (h *Holder, l *Lasti
 // Close closes what the holder has been given.
 func (l *Lasting) Close() {
 	l.Dir.Close()
-	if l.Listen >= 0 {
-		unix.Close(l.Listen)
-		l.Listen = -1
+	for _, fd := range []*int{&l.Listen, &l.File} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func (c *client) close() {
 // lasting is what a holder has besides that outlives its plugin.
 type lasting struct {
 	listener int
-	dir      int // where the socket lies
+	file     int // that the socket is
 	state    []byte
 
 	// What follows is guarded by holder.mu.
@@ -55,7 +55,7 @@ type lasting struct {
 
 // asked is what a plugin wants, or that it is gone.
 type asked struct {
-	by   *client // nil when the socket is gone from the directory
+	by   *client // nil when the socket was removed
 	req  wire.Request
 	fds  []int
 	gone bool
@@ -64,7 +64,7 @@ type asked struct {
 const (
 	// sendTime bounds how long a plugin that does not read may keep the others waiting.
 	sendTime = 5 * time.Second
-	// lookTime is how often a holder looks whether its directory is still there: somebody may have removed it by hand.
+	// lookTime is how often a holder looks whether its socket is still there: somebody may have removed everything by hand.
 	lookTime = 10 * time.Second
 )
 
@@ -74,7 +74,7 @@ func (h *holder) outlive(l *wire.Lasting, fds []int) error {
 	for _, k := range []struct {
 		from int
 		to   *int
-	}{{l.Listen, &keep.listener}, {l.Dir, &keep.dir}, {l.Slot, new(int)}} {
+	}{{l.Listen, &keep.listener}, {l.File, &keep.file}, {l.Slot, new(int)}} {
 		if k.from < 0 {
 			continue
 		}
@@ -128,11 +128,11 @@ func (h *holder) last() error {
 	return io.EOF
 }
 
-// reachable says whether the socket still lies in the sandbox's directory.
+// reachable says whether the socket still lies somewhere. By its descriptor, because the directory that it lay in is
+// closed to the holder's user.
 func (h *holder) reachable() bool {
 	var st unix.Stat_t
-	err := unix.Fstatat(h.lasting.dir, wire.SocketName, &st, unix.AT_SYMLINK_NOFOLLOW)
-	return !errors.Is(err, unix.ENOENT)
+	return unix.Fstat(h.lasting.file, &st) != nil || st.Nlink > 0
 }
 
 // listenTo reads what one plugin asks.

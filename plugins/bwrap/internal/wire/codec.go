@@ -191,7 +191,7 @@ func (s *Setup) fields(c *codec) {
 	list(c, &s.Give, text[string])
 	optional(c, &s.Lasting, func(l *Lasting, c *codec) {
 		c.int(&l.Listen)
-		c.int(&l.Dir)
+		c.int(&l.File)
 		c.int(&l.Slot)
 		c.bytes(&l.State)
 	})

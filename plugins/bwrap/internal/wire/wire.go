@@ -54,11 +54,11 @@ type Setup struct {
 }
 
 // Lasting makes a holder outlive the plugin that started it. It then serves any number of plugins at once, and ends
-// when one of them says so, or when its socket is gone from the directory. The end of a plugin's connection ends the
+// when one of them says so, or when its socket is removed. The end of a plugin's connection ends the
 // commands that this plugin started.
 type Lasting struct {
 	Listen int    // index of the descriptor of a bound socket
-	Dir    int    // index of the descriptor of the directory that the socket lies in
+	File   int    // index of a descriptor of the file that the socket is
 	Slot   int    // index of the descriptor that keeps the range of ids, -1 for none
 	State  []byte // given to every plugin that joins
 }
