@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 
 	"os"
@@ -13,19 +14,17 @@ import (
 // search compares a search through the files of a sandbox with the fastest tool there is, on a mount of the same layers.
 func search(b *bench) (h, base sample, err error) {
 	const pattern = `func \w+_\d\(`
-	tool := []string{"rg", "-uu", "-n", pattern, "."}
-	base.what = "ripgrep on the mounted overlay"
+	tool, what := []string{"rg", "-uu", "-n", pattern, "."}, "ripgrep on the mounted overlay"
 	if _, err := exec.LookPath("rg"); err != nil {
 		tool = []string{"grep", "-rnIP", pattern, "."}
-		base.what = "grep -rP on the mounted overlay (there is no ripgrep here)"
+		what = "grep -rP on the mounted overlay (there is no ripgrep here)"
 	}
-	return onLayers(b, base, []string{"fs", "grep", "bench", pattern}, tool)
+	return onLayers(b, what, []string{"fs", "grep", "bench", pattern}, tool)
 }
 
 // list compares a list of the files of a sandbox with find, which looks at the same attributes.
 func list(b *bench) (h, base sample, err error) {
-	base.what = "find -printf on the mounted overlay"
-	return onLayers(b, base, []string{"fs", "list", "--max", "100000", "bench"}, []string{"find", ".", "-printf", `%y %m %s %p\n`})
+	return onLayers(b, "find -printf on the mounted overlay", []string{"fs", "list", "--max", "100000", "bench"}, []string{"find", ".", "-printf", `%y %m %s %p\n`})
 }
 
 // rewrite changes a tenth of the files of a project, removes a tenth and adds as many.
@@ -34,7 +33,7 @@ for f in */*0.go; do tail -n 5 "$f" > "${f%.go}new.go"; echo "// changed" >> "$f
 rm -f */*1.go`
 
 // onLayers runs hutch with args on a sandbox, and tool on an overlay of its own that was changed in the same way.
-func onLayers(b *bench, base sample, args, tool []string) (h, _ sample, err error) {
+func onLayers(b *bench, what string, args, tool []string) (h, base sample, err error) {
 	n := 10_000
 	if b.quick {
 		n = 1000
@@ -43,11 +42,15 @@ func onLayers(b *bench, base sample, args, tool []string) (h, _ sample, err erro
 	if err != nil {
 		return h, base, err
 	}
-	if _, err := b.command(b.hutch(), "create", "--backend", "bwrap", "--workspace", src, "--name", "bench")(); err != nil {
+	// The processes of a sandbox that lasts outlive these commands, so their end is not waited for.
+	if _, err := b.plain(b.hutch(), "create", "--backend", "bwrap", "--workspace", src, "--name", "bench"); err != nil {
 		return h, base, err
 	}
-	defer b.command(b.hutch(), "rm", "-f", "bench")()
-	if _, err := b.command(b.hutch(), "exec", "bench", "--", "sh", "-c", rewrite)(); err != nil {
+	defer func() {
+		_, rmErr := b.plain(b.hutch(), "rm", "-f", "bench")
+		err = errors.Join(err, rmErr)
+	}()
+	if _, err := b.plain(b.hutch(), "exec", "bench", "--", "sh", "-c", rewrite); err != nil {
 		return h, base, err
 	}
 	pid, stop, err := b.mounted(src)
@@ -56,7 +59,6 @@ func onLayers(b *bench, base sample, args, tool []string) (h, _ sample, err erro
 	}
 	defer stop()
 	enter := append([]string{"nsenter", "--preserve-credentials", "-U", "-m", "-w", "-t", fmt.Sprint(pid)}, tool...)
-	what := base.what
 	h, base, err = interleave(b.rounds(30), timed(b.piped(append([]string{b.hutch()}, args...))), timed(b.piped(enter)))
 	base.what = what
 	return h, base, err
