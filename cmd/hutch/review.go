@@ -415,7 +415,7 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		}
 		return u.json(doc)
 	}
-	u.note("%s of %s are as they were before the apply", count(len(a.Paths), "path"), a.Project)
+	u.note("restored %s of %s to what was before the apply", count(len(a.Paths), "path"), a.Project)
 	return nil
 }
 
