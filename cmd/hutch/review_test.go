@@ -32,8 +32,25 @@ func TestReviewScripts(t *testing.T) {
 			env.Setenv("XDG_RUNTIME_DIR", "")
 			env.Setenv("HUTCH_BACKEND_PATH", backends)
 			env.Setenv("NO_COLOR", "1")
+			env.Defer(func() { removeSandboxes(t, env) })
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
 	})
+}
+
+// removeSandboxes removes what a script left: a lasting sandbox has a process of its own.
+func removeSandboxes(t *testing.T, env *testscript.Env) {
+	hutch := func(args ...string) string {
+		cmd := exec.Command(filepath.Join(strings.Split(env.Getenv("PATH"), string(filepath.ListSeparator))[0], "hutch"), args...)
+		cmd.Env = env.Vars
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("hutch %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	if names := strings.Fields(hutch("ps", "-q")); len(names) > 0 {
+		hutch(append([]string{"rm", "-f"}, names...)...)
+	}
 }

@@ -106,7 +106,7 @@ func findPaths(home string) (Paths, error) {
 		if err := os.Setenv("HOME", u.HomeDir); err != nil {
 			return Paths{}, err
 		}
-		defer os.Unsetenv("HOME")
+		defer func() { _ = os.Unsetenv("HOME") }() // HOME is a name that the system takes
 	}
 	xdg.Reload() // the environment may have changed since the library looked
 	for name, dir := range map[string]string{"XDG_DATA_HOME": xdg.DataHome, "XDG_CACHE_HOME": xdg.CacheHome, "XDG_STATE_HOME": xdg.StateHome} {
