@@ -116,6 +116,13 @@ func TestSignals(t *testing.T) {
 		if err := j.Signal(0); err == nil {
 			t.Error("signal 0 was taken")
 		}
+		j = begin(t, conn, "exec sleep 1000")
+		if err := j.Signal(unix.SIGTERM); err != nil { // before anybody has said that it runs
+			t.Fatal(err)
+		}
+		if exit, err := j.end(); err != nil || exit.Status.Signal() != unix.SIGTERM {
+			t.Errorf("%+v, %v", exit, err)
+		}
 	})
 }
 

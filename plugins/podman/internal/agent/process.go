@@ -58,8 +58,8 @@ func (p *Process) Terminal() *os.File {
 	return p.terminal
 }
 
-// Signal sends a signal to the command itself. One that is not executed yet, or gone
-// already, gets none. It does not wait.
+// Signal sends a signal to the command itself. One that is not executed yet gets it
+// when it is; one that is gone gets none. It does not wait.
 func (p *Process) Signal(s syscall.Signal) error { return p.signal(s, 0) }
 
 // SignalGroup sends a signal to the command's process group, likewise.

@@ -31,7 +31,17 @@ type command struct {
 	pidfd   int // of it, -1 while unknown or where there are none
 	killed  bool
 	started bool
+	early   []early // signals that came before it was started
 }
+
+// early is a signal that waits for its command.
+type early struct {
+	signal unix.Signal
+	group  bool
+}
+
+// maxEarly bounds the signals that wait for a command.
+const maxEarly = 64
 
 func newCommand(c *conn, r wire.Request, fds []int) *command {
 	cmd := &command{conn: c, request: r, fds: fds, ended: make(chan death, 2), gone: make(chan struct{}), pidfd: -1}
@@ -204,10 +214,13 @@ func (c *command) note(pid int) {
 
 func (c *command) tellStarted() {
 	c.mu.Lock()
-	told, pid := c.started, c.pid
-	c.started = true
+	told, pid, waited := c.started, c.pid, c.early
+	c.started, c.early = true, nil
 	c.mu.Unlock()
 	if !told && pid != 0 {
+		for _, e := range waited {
+			c.signal(e.signal, e.group)
+		}
 		_ = c.conn.send(wire.Reply{Op: wire.Started, ID: c.request.ID, Value: uint32(pid)}) // see live
 	}
 }
@@ -256,10 +269,17 @@ func (c *command) bury(o *outcome) (d death, left bool) {
 	return d, left
 }
 
-// signal sends a signal to the command or its group, if it has been executed.
+// signal sends a signal to the command or its group, once that has been executed. It
+// may run, and its output may be read, before its reaper's report was.
 func (c *command) signal(sig unix.Signal, group bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.started {
+		if len(c.early) < maxEarly {
+			c.early = append(c.early, early{sig, group})
+		}
+		return
+	}
 	if c.pid <= 1 {
 		return
 	}
