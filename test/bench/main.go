@@ -207,6 +207,9 @@ func (b *bench) command(argv ...string) func() (cost, error) {
 	}
 }
 
+// linger is how long the processes that a command leaves have to end. The holder of a lasting sandbox goes on for good.
+const linger = 50 * time.Millisecond
+
 // spend runs a command. Its processor time is that of all its processes, also of those that end a moment after it.
 func (b *bench) spend(cmd *exec.Cmd) (cost, error) {
 	var stderr strings.Builder
@@ -218,9 +221,12 @@ func (b *bench) spend(cmd *exec.Cmd) (cost, error) {
 	if err != nil {
 		return c, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, stderr.String())
 	}
-	for {
-		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && err != unix.EINTR {
-			break // there is none left
+	for until := time.Now().Add(linger); time.Now().Before(until); {
+		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); {
+		case err != nil && err != unix.EINTR:
+			until = time.Time{} // there is none left
+		case pid == 0:
+			time.Sleep(time.Millisecond)
 		}
 	}
 	c.cpu = childrenTime() - before
