@@ -454,7 +454,15 @@ func inReview(ctx context.Context, s *session.Session, ref string, lock sandbox.
 		return err
 	}
 	m := sandbox.New(sandbox.Options{Run: run.Options{Store: s.Store(), Backends: pool}, Destroy: s.Destroy})
-	sb, err := m.Open(ctx, ref, lock)
+	var sb interface {
+		Subject() (review.Subject, error)
+		Close() error
+	}
+	if lock == sandbox.Shared { // nothing will be changed, so the backend need not know
+		sb, err = m.Look(ctx, ref)
+	} else {
+		sb, err = m.Open(ctx, ref, lock)
+	}
 	if err != nil {
 		return err
 	}
