@@ -34,7 +34,7 @@ var buildFake = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-fake"), "github.com/hutch-run/hutch/plugins/fake").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-fake"), "../../plugins/fake").CombinedOutput()
 	if err != nil {
 		err = errors.New(string(out))
 	}
