@@ -81,6 +81,19 @@ var racy = map[string][]string{
 	"keep_setsid":   {"end/tree-cancel", "destroy/running", "death/host", "drain/ends-commands", "leftovers/cgroups", "leftovers/descriptors", "leftovers/processes", "reset/ends-processes"},
 }
 
+// elsewhere are checks that cannot fail for a lie as the user that runs this test: a fake cannot tell it to them.
+func elsewhere(lie string) []string {
+	switch {
+	case lie == "unheld_limit" && os.Getuid() != 0: // nobody asks for what an ordinary user's backend says it cannot hold
+		return []string{"limits/memory-trips", "limits/pids-trips"}
+	case lie == "keep_setsid" && os.Getuid() != 0: // the keeper's user namespace holds what is left
+		return []string{"attach/fresh-instance", "attach/outlives"}
+	case lie == "sigpipe_ignored" && os.Getuid() != 0: // the keeper starts the commands, and ignores nothing
+		return []string{"process/signals"}
+	}
+	return nil
+}
+
 // failing runs the suite, or the part of it that only picks, against a fake that
 // tells one lie, in a process of its own: descriptors and processes are counted.
 func failing(t *testing.T, lie, only string) []string {
@@ -159,9 +172,12 @@ func TestEveryLieIsCaught(t *testing.T) {
 				}
 				only = "^(" + strings.Join(slices.Sorted(maps.Keys(groups)), "|") + ")/"
 			}
-			forgiven := func(id string) bool { return slices.Contains(racy[lie], id) }
+			forgiven := func(id string) bool { return slices.Contains(racy[lie], id) || slices.Contains(elsewhere(lie), id) }
 			want := slices.DeleteFunc(slices.Clone(caught[lie]), forgiven)
 			slices.Sort(want)
+			if len(want) == 0 {
+				t.Skip("as an ordinary user's the fake cannot tell this lie")
+			}
 			// Many of these checks watch processes end. On a machine that does three other
 			// things one of them can be late once; a check that does not bite is so each time.
 			var diff string
