@@ -104,16 +104,16 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 	if err != nil {
 		return err
 	}
-	// A run that began after the list was made may be over and removed by now; the audit chain, read again, says so.
+	// What is gone may have been removed after the audit chain was read. Removing is said there before anything goes, so
+	// the chain read once more, after the look, knows: and only what was missing then is asked about, for others come and
+	// go meanwhile.
 	missing, lost := v.missing(ids), v.lost()
-	for range 10 {
-		if len(missing) == 0 && len(lost) == 0 {
-			break
-		}
+	if len(missing) > 0 || len(lost) > 0 {
 		if audit, err = v.readAudit(); err != nil {
 			return err
 		}
-		missing, lost = v.missing(ids), v.lost()
+		missing = slices.DeleteFunc(missing, func(id string) bool { return v.known[id].removed })
+		lost = slices.DeleteFunc(lost, func(id string) bool { return v.known[id].boxRemoved })
 	}
 	for _, id := range lost {
 		audit.find(Finding{Problem: ProblemSandboxMissing, Path: s.paths.Sandbox(id), Detail: fmt.Sprintf("sandbox %s was recorded, is gone, and was not removed by hutch", id)})
