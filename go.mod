@@ -3,6 +3,7 @@ module github.com/hutch-run/hutch
 go 1.26.0
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/adrg/xdg v0.5.3
 	github.com/alecthomas/kong v1.17.0
 	github.com/aymanbagabas/go-udiff v0.4.1
