@@ -88,6 +88,18 @@ type Ready struct {
 	// Layers tells where the workspace lies on this host; nil when it cannot be read there. The paths stay the same until
 	// Destroy, also over a Reset, and Attach tells them again.
 	Layers *Layers
+	// Exchange is a directory that this host and the commands of the sandbox both see; nil when there is none. It stays
+	// where it is until Destroy, also over a Reset, and Attach tells it again.
+	Exchange *Exchange
+}
+
+// Exchange is one directory under its two names. Both sides write, and rename within it in one step; what one side has
+// renamed there the other side finds whole under the new name. It is the sandbox's own: no other sandbox sees it. The host
+// hands in and fetches what is too big for [Putter] and [Getter] to be quick, such as git bundles, and takes every name,
+// type and byte of it for hostile. Destroy removes it, if the host has not done so.
+type Exchange struct {
+	Host  string // absolute, on this host
+	Guest string // absolute, as commands see it
 }
 
 // Layers are the host directories that a workspace is made of, so that a host can read it without asking the backend. A

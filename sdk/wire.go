@@ -143,6 +143,9 @@ func readyTo(r Ready) *pb.Ready {
 	if l := r.Layers; l != nil {
 		out.Layers = &pb.Layers{Lower: []byte(l.Lower), Upper: []byte(l.Upper), Trusted: l.Trusted}
 	}
+	if e := r.Exchange; e != nil {
+		out.Exchange = &pb.Exchange{Host: []byte(e.Host), Guest: []byte(e.Guest)}
+	}
 	return out
 }
 

@@ -254,7 +254,7 @@ func (b *backend) build(ctx context.Context, req *sdk.CreateRequest, st *state) 
 	if err := os.WriteFile(brand(st.Dir, req.ID), nil, 0o600); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{"workspace", "nothing", "output", "tmp", "home"} {
+	for _, d := range []string{"workspace", "nothing", "output", "tmp", "home", "exchange"} {
 		if err := os.Mkdir(filepath.Join(st.Dir, d), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
@@ -337,7 +337,7 @@ func (b *backend) remove(ctx context.Context, id string, st *state) error {
 	if err := killAll(ctx, id); err != nil {
 		return err
 	}
-	for _, d := range []string{"workspace", "nothing", "output", "tmp", "home", "input"} {
+	for _, d := range []string{"workspace", "nothing", "output", "tmp", "home", "exchange", "input"} {
 		if d == "workspace" && st.Config.lies("destroy_keeps") {
 			continue
 		}

@@ -23,6 +23,7 @@ type config struct {
 	Refuse      []string      `hutch:"refuse_limits" doc:"limits that cannot be held on this pretended machine"`
 	Lie         []string      `hutch:"lies" doc:"promises of the contract to break without saying so; faults.go has the list"`
 	Marker      string        `hutch:"marker" doc:"text that Inspect gives back; it has no meaning"`
+	Exchange    bool          `hutch:"exchange" doc:"offer a directory that host and commands both see"`
 	Option      []option      `hutch:"option,block" doc:"a nested block to test diagnostics with; it has no meaning"`
 }
 

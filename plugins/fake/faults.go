@@ -49,6 +49,8 @@ var lies = map[string]string{
 	"remove_missing":     "removing what does not exist succeeds",
 	"layers_missing":     "the workspace is said to lie in a directory that is not there",
 	"layers_stale":       "the directory that is said to hold what was written does not",
+	"exchange_missing":   "the exchange is said to be a directory that is not there",
+	"exchange_apart":     "host and commands have two directories for the exchange",
 	"changes_deleted":    "deleted files are not among the changes",
 	"changes_order":      "changes come in no order",
 	"host_write":         "the private workspace is the host's own directory",

@@ -55,6 +55,8 @@ var caught = map[string][]string{
 	"remove_missing":     {"remove/missing"},
 	"layers_missing":     {"layers/empty", "layers/private", "layers/shared", "layers/reset"},
 	"layers_stale":       {"layers/empty", "layers/private", "layers/reset"},
+	"exchange_missing":   {"exchange/in", "exchange/out", "exchange/own", "exchange/attach", "exchange/destroy"},
+	"exchange_apart":     {"exchange/in", "exchange/out"},
 	"changes_deleted":    {"changes/deleted", "changes/order"},
 	"changes_order":      {"changes/order"},
 	"host_write":         {"changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/names", "workspace/private-host-unchanged", "workspace/private-two", "reset/hard-restores"},

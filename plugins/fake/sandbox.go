@@ -35,8 +35,22 @@ func (s *sandbox) Ready() sdk.Ready {
 	if s.st.Input {
 		r.Input = s.path("input")
 	}
-	r.Layers = s.layers()
+	r.Layers, r.Exchange = s.layers(), s.exchange()
 	return r
+}
+
+// exchange is one directory, which has the same path for everybody.
+func (s *sandbox) exchange() *sdk.Exchange {
+	dir := s.path("exchange")
+	switch cfg := &s.st.Config; {
+	case cfg.lies("exchange_missing"):
+		return &sdk.Exchange{Host: s.path("nowhere"), Guest: s.path("nowhere")}
+	case cfg.lies("exchange_apart"):
+		return &sdk.Exchange{Host: dir, Guest: s.path("home")}
+	case cfg.Exchange:
+		return &sdk.Exchange{Host: dir, Guest: dir}
+	}
+	return nil
 }
 
 // layers tells of a workspace that is not a copy of its source, whose differences no layer holds.

@@ -77,7 +77,7 @@ func Checks() []Check {
 	return slices.Concat(
 		describeChecks(), configChecks(), machineChecks(), planChecks(), createChecks(),
 		execChecks(), streamChecks(), commandChecks(), endChecks(), ttyChecks(),
-		putChecks(), getChecks(), removeChecks(), layersChecks(), changesChecks(), workspaceChecks(), inputChecks(),
+		putChecks(), getChecks(), removeChecks(), layersChecks(), exchangeChecks(), changesChecks(), workspaceChecks(), inputChecks(),
 		networkChecks(), limitChecks(), resetChecks(), lifeChecks(), robustChecks(),
 		deathChecks(), leftoverChecks(),
 	)

@@ -161,6 +161,9 @@ func readyFrom(r *pb.Ready) sdk.Ready {
 	if l := r.GetLayers(); l != nil {
 		out.Layers = &sdk.Layers{Lower: string(l.GetLower()), Upper: string(l.GetUpper()), Trusted: l.GetTrusted()}
 	}
+	if e := r.GetExchange(); e != nil {
+		out.Exchange = &sdk.Exchange{Host: string(e.GetHost()), Guest: string(e.GetGuest())}
+	}
 	return out
 }
 

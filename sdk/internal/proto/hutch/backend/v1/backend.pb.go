@@ -1881,7 +1881,8 @@ type Ready struct {
 	Output        string                 `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
 	Holds         []*Hold                `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
 	Notes         []string               `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
-	Layers        *Layers                `protobuf:"bytes,6,opt,name=layers,proto3" json:"layers,omitempty"` // absent: the workspace cannot be read on this host
+	Layers        *Layers                `protobuf:"bytes,6,opt,name=layers,proto3" json:"layers,omitempty"`     // absent: the workspace cannot be read on this host
+	Exchange      *Exchange              `protobuf:"bytes,7,opt,name=exchange,proto3" json:"exchange,omitempty"` // absent: there is none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1958,6 +1959,66 @@ func (x *Ready) GetLayers() *Layers {
 	return nil
 }
 
+func (x *Ready) GetExchange() *Exchange {
+	if x != nil {
+		return x.Exchange
+	}
+	return nil
+}
+
+// Exchange is a directory that the host and the commands of one sandbox both see.
+type Exchange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          []byte                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`   // absolute path on the host; all that is in it is hostile
+	Guest         []byte                 `protobuf:"bytes,2,opt,name=guest,proto3" json:"guest,omitempty"` // absolute path as commands see it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Exchange) Reset() {
+	*x = Exchange{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Exchange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Exchange) ProtoMessage() {}
+
+func (x *Exchange) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
+func (*Exchange) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Exchange) GetHost() []byte {
+	if x != nil {
+		return x.Host
+	}
+	return nil
+}
+
+func (x *Exchange) GetGuest() []byte {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
+}
+
 // Layers are the host directories that the workspace is made of.
 type Layers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1970,7 +2031,7 @@ type Layers struct {
 
 func (x *Layers) Reset() {
 	*x = Layers{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2043,7 @@ func (x *Layers) String() string {
 func (*Layers) ProtoMessage() {}
 
 func (x *Layers) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2056,7 @@ func (x *Layers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layers.ProtoReflect.Descriptor instead.
 func (*Layers) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{24}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Layers) GetLower() []byte {
@@ -2028,7 +2089,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2101,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2114,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{25}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AttachRequest) GetHandle() *Handle {
@@ -2072,7 +2133,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2145,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2158,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{26}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AttachResponse) GetReady() *Ready {
@@ -2116,7 +2177,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2189,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2202,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{27}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *InspectRequest) GetSandboxId() string {
@@ -2161,7 +2222,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2234,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2247,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{28}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *InspectResponse) GetState() string {
@@ -2218,7 +2279,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2291,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2304,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{29}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExecRequest) GetRequest() isExecRequest_Request {
@@ -2339,7 +2400,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2412,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2425,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{30}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecStart) GetSandboxId() string {
@@ -2454,7 +2515,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2527,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2540,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{31}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -2506,7 +2567,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2579,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2592,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{32}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecEnd) GetCause() string {
@@ -2555,7 +2616,7 @@ type ExecEvent struct {
 
 func (x *ExecEvent) Reset() {
 	*x = ExecEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2628,7 @@ func (x *ExecEvent) String() string {
 func (*ExecEvent) ProtoMessage() {}
 
 func (x *ExecEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2641,7 @@ func (x *ExecEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEvent.ProtoReflect.Descriptor instead.
 func (*ExecEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecEvent) GetEvent() isExecEvent_Event {
@@ -2648,7 +2709,7 @@ type ExecOpened struct {
 
 func (x *ExecOpened) Reset() {
 	*x = ExecOpened{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2660,7 +2721,7 @@ func (x *ExecOpened) String() string {
 func (*ExecOpened) ProtoMessage() {}
 
 func (x *ExecOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +2734,7 @@ func (x *ExecOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOpened.ProtoReflect.Descriptor instead.
 func (*ExecOpened) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
 }
 
 type ExecStarted struct {
@@ -2684,7 +2745,7 @@ type ExecStarted struct {
 
 func (x *ExecStarted) Reset() {
 	*x = ExecStarted{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2757,7 @@ func (x *ExecStarted) String() string {
 func (*ExecStarted) ProtoMessage() {}
 
 func (x *ExecStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2770,7 @@ func (x *ExecStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStarted.ProtoReflect.Descriptor instead.
 func (*ExecStarted) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
 }
 
 type ExecExited struct {
@@ -2726,7 +2787,7 @@ type ExecExited struct {
 
 func (x *ExecExited) Reset() {
 	*x = ExecExited{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2799,7 @@ func (x *ExecExited) String() string {
 func (*ExecExited) ProtoMessage() {}
 
 func (x *ExecExited) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2812,7 @@ func (x *ExecExited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecExited.ProtoReflect.Descriptor instead.
 func (*ExecExited) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExecExited) GetCause() string {
@@ -2809,7 +2870,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2882,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2895,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Usage) GetWallNs() int64 {
@@ -2885,7 +2946,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +2958,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +2971,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PutRequest) GetRequest() isPutRequest_Request {
@@ -2965,7 +3026,7 @@ type TransferHeader struct {
 
 func (x *TransferHeader) Reset() {
 	*x = TransferHeader{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3038,7 @@ func (x *TransferHeader) String() string {
 func (*TransferHeader) ProtoMessage() {}
 
 func (x *TransferHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3051,7 @@ func (x *TransferHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferHeader.ProtoReflect.Descriptor instead.
 func (*TransferHeader) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TransferHeader) GetSandboxId() string {
@@ -3022,7 +3083,7 @@ type PutResponse struct {
 
 func (x *PutResponse) Reset() {
 	*x = PutResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +3095,7 @@ func (x *PutResponse) String() string {
 func (*PutResponse) ProtoMessage() {}
 
 func (x *PutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +3108,7 @@ func (x *PutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutResponse.ProtoReflect.Descriptor instead.
 func (*PutResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
 }
 
 type GetRequest struct {
@@ -3059,7 +3120,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3132,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3145,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetRequest) GetHeader() *TransferHeader {
@@ -3103,7 +3164,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3176,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3189,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetResponse) GetData() []byte {
@@ -3149,7 +3210,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3222,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3235,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RemoveRequest) GetSandboxId() string {
@@ -3206,7 +3267,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3279,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3292,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
 }
 
 type ChangesRequest struct {
@@ -3243,7 +3304,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3316,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3329,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ChangesRequest) GetSandboxId() string {
@@ -3287,7 +3348,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3360,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3373,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ChangesResponse) GetChanges() []*Change {
@@ -3335,7 +3396,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +3408,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +3421,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Change) GetPath() []byte {
@@ -3408,7 +3469,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3481,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3494,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ResetRequest) GetSandboxId() string {
@@ -3458,7 +3519,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3531,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3544,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
 }
 
 type DestroyRequest struct {
@@ -3495,7 +3556,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3568,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3581,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DestroyRequest) GetHandle() *Handle {
@@ -3538,7 +3599,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3550,7 +3611,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3563,7 +3624,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
 }
 
 type ListRequest struct {
@@ -3575,7 +3636,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3648,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3661,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListRequest) GetOwner() string {
@@ -3619,7 +3680,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +3692,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +3705,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListResponse) GetHandles() []*Handle {
@@ -3662,7 +3723,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3674,7 +3735,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3687,7 +3748,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
 }
 
 type DrainResponse struct {
@@ -3698,7 +3759,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3771,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3784,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
 }
 
 var File_hutch_backend_v1_backend_proto protoreflect.FileDescriptor
@@ -3873,14 +3934,18 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x06Handle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\xc9\x01\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\x81\x02\n" +
 	"\x05Ready\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x16\n" +
 	"\x06output\x18\x03 \x01(\tR\x06output\x12,\n" +
 	"\x05holds\x18\x04 \x03(\v2\x16.hutch.backend.v1.HoldR\x05holds\x12\x14\n" +
 	"\x05notes\x18\x05 \x03(\tR\x05notes\x120\n" +
-	"\x06layers\x18\x06 \x01(\v2\x18.hutch.backend.v1.LayersR\x06layers\"N\n" +
+	"\x06layers\x18\x06 \x01(\v2\x18.hutch.backend.v1.LayersR\x06layers\x126\n" +
+	"\bexchange\x18\a \x01(\v2\x1a.hutch.backend.v1.ExchangeR\bexchange\"4\n" +
+	"\bExchange\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\fR\x04host\x12\x14\n" +
+	"\x05guest\x18\x02 \x01(\fR\x05guest\"N\n" +
 	"\x06Layers\x12\x14\n" +
 	"\x05lower\x18\x01 \x01(\fR\x05lower\x12\x14\n" +
 	"\x05upper\x18\x02 \x01(\fR\x05upper\x12\x18\n" +
@@ -4037,7 +4102,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -4067,39 +4132,40 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*Progress)(nil),         // 25: hutch.backend.v1.Progress
 	(*Handle)(nil),           // 26: hutch.backend.v1.Handle
 	(*Ready)(nil),            // 27: hutch.backend.v1.Ready
-	(*Layers)(nil),           // 28: hutch.backend.v1.Layers
-	(*AttachRequest)(nil),    // 29: hutch.backend.v1.AttachRequest
-	(*AttachResponse)(nil),   // 30: hutch.backend.v1.AttachResponse
-	(*InspectRequest)(nil),   // 31: hutch.backend.v1.InspectRequest
-	(*InspectResponse)(nil),  // 32: hutch.backend.v1.InspectResponse
-	(*ExecRequest)(nil),      // 33: hutch.backend.v1.ExecRequest
-	(*ExecStart)(nil),        // 34: hutch.backend.v1.ExecStart
-	(*WindowSize)(nil),       // 35: hutch.backend.v1.WindowSize
-	(*ExecEnd)(nil),          // 36: hutch.backend.v1.ExecEnd
-	(*ExecEvent)(nil),        // 37: hutch.backend.v1.ExecEvent
-	(*ExecOpened)(nil),       // 38: hutch.backend.v1.ExecOpened
-	(*ExecStarted)(nil),      // 39: hutch.backend.v1.ExecStarted
-	(*ExecExited)(nil),       // 40: hutch.backend.v1.ExecExited
-	(*Usage)(nil),            // 41: hutch.backend.v1.Usage
-	(*PutRequest)(nil),       // 42: hutch.backend.v1.PutRequest
-	(*TransferHeader)(nil),   // 43: hutch.backend.v1.TransferHeader
-	(*PutResponse)(nil),      // 44: hutch.backend.v1.PutResponse
-	(*GetRequest)(nil),       // 45: hutch.backend.v1.GetRequest
-	(*GetResponse)(nil),      // 46: hutch.backend.v1.GetResponse
-	(*RemoveRequest)(nil),    // 47: hutch.backend.v1.RemoveRequest
-	(*RemoveResponse)(nil),   // 48: hutch.backend.v1.RemoveResponse
-	(*ChangesRequest)(nil),   // 49: hutch.backend.v1.ChangesRequest
-	(*ChangesResponse)(nil),  // 50: hutch.backend.v1.ChangesResponse
-	(*Change)(nil),           // 51: hutch.backend.v1.Change
-	(*ResetRequest)(nil),     // 52: hutch.backend.v1.ResetRequest
-	(*ResetResponse)(nil),    // 53: hutch.backend.v1.ResetResponse
-	(*DestroyRequest)(nil),   // 54: hutch.backend.v1.DestroyRequest
-	(*DestroyResponse)(nil),  // 55: hutch.backend.v1.DestroyResponse
-	(*ListRequest)(nil),      // 56: hutch.backend.v1.ListRequest
-	(*ListResponse)(nil),     // 57: hutch.backend.v1.ListResponse
-	(*DrainRequest)(nil),     // 58: hutch.backend.v1.DrainRequest
-	(*DrainResponse)(nil),    // 59: hutch.backend.v1.DrainResponse
-	nil,                      // 60: hutch.backend.v1.InspectResponse.DetailsEntry
+	(*Exchange)(nil),         // 28: hutch.backend.v1.Exchange
+	(*Layers)(nil),           // 29: hutch.backend.v1.Layers
+	(*AttachRequest)(nil),    // 30: hutch.backend.v1.AttachRequest
+	(*AttachResponse)(nil),   // 31: hutch.backend.v1.AttachResponse
+	(*InspectRequest)(nil),   // 32: hutch.backend.v1.InspectRequest
+	(*InspectResponse)(nil),  // 33: hutch.backend.v1.InspectResponse
+	(*ExecRequest)(nil),      // 34: hutch.backend.v1.ExecRequest
+	(*ExecStart)(nil),        // 35: hutch.backend.v1.ExecStart
+	(*WindowSize)(nil),       // 36: hutch.backend.v1.WindowSize
+	(*ExecEnd)(nil),          // 37: hutch.backend.v1.ExecEnd
+	(*ExecEvent)(nil),        // 38: hutch.backend.v1.ExecEvent
+	(*ExecOpened)(nil),       // 39: hutch.backend.v1.ExecOpened
+	(*ExecStarted)(nil),      // 40: hutch.backend.v1.ExecStarted
+	(*ExecExited)(nil),       // 41: hutch.backend.v1.ExecExited
+	(*Usage)(nil),            // 42: hutch.backend.v1.Usage
+	(*PutRequest)(nil),       // 43: hutch.backend.v1.PutRequest
+	(*TransferHeader)(nil),   // 44: hutch.backend.v1.TransferHeader
+	(*PutResponse)(nil),      // 45: hutch.backend.v1.PutResponse
+	(*GetRequest)(nil),       // 46: hutch.backend.v1.GetRequest
+	(*GetResponse)(nil),      // 47: hutch.backend.v1.GetResponse
+	(*RemoveRequest)(nil),    // 48: hutch.backend.v1.RemoveRequest
+	(*RemoveResponse)(nil),   // 49: hutch.backend.v1.RemoveResponse
+	(*ChangesRequest)(nil),   // 50: hutch.backend.v1.ChangesRequest
+	(*ChangesResponse)(nil),  // 51: hutch.backend.v1.ChangesResponse
+	(*Change)(nil),           // 52: hutch.backend.v1.Change
+	(*ResetRequest)(nil),     // 53: hutch.backend.v1.ResetRequest
+	(*ResetResponse)(nil),    // 54: hutch.backend.v1.ResetResponse
+	(*DestroyRequest)(nil),   // 55: hutch.backend.v1.DestroyRequest
+	(*DestroyResponse)(nil),  // 56: hutch.backend.v1.DestroyResponse
+	(*ListRequest)(nil),      // 57: hutch.backend.v1.ListRequest
+	(*ListResponse)(nil),     // 58: hutch.backend.v1.ListResponse
+	(*DrainRequest)(nil),     // 59: hutch.backend.v1.DrainRequest
+	(*DrainResponse)(nil),    // 60: hutch.backend.v1.DrainResponse
+	nil,                      // 61: hutch.backend.v1.InspectResponse.DetailsEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -4125,58 +4191,59 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	26, // 20: hutch.backend.v1.CreateEvent.allocated:type_name -> hutch.backend.v1.Handle
 	27, // 21: hutch.backend.v1.CreateEvent.ready:type_name -> hutch.backend.v1.Ready
 	18, // 22: hutch.backend.v1.Ready.holds:type_name -> hutch.backend.v1.Hold
-	28, // 23: hutch.backend.v1.Ready.layers:type_name -> hutch.backend.v1.Layers
-	26, // 24: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
-	27, // 25: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	60, // 26: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
-	34, // 27: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
-	35, // 28: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
-	36, // 29: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
-	35, // 30: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
-	39, // 31: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
-	40, // 32: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
-	38, // 33: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
-	41, // 34: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	43, // 35: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	43, // 36: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	51, // 37: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	26, // 38: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	26, // 39: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 40: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 41: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	19, // 42: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	21, // 43: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	29, // 44: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	31, // 45: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	33, // 46: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	42, // 47: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	45, // 48: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	47, // 49: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	49, // 50: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	52, // 51: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	54, // 52: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	56, // 53: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	58, // 54: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 55: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 56: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	20, // 57: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	24, // 58: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	30, // 59: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	32, // 60: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	37, // 61: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	44, // 62: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	46, // 63: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	48, // 64: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	50, // 65: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	53, // 66: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	55, // 67: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	57, // 68: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	59, // 69: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	55, // [55:70] is the sub-list for method output_type
-	40, // [40:55] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	29, // 23: hutch.backend.v1.Ready.layers:type_name -> hutch.backend.v1.Layers
+	28, // 24: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
+	26, // 25: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
+	27, // 26: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
+	61, // 27: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	35, // 28: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
+	36, // 29: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
+	37, // 30: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
+	36, // 31: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
+	40, // 32: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
+	41, // 33: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
+	39, // 34: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
+	42, // 35: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	44, // 36: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	44, // 37: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	52, // 38: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 39: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	26, // 40: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 41: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 42: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	19, // 43: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	21, // 44: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	30, // 45: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	32, // 46: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	34, // 47: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	43, // 48: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	46, // 49: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	48, // 50: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	50, // 51: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	53, // 52: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	55, // 53: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	57, // 54: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	59, // 55: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 56: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 57: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	20, // 58: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	24, // 59: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	31, // 60: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	33, // 61: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	38, // 62: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	45, // 63: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	47, // 64: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	49, // 65: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	51, // 66: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	54, // 67: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	56, // 68: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	58, // 69: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	60, // 70: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	56, // [56:71] is the sub-list for method output_type
+	41, // [41:56] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -4193,18 +4260,18 @@ func file_hutch_backend_v1_backend_proto_init() {
 		(*CreateEvent_Allocated)(nil),
 		(*CreateEvent_Ready)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[29].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[30].OneofWrappers = []any{
 		(*ExecRequest_Start)(nil),
 		(*ExecRequest_Resize)(nil),
 		(*ExecRequest_Signal)(nil),
 		(*ExecRequest_End)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[33].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[34].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Exited)(nil),
 		(*ExecEvent_Opened)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[38].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[39].OneofWrappers = []any{
 		(*PutRequest_Header)(nil),
 		(*PutRequest_Data)(nil),
 	}
@@ -4214,7 +4281,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
