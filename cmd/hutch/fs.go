@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	iofs "io/fs"
-	"path/filepath"
 	"strconv"
 
 	"github.com/hutch-run/hutch/host/files"
@@ -52,7 +51,7 @@ func (a sandboxArg) withFiles(ctx context.Context, u *ui, maxSize int64, fn func
 		return err
 	}
 	defer func() { _ = sb.Close() }()
-	f, err := files.Open(sb, files.Options{MaxSize: maxSize, Lock: files.LockFile(filepath.Join(filepath.Dir(sb.Base()), "files.lock"))})
+	f, err := sb.Files(files.Options{MaxSize: maxSize})
 	if err != nil {
 		return err
 	}
@@ -90,6 +89,7 @@ func (c *fsListCmd) Run(ctx context.Context, u *ui) error {
 			return err
 		}
 		u.skipped(l.Unreadable)
+		u.linked(c.Sandbox, l.Linked)
 		if l.Truncated {
 			u.note("there are more than %d entries; --max raises the bound, --depth leaves out what lies deep", c.Max)
 		}
@@ -105,6 +105,13 @@ func (u *ui) skipped(list []files.Skipped) {
 	}
 	if len(list) > most {
 		u.note("%d more were left out; -o json lists them", len(list)-most)
+	}
+}
+
+// linked says how many files are only for commands in the sandbox.
+func (u *ui) linked(sandbox string, n int) {
+	if n > 0 {
+		u.note("%s with several links: not opened from outside; commands in the sandbox can, as in hutch exec %s -- grep", count(n, "file"), sandbox)
 	}
 }
 
@@ -318,6 +325,7 @@ func (c *fsGrepCmd) Run(ctx context.Context, u *ui) error {
 		} else {
 			err = m.WriteText(u.out, r.Before+r.After > 0)
 			u.skipped(m.Skipped)
+			u.linked(c.Sandbox, m.Linked)
 			if m.Truncated {
 				u.note("more than %d lines match; --max raises the bound", c.Max)
 			}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/review"
-	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
@@ -41,7 +40,7 @@ What keeps a change from being applied is told on stderr, and in the JSON: a pat
 
 func (c *diffCmd) Run(ctx context.Context, u *ui) error {
 	o := review.Options{Paths: c.Paths, Unjudged: c.NameOnly && c.Output == "text"}
-	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r *review.Review, _ *session.Session) error {
+	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r reviewing) error {
 		out := bufio.NewWriterSize(u.out, 64<<10)
 		style := review.Style{Color: colorful(c.Color, u.outTTY), Terminal: u.outTTY, Width: u.width}
 		var err error
@@ -65,7 +64,7 @@ func (c *diffCmd) Run(ctx context.Context, u *ui) error {
 			u.note("there may be more changes: %s", r.Gaps)
 		}
 		if c.Output == "text" && !c.NameOnly {
-			obstacles(u, r)
+			obstacles(u, r.Review)
 		}
 		if c.ExitCode && len(r.Changes) > 0 {
 			return exit(1)
@@ -163,13 +162,14 @@ func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 	ledger := review.NewLedger(st.Paths().Applies())
 	done()
 	recovered(ctx, u, ledger)
-	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Keep: ledger.Dir()}, func(r *review.Review, s *session.Session) error {
+	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Keep: ledger.Dir()}, func(v reviewing) error {
+		r := v.Review
 		picks, err := c.pick(ctx, u, r)
 		if err != nil {
 			return err
 		}
 		return applyPicks(ctx, u, applying{
-			review: r, picks: picks, policy: c.policy(c.Partial), ledger: ledger, base: s.Store().Paths().SandboxBase(r.Subject.ID), dryRun: c.DryRun, json: c.Output == "json",
+			reviewing: v, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json",
 		})
 	})
 }
@@ -201,11 +201,10 @@ func ask(ctx context.Context, u *ui, r *review.Review, allow map[review.Rule]boo
 
 // applying is one apply that is about to happen.
 type applying struct {
-	review *review.Review
+	reviewing
 	picks  []review.Pick
 	policy review.Policy
 	ledger *review.Ledger
-	base   string // file of the sandbox's base
 	dryRun bool
 	json   bool
 	quiet  bool // says nothing on stdout
@@ -240,7 +239,7 @@ const appliedSchema = "hutch.applied/v1"
 
 // applyPicks plans, applies and reports.
 func applyPicks(ctx context.Context, u *ui, a applying) error {
-	r := a.review
+	r := a.Review
 	doc := applied{Schema: appliedSchema, Sandbox: r.Subject.Name, Project: r.Subject.Project, DryRun: a.dryRun, Applied: []appliedPath{}, Left: []leftPath{}}
 	p, err := r.Plan(ctx, a.picks, a.policy)
 	var blocked *review.BlockedError
@@ -262,7 +261,10 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		if err != nil {
 			return err
 		}
-		if err := review.RefreshFile(a.base, r.Subject.Project, done.Paths); err != nil {
+		if err := a.sandbox.Applied(done); err != nil {
+			u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
+		}
+		if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Paths); err != nil {
 			u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
 		}
 		if !done.Until.IsZero() {
@@ -351,7 +353,7 @@ func leftOut(u *ui, list []*review.Change, a applying) []leftPath {
 		out = append(out, l)
 	}
 	if more := len(list) - mostLeft; more > 0 {
-		u.note("and %d more; hutch diff %s -o json says what stands against each", more, a.review.Subject.Name)
+		u.note("and %d more; hutch diff %s -o json says what stands against each", more, a.Subject.Name)
 	}
 	return out
 }
@@ -404,6 +406,9 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		return err
 	}
 	if info.ID != "" {
+		if err := sandbox.Undone(ctx, st, info.ID, a); err != nil {
+			u.note("the undo cannot be recorded in the sandbox's event chain: %s", err)
+		}
 		if err := review.RefreshFile(st.Paths().SandboxBase(info.ID), a.Project, a.Paths); err != nil {
 			u.note("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", err)
 		}
@@ -438,30 +443,37 @@ func recovered(ctx context.Context, u *ui, l *review.Ledger) int {
 	return failed
 }
 
+// reviewing is a review, and the sandbox of it where that may be changed.
+type reviewing struct {
+	*review.Review
+	sandbox *sandbox.Sandbox // nil with a shared lock
+}
+
 // reviewed opens a sandbox and the review of it, and closes both.
-func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o review.Options, fn func(*review.Review, *session.Session) error) error {
+func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o review.Options, fn func(reviewing) error) error {
 	s, done, err := open(u)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return inReview(ctx, s, ref, lock, o, func(r *review.Review) error { return fn(r, s) })
+	return inReview(ctx, s, ref, lock, o, fn)
 }
 
-func inReview(ctx context.Context, s *session.Session, ref string, lock sandbox.Lock, o review.Options, fn func(*review.Review) error) error {
-	pool, err := s.Pool()
+func inReview(ctx context.Context, s *session.Session, ref string, lock sandbox.Lock, o review.Options, fn func(reviewing) error) error {
+	m, err := sandboxes(s, nil)
 	if err != nil {
 		return err
 	}
-	m := sandbox.New(sandbox.Options{Run: run.Options{Store: s.Store(), Backends: pool}, Destroy: s.Destroy})
 	var sb interface {
 		Subject() (review.Subject, error)
 		Close() error
 	}
+	var whole *sandbox.Sandbox
 	if lock == sandbox.Shared { // nothing will be changed, so the backend need not know
 		sb, err = m.Look(ctx, ref)
 	} else {
-		sb, err = m.Open(ctx, ref, lock)
+		whole, err = m.Open(ctx, ref, lock)
+		sb = whole
 	}
 	if err != nil {
 		return err
@@ -476,7 +488,7 @@ func inReview(ctx context.Context, s *session.Session, ref string, lock sandbox.
 		return err
 	}
 	defer r.Close()
-	return fn(r)
+	return fn(reviewing{r, whole})
 }
 
 // colorful decides about colour on stdout.

@@ -70,8 +70,8 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 			continue
 		}
 		if a.Apply == "ask" || r.OK {
-			err := inReview(ctx, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v *review.Review) error {
-				return a.bring(ctx, u, s, v, ledger)
+			err := inReview(ctx, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v reviewing) error {
+				return a.bring(ctx, u, v, ledger)
 			})
 			if err != nil {
 				u.note("the changes of %s are still in its sandbox: hutch diff %s, hutch apply %s", r.Name, r.Sandbox.Name, r.Sandbox.Name)
@@ -95,12 +95,12 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 }
 
 // bring applies one review, after asking where that is wanted.
-func (a *applyFlags) bring(ctx context.Context, u *ui, s *session.Session, v *review.Review, ledger *review.Ledger) error {
+func (a *applyFlags) bring(ctx context.Context, u *ui, v reviewing, ledger *review.Ledger) error {
 	job := applying{
-		review: v, picks: v.All(), policy: a.policy(false), ledger: ledger, base: s.Store().Paths().SandboxBase(v.Subject.ID), quiet: true,
+		reviewing: v, picks: v.All(), policy: a.policy(false), ledger: ledger, quiet: true,
 	}
 	if a.Apply == "ask" && len(v.Changes) > 0 {
-		picks, err := a.decide(ctx, u, v)
+		picks, err := a.decide(ctx, u, v.Review)
 		if err != nil || picks == nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (f *Files) EditFile(ctx context.Context, r EditRequest) (*Edited, error) {
 			return err
 		}
 		out.Size = int64(len(text))
-		return f.put(ctx, to, old, 0, strings.NewReader(text), int64(len(text)))
+		return f.put(ctx, OpEdit, to, old, 0, []byte(text))
 	})
 }
 

@@ -25,6 +25,7 @@ const (
 	ReasonChanged   Reason = Reason(safefile.ReasonChanged)
 	ReasonSymlink   Reason = Reason(safefile.ReasonSymlink)
 	ReasonIO        Reason = Reason(safefile.ReasonIO)
+	ReasonLinked    Reason = Reason(safefile.ReasonHardlink)
 	ReasonOutside   Reason = "outside"   // the path, or a link on it, leads out of the workspace
 	ReasonNotDir    Reason = "not_dir"   // something on the path is no directory
 	ReasonDenied    Reason = "denied"    // permissions, or a read-only workspace
@@ -75,9 +76,6 @@ func explain(name string, err error) error {
 	switch {
 	case errors.As(err, &file):
 		e.Reason, e.Detail = Reason(file.Reason), file.Detail
-		if file.Reason == safefile.ReasonHardlink {
-			e.Hint = "files with more than one link may be somebody else's and are not opened; copy it inside the sandbox"
-		}
 	case errors.Is(err, overlay.ErrOutside):
 		e.Reason, e.Detail = ReasonOutside, "it leads out of the workspace"
 	case errors.Is(err, overlay.ErrMountPoint):

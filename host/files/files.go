@@ -32,6 +32,43 @@ type Options struct {
 	MaxSize int64
 	// Lock, when set, is taken around every change, so that changes by several processes never undo each other.
 	Lock func(ctx context.Context) (release func(), err error)
+	// Changed, when set, is told of every change once it is made, and before another one is. An error of it is that of the
+	// change, which stands all the same.
+	Changed func(Change) error
+	// Name is what hints call the sandbox; "" means SANDBOX.
+	Name string
+}
+
+// Op says what kind a [Change] is.
+type Op string
+
+// The kinds of changes.
+const (
+	OpWrite  Op = "write"
+	OpEdit   Op = "edit"
+	OpRemove Op = "remove"
+)
+
+// Change is one thing that was done to the files of a sandbox.
+type Change struct {
+	Op     Op     `json:"op"`
+	Path   string `json:"path"`             // as in Entry, with links resolved
+	Type   string `json:"type,omitempty"`   // of what was removed, as in Entry
+	Size   int64  `json:"size,omitempty"`   // bytes of the whole file as it was written
+	SHA256 string `json:"sha256,omitempty"` // hex, of the same
+}
+
+// changed tells of a change that was made.
+func (f *Files) changed(c Change) error {
+	if f.o.Changed == nil {
+		return nil
+	}
+	if err := f.o.Changed(c); err != nil {
+		e := refuse(c.Path, ReasonIO, "the change was made, and cannot be recorded: %v", err)
+		e.Err = err
+		return e
+	}
+	return nil
 }
 
 // Files are the files of one sandbox. It is safe for concurrent use.

@@ -357,8 +357,8 @@ func TestHostileFiles(t *testing.T) {
 	for _, s := range m.Skipped {
 		skips = append(skips, s.Path+" "+string(s.Reason))
 	}
-	if diff := cmp.Diff([]string{"big too_big", "hard hard_link"}, skips); diff != "" {
-		t.Error(diff)
+	if diff := cmp.Diff([]string{"big too_big"}, skips); diff != "" || m.Linked != 1 {
+		t.Errorf("%d files with several links, want 1; %s", m.Linked, diff)
 	}
 	// A write replaces the hard link, and so never reaches the file outside.
 	if _, err := f.Write(t.Context(), WriteRequest{Path: "hard", Data: []byte("mine\n")}); err != nil {
@@ -375,6 +375,61 @@ func TestHostileFiles(t *testing.T) {
 	if fi, err := os.Lstat("fifo"); err != nil || fi.Mode().Type() != fs.ModeNamedPipe {
 		t.Errorf("the fifo is now %v, %v", fi, err)
 	}
+}
+
+// TestTreeOfLinks works in a tree as pnpm and uv leave it, where every file of a package has a second link.
+func TestTreeOfLinks(t *testing.T) {
+	b := newBox(t, true, map[string]string{"main.js": "needle\n"}, map[string]string{"store/a": "needle\n", "store/b": "needle\n", "node_modules/": ""})
+	for _, name := range []string{"a", "b"} {
+		if err := os.Link(b.upper+"/store/"+name, b.upper+"/node_modules/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := b.open(Options{Name: "mine"})
+	l, err := f.List(t.Context(), ListRequest{})
+	if err != nil || l.Linked != 4 || len(l.Entries) != 8 { // output among them
+		t.Errorf("a list of %d entries, %d with several links, %v; want 8 and 4", len(l.Entries), l.Linked, err)
+	}
+	m, err := f.Grep(t.Context(), GrepRequest{Pattern: "needle"})
+	if err != nil || m.Count != 1 || m.Linked != 4 || len(m.Skipped) != 0 {
+		t.Errorf("a search found %+v, %v", m, err)
+	}
+	_, err = f.Read(t.Context(), ReadRequest{Path: "node_modules/a"})
+	if e := wantReason(t, "read", err, ReasonLinked); !strings.Contains(e.Hint, "hutch exec mine -- cat /workspace/node_modules/a") {
+		t.Errorf("the hint does not say what to do: %s", e.Hint)
+	}
+	_, err = f.Grep(t.Context(), GrepRequest{Pattern: "needle", Paths: []string{"store/a"}})
+	wantReason(t, "a search of that file alone", err, ReasonLinked)
+}
+
+// TestChangesAreTold checks what is told of each change, and that an error of the listener is that of the change.
+func TestChangesAreTold(t *testing.T) {
+	both(t, map[string]string{"a": "one\n", "in": "-> deep", "deep/x": "x\n"}, nil, func(t *testing.T, _ *Files, b *box) {
+		var got []Change
+		var full error
+		f := b.open(Options{Changed: func(c Change) error { got = append(got, c); return full }})
+		if _, err := f.Write(t.Context(), WriteRequest{Path: "in/new", Data: []byte("hello\n")}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.EditFile(t.Context(), EditRequest{Path: "a", Edits: []Edit{{Old: "one", New: "two"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.EditFile(t.Context(), EditRequest{Path: "a", Edits: []Edit{{Old: "none", New: "two"}}}); err == nil {
+			t.Error("an edit of what is not there was done")
+		}
+		full = errors.New("disk full")
+		if _, err := f.Remove(t.Context(), "deep", true); !errors.Is(err, full) {
+			t.Errorf("a removal that was not recorded: %v", err)
+		}
+		want := []Change{
+			{Op: OpWrite, Path: "deep/new", Size: 6, SHA256: "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"},
+			{Op: OpEdit, Path: "a", Size: 4, SHA256: "27dd8ed44a83ff94d557f9fd0412ed5a8cbca69ea04922d88c01184a07300a5a"},
+			{Op: OpRemove, Path: "deep", Type: "directory"},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 // TestSymlinkRace swaps a directory of the workspace for a link that leads out while files below it are read.

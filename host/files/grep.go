@@ -61,6 +61,9 @@ type Matches struct {
 	// Searched is how many files were looked into, Binary how many more were left out because they hold no text.
 	Searched int `json:"searched"`
 	Binary   int `json:"binary"`
+	// Linked is how many files were left out because they have several links. A tree of a package manager may be full of
+	// them, so they are not in Skipped.
+	Linked int `json:"linked,omitempty"`
 	// Skipped are files and directories that could not be read, or must not be, each with the reason.
 	Skipped []Skipped `json:"skipped,omitempty"`
 }
@@ -154,7 +157,11 @@ func (g *grep) visit(s spot, d folder) error {
 		}
 		b, err := d.dir.ReadFile(n, g.max, *buf)
 		if err != nil {
-			if sk := skipped(name, err); sk.Reason != ReasonMissing {
+			switch sk := skipped(name, err); sk.Reason {
+			case ReasonMissing:
+			case ReasonLinked:
+				part.Linked++
+			default:
 				part.Skipped = append(part.Skipped, sk)
 			}
 			continue
@@ -202,6 +209,7 @@ func (g *grep) add(part *Matches) {
 	g.out.Skipped = append(g.out.Skipped, part.Skipped...)
 	g.out.Searched += part.Searched
 	g.out.Binary += part.Binary
+	g.out.Linked += part.Linked
 }
 
 // result sorts what was found and keeps as much of it as was asked for.

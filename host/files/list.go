@@ -93,6 +93,8 @@ type Listing struct {
 	Entries []Entry `json:"entries"`
 	// Truncated says that there are more entries than asked for.
 	Truncated bool `json:"truncated,omitempty"`
+	// Linked is how many of the entries are files with several links, which are listed and not opened.
+	Linked int `json:"linked,omitempty"`
 	// Unreadable are the directories that could not be listed, each with the reason.
 	Unreadable []Skipped `json:"unreadable,omitempty"`
 }
@@ -170,6 +172,11 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	slices.SortFunc(out.Unreadable, func(a, b Skipped) int { return strings.Compare(a.Path, b.Path) })
 	if len(out.Entries) > r.Max {
 		out.Entries, out.Truncated = out.Entries[:r.Max], true
+	}
+	for _, e := range out.Entries {
+		if e.Type == "file" && e.Links > 1 {
+			out.Linked++
+		}
 	}
 	return out, nil
 }

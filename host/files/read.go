@@ -3,9 +3,12 @@ package files
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // ReadRequest says what to read.
@@ -59,7 +62,7 @@ func (f *Files) Read(ctx context.Context, r ReadRequest) (*Content, error) {
 func (f *Files) content(ctx context.Context, s spot) ([]byte, *Content, error) {
 	r, n, err := s.view.open(ctx, s.rel, f.o.MaxSize)
 	if err != nil {
-		return nil, nil, explain(s.name, err)
+		return nil, nil, f.insideHint(s, explain(s.name, err))
 	}
 	defer r.Close()
 	// The file may grow meanwhile; the answer is what it was when it was opened.
@@ -69,6 +72,24 @@ func (f *Files) content(ctx context.Context, s spot) ([]byte, *Content, error) {
 		return nil, nil, explain(s.name, err)
 	}
 	return b[:got], &Content{Path: s.name, Layer: string(n.Layer), Size: int64(got)}, nil
+}
+
+// insideHint names the command that reads a file which is not opened from outside.
+func (f *Files) insideHint(s spot, err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Reason == ReasonLinked {
+		e.Hint = fmt.Sprintf("one of its links may be somebody else's file, so that it is not opened from outside; hutch exec %s -- cat %s reads it, and a copy made in the sandbox has one link",
+			f.name(), termsafe.Line(s.abs()))
+	}
+	return err
+}
+
+// name is what hints call the sandbox.
+func (f *Files) name() string {
+	if f.o.Name == "" {
+		return "SANDBOX"
+	}
+	return f.o.Name
 }
 
 // cut keeps the lines that were asked for.

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -59,7 +61,7 @@ func (f *Files) Write(ctx context.Context, r WriteRequest) (*Written, error) {
 		if out.Created = old == nil; old != nil && r.New {
 			return refuse(s.name, ReasonRequest, "it exists already")
 		}
-		return f.put(ctx, to, old, r.Mode, bytes.NewReader(r.Data), int64(len(r.Data)))
+		return f.put(ctx, OpWrite, to, old, r.Mode, r.Data)
 	})
 }
 
@@ -92,25 +94,33 @@ func (f *Files) target(ctx context.Context, s spot) (spot, *overlay.Node, error)
 	return to, &n, nil
 }
 
-// put writes a file through the backend. Put of a file keeps its mode, and needs its directory; a tree of one file makes
-// both.
-func (f *Files) put(ctx context.Context, to spot, old *overlay.Node, mode fs.FileMode, r io.Reader, size int64) error {
+// put writes a file through the backend, and tells of it.
+func (f *Files) put(ctx context.Context, op Op, to spot, old *overlay.Node, mode fs.FileMode, data []byte) error {
+	if err := f.send(ctx, to, old, mode, data); err != nil {
+		return explain(to.name, err)
+	}
+	sum := sha256.Sum256(data)
+	return f.changed(Change{Op: op, Path: to.name, Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])})
+}
+
+// send gives a file to the backend. Put of a file keeps its mode, and needs its directory; a tree of one file makes both.
+func (f *Files) send(ctx context.Context, to spot, old *overlay.Node, mode fs.FileMode, data []byte) error {
 	if old != nil && (mode == 0 || mode == old.Mode.Perm()) {
-		return explain(to.name, f.sb.Put(ctx, to.abs(), sdk.FormatFile, r))
+		return f.sb.Put(ctx, to.abs(), sdk.FormatFile, bytes.NewReader(data))
 	}
 	if mode == 0 {
 		mode = DefaultMode
 	}
 	var head bytes.Buffer
 	w := tar.NewWriter(&head)
-	h := &tar.Header{Name: path.Base(to.rel), Mode: int64(mode.Perm()), Size: size, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+	h := &tar.Header{Name: path.Base(to.rel), Mode: int64(mode.Perm()), Size: int64(len(data)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
 	if err := w.WriteHeader(h); err != nil {
-		return explain(to.name, err)
+		return err
 	}
 	// What follows the content of a file in a tar: up to the next block, and two empty ones.
-	tail := make([]byte, (512-size%512)%512+1024)
-	whole := io.MultiReader(&head, r, bytes.NewReader(tail))
-	return explain(to.name, f.sb.Put(ctx, path.Dir(to.abs()), sdk.FormatTar, whole))
+	tail := make([]byte, (512-len(data)%512)%512+1024)
+	whole := io.MultiReader(&head, bytes.NewReader(data), bytes.NewReader(tail))
+	return f.sb.Put(ctx, path.Dir(to.abs()), sdk.FormatTar, whole)
 }
 
 // Removed is what came of a removal.
@@ -141,7 +151,11 @@ func (f *Files) Remove(ctx context.Context, name string, recursive bool) (*Remov
 			return e
 		}
 		// The backend gets the path without links on the way, which it might resolve in another manner.
-		return explain(s.name, f.sb.Remove(ctx, s.at(n.Path).abs(), recursive))
+		at := s.at(n.Path)
+		if err := f.sb.Remove(ctx, at.abs(), recursive); err != nil {
+			return explain(s.name, err)
+		}
+		return f.changed(Change{Op: OpRemove, Path: at.name, Type: out.Type})
 	})
 }
 

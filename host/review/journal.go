@@ -75,11 +75,13 @@ func jnode(n Node, id ident) state {
 type text string
 
 // MarshalText implements encoding.TextMarshaler.
-func (t text) MarshalText() ([]byte, error) {
+func (t text) MarshalText() ([]byte, error) { return []byte(t.shown()), nil }
+
+func (t text) shown() string {
 	if utf8.ValidString(string(t)) && (t == "" || t[0] != '"') {
-		return []byte(t), nil
+		return string(t)
 	}
-	return []byte(strconv.QuoteToASCII(string(t))), nil
+	return strconv.QuoteToASCII(string(t))
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.

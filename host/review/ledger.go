@@ -50,8 +50,17 @@ type Applied struct {
 	SandboxID string
 	Project   string
 	Paths     []string  // in order
+	Placed    []Placed  // what stands at each of them now
 	Until     time.Time // when undo ends; the zero time when there is no undo
 	NoUndo    string    // why there is none
+}
+
+// Placed is what an apply or an undo left at a path of the project.
+type Placed struct {
+	Path   string `json:"path"`           // in Go's quotes where it is not UTF-8
+	Type   Type   `json:"type,omitempty"` // empty for what was removed
+	Size   int64  `json:"size,omitempty"`
+	SHA256 string `json:"sha256,omitempty"` // of a file's content, in hex; empty where only its mode changed
 }
 
 // Apply does what the plan says, all of it or nothing. When it fails, the project is as it was. The reviewed sandbox
@@ -114,6 +123,7 @@ func (l *Ledger) commit(ctx context.Context, j *journal) (*Applied, error) {
 	a := &Applied{ID: j.ID, Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Until: j.Time.Add(KeepFor)}
 	for _, s := range j.Steps {
 		a.Paths = append(a.Paths, string(s.Path))
+		a.Placed = append(a.Placed, Placed{Path: s.Path.shown(), Type: s.New.Type, Size: s.New.Size, SHA256: s.New.SHA256})
 	}
 	final := appliedFile
 	if j.Undoes != "" {

@@ -3,8 +3,11 @@ package sandbox
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -52,13 +55,13 @@ func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps Caps) error
 	}
 	err = s.fileOut(ctx, from, file, caps)
 	if !errors.Is(err, errNoFile) {
-		return s.copied(err, "out", from)
+		return s.copied(err, copied{Way: "out", Path: from})
 	}
 	dir := to
 	if isDir && !contents {
 		dir = filepath.Join(to, name)
 	}
-	return s.copied(s.treeOut(ctx, from, dir, caps, err), "out", from)
+	return s.copied(s.treeOut(ctx, from, dir, caps, err), copied{Way: "out", Path: from})
 }
 
 // errNoFile says that what is to be copied is no regular file.
@@ -193,7 +196,7 @@ func (s *Sandbox) StreamOut(ctx context.Context, from string, w io.Writer) error
 	if err = errors.Join(s.needs(sdk.CapGet), err); err != nil {
 		return err
 	}
-	return s.copied(s.Get(ctx, from, sdk.FormatTar, w), "out", from)
+	return s.copied(s.Get(ctx, from, sdk.FormatTar, w), copied{Way: "out", Path: from})
 }
 
 // CopyIn copies a file or directory of the host to the path to, absolute inside the sandbox, as cp -r and docker cp do:
@@ -225,7 +228,8 @@ func (s *Sandbox) CopyIn(ctx context.Context, from, to string) error {
 		if !isDir {
 			parent, name = path.Split(parent)
 		}
-		return s.copied(s.fileIn(ctx, from, path.Clean(parent), name), "in", to)
+		n, err := s.fileIn(ctx, from, path.Clean(parent), name)
+		return s.copied(err, copied{Way: "in", Path: path.Join(parent, name), sent: n})
 	}
 	at := path.Clean(to)
 	if isDir && !strings.HasSuffix(from, "/.") {
@@ -236,36 +240,43 @@ func (s *Sandbox) CopyIn(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer root.Close()
-	return s.copied(s.put(ctx, at, func(w io.Writer) error {
-		_, err := tree.Pack(ctx, root, w, tree.PackOptions{})
+	c := copied{Way: "in", Path: at, Tar: true}
+	err = s.put(ctx, at, func(w io.Writer) error {
+		sum := newSum(w)
+		_, err := tree.Pack(ctx, root, sum, tree.PackOptions{})
+		c.sent = sum.sent()
 		return err
-	}), "in", to)
+	})
+	return s.copied(err, c)
 }
 
 // fileIn copies one regular file as a tree that holds nothing else, so that its permissions come along.
-func (s *Sandbox) fileIn(ctx context.Context, from, dir, name string) error {
+func (s *Sandbox) fileIn(ctx context.Context, from, dir, name string) (n sent, err error) {
 	f, err := os.OpenFile(from, os.O_RDONLY|nonblock, 0) // which must not wait for the writer of a FIFO
 	if err != nil {
-		return err
+		return n, err
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return err
+		return n, err
 	}
 	if !st.Mode().IsRegular() {
-		return fmt.Errorf("%s is neither a file nor a directory", from)
+		return n, fmt.Errorf("%s is neither a file nor a directory", from)
 	}
-	return s.put(ctx, dir, func(w io.Writer) error {
+	err = s.put(ctx, dir, func(w io.Writer) error {
 		t := tar.NewWriter(w)
 		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: int64(st.Mode().Perm()), ModTime: st.ModTime().Truncate(time.Second)}); err != nil {
 			return err
 		}
-		if n, err := io.CopyN(t, f, st.Size()); err != nil {
+		sum := newSum(t)
+		if n, err := io.CopyN(sum, f, st.Size()); err != nil {
 			return fmt.Errorf("%s changed while it was read, after %d bytes: %w", from, n, err)
 		}
+		n = sum.sent()
 		return t.Close()
 	})
+	return n, err
 }
 
 // StreamIn unpacks a tar stream into the directory to, absolute inside the sandbox, which is made when it is missing.
@@ -274,7 +285,9 @@ func (s *Sandbox) StreamIn(ctx context.Context, r io.Reader, to string) error {
 	if err = errors.Join(s.needs(sdk.CapPut), err); err != nil {
 		return err
 	}
-	return s.copied(s.Put(ctx, path.Clean(to), sdk.FormatTar, r), "in", to)
+	sum := newSum(io.Discard)
+	err = s.Put(ctx, path.Clean(to), sdk.FormatTar, io.TeeReader(r, sum))
+	return s.copied(err, copied{Way: "in", Path: path.Clean(to), Tar: true, sent: sum.sent()})
 }
 
 // put sends what pack writes as a tree to dir.
@@ -337,10 +350,46 @@ func (s *Sandbox) inside(p string) (string, error) {
 	return p, nil
 }
 
+// copied is what the chain of the sandbox says about a copy.
+type copied struct {
+	Way  string `json:"way"`           // in or out
+	Path string `json:"path"`          // inside the sandbox
+	Tar  bool   `json:"tar,omitempty"` // size and hash are of a tar stream: what was copied in is a tree
+	sent
+}
+
+// sent is what went into the sandbox.
+type sent struct {
+	Size   int64  `json:"size,omitempty"`
+	SHA256 string `json:"sha256,omitempty"` // hex
+}
+
+// summing counts and hashes what is written through it.
+type summing struct {
+	to  io.Writer
+	n   int64
+	sum hash.Hash
+}
+
+func newSum(to io.Writer) *summing { return &summing{to: to, sum: sha256.New()} }
+
+// Write implements [io.Writer].
+func (w *summing) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	w.n += int64(n)
+	w.sum.Write(p[:n])
+	return n, err
+}
+
+func (w *summing) sent() sent { return sent{w.n, hex.EncodeToString(w.sum.Sum(nil))} }
+
 // copied notes a copy in the chain of the sandbox.
-func (s *Sandbox) copied(err error, way, p string) error {
+func (s *Sandbox) copied(err error, c copied) error {
 	if err != nil {
 		return about(s.Record, err)
 	}
-	return s.rec.Event(store.EventSandboxCopy, map[string]any{"way": way, "path": p})
+	if c.Way == "out" {
+		return s.rec.Event(store.EventSandboxCopy, c)
+	}
+	return s.rec.Changed(store.EventSandboxCopy, c)
 }

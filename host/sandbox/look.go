@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 
+	"github.com/hutch-run/hutch/host/files"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -65,6 +67,32 @@ func there(l *store.SandboxLayers) bool {
 		}
 	}
 	return true
+}
+
+// Files are the sandbox's files for the tools. What they change is in the sandbox's event chain; changes by several
+// processes never undo each other. Of o the lock, the name and whom to tell are filled in. Whoever opens them closes them
+// before the Look.
+func (l *Look) Files(o files.Options) (*files.Files, error) {
+	o.Lock = files.LockFile(filepath.Join(filepath.Dir(l.base), "files.lock"))
+	o.Changed, o.Name = l.changed, nameOf(l.Record)
+	return files.Open(l, o)
+}
+
+// changed notes a change in the chain of the sandbox.
+func (l *Look) changed(c files.Change) error {
+	typ := store.EventSandboxWrite
+	if c.Op == files.OpRemove {
+		typ = store.EventSandboxDelete
+	}
+	return l.record().Changed(typ, c)
+}
+
+// record is the locked record, which belongs to the open sandbox where that was opened at once.
+func (l *Look) record() *store.SandboxRecord {
+	if l.rec != nil {
+		return l.rec
+	}
+	return l.open.rec
 }
 
 // Base is that of a [Sandbox].

@@ -89,7 +89,7 @@ func (m *Manager) Reset(ctx context.Context, ref string, hard, force bool) error
 		return err
 	}
 	now := time.Now().UTC()
-	if err := s.rec.Event(store.EventSandboxReset, map[string]any{"hard": hard}); err != nil {
+	if err := s.rec.Changed(store.EventSandboxReset, map[string]any{"hard": hard}); err != nil {
 		return err
 	}
 	return s.rec.Update(func(i *store.SandboxInfo) { i.Started = &now })

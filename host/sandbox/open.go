@@ -133,9 +133,6 @@ func (s *Sandbox) status(ctx context.Context) (sdk.Status, error) {
 // Facts are what the backend says about itself.
 func (s *Sandbox) Facts() *sdk.Facts { return &s.backend.Facts }
 
-// Event appends an event to the sandbox's chain; see [store.SandboxRecord.Event].
-func (s *Sandbox) Event(typ store.EventType, data any) error { return s.rec.Event(typ, data) }
-
 // Command is a command for a lasting sandbox; see [run.Inside].
 type Command = run.Inside
 

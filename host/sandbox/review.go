@@ -1,6 +1,11 @@
 package sandbox
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/hutch-run/hutch/host/review"
@@ -42,4 +47,60 @@ func subject(info store.SandboxInfo, ready sdk.Ready, base string) (review.Subje
 		Name: nameOf(info), ID: info.ID, Project: w.Source, Layers: ready.Layers, Ready: ready,
 		ReadBase: func() (*review.Base, error) { return review.ReadBase(base) },
 	}, nil
+}
+
+// applyNote is what the chain of a sandbox says about an apply or an undo.
+type applyNote struct {
+	Apply   string `json:"apply"` // its id
+	Project string `json:"project"`
+	Paths   int    `json:"paths"`
+	SHA256  string `json:"sha256"` // in hex, over all that was placed: one JSON object a line, in path order
+	// Placed are as many of the first ones as fit into an event.
+	Placed []json.RawMessage `json:"placed"`
+}
+
+// maxPlaced bounds the bytes of applyNote.Placed.
+const maxPlaced = 32 << 10
+
+func noteOf(a *review.Applied) (applyNote, error) {
+	n := applyNote{Apply: a.ID, Project: a.Project, Paths: len(a.Placed), Placed: []json.RawMessage{}}
+	sum, left := sha256.New(), maxPlaced
+	for _, p := range a.Placed {
+		line, err := json.Marshal(p)
+		if err != nil {
+			return n, err
+		}
+		sum.Write(append(line, '\n'))
+		if left -= len(line); left >= 0 {
+			n.Placed = append(n.Placed, line)
+		}
+	}
+	n.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	return n, nil
+}
+
+// Applied notes in the sandbox's chain what was brought back from it to its project.
+func (s *Sandbox) Applied(a *review.Applied) error {
+	n, err := noteOf(a)
+	if err != nil {
+		return err
+	}
+	return s.rec.Changed(store.EventSandboxApply, n)
+}
+
+// Undone notes in the chain of the sandbox that an apply from it was taken back. It is no error when there is no such
+// sandbox any more.
+func Undone(ctx context.Context, st *store.Store, id string, a *review.Applied) error {
+	n, err := noteOf(a)
+	if err != nil {
+		return err
+	}
+	rec, err := st.OpenSandbox(ctx, id, false, sharedPatience)
+	if errors.Is(err, store.ErrNoSandbox) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(rec.Changed(store.EventSandboxUndo, n), rec.Close())
 }

@@ -2,13 +2,19 @@ package store
 
 import "sync"
 
-// The audit chain of the store has one entry when a run begins, one when it ends and one when hutch removes it. It
-// pins the head of each run's chain and the hash of its result, so that a run whose whole directory was replaced, cut
-// or taken away is noticed.
+// The audit chain of the store has one entry when a run begins, one when it ends and one when hutch removes it, and one
+// for each change by hand to a lasting sandbox. It pins the head of each chain and the hash of each run's result, so that
+// a run or sandbox whose whole directory was replaced, cut or taken away is noticed.
 
 // auditBegin is the data of [EventBegin] in the audit chain.
 type auditBegin struct {
 	Head string `json:"head"` // hash of the run's first event
+}
+
+// auditHead is the data of [EventSandboxHead].
+type auditHead struct {
+	Events uint64 `json:"events"`
+	Head   string `json:"head"` // hash of the sandbox's event of that number
 }
 
 // auditEnd is the data of [EventEnd] in the audit chain.

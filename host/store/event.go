@@ -27,6 +27,7 @@ const (
 	EventRemoved        EventType = "run.removed"     // in the audit chain: the run was deleted on purpose
 	EventSandboxBegin   EventType = "sandbox.begin"   // the first of every lasting sandbox's chain, and its entry in the audit chain
 	EventSandboxRemoved EventType = "sandbox.removed" // in the audit chain: the sandbox was removed on purpose
+	EventSandboxHead    EventType = "sandbox.head"    // in the audit chain: how far a lasting sandbox's chain goes, after something was changed by hand
 	EventRepaired       EventType = "repaired"        // a torn tail was set aside; the data says where and how long it was
 	EventDamaged        EventType = "damaged"         // the writer found the event before this one to be invalid and went on after it
 )
@@ -45,6 +46,10 @@ const (
 	EventOutputs        EventType = "outputs"          // files were collected
 	EventSandboxReset   EventType = "sandbox.reset"    // in a lasting sandbox's chain: it was made anew
 	EventSandboxCopy    EventType = "sandbox.copy"     // in a lasting sandbox's chain: files were put in or taken out by hand
+	EventSandboxWrite   EventType = "sandbox.write"    // in a lasting sandbox's chain: a file was written or edited by hand
+	EventSandboxDelete  EventType = "sandbox.delete"   // in a lasting sandbox's chain: a file or directory was removed by hand
+	EventSandboxApply   EventType = "sandbox.apply"    // in a lasting sandbox's chain: changes were brought back to its project
+	EventSandboxUndo    EventType = "sandbox.undo"     // in a lasting sandbox's chain: an apply was taken back
 )
 
 // Event is one line of a chain.

@@ -299,3 +299,44 @@ func TestVerifySandboxes(t *testing.T) {
 		t.Errorf("one that hutch removed: %s", diff)
 	}
 }
+
+// TestVerifyChangesByHand cuts an event off the end of a sandbox's chain: the audit chain knows that it was there.
+func TestVerifyChangesByHand(t *testing.T) {
+	s := newStore(t)
+	info := readyBox(t, s, "web")
+	r, err := s.OpenSandbox(t.Context(), info.ID, false, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := filepath.Join(r.Dir(), eventsFile)
+	before := mustRead(t, chain)
+	if err := r.Changed(EventSandboxWrite, map[string]any{"path": "a"}); err != nil {
+		t.Fatal(err)
+	}
+	whole := mustRead(t, chain)
+	if err := errors.Join(r.Event(EventExecStart, nil), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	verify := func() (problems []Problem) {
+		t.Helper()
+		rep, err := s.VerifySandbox(t.Context(), info.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range rep.Findings {
+			problems = append(problems, f.Problem)
+		}
+		return problems
+	}
+	if got := verify(); len(got) != 0 {
+		t.Errorf("an intact one: %v", got)
+	}
+	mustWrite(t, chain, whole)
+	if got := verify(); len(got) != 0 {
+		t.Errorf("cut behind the change: %v", got)
+	}
+	mustWrite(t, chain, before)
+	if diff := cmp.Diff([]Problem{ProblemHeadMismatch}, verify()); diff != "" {
+		t.Error(diff)
+	}
+}

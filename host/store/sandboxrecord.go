@@ -158,9 +158,29 @@ func (r *SandboxRecord) WriteCode(name string, mode fs.FileMode, content io.Read
 // Event appends one event to the sandbox's chain, as [Run.Event] does to that of a run. Any number of processes append
 // to one chain.
 func (r *SandboxRecord) Event(typ EventType, data any, files ...FileRef) error {
-	b, err := marshalData(typ, data)
+	_, err := r.event(typ, data, files...)
+	return err
+}
+
+// Changed appends one event about something that was changed by hand, and enters in the audit chain how far the
+// sandbox's chain goes now, so that [Store.VerifySandbox] notices when the event is cut off its end.
+func (r *SandboxRecord) Changed(typ EventType, data any) error {
+	head, err := r.event(typ, data)
 	if err != nil {
 		return err
+	}
+	entry, err := auditEntry(r.info.ID, EventSandboxHead, head)
+	if err != nil {
+		return err
+	}
+	return r.store.enter(false, entry)
+}
+
+// event is Event, and tells how far the chain goes with it.
+func (r *SandboxRecord) event(typ EventType, data any, files ...FileRef) (auditHead, error) {
+	b, err := marshalData(typ, data)
+	if err != nil {
+		return auditHead{}, err
 	}
 	var events []Event
 	for _, piece := range splitFiles(files) {
@@ -171,11 +191,11 @@ func (r *SandboxRecord) Event(typ EventType, data any, files ...FileRef) error {
 	defer r.mu.Unlock()
 	if r.chain == nil {
 		if r.chain, err = openChain(filepath.Join(r.dir, eventsFile), r.store.now); err != nil {
-			return err
+			return auditHead{}, err
 		}
 	}
-	_, _, err = r.chain.append(events...)
-	return err
+	seq, head, err := r.chain.append(events...)
+	return auditHead{Events: seq, Head: head}, err
 }
 
 // WritePrivate keeps what later commands need and nobody shall be shown, such as the values of variables. It is JSON,

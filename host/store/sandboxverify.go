@@ -58,11 +58,14 @@ func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error
 	if info.State == SandboxDamaged {
 		rep.find(Finding{Problem: ProblemRecord, Path: sandboxFile, Detail: info.Damage})
 	}
-	var first Event
+	var first, pinned Event
 	refs := map[string]refAt{}
 	check := chainChecker{run: id, find: rep.find, ok: func(e Event) {
 		if first.Seq == 0 {
 			first = e
+		}
+		if e.Seq == known.boxHead.Events {
+			pinned = e
 		}
 		for _, f := range e.Files {
 			refs[f.Path] = refAt{f, e.Seq}
@@ -95,6 +98,9 @@ func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error
 		rep.find(Finding{Problem: ProblemUnknownSandbox, Detail: "the audit chain does not know this sandbox"})
 	case first.Seq == 1 && known.box.Head != first.Hash:
 		rep.find(Finding{Problem: ProblemHeadMismatch, Event: 1, Detail: "the first event is not the one that the audit chain knows: the chain was replaced"})
+	}
+	if n := known.boxHead.Events; n > 0 && pinned.Hash != known.boxHead.Head {
+		rep.find(Finding{Problem: ProblemHeadMismatch, Event: n, Detail: fmt.Sprintf("event %d is not the one that the audit chain knows: the chain was cut or replaced", n)})
 	}
 	return rep, nil
 }

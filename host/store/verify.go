@@ -224,6 +224,7 @@ type auditKnown struct {
 
 	// The same about the lasting sandbox of this id, which a run may have left.
 	box        *auditBegin
+	boxHead    auditHead // the furthest
 	boxRemoved bool
 }
 
@@ -254,6 +255,11 @@ func (v *verifier) readAudit() (*Report, error) {
 			var b auditBegin
 			if json.Unmarshal(e.Data, &b) == nil {
 				k.box = &b
+			}
+		case EventSandboxHead:
+			var h auditHead
+			if json.Unmarshal(e.Data, &h) == nil && h.Events > k.boxHead.Events {
+				k.boxHead = h
 			}
 		case EventSandboxRemoved:
 			k.boxRemoved = true
