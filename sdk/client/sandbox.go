@@ -80,6 +80,11 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 					return nil, c.wrap("create", err)
 				}
 			}
+			// A message may still leave after its context ended. The backend would take this one for leave to go on, and
+			// may be done before it hears of the end.
+			if ctx.Err() != nil {
+				return nil, c.wrap("create", context.Cause(ctx))
+			}
 			s.mu.Lock()
 			s.handle = h
 			s.mu.Unlock()

@@ -86,6 +86,32 @@ func TestCreateThatIsCancelledLeavesNothing(t *testing.T) {
 	}
 }
 
+// A creation that its caller ends while it keeps the handle goes no further: the backend is not told that the handle is
+// stored, which could reach it before the end does.
+func TestCreateThatIsCancelledByAllocatedGoesNoFurther(t *testing.T) {
+	var stored atomic.Int32
+	p := &processes{}
+	p.create = func(_ context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
+		err := req.Allocated(sdk.Handle{ID: req.ID})
+		if err == nil {
+			stored.Add(1)
+		}
+		return &box{p: p}, err
+	}
+	c := serve(t, p)
+	for i := range 300 {
+		ctx, cancel := context.WithCancel(context.Background())
+		_, err := c.Create(ctx, &sdk.CreateRequest{ID: fmt.Sprintf("n%d", i), StateDir: t.TempDir(),
+			Allocated: func(sdk.Handle) error { cancel(); return nil }})
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("creation %d: %v", i, err)
+		}
+	}
+	if n := stored.Load(); n > 0 {
+		t.Errorf("the backend was told to go on %d times of 300", n)
+	}
+}
+
 func TestCreateRefusesNonsense(t *testing.T) {
 	c := serve(t, &processes{})
 	for name, req := range map[string]*sdk.CreateRequest{
