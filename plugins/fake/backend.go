@@ -28,7 +28,7 @@ type backend struct {
 	always config // lies that are told without any block, for tests inside this process
 
 	mu   sync.Mutex
-	mine map[string]bool // ids made by this process, for the lie destroy_needs_self
+	mine map[string]bool // ids made by this process, for the lies destroy_needs_self and attach_needs_self
 }
 
 func (b *backend) Describe() sdk.Description {
@@ -80,6 +80,8 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 		h := sdk.Hold{Limit: limit, Value: value, HeldBy: how.By, Reason: how.Reason, Fix: how.Fix}
 		if h.HeldBy != "" {
 			h.HeldBy, h.Reason, h.Fix = h.HeldBy+", per command", "", ""
+		} else if c.lies("unheld_limit") && limit != sdk.LimitDisk {
+			h.HeldBy, h.Reason, h.Fix = "good will", "", ""
 		}
 		if slices.Contains(c.Refuse, string(limit)) {
 			h.HeldBy, h.Reason, h.Fix = "", "the block says refuse_limits", "take "+string(limit)+" out of refuse_limits"
@@ -363,7 +365,10 @@ func (b *backend) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	if !ok && h.Data != nil && b.always.lies("attach_gone") {
 		reg, ok = h, true
 	}
-	if !ok {
+	b.mu.Lock()
+	mine := b.mine[h.ID]
+	b.mu.Unlock()
+	if !ok || !mine && b.always.lies("attach_needs_self") {
 		return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
 	}
 	var st state

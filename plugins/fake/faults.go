@@ -39,6 +39,7 @@ var lies = map[string]string{
 	"list_all":           "listing gives the sandboxes of every owner",
 	"list_gone":          "listing gives destroyed sandboxes",
 	"attach_gone":        "attaching to a destroyed sandbox succeeds",
+	"attach_needs_self":  "only the process that made a sandbox is able to attach to it",
 	"put_modes":          "put loses the modes of files",
 	"put_file_mode":      "a file that is put loses the permissions of the one it replaces",
 	"put_escape":         "put follows .. out of the destination",

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -28,9 +27,6 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	cmd := &exec.Cmd{Path: l.program, Args: l.argv, Env: l.env, Dir: l.dir, SysProcAttr: &syscall.SysProcAttr{Credential: l.cred}}
 	if s.st.Isolated {
 		withoutNetwork(cmd.SysProcAttr)
-	}
-	if cfg.lies("sigpipe_ignored") {
-		signal.Ignore(syscall.SIGPIPE)
 	}
 	if cfg.lies("fd_leak") {
 		cmd.ExtraFiles = []*os.File{os.Stderr}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,11 +18,10 @@ import (
 
 // sandbox is a few directories and a group of processes.
 type sandbox struct {
-	b     *backend
-	id    string
-	st    *state
-	count atomic.Int64  // of commands
-	turn  chan struct{} // holds one token: of the command that runs, when the lie serial is told
+	b    *backend
+	id   string
+	st   *state
+	turn chan struct{} // holds one token: of the command that runs, when the lie serial is told
 }
 
 func (s *sandbox) handle() sdk.Handle      { return handle(s.id, s.st) }
@@ -122,6 +120,11 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	program, err := process.Look(argv[0], c.Env["PATH"], dir)
 	if not := (*process.NotRunnable)(nil); errors.As(err, &not) {
 		return &sdk.Exit{Cause: sdk.CauseExited, Code: not.Code, NotStarted: !cfg.lies("not_found_exit"), Evidence: not.Why}, nil
+	}
+	if cfg.lies("sigpipe_ignored") && err == nil {
+		// What a shell ignores stays ignored, whoever starts it: a keeper sets right what its host ignores.
+		argv = append([]string{"sh", "-c", `trap "" PIPE; exec "$@"`, "sh", program}, argv[1:]...)
+		program = "/bin/sh"
 	}
 	return s.run(ctx, c, &launch{program: program, argv: argv, env: env, dir: dir, cred: cred})
 }

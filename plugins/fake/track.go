@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -124,13 +125,17 @@ func alive(pid int) bool {
 	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
 }
 
+// groups counts those of this process, in which there may be several instances of the backend and, attached to, several
+// of a sandbox: each command needs a name of its own among all of them.
+var groups atomic.Int64
+
 // newGroup makes the group of one command.
 func (s *sandbox) newGroup() (*tracker, error) {
 	asked := s.st.Request
 	if s.st.Config.lies("unheld_limit") {
 		asked = limits.Request{}
 	}
-	g, err := s.b.support().New(fmt.Sprintf("%s.%d.%d", s.id, os.Getpid(), s.count.Add(1)), asked)
+	g, err := s.b.support().New(fmt.Sprintf("%s.%d.%d", s.id, os.Getpid(), groups.Add(1)), asked)
 	if err != nil {
 		return nil, err
 	}

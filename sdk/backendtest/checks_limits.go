@@ -43,15 +43,16 @@ type trip struct {
 	value float64
 	below string // stays under the limit and ends with 0
 	above string // runs into it
+	free  string // what above prints when nothing held it
 	cause sdk.Cause
 	fix   string
 }
 
 var trips = []trip{
-	{sdk.LimitMemory, 96 << 20, `head -c 8M /dev/zero | tail -n 1 | wc -c`, `head -c 600M /dev/zero | tail -n 1 | wc -c; exit 9`, sdk.CauseOOM, "memory.max, with swap; read oom_kill from memory.events"},
-	{sdk.LimitPIDs, 24, `for i in 1 2 3 4 5; do sleep 0.1 & done; wait`, `i=0; while [ $i -lt 200 ]; do sleep 20 & i=$((i+1)); done; exit 9`, sdk.CausePIDs, "pids.max; read max from pids.events"},
-	{sdk.LimitDisk, 8 << 20, `head -c 1M /dev/zero > small && rm small`, `head -c 64M /dev/zero > big || exit 9`, sdk.CauseDisk, "a file system of that size, or a quota"},
-	{sdk.LimitFiles, 64, `mkdir -p t && cd t && tee $(seq 20) < /dev/null`, `mkdir -p t && cd t && tee $(seq 200) < /dev/null || exit 9`, "", "RLIMIT_NOFILE"},
+	{sdk.LimitMemory, 96 << 20, `head -c 8M /dev/zero | tail -n 1 | wc -c`, `head -c 600M /dev/zero | tail -n 1 | wc -c; exit 9`, "629145600", sdk.CauseOOM, "memory.max, with swap; read oom_kill from memory.events"},
+	{sdk.LimitPIDs, 24, `for i in 1 2 3 4 5; do sleep 0.1 & done; wait`, `i=0; while [ $i -lt 200 ]; do sleep 20 & i=$((i+1)); done; echo $i; exit 9`, "200", sdk.CausePIDs, "pids.max; read max from pids.events"},
+	{sdk.LimitDisk, 8 << 20, `head -c 1M /dev/zero > small && rm small`, `head -c 64M /dev/zero > big || exit 9`, "", sdk.CauseDisk, "a file system of that size, or a quota"},
+	{sdk.LimitFiles, 64, `mkdir -p t && cd t && tee $(seq 20) < /dev/null`, `mkdir -p t && cd t && tee $(seq 200) < /dev/null || exit 9`, "", "", "RLIMIT_NOFILE"},
 }
 
 func limitChecks() []Check {
@@ -117,7 +118,7 @@ func (c *C) trips(t trip) {
 	if o.Cause == sdk.CauseTimeout {
 		c.Fatalf("the time was up before the limit (held by %q) did anything: %s", by, o.how())
 	}
-	if o.Code == 0 {
+	if o.Code == 0 || t.free != "" && strings.TrimSpace(o.stdout) == t.free {
 		c.Fatalf("nothing held it (%q should): %s, stdout %s", by, o.how(), quote(o.stdout))
 	}
 	if t.cause == "" {
