@@ -126,6 +126,7 @@ type applyCmd struct {
 	Paths       []string `arg:"" optional:"" name:"path" help:"Only what changed at and below these: relative to the project, or absolute." complete:"file"`
 	Interactive bool     `short:"i" xor:"which" help:"Ask about each hunk, as git add -p does."`
 	Hunks       []string `xor:"which" sep:"none" placeholder:"FILE:1,3-5" help:"Only these hunks of a file, as diff counts them; 0 is the change of its mode. Repeatable."`
+	Take        []string `sep:"none" placeholder:"PATH" help:"Settle conflicts at and below PATH: take the sandbox's version in the place of the project's, which --undo brings back. Repeatable." complete:"file"`
 	Partial     bool     `help:"Leave out what is in conflict or refused, instead of refusing all."`
 	DryRun      bool     `help:"Say what would be done, and do nothing."`
 	Undo        bool     `xor:"which" help:"Take back the last apply from the sandbox. It may be removed by now."`
@@ -136,7 +137,7 @@ type applyCmd struct {
 
 // Help is the text below the synopsis.
 func (*applyCmd) Help() string {
-	return `Brings what changed in the sandbox's workspace back to its project: everything, chosen paths, or chosen hunks; all of it or nothing. A path that the project's side changed as well since the sandbox was made is a conflict and never overwritten. What was replaced is kept for 30 days, and --undo brings it back where the project was not changed since.
+	return `Brings what changed in the sandbox's workspace back to its project: everything, chosen paths, or chosen hunks; all of it or nothing. A path that the project's side changed as well since the sandbox was made is a conflict and never overwritten, unless you decide: -i and --hunks choose hunks, which lead from the project's version to the sandbox's, --take takes the sandbox's version, --partial leaves it out. What was replaced is kept for 30 days, and --undo brings it back where the project was not changed since.
 
 Refused by default, each with a flag that allows it: what touches .git or files that tools run without being asked, new execute and set-id bits, links that lead out of the project, names that collide. FIFOs and devices are always refused. The exit code is 1 when something stands against it.
 
@@ -145,12 +146,16 @@ Refused by default, each with a flag that allows it: what touches .git or files 
     hutch apply box src docs/guide.md
     hutch apply box -i
     hutch apply box --hunks src/main.go:1,3-5
+    hutch apply box --take src/main.go
     hutch apply box --undo`
 }
 
 func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 	if c.Undo {
 		return c.undo(ctx, u)
+	}
+	if len(c.Take) > 0 && (c.Interactive || len(c.Hunks) > 0) {
+		return errors.New("--take takes whole paths; with -i and --hunks each hunk is chosen by itself")
 	}
 	if len(c.Hunks) > 0 && len(c.Paths) > 0 {
 		return errors.New("--hunks names files already; give paths or hunks, not both")
@@ -190,7 +195,7 @@ func (c *applyCmd) pick(ctx context.Context, u *ui, r *review.Review) ([]review.
 		}
 		return r.PickHunks(ctx, refs)
 	}
-	return r.All(), nil
+	return r.Settle(r.All(), c.Take)
 }
 
 // ask goes through the changes with the person at the terminal.
@@ -232,6 +237,7 @@ type appliedPath struct {
 type leftPath struct {
 	Path     string                `json:"path"`
 	Conflict string                `json:"conflict,omitempty"`
+	Sides    *review.DocumentSides `json:"sides,omitempty"` // of a conflict
 	Refused  []review.DocumentRule `json:"refused,omitempty"`
 }
 
@@ -244,18 +250,27 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 	p, err := r.Plan(ctx, a.picks, a.policy)
 	var blocked *review.BlockedError
 	if errors.As(err, &blocked) {
-		doc.Left = leftOut(u, slices.Concat(blocked.Conflicts, blocked.Refused), a)
+		if doc.Left, err = leftOut(ctx, u, slices.Concat(blocked.Conflicts, blocked.Refused), a); err != nil {
+			return err
+		}
 		if a.json {
 			if err := u.json(doc); err != nil {
 				return err
 			}
 		}
-		return &hinted{blockedError{err}, []string{"name the paths that you want, or leave these out with --partial"}}
+		hints := []string{"name the paths that you want, or leave these out with --partial"}
+		if len(blocked.Conflicts) > 0 {
+			at, name := review.Quote(blocked.Conflicts[0].Path), r.Subject.Name
+			hints = append(hints, fmt.Sprintf("settle a conflict: hutch apply %s -i %s chooses hunk by hunk, hutch apply %s %s --take %s takes the sandbox's version", name, at, name, at, at))
+		}
+		return &hinted{blockedError{blocked}, hints}
 	}
 	if err != nil {
 		return err
 	}
-	doc.Left = leftOut(u, p.Left, a)
+	if doc.Left, err = leftOut(ctx, u, p.Left, a); err != nil {
+		return err
+	}
 	if !a.dryRun && len(p.Paths()) > 0 {
 		done, err := a.ledger.Apply(ctx, r, p)
 		if err != nil {
@@ -264,7 +279,7 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		if err := a.sandbox.Applied(done); err != nil {
 			u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
 		}
-		if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Paths); err != nil {
+		if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Common); err != nil {
 			u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
 		}
 		if !done.Until.IsZero() {
@@ -323,15 +338,27 @@ func (e blockedError) Unwrap() error { return e.error }
 // mostLeft is how many changes are named one by one when they are left out; of more, the number is told.
 const mostLeft = 30
 
+// mostExplained is of how many conflicts both sides are told.
+const mostExplained = 10
+
 // leftOut says why changes are left out.
-func leftOut(u *ui, list []*review.Change, a applying) []leftPath {
+func leftOut(ctx context.Context, u *ui, list []*review.Change, a applying) ([]leftPath, error) {
 	out := []leftPath{}
 	for i, c := range list {
-		l := leftPath{Path: c.Path, Conflict: c.Conflict}
+		l := leftPath{Path: c.Path, Conflict: c.Conflict, Sides: c.Sides.Document()}
 		var lines []string
 		switch {
 		case c.Conflict != "":
 			lines = append(lines, fmt.Sprintf("conflict: %s: %s", review.Quote(c.Path), c.Conflict))
+			if i < mostExplained {
+				more, err := a.Explain(ctx, c)
+				if err != nil {
+					return nil, err
+				}
+				for _, m := range more {
+					lines = append(lines, "  "+m)
+				}
+			}
 		case c.Left != "":
 			lines = append(lines, fmt.Sprintf("left out: %s: %s (--allow-git)", review.Quote(c.Path), c.Left))
 			l.Refused = append(l.Refused, review.DocumentRule{Refusal: review.Refusal{Rule: review.RuleGit, Detail: c.Left}, Flag: review.RuleGit.Flag()})
@@ -355,7 +382,7 @@ func leftOut(u *ui, list []*review.Change, a applying) []leftPath {
 	if more := len(list) - mostLeft; more > 0 {
 		u.note("and %d more; hutch diff %s -o json says what stands against each", more, a.Subject.Name)
 	}
-	return out
+	return out, nil
 }
 
 // letter is how git's status calls a kind of change.
@@ -409,7 +436,7 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		if err := sandbox.Undone(ctx, st, info.ID, a); err != nil {
 			u.note("the undo cannot be recorded in the sandbox's event chain: %s", err)
 		}
-		if err := review.RefreshFile(st.Paths().SandboxBase(info.ID), a.Project, a.Paths); err != nil {
+		if err := review.RefreshFile(st.Paths().SandboxBase(info.ID), a.Project, a.Common); err != nil {
 			u.note("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", err)
 		}
 	}

@@ -50,9 +50,6 @@ func (a *Asker) Ask(ctx context.Context, r *Review) ([]Pick, error) {
 				picks = append(picks, Pick{Change: c, Whole: true})
 			}
 			continue
-		case c.Conflict != "":
-			a.tell("%s is left out: %s", Quote(c.Path), c.Conflict)
-			continue
 		case len(c.Against(a.Allow)) > 0 && !onlyModes(c.Against(a.Allow), c):
 			f := c.Against(a.Allow)[0]
 			a.tell("%s is left out: %s%s", Quote(c.Path), f.Detail, allowedBy(f.Rule))
@@ -100,6 +97,17 @@ func (a *Asker) change(ctx context.Context, r *Review, c *Change) (pick Pick, qu
 	t, err := r.content(ctx, c, r.project)
 	if err != nil {
 		return Pick{}, false, err
+	}
+	if c.Conflict != "" {
+		lines, err := r.Explain(ctx, c)
+		if err != nil {
+			return Pick{}, false, err
+		}
+		a.tell("conflict: %s: %s", Quote(c.Path), c.Conflict)
+		for _, l := range lines {
+			a.tell("  %s", l)
+		}
+		a.tell("What follows leads from the project's version to the sandbox's, and may take back what the project's side changed.")
 	}
 	parts := a.parts(c, t)
 	var b bytes.Buffer
@@ -206,7 +214,7 @@ func next(parts []*part, at, step int) int {
 
 // collect makes a pick of the answers.
 func collect(c *Change, parts []*part) Pick {
-	pick := Pick{Change: c}
+	pick := Pick{Change: c, Settled: c.Conflict != ""}
 	for _, p := range parts {
 		switch {
 		case p.answer != yes:

@@ -26,6 +26,7 @@ type Change struct {
 	Kind     Kind      // what happened
 	Old, New Node      // in the project, and in the sandbox
 	Conflict string    // why it cannot be applied: what the project's side did to the path; empty for no conflict
+	Sides    *Sides    // of a conflict: the versions that there are; else nil
 	Refused  []Refusal // why it is not applied unless that is allowed
 	Left     string    // why an apply leaves it out without asking; empty for what it takes
 

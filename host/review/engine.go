@@ -34,6 +34,17 @@ type move struct {
 	content  func() (*blob, error) // of to; nil when it is no file, or has the content of from
 }
 
+// xattrs are the attributes of a new file: those of the version that is put back, else of the one it replaces.
+func (m *move) xattrs() []xattr {
+	if m.to.Ident != (ident{}) {
+		return m.to.Xattrs
+	}
+	if m.from.Type != File {
+		return nil
+	}
+	return m.from.Xattrs
+}
+
 // run does all moves: first what goes, the deepest first, then directories, then what comes, and last the permissions of
 // directories, because one of them may forbid the rest. moves are in the order of their paths.
 func (e *engine) run(ctx context.Context, moves []*move) error {
@@ -169,7 +180,15 @@ func (e *engine) mkdir(m *move) error {
 	}
 	defer e.project.forget()
 	// At once, for what comes into it takes its owner from it.
-	return chown(uid, gid, func() error { return unix.Fchownat(fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+	if err := chown(uid, gid, func() error { return unix.Fchownat(fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) }); err != nil || len(m.to.Xattrs) == 0 {
+		return err
+	}
+	d, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(d)
+	return writeXattrs(d, m.to.Xattrs)
 }
 
 // place puts a file or a link there, in one go.
@@ -273,7 +292,10 @@ func (e *engine) write(fd int, tmp string, m *move, id ident, replaces bool) err
 		err = chown(uid, gid, func() error { return f.Chown(uid, gid) })
 	}
 	if err == nil {
-		err = unix.Fchmod(out, m.to.Mode) // after the owner: a change of it clears set-id bits
+		err = writeXattrs(out, m.xattrs())
+	}
+	if err == nil {
+		err = unix.Fchmod(out, m.to.Mode) // after the owner: a change of it clears set-id bits; an access control list sets the mode
 	}
 	if err == nil && m.to.Ident.Mtime != 0 {
 		err = setTimes(fd, tmp, m.to.Ident.Mtime)

@@ -52,8 +52,12 @@ type step struct {
 	Path text  `json:"path"`
 	Old  state `json:"old"`
 	New  state `json:"new"`
+	// Settled says that both sides had changed the path, and somebody decided for the new version. To go back from it is to
+	// be in conflict again.
+	Settled bool `json:"settled,omitempty"`
 
 	content *blob // of New, where it is a file with new content
+	part    bool  // New has only some of the sandbox's changes
 }
 
 // state is a Node on disk, with what it takes to make it again.
@@ -65,6 +69,8 @@ type state struct {
 	SHA256 string `json:"sha256,omitempty"`
 	Ident  ident  `json:"ident,omitzero"`
 	Blob   int    `json:"blob,omitempty"` // number of the content in old/; 0 when it is not kept
+	// Xattrs are those of what stood there, which what takes its place gets, too.
+	Xattrs []xattr `json:"xattrs,omitempty"`
 }
 
 func jnode(n Node, id ident) state {

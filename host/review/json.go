@@ -3,6 +3,7 @@ package review
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // DiffSchema is the schema of [Document].
@@ -31,8 +32,42 @@ type DocumentItem struct {
 	Added    int            `json:"added"`          // lines
 	Removed  int            `json:"removed"`        // lines
 	Hunks    []DocumentHunk `json:"hunks,omitempty"`
-	Conflict string         `json:"conflict,omitempty"` // why it cannot be applied
+	Conflict string         `json:"conflict,omitempty"` // why it is applied only where somebody decides: what the project's side did
+	Sides    *DocumentSides `json:"sides,omitempty"`    // of a conflict
 	Refused  []DocumentRule `json:"refused,omitempty"`  // why it is not applied unless that is allowed
+}
+
+// DocumentSides are the versions of a path in conflict; one that is absent is nothing.
+type DocumentSides struct {
+	BaseKnown bool          `json:"base_known"` // whether it is known what stood there when the sandbox was made
+	Base      *DocumentSide `json:"base,omitempty"`
+	Project   *DocumentSide `json:"project,omitempty"`
+	Sandbox   *DocumentSide `json:"sandbox,omitempty"`
+}
+
+// DocumentSide is one version of a path.
+type DocumentSide struct {
+	DocumentNode
+	Modified *time.Time `json:"modified,omitempty"` // when it was written; absent where that is not known
+}
+
+// Document renders the sides; nil stays nil.
+func (s *Sides) Document() *DocumentSides {
+	if s == nil {
+		return nil
+	}
+	side := func(s Side) *DocumentSide {
+		n := documentNode(s.Node)
+		if n == nil {
+			return nil
+		}
+		d := &DocumentSide{DocumentNode: *n}
+		if at := s.Modified.UTC(); !at.IsZero() {
+			d.Modified = &at
+		}
+		return d
+	}
+	return &DocumentSides{BaseKnown: s.BaseKnown, Base: side(s.Base), Project: side(s.Project), Sandbox: side(s.Sandbox)}
 }
 
 // DocumentNode is one side of a change.
@@ -77,7 +112,7 @@ func (r *Review) Document(ctx context.Context) (*Document, error) {
 		}
 		i := DocumentItem{
 			Path: c.Path, From: c.From, Kind: c.Kind, Old: documentNode(old), New: documentNode(c.New), Binary: t.binary,
-			Added: t.added, Removed: t.removed, Conflict: c.Conflict,
+			Added: t.added, Removed: t.removed, Conflict: c.Conflict, Sides: c.Sides.Document(),
 		}
 		if !t.binary {
 			i.Note = t.note

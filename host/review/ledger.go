@@ -51,6 +51,7 @@ type Applied struct {
 	Project   string
 	Paths     []string  // in order
 	Placed    []Placed  // what stands at each of them now
+	Common    []string  // those of which the project's version is what both sides have in common now, see [Base.Refresh]
 	Until     time.Time // when undo ends; the zero time when there is no undo
 	NoUndo    string    // why there is none
 }
@@ -123,6 +124,9 @@ func (l *Ledger) commit(ctx context.Context, j *journal) (*Applied, error) {
 	a := &Applied{ID: j.ID, Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Until: j.Time.Add(KeepFor)}
 	for _, s := range j.Steps {
 		a.Paths = append(a.Paths, string(s.Path))
+		if !s.Settled || j.Undoes == "" && !s.part {
+			a.Common = append(a.Common, string(s.Path))
+		}
 		a.Placed = append(a.Placed, Placed{Path: s.Path.shown(), Type: s.New.Type, Size: s.New.Size, SHA256: s.New.SHA256})
 	}
 	final := appliedFile
@@ -197,6 +201,9 @@ func (l *Ledger) backup(ctx context.Context, dir string, project *dir, j *journa
 			err = keep(filepath.Join(dir, oldDir, strconv.Itoa(blobs)), project, s)
 			j.OldBytes += s.Old.Size
 		}
+		if err == nil && s.Old.Type == Directory && s.New.Type != Directory {
+			err = keepXattrs(project, s)
+		}
 		if err != nil {
 			return fmt.Errorf("nothing was applied: %s: %w", Quote(string(s.Path)), err)
 		}
@@ -213,6 +220,9 @@ func keep(to string, project *dir, s *step) error {
 	defer src.Close()
 	if !s.Old.Ident.same(id) {
 		return errChanged
+	}
+	if s.Old.Xattrs, err = readXattrs(int(src.Fd())); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -236,6 +246,24 @@ func keep(to string, project *dir, s *step) error {
 	}
 	s.Old.SHA256 = sum
 	return nil
+}
+
+// keepXattrs notes the attributes of a directory that goes.
+func keepXattrs(project *dir, s *step) error {
+	fd, name, err := project.parent(string(s.Path))
+	if err != nil {
+		return err
+	}
+	d, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EACCES) {
+		return nil // what we may not look into has nothing of ours
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(d)
+	s.Old.Xattrs, err = readXattrs(d)
+	return err
 }
 
 // moves are the steps in one direction.

@@ -17,6 +17,8 @@ type Pick struct {
 	Whole bool
 	Mode  bool
 	Hunks []*Hunk
+	// Settled says that a person decided: of a change in conflict, what is picked takes the place of the project's version.
+	Settled bool
 }
 
 // All picks every change of the review.
@@ -97,7 +99,7 @@ func (r *Review) Plan(ctx context.Context, picks []Pick, o Policy) (*Plan, error
 		switch {
 		case c.Left != "" && !o.Allow[RuleGit]:
 			p.left = append(p.left, c)
-		case c.Conflict != "":
+		case c.Conflict != "" && !pick.Settled:
 			blocked.Conflicts = append(blocked.Conflicts, c)
 		case len(p.against(pick)) > 0:
 			blocked.Refused = append(blocked.Refused, c)
@@ -157,7 +159,7 @@ func (p *planner) take(ctx context.Context, pick Pick) error {
 	if c.from != nil {
 		p.steps[c.from.Path] = &step{Path: text(c.from.Path), Old: jnode(c.from.Old, c.from.id)}
 	}
-	s := &step{Path: text(c.Path), Old: jnode(c.Old, c.id), New: jnode(c.New, ident{})}
+	s := &step{Path: text(c.Path), Old: jnode(c.Old, c.id), New: jnode(c.New, ident{}), Settled: c.Conflict != "", part: !pick.Whole}
 	switch {
 	case !pick.Whole && len(pick.Hunks) == 0 && !pick.Mode:
 		return nil

@@ -206,6 +206,7 @@ func (r *Review) compare(ctx context.Context, list []overlay.Change, only []stri
 		default:
 			c.Conflict = "it was changed in the project since the sandbox was made, and in the sandbox as well"
 		}
+		c.setSides(was, known, mine)
 		r.Changes = append(r.Changes, c)
 	}
 	if len(gone) > 0 {

@@ -58,7 +58,8 @@ func hunkNumber(s string) (int, error) {
 	return int(n), nil
 }
 
-// PickHunks picks the named hunks.
+// PickHunks picks the named hunks. Those of a file in conflict, which lead from the project's version to the sandbox's,
+// count as a decision about it.
 func (r *Review) PickHunks(ctx context.Context, refs []HunkRef) ([]Pick, error) {
 	merged := map[*Change]*Pick{}
 	var order []*Change
@@ -81,7 +82,7 @@ func (r *Review) PickHunks(ctx context.Context, refs []HunkRef) ([]Pick, error) 
 		}
 		pick := merged[c]
 		if pick == nil {
-			pick = &Pick{Change: c}
+			pick = &Pick{Change: c, Settled: c.Conflict != ""}
 			merged[c], order = pick, append(order, c)
 		}
 		var hunks []*Hunk
