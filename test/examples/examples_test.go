@@ -18,16 +18,22 @@ import (
 
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run/deps"
+	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-func TestMain(m *testing.M) { os.Exit(e2e.Main(m, nil)) }
+func TestMain(m *testing.M) {
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent"}))
+}
 
-func files(t *testing.T) []string {
+func files(t *testing.T) []string { return found(t, "*.hcl", 7) }
+
+// found are the examples of one kind, of which there are so many at least.
+func found(t *testing.T, pattern string, least int) []string {
 	t.Helper()
-	all, err := filepath.Glob("../../examples/*.hcl")
-	if err != nil || len(all) < 6 {
-		t.Fatalf("found %d examples, %v", len(all), err)
+	all, err := filepath.Glob("../../examples/" + pattern)
+	if err != nil || len(all) < least {
+		t.Fatalf("found %d examples %s, %v", len(all), pattern, err)
 	}
 	return all
 }
@@ -54,9 +60,14 @@ func TestExamplesDoWhatTheySay(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, path := range files(t) {
-				t.Run(strings.TrimSuffix(filepath.Base(path), ".hcl"), func(t *testing.T) {
-					example(t, uid, filepath.Join(dir, filepath.Base(path)))
+			for _, path := range slices.Concat(files(t), found(t, "*.sh", 1)) {
+				name, kind, _ := strings.Cut(filepath.Base(path), ".")
+				t.Run(name, func(t *testing.T) {
+					if path := filepath.Join(dir, filepath.Base(path)); kind == "sh" {
+						script(t, uid, name, path)
+					} else {
+						example(t, uid, path)
+					}
 				})
 			}
 		})
@@ -68,9 +79,7 @@ func example(t *testing.T, uid int, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range h.needs {
-		need(t, n)
-	}
+	h.prepare(t, uid, filepath.Dir(path))
 	before := snapshot(t, filepath.Dir(path))
 	cmd := hutchAs(t, uid, "run", "-o", "json", path)
 	var stderr bytes.Buffer
@@ -105,6 +114,70 @@ func example(t *testing.T, uid int, path string) {
 	}
 	if t.Failed() {
 		t.Logf("stdout:\n%s\nstderr:\n%s", out, &stderr)
+	}
+}
+
+// prepare makes sure of what an example needs, or skips it.
+func (h *header) prepare(t *testing.T, uid int, dir string) {
+	t.Helper()
+	for _, n := range h.needs {
+		need(t, n)
+		if n == "podman" && uid != os.Getuid() {
+			t.Skip("an ordinary user's Podman needs subordinate ids, which this one has not; plugins/podman is tested as one who has")
+		}
+		if n == "podman" && h.before != "" {
+			cmd := exec.CommandContext(t.Context(), filepath.Join(dir, h.before))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", h.before, err, out)
+			}
+		}
+	}
+}
+
+// script runs an example that is a script, with each of its backends.
+func script(t *testing.T, uid int, name, path string) {
+	all, err := readHeader(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(all.needs, []string{"backend"}) || len(all.backends) == 0 {
+		t.Fatalf("%s needs a backend, and must name which ones", path)
+	}
+	for _, backend := range all.backends {
+		t.Run(backend, func(t *testing.T) {
+			h := *all
+			h.needs = []string{backend}
+			h.prepare(t, uid, filepath.Dir(path))
+			before := snapshot(t, filepath.Dir(path))
+			cmd := asUser(t, uid, path, backend)
+			cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(e2e.Hutch())+":"+os.Getenv("PATH"))
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Run(); cmd.ProcessState == nil {
+				t.Fatal(err)
+			}
+			for _, e := range h.expects {
+				got, ok := "", false
+				switch {
+				case e.subject == "hutch" && e.verb == "exit":
+					got = strconv.Itoa(cmd.ProcessState.ExitCode())
+					ok = got == e.value
+				case e.subject == name && e.verb == "stdout":
+					got, ok = "less", strings.Contains(stdout.String(), e.value)
+				case e.subject == name && e.verb == "stderr":
+					got, ok = "less", strings.Contains(stderr.String(), e.value)
+				}
+				if !ok {
+					t.Errorf("%s: expected %s %q, got %s", e.subject, e.verb, e.value, got)
+				}
+			}
+			if d := snapshot(t, filepath.Dir(path)); d != before {
+				t.Errorf("the example left something behind in examples/:\n%s\nbefore:\n%s", d, before)
+			}
+			if t.Failed() {
+				t.Logf("stdout:\n%s\nstderr:\n%s", &stdout, &stderr)
+			}
+		})
 	}
 }
 
@@ -159,6 +232,8 @@ func need(t *testing.T, what string) {
 		if out, err := ping.CombinedOutput(); err != nil {
 			e2e.Missing(t, what, "the npm registry does not answer: "+string(out))
 		}
+	case "podman":
+		podmantest.Need(t)
 	default:
 		e2e.Require(t, what)
 	}
@@ -166,8 +241,14 @@ func need(t *testing.T, what string) {
 
 func hutch(t *testing.T, args ...string) *exec.Cmd { return hutchAs(t, os.Getuid(), args...) }
 
-// hutchAs is a call of hutch by a user, with a store of its own.
+// hutchAs is a call of hutch by a user.
 func hutchAs(t *testing.T, uid int, args ...string) *exec.Cmd {
+	t.Helper()
+	return asUser(t, uid, e2e.Hutch(), args...)
+}
+
+// asUser is a program that a user runs, with a store of hutch of its own.
+func asUser(t *testing.T, uid int, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	home, err := os.MkdirTemp(e2e.Dir, "home-")
 	if err != nil {
@@ -175,7 +256,7 @@ func hutchAs(t *testing.T, uid int, args ...string) *exec.Cmd {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, e2e.Hutch(), args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "HUTCH_HOME="+home)
 	if uid != os.Getuid() {
 		if err := os.Chown(home, uid, uid); err != nil {

@@ -11,8 +11,10 @@ import (
 
 // header is what an example says about itself.
 type header struct {
-	needs   []string
-	expects []expect
+	needs    []string
+	backends []string // of a script
+	before   string   // where podman is needed
+	expects  []expect
 }
 
 // expect is one line of it.
@@ -23,6 +25,8 @@ type expect struct {
 }
 
 var (
+	backends   = regexp.MustCompile(`^# backends: (.+)$`)
+	beforeLine = regexp.MustCompile(`^# before podman: (\S+)$`)
 	needsLine  = regexp.MustCompile(`^# needs: (.+)$`)
 	expectLine = regexp.MustCompile(`^# expect (.+?): (exit|cause|stdout|stderr|output|no output|change) (.+)$`)
 )
@@ -40,6 +44,10 @@ func readHeader(path string) (*header, error) {
 		switch {
 		case needsLine.MatchString(line):
 			h.needs = append(h.needs, strings.Fields(needsLine.FindStringSubmatch(line)[1])...)
+		case backends.MatchString(line):
+			h.backends = strings.Fields(backends.FindStringSubmatch(line)[1])
+		case beforeLine.MatchString(line):
+			h.before = beforeLine.FindStringSubmatch(line)[1]
 		case expectLine.MatchString(line):
 			m := expectLine.FindStringSubmatch(line)
 			e := expect{m[1], m[2], m[3]}
@@ -49,7 +57,7 @@ func readHeader(path string) (*header, error) {
 				}
 			}
 			h.expects = append(h.expects, e)
-		case strings.HasPrefix(line, "# expect"), strings.HasPrefix(line, "# needs"):
+		case strings.HasPrefix(line, "# expect"), strings.HasPrefix(line, "# needs"), strings.HasPrefix(line, "# before"), strings.HasPrefix(line, "# backends"):
 			return nil, fmt.Errorf("%s:%d: %q is not understood", path, n+1, line)
 		}
 	}
