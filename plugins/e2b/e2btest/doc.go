@@ -1,0 +1,34 @@
+// Package e2btest is a local server that speaks E2B's protocol, so that the backend can be tested, and tried, offline.
+//
+//	s, err := e2btest.Start(ctx, e2btest.Options{})
+//	cmd.Env = append(os.Environ(), s.Env()...) // E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL
+//
+// One address serves both halves of E2B: the control plane (sandboxes are made, listed, paused and ended there) and the
+// edge, which passes requests on to the daemon inside a sandbox. Requests belong to the edge when they carry the header
+// E2b-Sandbox-Id or come for a host named PORT-SANDBOX.DOMAIN.
+//
+// Each sandbox is a bubblewrap of its own: user, process, mount, network, IPC and UTS namespaces, a root directory of its
+// own with the machine's /usr in it, read-only, and the daemon, which is this same program started once more. Any program
+// that imports this package can be that daemon: an init function sees to it. Sandboxes end when they are ended, when
+// their time is over, and when the server is gone, however suddenly.
+//
+// The official JavaScript SDK drives the server in test/e2bsdk, unmodified.
+//
+// # What differs from E2B
+//
+// All users of a sandbox share one id of the machine. user and root see themselves as such, but user may change what
+// belongs to root. The daemon works as user, so files belong to user and what that may not read the daemon cannot read.
+// There is no sudo.
+//
+// A sandbox has no network but its own loopback, unless Options.HostNetwork is set. Rules for traffic (network) are kept
+// and not enforced.
+//
+// A pause that keeps memory stops the processes (SIGSTOP), one that does not ends them; files stay either way. Limits of
+// CPU, memory and disk are reported and not enforced, and metrics are those of the machine.
+//
+// Not there, and answered with 404: snapshots, forks, volumes, secrets, template builds, PUT /sandboxes/{id}/network,
+// /files/compose. Secure sandboxes have a token; allowPublicTraffic false is refused.
+//
+// The walls are those of an ordinary bubblewrap without a filter for system calls. That is enough for tests and trials
+// with code of one's own; code that is not trusted belongs into hutch's bwrap backend.
+package e2btest
