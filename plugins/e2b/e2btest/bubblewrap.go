@@ -204,8 +204,10 @@ func startBox(ctx context.Context, bwrap, dir string, hostNetwork bool, init dae
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
-		DisableCompression:  true, // bodies go through as they are
-		MaxIdleConnsPerHost: 64,
+		DisableCompression: true, // bodies go through as they are
+		// The daemon closes a connection whose request it has answered without reading it to its end, and the next request
+		// on it would be lost. A new one costs next to nothing here.
+		DisableKeepAlives: true,
 	}}
 	var child struct {
 		Pid int `json:"child-pid"`

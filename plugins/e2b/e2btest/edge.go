@@ -1,7 +1,9 @@
 package e2btest
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest/internal/daemon"
+	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process/processconnect"
 )
 
 // What a host name says of the sandbox it means: the port, the id, and behind another dash what nobody looks at.
@@ -79,9 +82,9 @@ func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port in
 	each, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	// The daemon answers a stream before it has read the request to its end. Without this the server would close the
-	// request's body then, and the daemon's connection with it.
-	_ = http.NewResponseController(w).EnableFullDuplex()
+	if err := readAhead(r); err != nil {
+		drop()
+	}
 	proxy := &httputil.ReverseProxy{
 		Transport:     running.client.Transport,
 		FlushInterval: -1,
@@ -106,6 +109,23 @@ func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port in
 		},
 	}
 	proxy.ServeHTTP(w, r.WithContext(each))
+}
+
+// readAhead takes a request that is small, or whose answer may begin before its end was read, into memory. Otherwise the
+// server would close the request's body when the answer begins, while the proxy is still looking for its end, and the
+// connection to the daemon would be lost with the answer.
+func readAhead(r *http.Request) error {
+	rpc := strings.HasPrefix(r.URL.Path, "/process.") || strings.HasPrefix(r.URL.Path, "/filesystem.")
+	if r.URL.Path == processconnect.ProcessStreamInputProcedure || !rpc && (r.ContentLength < 0 || r.ContentLength > 1<<20) {
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(r.Body, 64<<20))
+	if err != nil {
+		return err
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+	r.TransferEncoding = nil
+	return nil
 }
 
 // notFound says that a sandbox is gone or paused, as the edge says both.

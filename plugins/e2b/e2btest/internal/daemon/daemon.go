@@ -117,8 +117,6 @@ func (d *Daemon) authorized(next http.Handler) http.Handler {
 			httpError(w, http.StatusUnauthorized, errors.New("unauthorized access, please provide a valid access token or method signing if supported"))
 			return
 		}
-		// A stream answers before its request has been read to the end.
-		_ = http.NewResponseController(w).EnableFullDuplex()
 		next.ServeHTTP(w, r)
 	})
 }

@@ -10,7 +10,6 @@ import (
 
 // forward passes a request on to a port of the sandbox itself, whose network is reachable from inside only.
 func forward(w http.ResponseWriter, r *http.Request, port string) {
-	_ = http.NewResponseController(w).EnableFullDuplex()
 	proxy := &httputil.ReverseProxy{
 		FlushInterval: -1,
 		Rewrite: func(p *httputil.ProxyRequest) {

@@ -1,0 +1,94 @@
+// Package e2bsdk holds the proof that the local E2B-compatible server is faithful: the official JavaScript SDK, pinned
+// and unmodified, drives it.
+package e2bsdk
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
+	"github.com/hutch-run/hutch/test/e2e"
+)
+
+// TestSDK runs every case of driver.mjs.
+func TestSDK(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it installs the SDK from the npm registry")
+	}
+	e2e.Require(t, "node")
+	e2e.Require(t, "npm")
+	server := e2btest.ForTest(t, e2btest.Options{})
+
+	dir := t.TempDir()
+	for _, name := range []string{"package.json", "package-lock.json", "driver.mjs"} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, out)
+	}
+
+	node := exec.CommandContext(t.Context(), "node", "driver.mjs")
+	node.Dir = dir
+	node.Env = append(os.Environ(), server.Env()...)
+	node.WaitDelay = time.Minute
+	var stderr bytes.Buffer
+	node.Stderr = &stderr
+	out, err := node.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	bound := time.AfterFunc(8*time.Minute, func() { node.Process.Kill() })
+	defer bound.Stop()
+
+	seen, told := 0, -1
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var line struct {
+			Case, Error string
+			Cases       int
+		}
+		switch err := json.Unmarshal(lines.Bytes(), &line); {
+		case err == nil && line.Cases > 0:
+			told = line.Cases
+		case err == nil && line.Case != "":
+			seen++
+			t.Run(line.Case, func(t *testing.T) {
+				if line.Error != "" {
+					t.Error(line.Error)
+				}
+			})
+		default:
+			t.Errorf("the driver said: %s", lines.Text())
+		}
+	}
+	if err := node.Wait(); err != nil || lines.Err() != nil {
+		t.Errorf("node: %v %v\n%s", err, lines.Err(), &stderr)
+	}
+	if seen != told {
+		t.Errorf("%d cases were heard of, and the driver told of %d", seen, told)
+	}
+	for _, left := range server.Sandboxes() {
+		t.Errorf("sandbox %s is left: %v", left.ID, left.Metadata)
+	}
+	if t.Failed() && stderr.Len() > 0 {
+		t.Logf("stderr of the driver:\n%s", &stderr)
+	}
+}
