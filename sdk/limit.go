@@ -1,6 +1,9 @@
 package sdk
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Limit names a limit as run files, flags, results and the wire spell it.
 type Limit string
@@ -35,4 +38,30 @@ type Hold struct {
 	HeldBy string
 	// Reason and Fix say why a limit cannot be held and what would change that.
 	Reason, Fix string
+}
+
+// Holds says how the limits of one sandbox are held, in the order in which they were decided.
+type Holds []Hold
+
+// Hold adds a limit that somebody asked for and that is held.
+func (h *Holds) Hold(l Limit, value, by string) {
+	*h = append(*h, Hold{Limit: l, Value: value, HeldBy: by})
+}
+
+// Refuse adds a limit that cannot be held.
+func (h *Holds) Refuse(l Limit, value, reason, fix string) {
+	*h = append(*h, Hold{Limit: l, Value: value, Reason: reason, Fix: fix})
+}
+
+// Err is the refusal of a sandbox for the first limit that cannot be held, or nil.
+func (h Holds) Err() error {
+	for _, hold := range h {
+		if hold.HeldBy == "" {
+			return &Error{
+				Reason: ReasonLimit, Limit: hold.Limit, Fix: hold.Fix,
+				Summary: fmt.Sprintf("the %s limit of %s cannot be held: %s", hold.Limit, hold.Value, hold.Reason),
+			}
+		}
+	}
+	return nil
 }

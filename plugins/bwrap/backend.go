@@ -11,6 +11,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/registry"
 )
 
 // backend implements [sdk.Backend].
@@ -19,19 +20,11 @@ type backend struct {
 
 	spares *spares
 
-	mu        sync.Mutex
-	sandboxes map[string]*making
-}
-
-// making is a sandbox, or the attempt to make one.
-type making struct {
-	done chan struct{}
-	s    *sandbox
-	err  error
+	sandboxes registry.Registry[*sandbox]
 }
 
 func newBackend() *backend {
-	return &backend{support: sync.OnceValue(limits.Probe), spares: &spares{}, sandboxes: map[string]*making{}}
+	return &backend{support: sync.OnceValue(limits.Probe), spares: &spares{}}
 }
 
 // Describe implements [sdk.Backend].
@@ -95,57 +88,17 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 
 // once makes the sandbox id unless this process has it, or is making it.
 func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
-	b.mu.Lock()
-	m := b.sandboxes[id]
-	mine := m == nil
-	if mine {
-		m = &making{done: make(chan struct{})}
-		b.sandboxes[id] = m
+	s, err := b.sandboxes.Once(ctx, id, fn)
+	if err != nil {
+		return nil, err // and no sandbox, which is no nil interface
 	}
-	b.mu.Unlock()
-	if mine {
-		m.s, m.err = fn()
-		if m.err != nil {
-			b.forget(id, m)
-		}
-		close(m.done)
-	}
-	select {
-	case <-m.done:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if m.err != nil {
-		return nil, m.err
-	}
-	return m.s, nil
-}
-
-func (b *backend) forget(id string, m *making) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sandboxes[id] == m {
-		delete(b.sandboxes, id)
-	}
+	return s, nil
 }
 
 // Destroy implements [sdk.Backend].
 func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
-	b.mu.Lock()
-	m := b.sandboxes[h.ID]
-	b.mu.Unlock()
-	if m != nil {
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if m.err == nil {
-			if err := m.s.close(); err != nil {
-				return err
-			}
-		}
-		b.forget(h.ID, m)
+	if _, err := b.sandboxes.End(ctx, h.ID, (*sandbox).close); err != nil {
+		return err
 	}
 	return destroyForeign(ctx, h)
 }

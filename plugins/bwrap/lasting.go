@@ -252,7 +252,7 @@ func (s *sandbox) asleep() sdk.Ready {
 	}
 	r := sdk.Ready{
 		Workspace: workspacePath, Output: path.Join("/", beside, "output"),
-		Layers: layersOf(ws, filepath.Join(s.dir, "layer", "upper")), Holds: s.held.holds, Notes: s.notes,
+		Layers: layersOf(ws, filepath.Join(s.dir, "layer", "upper")), Holds: s.held.Holds, Notes: s.notes,
 	}
 	if s.spec.Input != "" {
 		r.Input = path.Join("/", beside, "input")

@@ -31,7 +31,7 @@ type held struct {
 	group   limits.Request     // what the cgroup holds; zero when none is needed
 	rlimits []microinit.Rlimit // what each command takes on itself
 	cpus    []int              // the processors that commands may use; nil means all
-	holds   []sdk.Hold
+	sdk.Holds
 }
 
 // inGroup says whether commands have to enter a cgroup.
@@ -42,11 +42,11 @@ func (h *held) inGroup() bool { return h.group != (limits.Request{}) }
 func planLimits(l sdk.Limits, s *limits.Support) *held {
 	h := &held{}
 	if l.Timeout > 0 {
-		h.hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to the whole pid namespace")
+		h.Hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to the whole pid namespace")
 	}
 	switch {
 	case l.Memory > 0 && l.Memory < limits.MinMemory:
-		h.refuse(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), "no program can be loaded with so little", "ask for at least "+sdk.Bytes(limits.MinMemory).String())
+		h.Refuse(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), "no program can be loaded with so little", "ask for at least "+sdk.Bytes(limits.MinMemory).String())
 	case l.Memory > 0:
 		h.byGroup(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), s.Limits[limits.Memory], func() { h.group.Memory = uint64(l.Memory) },
 			"rlimit RLIMIT_AS, address space of each process, what it reserves and never uses included", unix.RLIMIT_AS, uint64(l.Memory))
@@ -58,26 +58,26 @@ func planLimits(l sdk.Limits, s *limits.Support) *held {
 			nproc, unix.RLIMIT_NPROC, uint64(l.PIDs+ownProcesses))
 	} else {
 		h.rlimit(unix.RLIMIT_NPROC, defaultPIDs+ownProcesses)
-		h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.Itoa(defaultPIDs), Default: true, HeldBy: nproc})
+		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.Itoa(defaultPIDs), Default: true, HeldBy: nproc})
 	}
 	if l.Disk > 0 {
-		if free := memoryAndSwap(); free > 0 && l.Disk > free {
-			h.refuse(sdk.LimitDisk, sdk.Bytes(l.Disk).String(),
+		if free := limits.MemoryAndSwap(); free > 0 && l.Disk > free {
+			h.Refuse(sdk.LimitDisk, sdk.Bytes(l.Disk).String(),
 				fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free)),
 				"ask for less, or leave the limit away")
 		} else {
-			h.hold(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), "tmpfs size: workspace, output, /tmp and /dev/shm are held in memory")
+			h.Hold(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), "tmpfs size: workspace, output, /tmp and /dev/shm are held in memory")
 		}
 	}
 	switch {
 	case l.Files >= minFiles:
 		h.rlimit(unix.RLIMIT_NOFILE, uint64(l.Files))
-		h.hold(sdk.LimitFiles, strconv.FormatInt(l.Files, 10), "rlimit RLIMIT_NOFILE")
+		h.Hold(sdk.LimitFiles, strconv.FormatInt(l.Files, 10), "rlimit RLIMIT_NOFILE")
 	case l.Files > 0:
-		h.refuse(sdk.LimitFiles, strconv.FormatInt(l.Files, 10), "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", minFiles))
+		h.Refuse(sdk.LimitFiles, strconv.FormatInt(l.Files, 10), "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", minFiles))
 	default:
 		h.rlimit(unix.RLIMIT_NOFILE, defaultFiles)
-		h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitFiles, Value: strconv.Itoa(defaultFiles), Default: true, HeldBy: "rlimit RLIMIT_NOFILE"})
+		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitFiles, Value: strconv.Itoa(defaultFiles), Default: true, HeldBy: "rlimit RLIMIT_NOFILE"})
 	}
 	h.rlimit(unix.RLIMIT_CORE, 0) // nobody writes a command's memory to the host
 	return h
@@ -92,9 +92,9 @@ func (h *held) holdCPUs(cpus float64, how limits.How) {
 	case cpus <= 0:
 	case how.By != "" && how.Scope == limits.WholeGroup:
 		h.group.CPUs = cpus
-		h.hold(sdk.LimitCPUs, value, how.By)
+		h.Hold(sdk.LimitCPUs, value, how.By)
 	case float64(n) != cpus:
-		h.refuse(sdk.LimitCPUs, value, how.Reason+"; a whole number would be held by letting commands use so many processors only", how.Fix)
+		h.Refuse(sdk.LimitCPUs, value, how.Reason+"; a whole number would be held by letting commands use so many processors only", how.Fix)
 	default:
 		all := processors()
 		if n < len(all) {
@@ -103,7 +103,7 @@ func (h *held) holdCPUs(cpus float64, how limits.How) {
 				h.cpus = append(h.cpus, all[(start+i)%len(all)])
 			}
 		}
-		h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitCPUs, Value: value,
+		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitCPUs, Value: value,
 			HeldBy: fmt.Sprintf("sched_setaffinity: %d of the %d processors", min(n, len(all)), len(all)), Reason: how.Reason, Fix: how.Fix})
 	}
 }
@@ -127,43 +127,13 @@ func (h *held) byGroup(l sdk.Limit, value string, how limits.How, group func(), 
 	switch {
 	case how.By != "" && how.Scope == limits.WholeGroup:
 		group()
-		h.hold(l, value, how.By)
+		h.Hold(l, value, how.By)
 	default:
 		h.rlimit(resource, rlimit)
-		h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, HeldBy: rlimitText, Reason: how.Reason, Fix: how.Fix})
+		h.Holds = append(h.Holds, sdk.Hold{Limit: l, Value: value, HeldBy: rlimitText, Reason: how.Reason, Fix: how.Fix})
 	}
-}
-
-func (h *held) hold(l sdk.Limit, value, by string) {
-	h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, HeldBy: by})
-}
-
-func (h *held) refuse(l sdk.Limit, value, reason, fix string) {
-	h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, Reason: reason, Fix: fix})
 }
 
 func (h *held) rlimit(resource int, value uint64) {
 	h.rlimits = append(h.rlimits, microinit.Rlimit{Resource: resource, Value: value})
-}
-
-// err is the refusal for the first limit that cannot be held, or nil.
-func (h *held) err() error {
-	for _, hold := range h.holds {
-		if hold.HeldBy == "" {
-			return &sdk.Error{
-				Reason: sdk.ReasonLimit, Limit: hold.Limit, Fix: hold.Fix,
-				Summary: fmt.Sprintf("the %s limit of %s cannot be held: %s", hold.Limit, hold.Value, hold.Reason),
-			}
-		}
-	}
-	return nil
-}
-
-// memoryAndSwap returns how many bytes the machine has of both, 0 if unknown.
-func memoryAndSwap() int64 {
-	var si unix.Sysinfo_t
-	if err := unix.Sysinfo(&si); err != nil {
-		return 0
-	}
-	return int64((uint64(si.Totalram) + uint64(si.Totalswap)) * uint64(max(si.Unit, 1)))
 }

@@ -181,11 +181,11 @@ func TestPlanRefuses(t *testing.T) {
 		"too few files":         {sdk.Limits{Files: 3}, sdk.LimitFiles},
 	} {
 		var e *sdk.Error
-		if err := planLimits(c.l, none).err(); !errors.As(err, &e) || e.Limit != c.want || e.Reason != sdk.ReasonLimit || e.Fix == "" {
+		if err := planLimits(c.l, none).Err(); !errors.As(err, &e) || e.Limit != c.want || e.Reason != sdk.ReasonLimit || e.Fix == "" {
 			t.Errorf("%s gave %v", name, err)
 		}
 	}
-	if err := planLimits(sdk.Limits{Memory: 1 << 30, PIDs: 5, Files: 64, Disk: 1 << 20, Timeout: time.Second}, none).err(); err != nil {
+	if err := planLimits(sdk.Limits{Memory: 1 << 30, PIDs: 5, Files: 64, Disk: 1 << 20, Timeout: time.Second}, none).Err(); err != nil {
 		t.Errorf("what rlimits hold was refused: %v", err)
 	}
 }

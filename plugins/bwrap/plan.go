@@ -9,7 +9,7 @@ import (
 // Plan implements [sdk.Planner].
 func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	b.spares.warm() // what is planned will probably be made
-	p := &sdk.Plan{Holds: planLimits(spec.Limits, b.support()).holds}
+	p := &sdk.Plan{Holds: planLimits(spec.Limits, b.support()).Holds}
 	if _, err := findBwrap(); err != nil {
 		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: err.Error()})
 	}

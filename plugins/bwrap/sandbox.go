@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/inside"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
@@ -61,7 +61,7 @@ type keptSpec struct {
 func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Support, spares *spares) (*sandbox, error) {
 	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(spec.Limits, support), support: support, spares: spares,
 		running: map[*holder.Process]bool{}}
-	if err := s.held.err(); err != nil {
+	if err := s.held.Err(); err != nil {
 		return nil, err
 	}
 	if keep && spec.Limits.Disk > 0 {
@@ -100,28 +100,16 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 
 // open makes the sandbox's world.
 func (s *sandbox) open(ctx context.Context) (err error) {
-	if s.spec.Workspace.Mode == sdk.WorkspaceShared && s.spec.Workspace.Source != "" {
-		if err := s.snap(ctx); err != nil {
+	if ws := s.spec.Workspace; ws.Mode == sdk.WorkspaceShared && ws.Source != "" {
+		var note string
+		if s.snapshot, note, err = inside.Snapshot(ctx, ws.Source); err != nil {
 			return err
+		}
+		if note != "" {
+			s.notes = append(s.notes, note)
 		}
 	}
 	s.world, err = s.makeWorld()
-	return err
-}
-
-// snap remembers what a shared workspace looks like.
-func (s *sandbox) snap(ctx context.Context) error {
-	root, err := os.OpenRoot(s.spec.Workspace.Source)
-	if err != nil {
-		return sdk.Errorf(sdk.ReasonConfig, "open the workspace: %w", err)
-	}
-	defer root.Close()
-	s.snapshot, err = overlay.Take(ctx, root, overlay.Options{})
-	if errors.Is(err, overlay.ErrTooMany) {
-		// A directory that large can be worked in all the same.
-		s.snapshot, err = nil, nil
-		s.notes = append(s.notes, "the shared workspace has too many entries to say afterwards what changed in it")
-	}
 	return err
 }
 
@@ -170,7 +158,7 @@ func (s *sandbox) run(p *holder.Process) (done func()) {
 	defer s.runMu.Unlock()
 	s.running[p] = true
 	if s.ending {
-		p.Kill()
+		_ = p.Kill()
 	}
 	return func() {
 		s.runMu.Lock()
@@ -185,7 +173,7 @@ func (s *sandbox) alone(fn func() error) error {
 	s.runMu.Lock()
 	s.ending = true
 	for p := range s.running {
-		p.Kill()
+		_ = p.Kill()
 	}
 	s.runMu.Unlock()
 	s.mu.Lock()
@@ -248,7 +236,7 @@ func (s *sandbox) empty(dir string) error {
 	defer d.Close()
 	names, err := d.Readdirnames(-1)
 	for _, name := range names {
-		err = errors.Join(err, removeAll(root, filepath.Join(dir, name)))
+		err = errors.Join(err, inside.RemoveAll(root, filepath.Join(dir, name)))
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/inside"
 )
 
 // own gives the sandbox's user the host directory source as its own, at the path
@@ -174,31 +175,5 @@ func removeLayer(dir string) error {
 		return err
 	}
 	defer root.Close()
-	return removeAll(root, "layer")
-}
-
-// removeAll is [os.Root.RemoveAll] that does not stop at directories which their
-// owner closed to itself.
-func removeAll(root *os.Root, name string) error {
-	err := root.RemoveAll(name)
-	if err == nil || !errors.Is(err, os.ErrPermission) {
-		return err
-	}
-	openAll(root, name)
-	return root.RemoveAll(name)
-}
-
-func openAll(root *os.Root, name string) {
-	if st, err := root.Lstat(name); err != nil || !st.IsDir() || root.Chmod(name, 0o700) != nil {
-		return
-	}
-	dir, err := root.Open(name)
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	for _, n := range names {
-		openAll(root, filepath.Join(name, n))
-	}
+	return inside.RemoveAll(root, "layer")
 }

@@ -105,7 +105,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		return err
 	}
 	w.ready = l.ready
-	w.ready.Holds = s.held.holds
+	w.ready.Holds = s.held.Holds
 	w.ready.Notes = append(w.ready.Notes, s.notes...)
 	if s.spec.Network == sdk.NetworkFull {
 		w.ready.Notes = append(w.ready.Notes, networkNote)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/registry"
 )
 
 // backend implements [sdk.Backend].
@@ -15,19 +16,11 @@ type backend struct {
 	podman  func() (*podman, error) // found once
 	machine func() *machine         // probed once
 
-	mu        sync.Mutex
-	sandboxes map[string]*making
-}
-
-// making is a sandbox, or the attempt to make one.
-type making struct {
-	done chan struct{}
-	s    *sandbox
-	err  error
+	sandboxes registry.Registry[*sandbox]
 }
 
 func newBackend() *backend {
-	return &backend{podman: sync.OnceValues(findPodman), machine: sync.OnceValue(probeMachine), sandboxes: map[string]*making{}}
+	return &backend{podman: sync.OnceValues(findPodman), machine: sync.OnceValue(probeMachine)}
 }
 
 // Describe implements [sdk.Backend].
@@ -52,7 +45,7 @@ func (b *backend) Describe() sdk.Description {
 // Plan implements [sdk.Planner].
 func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	m := b.machine()
-	p := &sdk.Plan{Holds: planLimits(spec.Limits, configOf(spec), m).holds, Notes: notes(spec, m.rootless)}
+	p := &sdk.Plan{Holds: planLimits(spec.Limits, configOf(spec), m).Holds, Notes: notes(spec, m.rootless)}
 	refuse := func(err error) {
 		var e *sdk.Error
 		if errors.As(err, &e) {
@@ -119,7 +112,7 @@ func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool) (*sandbox, err
 	}
 	s := &sandbox{id: id, dirs: dirs{dir}, spec: *spec, keep: keep, podman: p}
 	s.held = planLimits(spec.Limits, configOf(spec), b.machine())
-	if err := s.held.err(); err != nil {
+	if err := s.held.Err(); err != nil {
 		return nil, err
 	}
 	if keep && spec.Limits.Disk > 0 {
@@ -160,58 +153,17 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 
 // once makes the sandbox id unless this process has it, or is making it.
 func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
-	b.mu.Lock()
-	m := b.sandboxes[id]
-	mine := m == nil
-	if mine {
-		m = &making{done: make(chan struct{})}
-		b.sandboxes[id] = m
+	s, err := b.sandboxes.Once(ctx, id, fn)
+	if err != nil {
+		return nil, err // and no sandbox, which is no nil interface
 	}
-	b.mu.Unlock()
-	if mine {
-		m.s, m.err = fn()
-		if m.err != nil {
-			b.forget(id, m)
-		}
-		close(m.done)
-	}
-	select {
-	case <-m.done:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if m.err != nil {
-		return nil, m.err
-	}
-	return m.s, nil
-}
-
-func (b *backend) forget(id string, m *making) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sandboxes[id] == m {
-		delete(b.sandboxes, id)
-	}
+	return s, nil
 }
 
 // Destroy implements [sdk.Backend].
 func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
-	b.mu.Lock()
-	m := b.sandboxes[h.ID]
-	b.mu.Unlock()
-	if m != nil {
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if m.err == nil {
-			if err := m.s.close(ctx); err != nil {
-				return err
-			}
-			b.forget(h.ID, m)
-			return nil
-		}
+	if here, err := b.sandboxes.End(ctx, h.ID, func(s *sandbox) error { return s.close(ctx) }); here || err != nil {
+		return err
 	}
 	if len(h.Data) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -56,56 +56,47 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start podman exec: %w", err)
 	}
-	if c.Started != nil {
-		c.Started()
-	}
-	done := make(chan struct{})
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		s.minder(ctx, c, uid, cmd, done)
-	}()
+	stop := command.Watch(ctx, &client{s, uid, cmd.Process}, c, nil)
 	err = cmd.Wait()
-	close(done)
-	<-finished
+	stop()
 	if err := s.endUser(uid); err != nil {
 		return nil, err
 	}
 	return s.exitAs(ctx, err, before, start)
 }
 
-// minder passes signals on, and ends everything of the user when ctx does.
-func (s *sandbox) minder(ctx context.Context, c *sdk.Command, uid int, cmd *exec.Cmd, done <-chan struct{}) {
-	signals := c.Signals
-	for {
-		select {
-		case <-done:
-			return
-		case n, ok := <-signals:
-			if !ok {
-				signals = nil
-				continue
-			}
-			s.killUser(uid, syscall.Signal(n))
-		case <-ctx.Done():
-			s.killUser(uid, unix.SIGTERM)
-			grace := c.Grace
-			if grace <= 0 {
-				grace = process.DefaultGrace
-			}
-			timer := time.NewTimer(grace)
-			defer timer.Stop()
-			select {
-			case <-done:
-				return
-			case <-timer.C:
-			}
-			// A client that has not yet started anything would start it after this.
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-			return
-		}
-	}
+// client is a command that podman exec started as another user: what it is told, all processes of that user are.
+type client struct {
+	s      *sandbox
+	uid    int
+	podman *os.Process
 }
+
+// started is closed: that the command runs is not known, and podman's client does.
+var started = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Started implements [command.Running].
+func (*client) Started() <-chan struct{} { return started }
+
+// Executed implements [command.Running].
+func (*client) Executed() bool { return true }
+
+// Signal implements [command.Running].
+func (c *client) Signal(sig syscall.Signal) error {
+	c.s.killUser(c.uid, sig)
+	return nil
+}
+
+// SignalGroup implements [command.Running].
+func (c *client) SignalGroup(sig syscall.Signal) error { return c.Signal(sig) }
+
+// Kill implements [command.Running]. The client goes; what it started is ended when it is gone. One that has not yet
+// started anything would start it later.
+func (c *client) Kill() error { return syscall.Kill(-c.podman.Pid, syscall.SIGKILL) }
 
 // exitAs says how podman exec ended; its exit codes are those of the command, and its own from 125 to 127.
 func (s *sandbox) exitAs(ctx context.Context, err error, before counters, start time.Time) (*sdk.Exit, error) {
@@ -128,7 +119,7 @@ func (s *sandbox) exitAs(ctx context.Context, err error, before counters, start 
 	if !alive(s.container) {
 		return s.containerEnded(ctx, before)
 	}
-	s.cause(ctx, exit, before, s.group.read())
+	command.Blame(ctx, exit, s.met(before, s.group.read()))
 	return exit, nil
 }
 

@@ -6,8 +6,6 @@ import (
 	"os"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -81,12 +79,4 @@ func (id identity) mkdir(dir string, mode os.FileMode) error {
 		return err
 	}
 	return id.own(dir)
-}
-
-// lend lets the sandbox's user open a stream again, through /dev/stdout. A stream that is not ours to give is left as it is.
-func (id identity) lend(f *os.File) {
-	var st unix.Stat_t
-	if !id.rootless && unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
-		_ = unix.Fchown(int(f.Fd()), id.hostUID, id.hostGID)
-	}
 }

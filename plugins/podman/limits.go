@@ -28,7 +28,7 @@ const minFiles = 8
 
 // held says how the limits of one sandbox are held.
 type held struct {
-	holds []sdk.Hold
+	sdk.Holds
 	flags []string // of podman run
 	// checks are the kernel's values that must stand in the container's cgroup once it runs; a limit that is not there
 	// after all ends the creation.
@@ -86,7 +86,7 @@ func delegated() []string {
 func planLimits(l sdk.Limits, c *Config, m *machine) *held {
 	h := &held{}
 	if l.Timeout > 0 {
-		h.hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to all that the command started")
+		h.Hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to all that the command started")
 	}
 	if l.Memory > 0 {
 		h.byCgroup(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), m.limits[limits.Memory], func() {
@@ -115,18 +115,18 @@ func (h *held) holdPIDs(n int64, m *machine) {
 		}
 		h.cgroup, h.pids = true, n+ownProcesses
 		h.flag("--pids-limit=%d", h.pids)
-		h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.FormatInt(n, 10), Default: !asked, HeldBy: how.By})
+		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.FormatInt(n, 10), Default: !asked, HeldBy: how.By})
 		h.nproc = hardLimit(unix.RLIMIT_NPROC, maxProcesses)
 		return
 	}
 	h.flag("--pids-limit=0")
 	if n > 0 {
-		h.refuse(sdk.LimitPIDs, strconv.FormatInt(n, 10), how.Reason, how.Fix)
+		h.Refuse(sdk.LimitPIDs, strconv.FormatInt(n, 10), how.Reason, how.Fix)
 		h.nproc = hardLimit(unix.RLIMIT_NPROC, maxProcesses)
 		return
 	}
 	h.nproc = hardLimit(unix.RLIMIT_NPROC, 4096)
-	h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.FormatUint(h.nproc, 10), Default: true,
+	h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.FormatUint(h.nproc, 10), Default: true,
 		HeldBy: "rlimit RLIMIT_NPROC, of all containers of this user together", Reason: how.Reason, Fix: how.Fix})
 }
 
@@ -135,17 +135,17 @@ func (h *held) holdDisk(n int64, c *Config, m *machine) {
 		return
 	}
 	value := sdk.Bytes(n).String()
-	switch free := memoryAndSwap(); {
+	switch free := limits.MemoryAndSwap(); {
 	case m.rootless:
-		h.refuse(sdk.LimitDisk, value, "it is held by a sized file system under the workspace, which only root can mount", "run hutch as root, or use the backend bwrap")
+		h.Refuse(sdk.LimitDisk, value, "it is held by a sized file system under the workspace, which only root can mount", "run hutch as root, or use the backend bwrap")
 	case !c.Root:
-		h.refuse(sdk.LimitDisk, value, "the image's own files can be written to, and Podman's storage has no quota", "set read_only = true")
+		h.Refuse(sdk.LimitDisk, value, "the image's own files can be written to, and Podman's storage has no quota", "set read_only = true")
 	case len(c.Tmpfs) > 0:
-		h.refuse(sdk.LimitDisk, value, "each path of tmpfs has a size of its own", "leave tmpfs away, /tmp is there anyway")
+		h.Refuse(sdk.LimitDisk, value, "each path of tmpfs has a size of its own", "leave tmpfs away, /tmp is there anyway")
 	case free > 0 && n > free:
-		h.refuse(sdk.LimitDisk, value, fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free)), "ask for less, or leave the limit away")
+		h.Refuse(sdk.LimitDisk, value, fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free)), "ask for less, or leave the limit away")
 	default:
-		h.hold(sdk.LimitDisk, value, "tmpfs size: workspace, output, /tmp and /dev/shm are held in memory")
+		h.Hold(sdk.LimitDisk, value, "tmpfs size: workspace, output, /tmp and /dev/shm are held in memory")
 	}
 }
 
@@ -159,12 +159,12 @@ func (h *held) holdFiles(n int64) {
 	value := strconv.FormatInt(n, 10)
 	switch most := hardLimit(unix.RLIMIT_NOFILE, 1<<20); {
 	case n < minFiles:
-		h.refuse(sdk.LimitFiles, value, "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", minFiles))
+		h.Refuse(sdk.LimitFiles, value, "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", minFiles))
 	case h.files > most && asked:
-		h.refuse(sdk.LimitFiles, value, fmt.Sprintf("the limit of this process is %d, and Podman cannot raise it", most), "raise the hard limit of open files, or ask for less")
+		h.Refuse(sdk.LimitFiles, value, fmt.Sprintf("the limit of this process is %d, and Podman cannot raise it", most), "raise the hard limit of open files, or ask for less")
 	default:
 		h.files = min(h.files, most)
-		h.holds = append(h.holds, sdk.Hold{Limit: sdk.LimitFiles, Value: strconv.FormatUint(h.files, 10), Default: !asked, HeldBy: by})
+		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitFiles, Value: strconv.FormatUint(h.files, 10), Default: !asked, HeldBy: by})
 	}
 }
 
@@ -185,44 +185,14 @@ func (h *held) byCgroup(l sdk.Limit, value string, how limits.How, flags func())
 		if reason == "" {
 			reason = "this machine has no cgroup that Podman could use for it"
 		}
-		h.refuse(l, value, reason, how.Fix)
+		h.Refuse(l, value, reason, how.Fix)
 		return
 	}
 	h.cgroup = true
 	flags()
-	h.hold(l, value, how.By)
+	h.Hold(l, value, how.By)
 }
 
 func (h *held) flag(format string, args ...any) {
 	h.flags = append(h.flags, fmt.Sprintf(format, args...))
-}
-
-func (h *held) hold(l sdk.Limit, value, by string) {
-	h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, HeldBy: by})
-}
-
-func (h *held) refuse(l sdk.Limit, value, reason, fix string) {
-	h.holds = append(h.holds, sdk.Hold{Limit: l, Value: value, Reason: reason, Fix: fix})
-}
-
-// err is the refusal for the first limit that cannot be held, or nil.
-func (h *held) err() error {
-	for _, hold := range h.holds {
-		if hold.HeldBy == "" {
-			return &sdk.Error{
-				Reason: sdk.ReasonLimit, Limit: hold.Limit, Fix: hold.Fix,
-				Summary: fmt.Sprintf("the %s limit of %s cannot be held: %s", hold.Limit, hold.Value, hold.Reason),
-			}
-		}
-	}
-	return nil
-}
-
-// memoryAndSwap returns how many bytes the machine has of both, 0 if unknown.
-func memoryAndSwap() int64 {
-	var si unix.Sysinfo_t
-	if err := unix.Sysinfo(&si); err != nil {
-		return 0
-	}
-	return int64((uint64(si.Totalram) + uint64(si.Totalswap)) * uint64(max(si.Unit, 1)))
 }

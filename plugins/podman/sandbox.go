@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/inside"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
@@ -52,27 +52,17 @@ func (s *sandbox) name() string { return "hutch-" + s.id }
 
 // open makes the container.
 func (s *sandbox) open(ctx context.Context) error {
-	if s.spec.Workspace.Mode == sdk.WorkspaceShared && s.spec.Workspace.Source != "" {
-		if err := s.snap(ctx); err != nil {
+	if ws := s.spec.Workspace; ws.Mode == sdk.WorkspaceShared && ws.Source != "" {
+		var note string
+		var err error
+		if s.snapshot, note, err = inside.Snapshot(ctx, ws.Source); err != nil {
 			return err
+		}
+		if note != "" {
+			s.notes = append(s.notes, note)
 		}
 	}
 	return s.start(ctx)
-}
-
-// snap remembers what a shared workspace looks like.
-func (s *sandbox) snap(ctx context.Context) error {
-	root, err := os.OpenRoot(s.spec.Workspace.Source)
-	if err != nil {
-		return sdk.Errorf(sdk.ReasonConfig, "open the workspace: %w", err)
-	}
-	defer root.Close()
-	s.snapshot, err = overlay.Take(ctx, root, overlay.Options{})
-	if errors.Is(err, overlay.ErrTooMany) {
-		s.snapshot, err = nil, nil
-		s.notes = append(s.notes, "the shared workspace has too many entries to say afterwards what changed in it")
-	}
-	return err
 }
 
 // Ready implements [sdk.Sandbox].

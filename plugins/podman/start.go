@@ -99,7 +99,7 @@ func (s *sandbox) startBy(ctx context.Context, over string) error {
 	}
 	s.container, s.over = c, over
 	s.ready = l.ready
-	s.ready.Holds = s.held.holds
+	s.ready.Holds = s.held.Holds
 	s.ready.Notes = append(notes(&s.spec, s.who.rootless), s.notes...)
 	return s.save()
 }
@@ -289,7 +289,7 @@ func (s *sandbox) find(ctx context.Context) error {
 		return err
 	}
 	s.ready = l.ready
-	s.ready.Holds = s.held.holds
+	s.ready.Holds = s.held.Holds
 	s.ready.Notes = notes(&s.spec, s.who.rootless)
 	if s.dirs.readPID() == 0 {
 		return nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/inside"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -181,7 +182,7 @@ func openAll(dir string) {
 		return
 	}
 	defer root.Close()
-	openBelow(root, filepath.Base(dir))
+	inside.OpenBelow(root, filepath.Base(dir))
 }
 
 // List implements [sdk.Lister].

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/inside"
 	"github.com/hutch-run/hutch/sdk/overlay"
-	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
@@ -151,9 +151,9 @@ func (s *sandbox) unionPut(ctx context.Context, rel, p string, format sdk.Format
 	return s.asUser(func() error {
 		switch parent, err := u.Lstat(path.Dir(rel)); {
 		case err != nil:
-			return missing(p, err)
+			return inside.Error(p, err)
 		case parent.Mode.Type() == 0:
-			return missing(p, unix.ENOTDIR)
+			return inside.Error(p, unix.ENOTDIR)
 		}
 		mode := fs.FileMode(0o644)
 		switch n, err := u.Lstat(rel); {
@@ -189,7 +189,7 @@ func (s *sandbox) unionPutTree(ctx context.Context, u *overlay.Union, rel, p str
 			return sdk.Errorf(sdk.ReasonConfig, "the tree cannot be written to %s: %w", p, err)
 		}
 		if err := u.MkdirAll(rel, 0o755); err != nil {
-			return noDir(p, err)
+			return inside.NoDir(p, err)
 		}
 		return unionError(p, fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 			if err != nil || name == "." {
@@ -245,7 +245,7 @@ func (s *sandbox) unionRemove(rel, p string, recursive bool) error {
 	return s.asUser(func() error {
 		n, err := u.Lstat(rel)
 		if err != nil {
-			return missing(p, err)
+			return inside.Error(p, err)
 		}
 		if n.Mode.IsDir() && !recursive {
 			return sdk.Errorf(sdk.ReasonConfig, "%s is a directory", p).WithFix("remove it with all that is in it: recursive")
@@ -259,23 +259,13 @@ func (s *sandbox) asUser(fn func() error) error {
 	if s.who.rootless || s.who.hostUID == 0 {
 		return fn()
 	}
-	return onThread(s.who.hostUID, s.who.hostGID, fn)
+	return inside.AsUser(s.who.hostUID, s.who.hostGID, fn)
 }
 
 // unionError gives an error of the union the reason that the contract has for it.
 func unionError(p string, err error) error {
-	var refused *safefile.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		return sdk.Errorf(sdk.ReasonNotFound, "there is no %s in the sandbox: %w", p, err)
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return sdk.Errorf(sdk.ReasonQuota, "%s: %w", p, err)
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
-		return sdk.Errorf(sdk.ReasonDenied, "%s: %w", p, err)
-	case errors.As(err, &refused), errors.Is(err, overlay.ErrOutside), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EEXIST):
+	if errors.Is(err, overlay.ErrOutside) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EEXIST) {
 		return sdk.Errorf(sdk.ReasonConfig, "%s: %w", p, err)
 	}
-	return fmt.Errorf("%s: %w", p, err)
+	return inside.Error(p, err)
 }

@@ -259,25 +259,27 @@ func (p *Process) Signal(s syscall.Signal) error {
 }
 
 // SignalGroup sends a signal to the command and the others in its process group.
-func (p *Process) SignalGroup(s syscall.Signal) {
+func (p *Process) SignalGroup(s syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.exec < 0 || p.command <= 1 {
-		return
+		return os.ErrProcessDone
 	}
 	// The command leads its group, so the number is the group's for as long as the
 	// command is not reaped.
-	if unix.PidfdSendSignal(p.exec, 0, nil, 0) == nil {
-		_ = unix.Kill(-p.command, s)
+	if err := unix.PidfdSendSignal(p.exec, 0, nil, 0); err != nil {
+		return err
 	}
+	return unix.Kill(-p.command, s)
 }
 
-// Kill kills the command and every process in its namespace, at once.
-func (p *Process) Kill() {
+// Kill kills the command and every process in its namespace, at once. The error is always nil.
+func (p *Process) Kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.killed = true
 	p.kill()
+	return nil
 }
 
 // kill needs p.mu. A command whose pid 1 has not reported itself yet is killed
@@ -313,7 +315,7 @@ func (p *Process) Wait() (*Result, error) {
 		select { // the last word may have come together with the end
 		case ended = <-p.ended:
 		default:
-			p.Kill() // should anything be left
+			_ = p.Kill() // should anything be left
 			return nil, p.holder.goneError()
 		}
 	}

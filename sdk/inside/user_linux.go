@@ -1,4 +1,4 @@
-package main
+package inside
 
 import (
 	"runtime"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onThread runs fn with the file system rights of another user, on a thread of its own. Only root can.
-func onThread(uid, gid int, fn func() error) error {
+// AsUser runs fn with the file system rights of another user, on a thread of its own. Only root can.
+func AsUser(uid, gid int, fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine, and its ids with it.

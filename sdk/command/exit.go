@@ -1,0 +1,85 @@
+//go:build unix
+
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Ended says how a command ended by its wait status.
+func Ended(ws syscall.WaitStatus) *sdk.Exit {
+	if !ws.Signaled() {
+		return &sdk.Exit{Cause: sdk.CauseExited, Code: ws.ExitStatus(), Evidence: fmt.Sprintf("wait status: exit %d", ws.ExitStatus())}
+	}
+	n := int(ws.Signal())
+	e := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 128 + n, Signal: unix.SignalName(ws.Signal()), Evidence: fmt.Sprintf("wait status: signal %d", n)}
+	if e.Signal == "" {
+		e.Signal = fmt.Sprintf("SIG%d", n)
+	}
+	return e
+}
+
+// NotStarted is the end of a command that could not be executed, with the paths that were tried.
+func NotStarted(errno syscall.Errno, tried []string) *sdk.Exit {
+	code := 126
+	if errno == syscall.ENOENT || errno == syscall.ENOTDIR {
+		code = 127
+	}
+	return &sdk.Exit{Cause: sdk.CauseExited, NotStarted: true, Code: code, Evidence: fmt.Sprintf("execve: %v (tried %s)", errno, strings.Join(tried, ", "))}
+}
+
+// Met are the limits that a sandbox ran into while a command ran.
+type Met struct {
+	OOMKills uint64      // processes that the kernel killed for want of memory
+	PIDsHits uint64      // processes that the kernel refused to start
+	Full     func() bool // says whether its sized file system has no room left; nil where it has none
+}
+
+// Blame decides why a command ended. What stopped it, as ctx says, counts before what it ran into; a limit counts only for a
+// command that failed.
+func Blame(ctx context.Context, e *sdk.Exit, met Met) {
+	if stopped := sdk.CauseOf(ctx); stopped != "" {
+		e.Cause = stopped
+		e.Evidence = "stopped by hutch; " + e.Evidence
+		return
+	}
+	if e.Code == 0 {
+		return
+	}
+	switch {
+	case met.OOMKills > 0:
+		e.Cause = sdk.CauseOOM
+		e.Evidence = fmt.Sprintf("cgroup oom_kill %d; %s", met.OOMKills, e.Evidence)
+	case met.PIDsHits > 0:
+		e.Cause = sdk.CausePIDs
+		e.Evidence = fmt.Sprintf("cgroup pids.events max %d; %s", met.PIDsHits, e.Evidence)
+	case met.Full != nil && met.Full():
+		e.Cause = sdk.CauseDisk
+		e.Evidence = "statfs: no free block in the sandbox's file system; " + e.Evidence
+	}
+}
+
+// Since is how much a counter has grown; one that could not be read, and is 0, has not.
+func Since(before, after uint64) uint64 {
+	if after < before {
+		return 0
+	}
+	return after - before
+}
+
+// Lend lets a sandbox's user open a stream again, through /dev/stdout, where the stream is a FIFO that is ours to give. Any
+// other one is left as it is.
+func Lend(f *os.File, uid, gid int) {
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		_ = unix.Fchown(int(f.Fd()), uid, gid)
+	}
+}

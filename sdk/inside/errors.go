@@ -1,0 +1,57 @@
+package inside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/safefile"
+)
+
+func unspoken(format sdk.Format) error {
+	return sdk.Errorf(sdk.ReasonUnsupported, "files are not sent as %q", format)
+}
+
+// Error gives an error about the path p the reason that the contract has for it; nil stays nil.
+func Error(p string, err error) error {
+	var hostile *safefile.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.As(err, &hostile) && hostile.Reason == safefile.ReasonMissing:
+		return sdk.Errorf(sdk.ReasonNotFound, "there is no %s in the sandbox: %w", p, err)
+	case errors.As(err, &hostile):
+		return sdk.Errorf(sdk.ReasonConfig, "%s: %w", p, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return sdk.Errorf(sdk.ReasonQuota, "%s: %w", p, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return sdk.Errorf(sdk.ReasonDenied, "%s: %w", p, err)
+	}
+	return fmt.Errorf("%s: %w", p, err)
+}
+
+// NoDir is [Error] for a directory that could not be made at p.
+func NoDir(p string, err error) error {
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
+		return sdk.Errorf(sdk.ReasonConfig, "a tree cannot be written to %s, which is no directory: %w", p, err)
+	}
+	return Error(p, err)
+}
+
+// Refused says why a tree could not be written at p: for want of room or rights, or because of what the tree holds. When
+// ctx has ended the error is passed on as it is.
+func Refused(ctx context.Context, p string, err error) error {
+	reason := sdk.ReasonConfig
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		reason = sdk.ReasonQuota
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		reason = sdk.ReasonDenied
+	}
+	return sdk.Errorf(reason, "the tree cannot be written to %s: %w", p, err)
+}

@@ -1,0 +1,179 @@
+package inside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree"
+)
+
+// Files are the files of one sandbox. Its methods may be called concurrently; paths are absolute, as commands see them.
+type Files struct {
+	// Root is the sandbox's root directory.
+	Root *os.Root
+	// As runs changes with the rights of the sandbox's user; nil is with one's own.
+	As func(change func() error) error
+	// Own are directories of the sandbox itself, which cannot be removed, nor what they lie in.
+	Own []string
+}
+
+// Rel is the part of p below the root, "." for the root itself. A path that is not absolute is a ReasonConfig error.
+func Rel(p string) (string, error) {
+	if !path.IsAbs(p) {
+		return "", sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox is not absolute", p)
+	}
+	if rel := strings.TrimPrefix(path.Clean(p), "/"); rel != "" {
+		return rel, nil
+	}
+	return ".", nil
+}
+
+// Get writes the regular file at p to w, or the tree below the directory p as a tar stream; see [sdk.Getter].
+func (f Files) Get(ctx context.Context, p string, format sdk.Format, w io.Writer) error {
+	rel, err := Rel(p)
+	if err != nil {
+		return err
+	}
+	switch format {
+	case sdk.FormatFile:
+		file, _, err := safefile.Open(f.Root, rel, -1)
+		if err != nil {
+			return Error(p, err)
+		}
+		defer file.Close()
+		_, err = io.Copy(w, file)
+		return err
+	case sdk.FormatTar:
+		dir, err := f.Root.OpenRoot(rel)
+		if err != nil {
+			return Error(p, err)
+		}
+		defer dir.Close()
+		_, err = tree.Pack(ctx, dir, w, tree.PackOptions{Special: true})
+		return err
+	}
+	return unspoken(format)
+}
+
+// Put writes the file p, or a tar stream to the directory p, which is made when it is missing; see [sdk.Putter].
+func (f Files) Put(ctx context.Context, p string, format sdk.Format, r io.Reader) error {
+	rel, err := Rel(p)
+	if err != nil {
+		return err
+	}
+	switch format {
+	case sdk.FormatFile:
+		return f.as(func() error { return f.putFile(p, rel, r) })
+	case sdk.FormatTar:
+		return f.as(func() error { return f.putTree(ctx, p, rel, r) })
+	}
+	return unspoken(format)
+}
+
+// putFile replaces a file in one step, so that a command never sees half of it, and so that a hard link to it keeps its
+// content.
+func (f Files) putFile(p, rel string, r io.Reader) error {
+	mode := fs.FileMode(0o644)
+	if st, err := f.Root.Lstat(rel); err == nil {
+		if !st.Mode().IsRegular() {
+			return sdk.Errorf(sdk.ReasonConfig, "%s is not a regular file", p)
+		}
+		mode = st.Mode().Perm()
+	}
+	temp := path.Join(path.Dir(rel), fmt.Sprintf(".hutch-put-%d", os.Getpid()))
+	_ = f.Root.Remove(temp)
+	out, err := f.Root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return Error(p, err)
+	}
+	_, err = io.Copy(out, r)
+	if err == nil {
+		err = out.Chmod(mode) // whatever this process's umask took from it
+	}
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = f.Root.Rename(temp, rel)
+	}
+	if err != nil {
+		_ = f.Root.Remove(temp)
+	}
+	return err
+}
+
+func (f Files) putTree(ctx context.Context, p, rel string, r io.Reader) error {
+	if err := f.Root.MkdirAll(rel, 0o755); err != nil {
+		return NoDir(p, err)
+	}
+	dir, err := f.Root.OpenRoot(rel)
+	if err != nil {
+		return Error(p, err)
+	}
+	defer dir.Close()
+	_, err = tree.Unpack(ctx, r, dir, tree.Caps{})
+	return Refused(ctx, p, err)
+}
+
+// Remove removes what is at p, of a symbolic link the link; see [sdk.Remover].
+func (f Files) Remove(p string, recursive bool) error {
+	rel, err := Rel(p)
+	if err != nil {
+		return err
+	}
+	for _, own := range f.Own {
+		if own != "" && (rel == "." || own == "/"+rel || strings.HasPrefix(own, "/"+rel+"/")) {
+			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
+		}
+	}
+	return f.as(func() error {
+		st, err := f.Root.Lstat(rel)
+		if err != nil {
+			return Error(p, err)
+		}
+		if st.IsDir() && !recursive {
+			return sdk.Errorf(sdk.ReasonConfig, "%s is a directory", p).WithFix("remove it with all that is in it")
+		}
+		return Error(p, RemoveAll(f.Root, rel))
+	})
+}
+
+func (f Files) as(change func() error) error {
+	if f.As == nil {
+		return change()
+	}
+	return f.As(change)
+}
+
+// RemoveAll is [os.Root.RemoveAll] that does not stop at directories which their owner closed to itself.
+func RemoveAll(root *os.Root, name string) error {
+	err := root.RemoveAll(name)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	OpenBelow(root, name)
+	return root.RemoveAll(name)
+}
+
+// OpenBelow lets this user into the directories at and below name that are closed to it, as far as it may. Links are not
+// followed.
+func OpenBelow(root *os.Root, name string) {
+	if st, err := root.Lstat(name); err != nil || !st.IsDir() || root.Chmod(name, 0o700) != nil {
+		return
+	}
+	d, err := root.Open(name)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	for _, n := range names {
+		OpenBelow(root, filepath.Join(name, n))
+	}
+}

@@ -1,0 +1,54 @@
+package inside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/overlay"
+)
+
+// Snapshot remembers what a shared workspace looks like, for what changed in it is told later. note is for the user, and
+// there is no snapshot, when the directory has too many entries; it can be worked in all the same.
+func Snapshot(ctx context.Context, dir string) (s *overlay.Snapshot, note string, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, "", sdk.Errorf(sdk.ReasonConfig, "open the workspace: %w", err)
+	}
+	defer root.Close()
+	s, err = overlay.Take(ctx, root, overlay.Options{})
+	if errors.Is(err, overlay.ErrTooMany) {
+		return nil, "the shared workspace has too many entries to say afterwards what changed in it", nil
+	}
+	return s, "", err
+}
+
+// Changes compares the upper layer of a private workspace with its source.
+func Changes(ctx context.Context, source string, upper *os.Root, o overlay.Options) ([]sdk.Change, error) {
+	lower, err := os.OpenRoot(source)
+	if err != nil {
+		return nil, fmt.Errorf("open the workspace's source: %w", err)
+	}
+	defer lower.Close()
+	return whole(overlay.Changes(ctx, lower, upper, o))
+}
+
+// ChangesSince compares a shared workspace with what it was.
+func ChangesSince(ctx context.Context, s *overlay.Snapshot, dir string) ([]sdk.Change, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the workspace's source: %w", err)
+	}
+	defer root.Close()
+	return whole(s.Changes(ctx, root, overlay.Options{}))
+}
+
+// whole drops a list that is not: what was found before a bound was reached would be taken for all.
+func whole(list []overlay.Change, err error) ([]sdk.Change, error) {
+	if err != nil {
+		return nil, fmt.Errorf("compare the workspace: %w", err)
+	}
+	return list, nil
+}
