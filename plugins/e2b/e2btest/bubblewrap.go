@@ -38,7 +38,7 @@ func init() {
 type box struct {
 	client *http.Client // talks to the daemon whatever the host of the URL
 	alive  *os.File     // the daemon ends when this is closed
-	root   *os.Process  // pid 1 of the sandbox: with it everything ends
+	root   *os.Process  // the daemon, which is process 1 of the sandbox: with it everything ends
 	gone   chan struct{}
 	ended  error // why it is gone; to be read after gone
 }
@@ -106,7 +106,7 @@ func arguments(root, program string, hostNetwork bool) []string {
 		"--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try",
 		"--uid", "1000", "--gid", "1000", "--hostname", "e2b.local", "--cap-drop", "ALL", "--clearenv",
 		"--setenv", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "--setenv", daemonEnv, "1",
-		"--info-fd", "5", "--bind", root, "/",
+		"--as-pid-1", "--info-fd", "5", "--bind", root, "/",
 	}
 	if !hostNetwork {
 		args = append(args, "--unshare-net")

@@ -2,6 +2,9 @@ package e2btest_test
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,6 +13,27 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
 )
+
+// TestMain sees to it that nothing of the sandboxes outlives the tests.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if left := children(); code == 0 && len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "processes %v are left\n", left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// children returns the processes that this one has started and not waited for.
+func children() []string {
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	var out []string
+	for _, list := range lists {
+		b, _ := os.ReadFile(list)
+		out = append(out, strings.Fields(string(b))...)
+	}
+	return out
+}
 
 // outcome is all that a command's stream told.
 type outcome struct {

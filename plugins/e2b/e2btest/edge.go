@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -88,6 +89,7 @@ func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port in
 	proxy := &httputil.ReverseProxy{
 		Transport:     running.client.Transport,
 		FlushInterval: -1,
+		ErrorLog:      slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelWarn),
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(&url.URL{Scheme: "http", Host: "envd"})
 			p.Out.Host = p.In.Host

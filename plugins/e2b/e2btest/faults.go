@@ -175,7 +175,7 @@ func (fs *faults) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 		r.ContentLength = -1
 		r.Header.Del("Content-Length")
 	}
-	var out http.ResponseWriter = w
+	out := w
 	cut := &cutWriter{ResponseWriter: w, bytes: f.CutBytes, messages: f.CutMessages, quiet: f.Quiet}
 	switch {
 	case f.Drop == After:
@@ -187,7 +187,7 @@ func (fs *faults) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 		defer func() {
 			// The proxy gives up when it cannot write; a quiet end looks like an ordinary one all the same.
 			if cut.done && cut.quiet {
-				recover()
+				_ = recover()
 			}
 		}()
 		next(out, r)

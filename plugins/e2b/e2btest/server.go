@@ -103,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("e2btest: directory for sandboxes: %w", err)
 	}
 	s.URL = "http://" + listener.Addr().String()
-	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute}
+	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelWarn)}
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

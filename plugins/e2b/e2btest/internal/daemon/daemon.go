@@ -64,13 +64,15 @@ func Main() {
 	syscall.CloseOnExec(aliveFD)
 	go func() {
 		_, _ = io.Copy(io.Discard, alive)
-		syscall.Exit(0) // the kernel ends what is left in the namespace
+		syscall.Exit(0) // and the kernel ends all others
 	}()
 	file := os.NewFile(listenFD, "listener")
 	listener, err := net.FileListener(file)
 	file.Close()
 	if err == nil {
-		server := &http.Server{Handler: New(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))).Handler(), ReadHeaderTimeout: time.Minute}
+		d := New(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		d.processes.kids.adopt()
+		server := &http.Server{Handler: d.Handler(), ReadHeaderTimeout: time.Minute}
 		err = server.Serve(listener)
 	}
 	slog.Error("the daemon stops", "error", err)

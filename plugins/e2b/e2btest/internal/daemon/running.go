@@ -42,10 +42,11 @@ type processes struct {
 	mu   sync.Mutex
 	live map[uint32]*running
 	over map[uint32]*running // ended less than endKept ago
+	kids *children
 }
 
 func newProcesses() *processes {
-	return &processes{live: map[uint32]*running{}, over: map[uint32]*running{}}
+	return &processes{live: map[uint32]*running{}, over: map[uint32]*running{}, kids: newChildren()}
 }
 
 // list returns the processes that run, by pid.
@@ -148,9 +149,9 @@ func (p *processes) start(ctx context.Context, r *running, req *process.StartReq
 	var done func()
 	var err error
 	if req.Pty != nil {
-		done, err = r.startTerminal(req.GetPty().GetSize())
+		done, err = r.startTerminal(p.kids, req.GetPty().GetSize())
 	} else {
-		done, err = r.startPipes(req.Stdin == nil || req.GetStdin())
+		done, err = r.startPipes(p.kids, req.Stdin == nil || req.GetStdin())
 	}
 	if err != nil {
 		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("error starting process '%s': %w", req.GetProcess().GetCmd(), err))
@@ -169,7 +170,7 @@ func (p *processes) start(ctx context.Context, r *running, req *process.StartReq
 	}
 	go func() {
 		done()
-		err := r.cmd.Wait()
+		err := p.kids.wait(r.cmd)
 		stop()
 		p.ended(r, err)
 	}()
@@ -212,7 +213,7 @@ func (p *processes) ended(r *running, err error) {
 }
 
 // startPipes starts the process with pipes; what it returns waits until nobody holds its output any more.
-func (r *running) startPipes(stdin bool) (wait func(), err error) {
+func (r *running) startPipes(kids *children, stdin bool) (wait func(), err error) {
 	var outs [2]*os.File
 	for i, to := range []*io.Writer{&r.cmd.Stdout, &r.cmd.Stderr} {
 		out, in, err := os.Pipe()
@@ -227,7 +228,7 @@ func (r *running) startPipes(stdin bool) (wait func(), err error) {
 			return nil, err
 		}
 	}
-	if err := r.cmd.Start(); err != nil {
+	if err := kids.start(r.cmd, r.cmd.Start); err != nil {
 		outs[0].Close()
 		outs[1].Close()
 		return nil, err
@@ -246,8 +247,11 @@ func (r *running) startPipes(stdin bool) (wait func(), err error) {
 	return wg.Wait, nil
 }
 
-func (r *running) startTerminal(size *process.PTY_Size) (wait func(), err error) {
-	r.tty, err = pty.StartWithSize(r.cmd, &pty.Winsize{Cols: uint16(size.GetCols()), Rows: uint16(size.GetRows())})
+func (r *running) startTerminal(kids *children, size *process.PTY_Size) (wait func(), err error) {
+	err = kids.start(r.cmd, func() error {
+		r.tty, err = pty.StartWithSize(r.cmd, &pty.Winsize{Cols: uint16(size.GetCols()), Rows: uint16(size.GetRows())})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
