@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -99,6 +100,9 @@ func (p *packer) entry(d *os.File, e os.DirEntry, full string) error {
 			return fmt.Errorf("pack %q: %w", full, err)
 		}
 		h.Linkname = string(buf[:n])
+		if fi, err := e.Info(); err == nil && p.o.Times {
+			h.ModTime = fi.ModTime()
+		}
 		p.sum.Symlinks++
 		return p.w.WriteHeader(h)
 	}
@@ -110,12 +114,7 @@ func (p *packer) refuse(h *tar.Header, err error, reason safefile.Reason, detail
 	if !p.o.Special {
 		return err
 	}
-	h.Typeflag, h.Size = tar.TypeFifo, 0
-	if strings.HasSuffix(h.Name, "/") {
-		h.Typeflag = tar.TypeDir
-	}
-	h.PAXRecords = map[string]string{leftOutReason: string(reason), leftOutDetail: detail}
-	return p.w.WriteHeader(h)
+	return p.w.WriteHeader(LeaveOut(h, reason, detail))
 }
 
 // open packs a file or a directory. It is opened without waiting for a writer and without following, because it may have
@@ -134,6 +133,9 @@ func (p *packer) open(d *os.File, e os.DirEntry, h *tar.Header) error {
 		return fmt.Errorf("pack %q: %w", h.Name, err)
 	}
 	h.Mode = int64(st.Mode & 0o777)
+	if p.o.Times {
+		h.ModTime = time.Unix(st.Mtim.Unix())
+	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		sub := os.NewFile(uintptr(fd), e.Name())

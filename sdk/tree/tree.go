@@ -4,6 +4,7 @@ package tree
 
 import (
 	"archive/tar"
+	"strings"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
@@ -29,6 +30,8 @@ type PackOptions struct {
 	// files that are too big or cannot be opened, directories that cannot be entered. It is for a receiver that tells
 	// what it leaves out, see [LeftOut]; Unpack refuses them.
 	Special bool
+	// Times writes the time of change of each entry, of which Unpack takes none over; without it the same tree gives the same bytes.
+	Times bool
 }
 
 // The PAX records that say why an entry has no content.
@@ -41,6 +44,17 @@ const (
 // hostile, and with it the words.
 func LeftOut(h *tar.Header) (reason safefile.Reason, detail string) {
 	return safefile.Reason(h.PAXRecords[leftOutReason]), h.PAXRecords[leftOutDetail]
+}
+
+// LeaveOut turns a header into that of an entry without content, of which [LeftOut] tells why. A name that ends with a
+// slash stays one of a directory.
+func LeaveOut(h *tar.Header, reason safefile.Reason, detail string) *tar.Header {
+	h.Typeflag, h.Size = tar.TypeFifo, 0
+	if strings.HasSuffix(h.Name, "/") {
+		h.Typeflag = tar.TypeDir
+	}
+	h.PAXRecords = map[string]string{leftOutReason: string(reason), leftOutDetail: detail}
+	return h
 }
 
 // Caps bound what Unpack accepts. A zero means the default.

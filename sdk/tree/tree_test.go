@@ -660,3 +660,32 @@ func BenchmarkThereAndBack5000(b *testing.B) {
 		}
 	})
 }
+
+func TestPackTimes(t *testing.T) {
+	dir := t.TempDir()
+	when := time.Date(2020, 1, 2, 3, 4, 5, 678, time.UTC)
+	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(dir, "f"), when, when); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, times := range []bool{false, true} {
+		var b bytes.Buffer
+		if _, err := Pack(t.Context(), root, &b, PackOptions{Times: times}); err != nil {
+			t.Fatal(err)
+		}
+		h, err := tar.NewReader(&b).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.ModTime.Equal(when) != times {
+			t.Errorf("with Times %v the file is from %s", times, h.ModTime)
+		}
+	}
+}
