@@ -1,0 +1,230 @@
+// Package envd is a client for the daemon in an E2B sandbox: it runs commands in it, with the Connect protocol, and carries
+// files in and out, over plain HTTP.
+//
+// The daemon writes the arguments and variables of every command, and every unary request, to a log that leaves the
+// sandbox. Nothing secret may be in them: it goes with Upload, or with Input.
+package envd
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process/processconnect"
+)
+
+// Port is the one that the daemon listens on inside a sandbox.
+const Port = 49983
+
+const (
+	callTime = 60 * time.Second // for one unary call
+	maxTold  = 64 << 10         // bytes of an error's body that are read
+	agent    = "hutch-backend-e2b"
+)
+
+// Address says where the daemon of one sandbox is.
+type Address struct {
+	URL   string // without a path
+	ID    string // of the sandbox
+	Token string // its access token, a secret; empty for a sandbox that is not secured
+}
+
+// Client speaks to the daemon of one sandbox. It may be used concurrently.
+type Client struct {
+	at   Address
+	http *http.Client
+	rpc  processconnect.ProcessClient
+}
+
+// Transport returns what clients send their requests through. It asks nobody to compress: the daemon does that on the fly,
+// ten times slower than it sends.
+func Transport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DisableCompression = true
+	t.MaxIdleConnsPerHost = 64
+	return t
+}
+
+// New returns a client. The transport may be shared by many.
+func New(at Address, transport http.RoundTripper) *Client {
+	at.URL = strings.TrimRight(at.URL, "/")
+	c := &Client{at: at}
+	c.http = &http.Client{
+		Transport:     &refusals{at: at, next: transport},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	c.rpc = processconnect.NewProcessClient(c.http, at.URL)
+	return c
+}
+
+// Error is a request that the daemon, or what stands before it, refused.
+type Error struct {
+	Status  int          // of HTTP, 0 for an error that came in a stream
+	Code    connect.Code // of the protocol, 0 when it was HTTP alone that spoke
+	Message string       // one line, foreign words
+	Err     error
+}
+
+// Error implements the error interface.
+func (e *Error) Error() string { return "the sandbox's daemon says: " + e.Message }
+
+// Unwrap returns the error underneath.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Gone reports whether err says that the sandbox does not run: it was ended or paused, or its time was over.
+func Gone(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == http.StatusBadGateway && strings.Contains(e.Message, "not found")
+}
+
+// refusals adds what every request carries, and reads answers that are no message of the protocol: the daemon and the
+// proxies before it answer in plain HTTP, with a body that connect-go does not understand and would throw away.
+type refusals struct {
+	at   Address
+	next http.RoundTripper
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *refusals) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("E2b-Sandbox-Id", t.at.ID)
+	r.Header.Set("E2b-Sandbox-Port", strconv.Itoa(Port))
+	r.Header.Set("User-Agent", agent)
+	if t.at.Token != "" {
+		r.Header.Set("X-Access-Token", t.at.Token)
+	}
+	resp, err := t.next.RoundTrip(r)
+	if err != nil || resp.StatusCode < 300 {
+		return resp, err
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxTold))
+	resp.Body.Close()
+	var told struct {
+		Code    any    `json:"code"`
+		Message string `json:"message"`
+	}
+	e := &Error{Status: resp.StatusCode, Message: http.StatusText(resp.StatusCode)}
+	if json.Unmarshal(body, &told) == nil {
+		if code, ok := told.Code.(string); ok { // the protocol's own form
+			_ = e.Code.UnmarshalText([]byte(code))
+		}
+		if told.Message != "" {
+			e.Message = told.Message
+		}
+	}
+	e.Message = t.clean(e.Message)
+	return nil, e
+}
+
+// clean makes a foreign text fit for a message.
+func (t *refusals) clean(s string) string {
+	if t.at.Token != "" {
+		s = strings.ReplaceAll(s, t.at.Token, "[the access token]")
+	}
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	return strings.ToValidUTF8(s[:min(len(s), 500)], "")
+}
+
+// asUser names the user that a call is done as; none is the template's own.
+func asUser(h http.Header, user string) {
+	if user != "" {
+		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":")))
+	}
+}
+
+// plain turns an error of connect-go into ours.
+func plain(err error) error {
+	var ours *Error
+	var theirs *connect.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &ours):
+		return ours
+	case errors.As(err, &theirs):
+		return &Error{Code: theirs.Code(), Message: theirs.Message(), Err: theirs}
+	}
+	return err
+}
+
+// Health reports whether the daemon answers. An error of which Gone is true says that there is none any more.
+func (c *Client) Health(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.at.URL+"/health", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return unwrapURL(err)
+	}
+	return resp.Body.Close()
+}
+
+// Upload writes a file, as root, and gives it to user. It is not atomic: what breaks off leaves the beginning of a file,
+// so the caller looks at what arrived before it is used.
+func (c *Client) Upload(ctx context.Context, path, user string, body io.Reader) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.file(path, user), body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/octet-stream")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return unwrapURL(err)
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxTold))
+	return err
+}
+
+// Download reads a file, as root. Size is -1 when the daemon does not say. The caller closes what it reads.
+func (c *Client) Download(ctx context.Context, path string) (body io.ReadCloser, size int64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.file(path, "root"), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, 0, unwrapURL(err)
+	}
+	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		resp.Body.Close()
+		return nil, 0, fmt.Errorf("the sandbox's daemon sends %s encoded as %.40q, which was not asked for", path, enc)
+	}
+	return resp.Body, resp.ContentLength, nil
+}
+
+func (c *Client) file(path, user string) string {
+	q := url.Values{"path": {path}}
+	if user != "" {
+		q.Set("username", user)
+	}
+	return c.at.URL + "/files?" + q.Encode()
+}
+
+// unwrapURL leaves out the address, which tells nobody anything.
+func unwrapURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

@@ -1,0 +1,271 @@
+package envd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
+)
+
+const (
+	pingEvery = 50                // seconds; never 0 or less: that ends the daemon
+	silence   = 170 * time.Second // after three pings that did not come, a stream counts as broken
+	joinTime  = 60 * time.Second  // for which a stream that broke is tried to be joined again
+)
+
+// Command is a command to start. Everything in it is written to the daemon's log.
+type Command struct {
+	User  string // "" is the template's own
+	Path  string
+	Args  []string
+	Dir   string
+	PTY   *Size // nil for none
+	Stdin bool  // there will be input: without it the command reads an end at once
+}
+
+// Size is that of a terminal in characters.
+type Size struct{ Rows, Cols uint16 }
+
+// Source says where output came from.
+type Source int
+
+// The sources. With a terminal there is only that.
+const (
+	Stdout Source = iota
+	Stderr
+	Terminal
+)
+
+// Events are told of while a command runs, one at a time. An error from Output ends the telling and not the command.
+type Events struct {
+	Started func(pid uint32)
+	Output  func(from Source, b []byte) error
+}
+
+// End says how a command ended.
+type End struct {
+	Exited bool   // by itself, with Code; else by what Status says
+	Code   int    // of a command that exited
+	Status string // the daemon's words, "exit status 3" or "signal: killed"
+	Breaks int    // how often the stream broke and was joined again; what was printed meanwhile is lost
+}
+
+// LostError is a command of which is not known how it ended, or whether it has.
+type LostError struct {
+	PID uint32 // 0 when not even its start was told
+	Err error
+}
+
+// Error implements the error interface.
+func (e *LostError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("whether the command was started is not known: %v", e.Err)
+	}
+	return fmt.Sprintf("how the command ended is not known: %v", e.Err)
+}
+
+// Unwrap returns the error underneath.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// stopped is an error of [Events.Output].
+type stopped struct{ error }
+
+// Run starts a command and tells of it until its end, also over a broken connection. When ctx ends it returns, and the
+// command runs on. Only an end that the daemon told of is an end; any other way in which the telling stops is a
+// *LostError, except a refusal by which nothing was started and an error of on.Output.
+func (c *Client) Run(ctx context.Context, cmd Command, on Events) (*End, error) {
+	cfg := &process.ProcessConfig{Cmd: cmd.Path, Args: cmd.Args}
+	if cmd.Dir != "" {
+		cfg.Cwd = &cmd.Dir
+	}
+	req := connect.NewRequest(&process.StartRequest{Process: cfg, Stdin: &cmd.Stdin})
+	if cmd.PTY != nil {
+		req.Msg.Pty = &process.PTY{Size: &process.PTY_Size{Rows: uint32(cmd.PTY.Rows), Cols: uint32(cmd.PTY.Cols)}}
+	}
+	c.dress(req.Header(), cmd.User)
+	t := &telling{on: on}
+	err := t.hear(ctx, func(ctx context.Context) (events, error) {
+		s, err := c.rpc.Start(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return startEvents{s}, nil
+	})
+	var halt stopped
+	var refused *Error
+	switch {
+	case err == nil:
+		return t.end, nil
+	case errors.As(err, &halt):
+		return nil, halt.error
+	case ctx.Err() != nil:
+		return nil, &LostError{PID: t.pid, Err: context.Cause(ctx)}
+	case t.pid == 0 && errors.As(err, &refused) && refused.Definite():
+		return nil, err
+	case t.pid == 0:
+		return nil, &LostError{Err: err}
+	}
+	if jerr := c.join(ctx, t, cmd.User); errors.As(jerr, &halt) {
+		return nil, halt.error
+	} else if jerr != nil {
+		return nil, &LostError{PID: t.pid, Err: fmt.Errorf("%w; then: %w", err, jerr)}
+	}
+	t.end.Breaks = t.breaks
+	return t.end, nil
+}
+
+// Definite reports whether an answer says that nothing was done.
+func (e *Error) Definite() bool {
+	switch e.Code {
+	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnauthenticated, connect.CodePermissionDenied,
+		connect.CodeUnimplemented, connect.CodeFailedPrecondition, connect.CodeResourceExhausted:
+		return true
+	}
+	return e.Status >= 400 && e.Status < 500 || Gone(e)
+}
+
+// join goes on hearing of a command whose stream broke, until its end.
+func (c *Client) join(ctx context.Context, t *telling, user string) error {
+	t.breaks++
+	began, wait := time.Now(), 100*time.Millisecond
+	for {
+		err := c.Health(ctx)
+		if err == nil {
+			heard := t.heard
+			err = t.hear(ctx, func(ctx context.Context) (events, error) {
+				req := connect.NewRequest(&process.ConnectRequest{Process: byPID(t.pid)})
+				c.dress(req.Header(), user)
+				s, err := c.rpc.Connect(ctx, req)
+				if err != nil {
+					return nil, err
+				}
+				return connectEvents{s}, nil
+			})
+			if t.heard > heard && err != nil { // it broke once more
+				t.breaks++
+				began, wait = time.Now(), 100*time.Millisecond
+			}
+		}
+		var refused *Error
+		var halt stopped
+		switch {
+		case err == nil, errors.As(err, &halt):
+			return err
+		case errors.As(err, &refused) && refused.Definite():
+			return err // the sandbox is gone, or the command ended too long ago
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case time.Since(began) > joinTime:
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		wait = min(2*wait, 3*time.Second)
+	}
+}
+
+func byPID(pid uint32) *process.ProcessSelector {
+	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
+}
+
+func (c *Client) dress(h http.Header, user string) {
+	asUser(h, user)
+	h.Set("Keepalive-Ping-Interval", strconv.Itoa(pingEvery))
+}
+
+// events is a stream of them.
+type events interface {
+	Receive() bool
+	event() *process.ProcessEvent
+	Err() error
+	Close() error
+}
+
+type startEvents struct {
+	*connect.ServerStreamForClient[process.StartResponse]
+}
+
+func (s startEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
+
+type connectEvents struct {
+	*connect.ServerStreamForClient[process.ConnectResponse]
+}
+
+func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
+
+// telling is what has been heard of a command.
+type telling struct {
+	on     Events
+	pid    uint32
+	end    *End
+	heard  int // events
+	breaks int
+}
+
+// errNoEnd is a stream that ended in good order and without an end of the command.
+var errNoEnd = errors.New("the stream ended and the command did not")
+
+// hear opens a stream and passes on what it tells, until the command's end: only that is nil.
+func (t *telling) hear(ctx context.Context, open func(context.Context) (events, error)) error {
+	ctx, cancel := context.WithCancel(ctx) // never a deadline: the daemon would kill the command at it
+	defer cancel()
+	watch := time.AfterFunc(silence, cancel)
+	defer watch.Stop()
+	s, err := open(ctx)
+	if err != nil {
+		return plain(err)
+	}
+	defer s.Close()
+	for s.Receive() {
+		watch.Stop() // whoever takes the output may take its time
+		t.heard++
+		if err := t.take(s.event()); err != nil {
+			return err
+		}
+		if t.end != nil {
+			return nil
+		}
+		watch.Reset(silence)
+	}
+	if err := s.Err(); err != nil {
+		return plain(err)
+	}
+	return errNoEnd
+}
+
+func (t *telling) take(ev *process.ProcessEvent) error {
+	switch e := ev.GetEvent().(type) {
+	case *process.ProcessEvent_Start:
+		if t.pid == 0 {
+			t.pid = e.Start.GetPid()
+			if t.on.Started != nil {
+				t.on.Started(t.pid)
+			}
+		}
+	case *process.ProcessEvent_Data:
+		var err error
+		switch o := e.Data.GetOutput().(type) {
+		case *process.ProcessEvent_DataEvent_Stdout:
+			err = t.on.Output(Stdout, o.Stdout)
+		case *process.ProcessEvent_DataEvent_Stderr:
+			err = t.on.Output(Stderr, o.Stderr)
+		case *process.ProcessEvent_DataEvent_Pty:
+			err = t.on.Output(Terminal, o.Pty)
+		}
+		if err != nil {
+			return stopped{err}
+		}
+	case *process.ProcessEvent_End:
+		t.end = &End{Exited: e.End.GetExited(), Code: int(e.End.GetExitCode()), Status: e.End.GetStatus()}
+	}
+	return nil
+}
