@@ -1,0 +1,381 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/plugins/e2b/internal/control"
+	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// backend implements [sdk.Backend].
+type backend struct {
+	transport http.RoundTripper
+	sleep     func(ctx context.Context, d time.Duration) error // tests replace it
+
+	mu        sync.Mutex
+	sandboxes map[string]*making
+	keys      map[string]string // control plane -> the key that a run file gave for it; never stored
+}
+
+// making is a sandbox, or the attempt to make one.
+type making struct {
+	done chan struct{}
+	s    *sandbox
+	err  error
+}
+
+func newBackend() *backend {
+	return &backend{transport: envd.Transport(), sleep: sleep, sandboxes: map[string]*making{}, keys: map[string]string{}}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Describe implements [sdk.Backend].
+func (b *backend) Describe() sdk.Description {
+	return sdk.Description{
+		Name:        "e2b",
+		Version:     version,
+		Summary:     "E2B cloud machines: a kernel of its own on somebody else's machine, the project sent as one archive",
+		Isolation:   sdk.IsolationRemoteVM,
+		Config:      Config{},
+		Limits:      []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitDisk},
+		Workspaces:  []sdk.WorkspaceMode{sdk.WorkspacePrivate},
+		Networks:    []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
+		Formats:     []sdk.Format{sdk.FormatTar, sdk.FormatFile},
+		Sandbox:     (*sandbox)(nil),
+		TTY:         true,
+		Environment: environment,
+	}
+}
+
+// Plan implements [sdk.Planner].
+func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
+	c := configOf(spec)
+	p := &sdk.Plan{Holds: planLimits(spec.Limits, c), Notes: notes(spec)}
+	refuse := func(err error) {
+		if e, ok := err.(*sdk.Error); ok { //nolint:errorlint // made by the line before
+			p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: e.Summary, Detail: e.Fix, Path: e.Path})
+		}
+	}
+	if s, err := c.service(); err != nil {
+		refuse(err)
+	} else if s.key == "" {
+		refuse(errNoKey())
+	}
+	if err := checkMounts(spec); err != nil {
+		refuse(err)
+	}
+	return p, nil
+}
+
+// Check implements [sdk.Backend]. It looks for a key, and asks the service whether it takes it.
+func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
+	key := sdk.Finding{Name: "API key", Status: sdk.SeverityOK, Detail: envKey + " is set"}
+	reach := sdk.Finding{Name: "service", Status: sdk.SeverityOK}
+	s, err := (&Config{}).service()
+	switch {
+	case err != nil:
+		key.Status, key.Detail, key.Fix = sdk.SeverityWarning, err.Error(), "correct the variable, or unset it"
+		reach.Status, reach.Detail, reach.Fix = sdk.SeverityWarning, "there is no address to ask", "correct the variable, or unset it"
+		return []sdk.Finding{key, reach}, nil
+	case s.key == "":
+		key.Status, key.Detail, key.Fix = sdk.SeverityError, envKey+" is not set", "set "+envKey+", or api_key in the backend block; keys are at https://e2b.dev/dashboard"
+		reach.Status, reach.Detail, reach.Fix = sdk.SeverityWarning, "it was not asked, for want of a key", "set "+envKey
+		return []sdk.Finding{key, reach}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if _, err := control.New(s.apiURL, s.key, b.transport).Find(ctx, map[string]string{metaTag: "none"}); err != nil {
+		err = typed(err, "ask the service at "+s.apiURL)
+		reach.Status, reach.Detail, reach.Fix = sdk.SeverityError, err.Error(), "see whether it can be reached from here, and whether the key is its own"
+		return []sdk.Finding{key, reach}, nil
+	}
+	reach.Detail = s.apiURL + " answers, and takes the key"
+	return []sdk.Finding{key, reach}, nil
+}
+
+// Create implements [sdk.Backend].
+func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
+	return b.once(ctx, req.ID, func() (*sandbox, error) {
+		s, err := b.prepare(req)
+		if err != nil {
+			return nil, err
+		}
+		tell := func() error {
+			h, err := s.handle()
+			if err != nil {
+				return err
+			}
+			return req.Allocated(h)
+		}
+		if err := tell(); err != nil {
+			return nil, err
+		}
+		if err := s.make(ctx, tell); err != nil {
+			if cerr := s.close(context.WithoutCancel(ctx)); cerr != nil {
+				sdk.Log(ctx).Error("what a failed creation made could not be removed", "error", cerr)
+			}
+			return nil, err
+		}
+		return s, nil
+	})
+}
+
+// prepare decides how a sandbox will be; nothing exists of it yet.
+func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
+	at, err := configOf(&req.Spec).service()
+	if err != nil {
+		return nil, err
+	}
+	if at.key == "" {
+		return nil, errNoKey()
+	}
+	s := &sandbox{backend: b, id: req.ID, owner: req.Owner, dir: req.StateDir, spec: req.Spec, keep: req.Keep, progress: req.Progress, key: at.key,
+		at: place{Tag: newTag(), API: at.apiURL, Domain: at.domain, Daemons: at.sandboxURL}}
+	holds := planLimits(req.Limits, configOf(&req.Spec))
+	if err := limitError(holds); err != nil {
+		return nil, err
+	}
+	if err := checkSources(&req.Spec); err != nil {
+		return nil, err
+	}
+	s.ready = sdk.Ready{Workspace: workspacePath, Output: outputPath, Holds: holds, Notes: notes(&req.Spec)}
+	if req.Input != "" {
+		s.ready.Input = inputPath
+	}
+	b.mu.Lock()
+	b.keys[at.apiURL] = at.key
+	b.mu.Unlock()
+	return s, nil
+}
+
+// place is what finds a machine again, besides the key. It lies on the host's disk.
+type place struct {
+	Machine string `json:"machine,omitempty"` // "" until the service has named it
+	Tag     string `json:"tag"`
+	API     string `json:"api"`
+	Domain  string `json:"domain"`
+	Daemons string `json:"daemons,omitempty"`
+	Dir     string `json:"dir,omitempty"` // the sandbox's state directory
+}
+
+func (p place) service(key string) service {
+	return service{key: key, domain: p.Domain, apiURL: p.API, sandboxURL: p.Daemons}
+}
+
+func (s *sandbox) handle() (sdk.Handle, error) {
+	s.at.Dir = s.dir
+	data, err := json.Marshal(s.at)
+	return sdk.Handle{ID: s.id, Data: data}, err
+}
+
+// readHandle reads what handle wrote. Nothing in it is believed that would become part of an address.
+func readHandle(h sdk.Handle) (p place, err error) {
+	if len(h.Data) == 0 {
+		return p, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
+	}
+	if err := json.Unmarshal(h.Data, &p); err != nil {
+		return p, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of e2b's: %w", h.ID, err)
+	}
+	if p.Tag == "" || checkURL(p.API) != nil || !control.IsDomain(p.Domain) || p.Machine != "" && !control.IsID(p.Machine) || p.Daemons != "" && checkURL(p.Daemons) != nil {
+		return p, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of e2b's", h.ID)
+	}
+	return p, nil
+}
+
+// keyFor returns the key for a control plane: the one that a run file of this process gave, or the environment's, which is
+// for the environment's own address only.
+func (b *backend) keyFor(api string) (string, error) {
+	b.mu.Lock()
+	key := b.keys[api]
+	b.mu.Unlock()
+	if key != "" {
+		return key, nil
+	}
+	s, err := (&Config{}).service()
+	switch {
+	case err != nil:
+		return "", err
+	case s.key == "":
+		return "", errNoKey()
+	case s.apiURL != api:
+		return "", sdk.Errorf(sdk.ReasonDenied, "the sandbox is at %s, and %s is for %s", api, envKey, s.apiURL).
+			WithFix("set %s=%s, and %s to a key for it", envAPIURL, api, envKey)
+	}
+	return s.key, nil
+}
+
+// Attach implements [sdk.Attacher]. A machine that is paused stays so until something is to be done in it.
+func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
+	at, err := readHandle(h)
+	if err != nil {
+		return nil, err
+	}
+	return b.once(ctx, h.ID, func() (*sandbox, error) {
+		key, err := b.keyFor(at.API)
+		if err != nil {
+			return nil, err
+		}
+		s := &sandbox{backend: b, id: h.ID, dir: at.Dir, keep: true, key: key, at: at}
+		if at.Machine == "" {
+			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s was never made", h.ID)
+		}
+		if _, err := s.client().Get(ctx, at.Machine); err != nil {
+			return nil, typed(err, "find the machine of "+h.ID)
+		}
+		return s, s.load()
+	})
+}
+
+// once makes the sandbox id unless this process has it, or is making it.
+func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
+	b.mu.Lock()
+	m := b.sandboxes[id]
+	mine := m == nil
+	if mine {
+		m = &making{done: make(chan struct{})}
+		b.sandboxes[id] = m
+	}
+	b.mu.Unlock()
+	if mine {
+		m.s, m.err = fn()
+		if m.err != nil {
+			b.forget(id, m)
+		}
+		close(m.done)
+	}
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.s, nil
+}
+
+func (b *backend) forget(id string, m *making) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sandboxes[id] == m {
+		delete(b.sandboxes, id)
+	}
+}
+
+// Destroy implements [sdk.Backend].
+func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
+	b.mu.Lock()
+	m := b.sandboxes[h.ID]
+	b.mu.Unlock()
+	if m != nil {
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if m.err == nil {
+			if err := m.s.close(ctx); err != nil {
+				return err
+			}
+			b.forget(h.ID, m)
+			return nil
+		}
+	}
+	if len(h.Data) == 0 {
+		return nil
+	}
+	at, err := readHandle(h)
+	if err != nil {
+		return err
+	}
+	key, err := b.keyFor(at.API)
+	if err != nil {
+		return err
+	}
+	return (&sandbox{backend: b, id: h.ID, dir: at.Dir, at: at, key: key}).close(ctx)
+}
+
+// List implements [sdk.Lister].
+func (b *backend) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
+	s, err := (&Config{}).service()
+	if err != nil {
+		return nil, err
+	}
+	if s.key == "" {
+		return nil, errNoKey()
+	}
+	filter := map[string]string{}
+	if owner != "" {
+		filter[metaOwner] = owner
+	}
+	found, err := control.New(s.apiURL, s.key, b.transport).Find(ctx, filter)
+	if err != nil {
+		return nil, typed(err, "list the machines")
+	}
+	var out []sdk.Handle
+	for _, d := range found {
+		id, tag := d.Metadata[metaID], d.Metadata[metaTag]
+		if id == "" || tag == "" {
+			continue // somebody else's
+		}
+		data, err := json.Marshal(place{Machine: d.ID, Tag: tag, API: s.apiURL, Domain: s.domain, Daemons: s.sandboxURL})
+		if err != nil {
+			return nil, fmt.Errorf("write the handle of %s: %w", id, err)
+		}
+		out = append(out, sdk.Handle{ID: id, Data: data})
+	}
+	return out, nil
+}
+
+// checkSources refuses what is not there to be sent, before anything is made.
+func checkSources(spec *sdk.Spec) error {
+	if err := checkMounts(spec); err != nil {
+		return err
+	}
+	for what, dir := range map[string]string{"workspace": spec.Workspace.Source, "input": spec.Input} {
+		if dir == "" {
+			continue
+		}
+		if err := isDir(what, dir); err != nil {
+			return err
+		}
+	}
+	for _, m := range spec.Mounts {
+		if err := isDir("mount", m.Source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isDir(what, dir string) error {
+	st, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return sdk.Errorf(sdk.ReasonConfig, "the %s %s cannot be read: %w", what, dir, err)
+	case !st.IsDir():
+		return sdk.Errorf(sdk.ReasonConfig, "the %s %s is not a directory", what, dir)
+	}
+	return nil
+}
+
+// or returns the first text that is not empty.
+func or(list ...string) string { return cmp.Or(list...) }

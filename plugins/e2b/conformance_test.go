@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/backendtest"
+)
+
+// local is a local server whose key and addresses the environment tells of.
+func local(t *testing.T) *e2btest.Server {
+	t.Helper()
+	s := e2btest.ForTest(t, e2btest.Options{MaxSandboxes: 200, HostNetwork: true})
+	t.Setenv(envKey, s.Key)
+	t.Setenv(envAPIURL, s.URL)
+	t.Setenv(envSandboxURL, s.URL)
+	t.Setenv(envDomain, "")
+	return s
+}
+
+// TestConformance runs the suite that every backend has to pass.
+func TestConformance(t *testing.T) {
+	local(t)
+	suite := backendtest.Suite{
+		New: func() sdk.Backend { return newBackend() },
+		BadConfigs: []backendtest.BadConfig{
+			{Name: "a template that is a path", Config: map[string]any{"template": "../x"}, Path: "template"},
+			{Name: "a domain with a path", Config: map[string]any{"domain": "e2b.app/x"}, Path: "domain"},
+			{Name: "a key in the clear", Config: map[string]any{"api_url": "http://api.example.com", "api_key": "e2b_0"}, Path: "api_url"},
+			{Name: "the environment's key for another address", Config: map[string]any{"api_url": "https://api.example.com"}, Path: "api_url"},
+			{Name: "a daemon's address with a user", Config: map[string]any{"sandbox_url": "https://me@example.com"}, Path: "sandbox_url"},
+			{Name: "a tiny timeout", Config: map[string]any{"timeout": "1s"}, Path: "timeout"},
+			{Name: "a user that is an option", Config: map[string]any{"user": "-x"}, Path: "user"},
+			{Name: "a key with a line in it", Config: map[string]any{"api_key": "e2b_0\nX: y"}, Path: "api_key"},
+		},
+	}
+	if few := os.Getenv("HUTCH_TEST_CHECKS"); few != "" { // to look at a few while working on them
+		suite.Only = regexp.MustCompile(few)
+	}
+	backendtest.Run(t, suite)
+}

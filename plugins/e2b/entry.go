@@ -1,0 +1,169 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/safefile"
+)
+
+// entry is one thing in the workspace.
+type entry struct {
+	Type byte        `json:"type"` // f, d, l, or another letter of find's
+	Mode fs.FileMode `json:"mode"` // permissions
+	Size int64       `json:"size,omitempty"`
+	Link string      `json:"-"`             // see savedEntry
+	Sum  string      `json:"sum,omitempty"` // SHA-256 of a file's content, where it is known
+	// Stamp is what no program can set as it likes: the inode, and the time of the last change of the inode. While it is the
+	// same, so is the content.
+	Stamp string `json:"stamp,omitempty"`
+}
+
+// maxEntries bounds a workspace.
+const maxEntries = 200_000
+
+// maxListing bounds what a machine may say about it.
+const maxListing = 256 << 20
+
+func packedEntry(h *tar.Header, sum hash.Hash) entry {
+	e := entry{Mode: fs.FileMode(h.Mode) & fs.ModePerm}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		e.Type = 'd'
+	case tar.TypeSymlink:
+		e.Type, e.Link = 'l', h.Linkname
+	default:
+		e.Type, e.Size, e.Sum = 'f', h.Size, hex.EncodeToString(sum.Sum(nil))
+	}
+	return e
+}
+
+// verify compares what was packed with what is there, and notes the hashes.
+func (p *packer) verify(there map[string]entry) error {
+	for name, want := range p.entries {
+		got, ok := there[name]
+		if !ok || got.Type != want.Type || got.Size != want.Size && want.Type == 'f' || got.Link != want.Link {
+			return sdk.Errorf(sdk.ReasonUnavailable, "%q did not arrive in the machine as it was sent", name).
+				WithFix("see whether the template's disk has room for the project")
+		}
+		got.Sum = want.Sum
+		there[name] = got
+	}
+	if len(there) != len(p.entries) {
+		return sdk.Errorf(sdk.ReasonConfig, "the template has files of its own at %s: %d entries were sent, %d are there", workspacePath, len(p.entries), len(there)).
+			WithFix("use a template that has none")
+	}
+	return nil
+}
+
+// listing reads what list.sh prints.
+type listing struct {
+	buf  bytes.Buffer
+	over bool
+}
+
+func newListing() *listing { return &listing{} }
+
+func (l *listing) write(b []byte) error {
+	if l.buf.Len()+len(b) > maxListing {
+		l.over = true
+		return errors.New("the machine says more about its files than can be")
+	}
+	l.buf.Write(b)
+	return nil
+}
+
+// entries takes the listing apart. Nothing in it is trusted: paths are keys, and are never opened.
+func (l *listing) entries() (map[string]entry, error) {
+	out := map[string]entry{}
+	rest := l.buf.Bytes()
+	field := func() (string, bool) {
+		f, after, ok := bytes.Cut(rest, []byte{0})
+		rest = after
+		return string(f), ok
+	}
+	for len(rest) > 0 {
+		facts, _ := field()
+		name, _ := field()
+		link, ok := field()
+		f := strings.Fields(facts)
+		if !ok || len(f) != 6 || len(f[0]) != 1 {
+			return nil, fmt.Errorf("the machine's list of files breaks off at %.80q", facts)
+		}
+		mode, merr := strconv.ParseUint(f[1], 8, 32)
+		size, serr := strconv.ParseInt(f[2], 10, 64)
+		if merr != nil || serr != nil || size < 0 || !isBelow(name) {
+			return nil, fmt.Errorf("the machine's list of files has the line %.80q for %.80q", facts, name)
+		}
+		e := entry{Type: f[0][0], Mode: fs.FileMode(mode) & fs.ModePerm, Stamp: f[3] + " " + f[5]}
+		switch e.Type {
+		case 'f':
+			e.Size = size
+		case 'l':
+			e.Link, e.Mode = link, fs.ModePerm
+		}
+		if _, twice := out[name]; twice {
+			return nil, fmt.Errorf("the machine's list of files has %.80q twice", name)
+		}
+		if out[name] = e; len(out) > maxEntries {
+			return nil, sdk.Errorf(sdk.ReasonConfig, "the workspace has more than %d entries", maxEntries)
+		}
+	}
+	return out, nil
+}
+
+// isBelow reports whether p is a clean relative path that stays below where it begins.
+func isBelow(p string) bool {
+	return p != "" && p != "." && !path.IsAbs(p) && path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") && len(p) < 4096
+}
+
+// bytesBelow adds up the sizes of the files that are not skipped.
+func bytesBelow(ctx context.Context, root *os.Root, skip func(string, bool) bool) (total int64, err error) {
+	err = safefile.Walk(ctx, root, ".", safefile.Caps{Entries: 2 * maxEntries, Depth: 200}, func(e safefile.Entry) error {
+		if skip(e.Path, e.Info.IsDir()) {
+			if e.Info.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if e.Info.Mode().IsRegular() {
+			total += e.Info.Size()
+		}
+		return nil
+	})
+	var many *safefile.Error
+	if errors.As(err, &many) && many.Reason == safefile.ReasonTooMany {
+		return 0, sdk.Errorf(sdk.ReasonConfig, "the directory has too many entries to be sent: %w", err).WithFix("name what is not needed in .hutchignore")
+	}
+	return total, err
+}
+
+// fileMode is the mode with the type in it.
+func (e entry) fileMode() fs.FileMode {
+	switch e.Type {
+	case 'd':
+		return e.Mode | fs.ModeDir
+	case 'l':
+		return fs.ModeSymlink | fs.ModePerm
+	case 'p':
+		return e.Mode | fs.ModeNamedPipe
+	case 's':
+		return e.Mode | fs.ModeSocket
+	case 'b':
+		return e.Mode | fs.ModeDevice
+	case 'c':
+		return e.Mode | fs.ModeDevice | fs.ModeCharDevice
+	}
+	return e.Mode
+}

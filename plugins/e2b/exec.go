@@ -1,0 +1,473 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
+	"github.com/hutch-run/hutch/plugins/e2b/scripts"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/process"
+)
+
+// stuckTime bounds the wait for whoever should read a command's output once the command is to end.
+const stuckTime = 20 * time.Second
+
+// endTime bounds the wait for the word that a command which was killed has ended.
+const endTime = 30 * time.Second
+
+// Exec implements [sdk.Sandbox].
+func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
+	if tooLong(c) {
+		return &sdk.Exit{Cause: sdk.CauseExited, Code: 126, NotStarted: true, Evidence: "the arguments and variables are longer than Linux takes"}, nil
+	}
+	user := or(c.User, s.user())
+	if err := s.jobsOf(ctx, user); err != nil {
+		return nil, err
+	}
+	j, err := newJob(c, user)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.sendAgain(ctx, func() error { return d.Upload(ctx, j.path, user, strings.NewReader(j.text)) }); err != nil {
+		s.lost(err)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, typed(err, "send the command")
+	}
+	io, err := openStreams(c)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = io.close() }()
+	r := &running{s: s, d: d, c: c, io: io, job: j, begun: make(chan struct{}), ended: make(chan struct{})}
+	return r.run(ctx)
+}
+
+// sendAgain sends a small file until it has arrived: writing it twice does no harm.
+func (s *sandbox) sendAgain(ctx context.Context, send func() error) error {
+	for n := 1; ; n++ {
+		err := send()
+		if err == nil || n == 4 || ctx.Err() != nil || !again(err) {
+			return err
+		}
+		if serr := s.backend.sleep(ctx, lookAgain[1]*time.Duration(n)); serr != nil {
+			return err
+		}
+	}
+}
+
+// again reports whether a transfer that failed may work when it is tried once more: the connection broke, or what stands
+// before the machine had a bad moment.
+func again(err error) bool {
+	var e *envd.Error
+	if errors.As(err, &e) {
+		return !envd.Gone(err) && (e.Status == 429 || e.Status == 502 || e.Status == 503 || e.Status == 504 || e.Status == 500)
+	}
+	var ours *sdk.Error
+	return !errors.As(err, &ours)
+}
+
+// running is one command while it runs.
+type running struct {
+	s   *sandbox
+	d   *envd.Client
+	c   *sdk.Command
+	io  *streams
+	job *job
+
+	begin sync.Once
+	begun chan struct{} // closed when the command itself runs
+	ended chan struct{} // closed when its end has been told, or never will be
+
+	mu      sync.Mutex
+	pid     uint32
+	first   []byte // what came on stderr before the sign was whole
+	signed  bool
+	refusal string // the job's own word for why the command does not run
+	code    int    // and the code for that
+	words   []byte // what came instead of the sign
+	deaf    [2]bool
+	broken  error // of the input
+}
+
+// run starts the command and returns how it ended.
+func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
+	// The telling goes on after ctx has ended: what the command printed until then belongs to it.
+	hear, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var side sync.WaitGroup
+	side.Go(func() { r.control(ctx, stop) })
+	cmd := envd.Command{User: r.job.user, Path: "/bin/sh", Args: []string{r.job.path}, Dir: "/", Stdin: hasInput(r.c)}
+	if r.c.TTY != nil {
+		cmd.PTY = &envd.Size{Rows: r.c.TTY.Rows, Cols: r.c.TTY.Cols}
+	}
+	began := time.Now()
+	end, err := r.d.Run(hear, cmd, envd.Events{Started: r.started, Output: r.output})
+	wall := time.Since(began)
+	close(r.ended)
+	_ = r.io.stdin.SetReadDeadline(time.Now()) // whoever still waits for input
+	side.Wait()
+	if end == nil && r.mayRun(err) {
+		r.end(context.WithoutCancel(ctx), "KILL")
+	} else if r.c.TTY != nil { // a terminal's end is told before the rest is gone
+		r.end(context.WithoutCancel(ctx), "KILL")
+	}
+	exit, err := r.exit(ctx, end, err)
+	if exit != nil && exit.Usage.Wall == 0 {
+		exit.Usage.Wall = wall
+	}
+	return exit, err
+}
+
+// mayRun reports whether the command may run on although nobody hears of it.
+func (r *running) mayRun(err error) bool {
+	var lost *envd.LostError
+	return errors.As(err, &lost) && !envd.Gone(err)
+}
+
+func hasInput(c *sdk.Command) bool {
+	if c.TTY != nil {
+		return true
+	}
+	st, err := c.Stdin.Stat()
+	return err == nil && st.Mode()&fs.ModeCharDevice == 0 // not /dev/null
+}
+
+func (r *running) started(pid uint32) {
+	r.mu.Lock()
+	r.pid = pid
+	r.mu.Unlock()
+}
+
+// output takes what the machine sends, one piece at a time.
+func (r *running) output(from envd.Source, b []byte) error {
+	to := r.io.stdout
+	if from != envd.Stdout {
+		if b = r.unsign(b); len(b) == 0 {
+			return nil
+		}
+		if from == envd.Stderr {
+			to = r.io.stderr
+		}
+	}
+	return r.write(to, b)
+}
+
+// write passes output on. A reader that is gone is what SIGPIPE is for; the other stream goes on.
+func (r *running) write(to *os.File, b []byte) error {
+	i := 0
+	if to == r.io.stderr {
+		i = 1
+	}
+	if r.deaf[i] {
+		return nil
+	}
+	if _, err := to.Write(b); err != nil {
+		r.deaf[i] = true
+		if errors.Is(err, syscall.EPIPE) {
+			go r.end(context.Background(), "PIPE")
+		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("pass on the command's output: %w", err)
+		}
+	}
+	return nil
+}
+
+// unsign takes the sign from the beginning of stderr, or of what a terminal shows.
+func (r *running) unsign(b []byte) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.signed {
+		return b
+	}
+	r.first = append(r.first, b...)
+	if !bytes.HasPrefix(r.first, []byte(r.job.sign)) {
+		if len(r.first) < len(r.job.sign) && strings.HasPrefix(r.job.sign, string(r.first)) {
+			return nil
+		}
+		r.signed, r.words = true, bytes.Clone(r.first[:min(len(r.first), 1000)]) // the shell's own words
+		return nil
+	}
+	word, rest, whole := strings.Cut(string(r.first[len(r.job.sign):]), ";")
+	if !whole {
+		return nil
+	}
+	r.signed = true
+	code, why, _ := strings.Cut(word, ":")
+	if code == "0" {
+		r.begin.Do(func() {
+			close(r.begun)
+			r.c.Started()
+		})
+		return []byte(rest)
+	}
+	r.refusal = why
+	if _, err := fmt.Sscan(code, &r.code); err != nil {
+		r.code = 125
+	}
+	return nil
+}
+
+// control passes on what the host sends while the command runs, and ends it when ctx does. give up stops the telling.
+func (r *running) control(ctx context.Context, giveUp func()) {
+	var input sync.WaitGroup
+	defer input.Wait()
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	signals, resizes, begun := r.c.Signals, r.c.Resizes, r.begun
+	var waiting []int
+	for {
+		select {
+		case <-r.ended:
+			return
+		case <-ctx.Done():
+			r.finish(background, giveUp)
+			return
+		case <-begun:
+			begun = nil
+			if hasInput(r.c) {
+				input.Go(func() { r.input(background) })
+			}
+			for _, n := range waiting {
+				r.signal(background, n)
+			}
+		case n, ok := <-signals:
+			if !ok {
+				signals = nil
+			} else if begun != nil {
+				waiting = append(waiting, n)
+			} else {
+				r.signal(background, n)
+			}
+		case size, ok := <-resizes:
+			if !ok {
+				resizes = nil
+				continue
+			}
+			if pid := r.number(); pid != 0 {
+				_ = r.d.Resize(background, pid, envd.Size{Rows: size.Rows, Cols: size.Cols}) // one that is gone has no size
+			}
+		}
+	}
+}
+
+func (r *running) number() uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pid
+}
+
+// signal sends a signal to the command itself.
+func (r *running) signal(ctx context.Context, n int) {
+	if err := r.s.sh(ctx, "send a signal", rootUser, `kill -"$1" "$2" 2>/dev/null; exit 0`, nil, fmt.Sprint(n), fmt.Sprint(r.number())); err != nil {
+		sdk.Logger().Warn("a signal could not be sent", "sandbox", r.s.id, "signal", n, "error", err)
+	}
+}
+
+// end sends a signal to all processes of the command.
+func (r *running) end(ctx context.Context, signal string) {
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	if err := r.s.sh(ctx, "end the command", rootUser, scripts.End, nil, signal, r.job.mark, r.job.path); err != nil && sdk.ReasonOf(err) != sdk.ReasonNotFound {
+		sdk.Logger().Warn("a command could not be ended", "sandbox", r.s.id, "signal", signal, "error", err)
+	}
+}
+
+// finish ends the command: in order first, and after its grace by force.
+func (r *running) finish(ctx context.Context, giveUp func()) {
+	grace := r.c.Grace
+	if grace <= 0 {
+		grace = process.DefaultGrace
+	}
+	for _, f := range []*os.File{r.io.stdout, r.io.stderr} {
+		_ = f.SetWriteDeadline(time.Now().Add(grace + stuckTime))
+	}
+	r.end(ctx, "TERM")
+	if r.waitEnd(grace) {
+		return
+	}
+	// A command that was just being started when it was to end begins between two looks: look until its end has been told.
+	for began := time.Now(); time.Since(began) < endTime; {
+		r.end(ctx, "KILL")
+		if r.waitEnd(2 * time.Second) {
+			return
+		}
+	}
+	giveUp()
+}
+
+func (r *running) waitEnd(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-r.ended:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// input passes on what the host writes, and its end.
+func (r *running) input(ctx context.Context) {
+	pid := r.number()
+	err := r.d.Input(ctx, pid, r.c.TTY != nil, eot{r.io.stdin, r.c.TTY != nil, new(bool)})
+	if err == nil && r.c.TTY == nil {
+		err = r.d.CloseInput(ctx, pid)
+	}
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	select {
+	case <-r.ended: // it has read what it wanted
+		return
+	case <-time.After(2 * time.Second): // whose end is on its way
+	}
+	select {
+	case <-r.ended:
+		return
+	default:
+	}
+	var e *envd.Error
+	if errors.As(err, &e) && e.Definite() {
+		return // it reads no more: its end of the pipe is closed
+	}
+	// What it has read is not what was sent: it must not go on as if that were all.
+	r.mu.Lock()
+	r.broken = err
+	r.mu.Unlock()
+	r.end(ctx, "KILL")
+}
+
+// exit says how the command ended.
+func (r *running) exit(ctx context.Context, end *envd.End, err error) (*sdk.Exit, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stopped := sdk.CauseOf(ctx)
+	switch {
+	case err != nil && stopped != "":
+		r.s.lost(err)
+		return &sdk.Exit{Cause: stopped, Code: 137, Signal: "SIGKILL", Evidence: "stopped by hutch; " + oneLine(err.Error())}, nil
+	case err != nil:
+		r.s.lost(err)
+		var lost *envd.LostError
+		if errors.As(err, &lost) && !envd.Gone(err) {
+			return nil, &sdk.Error{Reason: sdk.ReasonUnavailable, Summary: oneLine(lost.Error()), Err: err, Fix: "see whether the service can be reached, and run the command again"}
+		}
+		return nil, typed(userError(err, r.job.user), "run the command")
+	case r.broken != nil && stopped == "":
+		return nil, &sdk.Error{Reason: sdk.ReasonUnavailable, Summary: "the command's input broke off: " + oneLine(r.broken.Error()), Err: r.broken, Fix: "run the command again"}
+	}
+	exit := &sdk.Exit{Cause: sdk.CauseExited, Code: end.Code, Evidence: "the daemon says: " + end.Status}
+	if !end.Exited {
+		exit.Cause = sdk.CauseSignaled
+		exit.Signal, exit.Code = signalNamed(end.Status)
+	}
+	if end.Breaks > 0 {
+		exit.Evidence += fmt.Sprintf("; the connection broke %d times, what was printed meanwhile is lost", end.Breaks)
+		sdk.Logger().Warn("the connection to the command broke, and what it printed meanwhile is lost", "sandbox", r.s.id, "times", end.Breaks)
+	}
+	switch {
+	case stopped != "":
+		exit.Cause, exit.Evidence = stopped, "stopped by hutch; "+exit.Evidence
+	case r.refusal != "" && r.code == 124:
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the directory %q cannot be entered in the sandbox", or(r.c.Dir, workspacePath))
+	case r.refusal != "" && (r.code == 126 || r.code == 127):
+		return &sdk.Exit{Cause: sdk.CauseExited, Code: r.code, NotStarted: true, Evidence: r.refusal}, nil
+	case r.refusal != "":
+		return nil, sdk.Errorf(sdk.ReasonInternal, "the command was not started: %s", r.refusal)
+	case !r.hasBegun():
+		return nil, sdk.Errorf(sdk.ReasonUnavailable, "the command was not started: the machine's shell ended with %s; it said: %s", end.Status, or(oneLine(string(r.words)), "nothing"))
+	}
+	if exit.Cause == sdk.CauseSignaled && exit.Signal == "SIGKILL" {
+		r.outOfMemory(ctx, exit)
+	}
+	return exit, nil
+}
+
+func (r *running) hasBegun() bool {
+	select {
+	case <-r.begun:
+		return true
+	default:
+		return false
+	}
+}
+
+// outOfMemory asks the machine's kernel whether it has killed anything for want of memory, when a limit of memory is held by
+// the machine's size.
+func (r *running) outOfMemory(ctx context.Context, exit *sdk.Exit) {
+	if r.s.spec.Limits.Memory <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	var out strings.Builder
+	err := r.s.sh(ctx, "read the kernel's counters", rootUser, `grep '^oom_kill ' /proc/vmstat`, func(b []byte) error {
+		out.Write(b[:min(len(b), 100)])
+		return nil
+	})
+	var kills int64
+	if _, serr := fmt.Sscanf(out.String(), "oom_kill %d", &kills); err != nil || serr != nil {
+		return
+	}
+	if before := r.s.kills.Swap(kills); kills > before {
+		exit.Cause, exit.Evidence = sdk.CauseOOM, fmt.Sprintf("oom_kill of the machine's /proc/vmstat rose to %d; %s", kills, exit.Evidence)
+	}
+}
+
+// userError tells that a user does not exist from other refusals to start a command.
+func userError(err error, user string) error {
+	var e *envd.Error
+	if errors.As(err, &e) && e.Status != 502 && (strings.Contains(e.Message, "user") || e.Status == 401) && strings.Contains(e.Message, user) {
+		return sdk.Errorf(sdk.ReasonConfig, "the template has no user %s: %w", user, err)
+	}
+	return err
+}
+
+// signalNamed reads the daemon's word for a signal, as Go prints it: "signal: killed".
+func signalNamed(status string) (name string, code int) {
+	word := strings.TrimSuffix(strings.TrimPrefix(status, "signal: "), " (core dumped)")
+	for n := syscall.Signal(1); n < 65; n++ {
+		if n.String() == word {
+			if name = unix.SignalName(n); name == "" {
+				name = fmt.Sprintf("SIG%d", int(n))
+			}
+			return name, 128 + int(n)
+		}
+	}
+	return "SIGKILL", 137
+}
+
+// eot is a reader that ends, on a terminal, with what is typed for the end.
+type eot struct {
+	from     *os.File
+	terminal bool
+	sent     *bool
+}
+
+// Read implements [io.Reader].
+func (e eot) Read(b []byte) (int, error) {
+	n, err := e.from.Read(b)
+	if e.terminal && n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !*e.sent {
+		*e.sent = true
+		b[0] = 4
+		return 1, nil
+	}
+	return n, err
+}

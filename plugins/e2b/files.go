@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/pgzip"
+
+	"github.com/hutch-run/hutch/plugins/e2b/scripts"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/tree"
+)
+
+// clean checks a path inside the sandbox.
+func clean(p string) (string, error) {
+	if !path.IsAbs(p) {
+		return "", sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox is not absolute", p)
+	}
+	if strings.IndexByte(p, 0) >= 0 {
+		return "", sdk.Errorf(sdk.ReasonConfig, "the path %q holds a NUL", p)
+	}
+	return path.Clean(p), nil
+}
+
+func knownFormat(f sdk.Format) error {
+	if f != sdk.FormatFile && f != sdk.FormatTar {
+		return sdk.Errorf(sdk.ReasonUnsupported, "e2b does not speak %q", f)
+	}
+	return nil
+}
+
+// Put implements [sdk.Putter]. What is put is checked here, sent to a file of its own, and brought into place by the
+// sandbox's user.
+func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Reader) error {
+	p, err := clean(p)
+	if err == nil {
+		err = knownFormat(format)
+	}
+	if err != nil {
+		return err
+	}
+	from := basePath + "/put." + rand.Text()
+	script, write := scripts.Put, func(_ context.Context, w io.Writer) error {
+		_, err := io.Copy(w, r)
+		return err
+	}
+	if format == sdk.FormatTar {
+		dir, err := s.unpackHere(ctx, r)
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		script, write = scripts.Merge, func(ctx context.Context, w io.Writer) error { return zipped(ctx, dir, w) }
+	}
+	var size counter
+	sum := sha256.New()
+	err = s.upload(ctx, from, s.user(), func(ctx context.Context, w io.Writer) error {
+		return write(ctx, io.MultiWriter(w, sum, &size))
+	})
+	if err != nil {
+		s.drop(ctx, from)
+		return typed(err, "send to "+p)
+	}
+	err = s.sh(ctx, "write to "+p, s.user(), script, nil, from, strconv.FormatInt(int64(size), 10), hex.EncodeToString(sum.Sum(nil)), scripts.Quote(p))
+	return pathError(p, err)
+}
+
+// unpackHere takes a tree that somebody hostile may have made into a directory of this host, where it is checked.
+func (s *sandbox) unpackHere(ctx context.Context, r io.Reader) (string, error) {
+	dir, err := os.MkdirTemp(s.tempDir(), "hutch-e2b-put-")
+	if err != nil {
+		return "", err
+	}
+	root, err := os.OpenRoot(dir)
+	if err == nil {
+		_, err = tree.Unpack(ctx, r, root, tree.Caps{})
+		err = errors.Join(err, root.Close())
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		return "", sdk.Errorf(sdk.ReasonConfig, "the tree is refused: %w", err)
+	}
+	return dir, nil
+}
+
+// tempDir is where trees wait on this host.
+func (s *sandbox) tempDir() string { return os.TempDir() }
+
+// zipped packs a directory of this host.
+func zipped(ctx context.Context, dir string, w io.Writer) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	zip, err := pgzip.NewWriterLevel(w, gzipLevel)
+	if err != nil {
+		return err
+	}
+	_, err = tree.Pack(ctx, root, zip, tree.PackOptions{})
+	return errors.Join(err, zip.Close())
+}
+
+// drop removes a file of hutch's own in the machine, whatever became of the call that made it.
+func (s *sandbox) drop(ctx context.Context, file string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if err := s.sh(ctx, "remove what is not needed any more", rootUser, `rm -f -- "$1"`, nil, file); err != nil {
+		sdk.Log(ctx).Debug("a file stays in the machine", "file", file, "error", err)
+	}
+}
+
+// pathError says what a script found at a path.
+func pathError(p string, err error) error {
+	var e *scriptError
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.code {
+	case scripts.Missing:
+		return sdk.Errorf(sdk.ReasonNotFound, "there is no %s in the sandbox: %s", p, e.stderr)
+	case scripts.NotFile, scripts.NotDir, scripts.Directory:
+		return sdk.Errorf(sdk.ReasonConfig, "%s: %s", p, e.stderr)
+	case scripts.Damaged:
+		return sdk.Errorf(sdk.ReasonUnavailable, "%s: what arrived in the machine is not what was sent", p).WithFix("try again")
+	}
+	reason := sdk.ReasonConfig
+	switch {
+	case strings.Contains(e.stderr, "No space left"), strings.Contains(e.stderr, "quota"):
+		reason = sdk.ReasonQuota
+	case strings.Contains(e.stderr, "Permission denied"), strings.Contains(e.stderr, "Read-only"):
+		reason = sdk.ReasonDenied
+	case strings.Contains(e.stderr, "No such file"):
+		reason = sdk.ReasonNotFound
+	}
+	return sdk.Errorf(reason, "%s: %s", p, or(e.stderr, fmt.Sprintf("the machine's shell ended with %d", e.code)))
+}
+
+// Get implements [sdk.Getter].
+func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Writer) error {
+	p, err := clean(p)
+	if err == nil {
+		err = knownFormat(format)
+	}
+	if err != nil {
+		return err
+	}
+	if format == sdk.FormatTar {
+		return s.getTree(ctx, p, w)
+	}
+	err = s.sh(ctx, "read "+p, rootUser, scripts.Read, func(b []byte) error {
+		_, err := w.Write(b)
+		return err
+	}, scripts.Quote(p))
+	return pathError(p, err)
+}
+
+// getTree fetches a directory as one archive.
+func (s *sandbox) getTree(ctx context.Context, p string, w io.Writer) error {
+	return s.fetch(ctx, p, "-", func(r io.Reader) error {
+		return relay(ctx, r, w)
+	})
+}
+
+// fetch has what is at p packed, downloads it, looks whether it is what was packed, and lets take read it, unzipped, on
+// the way. What take did with it counts only when fetch succeeds.
+func (s *sandbox) fetch(ctx context.Context, p, list string, take func(io.Reader) error) error {
+	to := basePath + "/get." + rand.Text()
+	var said strings.Builder
+	err := s.sh(ctx, "pack "+p, rootUser, scripts.Pack, func(b []byte) error {
+		said.Write(b[:min(len(b), 1000)])
+		return nil
+	}, to, scripts.Quote(p), list)
+	if err != nil {
+		if ctx.Err() != nil {
+			s.drop(ctx, to)
+		}
+		return pathError(p, err)
+	}
+	defer s.drop(ctx, to)
+	var size int64
+	var sum string
+	if _, err := fmt.Sscan(said.String(), &size, &sum); err != nil || size <= 0 || len(sum) != 2*sha256.Size {
+		return sdk.Errorf(sdk.ReasonUnavailable, "pack %s: the machine says %.100q of its archive", p, said.String())
+	}
+	d, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	body, length, err := d.Download(ctx, to)
+	if err != nil {
+		s.lost(err)
+		return typed(err, "fetch "+p)
+	}
+	defer body.Close()
+	defer context.AfterFunc(ctx, func() { body.Close() })()
+	if length >= 0 && length != size {
+		return sdk.Errorf(sdk.ReasonUnavailable, "fetch %s: the archive has %d bytes, and the daemon sends %d", p, size, length)
+	}
+	seen, got := sha256.New(), counter(0)
+	in := io.TeeReader(io.LimitReader(body, size+1), io.MultiWriter(seen, &got))
+	err = unzip(in, take)
+	if err == nil {
+		_, err = io.Copy(io.Discard, in) // whatever follows the end of the archive counts to the hash
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case int64(got) < size && (err == nil || errors.Is(err, io.ErrUnexpectedEOF)):
+		return sdk.Errorf(sdk.ReasonUnavailable, "fetch %s: the connection broke after %d of %d bytes", p, int64(got), size).WithFix("try again")
+	case err != nil:
+		return err
+	case int64(got) != size || hex.EncodeToString(seen.Sum(nil)) != sum:
+		return sdk.Errorf(sdk.ReasonUnavailable, "fetch %s: what arrived is not what was packed", p).WithFix("try again")
+	}
+	return nil
+}
+
+// unzip lets take read what is zipped in r.
+func unzip(r io.Reader, take func(io.Reader) error) error {
+	zip, err := pgzip.NewReader(r)
+	if err != nil {
+		return fmt.Errorf("the archive that the machine sends is none: %w", err)
+	}
+	err = take(zip)
+	return errors.Join(err, zip.Close())
+}
+
+// Remove implements [sdk.Remover].
+func (s *sandbox) Remove(ctx context.Context, p string, recursive bool) error {
+	p, err := clean(p)
+	if err != nil {
+		return err
+	}
+	for _, own := range []string{s.ready.Workspace, s.ready.Input, s.ready.Output} {
+		if own != "" && (p == "/" || own == p || strings.HasPrefix(own, p+"/")) {
+			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
+		}
+	}
+	return pathError(p, s.sh(ctx, "remove "+p, s.user(), scripts.Remove, nil, scripts.Quote(p), map[bool]string{true: "yes", false: "no"}[recursive]))
+}
+
+// Reset implements [sdk.Resetter].
+func (s *sandbox) Reset(ctx context.Context, hard bool) error {
+	if err := s.sh(ctx, "end all commands", rootUser, scripts.End, nil, "KILL", "all", "-"); err != nil {
+		return err
+	}
+	sum := or(s.base.Archive, "-")
+	args := append([]string{basePath, s.user(), workspacePath, map[bool]string{true: "no", false: "yes"}[hard], sum}, besides(&s.spec)...)
+	var e *scriptError
+	switch err := s.sh(ctx, "reset the machine", rootUser, scripts.Reset, nil, args...); {
+	case errors.As(err, &e) && e.code == scripts.Damaged:
+		return sdk.Errorf(sdk.ReasonUnavailable, "what was pushed into the machine is not there any more as it was: a command with root's rights has changed it").
+			WithFix("remove the sandbox and make a new one")
+	case err != nil:
+		return err
+	}
+	if !hard {
+		return nil
+	}
+	there, err := s.place(ctx, s.base.Archive != "")
+	if err != nil {
+		return err
+	}
+	for name, e := range there {
+		e.Sum = s.base.Entries[name].Sum
+		there[name] = e
+	}
+	s.base.Entries = there
+	return s.save()
+}
+
+// stateFile is a file of the sandbox on this host.
+func (s *sandbox) stateFile(name string) string { return filepath.Join(s.dir, name) }

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hutch-run/hutch/plugins/e2b/internal/control"
+	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
+	"github.com/hutch-run/hutch/plugins/e2b/scripts"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Where things are in a machine.
+const (
+	workspacePath = "/workspace"
+	inputPath     = workspacePath + "/input"
+	outputPath    = workspacePath + "/output"
+	basePath      = "/var/lib/hutch" // what hutch itself keeps there
+)
+
+// rootUser is who does what commands may not.
+const rootUser = "root"
+
+// sandbox is one sandbox of this process.
+type sandbox struct {
+	backend  *backend
+	id       string
+	owner    string
+	dir      string // its state directory
+	spec     sdk.Spec
+	keep     bool
+	key      string
+	at       place
+	ready    sdk.Ready
+	doubt    bool // a machine may exist that nobody told us of
+	progress func(step string, done, total int64)
+	base     *base        // what the workspace was made from
+	users    sync.Map     // those for whose commands there is a place
+	kills    atomic.Int64 // of the machine's kernel, for want of memory
+
+	mu          sync.Mutex
+	daemon      *envd.Client // nil while there is no connection
+	stopKeeping func()
+	gone        bool
+}
+
+// client speaks to the control plane.
+func (s *sandbox) client() *control.Client {
+	c := control.New(s.at.API, s.key, s.backend.transport)
+	c.Sleep = s.backend.sleep
+	return c
+}
+
+// make makes the machine and fills it. The handle is told again as soon as the machine has a name.
+func (s *sandbox) make(ctx context.Context, tell func() error) error {
+	s.tell("making a machine", 0, 0)
+	m, err := s.makeMachine(ctx)
+	if err != nil {
+		return err
+	}
+	s.at.Machine = m.ID
+	if err := tell(); err != nil {
+		return err
+	}
+	if fixedLimits(s.spec.Limits) {
+		d, err := s.client().Get(ctx, m.ID)
+		if err != nil {
+			return typed(err, "look at the machine")
+		}
+		if err := checkMachine(s.spec.Limits, d); err != nil {
+			return err
+		}
+	}
+	if _, err := s.adopt(m); err != nil {
+		return err
+	}
+	if err := s.push(ctx); err != nil {
+		return err
+	}
+	return s.save()
+}
+
+func (s *sandbox) tell(step string, done, total int64) {
+	if s.progress != nil {
+		s.progress(step, done, total)
+	}
+}
+
+// Ready implements [sdk.Sandbox].
+func (s *sandbox) Ready() sdk.Ready { return s.ready }
+
+// close removes the machine. It may be called twice.
+func (s *sandbox) close(ctx context.Context) error {
+	s.mu.Lock()
+	done := s.gone
+	stop := s.stopKeeping
+	s.stopKeeping, s.daemon, s.gone = nil, nil, true
+	s.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	if done {
+		return nil
+	}
+	if err := s.deleteMachine(ctx); err != nil {
+		s.mu.Lock()
+		s.gone = false
+		s.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// Inspect implements [sdk.Inspector].
+func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
+	s.mu.Lock()
+	gone := s.gone
+	s.mu.Unlock()
+	if gone {
+		return sdk.Status{State: sdk.StateGone}, nil
+	}
+	d, err := s.client().Get(ctx, s.at.Machine)
+	if err != nil {
+		return sdk.Status{}, typed(err, "look at the machine")
+	}
+	details := map[string]string{"machine": d.ID, "template": d.Template, "service": s.at.API, "state": d.State,
+		"cpus": strconv.FormatInt(d.CPUs, 10), "memory": mebibytes(d.MemoryMB), "disk": mebibytes(d.DiskMB)}
+	if !d.EndAt.IsZero() {
+		details["until"] = d.EndAt.UTC().Format("2006-01-02 15:04:05Z")
+	}
+	if d.State == control.Paused {
+		return sdk.Status{State: sdk.StateStopped, Details: details}, nil
+	}
+	return sdk.Status{State: sdk.StateReady, Details: details}, nil
+}
+
+// saved is what another process needs to go on with a lasting sandbox. The API key is not in it, and neither is the machine's
+// access token, which the service tells whoever has the key.
+type saved struct {
+	Owner     string          `json:"owner"`
+	Config    *Config         `json:"config"`
+	Limits    sdk.Limits      `json:"limits"`
+	Network   sdk.NetworkMode `json:"network"`
+	Workspace sdk.Workspace   `json:"workspace"`
+	Ready     sdk.Ready       `json:"ready"`
+	Base      *base           `json:"base"`
+}
+
+const savedName = "e2b.json"
+
+// save writes down what the sandbox is, whole or not at all.
+func (s *sandbox) save() error {
+	cfg := *configOf(&s.spec)
+	cfg.APIKey = ""
+	data, err := json.Marshal(saved{s.owner, &cfg, s.spec.Limits, s.spec.Network, s.spec.Workspace, s.ready, s.base})
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(s.dir, savedName+".new")
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return fmt.Errorf("write down the sandbox: %w", err)
+	}
+	return os.Rename(temp, filepath.Join(s.dir, savedName))
+}
+
+// load reads what save wrote.
+func (s *sandbox) load() error {
+	data, err := os.ReadFile(filepath.Join(s.dir, savedName))
+	if err != nil {
+		return sdk.Errorf(sdk.ReasonNotFound, "what was written down of the sandbox %s is not there: %w", s.id, err)
+	}
+	k := &saved{}
+	if err := json.Unmarshal(data, k); err != nil || k.Config == nil || k.Base == nil {
+		return fmt.Errorf("what was written down of the sandbox %s cannot be read: %w", s.id, err)
+	}
+	s.owner, s.ready, s.base = k.Owner, k.Ready, k.Base
+	s.spec = sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace}
+	return nil
+}
+
+// scriptError is a script that ended with another code than 0.
+type scriptError struct {
+	what   string
+	code   int
+	stderr string
+}
+
+// Error implements the error interface.
+func (e *scriptError) Error() string {
+	if e.stderr == "" {
+		return fmt.Sprintf("%s: the machine's shell ended with %d", e.what, e.code)
+	}
+	return fmt.Sprintf("%s: %s", e.what, e.stderr)
+}
+
+// sh runs a script in the machine, as user, and passes what it prints to out, which may be nil.
+func (s *sandbox) sh(ctx context.Context, what, user, script string, out func([]byte) error, args ...string) error {
+	d, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	var words strings.Builder
+	end, err := d.Run(ctx, envd.Command{User: user, Path: "/bin/sh", Args: append([]string{"-c", script, "hutch"}, args...), Dir: "/"},
+		envd.Events{Output: func(from envd.Source, b []byte) error {
+			switch {
+			case from == envd.Stderr && words.Len() < 2000:
+				words.Write(b)
+			case from == envd.Stdout && out != nil:
+				return out(b)
+			}
+			return nil
+		}})
+	if err != nil {
+		s.lost(err)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return typed(err, what)
+	}
+	if end.Breaks > 0 && out != nil {
+		return sdk.Errorf(sdk.ReasonUnavailable, "%s: the connection broke, and a part of the answer was lost", what).WithFix("try again")
+	}
+	if !end.Exited || end.Code != 0 {
+		code := end.Code
+		if !end.Exited {
+			code = -1
+		}
+		return &scriptError{what, code, oneLine(words.String())}
+	}
+	return nil
+}
+
+// oneLine makes what a machine said fit for a message.
+func oneLine(s string) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool { return r < ' ' || r == 0x7f }), "; ")
+	return strings.ToValidUTF8(s[:min(len(s), 600)], "")
+}
+
+// quoteAll writes arguments for a script.
+func quoteAll(list ...string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = scripts.Quote(s)
+	}
+	return out
+}
