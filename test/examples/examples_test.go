@@ -19,11 +19,13 @@ import (
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run/deps"
 	"github.com/hutch-run/hutch/internal/podmantest"
+	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent"}))
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
+		"libexec/hutch/hutch-backend-e2b": "plugins/e2b"}))
 }
 
 func files(t *testing.T) []string { return found(t, "*.hcl", 7) }
@@ -82,6 +84,7 @@ func example(t *testing.T, uid int, path string) {
 	h.prepare(t, uid, filepath.Dir(path))
 	before := snapshot(t, filepath.Dir(path))
 	cmd := hutchAs(t, uid, "run", "-o", "json", path)
+	cmd.Env = append(cmd.Env, h.env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -121,6 +124,10 @@ func example(t *testing.T, uid int, path string) {
 func (h *header) prepare(t *testing.T, uid int, dir string) {
 	t.Helper()
 	for _, n := range h.needs {
+		if n == "e2b" { // the service itself costs money and needs an account
+			h.env = append(h.env, e2btest.ForTest(t, e2btest.Options{}).Env()...)
+			continue
+		}
 		need(t, n)
 		if n == "podman" && uid != os.Getuid() {
 			t.Skip("an ordinary user's Podman needs subordinate ids, which this one has not; plugins/podman is tested as one who has")

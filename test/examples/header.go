@@ -14,6 +14,7 @@ type header struct {
 	needs    []string
 	backends []string // of a script
 	before   string   // where podman is needed
+	env      []string // what prepare adds to the environment
 	expects  []expect
 }
 
