@@ -17,6 +17,9 @@ import (
 // TestMain sees to it that nothing of the sandboxes outlives the tests.
 func TestMain(m *testing.M) {
 	code := m.Run()
+	if binaries != "" {
+		os.RemoveAll(filepath.Dir(binaries))
+	}
 	if left := children(); code == 0 && len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "processes %v are left\n", left)
 		code = 1

@@ -104,6 +104,8 @@ func TestUpload(t *testing.T) {
 	check("octets without a path", status, text, 400, "path query parameter is required")
 	status, text = post("path=a", []string{"Content-Type", octets}, []byte("x"))
 	check("a directory", status, text, 400, "path is a directory")
+	status, text = post("path=a", []string{"Content-Type", octets}, make([]byte, 8<<20))
+	check("a directory, much", status, text, 400, "path is a directory")
 	status, text = post("path=a/b/f/g", []string{"Content-Type", octets}, []byte("x"))
 	check("below a file", status, text, 500, "error ensuring directories: path is a file: /home/user/a/b/f")
 	status, text = post("path=x", []string{"Content-Type", "text/plain"}, []byte("x"))

@@ -360,7 +360,7 @@ func TestDaemonLog(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
 	id := c.create(t, nil)
-	if o := c.run(t, id, "", `for i in 1 2 3 4 5; do (sh -c 'true & true' &); done; kill -9 1; kill -TERM 1; kill -STOP 1; kill -9 -1`); o.end.GetStatus() != "exit status 0" && o.end.GetStatus() != "signal: killed" {
+	if o := c.run(t, id, "", `for i in 1 2 3 4 5; do (sh -c 'true & true' &); done; kill -9 1; kill -TERM 1; kill -STOP 1; kill -9 -1; exit 4`); o.end.GetExitCode() != 4 || o.err != nil {
 		t.Errorf("%+v", o)
 	}
 	until(t, "no process is left to be reaped", func() string {

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -14,13 +16,29 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 )
 
-// program builds the command and starts it as an own process; it returns a client of that server.
+// binaries is where the command was built, "" if it was not.
+var binaries string
+
+// built builds the command, once. Not into t.TempDir, which lies where root alone may enter.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("/tmp", "e2btest-bin-")
+	if err != nil {
+		return "", err
+	}
+	if out, err := exec.Command("go", "build", "-o", dir, "./hutch-e2b-server").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return filepath.Join(dir, "hutch-e2b-server"), os.Chmod(dir, 0o755)
+})
+
+// program starts the command as an own process and returns a client of that server.
 func program(t *testing.T, attr *syscall.SysProcAttr, dir string, args ...string) (*client, *exec.Cmd) {
 	t.Helper()
-	bin := dir + "/hutch-e2b-server"
-	if out, err := exec.Command("go", "build", "-o", bin, "./hutch-e2b-server").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	bin, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
+	binaries = bin
 	cmd := exec.Command(bin, append([]string{"-quiet"}, args...)...)
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = dir, os.Stderr, attr
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)

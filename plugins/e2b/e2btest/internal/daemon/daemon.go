@@ -108,9 +108,10 @@ func (d *Daemon) settings() Init {
 
 // authorized lets nobody in who lacks the token of a secure sandbox. /files checks for itself, because a signature does too.
 func (d *Daemon) authorized(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
+		w := newDrainingWriter(plain, r)
 		if port := r.Header.Get(HostHeader); port != "" {
-			forward(w, r, port)
+			forward(plain, r, port)
 			return
 		}
 		token := d.settings().AccessToken
