@@ -14,6 +14,7 @@ type grammar struct {
 	Validate validateCmd `cmd:"" group:"write" help:"Check run files without running anything."`
 	Fmt      fmtCmd      `cmd:"" group:"write" help:"Put run files into the canonical layout."`
 	Plan     planCmd     `cmd:"" group:"write" help:"Show what would run where, and how each limit would be held."`
+	Ingest   ingestCmd   `cmd:"" group:"write" help:"Make a run of a model's answer, or apply it to a directory."`
 
 	Runs  runsCmd  `cmd:"" group:"look" help:"List runs."`
 	Show  showCmd  `cmd:"" group:"look" help:"Show the result of a run."`
@@ -49,17 +50,19 @@ type runGrammar struct {
 }
 
 var groups = kong.Groups{
-	"run":       "Run",
-	"write":     "Write run files",
-	"look":      "Look at runs",
-	"sandboxes": "Sandboxes that last",
-	"machine":   "This machine",
-	"sandbox":   "The sandbox",
-	"allow":     "Allow what is refused by default",
-	"limits":    "Limits: one that cannot be held refuses the run",
-	"command":   "The command",
-	"file":      "Run files",
-	"output":    "Output",
+	"run":          "Run",
+	"write":        "Write run files",
+	"look":         "Look at runs",
+	"sandboxes":    "Sandboxes that last",
+	"machine":      "This machine",
+	"sandbox":      "The sandbox",
+	"allow":        "Allow what is refused by default",
+	"ingest-run":   "A run",
+	"ingest-apply": "A directory",
+	"limits":       "Limits: one that cannot be held refuses the run",
+	"command":      "The command",
+	"file":         "Run files",
+	"output":       "Output",
 }
 
 // newParser builds the parser of a grammar, which is a *grammar or a *runGrammar.

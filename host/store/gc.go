@@ -17,7 +17,8 @@ import (
 // GCOptions say what may go. Running runs always stay, and so do entries in use.
 type GCOptions struct {
 	// RunsOlderThan and KeepRuns choose the runs that go: those which began longer ago than the one and are not
-	// among the newest so many. A zero does not restrict; two zeros keep every run.
+	// among the newest so many. A zero does not restrict; two zeros keep every run. What was ingested goes by the same
+	// rule.
 	RunsOlderThan time.Duration
 	KeepRuns      int
 	DepsUnused    time.Duration // dependency entries unused for so long go; 0 keeps all
@@ -35,6 +36,7 @@ type GCOptions struct {
 const (
 	GCSandbox      = "sandbox"      // what an orphaned intent made, or a lasting sandbox that was half made or half removed
 	GCRun          = "run"          // an old run
+	GCIngested     = "ingested"     // an old run that was made of an answer; the records of its executions are runs
 	GCDependencies = "dependencies" // an unused entry of the dependency cache
 	GCRuntimeDir   = "runtime_dir"  // the runtime directory of a dead process
 	GCTemp         = "temp"         // a half-made file or directory of a dead process
@@ -54,7 +56,7 @@ type GCItem struct {
 func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
 	c := &collector{store: s, o: o, now: s.now()}
 	var errs []error
-	for _, step := range []func(context.Context) error{c.lasting, c.intents, c.lost, c.intentFiles, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.deps} {
+	for _, step := range []func(context.Context) error{c.lasting, c.intents, c.lost, c.intentFiles, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.ingested, c.deps} {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))
 			break
@@ -241,6 +243,38 @@ func (c *collector) runs(ctx context.Context) error {
 		}
 		path := c.store.paths.Run(info.ID)
 		c.do(GCItem{Kind: GCRun, Name: info.ID, Path: path, Bytes: treeSize(path)}, func() error { return c.store.Remove(info.ID) })
+	}
+	return nil
+}
+
+// ingested removes what was made of answers long ago. Ids sort by time, and begin with it.
+func (c *collector) ingested(ctx context.Context) error {
+	dir := c.store.paths.Ingested()
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return diskError("read", dir, err)
+	}
+	kept := 0
+	for _, e := range slices.Backward(entries) {
+		if ctx.Err() != nil {
+			break
+		}
+		path := filepath.Join(dir, e.Name())
+		if !isRunID(e.Name()) {
+			if fi, err := e.Info(); err == nil && c.now.Sub(fi.ModTime()) > time.Hour {
+				c.do(GCItem{Kind: GCTemp, Name: e.Name(), Path: path}, func() error { return removeAll(path) })
+			}
+			continue
+		}
+		kept++
+		made, err := time.Parse(idLayout, e.Name()[:len(idLayout)])
+		if c.o.RunsOlderThan <= 0 && c.o.KeepRuns <= 0 || kept <= c.o.KeepRuns || err != nil || c.now.Sub(made) < c.o.RunsOlderThan {
+			continue
+		}
+		c.do(GCItem{Kind: GCIngested, Name: e.Name(), Path: path, Bytes: treeSize(path)}, func() error { return removeAll(path) })
 	}
 	return nil
 }

@@ -38,6 +38,12 @@ func (p Paths) SandboxBase(id string) string { return filepath.Join(p.Sandbox(id
 // Applies is where applies of sandboxes' changes are journaled, with what they replaced.
 func (p Paths) Applies() string { return filepath.Join(p.Data, "applies") }
 
+// Ingested is the directory of the runs that were made of models' answers.
+func (p Paths) Ingested() string { return filepath.Join(p.Data, "ingested") }
+
+// IngestedRun is the directory of one run that was made of an answer.
+func (p Paths) IngestedRun(id string) string { return filepath.Join(p.Ingested(), id) }
+
 // Projects is the directory of the shared project directories.
 func (p Paths) Projects() string { return filepath.Join(p.Data, "projects") }
 

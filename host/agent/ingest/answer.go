@@ -1,0 +1,307 @@
+package ingest
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk/safepath"
+)
+
+// MaxAnswer is how many bytes an answer may have.
+const MaxAnswer = 64 << 20
+
+// Format names one way in which models hand over files.
+type Format string
+
+// The formats.
+const (
+	JSON          Format = "json"           // {"files":[…]}, {"code":"…"} or {"path":"content"}
+	Markdown      Format = "markdown"       // fenced blocks with names
+	Diff          Format = "diff"           // unified diffs, git's too
+	V4A           Format = "v4a"            // *** Begin Patch … *** End Patch
+	SearchReplace Format = "search-replace" // <<<<<<< SEARCH … ======= … >>>>>>> REPLACE
+	XML           Format = "xml"            // <file path="…">
+	Txtar         Format = "txtar"          // -- path --
+)
+
+// Formats are all formats, in the order in which they are listed to users.
+var Formats = []Format{JSON, Markdown, Diff, V4A, SearchReplace, XML, Txtar}
+
+// Answer is what an answer holds: files, or changes to files.
+type Answer struct {
+	Format Format
+	// Files are whole files, sorted by path. A patch that only adds files has them too.
+	Files []File
+	// Changes are a patch, in its order; empty when the answer is no patch.
+	Changes []Change
+
+	// What the answer itself says about the program; "" and nil where it says nothing. See Program.
+	Entrypoint   string
+	Language     string
+	Dependencies []string
+
+	// Notes are what the answer's author may want to know, one clause each: what was left out, or read with good will.
+	Notes []string
+}
+
+// File is one whole file.
+type File struct {
+	Path    string
+	Mode    fs.FileMode // 0644 where the answer does not say
+	Content []byte
+	Line    int // of the answer, where it begins, from 1; 0 when that means nothing
+}
+
+// Op is what a Change does.
+type Op string
+
+// The operations.
+const (
+	Add    Op = "add"    // a new file; there must be none
+	Update Op = "update" // changes the text of a file, its path, or its mode
+	Delete Op = "delete" // removes a file
+)
+
+// Change is what a patch does to one file.
+type Change struct {
+	Op      Op
+	Path    string
+	To      string      // with Update: the path that it gets; "" keeps Path
+	Mode    fs.FileMode // permissions afterwards; 0 when the patch does not say
+	Content []byte      // with Add
+	Hunks   []Hunk      // with Update, and with a Delete that says what is deleted
+	Line    int         // of the answer, from 1
+}
+
+// Hunk replaces some lines by others, and is found by the lines it takes away and those around them.
+type Hunk struct {
+	Line    int      // of the answer, from 1
+	Start   int      // line of the old file as the patch has it, from 1; 0 when it does not say
+	Anchors []string // lines that come before, in order; V4A
+	AtEnd   bool     // it is the end of the file; V4A
+	Lines   []HunkLine
+	// Whether the marker "\ No newline at end of file" stands after the last old and the last new line.
+	OldNoEOL, NewNoEOL bool
+
+	anywhere bool // it need not come after the one before it; SEARCH/REPLACE
+}
+
+// HunkLine is one line of a hunk, without its newline.
+type HunkLine struct {
+	Op   byte // ' ', '-' or '+'
+	Text string
+}
+
+// old are the lines that must be in the file.
+func (h *Hunk) old() []string {
+	var out []string
+	for _, l := range h.Lines {
+		if l.Op != '+' {
+			out = append(out, l.Text)
+		}
+	}
+	return out
+}
+
+// Parse reads an answer; format "" finds out which one it is. An error is an *Error.
+func Parse(b []byte, format Format) (*Answer, error) {
+	p := &parser{where: map[string]int{}}
+	if len(b) > MaxAnswer {
+		p.problem(Problem{Message: fmt.Sprintf("the answer has %s; at most %s are read", units.FormatSize(int64(len(b))), units.FormatSize(MaxAnswer))})
+		return nil, p.err()
+	}
+	b = bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))
+	switch {
+	case !utf8.Valid(b):
+		p.problem(Problem{Line: badLine(b), Message: "the answer is not UTF-8", Hint: `hand over what is no text as {"files":[{"path":"…","encoding":"base64","content":"…"}]}`})
+	case bytes.IndexByte(b, 0) >= 0:
+		p.problem(Problem{Line: 1 + bytes.Count(b[:bytes.IndexByte(b, 0)], []byte("\n")), Message: "the answer holds a zero byte",
+			Hint: `hand over what is no text as {"files":[{"path":"…","encoding":"base64","content":"…"}]}`})
+	case len(bytes.TrimSpace(b)) == 0:
+		p.problem(Problem{Message: "the answer is empty"})
+	case format != "" && !slices.Contains(Formats, format):
+		p.problem(Problem{Message: fmt.Sprintf("there is no format %q", format), Hint: "the formats are " + formatNames()})
+	}
+	if len(p.problems) > 0 {
+		return nil, p.err()
+	}
+	text := string(b)
+	if n := strings.Count(text, "\n"); n > 0 && n == strings.Count(text, "\r\n") {
+		text = strings.ReplaceAll(text, "\r\n", "\n") // it went through a system where lines end so
+	}
+	src := source{lines: strings.Split(strings.TrimSuffix(blankThoughts(text), "\n"), "\n"), first: 1}
+	if format == "" {
+		p.detect(src)
+	} else {
+		p.parse(src, format)
+	}
+	return p.finish()
+}
+
+func formatNames() string {
+	var out []string
+	for _, f := range Formats {
+		out = append(out, string(f))
+	}
+	return strings.Join(out, ", ")
+}
+
+// badLine is the line of the first byte that is not UTF-8.
+func badLine(b []byte) int {
+	line := 1
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		if r == '\n' {
+			line++
+		}
+		b = b[n:]
+	}
+	return line
+}
+
+// blankThoughts empties the lines of what a model thought aloud before it answered, so that drafts in it do not count and
+// line numbers stay.
+func blankThoughts(s string) string {
+	rest := strings.TrimLeft(s, " \t\n")
+	for _, tag := range []string{"think", "thinking"} {
+		if !strings.HasPrefix(rest, "<"+tag+">") {
+			continue
+		}
+		if _, after, ok := strings.Cut(rest, "</"+tag+">"); ok {
+			thought := s[:len(s)-len(after)]
+			return strings.Repeat("\n", strings.Count(thought, "\n")) + after
+		}
+	}
+	return s
+}
+
+// source is a piece of an answer, in lines without their ends.
+type source struct {
+	lines []string
+	first int // number of the first line in the answer
+}
+
+func (s source) text() string { return strings.Join(s.lines, "\n") }
+
+// parser collects what is found in an answer.
+type parser struct {
+	out      Answer
+	problems []Problem
+	more     int // problems beyond those kept
+	paths    safepath.Set
+	where    map[string]int // line of each path
+	size     int64
+	full     bool // a bound was passed, and said
+}
+
+func (p *parser) note(format string, args ...any) {
+	const most = 50
+	if len(p.out.Notes) < most {
+		p.out.Notes = append(p.out.Notes, fmt.Sprintf(format, args...))
+	}
+}
+
+// parse reads src as one format.
+func (p *parser) parse(src source, format Format) {
+	p.out.Format = format
+	switch format {
+	case JSON:
+		p.json(src)
+	case Markdown:
+		p.markdown(src)
+	case Diff:
+		p.diff(src)
+	case V4A:
+		p.v4a(src)
+	case SearchReplace:
+		p.searchReplace(src)
+	case XML:
+		p.xml(src)
+	case Txtar:
+		p.txtar(src)
+	}
+}
+
+// file takes in a whole file.
+func (p *parser) file(f File) {
+	if f.Mode == 0 {
+		f.Mode = 0o644
+	}
+	if err := p.paths.AddFile(f.Path); err != nil {
+		p.badPath(err, f.Path, f.Line)
+		return
+	}
+	p.where[f.Path] = f.Line
+	p.size += int64(len(f.Content))
+	switch {
+	case p.full:
+		return
+	case len(p.out.Files) >= runfile.MaxFiles:
+		p.full = true
+		p.problem(Problem{Line: f.Line, Message: fmt.Sprintf("the answer has more than %d files", runfile.MaxFiles)})
+		return
+	case len(f.Content) > runfile.MaxFileSize:
+		p.problem(Problem{Path: f.Path, Line: f.Line, Message: "the file is larger than " + units.FormatSize(runfile.MaxFileSize)})
+		return
+	case p.size > runfile.MaxFilesSize:
+		p.full = true
+		p.problem(Problem{Line: f.Line, Message: "the files are larger than " + units.FormatSize(runfile.MaxFilesSize) + " together"})
+		return
+	}
+	if n := placeholder(f.Content); n > 0 {
+		p.note("%s: line %d looks like a placeholder for text that was left out", safepathQuote(f.Path), n)
+	}
+	p.out.Files = append(p.out.Files, f)
+}
+
+// change takes in a part of a patch.
+func (p *parser) change(c Change) {
+	if p.full {
+		return
+	}
+	for _, name := range []string{c.Path, c.To} {
+		if name == "" && c.Path != "" {
+			continue
+		}
+		if err := safepath.Check(name); err != nil {
+			p.badPath(err, name, c.Line)
+			return
+		}
+	}
+	if len(p.out.Changes) >= runfile.MaxFiles {
+		p.full = true
+		p.problem(Problem{Line: c.Line, Message: fmt.Sprintf("the patch changes more than %d files", runfile.MaxFiles)})
+		return
+	}
+	p.out.Changes = append(p.out.Changes, c)
+}
+
+// finish checks what only shows at the end.
+func (p *parser) finish() (*Answer, error) {
+	if len(p.problems) == 0 && len(p.out.Files) == 0 && len(p.out.Changes) == 0 {
+		p.problem(Problem{Message: "there is no file in the answer", Hint: howTo})
+	}
+	if len(p.problems) == 0 && len(p.out.Changes) > 0 && !slices.ContainsFunc(p.out.Changes, func(c Change) bool { return c.Op != Add }) {
+		for _, c := range p.out.Changes {
+			p.file(File{Path: c.Path, Mode: c.Mode, Content: c.Content, Line: c.Line})
+		}
+	}
+	if len(p.problems) > 0 {
+		return nil, p.err()
+	}
+	slices.SortFunc(p.out.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	out := p.out
+	return &out, nil
+}
+
+// howTo says what would have been understood.
+const howTo = `hand over files as {"files":[{"path":"main.py","content":"…"}],"entrypoint":"main.py"}, or as Markdown blocks that begin with ` + "```python path=main.py"

@@ -1,0 +1,345 @@
+package ingest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk/safepath"
+)
+
+// Tree is the directory that a patch is for.
+type Tree interface {
+	// Read returns a file and its permissions. The error is fs.ErrNotExist when nothing is there.
+	Read(path string) ([]byte, fs.FileMode, error)
+	// Names are the files of the directory, or as many as are worth looking at for one that was spelled wrong.
+	Names() []string
+}
+
+// Outcome is what becomes of one path.
+type Outcome struct {
+	Path    string
+	Deleted bool
+	Content []byte      // unless Deleted
+	Mode    fs.FileMode // permissions, unless Deleted
+	Created bool        // there was nothing before
+}
+
+// Apply works out what the answer makes of a tree: its patch, or its files, each of which replaces what is there. What
+// comes to the same as before is left out. Nothing is written; either all of it can be done, or the error, an *Error
+// when it is for the answer's author to mend, says what cannot. notes say what was done with good will.
+func (a *Answer) Apply(t Tree) (out []Outcome, notes []string, err error) {
+	s := &state{parser: parser{out: Answer{Format: a.Format}}, tree: t, files: map[string]*version{}}
+	if len(a.Changes) == 0 {
+		for _, f := range a.Files {
+			if v := s.at(f.Path, f.Line); v != nil {
+				mode := f.Mode
+				if v.there && mode == 0o644 {
+					mode = v.mode // the answer does not say
+				}
+				v.set(f.Content, mode)
+			}
+		}
+	}
+	for i := range a.Changes {
+		s.do(&a.Changes[i])
+	}
+	out = s.outcomes()
+	if len(s.problems) > 0 {
+		return nil, nil, s.err()
+	}
+	return out, s.out.Notes, s.failed
+}
+
+// state is the tree with what was done so far.
+type state struct {
+	parser
+	tree   Tree
+	files  map[string]*version
+	names  []string
+	work   int64 // lines that hunks were looked for in, all together
+	failed error // not to be mended by the answer's author
+}
+
+// maxPatchWork bounds work: so many lines are copied and compared in a second or two.
+const maxPatchWork = 20_000_000
+
+// version is a file as it is now and was at first.
+type version struct {
+	content, first []byte
+	mode, firstMod fs.FileMode
+	there, was     bool
+}
+
+func (v *version) set(content []byte, mode fs.FileMode) {
+	v.content, v.mode, v.there = content, mode, true
+}
+
+// at is the file at a path, or nothing there; nil when it cannot be read.
+func (s *state) at(name string, line int) *version {
+	if v := s.files[name]; v != nil {
+		return v
+	}
+	b, mode, err := s.tree.Read(name)
+	v := &version{}
+	switch {
+	case err == nil:
+		v.content, v.first, v.mode, v.firstMod, v.there, v.was = b, b, mode, mode, true, true
+	case !errors.Is(err, fs.ErrNotExist):
+		s.problem(Problem{Path: name, Line: line, Message: err.Error()})
+		return nil
+	}
+	s.files[name] = v
+	return v
+}
+
+// do does one change, or says why it cannot be done.
+func (s *state) do(c *Change) {
+	v := s.at(c.Path, c.Line)
+	if v == nil {
+		return
+	}
+	switch c.Op {
+	case Add:
+		if v.there && !(len(v.content) == 0 && s.out.Format == SearchReplace) {
+			q := Problem{Path: c.Path, Line: c.Line, Message: "the file is to be added, and is there already", Hint: "update it, or delete it first"}
+			if s.out.Format == SearchReplace {
+				q.Message, q.Hint = "the text to search for is empty, and the file is there already", "give the lines that the new ones replace"
+			}
+			s.problem(q)
+			return
+		}
+		mode := c.Mode
+		if mode == 0 {
+			mode = 0o644
+		}
+		v.set(c.Content, mode)
+		return
+	case Delete:
+		if !v.there {
+			s.missing(c)
+			return
+		}
+		if len(c.Hunks) > 0 {
+			if rest, ok := s.patch(c, v); !ok {
+				return
+			} else if len(bytes.TrimSpace(rest)) > 0 {
+				s.problem(Problem{Path: c.Path, Line: c.Line, Message: "the patch deletes the file, and the file holds more than what the patch takes away", Hint: "read the file again"})
+				return
+			}
+		}
+		v.there = false
+		return
+	}
+	if !v.there {
+		s.missing(c)
+		return
+	}
+	content, mode, ok := v.content, v.mode, true
+	if len(c.Hunks) > 0 {
+		if content, ok = s.patch(c, v); !ok {
+			return
+		}
+	}
+	if c.Mode != 0 {
+		mode = c.Mode
+	}
+	if c.To == "" || c.To == c.Path {
+		v.set(content, mode)
+		return
+	}
+	to := s.at(c.To, c.Line)
+	switch {
+	case to == nil:
+	case to.there:
+		s.problem(Problem{Path: c.Path, Line: c.Line, Message: fmt.Sprintf("it is to be moved to %s, which is there already", safepathQuote(c.To)), Hint: "delete that first, or choose another name"})
+	default:
+		to.set(content, mode)
+		v.there = false
+	}
+}
+
+// missing says that a file is not there, and which one may be meant.
+func (s *state) missing(c *Change) {
+	q := Problem{Path: c.Path, Line: c.Line, Message: "there is no such file", Hint: "a new file is added, not updated"}
+	if c.Op == Delete {
+		q.Hint = ""
+	}
+	if s.names == nil {
+		if s.names = s.tree.Names(); s.names == nil {
+			s.names = []string{}
+		}
+	}
+	var same []string
+	for _, n := range s.names {
+		if strings.EqualFold(path.Base(n), path.Base(c.Path)) && n != c.Path {
+			same = append(same, n)
+		}
+	}
+	sort.Strings(same)
+	if len(same) > 0 {
+		q.Hint = "there is " + shortList(same)
+	}
+	s.problem(q)
+}
+
+// outcomes are the differences in path order.
+func (s *state) outcomes() []Outcome {
+	var out []Outcome
+	var total int64
+	set := safepath.Set{}
+	for name, v := range s.files {
+		same := v.there == v.was && (!v.there || bytes.Equal(v.content, v.first) && v.mode == v.firstMod)
+		if same {
+			continue
+		}
+		o := Outcome{Path: name, Deleted: !v.there, Created: !v.was}
+		if v.there {
+			o.Content, o.Mode = v.content, v.mode
+			total += int64(len(v.content))
+			if len(v.content) > runfile.MaxFileSize {
+				s.problem(Problem{Path: name, Message: "the file would be larger than " + units.FormatSize(runfile.MaxFileSize)})
+			}
+		}
+		out = append(out, o)
+	}
+	if total > runfile.MaxFilesSize {
+		s.problem(Problem{Message: "the changed files would be larger than " + units.FormatSize(runfile.MaxFilesSize) + " together"})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Path < out[j].Path })
+	for _, o := range out {
+		if !o.Deleted {
+			if err := set.AddFile(o.Path); err != nil {
+				s.badPath(err, o.Path, 0)
+			}
+		}
+	}
+	return out
+}
+
+// text is a file in lines.
+type text struct {
+	lines []string // without their ends
+	eol   bool     // the last one has one
+	crlf  bool     // all of them end with CRLF
+}
+
+// splitText takes a file apart. Where all lines end with CRLF those ends are no part of the lines, unless exact: a patch
+// that has them itself.
+func splitText(b []byte, exact bool) text {
+	s := string(b)
+	t := text{eol: true}
+	if s == "" {
+		return t
+	}
+	if n := strings.Count(s, "\n"); !exact && n > 0 && n == strings.Count(s, "\r\n") {
+		t.crlf = true
+		s = strings.ReplaceAll(s, "\r\n", "\n")
+	}
+	t.eol = strings.HasSuffix(s, "\n")
+	t.lines = strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	return t
+}
+
+func (t *text) bytes() []byte {
+	end := "\n"
+	if t.crlf {
+		end = "\r\n"
+	}
+	if len(t.lines) == 0 {
+		return []byte{}
+	}
+	s := strings.Join(t.lines, end)
+	if t.eol {
+		s += end
+	}
+	return []byte(s)
+}
+
+// patch does the hunks of a change to a file.
+func (s *state) patch(c *Change, v *version) ([]byte, bool) {
+	if bytes.IndexByte(v.content, 0) >= 0 || !utf8.Valid(v.content) {
+		s.problem(Problem{Path: c.Path, Line: c.Line, Message: "the file is no text, so no patch can be done to it", Hint: "give the whole file"})
+		return nil, false
+	}
+	exact := slices.ContainsFunc(c.Hunks, func(h Hunk) bool {
+		return slices.ContainsFunc(h.Lines, func(l HunkLine) bool { return strings.HasSuffix(l.Text, "\r") })
+	})
+	t := splitText(v.content, exact)
+	at, shift, ok := 0, 0, true
+	for i := range c.Hunks {
+		h := &c.Hunks[i]
+		if s.work += int64(len(t.lines) + len(h.Lines)); s.work > maxPatchWork {
+			s.problem(Problem{Path: c.Path, Hunk: i + 1, Line: h.Line, Message: "the patch has too many hunks for files of this size", Hint: "give the whole file"})
+			return nil, false
+		}
+		if h.anywhere {
+			at = 0
+		}
+		pos, loose, q := locate(&t, h, at, shift)
+		if q != nil {
+			q.Path, q.Hunk, q.Line = c.Path, i+1, h.Line
+			if at > 0 && !h.anywhere && i > 0 {
+				q.Hint += fmt.Sprintf("; it is looked for below hunk %d, from line %d of the file as it is by then", i, at+1)
+			}
+			s.problem(*q)
+			ok = false
+			continue // the rest may have problems of its own
+		}
+		if loose {
+			s.note("%s: hunk %d differs from the file in white space at the ends of lines", safepathQuote(c.Path), i+1)
+		}
+		moved := 0
+		if h.Start > 0 {
+			if moved = pos - (h.Start - 1) - shift; moved != 0 {
+				s.note("%s: hunk %d was found in line %d", safepathQuote(c.Path), i+1, pos+1)
+			}
+		}
+		before := len(t.lines)
+		at = t.replace(h, pos)
+		shift += moved + len(t.lines) - before
+	}
+	if !ok {
+		return nil, false
+	}
+	return t.bytes(), true
+}
+
+// replace does a hunk at a line, and returns the line after it.
+func (t *text) replace(h *Hunk, pos int) (after int) {
+	var lines []string
+	n := 0
+	for _, l := range h.Lines {
+		switch l.Op {
+		case ' ':
+			lines = append(lines, t.lines[pos+n]) // as it is in the file
+			n++
+		case '-':
+			n++
+		default:
+			lines = append(lines, l.Text)
+		}
+	}
+	atEnd := pos+n == len(t.lines)
+	wasEmpty := len(t.lines) == 0
+	out := make([]string, 0, len(t.lines)-n+len(lines))
+	out = append(append(append(out, t.lines[:pos]...), lines...), t.lines[pos+n:]...)
+	t.lines = out
+	if atEnd {
+		switch {
+		case h.NewNoEOL:
+			t.eol = false
+		case h.OldNoEOL || wasEmpty:
+			t.eol = true
+		}
+	}
+	return pos + len(lines)
+}

@@ -1,0 +1,262 @@
+package ingest
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// diffHeaderAt recognises the two lines that name a file in a unified diff, with a hunk below them.
+func diffHeaderAt(lines []string, i int) bool {
+	return i+2 < len(lines) && strings.HasPrefix(lines[i], "--- ") && strings.HasPrefix(lines[i+1], "+++ ") && strings.HasPrefix(lines[i+2], "@@")
+}
+
+// diffReader reads a unified diff. Models count badly, so the numbers of a hunk's header count where they are right, and
+// else the hunk ends where the next thing begins.
+type diffReader struct {
+	p   *parser
+	src source
+	i   int
+}
+
+func (p *parser) diff(src source) {
+	r := &diffReader{p: p, src: src}
+	seen := false
+	for r.i < len(src.lines) {
+		line := src.lines[r.i]
+		switch {
+		case strings.HasPrefix(line, "diff --git "):
+			r.git()
+			seen = true
+		case strings.HasPrefix(line, "--- ") && r.i+1 < len(src.lines) && strings.HasPrefix(src.lines[r.i+1], "+++ "):
+			r.plain()
+			seen = true
+		case strings.HasPrefix(line, "@@ ") && !seen:
+			p.problem(Problem{Line: r.line(), Message: "a hunk comes before any line that says which file it is for", Hint: "begin with --- a/PATH and +++ b/PATH"})
+			return
+		default:
+			r.i++
+		}
+	}
+	if !seen {
+		p.problem(Problem{Line: src.first, Message: "there is no diff in the answer", Hint: "a diff of a file begins with --- a/PATH and +++ b/PATH, and its hunks with @@ -1,2 +1,3 @@"})
+	}
+}
+
+func (r *diffReader) line() int { return r.src.first + r.i }
+
+// plain reads a file of a diff without git's header.
+func (r *diffReader) plain() {
+	c := Change{Op: Update, Line: r.line()}
+	from, to, err := headerNames(r.src.lines[r.i], r.src.lines[r.i+1])
+	if err != nil {
+		r.p.problem(Problem{Line: r.line(), Message: err.Error()})
+	}
+	r.i += 2
+	c.Hunks = r.hunks()
+	switch {
+	case err != nil:
+		return
+	case from == "" && to == "":
+		r.p.problem(Problem{Line: c.Line, Message: "both sides of the diff are /dev/null"})
+		return
+	case from == "":
+		c.Op, c.Path = Add, to
+	case to == "":
+		c.Op, c.Path = Delete, from
+	default:
+		c.Path = to
+		if from != to {
+			c.Path, c.To = from, to
+		}
+	}
+	r.take(c)
+}
+
+// take finishes a change: what adds a file has its content in its only hunk.
+func (r *diffReader) take(c Change) {
+	if c.Op == Add {
+		content, problem := added(c)
+		if problem != nil {
+			r.p.problem(*problem)
+			return
+		}
+		c.Content, c.Hunks = content, nil
+	}
+	if c.Op == Update && len(c.Hunks) == 0 && c.To == "" && c.Mode == 0 {
+		r.p.problem(Problem{Path: c.Path, Line: c.Line, Message: "the diff of the file has no hunk", Hint: "a hunk begins with a line like @@ -1,2 +1,3 @@"})
+		return
+	}
+	r.p.change(c)
+}
+
+func added(c Change) ([]byte, *Problem) {
+	var lines []string
+	end := "\n"
+	for i, h := range c.Hunks {
+		for _, l := range h.Lines {
+			if l.Op != '+' {
+				return nil, &Problem{Path: c.Path, Hunk: i + 1, Line: h.Line, Message: "the file is new, so all lines of its hunk begin with +"}
+			}
+			lines = append(lines, l.Text)
+		}
+		if h.NewNoEOL {
+			end = ""
+		}
+	}
+	if len(lines) == 0 {
+		return []byte{}, nil
+	}
+	return []byte(strings.Join(lines, "\n") + end), nil
+}
+
+// headerNames are the names in --- and +++ lines, "" for /dev/null.
+func headerNames(old, new string) (from, to string, err error) {
+	if from, err = headerName(strings.TrimPrefix(old, "--- ")); err != nil {
+		return
+	}
+	if to, err = headerName(strings.TrimPrefix(new, "+++ ")); err != nil {
+		return
+	}
+	a, okA := strings.CutPrefix(from, "a/")
+	b, okB := strings.CutPrefix(to, "b/")
+	if (okA || from == "/dev/null") && (okB || to == "/dev/null") {
+		from, to = a, b
+	}
+	if from == "/dev/null" {
+		from = ""
+	}
+	if to == "/dev/null" {
+		to = ""
+	}
+	return from, to, nil
+}
+
+// headerName is a name with what may follow it, or in quotes.
+func headerName(s string) (string, error) {
+	if strings.HasPrefix(s, `"`) {
+		quoted, err := strconv.QuotedPrefix(s)
+		if err == nil {
+			quoted, err = strconv.Unquote(quoted)
+		}
+		if err != nil {
+			return "", fmt.Errorf("the quoted name %s cannot be read", clip(s))
+		}
+		return quoted, nil
+	}
+	s, _, _ = strings.Cut(s, "\t") // a time may follow
+	return strings.TrimRight(s, " "), nil
+}
+
+// git reads a file of a diff with git's header.
+func (r *diffReader) git() {
+	c := Change{Op: Update, Line: r.line()}
+	gitLine := strings.TrimPrefix(r.src.lines[r.i], "diff --git ")
+	r.i++
+	var from, to string
+	var named, bad bool
+	refuse := func(hint, format string, args ...any) {
+		bad = true
+		r.p.problem(Problem{Path: c.Path, Line: r.line(), Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+header:
+	for ; r.i < len(r.src.lines); r.i++ {
+		line := r.src.lines[r.i]
+		key, value, _ := strings.Cut(line, " ")
+		switch {
+		case strings.HasPrefix(line, "--- ") && r.i+1 < len(r.src.lines) && strings.HasPrefix(r.src.lines[r.i+1], "+++ "):
+			var err error
+			if from, to, err = headerNames(line, r.src.lines[r.i+1]); err != nil {
+				refuse("", "%s", err)
+			}
+			named = true
+			r.i += 2
+			break header
+		case strings.HasPrefix(line, "new file mode "):
+			c.Op = Add
+			c.Mode = r.mode(strings.TrimPrefix(line, "new file mode "), &bad)
+		case strings.HasPrefix(line, "deleted file mode "):
+			c.Op = Delete
+		case strings.HasPrefix(line, "new mode "):
+			c.Mode = r.mode(strings.TrimPrefix(line, "new mode "), &bad)
+		case strings.HasPrefix(line, "rename from "):
+			from, _ = headerName(strings.TrimPrefix(line, "rename from "))
+			named = true
+		case strings.HasPrefix(line, "rename to "):
+			to, _ = headerName(strings.TrimPrefix(line, "rename to "))
+			named = true
+		case strings.HasPrefix(line, "copy from "), strings.HasPrefix(line, "copy to "):
+			refuse("give the copy as a new file", "the diff copies a file")
+		case strings.HasPrefix(line, "GIT binary patch"), strings.HasPrefix(line, "Binary files "):
+			refuse(`hand over what is no text as {"files":[{"path":"…","encoding":"base64","content":"…"}]}`, "the diff of a file that is no text cannot be used")
+		case key == "index", key == "similarity", key == "dissimilarity", strings.HasPrefix(line, "old mode "):
+			_ = value
+		default:
+			break header
+		}
+	}
+	if !named {
+		if from = gitName(gitLine); from == "" {
+			if !bad {
+				r.p.problem(Problem{Line: c.Line, Message: "the line diff --git does not name one file", Hint: "write diff --git a/PATH b/PATH"})
+			}
+			bad = true
+		}
+		to = from
+	}
+	c.Hunks = r.hunks()
+	switch {
+	case bad:
+		return
+	case c.Op == Add || from == "":
+		c.Op, c.Path = Add, to
+	case c.Op == Delete || to == "":
+		c.Op, c.Path = Delete, from
+		if c.Path == "" {
+			c.Path = to
+		}
+	default:
+		c.Path = from
+		if to != from {
+			c.To = to
+		}
+	}
+	r.take(c)
+}
+
+// mode reads one of git's modes of files.
+func (r *diffReader) mode(s string, bad *bool) fs.FileMode {
+	switch strings.TrimSpace(s) {
+	case "100644":
+		return 0o644
+	case "100755":
+		return 0o755
+	}
+	what := "has the mode " + strconv.Quote(clip(s)) + ", and only 100644 and 100755 are files"
+	switch {
+	case strings.HasPrefix(s, "120000"):
+		what = "is a symbolic link"
+	case strings.HasPrefix(s, "160000"):
+		what = "is a submodule"
+	}
+	*bad = true
+	r.p.problem(Problem{Line: r.line(), Message: "what the diff makes " + what, Hint: "only files can be handed over"})
+	return 0
+}
+
+// gitName is the name in "a/NAME b/NAME", "" when the two differ.
+func gitName(s string) string {
+	if strings.HasPrefix(s, `"`) {
+		name, err := headerName(s)
+		if err != nil {
+			return ""
+		}
+		return strings.TrimPrefix(name, "a/")
+	}
+	// The name may hold " b/" itself: both halves are equal.
+	if n := len(s); n%2 == 1 && n > 5 && s[n/2] == ' ' && strings.HasPrefix(s, "a/") && s[2:n/2] == strings.TrimPrefix(s[n/2+1:], "b/") {
+		return s[2 : n/2]
+	}
+	return ""
+}

@@ -1,0 +1,171 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
+)
+
+// What Save writes.
+const (
+	CodeDir    = "code"    // the files, below it
+	RunFile    = "run.hcl" // beside it
+	AnswerFile = "answer"  // what was taken in, as it came
+)
+
+// Run is the run that an answer becomes.
+type Run struct {
+	Name    string // of the run; see [RunName]
+	Program Program
+	Backend string // "" takes bwrap
+	Network string // "" takes none
+	Limits  runfile.Limits
+}
+
+// RunName makes the name of a run from that of a file.
+func RunName(file string) string {
+	base := filepath.Base(file)
+	base = strings.TrimSuffix(base, filepath.Ext(base))
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-' {
+			return r
+		}
+		return '-'
+	}, base)
+	if name = strings.Trim(name, "-._"); len(name) > 64 {
+		name = name[:64]
+	}
+	if name == "" {
+		return "ingested"
+	}
+	return name
+}
+
+// Save writes the files of an answer below dir/code, the run file beside it, and the answer itself. dir must be missing
+// or empty; it is there with all of it, or as it was before. It returns the path of the run file.
+func Save(dir string, a *Answer, r Run, answer []byte) (string, error) {
+	text, err := r.hcl(a)
+	if err != nil {
+		return "", err
+	}
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return "", fmt.Errorf("%s is not empty", dir)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".hutch-ingest-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp) // nothing is there any more once it has its name
+	root, err := os.OpenRoot(tmp)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	write := func(name string, mode fs.FileMode, content []byte) error {
+		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+			return err
+		}
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(content)
+		return errors.Join(err, f.Close())
+	}
+	for _, f := range a.Files {
+		if err := write(path.Join(CodeDir, f.Path), f.Mode, f.Content); err != nil {
+			return "", err
+		}
+	}
+	if err := errors.Join(write(RunFile, 0o644, text), write(AnswerFile, 0o644, answer), root.Chmod(".", 0o755)); err != nil {
+		return "", err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // only an empty directory can be removed
+		return "", err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, RunFile), nil
+}
+
+// hcl is the run file.
+func (r Run) hcl(a *Answer) ([]byte, error) {
+	file := hclwrite.NewEmptyFile()
+	body := file.Body().AppendNewBlock("run", []string{r.Name}).Body()
+	set := func(name, value string) {
+		if value != "" {
+			body.SetAttributeValue(name, cty.StringVal(value))
+		}
+	}
+	set("entrypoint", r.Program.Entrypoint)
+	set("language", r.Program.Language)
+	if len(r.Program.Dependencies) > 0 {
+		var list []cty.Value
+		for _, d := range r.Program.Dependencies {
+			list = append(list, cty.StringVal(d))
+		}
+		body.SetAttributeValue("dependencies", cty.ListVal(list))
+	}
+	backend := r.Backend
+	if backend == "" {
+		backend = "bwrap"
+	}
+	body.AppendNewline()
+	body.AppendNewBlock("backend", []string{backend})
+	body.AppendNewline()
+	body.AppendNewBlock("files", nil).Body().SetAttributeValue("source", cty.StringVal(CodeDir))
+	if r.Network != "" {
+		body.AppendNewline()
+		body.AppendNewBlock("network", nil).Body().SetAttributeValue("mode", cty.StringVal(r.Network))
+	}
+	if l := r.Limits; l != (runfile.Limits{}) {
+		body.AppendNewline()
+		limits := body.AppendNewBlock("limits", nil).Body()
+		if l.Timeout > 0 {
+			limits.SetAttributeValue("timeout", cty.StringVal(l.Timeout.Round(time.Microsecond).String()))
+		}
+		for _, s := range []struct {
+			name  string
+			bytes int64
+		}{{"memory", l.Memory}, {"disk", l.Disk}, {"output", l.Output}} {
+			if s.bytes > 0 {
+				limits.SetAttributeValue(s.name, cty.StringVal(units.FormatSize(s.bytes)))
+			}
+		}
+		if l.CPUs > 0 {
+			limits.SetAttributeValue("cpus", cty.NumberFloatVal(l.CPUs))
+		}
+		if l.PIDs > 0 {
+			limits.SetAttributeValue("pids", cty.NumberIntVal(l.PIDs))
+		}
+		if l.Files > 0 {
+			limits.SetAttributeValue("files", cty.NumberIntVal(l.Files))
+		}
+	}
+	out, diags := runfile.Format(RunFile, file.Bytes())
+	if diags.HasErrors() {
+		return nil, diags.Err()
+	}
+	return append(fmt.Appendf(nil, "# Made by hutch ingest; the answer was in the format %s.\n", a.Format), out...), nil
+}

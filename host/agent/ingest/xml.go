@@ -1,0 +1,211 @@
+package ingest
+
+import (
+	"html"
+	"strings"
+)
+
+// xmlFileAt recognises the beginning of a file in XML.
+func xmlFileAt(line string) bool {
+	name, _, _, ok := xmlOpen(line)
+	return ok && (name != "" || strings.TrimSpace(line) == "<file>")
+}
+
+// xmlOpen reads <file path="…" …> at the beginning of a line: the path, the mode, and what follows on the tag.
+func xmlOpen(line string) (path, mode, rest string, ok bool) {
+	s, ok := strings.CutPrefix(line, "<file")
+	if !ok || s == "" || !strings.ContainsRune(" \t/>", rune(s[0])) {
+		return "", "", "", false
+	}
+	for {
+		s = strings.TrimLeft(s, " \t")
+		switch {
+		case strings.HasPrefix(s, "/>"):
+			return path, mode, s[:2], path != ""
+		case strings.HasPrefix(s, ">"):
+			return path, mode, s[1:], true
+		}
+		key, value, found := strings.Cut(s, "=")
+		value = strings.TrimLeft(value, " \t")
+		if !found || value == "" || value[0] != '"' && value[0] != '\'' || strings.ContainsAny(key, "<>") {
+			return "", "", "", false
+		}
+		value, s, found = strings.Cut(value[1:], value[:1])
+		if !found {
+			return "", "", "", false
+		}
+		switch strings.TrimSpace(key) {
+		case "path", "name", "filename", "file":
+			if path == "" {
+				path = html.UnescapeString(value)
+			}
+		case "mode":
+			mode = value
+		}
+	}
+}
+
+// xml reads files in tags. What is between the tags is taken as it is, since models seldom escape it, unless it is a
+// CDATA section, or can only be meant as escaped.
+func (p *parser) xml(src source) {
+	seen := false
+	for i := 0; i < len(src.lines); i++ {
+		line := strings.TrimLeft(src.lines[i], " \t")
+		path, mode, rest, ok := xmlOpen(line)
+		if !ok {
+			p.xmlStatement(strings.TrimSpace(line))
+			continue
+		}
+		seen = true
+		first := src.first + i
+		lines, end, ok := xmlContent(src.lines, i, rest)
+		if !ok {
+			p.problem(Problem{Path: path, Line: first, Message: "the tag <file> that begins here has no </file>: the answer was cut off", Hint: "give the file again, whole"})
+			return
+		}
+		i = end
+		if path == "" {
+			path, lines = xmlChildren(lines)
+		}
+		if path == "" {
+			p.problem(Problem{Line: first, Message: "the tag <file> has no path", Hint: `write <file path="src/main.py">`})
+			continue
+		}
+		f := File{Path: path, Content: []byte(xmlText(lines)), Line: first}
+		if mode != "" {
+			if f.Mode, ok = modeOf(mode); !ok {
+				p.problem(Problem{Path: path, Line: first, Message: "the mode " + clip(mode) + " is none", Hint: `write mode="0755"`})
+			}
+		}
+		p.file(f)
+	}
+	if !seen {
+		p.problem(Problem{Line: src.first, Message: "there is no file in the answer", Hint: `write <file path="src/main.py">, the content, and </file> in a line of its own`})
+	}
+}
+
+// xmlContent are the lines up to </file>, which stands at the end of a line.
+func xmlContent(lines []string, i int, rest string) (content []string, end int, ok bool) {
+	if rest == "/>" {
+		return nil, i, true
+	}
+	if text, _, found := strings.Cut(rest, "</file>"); found {
+		if text == "" {
+			return nil, i, true
+		}
+		return []string{text}, i, true
+	}
+	if strings.TrimSpace(rest) != "" {
+		content = append(content, rest)
+	}
+	cdata := strings.HasPrefix(strings.TrimSpace(rest), "<![CDATA[")
+	for j := i + 1; j < len(lines); j++ {
+		line := strings.TrimRight(lines[j], " \t")
+		if len(content) == 0 && strings.HasPrefix(strings.TrimSpace(line), "<![CDATA[") {
+			cdata = true
+		}
+		text, closes := strings.CutSuffix(line, "</file>")
+		if closes && cdata && !strings.HasSuffix(strings.TrimRight(text, " \t"), "]]>") && !lastCDATA(content) {
+			closes = false // inside of the section
+		}
+		if !closes {
+			content = append(content, lines[j])
+			continue
+		}
+		if strings.TrimSpace(text) != "" {
+			content = append(content, text)
+		}
+		return content, j, true
+	}
+	return nil, 0, false
+}
+
+func lastCDATA(content []string) bool {
+	return len(content) > 0 && strings.HasSuffix(strings.TrimRight(content[len(content)-1], " \t"), "]]>")
+}
+
+// xmlChildren reads <path>…</path> and <content>…</content>.
+func xmlChildren(lines []string) (path string, content []string) {
+	text := strings.Join(lines, "\n")
+	_, after, ok := strings.Cut(text, "<path>")
+	if !ok {
+		return "", nil
+	}
+	path, after, ok = strings.Cut(after, "</path>")
+	if !ok {
+		return "", nil
+	}
+	_, after, ok = strings.Cut(after, "<content>")
+	end := strings.LastIndex(after, "</content>")
+	if !ok || end < 0 {
+		return "", nil
+	}
+	body := strings.TrimRight(strings.TrimPrefix(after[:end], "\n"), " \t")
+	body = strings.TrimSuffix(body, "\n")
+	if body == "" {
+		return html.UnescapeString(strings.TrimSpace(path)), nil
+	}
+	return html.UnescapeString(strings.TrimSpace(path)), strings.Split(body, "\n")
+}
+
+// xmlText is the content of a file.
+func xmlText(lines []string) string {
+	text := joined(lines)
+	if s, ok := strings.CutPrefix(strings.TrimSpace(text), "<![CDATA["); ok {
+		if s, ok := strings.CutSuffix(s, "]]>"); ok {
+			s = strings.ReplaceAll(strings.TrimPrefix(s, "\n"), "]]]]><![CDATA[>", "]]>")
+			if s != "" && !strings.HasSuffix(s, "\n") {
+				s += "\n"
+			}
+			return s
+		}
+	}
+	if onlyEscaped(text) {
+		return html.UnescapeString(text)
+	}
+	return text
+}
+
+// onlyEscaped reports whether a text has the five entities of XML, and nothing that would be an error in XML.
+func onlyEscaped(text string) bool {
+	if strings.ContainsAny(text, "<>") || !strings.Contains(text, "&") {
+		return false
+	}
+	for rest := text; ; {
+		_, after, ok := strings.Cut(rest, "&")
+		if !ok {
+			return true
+		}
+		name, _, ok := strings.Cut(after, ";")
+		if !ok {
+			return false
+		}
+		switch name {
+		case "lt", "gt", "amp", "quot", "apos", "#39", "#34", "#10":
+		default:
+			return false
+		}
+		rest = after
+	}
+}
+
+// xmlStatement reads <entrypoint>main.py</entrypoint> and the like.
+func (p *parser) xmlStatement(line string) {
+	if len(line) > 4200 || !strings.HasPrefix(line, "<") {
+		return
+	}
+	name, rest, ok := strings.Cut(line[1:], ">")
+	value, found := strings.CutSuffix(rest, "</"+name+">")
+	value = html.UnescapeString(strings.TrimSpace(value))
+	if !ok || !found || value == "" {
+		return
+	}
+	switch name {
+	case "entrypoint":
+		p.out.Entrypoint = value
+	case "language":
+		p.out.Language = value
+	case "dependency":
+		p.out.Dependencies = append(p.out.Dependencies, value)
+	}
+}
