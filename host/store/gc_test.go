@@ -360,6 +360,51 @@ func TestGCOfRuns(t *testing.T) {
 	}
 }
 
+func TestGCOfIngested(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", mkdir(t, shortTemp(t), "r", 0o700))
+	s := newStore(t)
+	now := s.now().UTC()
+	ids := []string{now.Add(-72*time.Hour).Format(idLayout) + "-aaaaaa", now.Add(-48*time.Hour).Format(idLayout) + "-bbbbbb", now.Add(-time.Hour).Format(idLayout) + "-cccccc"}
+	half := filepath.Join(s.Paths().Ingested(), ".hutch-ingest-1")
+	for _, dir := range append([]string{half}, s.Paths().IngestedRun(ids[0]), s.Paths().IngestedRun(ids[1]), s.Paths().IngestedRun(ids[2])) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chtimes(half, now.Add(-2*time.Hour), now.Add(-2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	left := func(o GCOptions) string {
+		t.Helper()
+		if _, err := s.GC(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(s.Paths().Ingested())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, e := range entries {
+			out = append(out, e.Name()[len(e.Name())-1:])
+		}
+		return strings.Join(out, "")
+	}
+	for _, step := range []struct {
+		o    GCOptions
+		want string
+	}{
+		{GCOptions{RunsOlderThan: time.Hour, DryRun: true}, "1abc"},
+		{GCOptions{}, "abc"},
+		{GCOptions{RunsOlderThan: 24 * time.Hour, KeepRuns: 2}, "bc"},
+		{GCOptions{RunsOlderThan: 24 * time.Hour}, "c"},
+		{GCOptions{KeepRuns: 1}, "c"},
+	} {
+		if got := left(step.o); got != step.want {
+			t.Errorf("%+v leaves %s, want %s", step.o, got, step.want)
+		}
+	}
+}
+
 func TestDepsAreBuiltOnceAndAsAWhole(t *testing.T) {
 	s := newStore(t)
 	var wg sync.WaitGroup

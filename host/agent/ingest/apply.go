@@ -143,11 +143,13 @@ func (s *state) do(c *Change) {
 		s.missing(c)
 		return
 	}
-	content, mode, ok := v.content, v.mode, true
+	content, mode := v.content, v.mode
 	if len(c.Hunks) > 0 {
-		if content, ok = s.patch(c, v); !ok {
+		patched, ok := s.patch(c, v)
+		if !ok {
 			return
 		}
+		content = patched
 	}
 	if c.Mode != 0 {
 		mode = c.Mode

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hutch-run/hutch/host/run/deps"
 	"github.com/hutch-run/hutch/host/run/language"
-	"github.com/hutch-run/hutch/host/runfile"
 )
 
 // Program is what of an answer is run, and how.
@@ -137,13 +136,4 @@ func shortList(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
-}
-
-// input are the files as a run file declares them.
-func (a *Answer) input() []runfile.File {
-	out := make([]runfile.File, len(a.Files))
-	for i, f := range a.Files {
-		out[i] = runfile.File{Path: f.Path, Mode: f.Mode, Size: int64(len(f.Content)), Content: f.Content}
-	}
-	return out
 }
