@@ -258,5 +258,5 @@ func (c *ingestCmd) apply(ctx context.Context, u *ui, a *ingest.Answer) error {
 		}
 		return r.Unified(ctx, u.out, review.Style{Color: colorful("auto", u.outTTY), Terminal: u.outTTY, Width: u.width})
 	}
-	return applyPicks(ctx, u, applying{review: r, picks: r.All(), policy: c.policy(false), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json"})
+	return applyPicks(ctx, u, applying{reviewing: reviewing{r, nil}, picks: r.All(), policy: c.policy(false), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json"})
 }

@@ -258,6 +258,9 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 				return err
 			}
 		}
+		if a.sandbox == nil { // nothing that could be applied in part
+			return blockedError{blocked}
+		}
 		hints := []string{"name the paths that you want, or leave these out with --partial"}
 		if len(blocked.Conflicts) > 0 {
 			at, name := review.Quote(blocked.Conflicts[0].Path), r.Subject.Name
@@ -276,11 +279,13 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		if err != nil {
 			return err
 		}
-		if err := a.sandbox.Applied(done); err != nil {
-			u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
-		}
-		if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Common); err != nil {
-			u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
+		if a.sandbox != nil {
+			if err := a.sandbox.Applied(done); err != nil {
+				u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
+			}
+			if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Common); err != nil {
+				u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
+			}
 		}
 		if !done.Until.IsZero() {
 			doc.UndoUntil = &done.Until
@@ -473,7 +478,7 @@ func recovered(ctx context.Context, u *ui, l *review.Ledger) int {
 // reviewing is a review, and the sandbox of it where that may be changed.
 type reviewing struct {
 	*review.Review
-	sandbox *sandbox.Sandbox // nil with a shared lock
+	sandbox *sandbox.Sandbox // nil with a shared lock, and for a model's answer, of which there is none
 }
 
 // reviewed opens a sandbox and the review of it, and closes both.
