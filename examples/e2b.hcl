@@ -4,7 +4,7 @@
 #   export E2B_API_KEY=e2b_…
 #   hutch run examples/e2b.hcl
 #
-# Without an account, the local server of plugins/e2b/e2btest does: go run ./plugins/e2b/e2btest/cmd/hutch-e2b-server
+# Without an account, the local server of plugins/e2b/e2btest does: go run ./plugins/e2b/e2btest/hutch-e2b-server
 # prints what to export.
 #
 # needs: e2b
