@@ -5,21 +5,9 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/backendtest"
 )
-
-// local is a local server whose key and addresses the environment tells of.
-func local(t *testing.T) *e2btest.Server {
-	t.Helper()
-	s := e2btest.ForTest(t, e2btest.Options{MaxSandboxes: 200, HostNetwork: true})
-	t.Setenv(envKey, s.Key)
-	t.Setenv(envAPIURL, s.URL)
-	t.Setenv(envSandboxURL, s.URL)
-	t.Setenv(envDomain, "")
-	return s
-}
 
 // TestConformance runs the suite that every backend has to pass.
 func TestConformance(t *testing.T) {

@@ -99,6 +99,7 @@ type running struct {
 	pid     uint32
 	first   []byte // what came on stderr before the sign was whole
 	signed  bool
+	joined  bool   // the sign may never come
 	refusal string // the job's own word for why the command does not run
 	code    int    // and the code for that
 	words   []byte // what came instead of the sign
@@ -118,7 +119,7 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 		cmd.PTY = &envd.Size{Rows: r.c.TTY.Rows, Cols: r.c.TTY.Cols}
 	}
 	began := time.Now()
-	end, err := r.d.Run(hear, cmd, envd.Events{Started: r.started, Output: r.output})
+	end, err := r.d.Run(hear, cmd, envd.Events{Started: r.started, Joined: r.rejoined, Output: r.output})
 	wall := time.Since(began)
 	close(r.ended)
 	_ = r.io.stdin.SetReadDeadline(time.Now()) // whoever still waits for input
@@ -153,6 +154,24 @@ func (r *running) started(pid uint32) {
 	r.mu.Lock()
 	r.pid = pid
 	r.mu.Unlock()
+}
+
+// rejoined takes a command for begun whose word of that may have been lost with the connection. If it still comes, it counts.
+func (r *running) rejoined() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.signed {
+		r.joined = true
+		r.hasStarted()
+	}
+}
+
+// hasStarted tells that the command itself runs.
+func (r *running) hasStarted() {
+	r.begin.Do(func() {
+		close(r.begun)
+		r.c.Started()
+	})
 }
 
 // output takes what the machine sends, one piece at a time.
@@ -201,7 +220,11 @@ func (r *running) unsign(b []byte) []byte {
 		if len(r.first) < len(r.job.sign) && strings.HasPrefix(r.job.sign, string(r.first)) {
 			return nil
 		}
-		r.signed, r.words = true, bytes.Clone(r.first[:min(len(r.first), 1000)]) // the shell's own words
+		r.signed = true
+		if r.joined {
+			return r.first
+		}
+		r.words = bytes.Clone(r.first[:min(len(r.first), 1000)]) // the shell's own
 		return nil
 	}
 	word, rest, whole := strings.Cut(string(r.first[len(r.job.sign):]), ";")
@@ -211,10 +234,7 @@ func (r *running) unsign(b []byte) []byte {
 	r.signed = true
 	code, why, _ := strings.Cut(word, ":")
 	if code == "0" {
-		r.begin.Do(func() {
-			close(r.begun)
-			r.c.Started()
-		})
+		r.hasStarted()
 		return []byte(rest)
 	}
 	r.refusal = why

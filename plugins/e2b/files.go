@@ -185,7 +185,8 @@ func (s *sandbox) fetch(ctx context.Context, p, list string, take func(io.Reader
 		return nil
 	}, to, scripts.Quote(p), list)
 	if err != nil {
-		if ctx.Err() != nil {
+		var e *scriptError
+		if !errors.As(err, &e) { // which removes it itself
 			s.drop(ctx, to)
 		}
 		return pathError(p, err)

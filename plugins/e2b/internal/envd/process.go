@@ -45,6 +45,7 @@ const (
 // Events are told of while a command runs, one at a time. An error from Output ends the telling and not the command.
 type Events struct {
 	Started func(pid uint32)
+	Joined  func() // the stream broke and goes on; what was printed in between is lost
 	Output  func(from Source, b []byte) error
 }
 
@@ -114,7 +115,7 @@ func (c *Client) Run(ctx context.Context, cmd Command, on Events) (*End, error) 
 	if jerr := c.join(ctx, t, cmd.User); errors.As(jerr, &halt) {
 		return nil, halt.error
 	} else if jerr != nil {
-		return nil, &LostError{PID: t.pid, Err: fmt.Errorf("%w; then: %w", err, jerr)}
+		return nil, &LostError{PID: t.pid, Err: fmt.Errorf("%w (after %w)", jerr, err)}
 	}
 	t.end.Breaks = t.breaks
 	return t.end, nil
@@ -245,11 +246,14 @@ func (t *telling) hear(ctx context.Context, open func(context.Context) (events, 
 func (t *telling) take(ev *process.ProcessEvent) error {
 	switch e := ev.GetEvent().(type) {
 	case *process.ProcessEvent_Start:
-		if t.pid == 0 {
+		switch {
+		case t.pid == 0:
 			t.pid = e.Start.GetPid()
 			if t.on.Started != nil {
 				t.on.Started(t.pid)
 			}
+		case t.on.Joined != nil:
+			t.on.Joined()
 		}
 	case *process.ProcessEvent_Data:
 		var err error
