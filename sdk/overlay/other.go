@@ -92,3 +92,9 @@ func (u *Union) Chmod(name string, mode fs.FileMode) error { return errors.ErrUn
 
 // Remove is for Linux.
 func (u *Union) Remove(name string, recursive bool) error { return errors.ErrUnsupported }
+
+// Save is for Linux.
+func (s *Snapshot) Save(w io.Writer) error { return errors.ErrUnsupported }
+
+// Load is for Linux.
+func Load(r io.Reader) (*Snapshot, error) { return nil, errors.ErrUnsupported }
