@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/registry"
+)
+
+// backend implements [sdk.Backend].
+type backend struct {
+	limactl func() (*limactl, error) // found once
+
+	sandboxes registry.Registry[*sandbox]
+
+	mu       sync.Mutex
+	machines map[string]*machine
+}
+
+func newBackend() *backend {
+	return &backend{limactl: sync.OnceValues(findLimactl), machines: map[string]*machine{}}
+}
+
+// Describe implements [sdk.Backend].
+func (b *backend) Describe() sdk.Description {
+	return sdk.Description{
+		Name:       "lima",
+		Version:    version,
+		Summary:    "virtual machines kept by Lima: a kernel of its own, one VM for many sandboxes or one for each",
+		Isolation:  sdk.IsolationVM,
+		Config:     Config{},
+		Limits:     []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitFiles},
+		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate},
+		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
+		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
+		Sandbox:    (*sandbox)(nil),
+		TTY:        true,
+
+		Environment: limaEnvironment,
+	}
+}
+
+// machine returns the VM of that name.
+func (b *backend) machine(name string) (*machine, error) {
+	l, err := b.limactl()
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.machines[name]
+	if m == nil {
+		m = &machine{name: name, limactl: l, records: l.records(name)}
+		b.machines[name] = m
+	}
+	return m, nil
+}
+
+// machineName is the name of the VM that a sandbox is in.
+func machineName(c *Config, id string) string {
+	if !c.Dedicated {
+		return c.Instance
+	}
+	sum := sha256.Sum256([]byte(id)) // a name of Lima is short
+	return c.Instance + "-" + hex.EncodeToString(sum[:5])
+}
+
+// Plan implements [sdk.Planner].
+func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
+	p := &sdk.Plan{}
+	l, err := b.limactl()
+	var facts *guestFacts
+	if err == nil {
+		facts = l.records(configOf(spec).Instance).guest()
+	}
+	p.Holds = planLimits(spec.Limits, facts).Holds
+	refuse := func(err error) {
+		var e *sdk.Error
+		if errors.As(err, &e) {
+			p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: e.Summary, Detail: e.Fix, Path: e.Path})
+		}
+	}
+	refuse(err)
+	if _, err := findGuestProgram(); err != nil {
+		refuse(err)
+	}
+	if err := unsupported(spec); err != nil {
+		refuse(err)
+	}
+	if spec.Network == sdk.NetworkFull {
+		p.Notes = append(p.Notes, "network is full: commands reach whatever the VM reaches, through this machine")
+	}
+	return p, nil
+}
+
+// guest reads what the guest said of itself last; nil when it never did.
+func (r records) guest() *guestFacts {
+	f := &guestFacts{}
+	if r.read(filepath.Join(r.dir, "guest.json"), f) != nil {
+		return nil
+	}
+	return f
+}
+
+// unsupported refuses what no VM of this backend can do.
+func unsupported(spec *sdk.Spec) error {
+	switch spec.Workspace.Mode {
+	case "", sdk.WorkspacePrivate:
+	default:
+		return sdk.Errorf(sdk.ReasonUnsupported, "a workspace in a VM is a copy of its own, so its mode cannot be %q", spec.Workspace.Mode).WithFix("take the mode private, and hutch diff and hutch apply")
+	}
+	switch spec.Network {
+	case "", sdk.NetworkNone, sdk.NetworkFull:
+	default:
+		return sdk.Errorf(sdk.ReasonUnsupported, "there is no network %q in a VM", spec.Network)
+	}
+	if len(spec.Mounts) > 0 {
+		return sdk.Errorf(sdk.ReasonUnsupported, "a VM sees no directory of the host but the one for exchange, so %s cannot be mounted at %s", spec.Mounts[0].Source, spec.Mounts[0].Target).
+			WithFix("leave dependencies out of the run, and have provision install them in the VM")
+	}
+	return nil
+}
+
+// Create implements [sdk.Backend].
+func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
+	s, err := b.sandboxes.Once(ctx, req.ID, func() (*sandbox, error) {
+		s, err := b.prepare(req)
+		if err != nil {
+			return nil, err
+		}
+		h, err := s.handle()
+		if err != nil {
+			return nil, err
+		}
+		if err := req.Allocated(h); err != nil {
+			return nil, err
+		}
+		s.say = req.Progress
+		if err := s.make(ctx); err != nil {
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+			defer cancel()
+			return nil, errors.Join(err, s.close(after))
+		}
+		return s, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare decides what a sandbox will be; nothing exists of it yet.
+func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
+	if err := unsupported(&req.Spec); err != nil {
+		return nil, err
+	}
+	cfg := configOf(&req.Spec)
+	for what, dir := range map[string]string{"workspace": req.Workspace.Source, "input": req.Input} {
+		if dir == "" {
+			continue
+		}
+		if err := isDir(what, dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, from := range cfg.Home {
+		if _, err := os.Lstat(from); err != nil {
+			return nil, &sdk.Error{Reason: sdk.ReasonConfig, Path: "home", Summary: fmt.Sprintf("what is to be copied to the home cannot be read: %v", err)}
+		}
+	}
+	m, err := b.machine(machineName(cfg, req.ID))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox{machine: m, cfg: cfg, rec: boxRecord{
+		ID: req.ID, Owner: req.Owner, StateDir: req.StateDir, Dedicated: cfg.Dedicated, Stop: cfg.StopWhenIdle, Config: raw,
+		Limits: req.Limits, Network: req.Network, Workspace: req.Workspace, Input: req.Input,
+	}}, nil
+}
+
+func isDir(what, dir string) error {
+	fi, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return sdk.Errorf(sdk.ReasonConfig, "the %s %s does not exist", what, dir)
+	case err != nil:
+		return sdk.Errorf(sdk.ReasonConfig, "the %s cannot be read: %w", what, err)
+	case !fi.IsDir():
+		return sdk.Errorf(sdk.ReasonConfig, "the %s %s is not a directory", what, dir)
+	}
+	return nil
+}
+
+// Attach implements [sdk.Attacher]. The VM is started by the first call that needs it, not by this one.
+func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
+	old, err := readHandle(h)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.sandboxes.Once(ctx, h.ID, func() (*sandbox, error) {
+		m, err := b.machine(old.Machine)
+		if err != nil {
+			return nil, err
+		}
+		rec, err := m.exists(h.ID)
+		if err != nil {
+			return nil, err
+		}
+		if rec == nil || rec.Ready == nil {
+			return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s in the VM %s", h.ID, m.name)
+		}
+		cfg := &Config{}
+		if err := json.Unmarshal(rec.Config, cfg); err != nil {
+			return nil, fmt.Errorf("the record of the sandbox %s: %w", h.ID, err)
+		}
+		if i, err := m.list(ctx, m.name); err != nil {
+			return nil, err
+		} else if i == nil {
+			return nil, sdk.Errorf(sdk.ReasonNotFound, "the VM %s is gone, and the sandbox %s with it", m.name, h.ID)
+		}
+		return &sandbox{machine: m, cfg: cfg, rec: *rec, ready: *rec.Ready}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Destroy implements [sdk.Backend].
+func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
+	here, err := b.sandboxes.End(ctx, h.ID, func(s *sandbox) error { return s.close(ctx) })
+	if here || err != nil {
+		return err
+	}
+	if len(h.Data) == 0 {
+		return nil
+	}
+	old, err := readHandle(h)
+	if err != nil {
+		return err
+	}
+	vm, err := b.machine(old.Machine)
+	if err != nil {
+		return err
+	}
+	rec, err := vm.exists(h.ID)
+	if err != nil || rec == nil {
+		return err
+	}
+	s := &sandbox{machine: vm, cfg: &Config{}, rec: *rec}
+	return s.close(ctx)
+}
+
+// List implements [sdk.Lister]. It asks no VM: the records lie on the host.
+func (b *backend) List(_ context.Context, owner string) ([]sdk.Handle, error) {
+	l, err := b.limactl()
+	if err != nil {
+		return nil, err
+	}
+	vms, err := os.ReadDir(filepath.Join(l.home, "_hutch"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []sdk.Handle
+	for _, vm := range vms {
+		m := &machine{name: vm.Name(), limactl: l, records: l.records(vm.Name())}
+		ids, err := m.ids("sandboxes")
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			rec, err := m.exists(id)
+			if err != nil {
+				return nil, err
+			}
+			if rec == nil || owner != "" && rec.Owner != owner {
+				continue
+			}
+			h, err := (&sandbox{machine: m, rec: *rec}).handle()
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, h)
+		}
+	}
+	return out, nil
+}
+
+// handle is what a fresh process needs to find a sandbox, or to remove it. The rest is in its record.
+type handle struct {
+	Machine string `json:"vm"`
+}
+
+func (s *sandbox) handle() (sdk.Handle, error) {
+	data, err := json.Marshal(handle{s.machine.name})
+	return sdk.Handle{ID: s.rec.ID, Data: data}, err
+}
+
+func readHandle(h sdk.Handle) (old handle, err error) {
+	if len(h.Data) == 0 {
+		return old, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
+	}
+	if err := json.Unmarshal(h.Data, &old); err != nil || len(old.Machine) > maxInstanceName+20 || !instanceName.MatchString(old.Machine) {
+		return old, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of lima's: %w", h.ID, errors.Join(err, fmt.Errorf("%d bytes", len(h.Data))))
+	}
+	return old, nil
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Files are reached by a command of ours in the sandbox, with the view and the rights that any command there has.
+
+// Put implements [sdk.Putter].
+func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Reader) error {
+	return s.files(ctx, []string{"put", string(format), p}, format, r, io.Discard)
+}
+
+// Get implements [sdk.Getter].
+func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Writer) error {
+	return s.files(ctx, []string{"get", string(format), p}, format, nil, w)
+}
+
+// Remove implements [sdk.Remover].
+func (s *sandbox) Remove(ctx context.Context, p string, recursive bool) error {
+	clean := path.Clean(p)
+	for _, own := range []string{s.ready.Workspace, "/input", "/output", "/tmp", "/var/tmp", s.exchangeGuest()} {
+		if own != "" && path.IsAbs(p) && (clean == "/" || own == clean || strings.HasPrefix(own, clean+"/")) {
+			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
+		}
+	}
+	op := "remove"
+	if recursive {
+		op = "remove-all"
+	}
+	return s.files(ctx, []string{op, p}, sdk.FormatFile, nil, io.Discard)
+}
+
+func (s *sandbox) exchangeGuest() string {
+	if s.ready.Exchange == nil {
+		return ""
+	}
+	return s.ready.Exchange.Guest
+}
+
+// files runs one operation on files to its end.
+func (s *sandbox) files(ctx context.Context, argv []string, format sdk.Format, r io.Reader, w io.Writer) error {
+	l, release, err := s.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if p := argv[len(argv)-1]; !path.IsAbs(p) {
+		return sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox is not absolute", p)
+	} else if strings.Contains(p, "\x00") {
+		return sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox has a zero byte", p)
+	}
+	if format != sdk.FormatFile && format != sdk.FormatTar {
+		return sdk.Errorf(sdk.ReasonUnsupported, "lima does not speak %q", format)
+	}
+	e := &wire.Exec{Files: true, Dir: []byte("/")}
+	for _, a := range argv {
+		e.Argv = append(e.Argv, []byte(a))
+	}
+	var said bytes.Buffer
+	sink := &writeError{w: w}
+	var in io.ReadCloser
+	if r != nil {
+		in = io.NopCloser(r)
+	}
+	c, err := l.start(s.rec.ID, e, in, nopCloser{sink}, nopCloser{&said})
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	stop := context.AfterFunc(ctx, func() { _ = c.tell(wire.Control{Kill: true}) }) // a connection that is lost has ended it
+	defer stop()
+	broken, over := make(chan error, 1), make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case err := <-c.inErr: // what comes is not whole, so it must not be taken for that
+			broken <- err
+			_ = c.tell(wire.Control{Kill: true})
+		case <-over:
+		}
+	}()
+	exit, err := c.listen(nil)
+	if err == nil {
+		c.copied.Wait()
+	}
+	select {
+	case err := <-broken:
+		return err
+	default:
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	switch {
+	case err != nil:
+		return err
+	case sink.err != nil:
+		return sink.err
+	case exit.Err != nil:
+		return fromGuest(exit.Err)
+	}
+	reply := &wire.Reply{}
+	if err := json.Unmarshal(said.Bytes(), reply); err != nil {
+		return sdk.Errorf(sdk.ReasonInternal, "hutch's program in the VM ended without a word: %+v: %s", *exit, said.String())
+	}
+	if reply.Err != nil {
+		return fromGuest(reply.Err)
+	}
+	return nil
+}
+
+// writeError remembers why writing failed.
+type writeError struct {
+	w   io.Writer
+	err error
+}
+
+func (w *writeError) Write(p []byte) (int, error) {
+	n, err := w.w.Write(p)
+	if err != nil {
+		w.err = err
+	}
+	return n, err
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }

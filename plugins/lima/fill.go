@@ -1,0 +1,171 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	_ "embed" // for the instructions
+
+	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/tree"
+)
+
+// Bounds of what is copied into a VM.
+const (
+	maxEntries = 2_000_000
+	maxBytes   = 256 << 30
+)
+
+// fill copies a directory of the host into a part of the sandbox.
+func (s *sandbox) fill(ctx context.Context, l *link, part wire.Part, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return sdk.Errorf(sdk.ReasonConfig, "the %s cannot be read: %w", part, err)
+	}
+	defer root.Close()
+	_, err = l.ask(ctx, wire.Request{Op: wire.OpFill, ID: s.rec.ID, Part: part}, func(w io.Writer) error {
+		note := &leftOut{}
+		in, out := io.Pipe()
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			note.watch(in)
+		}()
+		_, err := tree.Pack(ctx, root, io.MultiWriter(w, out), tree.PackOptions{Special: true, MaxEntries: maxEntries, MaxBytes: maxBytes})
+		out.Close()
+		<-watched
+		if note.n > 0 {
+			s.ready.Notes = append(s.ready.Notes, note.text(part))
+		}
+		return err
+	})
+	return err
+}
+
+// leftOut counts what a tree holds that cannot be copied: special files, and what this user may not read.
+type leftOut struct {
+	n     int
+	first string
+}
+
+func (l *leftOut) watch(r io.Reader) {
+	defer func() { _, _ = io.Copy(io.Discard, r) }()
+	for in := tar.NewReader(r); ; {
+		h, err := in.Next()
+		if err != nil {
+			return
+		}
+		if reason, _ := tree.LeftOut(h); reason != "" {
+			if l.n++; l.n == 1 {
+				l.first = fmt.Sprintf("%q (%s)", h.Name, reason)
+			}
+		}
+	}
+}
+
+func (l *leftOut) text(part wire.Part) string {
+	if l.n == 1 {
+		return fmt.Sprintf("one file of the %s was not copied into the VM: %s", part, l.first)
+	}
+	return fmt.Sprintf("%d files of the %s were not copied into the VM, the first is %s", l.n, part, l.first)
+}
+
+// fillWorkspace copies the source into the workspace and remembers what it looked like.
+func (s *sandbox) fillWorkspace(ctx context.Context, l *link) error {
+	if s.rec.Workspace.Source == "" {
+		return nil
+	}
+	s.say.say("copying the workspace into the VM")
+	if err := s.fill(ctx, l, wire.PartWorkspace, s.rec.Workspace.Source); err != nil {
+		return err
+	}
+	_, err := l.ask(ctx, wire.Request{Op: wire.OpSnapshot, ID: s.rec.ID}, nil)
+	return err
+}
+
+// instructions tell a coding agent how to work in a sandbox; see [sandbox.fillHome].
+//
+//go:embed executing-plans-in-sandbox.md
+var instructions []byte
+
+// instructionsName is their name in the home.
+const instructionsName = "executing-plans-in-sandbox.md"
+
+// fillHome copies what the configuration names into the home, and our instructions for coding agents.
+func (s *sandbox) fillHome(ctx context.Context, l *link) error {
+	_, err := l.ask(ctx, wire.Request{Op: wire.OpFill, ID: s.rec.ID, Part: wire.PartHome}, func(w io.Writer) error {
+		out := tar.NewWriter(w)
+		if err := writeFile(out, instructionsName, 0o644, instructions); err != nil {
+			return err
+		}
+		for name, from := range s.cfg.Home {
+			if err := packInto(ctx, out, name, from); err != nil {
+				return &sdk.Error{Reason: sdk.ReasonConfig, Path: fmt.Sprintf("home[%q]", name), Summary: fmt.Sprintf("copy to the home: %v", err)}
+			}
+		}
+		return out.Close()
+	})
+	return err
+}
+
+func writeFile(out *tar.Writer, name string, mode int64, content []byte) error {
+	if err := out.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
+		return err
+	}
+	_, err := out.Write(content)
+	return err
+}
+
+// packInto writes the file or directory from as name. What is no file, directory or link is refused: it was named on purpose.
+func packInto(ctx context.Context, out *tar.Writer, name, from string) error {
+	fi, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if fi.Mode().IsRegular() {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		return writeFile(out, name, int64(fi.Mode().Perm()), content)
+	}
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := out.WriteHeader(&tar.Header{Name: name + "/", Mode: 0o755, Typeflag: tar.TypeDir}); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	go func() {
+		_, err := tree.Pack(ctx, root, w, tree.PackOptions{})
+		w.CloseWithError(err)
+	}()
+	defer r.Close()
+	for in := tar.NewReader(r); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		h.Name = path.Join(name, h.Name)
+		if h.Typeflag == tar.TypeDir {
+			h.Name += "/"
+		}
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, in); err != nil {
+			return err
+		}
+	}
+}

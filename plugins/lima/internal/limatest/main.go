@@ -1,0 +1,281 @@
+package limatest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// ordinaryUser is for whom root runs the tests; HUTCH_TEST_ROOTLESS_USER names another one.
+const ordinaryUser = "hutch-test"
+
+// Variables by which the test processes know each other.
+const (
+	baseVariable    = "HUTCH_TEST_LIMATEST" // the directory of all that this package makes
+	skippedVariable = "HUTCH_TEST_LIMA_SKIP"
+	// RealVariable, when set to 1, has the tests use the real limactl.
+	RealVariable = "HUTCH_TEST_LIMA"
+)
+
+// programs are the names under which the test binary is something else.
+var programs = map[string]func(args []string) error{
+	"limactl":          limactlMain,
+	"limatest-machine": machineMain,
+	"limatest-guest":   guestMain,
+	"limatest-enter":   enterMain,
+	"sudo":             sudoMain,
+}
+
+// StandIn says whether this process is one of the stand-in's programs and no test.
+func StandIn() bool { return programs[filepath.Base(os.Args[0])] != nil }
+
+// Run runs the tests of a package, or the stand-in's program that this process is, and returns the exit code; call it in TestMain.
+func Run(m *testing.M) int {
+	if StandIn() {
+		run := programs[filepath.Base(os.Args[0])]
+		err := run(os.Args[1:])
+		var code exitCode
+		switch {
+		case errors.As(err, &code):
+			return int(code)
+		case err != nil:
+			fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+			return 1
+		}
+		return 0
+	}
+	return runTests(m)
+}
+
+// exitCode ends a program with a code of its own, without a word.
+type exitCode int
+
+func (c exitCode) Error() string { return "exit code " + strconv.Itoa(int(c)) }
+
+func runTests(m *testing.M) int {
+	switch {
+	case os.Getenv(RealVariable) == "1", os.Getenv(baseVariable) != "":
+		return m.Run()
+	case slices.Contains(os.Args, "-update"): // golden files are written by whoever they belong to
+		if err := os.Setenv(skippedVariable, "golden files are rewritten"); err != nil {
+			return fail(err)
+		}
+		return m.Run()
+	}
+	base, err := os.MkdirTemp("/tmp", "hl-") // short: sockets lie in it
+	if err != nil {
+		return fail(err)
+	}
+	defer removeAll(base)
+	if err := setUp(base); err != nil {
+		return fail(err)
+	}
+	if os.Geteuid() != 0 {
+		defer stopAll(base)
+		for name, value := range environment(base) {
+			if err := os.Setenv(name, value); err != nil {
+				return fail(err)
+			}
+		}
+		return m.Run()
+	}
+	return runAsOrdinaryUser(base)
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, "limatest:", err)
+	return 1
+}
+
+// bin is the directory of the stand-in's programs.
+func bin(base string) string { return filepath.Join(base, "bin") }
+
+// environment is what a test process has besides.
+func environment(base string) map[string]string {
+	return map[string]string{
+		baseVariable: base, "LIMA_HOME": filepath.Join(base, "l"), "HUTCH_HOME": filepath.Join(base, "h"), "HOME": filepath.Join(base, "home"),
+		"TMPDIR": filepath.Join(base, "tmp"), "PATH": bin(base) + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	}
+}
+
+// setUp makes the directories, and copies the test binary to where everybody can execute it.
+func setUp(base string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(base, 0o755); err != nil {
+		return err
+	}
+	for _, dir := range []string{bin(base), filepath.Join(base, "l"), filepath.Join(base, "h"), filepath.Join(base, "home"), filepath.Join(base, "tmp")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	program := filepath.Join(bin(base), "lima.test")
+	if err := copyFile(self, program); err != nil {
+		return err
+	}
+	for name := range programs {
+		if err := os.Symlink("lima.test", filepath.Join(bin(base), name)); err != nil {
+			return err
+		}
+	}
+	start, err := startTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(base, "owner"), fmt.Appendf(nil, "%d %s", os.Getpid(), start), 0o644)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// runAsOrdinaryUser runs this test binary once more, as somebody else, and guests for it.
+func runAsOrdinaryUser(base string) int {
+	name := ordinaryUser
+	if n := os.Getenv("HUTCH_TEST_ROOTLESS_USER"); n != "" {
+		name = n
+	}
+	skip := ""
+	uid, gid := 65534, 65534
+	if u, err := user.Lookup(name); err != nil {
+		skip = fmt.Sprintf("limactl refuses root, and there is no user %s to be instead (useradd --create-home %s): %v", name, name, err)
+	} else {
+		uid, _ = strconv.Atoi(u.Uid)
+		gid, _ = strconv.Atoi(u.Gid)
+	}
+	for _, dir := range []string{"l", "h", "home", "tmp"} {
+		if err := os.Chown(filepath.Join(base, dir), uid, gid); err != nil {
+			return fail(err)
+		}
+	}
+	h, err := startHypervisor(base, uid)
+	if err != nil {
+		return fail(err)
+	}
+	defer h.close()
+	cmd := exec.Command(filepath.Join(bin(base), "lima.test"))
+	for _, a := range os.Args[1:] {
+		if !strings.HasPrefix(a, "-test.testlogfile") && !strings.HasPrefix(a, "-test.coverprofile") && !strings.HasPrefix(a, "-test.gocoverdir") {
+			cmd.Args = append(cmd.Args, a)
+		}
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, os.Stderr
+	cmd.Env = []string{"USER=" + name, "LANG=C.UTF-8", "GODEBUG=" + os.Getenv("GODEBUG"), "HUTCH_TEST_REQUIRE=" + os.Getenv("HUTCH_TEST_REQUIRE"),
+		"HUTCH_TEST_CHECKS=" + os.Getenv("HUTCH_TEST_CHECKS"), skippedVariable + "=" + skip}
+	for name, value := range environment(base) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "HUTCH_TEST_LIMA_GUEST=") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, Pdeathsig: syscall.SIGKILL}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.Exited():
+		return exit.ExitCode()
+	case err != nil:
+		return fail(err)
+	}
+	return 0
+}
+
+// Need skips the test where the stand-in, or the real limactl that was asked for, cannot work, and fails it where HUTCH_TEST_REQUIRE
+// names ssh.
+func Need(t testing.TB) {
+	t.Helper()
+	if os.Getenv(RealVariable) == "1" {
+		return
+	}
+	why := os.Getenv(skippedVariable)
+	for _, program := range []string{"ssh", "sshd", "ssh-keygen"} {
+		if _, err := exec.LookPath(program); err != nil && why == "" {
+			why = err.Error()
+		}
+	}
+	if why == "" {
+		return
+	}
+	required := strings.FieldsFunc(os.Getenv("HUTCH_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' })
+	if slices.Contains(required, "ssh") {
+		t.Fatalf("the stand-in for limactl is required: %s", why)
+	}
+	t.Skip(why)
+}
+
+// stopAll ends what the tests have left running.
+func stopAll(base string) {
+	entries, _ := os.ReadDir(filepath.Join(base, "l"))
+	for _, e := range entries {
+		i := &vm{name: e.Name(), home: filepath.Join(base, "l")}
+		if pid := i.pid(); pid > 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// removeAll removes a directory with what its owner closed to itself.
+func removeAll(dir string) {
+	if os.RemoveAll(dir) == nil {
+		return
+	}
+	_ = filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	_ = os.RemoveAll(dir)
+}
+
+// startTime is when a process was started, as the kernel writes it.
+func startTime(pid int) (string, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+	at := strings.LastIndex(string(b), ") ")
+	if at < 0 {
+		return "", fmt.Errorf("/proc/%d/stat cannot be read", pid)
+	}
+	fields := strings.Fields(string(b)[at+2:])
+	if len(fields) < 20 || fields[0] == "Z" {
+		return "", fmt.Errorf("the process %d has ended", pid)
+	}
+	return fields[19], nil
+}
+
+// alive says whether the process that was noted as "PID STARTTIME" lives.
+func alive(note string) bool {
+	pidText, start, _ := strings.Cut(strings.TrimSpace(note), " ")
+	pid, err := strconv.Atoi(pidText)
+	if err != nil {
+		return false
+	}
+	now, err := startTime(pid)
+	return err == nil && now == start
+}

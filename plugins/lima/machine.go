@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/plugins/lima/internal/limaout"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// machine is one VM as this process knows it.
+type machine struct {
+	name string
+	*limactl
+	records
+
+	mu   sync.Mutex // held while it is connected to
+	link *link      // nil, or perhaps dead
+}
+
+// progress tells the user what is going on.
+type progress func(step string, done, total int64)
+
+func (p progress) say(format string, args ...any) {
+	if p != nil {
+		p(fmt.Sprintf(format, args...), 0, 0)
+	}
+}
+
+// exchangeOf says which directory a VM of its own shares with the host, on both sides.
+type exchangeOf struct{ host, guest string }
+
+// plan is what a VM has to be like when it is made.
+type plan struct {
+	cfg       *Config
+	exchange  exchangeOf
+	dedicated bool
+}
+
+// connect returns a connection to the VM, which is started for it. With a plan a VM that does not exist is made; without one that is
+// [sdk.ReasonNotFound].
+func (m *machine) connect(ctx context.Context, p *plan, timeout time.Duration, say progress) (*link, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link != nil && m.link.alive() {
+		return m.link, nil
+	}
+	unlock, err := m.lock(ctx, func() { say.say("waiting for another hutch that works on the VM %s", m.name) })
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	i, err := m.running(ctx, p, timeout, say)
+	if err != nil {
+		return nil, err
+	}
+	l, err := dial(ctx, i, timeout, say)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.greet(ctx, i, l, p); err != nil {
+		l.close()
+		return nil, err
+	}
+	m.link = l
+	return l, nil
+}
+
+// greet notes what the guest is, and removes what it still has of sandboxes that are gone.
+func (m *machine) greet(ctx context.Context, i *limaout.Instance, l *link, p *plan) error {
+	l.exchange = exchangeIn(i)
+	if p != nil && l.exchange == nil && p.dedicated {
+		return sdk.Errorf(sdk.ReasonInternal, "the VM %s does not see %s", m.name, p.exchange.host)
+	}
+	if err := m.write(filepath.Join(m.dir, "guest.json"), factsOf(l.hello)); err != nil {
+		return err
+	}
+	gone, err := m.ids("gone")
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		if err := l.destroy(ctx, id); err != nil {
+			return fmt.Errorf("remove what is left of the sandbox %s: %w", id, err)
+		}
+		if err := os.Remove(m.gone(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchangeIn finds the directory that a VM shares with the host for sandboxes; nil when there is none.
+func exchangeIn(i *limaout.Instance) *exchangeOf {
+	for _, m := range i.Config.Mounts {
+		if m.Writable && (m.MountPoint == guestExchange || strings.HasPrefix(m.MountPoint, guestExchange+"/")) {
+			return &exchangeOf{m.Location, m.MountPoint}
+		}
+	}
+	return nil
+}
+
+// running makes sure that the VM runs. The caller holds the lock.
+func (m *machine) running(ctx context.Context, p *plan, timeout time.Duration, say progress) (*limaout.Instance, error) {
+	i, err := m.list(ctx, m.name)
+	if err != nil {
+		return nil, err
+	}
+	made := false
+	if i == nil {
+		if p == nil {
+			return nil, m.noSuchVM()
+		}
+		if err := m.create(ctx, p, say); err != nil {
+			return nil, err
+		}
+		made = true
+	} else if p != nil {
+		if err := m.fits(p); err != nil {
+			return nil, err
+		}
+	}
+	if i == nil || i.Status != limaout.StatusRunning {
+		if i != nil && i.Status != limaout.StatusStopped {
+			say.say("the VM %s is %s: %s", m.name, orUnknown(i.Status), strings.Join(i.Errors, "; "))
+			if err := m.stop(ctx, true); err != nil {
+				return nil, err
+			}
+		}
+		if err := m.start(ctx, timeout, say); err != nil {
+			// A start that failed leaves what it had started.
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+			defer cancel()
+			if made {
+				return nil, errors.Join(err, m.delete(after))
+			}
+			return nil, errors.Join(err, m.stop(after, true))
+		}
+	}
+	if i == nil || i.Status != limaout.StatusRunning { // it has a new port
+		if i, err = m.list(ctx, m.name); err != nil {
+			return nil, err
+		}
+		if i == nil {
+			return nil, m.noSuchVM()
+		}
+	}
+	return i, nil
+}
+
+// cleanTime bounds what is done after something went wrong.
+const cleanTime = 2 * time.Minute
+
+func (m *machine) noSuchVM() error {
+	return sdk.Errorf(sdk.ReasonNotFound, "there is no VM %s", m.name)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "in no state that limactl knows"
+	}
+	return s
+}
+
+// fits says whether a VM that exists is the one that p asks for. One that hutch did not make is whatever its maker wanted.
+func (m *machine) fits(p *plan) error {
+	v, err := m.vm()
+	if v == nil || err != nil {
+		return err
+	}
+	want := p.exchange
+	want.host = v.Exchange // made for another store it serves this one as well
+	file, err := render(p.cfg, want)
+	if err != nil {
+		return err
+	}
+	if fingerprint(file) == v.Fingerprint {
+		return nil
+	}
+	return &sdk.Error{Reason: sdk.ReasonConfig, Path: "instance",
+		Summary: fmt.Sprintf("the VM %s was made from other settings than this block has", m.name),
+		Fix:     fmt.Sprintf("give another instance, or let it be made anew: limactl delete --force %s (its sandboxes go with it)", m.name)}
+}
+
+// create makes the VM, stopped.
+func (m *machine) create(ctx context.Context, p *plan, say progress) error {
+	if err := m.checkSocket(); err != nil {
+		return err
+	}
+	if err := m.forget(); err != nil { // of one that was deleted by hand
+		return err
+	}
+	if err := os.MkdirAll(p.exchange.host, 0o700); err != nil {
+		return fmt.Errorf("make the exchange: %w", err)
+	}
+	// Named with its links resolved, so that it stays what it was.
+	host, err := filepath.EvalSymlinks(p.exchange.host)
+	if err != nil {
+		return err
+	}
+	exchange := exchangeOf{host, p.exchange.guest}
+	text, err := render(p.cfg, exchange)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{"sandboxes", "gone"} {
+		if err := os.MkdirAll(filepath.Join(m.dir, dir), 0o700); err != nil {
+			return err
+		}
+	}
+	name := filepath.Join(m.dir, "vm.yaml")
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(name)
+	say.say("making the VM %s", m.name)
+	if _, err := m.call(ctx, relay(say), "create", "--name="+m.name, name); err != nil {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+		defer cancel()
+		return errors.Join(sdk.Errorf(sdk.ReasonUnavailable, "the VM %s cannot be made: %w", m.name, err), m.delete(after))
+	}
+	return m.write(filepath.Join(m.dir, "vm.json"), vmRecord{Fingerprint: fingerprint(text), Exchange: host})
+}
+
+// maxSocket is the longest path of a unix socket, one less on some systems.
+const maxSocket = 104
+
+// checkSocket says whether ssh's control socket can exist, which Lima finds out late.
+func (m *machine) checkSocket() error {
+	p := filepath.Join(m.home, m.name, "ssh.sock.0123456789abcdef")
+	if len(p) < maxSocket {
+		return nil
+	}
+	return sdk.Errorf(sdk.ReasonConfig, "LIMA_HOME is too long: the socket %s would have %d bytes, and %d are allowed", p, len(p), maxSocket-1).
+		WithFix("set LIMA_HOME to a shorter path, or choose a shorter instance")
+}
+
+// start boots the VM, and comes back when it has booted.
+func (m *machine) start(ctx context.Context, timeout time.Duration, say progress) error {
+	say.say("starting the VM %s", m.name)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout+stopTime, sdk.Errorf(sdk.ReasonUnavailable, "the VM %s did not start within %s", m.name, timeout))
+	defer cancel()
+	_, err := m.call(ctx, relay(say), "start", fmt.Sprintf("--timeout=%s", timeout), m.name)
+	var e *limaError
+	if errors.As(err, &e) {
+		return sdk.Errorf(sdk.ReasonUnavailable, "the VM %s does not start: %w", m.name, e).
+			WithFix("look at the log of its boot, %s, and at start_timeout", filepath.Join(m.home, m.name, "serial*.log"))
+	}
+	return err
+}
+
+// relay passes limactl's own words on.
+func relay(say progress) func(level, msg string) {
+	return func(level, msg string) {
+		if level == "info" {
+			say.say("%s", strings.TrimPrefix(msg, "[hostagent] "))
+		}
+	}
+}
+
+func (m *machine) stop(ctx context.Context, force bool) error {
+	args := []string{"stop", m.name}
+	if force {
+		args = []string{"stop", "--force", m.name}
+	}
+	if _, err := m.call(ctx, nil, args...); err != nil {
+		return sdk.Errorf(sdk.ReasonUnavailable, "the VM %s does not stop: %w", m.name, err)
+	}
+	return nil
+}
+
+// delete removes the VM with everything in it, running or not. One that does not exist is success.
+func (m *machine) delete(ctx context.Context) error {
+	if _, err := m.call(ctx, nil, "delete", "--force", m.name); err != nil {
+		return sdk.Errorf(sdk.ReasonUnavailable, "the VM %s cannot be deleted: %w", m.name, err)
+	}
+	return nil
+}
+
+// live is the connection that there is; nil when there is none.
+func (m *machine) live() *link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link == nil || !m.link.alive() {
+		return nil
+	}
+	return m.link
+}
+
+// leave ends the connection, if there is one.
+func (m *machine) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link != nil {
+		m.link.close()
+		m.link = nil
+	}
+}
+
+// exists reports whether a sandbox is known to be in the VM.
+func (m *machine) exists(id string) (*boxRecord, error) {
+	b := &boxRecord{}
+	err := m.read(m.box(id), b)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
+)
+
+// What hutch knows of a VM lies beside it, below LIMA_HOME/_hutch/NAME: Lima takes no name that begins with an underscore.
+//
+//	lock            held alone while the VM, or what lies here, is changed
+//	vm.json         what hutch made the VM from; missing for one that somebody else made
+//	guest.json      what the guest said of itself last
+//	sandboxes/ID    the sandboxes that are in the VM, so that they are known while it is stopped
+//	gone/ID         those that were removed while it was, and are still on its disk
+type records struct{ dir string }
+
+func (l *limactl) records(name string) records { return records{filepath.Join(l.home, "_hutch", name)} }
+
+// vmRecord is vm.json.
+type vmRecord struct {
+	Fingerprint string `json:"fingerprint"` // of the instance file
+	Exchange    string `json:"exchange"`    // the host directory that the VM sees
+}
+
+// boxRecord is what a fresh process needs to know of a sandbox.
+type boxRecord struct {
+	ID        string          `json:"id"`
+	Owner     string          `json:"owner"`
+	StateDir  string          `json:"state_dir"`
+	Dedicated bool            `json:"dedicated"` // the VM is the sandbox's own
+	Stop      bool            `json:"stop"`      // the VM is stopped with its last sandbox
+	Config    json.RawMessage `json:"config"`
+	Limits    sdk.Limits      `json:"limits"`
+	Network   sdk.NetworkMode `json:"network"`
+	Workspace sdk.Workspace   `json:"workspace"`
+	Input     string          `json:"input"`
+	Ready     *sdk.Ready      `json:"ready,omitempty"` // once it is made
+}
+
+// guestFacts is guest.json.
+type guestFacts struct {
+	Limits map[limits.Limit]limits.How `json:"limits"`
+	User   string                      `json:"user"`
+	Kernel string                      `json:"kernel"`
+	Arch   string                      `json:"arch"`
+}
+
+func factsOf(h *wire.Hello) guestFacts {
+	return guestFacts{Limits: h.Limits, User: h.User, Kernel: h.Kernel, Arch: h.Arch}
+}
+
+// lockStep is the time between two looks at a lock that somebody has.
+const lockStep = 50 * time.Millisecond
+
+// lock takes the VM for this process alone, and waits for others until ctx ends; waiting is called once when there is somebody to
+// wait for.
+func (r records) lock(ctx context.Context, waiting func()) (unlock func(), err error) {
+	for _, dir := range []string{r.dir, filepath.Join(r.dir, "sandboxes"), filepath.Join(r.dir, "gone")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make hutch's records beside Lima's: %w", err)
+		}
+	}
+	f, err := os.OpenFile(filepath.Join(r.dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(lockStep)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		if first && waiting != nil {
+			waiting()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (r records) box(id string) string  { return filepath.Join(r.dir, "sandboxes", id) }
+func (r records) gone(id string) string { return filepath.Join(r.dir, "gone", id) }
+
+// write replaces a record in one step.
+func (r records) write(name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp := fmt.Sprintf("%s.%d.new", name, os.Getpid())
+	if err := os.WriteFile(temp, append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, name)
+}
+
+func (r records) read(name string, v any) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// vm reads vm.json; nil for a VM that somebody else made.
+func (r records) vm() (*vmRecord, error) {
+	v := &vmRecord{}
+	err := r.read(filepath.Join(r.dir, "vm.json"), v)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return v, err
+}
+
+// ids lists the files of a directory of records.
+func (r records) ids(of string) (ids []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(r.dir, of))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".new") {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, err
+}
+
+// forget removes all records of a VM that does not exist any more, but the lock.
+func (r records) forget() error {
+	var errs []error
+	for _, name := range []string{"vm.json", "guest.json", "sandboxes", "gone"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(r.dir, name)))
+	}
+	return errors.Join(errs...)
+}

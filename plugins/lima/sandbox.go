@@ -1,0 +1,385 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/plugins/lima/internal/limaout"
+	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/inside"
+)
+
+// sandbox is one sandbox of this process.
+type sandbox struct {
+	machine *machine
+	cfg     *Config
+	rec     boxRecord
+	ready   sdk.Ready
+	say     progress
+
+	mu   sync.RWMutex // held shared while the sandbox is used, alone while it is removed or reset
+	gone bool
+}
+
+// Ready implements [sdk.Sandbox].
+func (s *sandbox) Ready() sdk.Ready { return s.ready }
+
+// exchangeOf is what the VM has to share with the host.
+func (s *sandbox) exchangeOf() (exchangeOf, error) {
+	base, err := exchangeHome(s.rec.StateDir)
+	if err != nil {
+		return exchangeOf{}, err
+	}
+	if s.rec.Dedicated { // and so nothing of another sandbox
+		return exchangeOf{filepath.Join(base, s.rec.ID), guestExchange + "/" + s.rec.ID}, nil
+	}
+	return exchangeOf{base, guestExchange}, nil
+}
+
+// exchangeHome is the directory of all exchanges. hutch keeps it beside the directory in which the state of its sandboxes lies; a
+// state that lies elsewhere is not hutch's, and has the user's own.
+func exchangeHome(stateDir string) (string, error) {
+	if all := filepath.Dir(stateDir); filepath.IsAbs(stateDir) && filepath.Base(all) == "sandboxes" {
+		return filepath.Join(filepath.Dir(all), "exchange"), nil
+	}
+	data := os.Getenv("XDG_DATA_HOME")
+	if data == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", sdk.Errorf(sdk.ReasonMissing, "this user has no home directory: %w", err).WithFix("set HOME")
+		}
+		data = filepath.Join(home, ".local", "share")
+	}
+	if !filepath.IsAbs(data) {
+		return "", sdk.Errorf(sdk.ReasonConfig, "XDG_DATA_HOME is %q and must be an absolute path", data)
+	}
+	return filepath.Join(data, "hutch", "exchange"), nil
+}
+
+// make makes the sandbox, and the VM for it where there is none.
+func (s *sandbox) make(ctx context.Context) error {
+	exchange, err := s.exchangeOf()
+	if err != nil {
+		return err
+	}
+	// Noted before anything of it exists, and before the VM might be given up for having no sandbox.
+	if err := s.note(ctx); err != nil {
+		return err
+	}
+	l, err := s.machine.connect(ctx, &plan{s.cfg, exchange, s.rec.Dedicated}, s.cfg.StartTimeout, s.say)
+	if err != nil {
+		return err
+	}
+	// A VM that was made meanwhile has records of its own.
+	if err := s.note(ctx); err != nil {
+		return err
+	}
+	held := planLimits(s.rec.Limits, &guestFacts{Limits: l.hello.Limits})
+	if err := held.Err(); err != nil {
+		return err
+	}
+	s.ready = sdk.Ready{Workspace: "/workspace/" + s.rec.ID, Output: "/output", Holds: held.Holds}
+	if s.rec.Input != "" {
+		s.ready.Input = "/input"
+	}
+	if err := s.openExchange(l); err != nil {
+		return err
+	}
+	spec := &wire.Sandbox{Limits: held.request, Network: s.rec.Network == sdk.NetworkFull, Input: s.rec.Input != "", Exchange: s.ready.Exchange != nil}
+	if err := s.makeInGuest(ctx, l, spec); err != nil {
+		return err
+	}
+	if err := s.fillHome(ctx, l); err != nil {
+		return err
+	}
+	if s.rec.Input != "" {
+		s.say.say("copying the input into the VM")
+		if err := s.fill(ctx, l, wire.PartInput, s.rec.Input); err != nil {
+			return err
+		}
+	}
+	if err := s.fillWorkspace(ctx, l); err != nil {
+		return err
+	}
+	s.rec.Ready = &s.ready
+	return s.note(ctx)
+}
+
+// makeInGuest makes the sandbox's directories in the guest. It is not broken off: what came after it would find it half done.
+func (s *sandbox) makeInGuest(ctx context.Context, l *link, spec *wire.Sandbox) error {
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+	defer cancel()
+	if _, err := l.ask(whole, wire.Request{Op: wire.OpCreate, ID: s.rec.ID, Sandbox: spec}, nil); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// openExchange makes the sandbox's own part of the exchange.
+func (s *sandbox) openExchange(l *link) error {
+	if l.exchange == nil {
+		s.ready.Notes = append(s.ready.Notes, "the VM "+s.machine.name+" shares no directory with this host, so there is no exchange")
+		return nil
+	}
+	host, guest := s.exchangeIn(l.exchange)
+	if err := os.MkdirAll(host, 0o700); err != nil {
+		return fmt.Errorf("make the exchange: %w", err)
+	}
+	s.ready.Exchange = &sdk.Exchange{Host: host, Guest: guest}
+	return nil
+}
+
+// exchangeIn is the sandbox's own part of what the VM shares with the host.
+func (s *sandbox) exchangeIn(e *exchangeOf) (host, guest string) {
+	if strings.HasSuffix(e.guest, "/"+s.rec.ID) {
+		return e.host, e.guest
+	}
+	return filepath.Join(e.host, s.rec.ID), e.guest + "/" + s.rec.ID
+}
+
+// note puts the sandbox's record on disk.
+func (s *sandbox) note(ctx context.Context) error {
+	unlock, err := s.machine.lock(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.machine.write(s.machine.box(s.rec.ID), s.rec)
+}
+
+// use keeps the sandbox as it is until release is called, and gives a connection to its VM.
+func (s *sandbox) use(ctx context.Context) (l *link, release func(), err error) {
+	s.mu.RLock()
+	if err = s.goneError(); err == nil {
+		if l, err = s.machine.connect(ctx, nil, s.cfg.StartTimeout, s.say); err == nil {
+			return l, s.mu.RUnlock, nil
+		}
+	}
+	s.mu.RUnlock()
+	return nil, nil, err
+}
+
+func (s *sandbox) goneError() error {
+	if s.gone {
+		return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.rec.ID)
+	}
+	return nil
+}
+
+// Inspect implements [sdk.Inspector].
+func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.gone {
+		return sdk.Status{State: sdk.StateGone}, nil
+	}
+	i, err := s.machine.list(ctx, s.machine.name)
+	if err != nil {
+		return sdk.Status{}, err
+	}
+	if i == nil {
+		return sdk.Status{State: sdk.StateGone}, nil
+	}
+	st := sdk.Status{State: sdk.StateStopped, Details: map[string]string{
+		"vm": i.Name, "vm_status": i.Status, "vm_type": i.VMType, "vm_cpus": strconv.Itoa(i.CPUs), "vm_memory": sdk.Bytes(i.Memory).String(),
+		"dedicated": strconv.FormatBool(s.rec.Dedicated),
+	}}
+	if i.Status != limaout.StatusRunning {
+		return st, nil
+	}
+	l, err := s.machine.connect(ctx, nil, s.cfg.StartTimeout, nil)
+	if err != nil {
+		return sdk.Status{}, err
+	}
+	reply, err := l.ask(ctx, wire.Request{Op: wire.OpInspect, ID: s.rec.ID}, nil)
+	if errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
+		return sdk.Status{State: sdk.StateGone}, nil
+	}
+	if err != nil {
+		return sdk.Status{}, err
+	}
+	st.State = sdk.StateReady
+	st.Details["commands"], st.Details["kernel"], st.Details["user"] = reply.State, l.hello.Kernel, l.hello.User
+	return st, nil
+}
+
+// Reset implements [sdk.Resetter].
+func (s *sandbox) Reset(ctx context.Context, hard bool) error {
+	l, release, err := s.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, err := l.ask(ctx, wire.Request{Op: wire.OpReset, ID: s.rec.ID, Hard: hard}, nil); err != nil {
+		return err
+	}
+	if err := s.fillHome(ctx, l); err != nil {
+		return err
+	}
+	if !hard {
+		return nil
+	}
+	return s.fillWorkspace(ctx, l)
+}
+
+// close ends everything and removes it. It may be called twice.
+func (s *sandbox) close(ctx context.Context) error {
+	if err := s.end(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock() // the commands have told their ends
+	defer s.mu.Unlock()
+	s.gone = true
+	return nil
+}
+
+// end removes the sandbox from the guest and from the host. Its commands end by that.
+func (s *sandbox) end(ctx context.Context) error {
+	m := s.machine
+	rec, err := m.exists(s.rec.ID)
+	if rec == nil || err != nil {
+		return err
+	}
+	l, i := m.live(), (*limaout.Instance)(nil)
+	if l == nil || s.rec.Dedicated {
+		if i, err = m.list(ctx, m.name); err != nil {
+			return err
+		}
+	}
+	if s.rec.Dedicated {
+		return s.deleteVM(ctx, i)
+	}
+	if l == nil && i != nil && i.Status == limaout.StatusRunning {
+		if l, err = m.connect(ctx, nil, s.startTimeout(), nil); err != nil {
+			return err
+		}
+	}
+	var exchange *exchangeOf
+	switch {
+	case l != nil:
+		exchange = l.exchange
+		if err := l.destroy(ctx, s.rec.ID); err != nil {
+			return err
+		}
+	case i != nil:
+		exchange = exchangeIn(i)
+	}
+	if err := s.removeExchange(exchange); err != nil {
+		return err
+	}
+	return s.removeRecord(ctx, l != nil, i != nil)
+}
+
+// removeRecord forgets the sandbox, and stops a VM that is to be stopped with its last one. What lies on the disk of a VM that does
+// not run is removed when it runs again.
+func (s *sandbox) removeRecord(ctx context.Context, runs, stopped bool) error {
+	m := s.machine
+	unlock, err := m.lock(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !runs && stopped {
+		err = os.Rename(m.box(s.rec.ID), m.records.gone(s.rec.ID))
+	} else {
+		err = os.Remove(m.box(s.rec.ID))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if !s.rec.Stop || !runs {
+		return nil
+	}
+	left, err := m.ids("sandboxes")
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	m.leave()
+	return m.stop(ctx, false)
+}
+
+func (s *sandbox) startTimeout() time.Duration {
+	if s.cfg.StartTimeout > 0 {
+		return s.cfg.StartTimeout
+	}
+	return cleanTime
+}
+
+// deleteVM removes a VM that is the sandbox's own.
+func (s *sandbox) deleteVM(ctx context.Context, i *limaout.Instance) error {
+	m := s.machine
+	m.leave()
+	unlock, err := m.lock(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if i != nil {
+		if err := m.delete(ctx); err != nil {
+			return err
+		}
+	}
+	var exchange *exchangeOf
+	if i != nil {
+		exchange = exchangeIn(i)
+	}
+	if err := s.removeExchange(exchange); err != nil {
+		return err
+	}
+	// Last, because the lock is in it: who waits for that finds a sandbox that is gone.
+	return os.RemoveAll(m.dir)
+}
+
+// removeExchange removes what the VM shared with the host for this sandbox, however a command left it.
+func (s *sandbox) removeExchange(e *exchangeOf) error {
+	if e == nil {
+		if s.ready.Exchange == nil {
+			return nil
+		}
+		return removeAll(s.ready.Exchange.Host)
+	}
+	host, _ := s.exchangeIn(e)
+	return removeAll(host)
+}
+
+func removeAll(dir string) error {
+	root, err := os.OpenRoot(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return inside.RemoveAll(root, filepath.Base(dir))
+}
+
+// Changes implements [sdk.ChangeLister].
+func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
+	l, release, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	reply, err := l.ask(ctx, wire.Request{Op: wire.OpChanges, ID: s.rec.ID}, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sdk.Change, len(reply.Changes))
+	for i, c := range reply.Changes {
+		out[i] = c.Change
+		out[i].Path = string(c.Path)
+	}
+	slices.SortStableFunc(out, func(a, b sdk.Change) int { return strings.Compare(a.Path, b.Path) })
+	return out, nil
+}
