@@ -283,7 +283,7 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 			if err := a.sandbox.Applied(done); err != nil {
 				u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
 			}
-			if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Common); err != nil {
+			if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Common, a.sandbox.PlaceBase); err != nil {
 				u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
 			}
 		}
@@ -441,7 +441,7 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		if err := sandbox.Undone(ctx, st, info.ID, a); err != nil {
 			u.note("the undo cannot be recorded in the sandbox's event chain: %s", err)
 		}
-		if err := review.RefreshFile(st.Paths().SandboxBase(info.ID), a.Project, a.Common); err != nil {
+		if err := review.RefreshFile(st.Paths().SandboxBase(info.ID), a.Project, a.Common, func() error { return st.PlaceSandboxBase(info.ID) }); err != nil {
 			u.note("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", err)
 		}
 	}

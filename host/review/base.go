@@ -113,9 +113,9 @@ func entryOf(path string, n Node, id ident) overlay.Entry {
 	return e
 }
 
-// RefreshFile is Refresh for a base on disk. It is written beside its place and renamed into it. A file that is not there
-// is no error: there was no base.
-func RefreshFile(file, project string, paths []string) error {
+// RefreshFile is Refresh for a base on disk. It is written beside its place, as FILE.new, and place then puts it there. A
+// file that is not there is no error: there was no base.
+func RefreshFile(file, project string, paths []string, place func() error) error {
 	b, err := ReadBase(file)
 	if err != nil || b == nil {
 		return err
@@ -131,7 +131,7 @@ func RefreshFile(file, project string, paths []string) error {
 	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
-	return os.Rename(tmp, file)
+	return place()
 }
 
 // ReadBase reads a base from a file; nil for one that is not there.

@@ -97,7 +97,7 @@ func (j *job) takeBase(ctx context.Context, w sdk.Workspace) (err error) {
 	if take == nil || w.Source == "" || w.Mode != sdk.WorkspacePrivate {
 		return nil
 	}
-	f, err := os.OpenFile(j.box.Base(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(j.box.NewBase(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,10 @@ func (j *job) takeBase(ctx context.Context, w sdk.Workspace) (err error) {
 	if err := buf.Flush(); err != nil {
 		return err
 	}
-	return f.Sync()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return j.box.PlaceBase()
 }
 
 // surroundings are what commands of a lasting sandbox get besides what they are started with. They hold secrets in

@@ -16,7 +16,7 @@ func (m *Manager) newBase(ctx context.Context, s *Sandbox) (place func() error, 
 	if take == nil || ws.Source == "" || ws.Mode != string(sdk.WorkspacePrivate) {
 		return func() error { return nil }, nil
 	}
-	tmp := s.Base + ".new"
+	tmp := s.rec.NewBase()
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
@@ -31,5 +31,8 @@ func (m *Manager) newBase(ctx context.Context, s *Sandbox) (place func() error, 
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, errors.Join(err, os.Remove(tmp))
 	}
-	return func() error { return os.Rename(tmp, s.Base) }, nil
+	return s.rec.PlaceBase, nil
 }
+
+// PlaceBase puts the base that was written to Base + ".new" in the place of Base.
+func (s *Sandbox) PlaceBase() error { return s.rec.PlaceBase() }

@@ -23,6 +23,7 @@ type auditEnd struct {
 	Head         string `json:"head"`
 	ResultSize   int64  `json:"result_size"`
 	ResultSHA256 string `json:"result_sha256"`
+	Record       string `json:"record"` // hash of the last line of run.jsonl; empty from versions that hashed none
 }
 
 // auditLog opens the audit chain when it is first needed.

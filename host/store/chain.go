@@ -55,6 +55,11 @@ func (c *chain) sync() error {
 // append adds events and returns the state of the chain after them. It fills in number, time (where it is zero) and
 // hashes. Either all of them are in the chain or, with an error, none; what was there before stays in any case.
 func (c *chain) append(events ...Event) (seq uint64, head string, err error) {
+	return c.appendThen(func() error { return nil }, events...)
+}
+
+// appendThen appends, and does what the events speak of while nobody else can append. Its error does not take them back.
+func (c *chain) appendThen(then func() error, events ...Event) (seq uint64, head string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := lockFile(c.f, unix.LOCK_EX); err != nil {
@@ -87,7 +92,7 @@ func (c *chain) append(events ...Event) (seq uint64, head string, err error) {
 	}
 	c.size += int64(buf.Len())
 	c.seq, c.head, c.notes = seq, head, nil
-	return seq, head, nil
+	return seq, head, then()
 }
 
 // catchUp brings c up to the file, which is locked. It sets a torn tail aside. What must be said about that is in c.notes.
@@ -134,10 +139,13 @@ func (c *chain) catchUp(run string) error {
 	return nil
 }
 
-func (c *chain) note(run string, typ EventType, data map[string]any) {
+func (c *chain) note(run string, typ EventType, data map[string]any, files ...FileRef) {
 	b, _ := marshalData(typ, data) // short strings and numbers always marshal
-	c.notes = append(c.notes, Event{Run: run, Type: typ, Data: b})
+	c.notes = append(c.notes, Event{Run: run, Type: typ, Data: b, Files: files})
 }
+
+// tornMark begins what follows the name of a chain in that of a file with its torn tail.
+const tornMark = ".torn-"
 
 // setAside moves the torn bytes from offset on to a file of their own and cuts them off the chain.
 func (c *chain) setAside(run string, offset, n int64) error {
@@ -145,14 +153,15 @@ func (c *chain) setAside(run string, offset, n int64) error {
 	if _, err := c.f.ReadAt(torn, offset); err != nil && !errors.Is(err, io.EOF) {
 		return diskError("read", c.path, err)
 	}
-	aside := fmt.Sprintf("%s.torn-%d", c.path, offset)
+	aside := fmt.Sprintf("%s%s%d", c.path, tornMark, offset)
 	if err := writeAtomic(aside, torn, true); err != nil {
 		return err
 	}
 	if err := c.f.Truncate(offset); err != nil {
 		return diskError("cut the torn tail of", c.path, err)
 	}
-	c.note(run, EventRepaired, map[string]any{"offset": offset, "bytes": n, "kept": len(torn), "aside": filepath.Base(aside)})
+	c.note(run, EventRepaired, map[string]any{"offset": offset, "bytes": n, "kept": len(torn), "aside": filepath.Base(aside)},
+		FileRef{Path: filepath.Base(aside), Size: int64(len(torn)), SHA256: sumHex(torn)})
 	return nil
 }
 

@@ -45,6 +45,7 @@ const (
 	EventChanges        EventType = "workspace.change" // what differs in the workspace
 	EventOutputs        EventType = "outputs"          // files were collected
 	EventSandboxReset   EventType = "sandbox.reset"    // in a lasting sandbox's chain: it was made anew
+	EventSandboxRecord  EventType = "sandbox.record"   // in a lasting sandbox's chain: a file of its record is about to be written anew
 	EventSandboxCopy    EventType = "sandbox.copy"     // in a lasting sandbox's chain: files were put in or taken out by hand
 	EventSandboxWrite   EventType = "sandbox.write"    // in a lasting sandbox's chain: a file was written or edited by hand
 	EventSandboxDelete  EventType = "sandbox.delete"   // in a lasting sandbox's chain: a file or directory was removed by hand
@@ -62,8 +63,9 @@ type Event struct {
 	Parent string          `json:"parent,omitempty"` // in the first event: the run that this one continues
 	Data   json.RawMessage `json:"data,omitempty"`
 	Files  []FileRef       `json:"files,omitempty"`
-	Prev   string          `json:"prev"`           // hash of the event before; zeros in the first
-	Hash   string          `json:"hash,omitempty"` // sha256 in hex of the line before this member, closed with a brace
+	Record string          `json:"record,omitempty"` // hash of the last line of run.jsonl, in the first event and after each change
+	Prev   string          `json:"prev"`             // hash of the event before; zeros in the first
+	Hash   string          `json:"hash,omitempty"`   // sha256 in hex of the line before this member, closed with a brace
 }
 
 // FileRef points at a file of the run's directory.
@@ -97,17 +99,30 @@ func encodeEvent(e *Event) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(body)
-	e.Hash = hex.EncodeToString(sum[:])
-	line := make([]byte, 0, len(body)+hashSuffix)
-	line = append(line, body[:len(body)-1]...)
-	line = append(line, hashMark...)
-	line = append(line, e.Hash...)
-	line = append(line, '"', '}', '\n')
+	e.Hash = sumHex(body)
+	line := spliceHash(body, e.Hash)
 	if len(line) > maxLine {
 		return nil, fmt.Errorf("event %s of %d bytes: at most %d are allowed", e.Type, len(line), maxLine)
 	}
 	return line, nil
+}
+
+// spliceHash makes a line of an object and its hash, newline included.
+func spliceHash(body []byte, hash string) []byte {
+	line := make([]byte, 0, len(body)+hashSuffix)
+	line = append(line, body[:len(body)-1]...)
+	line = append(line, hashMark...)
+	line = append(line, hash...)
+	return append(line, '"', '}', '\n')
+}
+
+// cutHash is the reverse, for a line without its newline: the object as bytes up to its last brace, and the hash.
+func cutHash(line []byte) (open []byte, hash string, ok bool) {
+	n := len(line) - hashSuffix
+	if n < 1 || !bytes.HasPrefix(line[n:], []byte(hashMark)) || !bytes.HasSuffix(line, []byte(`"}`)) {
+		return nil, "", false
+	}
+	return line[:n], string(line[n+len(hashMark) : n+len(hashMark)+hashHex]), true
 }
 
 // decoded is what one line of a chain holds, valid or not.
@@ -127,14 +142,14 @@ func decodeEvent(line []byte) (d decoded) {
 		d.bad = fmt.Errorf("control character %#02x at byte %d", line[i], i)
 		return d
 	}
-	n := len(line) - hashSuffix
-	if n < 1 || !bytes.HasPrefix(line[n:], []byte(hashMark)) || !bytes.HasSuffix(line, []byte(`"}`)) {
+	body, stored, ok := cutHash(line)
+	if !ok {
 		d.bad = errors.New("it does not end with a hash")
 		return d
 	}
-	d.stored = string(line[n+len(hashMark) : n+len(hashMark)+hashHex])
+	d.stored = stored
 	h := sha256.New()
-	h.Write(line[:n])
+	h.Write(body)
 	h.Write([]byte{'}'})
 	d.computed = hex.EncodeToString(h.Sum(nil))
 	// The event is read even when the hash does not fit: its number tells where we are.

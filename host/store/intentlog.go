@@ -132,6 +132,11 @@ func appendLine(f *os.File, path string, v any, sync bool) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
+	return appendBytes(f, path, append(line, '\n'), sync)
+}
+
+// appendBytes appends a whole line, newline included.
+func appendBytes(f *os.File, path string, line []byte, sync bool) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return diskError("write", path, err)
@@ -145,7 +150,7 @@ func appendLine(f *os.File, path string, v any, sync bool) error {
 		}
 		size = end + 1
 	}
-	if _, err = f.Write(append(line, '\n')); err == nil && sync {
+	if _, err = f.Write(line); err == nil && sync {
 		err = f.Sync()
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -137,14 +136,20 @@ func abandon(t *testing.T, s *Store, id string) {
 	setInfo(t, s, info)
 }
 
-// setInfo replaces the short record of a run.
+// setInfo appends to the short record of a run.
 func setInfo(t *testing.T, s *Store, info Info) {
 	t.Helper()
-	b, err := json.Marshal(info)
+	path := filepath.Join(s.paths.Run(info.ID), infoFile)
+	b := mustRead(t, path)
+	lines, err := readInfoLines(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustWrite(t, filepath.Join(s.paths.Run(info.ID), infoFile), append(b, '\n'))
+	line, _, err := encodeInfo(lines.last(), info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, path, append(b, line...))
 }
 
 func verify(t *testing.T, s *Store, id string) *Report {

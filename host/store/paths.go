@@ -33,7 +33,7 @@ func (p Paths) SandboxState(id string) string { return p.Sandbox(id) + stateSuff
 const stateSuffix = ".state"
 
 // SandboxBase is the file that says what the workspace's source of a lasting sandbox looked like when it was made.
-func (p Paths) SandboxBase(id string) string { return filepath.Join(p.Sandbox(id), "base") }
+func (p Paths) SandboxBase(id string) string { return filepath.Join(p.Sandbox(id), baseFile) }
 
 // Applies is where applies of sandboxes' changes are journaled, with what they replaced.
 func (p Paths) Applies() string { return filepath.Join(p.Data, "applies") }

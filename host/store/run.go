@@ -1,15 +1,13 @@
 package store
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,8 +78,11 @@ type Run struct {
 
 	mu   sync.Mutex
 	info Info
-	file *os.File // run.jsonl, one line for each change of info
-	done bool     // finished or closed
+	file *os.File        // run.jsonl, one line for each change of info
+	head string          // hash of its last line
+	said string          // the one that the event chain knows
+	refs map[string]bool // files beside events.jsonl that events point at
+	done bool            // finished or closed
 }
 
 // errDone is what a run says that has its result already.
@@ -98,7 +99,7 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 	if !isRunID(id) {
 		return nil, fmt.Errorf("run id %.60q is not one that the store gave out", id)
 	}
-	r := &Run{store: s, dir: s.paths.Run(id), info: Info{
+	r := &Run{store: s, dir: s.paths.Run(id), refs: map[string]bool{}, head: noPrev, info: Info{
 		Schema: RunSchema, ID: id, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent, Sandbox: n.Sandbox,
 		State: StateRunning, Started: s.now().UTC(), Host: Self(),
 	}}
@@ -140,7 +141,7 @@ func (r *Run) prepare(dir string, definition any) (head string, err error) {
 	if r.file, err = os.OpenFile(filepath.Join(dir, infoFile), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return "", diskError("write", filepath.Join(dir, infoFile), err)
 	}
-	if err := r.saveInfo(false); err != nil {
+	if err := r.saveInfo(); err != nil {
 		return "", err
 	}
 	// The chain is opened under its temporary name; its descriptor follows the directory when that is renamed.
@@ -152,9 +153,10 @@ func (r *Run) prepare(dir string, definition any) (head string, err error) {
 		return "", err
 	}
 	_, head, err = r.chain.append(Event{
-		Run: r.info.ID, Type: EventBegin, Time: r.info.Started, Parent: r.info.Parent, Data: data,
+		Run: r.info.ID, Type: EventBegin, Time: r.info.Started, Parent: r.info.Parent, Data: data, Record: r.head,
 		Files: []FileRef{{Path: definitionFile, Size: int64(len(def)), SHA256: sumHex(def)}},
 	})
+	r.said = r.head
 	r.chain.path = filepath.Join(r.dir, eventsFile)
 	r.code.dir = filepath.Join(r.dir, codeDir)
 	return head, err
@@ -191,7 +193,7 @@ func (r *Run) SetSandbox(name string) error {
 		return errDone
 	}
 	r.info.Sandbox = name
-	return r.saveInfo(false)
+	return r.saveInfo()
 }
 
 // SetBackend notes which backend was chosen.
@@ -202,11 +204,20 @@ func (r *Run) SetBackend(name string) error {
 		return errDone
 	}
 	r.info.Backend = name
-	return r.saveInfo(false)
+	return r.saveInfo()
 }
 
-func (r *Run) saveInfo(sync bool) error {
-	return appendLine(r.file, filepath.Join(r.dir, infoFile), r.info, sync)
+// saveInfo appends the short record as it is now. The event that comes next says its hash.
+func (r *Run) saveInfo() error {
+	line, head, err := encodeInfo(r.head, r.info)
+	if err != nil {
+		return err
+	}
+	if err := appendBytes(r.file, filepath.Join(r.dir, infoFile), line, false); err != nil {
+		return err
+	}
+	r.head = head
+	return nil
 }
 
 // Event appends one event to the run's chain. Data is marshalled to JSON and must stay small ([MaxEventData]); what is
@@ -233,7 +244,19 @@ func (r *Run) appendEvent(typ EventType, data any, files []FileRef) (seq uint64,
 		events = append(events, Event{Run: r.info.ID, Type: typ, Data: b, Files: piece})
 		b = nil
 	}
-	return r.chain.append(events...)
+	if r.head != r.said {
+		events[0].Record = r.head
+	}
+	if seq, head, err = r.chain.append(events...); err != nil {
+		return 0, "", err
+	}
+	r.said = r.head
+	for _, f := range files {
+		if !strings.Contains(f.Path, "/") {
+			r.refs[f.Path] = true
+		}
+	}
+	return seq, head, nil
 }
 
 // Sync forces the events so far to the disk.
@@ -281,7 +304,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 			return err
 		}
 	}
-	seq, head, err := r.appendEvent(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data}, nil)
+	seq, head, err := r.appendEvent(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data}, r.unsaidLogs())
 	if err != nil {
 		return err
 	}
@@ -293,7 +316,14 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err != nil {
 		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
 	}
-	entry, err := auditEntry(r.info.ID, EventEnd, auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data)})
+	// The last line of run.jsonl comes last of all, and the audit chain knows before what it will be.
+	now, last := r.store.now().UTC(), r.info
+	last.State, last.OK, last.Cause, last.ExitCode, last.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
+	_, record, err := encodeInfo(r.head, last)
+	if err != nil {
+		return err
+	}
+	entry, err := auditEntry(r.info.ID, EventEnd, auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data), Record: record})
 	if err != nil {
 		return err
 	}
@@ -313,9 +343,8 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 		return err
 	}
 	// The short record comes last: what says "finished" is finished.
-	now := r.store.now().UTC()
-	r.info.State, r.info.OK, r.info.Cause, r.info.ExitCode, r.info.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
-	if err := r.saveInfo(false); err != nil {
+	r.info = last
+	if err := r.saveInfo(); err != nil {
 		return err
 	}
 	names.Go(r.store.syncAudit)
@@ -325,6 +354,22 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 		return diskError("sync", r.dir, err)
 	}
 	return nil
+}
+
+// unsaidLogs are the parts of logs that no event points at yet: what the backend said, and how much of a stream was dropped.
+func (r *Run) unsaidLogs() (refs []FileRef) {
+	for _, s := range []Stream{Stdout, Stderr, BackendLog} {
+		p := s.paths("")
+		for _, name := range []string{p.plain, p.ring, p.pos} {
+			if r.refs[name] {
+				continue
+			}
+			if ref, err := r.Ref(name); err == nil { // most are not there
+				refs = append(refs, ref)
+			}
+		}
+	}
+	return refs
 }
 
 // Close ends the recording without a result, for a host that gives up: the run shows as interrupted once the process
@@ -387,86 +432,3 @@ func sumHex(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
-
-// Record is a run as found on disk.
-type Record struct {
-	Info
-	Dir   string // absolute
-	store *Store
-}
-
-// Load reads the record of a run by its full id.
-func (s *Store) Load(id string) (*Record, error) {
-	if !isRunID(id) {
-		return nil, fmt.Errorf("%w: %.60q is not a run id", ErrNotFound, id)
-	}
-	dir := s.paths.Run(id)
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
-	return &Record{Info: s.readInfo(id), Dir: dir, store: s}, nil
-}
-
-// readInfo reads run.jsonl and settles the state; what is wrong with it goes into the value.
-func (s *Store) readInfo(id string) Info {
-	var info Info
-	b, err := os.ReadFile(filepath.Join(s.paths.Run(id), infoFile))
-	if err == nil {
-		// Half a line at its end is what a killed writer left.
-		whole := b[:bytes.LastIndexByte(b, '\n')+1]
-		last := bytes.TrimSuffix(whole, []byte{'\n'})
-		err = json.Unmarshal(last[bytes.LastIndexByte(last, '\n')+1:], &info)
-	}
-	switch {
-	case err != nil:
-		err = fmt.Errorf("%s: %w", infoFile, err)
-	case info.Schema != RunSchema:
-		err = fmt.Errorf("%s: schema %.40q is not %s", infoFile, info.Schema, RunSchema)
-	case info.ID != id:
-		err = fmt.Errorf("%s: it is the record of %.40q", infoFile, info.ID)
-	case info.State != StateRunning && info.State != StateFinished:
-		err = fmt.Errorf("%s: state %.40q", infoFile, info.State)
-	}
-	if err != nil {
-		started, _ := idTime(id)
-		return Info{Schema: RunSchema, ID: id, State: StateDamaged, Started: started, Damage: err.Error()}
-	}
-	if info.State == StateRunning && !info.Host.Alive() {
-		info.State = StateInterrupted
-	}
-	return info
-}
-
-// Definition reads definition.json.
-func (r *Record) Definition() (json.RawMessage, error) { return readJSONFile(r.Dir, definitionFile) }
-
-// Result reads result.json; a run without one gives an error that is [fs.ErrNotExist].
-func (r *Record) Result() (json.RawMessage, error) { return readJSONFile(r.Dir, resultFile) }
-
-func readJSONFile(dir, name string) (json.RawMessage, error) {
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		return nil, diskError("read", filepath.Join(dir, name), err)
-	}
-	if !json.Valid(b) {
-		return nil, fmt.Errorf("read %s: it is not JSON (`hutch audit verify` tells more)", filepath.Join(dir, name))
-	}
-	return b, nil
-}
-
-// Events reads the events of the chain that can be read, in order, without checking how they hang together;
-// [Store.Verify] does that.
-func (r *Record) Events() ([]Event, error) {
-	var events []Event
-	_, err := readChain(filepath.Join(r.Dir, eventsFile), func(l chainLine) error {
-		if l.d.bad == nil {
-			events = append(events, l.d.event)
-		}
-		return nil
-	})
-	return events, err
-}
-
-// OpenLog opens a stream's log for reading, while it is written or afterwards. A stream that has no log gives an error
-// that is [fs.ErrNotExist].
-func (r *Record) OpenLog(s Stream) (*LogReader, error) { return newLogReader(r.Dir, s) }

@@ -265,7 +265,7 @@ func TestVerifySandboxes(t *testing.T) {
 		t.Errorf("an intact one: %v", got)
 	}
 	rep, err := s.VerifySandbox(t.Context(), info.ID)
-	if err != nil || !rep.OK || rep.Events != 3 || rep.Files != 1 || rep.Sandbox != info.ID {
+	if err != nil || !rep.OK || rep.Events != 4 || rep.Files != 2 || rep.Sandbox != info.ID {
 		t.Errorf("%+v %v", rep, err)
 	}
 	code := filepath.Join(r.CodeDir(), "a/main.py")

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,15 @@ const (
 	sandboxPrivateFile = "private.json"
 	sandboxLockFile    = "lock"
 	sandboxInputDir    = "input"
+	baseFile           = "base"
+	filesLockFile      = "files.lock" // of host/files
+	newMark            = ".new"       // follows the name of a base that is being written
 )
+
+// replaced reports whether a file of the record is one that is written anew, each time with an event before.
+func replaced(name string) bool {
+	return name == sandboxFile || name == sandboxPrivateFile || name == baseFile
+}
 
 // SandboxRecord is a lasting sandbox that this process holds a lock on. Its methods may be called concurrently, but
 // for Close and Forget.
@@ -105,7 +112,8 @@ func (r *SandboxRecord) prepare(dir string) (head string, err error) {
 	if err != nil {
 		return "", err
 	}
-	_, head, err = r.chain.append(Event{Run: r.info.ID, Type: EventSandboxBegin, Time: r.info.Created, Parent: r.info.MadeBy, Data: begin})
+	_, head, err = r.chain.append(Event{Run: r.info.ID, Type: EventSandboxBegin, Time: r.info.Created, Parent: r.info.MadeBy, Data: begin,
+		Files: []FileRef{{Path: sandboxFile, Size: int64(len(data)), SHA256: sumHex(data)}}})
 	r.chain.path = filepath.Join(r.dir, eventsFile)
 	r.code.dir = filepath.Join(r.dir, codeDir)
 	return head, err
@@ -126,6 +134,9 @@ func (r *SandboxRecord) Dir() string { return r.dir }
 
 // Base is where [Paths.SandboxBase] lies; the file need not exist.
 func (r *SandboxRecord) Base() string { return r.store.paths.SandboxBase(r.info.ID) }
+
+// NewBase is where a base is written that will take the place of Base, see [SandboxRecord.PlaceBase].
+func (r *SandboxRecord) NewBase() string { return r.Base() + newMark }
 
 // CodeDir is where [SandboxRecord.WriteCode] puts files. It exists once there is one.
 func (r *SandboxRecord) CodeDir() string { return filepath.Join(r.dir, codeDir) }
@@ -169,11 +180,16 @@ func (r *SandboxRecord) Changed(typ EventType, data any) error {
 	if err != nil {
 		return err
 	}
-	entry, err := auditEntry(r.info.ID, EventSandboxHead, head)
+	return r.store.enterHead(r.info.ID, head)
+}
+
+// enterHead enters in the audit chain how far the chain of a sandbox goes.
+func (s *Store) enterHead(id string, head auditHead) error {
+	entry, err := auditEntry(id, EventSandboxHead, head)
 	if err != nil {
 		return err
 	}
-	return r.store.enter(false, entry)
+	return s.enter(false, entry)
 }
 
 // event is Event, and tells how far the chain goes with it.
@@ -189,38 +205,59 @@ func (r *SandboxRecord) event(typ EventType, data any, files ...FileRef) (auditH
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.append(func() error { return nil }, events...)
+}
+
+// append is [chain.appendThen]. The caller holds the mutex.
+func (r *SandboxRecord) append(then func() error, events ...Event) (_ auditHead, err error) {
 	if r.chain == nil {
 		if r.chain, err = openChain(filepath.Join(r.dir, eventsFile), r.store.now); err != nil {
 			return auditHead{}, err
 		}
 	}
-	seq, head, err := r.chain.append(events...)
+	seq, head, err := r.chain.appendThen(then, events...)
 	return auditHead{Events: seq, Head: head}, err
 }
 
-// WritePrivate keeps what later commands need and nobody shall be shown, such as the values of variables. It is JSON,
-// in a file of mode 0600.
-func (r *SandboxRecord) WritePrivate(v any) error {
-	data, err := marshalIndent(v)
+// replace writes a file of the record anew, and says so in the chain just before the file is there.
+func (r *SandboxRecord) replace(name string, data []byte) error {
+	f := newAtomicFile(filepath.Join(r.dir, name))
+	defer f.abandon()
+	if err := f.write(data, true); err != nil {
+		return err
+	}
+	head, err := r.append(f.place, Event{Run: r.info.ID, Type: EventSandboxRecord, Files: []FileRef{{Path: name, Size: int64(len(data)), SHA256: sumHex(data)}}})
 	if err != nil {
 		return err
 	}
-	return writeAtomic(filepath.Join(r.dir, sandboxPrivateFile), data, true)
+	return r.store.enterHead(r.info.ID, head)
 }
 
-// ReadPrivate reads what WritePrivate wrote into v, which stays as it is when nothing was.
-func (r *SandboxRecord) ReadPrivate(v any) error {
-	b, err := os.ReadFile(filepath.Join(r.dir, sandboxPrivateFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, v)
-	}
+// PlaceBase puts a new base, written to NewBase, in its place.
+func (r *SandboxRecord) PlaceBase() error { return r.store.PlaceSandboxBase(r.info.ID) }
+
+// PlaceSandboxBase is [SandboxRecord.PlaceBase] for whoever has the sandbox's id and not its record.
+func (s *Store) PlaceSandboxBase(id string) error {
+	dir := s.paths.Sandbox(id)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return diskError("read", filepath.Join(r.dir, sandboxPrivateFile), err)
+		return diskError("open", dir, err)
 	}
-	return nil
+	defer root.Close()
+	ref, err := refFile(root, baseFile+newMark)
+	if err != nil {
+		return err
+	}
+	ref.Path = baseFile
+	c, err := openChain(filepath.Join(dir, eventsFile), s.now)
+	if err != nil {
+		return err
+	}
+	seq, head, err := c.appendThen(func() error { return root.Rename(baseFile+newMark, baseFile) }, Event{Run: id, Type: EventSandboxRecord, Files: []FileRef{ref}})
+	if err = errors.Join(err, c.close()); err != nil {
+		return diskError("write", s.paths.SandboxBase(id), err)
+	}
+	return s.enterHead(id, auditHead{Events: seq, Head: head})
 }
 
 // Update changes the record by fn. When it returns nil the new record is on the disk, and whoever reads the record
@@ -234,12 +271,10 @@ func (r *SandboxRecord) Update(fn func(*SandboxInfo)) error {
 	if err != nil {
 		return err
 	}
-	if r.chain != nil {
-		if err := r.chain.sync(); err != nil {
-			return err
-		}
+	if err := r.replace(sandboxFile, data); err != nil {
+		return err
 	}
-	if err := writeAtomic(filepath.Join(r.dir, sandboxFile), data, true); err != nil {
+	if err := r.chain.sync(); err != nil {
 		return err
 	}
 	if err := errors.Join(syncDir(r.dir), syncDir(r.store.paths.Sandboxes())); err != nil {

@@ -2,20 +2,14 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/hutch-run/hutch/sdk/safefile"
-	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // Problem names what is wrong in a [Finding].
@@ -34,6 +28,7 @@ const (
 	ProblemRecord       Problem = "record"        // run.jsonl, definition.json or result.json cannot be read or is not the one recorded
 	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
+	ProblemUnknownFile  Problem = "unknown_file"  // a file is there that no event speaks of
 
 	ProblemSandboxMissing Problem = "sandbox_missing" // the audit chain knows a lasting sandbox that is not there and was not removed by hutch
 	ProblemUnknownSandbox Problem = "unknown_sandbox" // a lasting sandbox is there that the audit chain does not know
@@ -288,213 +283,4 @@ func noteRepair(rep *Report, e Event) {
 	if e.Type == EventRepaired {
 		rep.find(Finding{Problem: ProblemRepaired, Harmless: true, Event: e.Seq, Detail: "an incomplete event before this one was set aside: " + string(e.Data)})
 	}
-}
-
-// verifyRun checks one run against what the audit chain knows about it.
-func (s *Store) verifyRun(ctx context.Context, id string, known auditKnown) (*Report, error) {
-	info := s.readInfo(id)
-	rep := &Report{Run: id, OK: true, State: info.State, Findings: []Finding{}}
-	if info.State == StateDamaged {
-		rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: info.Damage})
-	}
-
-	var first, last Event
-	refs := map[string]refAt{}
-	check := chainChecker{run: id, find: rep.find, ok: func(e Event) {
-		if first.Seq == 0 {
-			first = e
-		}
-		last = e
-		for _, f := range e.Files { // a file that was written again counts as it was last
-			refs[f.Path] = refAt{f, e.Seq}
-		}
-		noteRepair(rep, e)
-	}}
-	dir := s.paths.Run(id)
-	end, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error { check.line(l); return ctx.Err() })
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if _, lerr := os.Lstat(dir); lerr != nil {
-			return nil, diskError("read", dir, lerr)
-		}
-		rep.find(Finding{Problem: ProblemFileMissing, Path: eventsFile, Detail: "the event chain is gone"})
-	case err != nil:
-		return nil, err
-	}
-	rep.Events, rep.Head = end.lines, check.head
-	if end.torn > 0 {
-		rep.find(Finding{Problem: ProblemTornTail, Harmless: info.State != StateFinished, Event: check.seq + 1, Path: eventsFile,
-			Detail: fmt.Sprintf("%d bytes of an incomplete event at the end: its writer died", end.torn)})
-	}
-
-	v := runVerifier{rep: rep, info: info, first: first, last: last, known: known}
-	if err := v.files(ctx, dir, refs); err != nil {
-		return nil, err
-	}
-	if err := v.anchors(dir); err != nil {
-		return nil, err
-	}
-	return rep, nil
-}
-
-type refAt struct {
-	FileRef
-	event uint64
-}
-
-type runVerifier struct {
-	rep         *Report
-	info        Info
-	first, last Event
-	known       auditKnown
-}
-
-// files hashes every file that events point at.
-func (v *runVerifier) files(ctx context.Context, dir string, refs map[string]refAt) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return diskError("read", dir, err)
-	}
-	defer root.Close()
-	paths := make([]string, 0, len(refs))
-	for p := range refs {
-		paths = append(paths, p)
-	}
-	slices.Sort(paths)
-	for _, p := range paths {
-		ref := refs[p]
-		n, sum, err := hashBelow(ctx, root, p)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		found := Finding{Event: ref.event, Path: p}
-		var refused *safefile.Error
-		switch {
-		case errors.As(err, &refused) && refused.Reason == safefile.ReasonMissing:
-			found.Problem, found.Detail = ProblemFileMissing, "the file is gone"
-		case err != nil:
-			found.Problem, found.Detail = ProblemFileChanged, err.Error()
-		case n != ref.Size:
-			found.Problem, found.Detail = ProblemFileChanged, fmt.Sprintf("%d bytes, and %d were recorded", n, ref.Size)
-		case sum != ref.SHA256:
-			found.Problem, found.Detail = ProblemFileChanged, "its content is not what was recorded"
-		}
-		v.rep.Files++
-		v.rep.Bytes += n
-		if found.Problem != "" {
-			v.rep.find(found)
-		}
-	}
-	return nil
-}
-
-func hashBelow(ctx context.Context, root *os.Root, name string) (int64, string, error) {
-	f, _, err := safefile.Open(root, filepath.FromSlash(name), -1)
-	if err != nil {
-		return 0, "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, tree.Reader(ctx, f))
-	return n, hex.EncodeToString(h.Sum(nil)), err
-}
-
-// anchors compares the chain with what others say about it: run.jsonl, result.json and the audit chain.
-func (v *runVerifier) anchors(dir string) error {
-	rep, known := v.rep, v.known
-	result, err := os.ReadFile(filepath.Join(dir, resultFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return diskError("read", filepath.Join(dir, resultFile), err)
-	}
-	hasResult := err == nil
-
-	ended := v.last.Type == EventEnd
-	switch v.info.State {
-	case StateFinished:
-		if !hasResult {
-			rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "the run is finished and its result is gone"})
-		}
-		if known.end == nil {
-			rep.find(Finding{Problem: ProblemHeadMismatch, Detail: "the run is finished and the audit chain does not know its end"})
-		}
-		if ended {
-			v.compareEnd()
-		} else {
-			rep.find(Finding{Problem: ProblemHeadMismatch, Event: v.last.Seq, Detail: "the run is finished and the last event of its chain is not its end: events are missing"})
-		}
-	case StateInterrupted:
-		rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq, Detail: fmt.Sprintf("the host process (pid %d) died before the run had a result; the last event is %s", v.info.Host.PID, orNone(string(v.last.Type)))})
-	}
-	if hasResult {
-		v.compareResult(result)
-	}
-	if known.end != nil && (known.end.Events != rep.Events || known.end.Head != rep.Head) {
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: rep.Events, Detail: fmt.Sprintf("the audit chain knows %d events up to %s, the chain has %d up to %s", known.end.Events, short(known.end.Head), rep.Events, short(rep.Head))})
-	}
-	switch {
-	case known.begin == nil && v.first.Seq == 1 && v.last.Seq == 1 && v.info.State != StateFinished:
-		// Its host is between making the directory and entering it in the audit chain, or died there.
-	case known.begin == nil:
-		rep.find(Finding{Problem: ProblemUnknownRun, Detail: "the audit chain does not know this run"})
-	case v.first.Seq == 1 && known.begin.Head != v.first.Hash:
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: 1, Detail: "the first event is not the one that the audit chain knows: the chain was replaced"})
-	}
-	return nil
-}
-
-// compareEnd compares run.jsonl, which is not hashed, with the end that the chain tells.
-func (v *runVerifier) compareEnd() {
-	var end endData
-	if err := json.Unmarshal(v.last.Data, &end); err != nil {
-		v.rep.find(Finding{Problem: ProblemBrokenEvent, Event: v.last.Seq, Detail: fmt.Sprintf("data of the end: %v", err)})
-		return
-	}
-	if v.info.OK != end.OK || v.info.Cause != end.Cause || !equalInt(v.info.ExitCode, end.ExitCode) {
-		v.rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: "it tells another end of the run than the event chain"})
-	}
-}
-
-func equalInt(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
-
-// compareResult compares result.json with the audit chain and with the chain that it names.
-func (v *runVerifier) compareResult(result []byte) {
-	rep := v.rep
-	rep.Files++
-	rep.Bytes += int64(len(result))
-	if end := v.known.end; end != nil && (int64(len(result)) != end.ResultSize || sumHex(result) != end.ResultSHA256) {
-		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it is not the result that the audit chain knows"})
-	}
-	ref, ok := findChainRef(result)
-	switch {
-	case !json.Valid(result):
-		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it is not JSON"})
-	case !ok:
-		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it does not name the head of the event chain"})
-	case ref.Events != rep.Events || ref.Head != rep.Head:
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: rep.Events, Path: resultFile, Detail: fmt.Sprintf("the result names %d events up to %s, the chain has %d up to %s", ref.Events, short(ref.Head), rep.Events, short(rep.Head))})
-	}
-}
-
-// findChainRef finds the ChainRef among the top-level members of a result, whatever its member is called.
-func findChainRef(result []byte) (ChainRef, bool) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(result, &members) != nil {
-		return ChainRef{}, false
-	}
-	for _, m := range members {
-		var ref ChainRef
-		if len(m) > 0 && m[0] == '{' && json.Unmarshal(m, &ref) == nil && ref.Path == eventsFile && len(ref.Head) == hashHex {
-			return ref, true
-		}
-	}
-	return ChainRef{}, false
-}
-
-func short(hash string) string { return orNone(hash[:min(len(hash), 12)]) }
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }

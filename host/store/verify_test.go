@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -107,20 +106,20 @@ func TestEveryCutOfAChain(t *testing.T) {
 		if !bytes.HasPrefix(after, good[:n-len(torn)]) {
 			t.Fatalf("cut at %d: the repair changed an earlier event", n)
 		}
-		want, added := []Problem{ProblemUnfinished}, uint64(1)
+		want, added, aside := []Problem{ProblemUnfinished}, uint64(1), ""
 		if len(torn) > 0 {
 			want, added = append(want, ProblemRepaired), 2
-			aside := fmt.Sprintf("%s.torn-%d", path, n-len(torn))
+			aside = fmt.Sprintf("%s.torn-%d", path, n-len(torn))
 			if got := mustRead(t, aside); !bytes.Equal(got, torn) {
 				t.Fatalf("cut at %d: %d torn bytes were kept of %d", n, len(got), len(torn))
 			}
-			os.Remove(aside)
 		}
 		rep = verify(t, s, open.ID())
 		wantProblems(t, rep, true, want...)
 		if rep.Events != whole+added {
 			t.Fatalf("cut at %d: %d events after the repair, want %d", n, rep.Events, whole+added)
 		}
+		os.Remove(aside) // where there is one
 	}
 }
 
@@ -200,7 +199,7 @@ func TestWhatVerifySays(t *testing.T) {
 			mustWrite(t, filepath.Join(r.CodeDir(), "b.txt"), []byte("content"))
 			os.Remove(filepath.Join(r.CodeDir(), "a.txt"))
 			os.Symlink("b.txt", filepath.Join(r.CodeDir(), "a.txt"))
-		}, []Problem{ProblemFileChanged}, 2},
+		}, []Problem{ProblemFileChanged, ProblemUnknownFile}, 2},
 		"definition changed": {func(t *testing.T, s *Store, r *Run, chain string) {
 			mustWrite(t, filepath.Join(r.Dir(), definitionFile), []byte("{}\n"))
 		}, []Problem{ProblemFileChanged}, 1},
@@ -219,7 +218,36 @@ func TestWhatVerifySays(t *testing.T) {
 		}, []Problem{ProblemRecord}, 0},
 		"run.jsonl says it runs": {func(t *testing.T, s *Store, r *Run, chain string) {
 			abandon(t, s, r.ID())
-		}, []Problem{ProblemUnfinished}, 0},
+		}, []Problem{ProblemRecord, ProblemUnfinished}, 0},
+		"run.jsonl loses its last line": {func(t *testing.T, s *Store, r *Run, chain string) { // as if its host had died just then
+			p := filepath.Join(r.Dir(), infoFile)
+			mustWrite(t, p, bytes.Join(lines(mustRead(t, p))[:1], nil))
+		}, []Problem{ProblemRecord}, 0},
+		"run.jsonl longer": {func(t *testing.T, s *Store, r *Run, chain string) {
+			p := filepath.Join(r.Dir(), infoFile)
+			mustWrite(t, p, append(mustRead(t, p), ' '))
+		}, []Problem{ProblemRecord}, 0},
+		"run.jsonl has another name and fits": {func(t *testing.T, s *Store, r *Run, chain string) {
+			info := s.readInfo(r.ID())
+			info.Name = "other"
+			line, _, _ := encodeInfo(noPrev, info)
+			mustWrite(t, filepath.Join(r.Dir(), infoFile), line)
+		}, []Problem{ProblemRecord}, 0},
+		"a file more": {func(t *testing.T, s *Store, r *Run, chain string) {
+			mustWrite(t, filepath.Join(r.Dir(), "note"), nil)
+		}, []Problem{ProblemUnknownFile}, 0},
+		"a file more that looks temporary": {func(t *testing.T, s *Store, r *Run, chain string) {
+			mustWrite(t, tempPath(filepath.Join(r.Dir(), resultFile)), nil)
+		}, []Problem{ProblemUnknownFile}, 0},
+		"an output more": {func(t *testing.T, s *Store, r *Run, chain string) {
+			mustWrite(t, filepath.Join(r.OutputDir(), "out"), nil)
+		}, []Problem{ProblemUnknownFile}, 0},
+		"a link more": {func(t *testing.T, s *Store, r *Run, chain string) {
+			os.Symlink("/etc", filepath.Join(r.Dir(), "etc"))
+		}, []Problem{ProblemUnknownFile}, 0},
+		"mode changed": {func(t *testing.T, s *Store, r *Run, chain string) {
+			os.Chmod(filepath.Join(r.CodeDir(), "a.txt"), 0o755)
+		}, []Problem{ProblemFileChanged}, 2},
 		"audit chain gone": {func(t *testing.T, s *Store, r *Run, chain string) { os.Remove(s.paths.Audit()) },
 			[]Problem{ProblemHeadMismatch, ProblemUnknownRun}, 0},
 		"audit chain loses its last entry": {func(t *testing.T, s *Store, r *Run, chain string) {
@@ -239,7 +267,7 @@ func TestWhatVerifySays(t *testing.T) {
 				return
 			}
 			rep := verify(t, s, r.ID())
-			wantProblems(t, rep, len(c.want) == 0 || name == "run.jsonl says it runs", c.want...)
+			wantProblems(t, rep, len(c.want) == 0 || name == "run.jsonl loses its last line", c.want...)
 			if c.event != 0 && (len(rep.Findings) == 0 || rep.Findings[0].Event != c.event) {
 				t.Errorf("found at %+v, want event %d", rep.Findings, c.event)
 			}
@@ -357,51 +385,29 @@ func audited(t *testing.T, s *Store, head string) (audit *Report) {
 // TestVerifyBesideWriters: runs that begin, end and go while everything is verified are never called damaged.
 func TestVerifyBesideWriters(t *testing.T) {
 	s := newStore(t)
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				r, err := s.CreateRun(NewRun{Name: "busy"})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				ref, err := r.WriteCode("f", 0o600, strings.NewReader("x"))
-				if err == nil {
-					err = r.Event(EventCode, nil, ref)
-				}
-				if err == nil {
-					err = finishRun(r)
-				}
-				if err == nil && n%3 > 0 {
-					err = s.Remove(r.ID())
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	rounds := 200
-	if testing.Short() {
-		rounds = 50
-	}
-	for range rounds {
+	beside(t, 300, func(n int) error {
+		r, err := s.CreateRun(NewRun{Name: "busy"})
+		if err != nil {
+			return err
+		}
+		ref, err := r.WriteCode("f", 0o600, strings.NewReader("x"))
+		if err == nil {
+			err = r.Event(EventCode, nil, ref)
+		}
+		if err == nil {
+			err = finishRun(r)
+		}
+		if err == nil && n%3 > 0 {
+			err = s.Remove(r.ID())
+		}
+		return err
+	}, func() {
 		for id, rep := range verifyAll(t, s) {
 			if !rep.OK {
 				t.Errorf("run %q: %+v", id, rep)
 			}
 		}
-	}
-	close(stop)
-	wg.Wait()
+	})
 }
 
 // FuzzChain feeds anything to the reader of chains and to the writer that goes on after it.
