@@ -42,6 +42,7 @@ type Holder struct {
 	closing sync.Once
 	ask     sync.Mutex    // one question at a time
 	answers chan answer   // to the question that is out
+	heard   chan struct{} // closed when nothing reads the socket any more
 	gone    chan struct{} // closed when the holder is no more
 	mu      sync.Mutex    // guards what follows
 	next    uint64        // id of the next command
@@ -116,7 +117,7 @@ func launch(id Identity, argv []string, stderr *os.File, env []string) (*Holder,
 func newHolder(pid, socket int) *Holder {
 	return &Holder{
 		pid: pid, pidfd: -1, socket: socket,
-		answers: make(chan answer, 1), gone: make(chan struct{}), waiting: map[uint64]chan *wire.Ended{},
+		answers: make(chan answer, 1), heard: make(chan struct{}), gone: make(chan struct{}), waiting: map[uint64]chan *wire.Ended{},
 	}
 }
 
@@ -246,6 +247,7 @@ func (h *Holder) receive() {
 		}
 		h.mu.Unlock()
 	}
+	close(h.heard)
 	if h.process != nil {
 		_, _ = h.process.Wait()
 	}

@@ -151,6 +151,7 @@ func Join(dir string) (h *Holder, state []byte, dirs []*os.File, err error) {
 func (h *Holder) Leave() {
 	h.closing.Do(func() {
 		_ = unix.Shutdown(h.socket, unix.SHUT_RDWR) // which ends receive, too
+		<-h.heard                                   // or it would read whatever gets the number of the socket next
 		h.ask.Lock()
 		unix.Close(h.socket)
 		h.socket = -1
