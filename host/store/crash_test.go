@@ -202,7 +202,7 @@ func checkLog(t *testing.T, s *Store, id string) {
 func checkLeavesNothing(t *testing.T, s *Store) {
 	t.Helper()
 	destroyed := 0
-	items, err := s.GC(t.Context(), GCOptions{Destroy: func(context.Context, Intent) error { destroyed++; return nil }})
+	items, err := collect(t, s, GCOptions{Destroy: func(context.Context, Intent) error { destroyed++; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func checkLeavesNothing(t *testing.T, s *Store) {
 		}
 		return nil
 	})
-	if again, err := s.GC(t.Context(), GCOptions{}); err != nil || len(again) > 0 {
+	if again, err := collect(t, s, GCOptions{}); err != nil || len(again) > 0 {
 		t.Errorf("a second gc found %v %v", again, err)
 	}
 }

@@ -195,7 +195,7 @@ func TestGCFinishesSandboxes(t *testing.T) {
 			return []Intent{{ID: there.ID, Backend: "fake"}, {ID: making.ID(), Backend: "fake"}, {ID: "lost-1", Backend: "fake"}}, nil
 		},
 	}
-	items, err := s.GC(t.Context(), opt)
+	items, err := collect(t, s, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestGCFinishesSandboxes(t *testing.T) {
 	if left, err := s.Intents(); err != nil || len(left) != 0 {
 		t.Errorf("intents left: %v %v", left, err)
 	}
-	if items, err = s.GC(t.Context(), GCOptions{Destroy: opt.Destroy}); err != nil || slices.ContainsFunc(items, func(i GCItem) bool { return i.Kind == GCSandbox }) {
+	if items, err = collect(t, s, GCOptions{Destroy: opt.Destroy}); err != nil || slices.ContainsFunc(items, func(i GCItem) bool { return i.Kind == GCSandbox }) {
 		t.Errorf("a second time: %v %v", items, err)
 	}
 	making.Close()

@@ -148,7 +148,7 @@ func TestStubbornPayload(t *testing.T) {
 			if o.code != 124 || o.result.Cause != "timeout" {
 				t.Errorf("code %d, cause %s; want 124, timeout\n%s", o.code, o.result.Cause, o.output)
 			}
-			if !e2e.Eventually(2*time.Second, func() bool { return len(e2e.Marked(mark)) == 0 }) {
+			if !e2e.Eventually(time.Minute, func() bool { return len(e2e.Marked(mark)) == 0 }) {
 				e2e.KillMarked(mark)
 				t.Error("the payload still runs")
 			}

@@ -164,11 +164,11 @@ func victimGone(w *world) string {
 }
 
 func daemonLeft(*world) string {
-	if e2e.Eventually(2*time.Second, func() bool { return len(e2e.Marked(nonce+"-daemon")) == 0 }) {
+	if e2e.Eventually(10*time.Second, func() bool { return len(e2e.Marked(nonce+"-daemon")) == 0 }) {
 		return ""
 	}
 	e2e.KillMarked(nonce + "-daemon")
-	return "the daemon still ran after two seconds"
+	return "the daemon still ran after ten seconds"
 }
 
 // projectChanged compares the project with what newWorld made.
