@@ -1,0 +1,318 @@
+package bundle
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/git"
+)
+
+// RefusedError says what is wrong with a bundle. Nothing of it is in the user's repository.
+type RefusedError struct{ Err error }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return "the bundle is refused: " + e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Errors inside a [RefusedError] that callers tell apart with errors.Is.
+var (
+	ErrNothingNew = errors.New("it has no commit that this repository lacks")
+	ErrRewritten  = errors.New("its commits do not build on the one that was sent: history was rewritten, or is that of another repository")
+)
+
+// Wanted says what is expected of a bundle.
+type Wanted struct {
+	Base string   // the commit that was sent: what comes back must descend from it
+	Refs []string // names under which it may come, the first one that is there counts
+	Caps Caps
+}
+
+// Checked is a bundle that passed. Its commits lie in a private repository until Close.
+type Checked struct {
+	Commit string // the new one
+	// Findings are changes that a careful user looks at before they come into the work tree.
+	Findings []Finding
+
+	quarantine git.Tool
+	dir        string
+}
+
+// Ref is where a private repository has what it took out of a bundle.
+const quarantineRef = "refs/hutch/taken"
+
+// Check takes the bundle in f apart, from its beginning. What is wrong with it is a [*RefusedError]; other errors are about
+// this host. f must be a private copy that nobody can change any more.
+func Check(ctx context.Context, r *git.Repo, f *os.File, w Wanted) (_ *Checked, err error) {
+	w.Caps = w.Caps.filled()
+	refuse := func(err error) error {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return &RefusedError{err}
+	}
+	if fi, err := f.Stat(); err != nil {
+		return nil, err
+	} else if fi.Size() > w.Caps.Bytes {
+		return nil, refuse(fmt.Errorf("it has %s, more than %s", amount(fi.Size()), amount(w.Caps.Bytes)))
+	}
+	h, at, err := ReadHeader(bufio.NewReader(io.NewSectionReader(f, 0, w.Caps.Bytes)))
+	if err != nil {
+		return nil, refuse(err)
+	}
+	if h.Format != r.Format {
+		return nil, refuse(fmt.Errorf("its objects have names of %s, those of the repository of %s", h.Format, r.Format))
+	}
+	commit, ok := h.Find(w.Refs...)
+	if !ok {
+		return nil, refuse(fmt.Errorf("it has no %s", strings.Join(w.Refs, " and no ")))
+	}
+	pack := func() io.Reader { return io.NewSectionReader(f, at, w.Caps.Bytes) }
+	if _, err := ScanPack(ctx, pack(), h.Format, w.Caps); err != nil {
+		return nil, refuse(err)
+	}
+	c := &Checked{Commit: commit}
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	if err := c.isolate(r, w.Base); err != nil {
+		return nil, err
+	}
+	if err := c.has(ctx, h.Prerequisites); err != nil {
+		return nil, refuse(err)
+	}
+	if err := c.index(ctx, pack()); err != nil {
+		return nil, refuse(err)
+	}
+	if err := c.follow(ctx, w); err != nil {
+		return nil, refuse(err)
+	}
+	if err := c.look(ctx, w); err != nil {
+		return nil, refuse(err)
+	}
+	return c, nil
+}
+
+// isolate makes the private repository: bare, with the user's objects as alternates, and one ref. Nothing of the user's
+// configuration is in it.
+func (c *Checked) isolate(r *git.Repo, base string) (err error) {
+	if c.dir, err = os.MkdirTemp("", "hutch-bundle-"); err != nil {
+		return err
+	}
+	c.quarantine = git.Tool{Dir: c.dir, Private: true}
+	objects := filepath.Join(r.Common, "objects")
+	if strings.ContainsAny(objects, "\n\"") || strings.HasPrefix(objects, "#") {
+		return fmt.Errorf("the repository's directory has a name that git cannot take as an alternate: %q", objects)
+	}
+	config := "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
+	if r.Format == "sha256" {
+		config = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n"
+	}
+	files := map[string]string{
+		"HEAD": "ref: refs/heads/none\n", "config": config, "packed-refs": base + " refs/hutch/base\n",
+		"objects/info/alternates": objects + "\n", "objects/pack/.keep": "", "refs/heads/.keep": "",
+	}
+	if cut, err := os.ReadFile(filepath.Join(r.Common, "shallow")); err == nil {
+		files["shallow"] = string(cut) // where the user's own history ends
+	}
+	for name, content := range files {
+		name = filepath.Join(c.dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return err
+		}
+		if path := filepath.Base(name); path == ".keep" {
+			continue
+		}
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has proves that every prerequisite is a commit of the user's.
+func (c *Checked) has(ctx context.Context, prerequisites []string) error {
+	if len(prerequisites) == 0 {
+		return nil
+	}
+	out, err := c.quarantine.Do(ctx, git.Call{Stdin: strings.NewReader(strings.Join(prerequisites, "\n") + "\n")}, "cat-file", "--batch-check=%(objecttype)")
+	if err != nil {
+		return err
+	}
+	for i, kind := range strings.Split(out, "\n") {
+		if kind != "commit" && i < len(prerequisites) {
+			return fmt.Errorf("it builds on the commit %.12s, which this repository does not have", prerequisites[i])
+		}
+	}
+	return nil
+}
+
+// strict are problems that git itself only warns of.
+const strict = "--strict=nullSha1=error,hasDot=error,hasDotdot=error,hasDotgit=error,fullPathname=error,emptyName=error,zeroPaddedFilemode=error,badFilemode=error"
+
+// index has git take the pack, and check every object in it and that all they name is there.
+func (c *Checked) index(ctx context.Context, pack io.Reader) error {
+	_, err := c.quarantine.Do(ctx, git.Call{Stdin: pack}, "index-pack", "--stdin", "--fix-thin", strict)
+	return broken(err)
+}
+
+// broken leaves of a git that refused objects what it said of them.
+func broken(err error) error {
+	var e *git.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	for line := range strings.Lines(e.Stderr) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "error: "); ok {
+			return fmt.Errorf("git found a broken object: %s", rest)
+		}
+	}
+	return fmt.Errorf("git found a broken object: %w", err)
+}
+
+// follow takes the one ref, and counts what is new.
+func (c *Checked) follow(ctx context.Context, w Wanted) error {
+	q := c.quarantine
+	if kind, err := q.Run(ctx, "cat-file", "-t", c.Commit); err != nil || kind != "commit" {
+		return errors.Join(errors.New("what it offers is no commit"), err)
+	}
+	if _, err := q.Run(ctx, "update-ref", quarantineRef, c.Commit); err != nil {
+		return err
+	}
+	if c.Commit == w.Base {
+		return ErrNothingNew
+	}
+	switch _, err := q.Run(ctx, "merge-base", "--is-ancestor", w.Base, c.Commit); {
+	case err != nil:
+		var e *git.Error
+		if errors.As(err, &e) && e.Code == 1 {
+			return ErrRewritten
+		}
+		return err
+	}
+	out, err := q.Run(ctx, "rev-list", "--count", "--max-count="+strconv.FormatInt(w.Caps.Commits+1, 10), c.Commit, "^"+w.Base)
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.ParseInt(out, 10, 64); err != nil || n > w.Caps.Commits {
+		return errors.Join(fmt.Errorf("it has more than %d new commits", w.Caps.Commits), err)
+	}
+	return nil
+}
+
+// look judges every path that a new commit adds or changes, against each of its parents: also what a later commit takes
+// away again can be checked out one day.
+func (c *Checked) look(ctx context.Context, w Wanted) error {
+	commits, err := c.quarantine.Run(ctx, "rev-list", c.Commit, "^"+w.Base)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	err = c.changes(ctx, w.Caps.Paths, func(e entry) error {
+		if seen[e.mode+e.path] {
+			return nil
+		}
+		seen[e.mode+e.path] = true
+		return e.judge()
+	}, git.Call{Stdin: strings.NewReader(commits + "\n")}, "diff-tree", "--stdin", "-r", "-m", "--root", "-z", "--raw", "--no-renames", "--no-commit-id", "--full-index")
+	if err != nil {
+		return err
+	}
+	var tip []entry
+	err = c.changes(ctx, w.Caps.Paths, func(e entry) error {
+		tip = append(tip, e)
+		return nil
+	}, git.Call{}, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--full-index", w.Base, c.Commit)
+	if err != nil {
+		return err
+	}
+	c.Findings, err = c.findings(ctx, tip)
+	return err
+}
+
+// changes calls fn for every path that a call of diff-tree says was added or changed.
+func (c *Checked) changes(ctx context.Context, most int64, fn func(entry) error, call git.Call, args ...string) error {
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		call.Stdout = w
+		_, err := c.quarantine.Do(ctx, call, args...)
+		w.CloseWithError(err)
+		ended <- err
+	}()
+	err := readRaw(r, most, fn)
+	r.CloseWithError(io.ErrClosedPipe)
+	if gerr := <-ended; err == nil {
+		err = gerr
+	}
+	return err
+}
+
+func readRaw(r io.Reader, most int64, fn func(entry) error) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	next := func() (string, error) {
+		s, err := in.ReadString(0)
+		return strings.TrimSuffix(s, "\x00"), err
+	}
+	for n := int64(1); ; n++ {
+		head, err := next()
+		if errors.Is(err, io.EOF) && head == "" {
+			return nil
+		}
+		name, err2 := next()
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if n > most {
+			return fmt.Errorf("its commits change more than %d paths", most)
+		}
+		mode, object, gone, err := parseRaw(head)
+		if err != nil {
+			return err
+		}
+		if gone {
+			continue
+		}
+		if err := fn(entry{name, mode, object}); err != nil {
+			return err
+		}
+	}
+}
+
+// Take fetches what was checked into the user's repository as ref, which is overwritten.
+func (c *Checked) Take(ctx context.Context, r *git.Repo, ref string) error {
+	if _, err := c.quarantine.Run(ctx, "update-ref", ref, c.Commit); err != nil {
+		return err
+	}
+	if err := r.Fetch(ctx, c.dir, ref); err != nil {
+		return err
+	}
+	got, err := r.Commit(ctx, ref)
+	if err == nil && got != c.Commit {
+		err = fmt.Errorf("%s is %.12s and not %.12s after the fetch", ref, got, c.Commit)
+	}
+	return err
+}
+
+// Close removes the private repository. It may be called twice.
+func (c *Checked) Close() {
+	if c.dir != "" {
+		_ = os.RemoveAll(c.dir)
+	}
+}
+
+// sortFindings puts them in path order.
+func sortFindings(l []Finding) {
+	slices.SortFunc(l, func(a, b Finding) int { return strings.Compare(a.Path, b.Path) })
+}

@@ -1,0 +1,221 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Errors about a repository that callers tell apart with errors.Is.
+var (
+	ErrNoRepository = errors.New("there is no git repository here")
+	ErrDetached     = errors.New("no branch is checked out (detached HEAD)")
+	ErrUnborn       = errors.New("the branch has no commit yet")
+)
+
+// Repo is a repository of the user with a work tree. It is safe for concurrent use; git's own locks hold.
+type Repo struct {
+	Tool
+	Common string // directory of objects and refs, absolute
+	Format string // of object names: "sha1" or "sha256"
+}
+
+// Open finds the repository whose work tree dir lies in. The error is [ErrNoRepository] when there is none, also in a bare
+// one.
+func Open(ctx context.Context, dir string) (*Repo, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	out, err := Tool{Dir: abs}.Run(ctx, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir", "--show-object-format")
+	var failed *Error
+	switch {
+	case errors.As(err, &failed) && strings.Contains(failed.Stderr, "dubious ownership"):
+		return nil, fmt.Errorf("%s belongs to somebody else, so git does not look into it: %w", abs, err)
+	case errors.As(err, &failed):
+		return nil, fmt.Errorf("%w: %s", ErrNoRepository, abs)
+	case err != nil:
+		return nil, err
+	}
+	lines := strings.Split(out, "\n")
+	if len(lines) != 3 || !filepath.IsAbs(lines[0]) || !filepath.IsAbs(lines[1]) {
+		return nil, fmt.Errorf("git does not say where the repository of %s is; a name with a line break in it is not supported", abs)
+	}
+	return &Repo{Tool: Tool{Dir: lines[0]}, Common: lines[1], Format: lines[2]}, nil
+}
+
+// Branch returns the branch that is checked out, without refs/heads/, and its commit. The error is [ErrDetached] or
+// [ErrUnborn] where there is none.
+func (r *Repo) Branch(ctx context.Context) (branch, commit string, err error) {
+	ref, err := r.Run(ctx, "symbolic-ref", "--quiet", "HEAD")
+	if code(err) == 1 {
+		return "", "", ErrDetached
+	}
+	if err != nil {
+		return "", "", err
+	}
+	branch, ok := strings.CutPrefix(ref, "refs/heads/")
+	if !ok {
+		return "", "", ErrDetached
+	}
+	commit, err = r.Commit(ctx, ref)
+	if code(err) == 1 {
+		err = ErrUnborn
+	}
+	return branch, commit, err
+}
+
+// Commit is the full name of the commit that a ref or an object name means. Where there is none the error is an [*Error]
+// with code 1.
+func (r *Repo) Commit(ctx context.Context, rev string) (string, error) {
+	return r.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{commit}")
+}
+
+// Has reports whether the commit has a file at path, which is relative to the work tree.
+func (r *Repo) Has(ctx context.Context, commit, path string) (bool, error) {
+	_, err := r.Run(ctx, "cat-file", "-e", commit+":"+path)
+	var failed *Error
+	if errors.As(err, &failed) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Shallow reports whether history was cut off when the repository was cloned.
+func (r *Repo) Shallow() bool {
+	_, err := os.Stat(filepath.Join(r.Common, "shallow"))
+	return err == nil
+}
+
+// Dirty is one path that differs from the commit that is checked out.
+type Dirty struct {
+	Path  string // relative to the work tree
+	State string // git's two letters: "??" is not tracked, " M" changed, "A " added to the index, "UU" in conflict
+}
+
+// Conflicted reports whether the path waits for a merge to be resolved.
+func (d Dirty) Conflicted() bool {
+	return strings.Contains(d.State, "U") || d.State == "AA" || d.State == "DD"
+}
+
+// Status lists what differs in the index and the work tree, files that are not tracked included, ignored ones not.
+func (r *Repo) Status(ctx context.Context) ([]Dirty, error) {
+	out, err := r.Run(ctx, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty", "--no-renames")
+	if err != nil {
+		return nil, err
+	}
+	var list []Dirty
+	for _, line := range strings.Split(out, "\x00") {
+		if len(line) > 3 {
+			list = append(list, Dirty{Path: line[3:], State: line[:2]})
+		}
+	}
+	return list, nil
+}
+
+// Identity is the user's name and address for commits; empty where they are not configured.
+func (r *Repo) Identity(ctx context.Context) (name, email string, err error) {
+	out, err := r.Run(ctx, "config", "-z", "--get-regexp", `^user\.(name|email)$`)
+	if code(err) == 1 {
+		return "", "", nil
+	}
+	for _, line := range strings.Split(out, "\x00") {
+		switch key, value, _ := strings.Cut(line, "\n"); key { // the last one of a name counts
+		case "user.name":
+			name = value
+		case "user.email":
+			email = value
+		}
+	}
+	return name, email, err
+}
+
+// Snapshot makes a commit on top of parent that holds the work tree as it is, files that are not tracked included. No
+// ref, no index and no file of the user changes.
+func (r *Repo) Snapshot(ctx context.Context, parent, message string) (string, error) {
+	dir, err := os.MkdirTemp("", "hutch-index-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	index := filepath.Join(dir, "index")
+	own, err := r.Run(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
+	if err != nil {
+		return "", err
+	}
+	if old, err := os.ReadFile(own); err == nil { // what git knows of unchanged files spares it reading them
+		if err := os.WriteFile(index, old, 0o600); err != nil {
+			return "", err
+		}
+	}
+	env := []string{"GIT_INDEX_FILE=" + index}
+	if _, err := r.Do(ctx, Call{Env: env}, "add", "--all", "--", "."); err != nil {
+		return "", err
+	}
+	tree, err := r.Do(ctx, Call{Env: env}, "write-tree")
+	if err != nil {
+		return "", err
+	}
+	for _, who := range []string{"AUTHOR", "COMMITTER"} { // what is missing of the user's own must not keep it from being made
+		env = append(env, "GIT_"+who+"_NAME=hutch", "GIT_"+who+"_EMAIL=hutch@localhost")
+	}
+	return r.Do(ctx, Call{Env: env}, "commit-tree", "-p", parent, "-m", message, tree)
+}
+
+// Ancestor reports whether a is b or an ancestor of it.
+func (r *Repo) Ancestor(ctx context.Context, a, b string) (bool, error) {
+	_, err := r.Run(ctx, "merge-base", "--is-ancestor", a, b)
+	if code(err) == 1 {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Fetch takes ref, and nothing else, from the repository at dir, which is one that hutch made and checked.
+func (r *Repo) Fetch(ctx context.Context, dir, ref string) error {
+	_, err := r.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates",
+		"--end-of-options", dir, "+"+ref+":"+ref)
+	return err
+}
+
+// FastForward moves the branch that is checked out, index and work tree to commit, which must descend from it. Git refuses
+// when that would touch what is not committed. No hook is run.
+func (r *Repo) FastForward(ctx context.Context, commit string) error {
+	_, err := r.Run(ctx, "merge", "--quiet", "--ff-only", "--no-stat", commit)
+	return err
+}
+
+// Summary counts what lies between two commits.
+type Summary struct {
+	Commits    int `json:"commits"`
+	Files      int `json:"files"`
+	Insertions int `json:"insertions"` // lines; binary files have none
+	Deletions  int `json:"deletions"`
+}
+
+// Summarize counts what is in to and not in from.
+func (r *Repo) Summarize(ctx context.Context, from, to string) (s Summary, err error) {
+	out, err := r.Run(ctx, "rev-list", "--count", from+".."+to)
+	if err != nil {
+		return s, err
+	}
+	if s.Commits, err = strconv.Atoi(out); err != nil {
+		return s, err
+	}
+	out, err = r.Run(ctx, "diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv", from, to)
+	if err != nil {
+		return s, err
+	}
+	for _, line := range strings.Split(out, "\x00") {
+		if f := strings.SplitN(line, "\t", 3); len(f) == 3 {
+			add, _ := strconv.Atoi(f[0]) // "-" for a binary file
+			del, _ := strconv.Atoi(f[1])
+			s.Files, s.Insertions, s.Deletions = s.Files+1, s.Insertions+add, s.Deletions+del
+		}
+	}
+	return s, nil
+}
