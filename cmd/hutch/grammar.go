@@ -30,6 +30,9 @@ type grammar struct {
 	CP      cpCmd      `cmd:"" name:"cp" group:"sandboxes" help:"Copy files between a sandbox and this host."`
 	Project projectCmd `cmd:"" group:"sandboxes" help:"Make, list and remove shared project directories."`
 
+	Push pushCmd `cmd:"" group:"sandboxes" help:"Send a branch and a plan into a sandbox, and run a command on them."`
+	Pull pullCmd `cmd:"" group:"sandboxes" help:"Bring back what was committed in a sandbox."`
+
 	FS    fsCmd    `cmd:"" name:"fs" group:"sandboxes" help:"List, read, search and change the files of a sandbox."`
 	Diff  diffCmd  `cmd:"" group:"sandboxes" help:"Show what changed in a sandbox."`
 	Apply applyCmd `cmd:"" group:"sandboxes" help:"Bring what changed in a sandbox back to its project."`
@@ -39,6 +42,7 @@ type grammar struct {
 	GC         gcCmd         `cmd:"" name:"gc" group:"machine" help:"Finish what dead processes left behind, and remove old runs."`
 	Version    versionCmd    `cmd:"" group:"machine" help:"Show the versions of hutch and its backends."`
 	Completion completionCmd `cmd:"" group:"machine" help:"Print the completion script of a shell."`
+	Supervise  superviseCmd  `cmd:"" hidden:"" help:"Keep the command of hutch push --detach."`
 	Docs       docsCmd       `cmd:"" hidden:"" help:"Write the reference pages and the man page."`
 
 	ShowVersion versionFlag `name:"version" help:"Print the version and exit."`

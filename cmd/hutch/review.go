@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
@@ -511,9 +512,18 @@ func inReview(ctx context.Context, s *session.Session, ref string, lock sandbox.
 		return err
 	}
 	defer func() { _ = sb.Close() }()
-	subject, err := sb.Subject()
+	info, err := s.Store().FindSandbox(ref)
 	if err != nil {
 		return err
+	}
+	var subject review.Subject
+	if info.Push != nil { // its workspace is a clone, and what waits for a review is what was pulled from it
+		subject, err = pull.Subject(ctx, info, s.Store().Paths().SandboxBase(info.ID))
+	} else {
+		subject, err = sb.Subject()
+	}
+	if err != nil {
+		return pullError(err)
 	}
 	r, err := review.Open(ctx, subject, o)
 	if err != nil {

@@ -128,6 +128,17 @@ func (c *createCmd) Run(ctx context.Context, u *ui) error {
 	}
 	info, err := m.WithMinIsolation(own.MinIsolation).Create(ctx, d, c.Name)
 	show.restore()
+	switch {
+	case err != nil:
+		return madeError(err)
+	case c.Output == "json":
+		return u.json(info)
+	}
+	return u.line("%s", info.Name)
+}
+
+// madeError is an error of making a sandbox, in the words of the command line.
+func madeError(err error) error {
 	var f *result.Failure
 	switch {
 	case errors.As(err, &f) && len(f.Diagnostics) > 0:
@@ -136,12 +147,8 @@ func (c *createCmd) Run(ctx context.Context, u *ui) error {
 		what := *f
 		what.Fix = ""
 		return hint(&what, "%s", f.Fix)
-	case err != nil:
-		return err
-	case c.Output == "json":
-		return u.json(info)
 	}
-	return u.line("%s", info.Name)
+	return err
 }
 
 // definition is the run whose sandbox is wanted.

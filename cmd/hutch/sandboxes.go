@@ -148,6 +148,12 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 	}
 	row("workspace", "%s", ws)
 	row("changes", "%s", changed(st.Changes))
+	if p := st.Push; p != nil {
+		row("repository", "%s, %s at %.12s", p.Repository, p.Branch, p.Base)
+		row("clone", "%s", p.Clone)
+		row("plan", "%s", p.PlanPath)
+		row("command", "run %s", p.Run)
+	}
 	row("network", "%s", st.Network)
 	row("workdir", "%s", st.Workdir)
 	row("env", "%s", strings.Join(st.EnvNames, " "))

@@ -116,13 +116,19 @@ func all(fs []func() error) {
 
 // progress shows what a run is doing, on a terminal only.
 func (s *show) progress(p run.Progress) {
+	step := p.Step
+	if p.Total > 0 {
+		step += fmt.Sprintf(" %d%%", 100*p.Done/p.Total)
+	}
+	s.step(p.Name, step)
+}
+
+// step shows what is being done for name, on a terminal only.
+func (s *show) step(name, step string) {
 	if !s.u.errTTY || s.cmd.Quiet || s.attached != nil {
 		return
 	}
-	text := fmt.Sprintf("%s: %s", p.Name, p.Step)
-	if p.Total > 0 {
-		text += fmt.Sprintf(" %d%%", 100*p.Done/p.Total)
-	}
+	text := fmt.Sprintf("%s: %s", name, step)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending = termsafe.Line(text); s.status != "" {

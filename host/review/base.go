@@ -97,6 +97,21 @@ func (b *Base) Refresh(project string, paths []string) (*Base, error) {
 	return out, nil
 }
 
+// Without is the base without the given paths: what stands there counts as changed in the project.
+func (b *Base) Without(paths []string) *Base {
+	gone := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		gone[p] = true
+	}
+	out := &Base{taken: b.taken, complete: b.complete}
+	for _, e := range b.entries {
+		if !gone[e.Path] {
+			out.entries = append(out.entries, e)
+		}
+	}
+	return out
+}
+
 // entryOf is the entry for what stands at a path; the zero Entry for nothing.
 func entryOf(path string, n Node, id ident) overlay.Entry {
 	e := overlay.Entry{Path: path, Mode: modeOf(n.Mode), Size: n.Size, Mtime: id.Mtime, Ctime: id.Ctime, Ino: id.Ino, Link: n.Link}

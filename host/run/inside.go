@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path"
 	"slices"
 	"time"
@@ -21,12 +22,16 @@ type Inside struct {
 	Backend *backend.Backend
 	Record  *store.SandboxRecord // locked, alone or shared
 
-	Argv    []string
+	ID      string            // of the run, from [store.Store.NewID]; "" for a new one
+	Argv    []string          // nil for what the run runs that the sandbox was made from
 	Env     map[string]string // on top of the sandbox's own
 	Workdir string            // absolute inside the sandbox, or relative to the workspace; "" for the sandbox's own
 	User    string            // "" for the sandbox's own
 	Timeout time.Duration     // 0 for the sandbox's own
 	Output  int64             // bytes kept of each stream; 0 for the sandbox's own
+
+	// Begun is called once the record of the run is on disk, before the command starts; it may be nil.
+	Begun func()
 }
 
 // Exec runs one command in a lasting sandbox. It is a run like any other, with a record, logs and a result, except that
@@ -38,10 +43,16 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 		return nil, err
 	}
 	info := in.Record.Info()
+	stdin := (*string)(nil)
+	if in.Argv == nil {
+		if in.Argv, stdin = own.Argv, own.Stdin; len(in.Argv) == 0 {
+			return nil, fmt.Errorf("sandbox %s was made without a command", info.Name)
+		}
+	}
 	d := &runfile.Definition{
 		Name: path.Base(in.Argv[0]), Instance: path.Base(in.Argv[0]),
 		Backends: []*runfile.Backend{runfile.NewBackend(info.Backend)},
-		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network,
+		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network, Stdin: stdin,
 	}
 	set(&d.Workdir, in.Workdir)
 	set(&d.Limits.Timeout, in.Timeout)
@@ -50,6 +61,9 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 		d.Workspace = &runfile.Workspace{Source: info.Workspace.Source, Mode: info.Workspace.Mode, Project: info.Project}
 	}
 	j := r.newJob(d, s)
+	if in.ID != "" {
+		j.id, j.res.ID = in.ID, in.ID
+	}
 	defer j.span.end()
 	j.box, j.user, j.chosen = in.Record, in.User, &choice{backend: in.Backend}
 	j.secrets.addStrings(own.Secrets)
@@ -65,6 +79,9 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	}
 	j.rec = rec
 	j.res.Dir = rec.Dir()
+	if in.Begun != nil {
+		in.Begun()
+	}
 	j.inside(ctx, in)
 	return j.res, j.finish()
 }

@@ -150,6 +150,10 @@ func (j *job) sandboxed(ctx context.Context) {
 		j.fail("create", err)
 		return
 	}
+	if err := j.furnish(ctx, sb); err != nil {
+		j.fail("home", err)
+		return
+	}
 	if !j.exec(ctx, sb) {
 		return
 	}

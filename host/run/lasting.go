@@ -125,6 +125,8 @@ type surroundings struct {
 	Env     map[string]string `json:"env,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 	Limits  runfile.Limits    `json:"limits"`
+	Argv    []string          `json:"argv,omitempty"` // what the run that it was made from runs
+	Stdin   *string           `json:"stdin,omitempty"`
 	Secrets []string          `json:"secrets,omitempty"`
 }
 
@@ -133,11 +135,14 @@ func (j *job) fulfil(p *place) error {
 	ready := p.Ready()
 	at := expectedPlaces(j.d, j.input != "")
 	at.workspace, at.output = cmp.Or(ready.Workspace, at.workspace), ready.Output
+	if at.input != "" {
+		at.input = cmp.Or(ready.Input, at.input)
+	}
 	inv := invoke(j.d, "", at, len(j.mounts) > 0)
 	for _, name := range []string{"HUTCH_WORKSPACE", "HUTCH_INPUT", "HUTCH_OUTPUT"} {
 		delete(inv.env, name) // each command gets them anew
 	}
-	if err := j.box.WritePrivate(surroundings{Env: inv.env, Workdir: inv.dir, Limits: j.d.Limits, Secrets: j.secrets.secrets}); err != nil {
+	if err := j.box.WritePrivate(surroundings{Env: inv.env, Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.secrets.secrets}); err != nil {
 		return err
 	}
 	limits, err := json.Marshal(limitsOf(j.d, ready.Holds, false))
@@ -226,6 +231,9 @@ func (j *job) createOnly(ctx context.Context) (*store.SandboxInfo, error) {
 		return nil, err
 	}
 	if err = j.checkHolds(p.Ready()); err == nil {
+		err = j.furnish(ctx, p)
+	}
+	if err == nil {
 		err = j.fulfil(p)
 	}
 	if err != nil {

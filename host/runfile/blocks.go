@@ -30,7 +30,7 @@ var notHere = map[string]string{
 }
 
 // insideRun are blocks and arguments that belong into a run block.
-var insideRun = map[string]bool{"backend": true, "file": true, "files": true, "workspace": true, "limits": true,
+var insideRun = map[string]bool{"backend": true, "file": true, "files": true, "home": true, "workspace": true, "limits": true,
 	"network": true, "expect": true}
 
 func (l *loader) sortBlocks(body *hclsyntax.Body) {

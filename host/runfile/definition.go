@@ -70,6 +70,7 @@ type Definition struct {
 	MinIsolation string     // the stronger one of the file's and the run's; "" when neither says
 
 	Files        []File            // sorted by path
+	Home         []HomeFile        // in the order of the file
 	Language     string            // "" to go by the entrypoint
 	Interpreter  []string          // empty unless given
 	Entrypoint   string            // "" with Command

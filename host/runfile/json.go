@@ -23,6 +23,7 @@ type definitionJSON struct {
 	Backends         []string          `json:"backends,omitempty"`
 	MinIsolation     string            `json:"min_isolation,omitempty"`
 	Files            []fileJSON        `json:"files,omitempty"`
+	Home             []homeJSON        `json:"home,omitempty"`
 	Language         string            `json:"language,omitempty"`
 	Interpreter      []string          `json:"interpreter,omitempty"`
 	Entrypoint       string            `json:"entrypoint,omitempty"`
@@ -50,6 +51,12 @@ type fileJSON struct {
 	Path      string `json:"path"`
 	Mode      string `json:"mode"`
 	Size      *int64 `json:"size,omitempty"` // not said of a secret
+	Source    string `json:"source,omitempty"`
+	Sensitive bool   `json:"sensitive,omitempty"`
+}
+
+type homeJSON struct {
+	Path      string `json:"path"`
 	Source    string `json:"source,omitempty"`
 	Sensitive bool   `json:"sensitive,omitempty"`
 }
@@ -112,6 +119,9 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 			fj.Size = &f.Size
 		}
 		j.Files = append(j.Files, fj)
+	}
+	for _, h := range d.Home {
+		j.Home = append(j.Home, homeJSON{h.Path, h.Source, h.Sensitive})
 	}
 	if len(d.Env) > 0 {
 		j.Env = make(map[string]string, len(d.Env))

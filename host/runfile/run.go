@@ -24,7 +24,7 @@ var runSchema = &hcl.BodySchema{
 		{Name: "outputs"}, {Name: "min_isolation"},
 	},
 	Blocks: []hcl.BlockHeaderSchema{
-		{Type: "backend", LabelNames: []string{"name"}}, {Type: "file", LabelNames: []string{"path"}}, {Type: "files"},
+		{Type: "backend", LabelNames: []string{"name"}}, {Type: "file", LabelNames: []string{"path"}}, {Type: "files"}, {Type: "home", LabelNames: []string{"path"}},
 		{Type: "workspace"}, {Type: "limits"}, {Type: "network"}, {Type: "expect"},
 	},
 }
@@ -172,6 +172,7 @@ func (l *loader) run(b *hclsyntax.Block, name, key string, header hcl.Range, ctx
 	s.isolation(d, c)
 	s.backends(d, c.Blocks.OfType("backend"))
 	filesOK := s.files(d, c)
+	s.home(d, c.Blocks.OfType("home"))
 	s.workspace(d, c.Blocks.OfType("workspace"))
 	s.limits(d, c.Blocks.OfType("limits"))
 	s.network(d, c.Blocks.OfType("network"))

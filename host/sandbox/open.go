@@ -133,6 +133,16 @@ func (s *Sandbox) status(ctx context.Context) (sdk.Status, error) {
 // Facts are what the backend says about itself.
 func (s *Sandbox) Facts() *sdk.Facts { return &s.backend.Facts }
 
+// Changed appends an event to the sandbox's chain; see [store.SandboxRecord.Changed].
+func (s *Sandbox) Changed(typ store.EventType, data any) error { return s.rec.Changed(typ, data) }
+
+// SetPush writes down what was sent into the sandbox. The caller has opened it [Exclusive].
+func (s *Sandbox) SetPush(p *store.SandboxPush) error {
+	err := s.rec.Update(func(i *store.SandboxInfo) { i.Push = p })
+	s.Record = s.rec.Info()
+	return err
+}
+
 // Command is a command for a lasting sandbox; see [run.Inside].
 type Command = run.Inside
 

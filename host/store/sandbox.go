@@ -58,6 +58,8 @@ type SandboxInfo struct {
 	Workdir   string           `json:"workdir,omitempty"` // where commands start
 	EnvNames  []string         `json:"env,omitempty"`     // names of the variables that its commands get
 
+	Push *SandboxPush `json:"push,omitempty"` // nil unless hutch push made it
+
 	Created time.Time       `json:"created"`
 	Started *time.Time      `json:"started,omitempty"` // when it was last made anew; nil for never
 	Host    Process         `json:"host"`              // that made it
@@ -65,6 +67,24 @@ type SandboxInfo struct {
 
 	// Damage says why the record cannot be read, for [SandboxDamaged].
 	Damage string `json:"damage,omitempty"`
+}
+
+// SandboxPush is what hutch push sent into a sandbox, and where it is there.
+type SandboxPush struct {
+	Repository string `json:"repository"` // work tree on this host, absolute
+	Branch     string `json:"branch"`     // that was checked out
+	Head       string `json:"head"`       // its commit then
+	Base       string `json:"base"`       // the commit that was sent: Head, or one on top of it with what was not committed
+	Plan       string `json:"plan"`       // relative to the repository
+
+	// As commands see it:
+	Clone    string `json:"clone"`             // directory of the clone
+	Exchange string `json:"exchange"`          // directory of the bundles
+	PlanPath string `json:"plan_path"`         // file with the plan
+	Workdir  string `json:"workdir,omitempty"` // where the command starts; empty for the clone
+
+	Timeout time.Duration `json:"timeout_ns"`    // of the command
+	Run     string        `json:"run,omitempty"` // of the command that works on it, the last one
 }
 
 // SandboxLayers are the directories of this host that a workspace is made of; the fields are those of sdk.Layers.

@@ -38,6 +38,9 @@ func (c Caps) filled() Caps {
 	return c
 }
 
+// MaxBytes is how large a bundle may be.
+func (c Caps) MaxBytes() int64 { return c.filled().Bytes }
+
 // The types of entries in a pack.
 const (
 	packCommit = 1
@@ -57,7 +60,7 @@ type Pack struct {
 // once it is known how large all of it will be. r must end where the pack ends.
 func ScanPack(ctx context.Context, r io.Reader, format string, caps Caps) (Pack, error) {
 	caps = caps.filled()
-	var sum hash.Hash = sha1.New() //nolint:gosec // see above
+	sum := sha1.New() //nolint:gosec // see above
 	if format == "sha256" {
 		sum = sha256.New()
 	}

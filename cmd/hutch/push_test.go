@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestPushScripts sends branches into real sandboxes of bwrap and brings them back. Where there is no bwrap, the fake does for one
+// round trip, which needs nothing but git.
+func TestPushScripts(t *testing.T) {
+	requireTool(t, "git", "--version")
+	for _, name := range []string{"fake", "bwrap"} {
+		t.Run(name, func(t *testing.T) {
+			if name == "bwrap" {
+				requireTool(t, "bwrap", "--ro-bind", "/", "/", "--unshare-all", "true")
+			}
+			files := []string{"testdata/push/round_trip.txtar"}
+			if name == "bwrap" {
+				files, _ = filepath.Glob("testdata/push/*.txtar")
+			}
+			pushScripts(t, name, files)
+		})
+	}
+}
+
+func pushScripts(t *testing.T, backend string, files []string) {
+	backends := buildBackends(t, backend)
+	work := filepath.Join(builds, "push-"+backend) // a place that the sandbox's user may enter
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Files:               files,
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		WorkdirRoot:         work,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HUTCH_HOME", filepath.Join(env.WorkDir, ".hutch"))
+			env.Setenv("XDG_RUNTIME_DIR", "")
+			env.Setenv("HUTCH_BACKEND_PATH", backends)
+			env.Setenv("BACKEND", backend)
+			env.Setenv("NO_COLOR", "1")
+			env.Setenv("TMPDIR", env.Getenv("TMPDIR"))
+			for name, value := range map[string]string{ // for the git of the scripts
+				"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z", "GIT_COMMITTER_DATE": "2026-01-02T03:04:05Z",
+			} {
+				env.Setenv(name, value)
+			}
+			env.Defer(func() { removeSandboxes(t, env) })
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+	})
+}
+
+// requireTool skips a test without a tool, and fails it where HUTCH_TEST_REQUIRE lists the tool.
+func requireTool(t *testing.T, name string, args ...string) {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil && slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), name) {
+		t.Fatalf("%s is required (HUTCH_TEST_REQUIRE): %v %s", name, err, out)
+	}
+	if err != nil {
+		t.Skipf("%s does not work here: %v %s", name, err, out)
+	}
+}

@@ -1,0 +1,259 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/host/git/bundle"
+	"github.com/hutch-run/hutch/host/push"
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/store"
+)
+
+// EventPull is in a sandbox's chain: its commits were fetched.
+const EventPull store.EventType = "pull"
+
+// Options say how to pull.
+type Options struct {
+	Wait  Wait
+	Caps  bundle.Caps
+	Allow map[review.Rule]bool // of [review.RuleTools], [review.RuleLinks] and [review.RuleCollisions]
+}
+
+// Pulled says what came.
+type Pulled struct {
+	Sandbox    string      `json:"sandbox"`
+	Repository string      `json:"repository"`
+	Branch     string      `json:"branch"`
+	Ref        string      `json:"ref"` // where the commits are kept
+	From       string      `json:"from"`
+	To         string      `json:"to"`
+	Summary    git.Summary `json:"summary"`
+	// Uncommitted is how many paths in the sandbox are in no commit; -1 where nobody looked.
+	Uncommitted int `json:"uncommitted"`
+	// Left says why the exchange could not be removed afterwards; "" when it was.
+	Left string `json:"left,omitempty"`
+}
+
+// Error is a pull that did not come to its end. What came so far is kept.
+type Error struct {
+	Summary string
+	Hints   []string // what is kept where, and what the user can do
+	Err     error    // underneath; may be nil
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Summary }
+
+// Unwrap returns what is underneath.
+func (e *Error) Unwrap() error { return e.Err }
+
+// puller is one pull.
+type puller struct {
+	m    *sandbox.Manager
+	st   *store.Store
+	o    Options
+	info store.SandboxInfo
+	push *store.SandboxPush
+	repo *git.Repo
+	sb   *sandbox.Sandbox
+	x    *push.Exchange
+	out  Pulled
+}
+
+// Pull brings the commits of the sandbox that ref means to the branch they were made for. What stands against it is an
+// [*Error], or a [*push.Refusal].
+func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, o Options) (*Pulled, error) {
+	info, err := st.FindSandbox(ref)
+	if err != nil {
+		return nil, err
+	}
+	if info.Push == nil {
+		return nil, push.NotPushed(info)
+	}
+	p := &puller{m: m, st: st, o: o, info: info, push: info.Push}
+	p.out = Pulled{Sandbox: info.Name, Repository: info.Push.Repository, Branch: info.Push.Branch, Ref: push.Ref(info.Name), Uncommitted: -1}
+	if p.repo, err = openRepo(ctx, info); err != nil {
+		return nil, err
+	}
+	if p.sb, err = m.Open(ctx, info.ID, sandbox.Shared); err != nil {
+		return nil, err
+	}
+	defer func() { _ = p.sb.Close() }()
+	p.x = push.ExchangeOf(p.sb.Sandbox)
+	f, err := p.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(f.Name()); _ = f.Close() }()
+	if err := p.take(ctx, f); err != nil {
+		return nil, err
+	}
+	if err := p.advance(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.x.Remove(ctx); err != nil {
+		p.out.Left = err.Error()
+	}
+	return &p.out, p.sb.Changed(EventPull, map[string]any{"repository": p.out.Repository, "branch": p.out.Branch, "from": p.out.From, "to": p.out.To})
+}
+
+// openRepo opens the repository that the branch came from.
+func openRepo(ctx context.Context, info store.SandboxInfo) (*git.Repo, error) {
+	r, err := git.Open(ctx, info.Push.Repository)
+	if errors.Is(err, git.ErrNoRepository) || err == nil && r.Dir != info.Push.Repository {
+		return nil, &Error{Summary: fmt.Sprintf("the repository %s, whose branch was pushed, is not there any more", info.Push.Repository), Hints: []string{
+			fmt.Sprintf("hutch cp %s:%s . copies the clone out of the sandbox", info.Name, info.Push.Clone)}, Err: err}
+	}
+	return r, err
+}
+
+// take checks the bundle, and keeps its commits as a ref.
+func (p *puller) take(ctx context.Context, f *os.File) error {
+	c, err := bundle.Check(ctx, p.repo, f, bundle.Wanted{Base: p.push.Base, Refs: []string{"HEAD", "refs/heads/" + p.push.Branch}, Caps: p.o.Caps})
+	if err != nil {
+		return p.refused(err)
+	}
+	defer c.Close()
+	if err := c.Take(ctx, p.repo, p.out.Ref); err != nil {
+		return fmt.Errorf("fetch the commits from a private copy: %w", err)
+	}
+	p.out.To = c.Commit
+	var lines []string
+	flags := map[string]bool{}
+	for _, finding := range c.Findings {
+		if !p.o.Allow[finding.Rule] {
+			lines = append(lines, fmt.Sprintf("  %s: %s", review.Quote(finding.Path), finding.Detail))
+			flags[finding.Rule.Flag()] = true
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	if n := len(lines) - 20; n > 0 {
+		lines = append(lines[:20], fmt.Sprintf("  and %d more", n))
+	}
+	var allow []string
+	for _, r := range review.Allowable {
+		if flags[r.Flag()] {
+			allow = append(allow, r.Flag())
+		}
+	}
+	return p.kept(fmt.Errorf("the commits change what is not taken over unseen:\n%s", strings.Join(lines, "\n")),
+		fmt.Sprintf("hutch diff %s shows them; hutch pull %s %s takes them", p.info.Name, strings.Join(allow, " "), p.info.Name))
+}
+
+// refused says what can be done with a bundle that is refused. It stays where it is.
+func (p *puller) refused(err error) error {
+	var bad *bundle.RefusedError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	e := &Error{Summary: err.Error(), Err: err}
+	where := fmt.Sprintf("nothing in %s changed, and the bundle stays at %s in the sandbox %s", p.push.Repository, p.x.Bundle(), p.info.Name)
+	again := fmt.Sprintf("hutch exec %s -- rm %s and hutch pull %s make it anew from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)
+	switch {
+	case errors.Is(err, bundle.ErrNothingNew):
+		e.Summary = fmt.Sprintf("the bundle of %s holds no new commit", p.info.Name)
+	case errors.Is(err, bundle.ErrRewritten):
+		again = fmt.Sprintf("in the sandbox, its commits have to be put on top of %.12s (git rebase --onto); then %s", p.push.Base, again)
+	}
+	e.Hints = []string{where, again}
+	return e
+}
+
+// kept is an error after the commits are in the repository.
+func (p *puller) kept(err error, hints ...string) error {
+	return &Error{Summary: err.Error(), Err: err, Hints: append([]string{fmt.Sprintf("the commits are kept as %s in %s, and the bundle in the sandbox; nothing else changed", p.out.Ref, p.push.Repository)}, hints...)}
+}
+
+// advance moves the branch, if that is the one that is checked out and only forward.
+func (p *puller) advance(ctx context.Context) error {
+	again := "hutch pull " + p.info.Name
+	branch, head, err := p.repo.Branch(ctx)
+	switch {
+	case errors.Is(err, git.ErrDetached) || err == nil && branch != p.push.Branch:
+		have := "no branch is"
+		if branch != "" {
+			have = "the branch " + branch + " is"
+		}
+		return p.kept(fmt.Errorf("%s checked out in %s, and the commits are for the branch %s", have, p.push.Repository, p.push.Branch),
+			fmt.Sprintf("git switch %s, and then %s", p.push.Branch, again))
+	case err != nil:
+		return err
+	}
+	p.out.From = head
+	if there, err := p.repo.Ancestor(ctx, p.out.To, head); err != nil {
+		return err
+	} else if there { // somebody merged them by hand
+		return p.summarize(ctx, head)
+	}
+	forward, err := p.repo.Ancestor(ctx, head, p.out.To)
+	if err != nil {
+		return err
+	}
+	if !forward {
+		return p.kept(fmt.Errorf("the branch %s has commits that the sandbox does not know: it cannot be moved forward only", branch),
+			fmt.Sprintf("git merge %s, or git rebase onto it; then %s ends the pull", p.out.Ref, again))
+	}
+	if err := p.unfiltered(ctx, head); err != nil {
+		return err
+	}
+	if err := p.move(ctx, branch, head); err != nil {
+		return err
+	}
+	return p.summarize(ctx, head)
+}
+
+// unfiltered refuses to check out what a program of the user's configuration would be run on: it may lie in the work tree, and
+// what it is fed comes from the sandbox.
+func (p *puller) unfiltered(ctx context.Context, head string) error {
+	changed, err := p.repo.Changed(ctx, head, p.out.To)
+	if err != nil || len(changed) == 0 {
+		return err
+	}
+	list, err := p.repo.Filtered(ctx, changed)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	return p.kept(fmt.Errorf("%s goes through a filter of your git configuration, and hutch runs no program on what came back", review.Quote(list[0])),
+		fmt.Sprintf("git merge --ff-only %s does it when you have looked; then hutch pull %s ends the pull", p.out.Ref, p.info.Name))
+}
+
+// move moves the branch.
+func (p *puller) move(ctx context.Context, branch, head string) error {
+	if p.push.Base != p.push.Head && head == p.push.Head {
+		// What was not committed was sent along. Where the work tree is still so, it is part of what comes back.
+		same, err := p.repo.SameTree(ctx, p.push.Base)
+		if err != nil {
+			return err
+		}
+		if same {
+			return p.repo.Advance(ctx, branch, head, p.push.Base, p.out.To)
+		}
+	}
+	err := p.repo.FastForward(ctx, p.out.To)
+	var failed *git.Error
+	if !errors.As(err, &failed) {
+		return err
+	}
+	dirty, serr := p.repo.Status(ctx)
+	if serr != nil || len(dirty) == 0 {
+		return p.kept(fmt.Errorf("git does not move the branch %s forward: %w", branch, err), fmt.Sprintf("git merge --ff-only %s says more", p.out.Ref))
+	}
+	return p.kept(fmt.Errorf("what is not committed in %s stands in the way of the commits:\n%s", p.push.Repository, push.List(dirty)),
+		fmt.Sprintf("commit it, or git stash, and then hutch pull %s", p.info.Name))
+}
+
+func (p *puller) summarize(ctx context.Context, head string) (err error) {
+	p.out.Summary, err = p.repo.Summarize(ctx, p.push.Base, p.out.To)
+	if p.push.Base != p.push.Head && head == p.push.Head {
+		p.out.Summary.Commits++ // the one with what was not committed
+	}
+	return err
+}

@@ -1,0 +1,193 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+	"github.com/hutch-run/hutch/sdk/safefile"
+)
+
+// The files of an exchange.
+const (
+	inputBundle  = "input.bundle"
+	outputBundle = "output.bundle"
+	planDir      = "plan" // holds a plan that is not in the branch
+)
+
+// Exchange is where bundles go in and come out: a directory that host and sandbox both see, or one inside the sandbox that
+// is reached through the backend. What is in it is hostile.
+type Exchange struct {
+	Dir  string          // as commands see it
+	host string          // as this host sees it; "" for through the backend
+	sb   *client.Sandbox // for through the backend
+}
+
+// exchangeOf is the exchange of a sandbox.
+func exchangeOf(sb *client.Sandbox) *Exchange {
+	ready := sb.Ready()
+	if e := ready.Exchange; e != nil {
+		return &Exchange{Dir: e.Guest, host: e.Host, sb: sb}
+	}
+	return &Exchange{Dir: path.Join(ready.Workspace, "exchange"), sb: sb}
+}
+
+// Bundle is the path of the bundle that hands in, as commands see it.
+func (x *Exchange) Bundle() string { return path.Join(x.Dir, outputBundle) }
+
+// in puts a file there, in one step.
+func (x *Exchange) in(ctx context.Context, name string, write func(io.Writer) error) error {
+	if x.host == "" {
+		r, w := io.Pipe()
+		written := make(chan error, 1)
+		go func() {
+			err := write(w)
+			w.CloseWithError(err)
+			written <- err
+		}()
+		err := x.sb.Put(ctx, path.Join(x.Dir, name), sdk.FormatFile, r)
+		r.CloseWithError(errTaken)
+		if werr := <-written; werr != nil && !errors.Is(werr, errTaken) {
+			return werr
+		}
+		return err
+	}
+	root, err := os.OpenRoot(x.host)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	part := name + ".part"
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if err := root.RemoveAll(part); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return errors.Join(err, root.Remove(part))
+	}
+	return root.Rename(part, name)
+}
+
+var errTaken = errors.New("the sandbox takes no more")
+
+// ErrNoBundle says that there is no output bundle yet.
+var ErrNoBundle = errors.New("there is no output bundle")
+
+// Fetch copies the bundle that hands in to w, at most max bytes of it. The error is [ErrNoBundle] when there is none yet, and a
+// [*HostileError] when something else stands there.
+func (x *Exchange) Fetch(ctx context.Context, w io.Writer, max int64) error {
+	if x.host == "" {
+		bounded := &boundedWriter{w: w, left: max}
+		err := x.sb.Get(ctx, x.Bundle(), sdk.FormatFile, bounded)
+		switch {
+		case bounded.over:
+			return &HostileError{fmt.Errorf("it is larger than %d bytes", max)}
+		case errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}):
+			return ErrNoBundle
+		case errors.Is(err, &sdk.Error{Reason: sdk.ReasonConfig}):
+			return &HostileError{err}
+		}
+		return err
+	}
+	root, err := os.OpenRoot(x.host)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNoBundle
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	_, err = safefile.Copy(ctx, w, root, outputBundle, max)
+	var bad *safefile.Error
+	switch {
+	case errors.As(err, &bad) && bad.Reason == safefile.ReasonMissing:
+		return ErrNoBundle
+	case errors.As(err, &bad) && bad.Reason != safefile.ReasonIO:
+		return &HostileError{err}
+	}
+	return err
+}
+
+// HostileError says that what stands where the bundle should be is none.
+type HostileError struct{ Err error }
+
+// Error implements error.
+func (e *HostileError) Error() string { return "the bundle cannot be fetched: " + e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *HostileError) Unwrap() error { return e.Err }
+
+type boundedWriter struct {
+	w    io.Writer
+	left int64
+	over bool
+}
+
+// Write implements [io.Writer].
+func (b *boundedWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		b.over = true
+		return 0, errors.New("too large")
+	}
+	b.left -= int64(len(p))
+	return b.w.Write(p)
+}
+
+// Drop removes the bundle that hands in, so that the next one is made anew; it need not be there.
+func (x *Exchange) Drop(ctx context.Context) error { return x.remove(ctx, outputBundle, false) }
+
+// Remove removes the exchange with all that is in it. Where the directory itself is the backend's, it may stay, empty.
+func (x *Exchange) Remove(ctx context.Context) error {
+	if x.host == "" {
+		return x.remove(ctx, ".", true)
+	}
+	root, err := os.OpenRoot(x.host)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	names, err := dir.Readdirnames(-1)
+	err = errors.Join(err, dir.Close())
+	for _, name := range names {
+		err = errors.Join(err, root.RemoveAll(name))
+	}
+	return err
+}
+
+func (x *Exchange) remove(ctx context.Context, name string, recursive bool) error {
+	if x.host == "" {
+		err := x.sb.Remove(ctx, path.Join(x.Dir, name), recursive)
+		if errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
+			return nil
+		}
+		return err
+	}
+	root, err := os.OpenRoot(x.host)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.RemoveAll(name)
+}

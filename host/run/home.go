@@ -1,0 +1,132 @@
+package run
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+	"github.com/hutch-run/hutch/sdk/tree"
+)
+
+// furnish puts what the home blocks of the run name into the home directory of the sandbox's user.
+func (j *job) furnish(ctx context.Context, p *place) error {
+	if len(j.d.Home) == 0 {
+		return nil
+	}
+	if !p.b.Facts.Has(sdk.CapPut) {
+		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: fmt.Sprintf("backend %q cannot put files into a home directory", p.b.Facts.Name), Fix: "take the home blocks away, or use another backend"}
+	}
+	home, err := homeOf(ctx, p.Sandbox, j.d.Env["HOME"])
+	if err != nil {
+		return err
+	}
+	for _, h := range j.d.Home {
+		j.progress("home: "+h.Path, 0, 0)
+		if err := putHome(ctx, p.Sandbox, home, h); err != nil {
+			return fmt.Errorf("put %s into the home directory %s: %w", h.Path, home, err)
+		}
+	}
+	return nil
+}
+
+// homeOf asks a shell in the sandbox where its user is at home, unless the run says so.
+func homeOf(ctx context.Context, sb *client.Sandbox, given string) (string, error) {
+	home := given
+	if home == "" {
+		var out limited
+		exit, err := sb.Exec(ctx, &client.Command{Argv: []string{"sh", "-c", `printf %s "$HOME"`}, Dir: sb.Ready().Workspace, Stdout: &out, Timeout: time.Minute})
+		switch {
+		case err != nil:
+			return "", err
+		case exit.Cause != sdk.CauseExited || exit.Code != 0:
+			return "", fmt.Errorf("ask the sandbox for its home directory: the shell ended with %s, code %d", exit.Cause, exit.Code)
+		}
+		home = out.String()
+	}
+	if !path.IsAbs(home) || strings.ContainsRune(home, 0) {
+		return "", fmt.Errorf("the home directory %q in the sandbox is not an absolute path", home)
+	}
+	return path.Clean(home), nil
+}
+
+// limited keeps the beginning of what a sandbox says.
+type limited struct{ bytes.Buffer }
+
+// Write implements [io.Writer].
+func (l *limited) Write(p []byte) (int, error) {
+	if room := 4096 - l.Len(); len(p) > room {
+		return 0, errors.New("the answer is too long")
+	}
+	return l.Buffer.Write(p)
+}
+
+// putHome sends one file or directory as a tree, so that permissions come along and directories above are made.
+func putHome(ctx context.Context, sb *client.Sandbox, home string, h runfile.HomeFile) error {
+	at := path.Join(home, h.Path)
+	if h.Source == "" {
+		return send(ctx, sb, path.Dir(at), func(w io.Writer) error {
+			return tarFile(w, path.Base(at), int64(len(h.Content)), h.Mode, bytes.NewReader(h.Content))
+		})
+	}
+	f, err := os.Open(h.Source)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !st.IsDir() {
+		return send(ctx, sb, path.Dir(at), func(w io.Writer) error { return tarFile(w, path.Base(at), st.Size(), st.Mode().Perm(), f) })
+	}
+	root, err := os.OpenRoot(h.Source)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return send(ctx, sb, at, func(w io.Writer) error {
+		_, err := tree.Pack(ctx, root, w, tree.PackOptions{})
+		return err
+	})
+}
+
+func tarFile(w io.Writer, name string, size int64, mode os.FileMode, r io.Reader) error {
+	t := tar.NewWriter(w)
+	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: int64(mode)}); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(t, r, size); err != nil {
+		return err
+	}
+	return t.Close()
+}
+
+var errSent = errors.New("the sandbox takes no more")
+
+// send puts what pack writes into the directory at, which is made when it is missing.
+func send(ctx context.Context, sb *client.Sandbox, at string, pack func(io.Writer) error) error {
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w)
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	err := sb.Put(ctx, at, sdk.FormatTar, r)
+	r.CloseWithError(errSent)
+	if perr := <-packed; perr != nil && !errors.Is(perr, errSent) {
+		return perr
+	}
+	return err
+}
