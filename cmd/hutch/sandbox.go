@@ -142,6 +142,9 @@ func madeError(err error) error {
 	var f *result.Failure
 	switch {
 	case errors.As(err, &f) && len(f.Diagnostics) > 0:
+		if last := &f.Diagnostics[len(f.Diagnostics)-1]; last.Fix == "" {
+			last.Fix = f.Fix
+		}
 		return f.Diagnostics
 	case errors.As(err, &f) && f.Fix != "":
 		what := *f

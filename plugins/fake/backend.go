@@ -181,7 +181,9 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 	}
 	c.fault("create")
 	if c.CreateError != "" {
-		return nil, sdk.Errorf(sdk.Reason(c.CreateError), "the block says create_error = %q", c.CreateError).WithFix("take create_error away")
+		e := sdk.Errorf(sdk.Reason(c.CreateError), "the block says create_error = %q", c.CreateError).WithFix("take create_error away")
+		e.Path = "create_error"
+		return nil, e
 	}
 	sb, err := b.build(ctx, req, &st)
 	if err != nil {
