@@ -130,6 +130,22 @@ func (p *podman) call(ctx context.Context, args ...string) ([]byte, error) {
 
 // callWith is call with other global options, and files that podman inherits from descriptor 3 on.
 func (p *podman) callWith(ctx context.Context, globals []string, files []*os.File, args ...string) ([]byte, error) {
+	return p.do(ctx, func(c *exec.Cmd) error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }, globals, files, args...)
+}
+
+// runTime is how long a podman run whose context has ended may still take.
+const runTime = time.Minute
+
+// start calls podman run, which pulls nothing. It is not killed when ctx ends, unless it takes very long: killed between
+// the making of a container and the note about it, it would leave one that Podman does not know, for ever waiting to be
+// started.
+func (p *podman) start(ctx context.Context, globals []string, files []*os.File, args ...string) error {
+	_, err := p.do(ctx, func(*exec.Cmd) error { return nil }, globals, files, args...)
+	return err
+}
+
+// do runs podman, and stop when ctx ends.
+func (p *podman) do(ctx context.Context, stop func(*exec.Cmd) error, globals []string, files []*os.File, args ...string) ([]byte, error) {
 	stdout, err := memoryFile()
 	if err != nil {
 		return nil, err
@@ -143,7 +159,7 @@ func (p *podman) callWith(ctx context.Context, globals []string, files []*os.Fil
 	cmd := exec.CommandContext(ctx, p.path, slices.Concat(globals, args)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", p.env, stdout, stderr, files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel, cmd.WaitDelay = func() error { return stop(cmd) }, runTime
 	err = cmd.Run()
 	out, readErr := contents(stdout)
 	if err == nil {

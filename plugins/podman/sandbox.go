@@ -106,7 +106,7 @@ func (s *sandbox) alone(fn func() error) error {
 func (s *sandbox) close(ctx context.Context) error {
 	return s.alone(func() error {
 		s.container = nil
-		if err := s.podman.remove(ctx, s.name()); err != nil {
+		if err := s.removeContainer(ctx); err != nil {
 			return err
 		}
 		if err := s.removeDirs(ctx, s.dirs.base()); err != nil {
@@ -124,7 +124,7 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 			return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
 		}
 		s.container = nil
-		if err := s.podman.remove(ctx, s.name()); err != nil {
+		if err := s.removeContainer(ctx); err != nil {
 			return err
 		}
 		if hard {

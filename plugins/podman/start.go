@@ -63,7 +63,7 @@ func (s *sandbox) start(ctx context.Context) error {
 	if !errors.As(err, &no) {
 		return err
 	}
-	if rmErr := errors.Join(s.podman.remove(ctx, s.name()), s.removeDirs(ctx, s.dirs.layer())); rmErr != nil {
+	if rmErr := errors.Join(s.removeContainer(ctx), s.removeDirs(ctx, s.dirs.layer())); rmErr != nil {
 		return errors.Join(err, rmErr)
 	}
 	s.notes = append(s.notes, "the workspace is not merged for commands: the project is at "+lowerPath+", and what they write at "+workspacePath+", because Podman's overlay volume does not work here: "+no.why)
@@ -115,7 +115,7 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"run", "--detach", "--name=" + s.name(), "--pidfile=" + s.dirs.pid(), "--pull=" + cfg.Pull,
+	args := []string{"run", "--detach", "--name=" + s.name(), "--pidfile=" + s.dirs.pid(), "--pull=never",
 		"--label=" + labelID + "=" + s.id, "--label=" + labelOwner + "=" + s.owner, "--label=" + labelData + "=" + string(h.Data),
 		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536", "--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck",
 		"--security-opt=no-new-privileges", "--cap-drop=all",
@@ -164,9 +164,42 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 // run runs podman with the first OCI runtime that works.
 func (s *sandbox) run(ctx context.Context, over string, args []string) error {
 	_ = os.Remove(s.dirs.pid())
+	pull := configOf(&s.spec).Pull
+	if pull == "always" || pull == "newer" {
+		if err := s.pull(ctx); err != nil && (pull == "always" || ctx.Err() != nil) {
+			return s.explain(err, over)
+		}
+	}
 	if s.progress != nil {
 		s.progress("start the container", 0, 0)
 	}
+	err := s.runAny(ctx, args)
+	if pull == "missing" && ctx.Err() == nil && imageMissing(err) {
+		if err = s.pull(ctx); err == nil {
+			err = s.runAny(ctx, args)
+		}
+	}
+	return s.explain(err, over)
+}
+
+// pull asks the image from its registry.
+func (s *sandbox) pull(ctx context.Context) error {
+	image := configOf(&s.spec).image()
+	if s.progress != nil {
+		s.progress("pull the image "+image, 0, 0)
+	}
+	_, err := s.podman.call(ctx, "pull", "--quiet", image)
+	return err
+}
+
+// imageMissing says whether podman run ended for want of its image.
+func imageMissing(err error) bool {
+	var e *commandError
+	return errors.As(err, &e) && (strings.Contains(e.words, "image not known") || strings.Contains(e.words, "no such image"))
+}
+
+// runAny runs podman with one OCI runtime after the other, up to one that works.
+func (s *sandbox) runAny(ctx context.Context, args []string) error {
 	var first error
 	for _, runtime := range s.podman.runtimesFor(configOf(&s.spec).Runtime) {
 		err := s.runOnce(ctx, runtime, args)
@@ -177,7 +210,7 @@ func (s *sandbox) run(ctx context.Context, over string, args []string) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		if rmErr := s.podman.remove(ctx, s.name()); rmErr != nil {
+		if rmErr := s.removeContainer(ctx); rmErr != nil {
 			return errors.Join(err, rmErr)
 		}
 		first = cmpOr(first, err)
@@ -185,7 +218,7 @@ func (s *sandbox) run(ctx context.Context, over string, args []string) error {
 			break
 		}
 	}
-	return s.explain(first, over)
+	return first
 }
 
 // runOnce runs podman with the agent's listening socket.
@@ -195,8 +228,7 @@ func (s *sandbox) runOnce(ctx context.Context, runtime string, args []string) er
 		return err
 	}
 	defer socket.Close()
-	_, err = s.podman.callWith(ctx, s.podman.with(runtime), []*os.File{socket}, args...)
-	return err
+	return s.podman.start(ctx, s.podman.with(runtime), []*os.File{socket}, args...)
 }
 
 func cmpOr(a, b error) error {
@@ -217,7 +249,7 @@ func blamesRuntime(err error) bool {
 
 // explain turns an error of podman run into one that says what to do.
 func (s *sandbox) explain(err error, over string) error {
-	var e *commandError
+	var e *commandError // which a nil is not
 	if !errors.As(err, &e) {
 		return err
 	}

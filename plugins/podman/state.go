@@ -103,6 +103,43 @@ func (p *podman) remove(ctx context.Context, name string) error {
 	return fmt.Errorf("the container %s cannot be removed: %w", name, errors.Join(last, context.Cause(ctx)))
 }
 
+// removeContainer removes the sandbox's container, and what a podman that was killed left of one.
+func (s *sandbox) removeContainer(ctx context.Context) error {
+	if err := s.podman.remove(ctx, s.name()); err != nil {
+		return err
+	}
+	s.endStray()
+	return nil
+}
+
+// endStray kills a container that Podman does not know any more: its first process, which waits to be started, and the
+// conmon above it. A podman run that is killed at the wrong moment leaves these.
+func (s *sandbox) endStray() {
+	pid := s.dirs.readPID()
+	if pid == 0 {
+		return
+	}
+	// The number may be another process's by now: only one below a conmon that names our file is ours.
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	var state string
+	var parent int
+	if _, err := fmt.Sscan(rest, &state, &parent); err != nil || parent <= 1 {
+		return
+	}
+	name, nameErr := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
+	line, lineErr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parent))
+	if nameErr != nil || lineErr != nil || strings.TrimSpace(string(name)) != "conmon" || !strings.Contains(string(line), "\x00"+s.dirs.pid()+"\x00") {
+		return
+	}
+	for _, p := range []int{pid, parent} {
+		_ = syscall.Kill(p, syscall.SIGKILL)
+	}
+}
+
 // whyEnded tells what Podman and the agent's own last words say of the end of a container that should run; nil when it runs.
 func (s *sandbox) whyEnded(ctx context.Context) error {
 	st, err := s.podman.state(context.WithoutCancel(ctx), s.name())

@@ -19,7 +19,9 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-func TestMain(m *testing.M) { os.Exit(e2e.Main(m, nil)) }
+func TestMain(m *testing.M) {
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent"}))
+}
 
 // kills is how often the host is killed for each user.
 const kills = 200
@@ -92,6 +94,7 @@ type user struct {
 	uid                      int
 	home, runtime, tmp, work string
 	marker                   string
+	image                    string // of containers, where they are used
 }
 
 func newUser(t *testing.T, uid int) *user {
@@ -130,10 +133,20 @@ func (u *user) command(args ...string) *exec.Cmd {
 	cmd.Dir = u.work
 	cmd.Env = []string{"HOME=" + u.home, "HUTCH_HOME=" + filepath.Join(u.home, "hutch"), "XDG_RUNTIME_DIR=" + u.runtime,
 		"TMPDIR=" + u.tmp, "PATH=/usr/local/bin:/usr/bin:/bin"}
+	if u.image != "" { // an ordinary user's images lie below the real home
+		cmd.Env = append(cmd.Env, "PODMAN_IMAGE="+u.image, "XDG_DATA_HOME="+dataHome())
+	}
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.uid)}}
 	}
 	return cmd
+}
+
+func dataHome() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return dir
+	}
+	return filepath.Join(os.Getenv("HOME"), ".local", "share")
 }
 
 // hutch runs a command to its end and requires its exit code.
@@ -208,6 +221,9 @@ func (u *user) traces(t *testing.T) []string {
 			}
 			return nil
 		})
+	}
+	if u.image != "" {
+		found = append(found, u.containers(t)...)
 	}
 	sandboxes, _ := filepath.Glob(filepath.Join(u.home, "hutch", "*", "sandboxes", "*"))
 	intents, _ := filepath.Glob(filepath.Join(u.home, "hutch", "*", "intents", "*"))

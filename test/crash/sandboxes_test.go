@@ -3,6 +3,8 @@ package crash
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,29 +13,62 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// boxKills is how often hutch is killed at work on lasting sandboxes, for each user.
-const boxKills = 50
+// boxKills is how often hutch is killed at work on lasting sandboxes, for each user; containers, which take half a second
+// to make, are killed less often.
+const (
+	boxKills       = 50
+	containerKills = 20
+)
 
 // TestKilledAtSandboxes kills hutch with SIGKILL at random moments of create, exec, reset and rm. Afterwards, gc makes
 // every sandbox whole or gone, those that are there work and have their files, and removing them leaves nothing.
 func TestKilledAtSandboxes(t *testing.T) {
 	e2e.Require(t, "bwrap")
 	for name, uid := range e2e.Users() {
-		t.Run(name, func(t *testing.T) { killedAtSandboxes(t, uid) })
+		t.Run(name, func(t *testing.T) { killedAtSandboxes(t, newUser(t, uid), "bwrap", boxKills) })
 	}
 }
 
-func killedAtSandboxes(t *testing.T, uid int) {
-	u := newUser(t, uid)
+// TestKilledAtContainers is the same with Podman, as whoever runs the test.
+func TestKilledAtContainers(t *testing.T) {
+	u := newUser(t, os.Getuid())
+	u.image = podmantest.Busybox(t)
+	t.Cleanup(func() { // of a test that failed
+		for _, name := range u.containers(t) {
+			_ = exec.Command("podman", "rm", "--force", "--time=0", name).Run()
+		}
+	})
+	killedAtSandboxes(t, u, "podman", containerKills)
+}
+
+// containers are the names of all containers that were made for this user's store, running or not.
+func (u *user) containers(t *testing.T) (names []string) {
+	t.Helper()
+	cmd := exec.Command("podman", "ps", "--all", "--filter=label=run.hutch.sandbox", "--format={{.Names}} {{.Labels}}")
+	cmd.Dir = "/"
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("podman ps: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if name, labels, _ := strings.Cut(line, " "); strings.Contains(labels, u.home) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func killedAtSandboxes(t *testing.T, u *user, backend string, kills int) {
 	before := u.traces(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	create := func(name string) []string {
-		return []string{"create", "--backend", "bwrap", "--workspace", u.work, "--timeout", "1m", "--name", name}
+		return []string{"create", "--backend", backend, "--workspace", u.work, "--timeout", "1m", "--name", name}
 	}
 	start := time.Now()
 	u.hutch(t, 0, create("keeper")...)
@@ -41,7 +76,7 @@ func killedAtSandboxes(t *testing.T, uid int) {
 	u.hutch(t, 0, "exec", "-q", "keeper", "--", "sh", "-c", "echo precious > kept")
 
 	died := map[string]int{}
-	for i := range boxKills {
+	for i := range kills {
 		name := fmt.Sprintf("box%d", i)
 		var args []string
 		switch i % 5 {
@@ -72,8 +107,8 @@ func killedAtSandboxes(t *testing.T, uid int) {
 	for _, n := range died {
 		total += n
 	}
-	if total < boxKills/4 {
-		t.Fatalf("only %d of %d died before they were done: this proves little", total, boxKills)
+	if total < kills/4 {
+		t.Fatalf("only %d of %d died before they were done: this proves little", total, kills)
 	}
 	// The commands of a killed hutch end by themselves, and so do its plugins.
 	if !e2e.Eventually(time.Minute, func() bool { return len(e2e.Marked(u.marker)) == 0 && len(u.plugins()) == 0 }) {
@@ -81,6 +116,9 @@ func killedAtSandboxes(t *testing.T, uid int) {
 		e2e.KillMarked(u.marker)
 	}
 	u.hutch(t, 0, "gc")
+	if strings.Contains(u.hutch(t, 0, "ps", "-o", "json"), `"condition":"stopped"`) && backend == "podman" {
+		u.hutch(t, 0, "reset", "keeper") // whose reset was killed, between the old container and the new one
+	}
 	if out := u.hutch(t, 0, "exec", "-q", "keeper", "--", "cat", "kept"); out != "precious\n" {
 		t.Errorf("the files of a sandbox: %q", out)
 	}
@@ -103,9 +141,12 @@ func killedAtSandboxes(t *testing.T, uid int) {
 	if len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	// A lasting sandbox's holder names its directory.
+	// A lasting sandbox's holder names its directory, and so do Podman's programs.
 	if !e2e.Eventually(time.Minute, func() bool { return len(e2e.Marked(filepath.Join(u.home, "hutch"))) == 0 }) {
-		t.Errorf("holders are left: %v", e2e.Marked(filepath.Join(u.home, "hutch")))
+		for _, pid := range e2e.Marked(filepath.Join(u.home, "hutch")) {
+			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			t.Errorf("still runs: %d %q", pid, b)
+		}
 	}
 	u.hutch(t, 0, "audit", "verify")
 }
