@@ -25,8 +25,22 @@ func TestConformance(t *testing.T) {
 			{Name: "a key with a line in it", Config: map[string]any{"api_key": "e2b_0\nX: y"}, Path: "api_key"},
 		},
 	}
-	if few := os.Getenv("HUTCH_TEST_CHECKS"); few != "" { // to look at a few while working on them
-		suite.Only = regexp.MustCompile(few)
-	}
+	suite.Only = picked()
 	backendtest.Run(t, suite)
+}
+
+// picked are the checks that somebody who works on them wants to look at; nil for all.
+func picked() *regexp.Regexp {
+	if few := os.Getenv("HUTCH_TEST_CHECKS"); few != "" {
+		return regexp.MustCompile(few)
+	}
+	return nil
+}
+
+// TestHosted runs the suite on the hosted service, which costs money.
+func TestHosted(t *testing.T) {
+	if os.Getenv("HUTCH_TEST_E2B") != "1" || os.Getenv(envKey) == "" {
+		t.Skip("the hosted service costs money: HUTCH_TEST_E2B=1 and a key in " + envKey + " run this")
+	}
+	backendtest.Run(t, backendtest.Suite{New: func() sdk.Backend { return newBackend() }, Only: picked()})
 }

@@ -228,7 +228,7 @@ func TestTransferFaults(t *testing.T) {
 			}
 		})
 	}
-	if got := must(t, sb, "ls -A /var/lib/hutch | grep -v -x jobs || true"); got != "" {
+	if got := must(t, sb, `ls -A /var/lib/hutch /var/lib/hutch/jobs/user | grep -vxE "/var/.*|jobs|" || true`); got != "" {
 		t.Errorf("left in the machine: %q", got)
 	}
 }

@@ -49,7 +49,7 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 	if err != nil {
 		return err
 	}
-	from := basePath + "/put." + rand.Text()
+	from := basePath + "/jobs/" + s.user() + "/put." + rand.Text() // where the user may remove it
 	script, write := scripts.Put, func(_ context.Context, w io.Writer) error {
 		_, err := io.Copy(w, r)
 		return err
