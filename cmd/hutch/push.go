@@ -79,6 +79,9 @@ func (c *pushCmd) Run(ctx context.Context, u *ui) error {
 	var id, name string
 	if c.Resume == "" {
 		info, err := c.make(ctx, u, s, &m)
+		if sig := u.interrupted.Load(); sig != 0 && err != nil {
+			return exit(128 + int(sig))
+		}
 		if err != nil {
 			return pushError(err)
 		}

@@ -71,3 +71,9 @@ func requireTool(t *testing.T, name string, args ...string) {
 		t.Skipf("%s does not work here: %v %s", name, err, out)
 	}
 }
+
+// TestPushThroughExchange is about backends with a directory that host and sandbox both see, as the fake can have one.
+func TestPushThroughExchange(t *testing.T) {
+	requireTool(t, "git", "--version")
+	pushScripts(t, "fake", []string{"testdata/exchange/exchange.txtar"})
+}
