@@ -46,6 +46,7 @@ func pushScripts(t *testing.T, backend string, files []string) {
 			env.Setenv("XDG_RUNTIME_DIR", "")
 			env.Setenv("HUTCH_BACKEND_PATH", backends)
 			env.Setenv("BACKEND", backend)
+			env.Setenv("EXAMPLES", filepath.Join(root(t), "examples"))
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("TMPDIR", env.Getenv("TMPDIR"))
 			for name, value := range map[string]string{ // for the git of the scripts

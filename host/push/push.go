@@ -85,7 +85,7 @@ func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Wor
 		return nil, err
 	}
 	p.Timeout = cmp.Or(d.Limits.Timeout, DefaultTimeout)
-	if err := saveBase(sb.Base, w.base); err != nil {
+	if err := saveBase(sb, w.base); err != nil {
 		return nil, err
 	}
 	if err := sb.SetPush(p); err != nil {
@@ -170,12 +170,15 @@ func copyPlan(to io.Writer, w *Work) error {
 }
 
 // saveBase keeps what the work tree looked like, for hutch diff and hutch apply.
-func saveBase(name string, b *review.Base) (err error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func saveBase(sb *sandbox.Sandbox, b *review.Base) (err error) {
+	f, err := os.OpenFile(sb.Base+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.Save(f), f.Sync(), f.Close())
+	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return sb.PlaceBase()
 }
 
 // NotPushed is the refusal for a sandbox that push did not make.
