@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -117,4 +118,22 @@ func (c *client) files(id string) filesystemconnect.FilesystemClient {
 
 func basic(user string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
+}
+
+// daemonOf returns a client and the sandbox whose daemon it is to talk to: a new one of a new server, or what HUTCH_TEST_ENVD
+// names, the URL of a daemon that somebody else has started: E2B's own, to see that both do the same.
+func daemonOf(t *testing.T) (*client, string) {
+	t.Helper()
+	if at := os.Getenv("HUTCH_TEST_ENVD"); at != "" {
+		c := newClient(t, &e2btest.Server{URL: at})
+		if status, _, text := c.do(t, "POST", "/init", nil, object{"defaultUser": "user", "defaultWorkdir": "/home/user"}); status != 204 {
+			t.Fatalf("init: %d %s", status, text)
+		}
+		if o := c.run(t, "", "root", `find /home/user /root /tmp -mindepth 1 -delete`); o.end.GetExitCode() != 0 || o.err != nil {
+			t.Fatalf("%+v", o)
+		}
+		return c, ""
+	}
+	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
+	return c, c.create(t, nil)
 }

@@ -12,7 +12,9 @@
 // that imports this package can be that daemon: an init function sees to it. Sandboxes end when they are ended, when
 // their time is over, and when the server is gone, however suddenly.
 //
-// The official JavaScript SDK drives the server in test/e2bsdk, unmodified.
+// The official JavaScript SDK drives the server in test/e2bsdk, unmodified. The tests here that are about the daemon alone
+// take E2B's own envd as well: HUTCH_TEST_ENVD is the URL of one, whose /home/user, /root and /tmp they empty. They pass
+// with envd 0.6.13.
 //
 // # What differs from E2B
 //

@@ -14,7 +14,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem"
 )
 
@@ -33,9 +32,8 @@ func with(h map[string]string, more ...string) map[string]string {
 const octets = "application/octet-stream"
 
 func TestDownload(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	id := c.create(t, nil)
-	if o := c.run(t, id, "", `printf 0123456789 > f; mkfifo fifo; mkdir dir; echo x > '/tmp/a b'`); o.err != nil || o.stderr != "" {
+	c, id := daemonOf(t)
+	if o := c.run(t, id, "", `printf 0123456789 > f; mkdir dir; echo x > '/tmp/a b'`); o.err != nil || o.stderr != "" {
 		t.Fatalf("%+v", o)
 	}
 	for _, tc := range []struct {
@@ -53,7 +51,6 @@ func TestDownload(t *testing.T) {
 		{"missing", "path=nope", nil, 404, "does not exist"},
 		{"directory", "path=dir", nil, 400, "is a directory"},
 		{"default directory", "", nil, 400, "is a directory"},
-		{"fifo", "path=fifo", nil, 400, "is not a regular file"},
 		{"another's home", "path=~root/x", nil, 400, "cannot expand user-specific home dir"},
 		{"unknown user", "path=f&username=x", nil, 401, "error looking up user 'x'"},
 		{"nothing acceptable", "path=f", []string{"Accept-Encoding", "identity;q=0"}, 406, "no acceptable encoding"},
@@ -84,9 +81,7 @@ func TestDownload(t *testing.T) {
 }
 
 func TestUpload(t *testing.T) {
-	s := e2btest.ForTest(t, e2btest.Options{})
-	c := newClient(t, s)
-	id := c.create(t, nil)
+	c, id := daemonOf(t)
 	post := func(query string, header []string, body []byte) (int, string) {
 		t.Helper()
 		status, _, text := c.do(t, "POST", "/files?"+query, with(to(id), header...), body)
@@ -147,8 +142,7 @@ func TestUpload(t *testing.T) {
 }
 
 func TestFilesystem(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	id := c.create(t, nil)
+	c, id := daemonOf(t)
 	f, ctx := c.files(id), context.Background()
 	if o := c.run(t, id, "", `mkdir -p d/e/g; echo x > d/f; ln -s d/f to-f; ln -s d to-d; ln -s nowhere broken; ln -s loop loop`); o.stderr != "" {
 		t.Fatalf("%+v", o)
@@ -235,8 +229,7 @@ func TestFilesystem(t *testing.T) {
 
 // TestWatcher polls a watcher, as the Python SDK does.
 func TestWatcher(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	id := c.create(t, nil)
+	c, id := daemonOf(t)
 	f, ctx := c.files(id), context.Background()
 	if o := c.run(t, id, "", `mkdir -p w/sub`); o.err != nil {
 		t.Fatal(o.err)
@@ -278,8 +271,7 @@ func TestWatcher(t *testing.T) {
 
 // TestHosts checks which sandbox a request is for.
 func TestHosts(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	id := c.create(t, nil)
+	c, id := daemonOf(t)
 	path := "/files?path=" + url.QueryEscape("/etc/hostname")
 	for _, tc := range []struct {
 		name   string

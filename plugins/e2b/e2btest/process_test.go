@@ -64,8 +64,7 @@ func rest(stream *connect.ServerStreamForClient[process.StartResponse]) (string,
 
 // TestCodecs runs a command with every protocol and codec that connect-go speaks over HTTP/1.1.
 func TestCodecs(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	id := c.create(t, nil)
+	c, id := daemonOf(t)
 	for name, opts := range map[string][]connect.ClientOption{
 		"proto":    nil,
 		"json":     {connect.WithProtoJSON()},
@@ -85,8 +84,7 @@ func TestCodecs(t *testing.T) {
 
 // TestConnect leaves a process's stream and comes back to it, while it runs and after its end.
 func TestConnect(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	id := c.create(t, nil)
+	c, id := daemonOf(t)
 	p := c.process(id)
 	pid, stream := begin(t, p, script("while read line; do echo got $line; done; exit 9"))
 	stream.Close()
@@ -130,8 +128,8 @@ func TestConnect(t *testing.T) {
 }
 
 func TestStreamInput(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	p := c.process(c.create(t, nil))
+	c, id := daemonOf(t)
+	p := c.process(id)
 	pid, stream := begin(t, p, script("head -c 6"))
 	in := p.StreamInput(context.Background())
 	msgs := []*process.StreamInputRequest{
@@ -157,8 +155,7 @@ func TestStreamInput(t *testing.T) {
 
 // TestDeadline checks that a deadline kills the leader, that no end is told, and that children live on.
 func TestDeadline(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	id := c.create(t, nil)
+	c, id := daemonOf(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	stream, err := c.process(id).Start(ctx, connect.NewRequest(script("sleep 777 & wait")))
@@ -180,8 +177,8 @@ func TestDeadline(t *testing.T) {
 
 // TestSignals checks that only the leader is hit and that an unknown signal is refused.
 func TestSignals(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	p := c.process(c.create(t, nil))
+	c, id := daemonOf(t)
+	p := c.process(id)
 	pid, stream := begin(t, p, script("trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.1; done"))
 	if !stream.Receive() { // ready
 		t.Fatal(stream.Err())
@@ -209,8 +206,8 @@ func TestSignals(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	p := c.process(c.create(t, nil))
+	c, id := daemonOf(t)
+	p := c.process(id)
 	req := script(`stty size; read line; stty size; read line; exit 2`)
 	req.Pty = &process.PTY{Size: &process.PTY_Size{Cols: 81, Rows: 25}}
 	pid, stream := begin(t, p, req)
@@ -252,8 +249,8 @@ func TestTerminal(t *testing.T) {
 
 // TestTags checks that the look-up by tag is as broken as envd's: of several processes it finds one.
 func TestTags(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	p := c.process(c.create(t, nil))
+	c, id := daemonOf(t)
+	p := c.process(id)
 	tags := []string{"a", "b", "c", "d"}
 	for _, tag := range tags {
 		req := script("sleep 1000")
@@ -282,8 +279,8 @@ func TestTags(t *testing.T) {
 
 // TestBackpressure checks that a process waits for a client that does not read, and loses nothing to one that does.
 func TestBackpressure(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	p := c.process(c.create(t, nil))
+	c, id := daemonOf(t)
+	p := c.process(id)
 	const size = 20 << 20
 	_, stream := begin(t, p, script(fmt.Sprintf("head -c %d /dev/zero", size)))
 	out, end := rest(stream)
@@ -358,8 +355,7 @@ func TestDaemonLog(t *testing.T) {
 
 // TestOrphans checks that what has lost its parent is reaped, and that nothing inside can end the daemon.
 func TestOrphans(t *testing.T) {
-	c := newClient(t, e2btest.ForTest(t, e2btest.Options{}))
-	id := c.create(t, nil)
+	c, id := daemonOf(t)
 	if o := c.run(t, id, "", `for i in 1 2 3 4 5; do (sh -c 'true & true' &); done; kill -9 1; kill -TERM 1; kill -STOP 1; kill -9 -1; exit 4`); o.end.GetExitCode() != 4 || o.err != nil {
 		t.Errorf("%+v", o)
 	}
