@@ -360,9 +360,9 @@ const cases = {
   },
 
   async 'kill'() {
-    const running = sandbox.commands.run('sleep 600', { timeoutMs: 0 })
+    const handle = await sandbox.commands.run('sleep 600', { background: true, timeoutMs: 0 })
+    const running = handle.wait()
     running.catch(() => {})
-    await until('it runs', async () => (await sandbox.commands.list()).length > 0)
     assert.equal(await sandbox.kill(), true)
     assert.equal(await sandbox.kill(), false)
     await assert.rejects(running, TimeoutError) // after the SDK has asked for the sandbox's health
