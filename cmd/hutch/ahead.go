@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/session"
@@ -11,9 +13,10 @@ import (
 // that takes a millisecond, and a backend's start is most of what a run waits for. It rests on a guess. When the guess
 // was wrong, because the command line has a mistake, a backend has run for a moment, and nothing else has happened.
 type ahead struct {
-	done chan struct{} // closed when the rest is there
-	s    *session.Session
-	err  error
+	done  chan struct{} // closed when the rest is there
+	files []string      // run files that the guess found
+	s     *session.Session
+	err   error
 }
 
 // lookAhead guesses which backends a command line will need, nil when it is not one that runs something.
@@ -22,13 +25,14 @@ func lookAhead(u *ui, args []string) *ahead {
 	if name == "" && len(files) == 0 {
 		return nil
 	}
-	a := &ahead{done: make(chan struct{})}
+	a := &ahead{done: make(chan struct{}), files: files}
 	go func() {
 		defer close(a.done)
 		if a.s, a.err = openSession(u); a.err != nil {
 			return
 		}
 		if name != "" {
+			a.s.UseLocks(files...)
 			a.s.Start(name)
 		} else {
 			a.s.StartFor(files)
@@ -37,23 +41,37 @@ func lookAhead(u *ui, args []string) *ahead {
 	return a
 }
 
-// guess finds the backend or the run files that a `hutch run` names.
+// guess finds the backend and the run files that a `hutch run` names.
 func guess(args []string) (backend string, files []string) {
 	if len(args) == 0 || args[0] != "run" || asksForHelp(args) {
 		return "", nil
 	}
 	for i := 1; i < len(args) && args[i] != "--"; i++ {
 		if name, is := strings.CutPrefix(args[i], "--backend="); is {
-			return name, nil
+			backend = name
 		}
 		if args[i] == "--backend" && i+1 < len(args) {
-			return args[i+1], nil
+			i++
+			backend = args[i]
 		}
 		if strings.HasSuffix(args[i], ".hcl") || strings.HasSuffix(args[i], ".hcl.json") {
 			files = append(files, args[i])
 		}
 	}
-	return "", files
+	return backend, files
+}
+
+// fits reports whether the guess looked into the right lock files: those beside the run files.
+func (a *ahead) fits(files []string) bool {
+	dirs := func(files []string) []string {
+		var all []string
+		for _, f := range files {
+			all = append(all, filepath.Dir(f))
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	return slices.Equal(dirs(a.files), dirs(files))
 }
 
 // take gives the session away, to be closed by whoever gets it.

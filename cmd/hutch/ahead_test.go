@@ -15,7 +15,8 @@ func TestGuess(t *testing.T) {
 		"run --backend bwrap -- true":             {backend: "bwrap"},
 		"run -q --backend=bwrap -- true":          {backend: "bwrap"},
 		"run a.hcl b.hcl.json test --var x=1":     {files: []string{"a.hcl", "b.hcl.json"}},
-		"run a.hcl --backend bwrap":               {backend: "bwrap"},
+		"run a.hcl --backend bwrap":               {backend: "bwrap", files: []string{"a.hcl"}},
+		"run --backend bwrap -q d/a.hcl":          {backend: "bwrap", files: []string{"d/a.hcl"}},
 		"run -- sh a.hcl --backend bwrap":         {},
 		"run --backend":                           {},
 		"run --backend bwrap --help":              {},
@@ -27,5 +28,12 @@ func TestGuess(t *testing.T) {
 		if backend != want.backend || !cmp.Equal(files, want.files) {
 			t.Errorf("%q: guessed %q and %q", line, backend, files)
 		}
+	}
+}
+
+func TestAGuessThatDoesNotFit(t *testing.T) {
+	a := &ahead{files: []string{"a.hcl", "b.hcl", "d/c.hcl"}}
+	if !a.fits([]string{"d/x.hcl", "y.hcl"}) || a.fits([]string{"a.hcl"}) || a.fits(nil) || (&ahead{}).fits([]string{"a.hcl"}) || !(&ahead{}).fits(nil) {
+		t.Error("a guess about lock files is taken for right that is wrong, or the other way round")
 	}
 }

@@ -16,7 +16,7 @@ type call struct {
 }
 
 // singleDash are the long flags that people coming from HCL tools write with one dash.
-var singleDash = []string{"check", "diff", "recursive", "var", "var-file", "json", "help", "version"}
+var singleDash = []string{"check", "diff", "recursive", "upgrade", "locked", "var", "var-file", "json", "help", "version"}
 
 // arrange prepares a command line for the parser. The parser takes a command's operands only in one piece, so flags
 // between and after them are moved in front; what stands after -- is kept apart when it is a program to run, because

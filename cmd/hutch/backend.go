@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,23 +16,31 @@ import (
 	"github.com/hutch-run/hutch/host/doctor"
 	"github.com/hutch-run/hutch/host/reference"
 	"github.com/hutch-run/hutch/host/scaffold"
+	"github.com/hutch-run/hutch/host/session"
 )
 
 type backendCmd struct {
-	List backendListCmd `cmd:"" help:"List the backends that are installed."`
-	Test backendTestCmd `cmd:"" help:"Run the conformance suite against a backend."`
-	New  backendNewCmd  `cmd:"" help:"Write a complete project for a new backend."`
-	Docs backendDocsCmd `cmd:"" help:"Print what a backend is, and what its block in a run file may hold."`
+	List    backendListCmd    `cmd:"" help:"List the backends that are installed."`
+	Install backendInstallCmd `cmd:"" help:"Install one backend for this user."`
+	Remove  backendRemoveCmd  `cmd:"" help:"Remove a backend that was installed."`
+	Test    backendTestCmd    `cmd:"" help:"Run the conformance suite against a backend."`
+	New     backendNewCmd     `cmd:"" help:"Write a complete project for a new backend."`
+	Pack    backendPackCmd    `cmd:"" help:"Make a release of a backend."`
+	Publish backendPublishCmd `cmd:"" help:"Bring releases into a registry."`
+	Docs    backendDocsCmd    `cmd:"" help:"Print what a backend is, and what its block in a run file may hold."`
 }
 
 type backendListCmd struct {
-	Quiet  bool   `short:"q" help:"Print only the names, without asking the backends anything."`
-	Output string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
+	Files  []string `arg:"" optional:"" name:"file" help:"Run files whose lock files count." complete:"hcl"`
+	Quiet  bool     `short:"q" help:"Print only the names, without asking the backends anything."`
+	Output string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
 }
 
 // Help is the text below the synopsis.
 func (*backendListCmd) Help() string {
-	return `Backends are programs called hutch-backend-NAME. They are looked for in the directories of HUTCH_BACKEND_PATH (separated by colons) and in ../libexec/hutch beside the hutch binary, and nowhere else: not in PATH, and not in the current directory.`
+	return `Backends are programs called hutch-backend-NAME. The first of these that has one is taken: backend_paths in your configuration; the files and directories of HUTCH_BACKEND_PATH, separated by colons; what the lock file beside the run files names, as hutch init installed it; what hutch backend install installed; ../libexec/hutch beside the hutch binary. Nowhere else is looked: not in PATH, and not in the current directory. A program that others may write, or that lies in a directory that others may write, is passed over.
+
+With run files, the backends are listed that those would use.`
 }
 
 // listed is one line of `backend list`.
@@ -41,11 +50,17 @@ type listed struct {
 	Isolation string `json:"isolation,omitempty"`
 	Summary   string `json:"summary,omitempty"`
 	Path      string `json:"path,omitempty"`
+	SHA256    string `json:"sha256,omitempty"` // of the program
+	Protocol  int    `json:"protocol,omitempty"`
+	From      string `json:"from,omitempty"`   // configuration, HUTCH_BACKEND_PATH, lock or bundled
+	Lock      string `json:"lock,omitempty"`   // path of the lock file
+	Source    string `json:"source,omitempty"` // as it is locked
+	SignedBy  string `json:"signed_by,omitempty"`
 	Error     string `json:"error,omitempty"`
 }
 
 func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
-	s, done, err := open(u)
+	s, done, err := openFor(u, c.Files)
 	if err != nil {
 		return err
 	}
@@ -63,26 +78,52 @@ func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
 		}
 		return nil
 	}
-	rows := [][]string{{"NAME", "VERSION", "ISOLATION", "SUMMARY"}}
+	in, err := installer(s, u)
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{"NAME", "VERSION", "PROTOCOL", "ISOLATION", "FROM", "DIGEST", "SIGNED BY", "SUMMARY"}}
 	for _, l := range describe(ctx, pool, names) {
+		if l.Lock != "" {
+			l.SignedBy = in.Trust.SignedBy(l.Path, l.Source, filepath.Dir(l.Lock))
+		}
 		if c.Output == "json" {
 			if err := json.NewEncoder(u.out).Encode(l); err != nil {
 				return err
 			}
 			continue
 		}
-		if l.Error != "" {
-			l.Summary = "does not start: " + l.Error
-		}
-		rows = append(rows, []string{l.Name, l.Version, l.Isolation, l.Summary})
+		rows = append(rows, l.row())
 	}
 	if c.Output == "json" {
 		return nil
 	}
 	if len(names) == 0 {
-		return hint(errors.New("no backend is installed"), "make build puts those of this project into libexec/hutch; HUTCH_BACKEND_PATH names other directories")
+		return hint(errors.New("no backend is installed"), "make build puts those of this project into libexec/hutch; hutch init and hutch backend install bring others; HUTCH_BACKEND_PATH names further directories")
 	}
 	return u.table(rows)
+}
+
+// row is a line of the table.
+func (l listed) row() []string {
+	from := l.From
+	if l.Source != "" {
+		from = l.Source
+	}
+	digest, signed, protocol := l.SHA256, l.SignedBy, ""
+	if len(digest) > 12 {
+		digest = digest[:12]
+	}
+	if signed == "" {
+		signed = "-"
+	}
+	if l.Protocol != 0 {
+		protocol = fmt.Sprint(l.Protocol)
+	}
+	if l.Error != "" {
+		return []string{l.Name, "-", "-", "-", "-", "-", "-", "does not start: " + l.Error}
+	}
+	return []string{l.Name, l.Version, protocol, l.Isolation, from, digest, signed, l.Summary}
 }
 
 // describe starts backends side by side and asks what they are.
@@ -98,7 +139,11 @@ func describe(ctx context.Context, pool *backend.Pool, names []string) []listed 
 				return
 			}
 			f := b.Facts
-			out[i] = listed{Name: n, Version: f.Version, Isolation: string(f.Isolation), Summary: f.Summary, Path: b.Path}
+			out[i] = listed{Name: n, Version: f.Version, Isolation: string(f.Isolation), Summary: f.Summary, Path: b.Path,
+				SHA256: b.SHA256, Protocol: session.Protocol, From: string(b.Origin.From)}
+			if sel := b.Origin.Selection; sel != nil {
+				out[i].Lock, out[i].Source = sel.Lock, sel.Source
+			}
 		})
 	}
 	wg.Wait()

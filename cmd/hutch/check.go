@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/lockfile"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 )
@@ -157,7 +159,8 @@ func runFilesIn(dir string, recursive bool) ([]string, error) {
 	if recursive {
 		return runfile.FindRunFiles(dir)
 	}
-	return filepath.Glob(filepath.Join(dir, "*.hcl"))
+	found, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.hcl"))
+	return slices.DeleteFunc(found, func(f string) bool { return filepath.Base(f) == lockfile.Name }), err
 }
 
 func read(u *ui, name string) ([]byte, error) {
@@ -200,7 +203,7 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	s, done, err := open(u)
+	s, done, err := openFor(u, files)
 	if err != nil {
 		return err
 	}
@@ -251,6 +254,7 @@ func runFiles(args []string) ([]string, error) {
 			continue
 		}
 		found, err := runFilesIn(a, false)
+		found = slices.DeleteFunc(found, func(f string) bool { return strings.HasSuffix(f, ".auto.hutchvars.hcl") })
 		if err != nil {
 			return nil, err
 		}

@@ -37,7 +37,8 @@ type grammar struct {
 	Diff  diffCmd  `cmd:"" group:"sandboxes" help:"Show what changed in a sandbox."`
 	Apply applyCmd `cmd:"" group:"sandboxes" help:"Bring what changed in a sandbox back to its project."`
 
-	Backend    backendCmd    `cmd:"" group:"machine" help:"List, test, document and write backends."`
+	Init       initCmd       `cmd:"" group:"machine" help:"Install the backends that run files require, and lock them."`
+	Backend    backendCmd    `cmd:"" group:"machine" help:"List, install, test, document, write and publish backends."`
 	Doctor     doctorCmd     `cmd:"" group:"machine" help:"Check whether this machine can run sandboxes, and how to fix it."`
 	GC         gcCmd         `cmd:"" name:"gc" group:"machine" help:"Finish what dead processes left behind, and remove old runs."`
 	Version    versionCmd    `cmd:"" group:"machine" help:"Show the versions of hutch and its backends."`

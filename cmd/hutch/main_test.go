@@ -35,6 +35,10 @@ func (m tests) Run() int {
 
 func TestScripts(t *testing.T) {
 	backends := buildBackends(t, "fake")
+	newer := filepath.Join(builds, "newer", "hutch-backend-fake")
+	if out, err := exec.Command("go", "build", "-ldflags", "-X main.version=0.2.0", "-o", newer, "github.com/hutch-run/hutch/plugins/fake").CombinedOutput(); err != nil {
+		t.Fatalf("build a newer backend: %v\n%s", err, out)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		UpdateScripts:       *update,
@@ -45,6 +49,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_RUNTIME_DIR", "")
 			env.Setenv("EXAMPLES", filepath.Join(root(t), "examples"))
 			env.Setenv("HUTCH_BACKEND_PATH", backends)
+			env.Setenv("OLD", filepath.Join(backends, "hutch-backend-fake"))
+			env.Setenv("NEW", newer)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},

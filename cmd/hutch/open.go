@@ -31,6 +31,19 @@ func open(u *ui) (*session.Session, func(), error) {
 	}, nil
 }
 
+// openFor opens a session for run files, whose lock files say which backends are used.
+func openFor(u *ui, files []string) (*session.Session, func(), error) {
+	if u.ahead != nil && !u.ahead.fits(files) {
+		u.ahead.drop() // it may have started a backend that is not the one that is locked
+		u.ahead = nil
+	}
+	s, done, err := open(u)
+	if err == nil {
+		s.UseLocks(files...)
+	}
+	return s, done, err
+}
+
 func openSession(u *ui) (*session.Session, error) {
 	return session.Open(session.Options{Version: version, Warn: func(line string) { u.note("%s", line) }})
 }

@@ -36,7 +36,7 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	case len(files) == 0:
 		return fmt.Errorf("no run file %q", names[0])
 	}
-	s, done, err := open(u)
+	s, done, err := openFor(u, files)
 	if err != nil {
 		return err
 	}

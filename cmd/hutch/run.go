@@ -104,7 +104,8 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	s, done, err := open(u)
+	files, _ := splitOperands(c.Args)
+	s, done, err := openFor(u, files)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,6 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if c.Backend != "" {
 		s.Start(c.Backend) // it comes up while the files are read
 	} else {
-		files, _ := splitOperands(c.Args)
 		s.StartFor(files)
 	}
 	end := trace.Span("read run files")
@@ -393,7 +393,7 @@ func splitOperands(args []string) (files, names []string) {
 // directory says what to do about a directory where a run file is wanted.
 func directory(command, name string) error {
 	err := fmt.Errorf("%s is a directory, and this needs a run file", name)
-	found, _ := filepath.Glob(filepath.Join(escapeGlob(name), "*.hcl"))
+	found, _ := runFilesIn(name, false)
 	switch len(found) {
 	case 0:
 		return hint(err, "there is none in it: run files end in .hcl")

@@ -97,7 +97,8 @@ A private workspace is a layer over the directory: any number of sandboxes can b
 }
 
 func (c *createCmd) Run(ctx context.Context, u *ui) error {
-	s, done, err := open(u)
+	files, _ := splitOperands(c.Args)
+	s, done, err := openFor(u, files)
 	if err != nil {
 		return err
 	}
@@ -242,7 +243,7 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 	defer signal.Stop(broken)
 	return withSandboxes(u, func(m *sandbox.Manager, s *session.Session) error {
 		if info, err := s.Store().FindSandbox(c.Sandbox); err == nil {
-			s.Start(info.Backend) // it comes up while the lock is taken
+			s.StartMaker(info.Backend, info.Binary, info.BinarySHA256) // it comes up while the lock is taken
 		}
 		sb, err := m.Open(ctx, c.Sandbox, sandbox.Shared)
 		if err != nil {

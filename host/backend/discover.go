@@ -37,19 +37,68 @@ func CheckName(name string) error {
 	return nil
 }
 
+// From says by what a backend was found.
+type From string
+
+// The ways in which a backend is found, strongest first.
+const (
+	FromOptions     From = "options"       // Options.Paths
+	FromConfig      From = "configuration" // Options.Overrides
+	FromEnvironment From = EnvPath
+	FromLock        From = "lock"    // a lock file, by Options.Locks
+	FromBundle      From = "bundled" // ../libexec/hutch beside the host
+	FromRecord      From = "record"  // it made what is worked with, see GetMaker
+)
+
+// Origin says where a backend comes from.
+type Origin struct {
+	From      From
+	Selection *Selection // nil unless From is FromLock or FromRecord
+}
+
+// Selection is the binary that a lock file names.
+type Selection struct {
+	Lock    string // path of the lock file
+	Source  string
+	Version string
+	Path    string // where the binary is when it is installed
+	SHA256  string // of the binary
+	Fix     string // the command that brings lock and disk together
+}
+
+// Locks knows what lock files select. Its methods may be called concurrently.
+type Locks interface {
+	// Select returns what the first lock file that names a backend says of it, or nil and the files that do not. An
+	// error is one that no other place can make good.
+	Select(name string) (*Selection, []Place, error)
+	// Names lists the backends that are locked, in no order.
+	Names() []string
+}
+
 // finder knows where backends may lie.
 type finder struct {
-	places []string // files or directories, best first
-	owners []uint32 // who may own a binary, besides root
+	overrides map[string]string
+	places    []spot   // files or directories, best first: before what lock files select
+	bundled   []spot   // and after it
+	locks     Locks    // may be nil
+	owners    []uint32 // who may own a binary, besides root
+}
+
+// spot is a file or a directory.
+type spot struct {
+	path string
+	from From
 }
 
 func newFinder(opt Options, environ map[string]string) *finder {
-	f := &finder{owners: []uint32{uint32(os.Geteuid())}}
-	f.places = append(f.places, opt.Paths...)
+	f := &finder{owners: []uint32{uint32(os.Geteuid())}, overrides: opt.Overrides, locks: opt.Locks}
+	for _, path := range opt.Paths {
+		f.places = append(f.places, spot{path, FromOptions})
+	}
 	for _, dir := range filepath.SplitList(environ[EnvPath]) {
 		// A relative entry would make the working directory a place to look in.
 		if dir != "" {
-			f.places = append(f.places, dir)
+			f.places = append(f.places, spot{dir, FromEnvironment})
 		}
 	}
 	exe := opt.Executable
@@ -57,7 +106,7 @@ func newFinder(opt Options, environ map[string]string) *finder {
 		exe, _ = os.Executable()
 	}
 	if real, err := filepath.EvalSymlinks(exe); err == nil {
-		f.places = append(f.places, filepath.Join(filepath.Dir(real), "..", "libexec", "hutch"))
+		f.bundled = append(f.bundled, spot{filepath.Join(filepath.Dir(real), "..", "libexec", "hutch"), FromBundle})
 		// Whoever owns the host's own binary is trusted already, since it is running.
 		var st unix.Stat_t
 		if unix.Stat(real, &st) == nil {
@@ -67,25 +116,66 @@ func newFinder(opt Options, environ map[string]string) *finder {
 	return f
 }
 
-// find returns the first binary of a backend that may be used.
-func (f *finder) find(name string) (string, error) {
+// found is a binary that may be used.
+type found struct {
+	path   string // links resolved
+	origin Origin
+}
+
+// find returns the first binary of a backend that may be used. What a lock file names is used or nothing is.
+func (f *finder) find(name string) (*found, error) {
 	if err := CheckName(name); err != nil {
-		return "", err
+		return nil, err
 	}
 	nf := &NotFoundError{Name: name}
-	for _, place := range f.places {
-		path := f.candidate(place, name)
+	take := func(path string, origin Origin) *found {
 		why := f.refuse(path)
 		if why == "" {
-			return filepath.EvalSymlinks(path)
+			real, err := filepath.EvalSymlinks(path)
+			if err == nil {
+				return &found{real, origin}
+			}
+			why = reason(err)
 		}
 		nf.Places = append(nf.Places, Place{Path: path, Why: why})
+		return nil
+	}
+	if path := f.overrides[name]; path != "" {
+		if got := take(path, Origin{From: FromConfig}); got != nil {
+			return got, nil
+		}
+		nf.Fix = "build it there, or take it out of backend_paths in your configuration"
+		return nil, nf // a development build that is not there must not be replaced in silence
+	}
+	for _, p := range f.places {
+		if got := take(f.candidate(p.path, name), Origin{From: p.from}); got != nil {
+			return got, nil
+		}
+	}
+	if f.locks != nil {
+		sel, places, err := f.locks.Select(name)
+		if err != nil {
+			return nil, err
+		}
+		nf.Places = append(nf.Places, places...)
+		if sel != nil {
+			if got := take(sel.Path, Origin{From: FromLock, Selection: sel}); got != nil {
+				return got, nil
+			}
+			return nil, &LockError{Name: name, Lock: sel.Lock, Fix: sel.Fix,
+				Found: fmt.Sprintf("it names version %s, and %s is %s", sel.Version, sel.Path, nf.Places[len(nf.Places)-1].Why)}
+		}
+	}
+	for _, p := range f.bundled {
+		if got := take(f.candidate(p.path, name), Origin{From: p.from}); got != nil {
+			return got, nil
+		}
 	}
 	nf.Fix = "install " + Prefix + name + " in one of these places, or name its directory in " + EnvPath
 	if near := f.similar(name); near != "" {
 		nf.Fix = fmt.Sprintf("did you mean %q? Otherwise ", near) + nf.Fix
 	}
-	return "", nf
+	return nil, nf
 }
 
 // candidate is the file to look at for a backend in a place: the place itself when
@@ -177,20 +267,26 @@ func (f *finder) writable(path string, st *unix.Stat_t, above bool) string {
 	return ""
 }
 
-// names lists the backends that find would return.
+// names lists the backends that find would return, or would if what is locked were installed.
 func (f *finder) names() []string {
 	var names []string
-	for _, place := range f.places {
-		entries, err := os.ReadDir(place)
+	for name := range f.overrides {
+		names = append(names, name)
+	}
+	if f.locks != nil {
+		names = append(names, f.locks.Names()...)
+	}
+	for _, place := range slices.Concat(f.places, f.bundled) {
+		entries, err := os.ReadDir(place.path)
 		if err != nil {
 			entries = nil
-			if name, ok := strings.CutPrefix(filepath.Base(place), Prefix); ok && nameOK(name) && f.refuse(place) == "" {
+			if name, ok := strings.CutPrefix(filepath.Base(place.path), Prefix); ok && nameOK(name) && f.refuse(place.path) == "" {
 				names = append(names, name)
 			}
 		}
 		for _, e := range entries {
 			name, ok := strings.CutPrefix(e.Name(), Prefix)
-			if ok && nameOK(name) && f.refuse(filepath.Join(place, e.Name())) == "" {
+			if ok && nameOK(name) && f.refuse(filepath.Join(place.path, e.Name())) == "" {
 				names = append(names, name)
 			}
 		}

@@ -48,6 +48,22 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
+// LockError says that what a lock file names and what is on disk differ.
+type LockError struct {
+	Name  string
+	Lock  string // path of the lock file
+	Found string // what was found, one line that goes on after the path
+	Fix   string
+}
+
+func (e *LockError) Error() string {
+	s := fmt.Sprintf("backend %q: %s: %s", e.Name, e.Lock, e.Found)
+	if e.Fix != "" {
+		s += "; " + e.Fix
+	}
+	return s
+}
+
 // StartError says why a backend that was found could not be started.
 type StartError struct {
 	Name string

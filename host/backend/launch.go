@@ -33,6 +33,7 @@ type Backend struct {
 	Path   string    // of the binary, links resolved
 	SHA256 string    // of the binary, in hex
 	Facts  sdk.Facts // what it says about itself
+	Origin Origin    // how it was found
 	PID    int
 	Log    string // file with its log, "" when none is kept
 

@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,6 +31,13 @@ type Options struct {
 
 	// Paths are directories or files to look at first, from a development override.
 	Paths []string
+
+	// Overrides are paths of binaries by the name of the backend, absolute: builds of somebody who develops one. They
+	// are stronger than everything else.
+	Overrides map[string]string
+
+	// Locks selects among installed binaries what a project or the user has locked; nil selects nothing.
+	Locks Locks
 
 	// Environ is the environment of the host, as os.Environ returns it; nil means that.
 	Environ []string
@@ -95,11 +103,11 @@ func NewPool(opt Options) *Pool {
 // Start begins to launch a backend and returns at once. What goes wrong is told by Get.
 func (p *Pool) Start(name string) {
 	p.entry(name, func(e *entry) error {
-		path, err := p.finder.find(name)
+		f, err := p.finder.find(name)
 		if err != nil {
 			return err
 		}
-		return p.bring(e, name, path, true)
+		return p.bring(e, name, f.path, &f.origin)
 	})
 }
 
@@ -151,7 +159,7 @@ func (p *Pool) Open(ctx context.Context, path string) (*Backend, error) {
 		if why := p.finder.refuse(real); why != "" && !strings.Contains(why, "write") {
 			return &StartError{Name: name, Path: abs, Found: "it is " + why, Fix: "give the path of a backend's binary"}
 		}
-		return p.bring(e, name, real, false)
+		return p.bring(e, name, real, nil)
 	})
 	return p.wait(ctx, key)
 }
@@ -159,8 +167,43 @@ func (p *Pool) Open(ctx context.Context, path string) (*Backend, error) {
 // Names lists the backends that can be found, sorted, each once.
 func (p *Pool) Names() []string { return p.finder.names() }
 
-// Find returns the path of the binary that a name stands for, or a *NotFoundError.
-func (p *Pool) Find(name string) (string, error) { return p.finder.find(name) }
+// Find returns the path of the binary that a name stands for and where that comes from, or a *NotFoundError or *LockError.
+// It starts nothing, and does not look into the binary.
+func (p *Pool) Find(name string) (string, Origin, error) {
+	f, err := p.finder.find(name)
+	if err != nil {
+		return "", Origin{}, err
+	}
+	return f.path, f.origin, nil
+}
+
+// GetMaker returns the backend that made something: the very binary while that is what it was, else whichever has the
+// name now. path and sha256 are what is recorded of it and may be empty.
+func (p *Pool) GetMaker(ctx context.Context, name, path, sha256 string) (*Backend, error) {
+	return p.wait(ctx, p.StartMaker(name, path, sha256))
+}
+
+// StartMaker begins to launch what GetMaker would return, and returns at once. What it returns is of no use to others.
+func (p *Pool) StartMaker(name, path, sha256 string) (key string) {
+	f, err := p.finder.find(name)
+	if path == "" || sha256 == "" || err == nil && f.path == path || p.finder.refuse(path) != "" {
+		p.Start(name)
+		return name
+	}
+	bin, err := openBinary(name, path, p.opt.CacheDir)
+	if err == nil {
+		bin.file.Close()
+	}
+	if err != nil || bin.sha256 != sha256 {
+		p.Start(name)
+		return name
+	}
+	key = name + " " + path // no name is like this
+	p.entry(key, func(e *entry) error {
+		return p.bring(e, name, path, &Origin{From: FromRecord, Selection: &Selection{Path: path, SHA256: sha256}})
+	})
+	return key
+}
 
 // entry makes the entry for key, unless there is one, and fills it by f.
 func (p *Pool) entry(key string, f func(*entry) error) {
@@ -202,11 +245,19 @@ func (p *Pool) wait(ctx context.Context, key string) (*Backend, error) {
 // bring launches the binary at path. What is known about it from before spares
 // the first call, and is told at once.
 //
-// A backend that was looked up must have the name that it was looked up by.
-func (p *Pool) bring(e *entry, name, path string, named bool) error {
+// A backend that was looked up must have the name that it was looked up by, and be what a lock file says; origin is nil
+// for one that was not.
+func (p *Pool) bring(e *entry, name, path string, origin *Origin) error {
+	var locked *Selection
+	if origin != nil {
+		locked = origin.Selection
+	}
 	checkFacts := func(f *sdk.Facts) error {
-		if !named {
+		if origin == nil {
 			name = f.Name
+		}
+		if locked != nil && locked.Version != "" && f.Version != locked.Version {
+			return &StartError{Name: name, Path: path, Found: fmt.Sprintf("it says its version is %s, and it was released as %s", quoteLine(f.Version), locked.Version), Fix: "tell its publisher"}
 		}
 		return checkFacts(f, name, path)
 	}
@@ -215,6 +266,10 @@ func (p *Pool) bring(e *entry, name, path string, named bool) error {
 		return &StartError{Name: name, Path: path, Found: reason(err), Fix: "see that it can be read"}
 	}
 	defer bin.file.Close()
+	if locked != nil && bin.sha256 != locked.SHA256 {
+		return &LockError{Name: name, Lock: locked.Lock, Fix: locked.Fix,
+			Found: fmt.Sprintf("it names version %s with the SHA-256 %s, and %s has %s", locked.Version, locked.SHA256, path, bin.sha256)}
+	}
 	if bin.facts != nil {
 		if err := checkFacts(bin.facts); err != nil {
 			return err
@@ -225,7 +280,7 @@ func (p *Pool) bring(e *entry, name, path string, named bool) error {
 		if err != nil {
 			return err
 		}
-		b.Facts = *bin.facts
+		b.Facts, b.Origin = *bin.facts, from(origin)
 		e.backend = b
 		return nil
 	}
@@ -250,11 +305,18 @@ func (p *Pool) bring(e *entry, name, path string, named bool) error {
 		return err
 	}
 	bin.remember(facts)
-	b.Facts, b.Name = *facts, name
+	b.Facts, b.Name, b.Origin = *facts, name, from(origin)
 	e.facts = facts
 	close(e.known)
 	e.backend = b
 	return nil
+}
+
+func from(o *Origin) Origin {
+	if o == nil {
+		return Origin{From: FromOptions}
+	}
+	return *o
 }
 
 // checkFacts refuses a backend that says it is another one.

@@ -125,8 +125,8 @@ func TestDiscovery(t *testing.T) {
 		"linked":  filepath.Join(good, Prefix+"good"),
 	}
 	for name, want := range found {
-		if got, err := f.find(name); err != nil || got != want {
-			t.Errorf("%s: got %q and %v, want %q", name, got, err, want)
+		if got, err := f.find(name); err != nil || got.path != want || got.origin.From != FromEnvironment {
+			t.Errorf("%s: got %v and %v, want %q", name, got, err, want)
 		}
 	}
 	why := func(name, path string) string {

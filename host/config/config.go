@@ -5,6 +5,10 @@
 //	backend       = "bwrap"     # for hutch run -- COMMAND
 //	jobs          = 4           # how many runs at once
 //
+//	signatures    = "required"  # install only backends that a key below has signed; or "warn", which is the default
+//	trusted_keys  = { "registry.example.com/acme" = "RW…" } # public keys of minisign, by where they hold
+//	backend_paths = { acme = "/home/me/acme/bin/hutch-backend-acme" } # a build of yours instead of what is installed
+//
 // A file that is missing is an empty one. It is read by commands that run or plan something and by no other.
 package config
 
@@ -14,11 +18,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/zclconf/go-cty/cty"
+	convertValue "github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/sdk"
@@ -32,6 +39,10 @@ type Config struct {
 	MinIsolation sdk.Isolation // "" means none
 	Backend      string        // of a run without a file; "" when not set
 	Jobs         int           // 0 means as many as there are processors
+
+	SignaturesRequired bool                // of every backend that is installed
+	TrustedKeys        map[string][]string // minisign public keys by source, or the beginning of one; not checked yet
+	BackendPaths       map[string]string   // absolute paths of binaries by name of the backend
 }
 
 // Isolations are the levels that min_isolation takes, from the weakest.
@@ -64,6 +75,10 @@ func parse(path string, src []byte) (*Config, error) {
 		MinIsolation *string `hcl:"min_isolation"`
 		Backend      *string `hcl:"backend"`
 		Jobs         *int    `hcl:"jobs"`
+
+		Signatures   *string              `hcl:"signatures"`
+		TrustedKeys  map[string]cty.Value `hcl:"trusted_keys,optional"`
+		BackendPaths map[string]string    `hcl:"backend_paths,optional"`
 	}
 	file, ds := hclparse.NewParser().ParseHCL(src, path)
 	if !ds.HasErrors() {
@@ -87,7 +102,52 @@ func parse(path string, src []byte) (*Config, error) {
 	if raw.Backend != nil {
 		c.Backend = *raw.Backend
 	}
+	switch {
+	case raw.Signatures == nil || *raw.Signatures == "warn":
+	case *raw.Signatures == "required":
+		c.SignaturesRequired = true
+	default:
+		return nil, about(path, file, "signatures", `signatures must be "required" or "warn"`)
+	}
+	for source, v := range raw.TrustedKeys {
+		keys, err := texts(v)
+		if err != nil {
+			return nil, about(path, file, "trusted_keys", fmt.Sprintf("trusted_keys: what %q has must be a key or a list of keys", source))
+		}
+		if c.TrustedKeys == nil {
+			c.TrustedKeys = map[string][]string{}
+		}
+		c.TrustedKeys[source] = keys
+	}
+	for name, p := range raw.BackendPaths {
+		if !filepath.IsAbs(p) {
+			return nil, about(path, file, "backend_paths", fmt.Sprintf("backend_paths: the path for %q must be absolute", name))
+		}
+	}
+	c.BackendPaths = raw.BackendPaths
 	return c, nil
+}
+
+// texts reads a string or a list of strings.
+func texts(v cty.Value) ([]string, error) {
+	if v.IsNull() || !v.IsWhollyKnown() {
+		return nil, errors.New("null")
+	}
+	if v.Type() == cty.String {
+		return []string{v.AsString()}, nil
+	}
+	list, err := convertValue.Convert(v, cty.List(cty.String))
+	if err != nil || list.IsNull() {
+		return nil, errors.New("neither a string nor a list of them")
+	}
+	var out []string
+	for _, e := range list.AsValueSlice() {
+		if e.IsNull() {
+			return nil, errors.New("null")
+		}
+		out = append(out, e.AsString())
+	}
+	return out, nil
 }
 
 // Require raises the isolation that is asked for to level, and leaves it when it is stronger already.

@@ -100,13 +100,17 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		return l, nil, nil, context.Cause(ctx)
 	}
 	if err != nil {
-		l.cannot(at, fixOf(err), "%s", withoutFix(err))
+		fix := fixOf(err)
+		if req := required(d, block.Name); req != nil && req.Source != "" && errors.As(err, new(*backend.NotFoundError)) {
+			fix = "hutch init " + d.File + " brings it from " + req.Source
+		}
+		l.cannot(at, fix, "%s", withoutFix(err))
 		return l, nil, nil, nil
 	}
 	f := &b.Facts
 	l.Version, l.Isolation = f.Version, string(f.Isolation)
 
-	if !r.versionFits(l, at, f) {
+	if !l.asRequired(at, b) {
 		return l, b, nil, nil
 	}
 	switch files, yours := sdk.Isolation(d.MinIsolation), r.opt.MinIsolation; {
@@ -210,17 +214,44 @@ func (r *Runner) applyPlan(l *looked, d *runfile.Definition, block *runfile.Back
 	}
 }
 
-// versionFits checks the run file's required_backends.
-func (r *Runner) versionFits(l *looked, at string, f *sdk.Facts) bool {
-	for _, req := range l.d.RequiredBackends {
-		if req.Name != l.Name || len(req.Constraints) == 0 {
-			continue
+// required is what the run file requires of a backend, nil for nothing.
+func required(d *runfile.Definition, name string) *runfile.RequiredBackend {
+	for i := range d.RequiredBackends {
+		if d.RequiredBackends[i].Name == name {
+			return &d.RequiredBackends[i]
 		}
-		v, err := version.NewVersion(f.Version)
-		if err != nil || !req.Constraints.Check(v) {
-			l.cannot(at, "install a version that fits, or change required_backends", "it has version %s, the run file requires %s", f.Version, req.Version)
-			return false
+	}
+	return nil
+}
+
+// asRequired checks the run file's required_backends. A backend that somebody develops comes from wherever that is.
+func (l *looked) asRequired(at string, b *backend.Backend) bool {
+	req := required(l.d, l.Name)
+	if req == nil {
+		return true
+	}
+	upgrade := "hutch init -upgrade " + l.d.File
+	locked := b.Origin.Selection
+	switch from := b.Origin.From; {
+	case req.Source == "":
+	case from == backend.FromBundle:
+		l.cannot(at, "hutch init "+l.d.File, "the run file requires it from %s, and that is not locked; here is only the one that came with hutch", req.Source)
+		return false
+	case locked != nil && locked.Source != req.Source:
+		l.cannot(at, upgrade, "the run file requires it from %s, and %s has it from %s", req.Source, locked.Lock, locked.Source)
+		return false
+	}
+	if len(req.Constraints) == 0 {
+		return true
+	}
+	v, err := version.NewVersion(b.Facts.Version)
+	if err != nil || !req.Constraints.Check(v) {
+		fix := "install a version that fits, or change required_backends"
+		if locked != nil {
+			fix = upgrade
 		}
+		l.cannot(at, fix, "it has version %s, the run file requires %s", b.Facts.Version, req.Version)
+		return false
 	}
 	return true
 }
@@ -278,10 +309,13 @@ func specOf(d *runfile.Definition, cfg *runfile.BackendConfig, tty bool) sdk.Spe
 func fixOf(err error) string {
 	var e *sdk.Error
 	var missing *backend.NotFoundError
+	var locked *backend.LockError
 	var start *backend.StartError
 	switch {
 	case errors.As(err, &missing):
 		return missing.Fix
+	case errors.As(err, &locked):
+		return locked.Fix
 	case errors.As(err, &start):
 		return start.Fix
 	case errors.As(err, &e):
@@ -294,10 +328,15 @@ func fixOf(err error) string {
 func withoutFix(err error) string {
 	var e *sdk.Error
 	var missing *backend.NotFoundError
+	var locked *backend.LockError
 	var start *backend.StartError
 	switch {
 	case errors.As(err, &missing):
 		c := *missing
+		c.Fix = ""
+		return c.Error()
+	case errors.As(err, &locked):
+		c := *locked
 		c.Fix = ""
 		return c.Error()
 	case errors.As(err, &start):

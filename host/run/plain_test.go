@@ -227,6 +227,10 @@ func (p pool) Get(_ context.Context, name string) (*backend.Backend, error) {
 	return nil, &backend.NotFoundError{Name: name, Fix: "install it"}
 }
 
+func (p pool) GetMaker(ctx context.Context, name, _, _ string) (*backend.Backend, error) {
+	return p.Get(ctx, name)
+}
+
 func (p pool) Open(context.Context, string) (*backend.Backend, error) {
 	return nil, errors.New("there is no binary")
 }

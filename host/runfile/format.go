@@ -73,7 +73,7 @@ func FindRunFiles(dir string) ([]string, error) {
 			return err
 		case d.IsDir() && p != dir && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
 			return fs.SkipDir
-		case d.Type().IsRegular() && strings.HasSuffix(d.Name(), ".hcl"):
+		case d.Type().IsRegular() && strings.HasSuffix(d.Name(), ".hcl") && d.Name() != ".hutch.lock.hcl":
 			found = append(found, p)
 		}
 		return nil

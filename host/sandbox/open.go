@@ -102,11 +102,11 @@ func (m *Manager) attach(ctx context.Context, ref string, lock Lock) (s *Sandbox
 	return nil, err
 }
 
-// start starts the backend: the one of that name, or, where that is not installed any more, the very binary that made
-// the sandbox.
+// start starts the backend: the very binary that made the sandbox while that is where backends are, else the one of that
+// name, or, where none is installed any more, again the one that made it.
 func (s *Sandbox) start(ctx context.Context) (err error) {
 	i, from := s.Record, s.m.opt.Run.Backends
-	s.backend, err = from.Get(ctx, i.Backend)
+	s.backend, err = from.GetMaker(ctx, i.Backend, i.Binary, i.BinarySHA256)
 	var missing *backend.NotFoundError
 	if errors.As(err, &missing) && i.Binary != "" {
 		s.backend, err = from.Open(ctx, i.Binary)

@@ -37,6 +37,7 @@ type Session struct {
 	opt   Options
 	store *store.Store
 
+	locks  *locks
 	config func() (*config.Config, error)
 	pool   func() (*backend.Pool, error)
 
@@ -51,7 +52,7 @@ func Open(o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: o, store: st}
+	s := &Session{opt: o, store: st, locks: newLocks(st.Paths())}
 	s.config = sync.OnceValues(func() (*config.Config, error) { return config.Load(st.Paths().ConfigFile()) })
 	s.pool = sync.OnceValues(s.openPool)
 	return s, nil
@@ -67,12 +68,17 @@ func (s *Session) Config() (*config.Config, error) { return s.config() }
 func (s *Session) Pool() (*backend.Pool, error) { return s.pool() }
 
 func (s *Session) openPool() (*backend.Pool, error) {
+	conf, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := store.NewRuntimeDir()
 	if err != nil {
 		return nil, err
 	}
 	p := backend.NewPool(backend.Options{
 		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Log: s.warn,
+		Overrides: conf.BackendPaths, Locks: s.locks,
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,11 +93,22 @@ func (s *Session) warn(l backend.Line) {
 	}
 }
 
+// UseLocks has the lock files beside run files say which backends are used. It must be called before a backend is started.
+// A file that is no regular one, such as a pipe, has none.
+func (s *Session) UseLocks(files ...string) { s.locks.use(files) }
+
 // Start begins to launch a backend without waiting, so that it comes up while something else is done. A name that is
 // none, and everything else that goes wrong, is told to whoever asks for the backend.
 func (s *Session) Start(name string) {
 	if p, err := s.Pool(); err == nil {
 		p.Start(name)
+	}
+}
+
+// StartMaker begins to launch the backend that made something; see [backend.Pool.GetMaker].
+func (s *Session) StartMaker(name, path, sha256 string) {
+	if p, err := s.Pool(); err == nil {
+		p.StartMaker(name, path, sha256)
 	}
 }
 
@@ -101,6 +118,7 @@ var named = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?
 // StartFor guesses which backends run files will need, the first one each of them names, and begins to launch those
 // while the files are read and checked. A wrong guess costs a moment of another processor and has no other effect.
 func (s *Session) StartFor(files []string) {
+	s.UseLocks(files...)
 	for _, name := range files {
 		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() {
 			continue // what is read of a pipe is gone
@@ -136,7 +154,7 @@ func (s *Session) Destroy(ctx context.Context, i store.Intent) error {
 	if err != nil {
 		return err
 	}
-	b, err := p.Get(ctx, i.Backend)
+	b, err := p.GetMaker(ctx, i.Backend, i.Binary, i.BinarySHA256)
 	var missing *backend.NotFoundError
 	if errors.As(err, &missing) && i.Binary != "" {
 		// It is not where backends are looked for any more; the very binary that made the sandbox will do, and no other.

@@ -56,6 +56,13 @@ func (p Paths) ProjectFiles(name string) string { return filepath.Join(p.Project
 // Deps is the root of the dependency cache.
 func (p Paths) Deps() string { return filepath.Join(p.Cache, "deps") }
 
+// Installed is where backends that were installed by themselves lie, and InstalledLock the file that says which of them
+// are used where no project has a lock file of its own.
+func (p Paths) Installed() string { return filepath.Join(p.Data, "backends") }
+
+// InstalledLock is the user's own lock file; see Installed.
+func (p Paths) InstalledLock() string { return filepath.Join(p.Installed(), "lock.hcl") }
+
 // Backends is the cache of what is known about plugin binaries: their hashes and descriptions.
 func (p Paths) Backends() string { return filepath.Join(p.Cache, "backends") }
 

@@ -33,7 +33,7 @@ type backend struct {
 
 func (b *backend) Describe() sdk.Description {
 	return sdk.Description{
-		Name: "fake", Version: "0.1.0", Summary: "plain processes, and faults on request; for tests only",
+		Name: "fake", Version: version, Summary: "plain processes, and faults on request; for tests only",
 		Isolation:  sdk.IsolationNone,
 		Config:     config{},
 		Limits:     holdable,

@@ -1,0 +1,296 @@
+package install
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/lockfile"
+	"github.com/hutch-run/hutch/host/release"
+)
+
+// Installer installs backends. Its methods may be called concurrently, and by several processes.
+type Installer struct {
+	Dir   string // below which backends are installed
+	Trust Trust
+
+	// Note is told what a person should know of one backend, one line; it may be nil.
+	Note func(name, text string)
+	// Transport is what servers are talked to through; nil means the network.
+	Transport http.RoundTripper
+	// Stall is how long a server may send nothing; 0 means a minute.
+	Stall time.Duration
+	// Platform to install for; "" means this one.
+	Platform string
+}
+
+// Want is a backend that is wanted.
+type Want struct {
+	Name        string
+	Source      string
+	Dir         string // what a local source is relative to
+	Version     string // constraint as written, "" for any
+	Constraints version.Constraints
+}
+
+// trusted is the source as keys are trusted for it: a local one as an absolute path, because a relative one means another
+// place in every project.
+func (w Want) trusted() string {
+	if kindOf(w.Source) == local && !filepath.IsAbs(w.Source) {
+		return filepath.Join(w.Dir, w.Source)
+	}
+	return w.Source
+}
+
+// Outcome says what came of a backend.
+type Outcome struct {
+	Lock    lockfile.Backend
+	Path    string // of the program
+	Fetched bool   // it was not there before
+}
+
+func (i *Installer) platform() string {
+	if i.Platform != "" {
+		return i.Platform
+	}
+	return backend.Platform
+}
+
+func (i *Installer) note(name, format string, args ...any) {
+	if i.Note != nil {
+		i.Note(name, fmt.Sprintf(format, args...))
+	}
+}
+
+func (i *Installer) client() *http.Client {
+	stall := i.Stall
+	if stall == 0 {
+		stall = defaultStall
+	}
+	return newClient(i.Transport, stall)
+}
+
+// Ensure makes sure that a backend is installed. With a lock it is that very release, and nothing is asked of the source
+// when it is there already; without one the newest that fits.
+func (i *Installer) Ensure(ctx context.Context, w Want, locked *lockfile.Backend) (*Outcome, error) {
+	o, err := i.ensure(ctx, w, locked)
+	if err != nil {
+		return nil, fmt.Errorf("backend %q: %w", w.Name, err)
+	}
+	return o, nil
+}
+
+func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend) (*Outcome, error) {
+	if locked != nil {
+		if err := speaks(locked.Version, locked.Protocols); err != nil {
+			return nil, err
+		}
+		if p, ok := locked.For(i.platform()); ok {
+			path := backend.InstalledPath(i.Dir, w.Name, locked.Version, p.Name, p.Binary)
+			if installed(path, w.Name, p.Binary) {
+				// Offline, but not blindly: what is asked of signatures may have changed since.
+				if raw, signature, err := kept(path); err == nil {
+					if _, _, err := i.Trust.verify(w.trusted(), raw, signature); err != nil {
+						return nil, fmt.Errorf("version %s from %s: %w", locked.Version, w.Source, err)
+					}
+					return &Outcome{Lock: *locked, Path: path}, nil
+				}
+			}
+		}
+	}
+	s, err := openSource(w.Source, w.Name, w.Dir, i.client())
+	if err != nil {
+		return nil, err
+	}
+	v := ""
+	if locked != nil {
+		v = locked.Version
+	} else if v, err = i.choose(ctx, s, w); err != nil {
+		return nil, err
+	}
+	raw, signature, err := s.manifest(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(raw)
+	l := lockfile.Backend{Name: w.Name, Source: w.Source, Constraint: w.Version, Version: v, Manifest: hex.EncodeToString(sum[:])}
+	if locked != nil && locked.Manifest != "" && locked.Manifest != l.Manifest {
+		return nil, i.changed(v, "its manifest has the SHA-256 "+l.Manifest+", and the lock file has "+locked.Manifest)
+	}
+	by, why, err := i.Trust.verify(w.trusted(), raw, signature)
+	if err != nil {
+		return nil, fmt.Errorf("version %s from %s: %w", v, w.Source, err)
+	}
+	m, err := release.Parse(raw)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("version %s from %s: %w", v, w.Source, err)
+	case m.Name != w.Name:
+		return nil, fmt.Errorf("%s has releases of %q there", w.Source, m.Name)
+	case m.Version != v:
+		return nil, fmt.Errorf("what %s gives as version %s is version %s", w.Source, v, m.Version)
+	}
+	if err := speaks(v, m.Protocols); err != nil {
+		return nil, err
+	}
+	l.SignedBy, l.Protocols = by, m.Protocols
+	for _, a := range m.Archives {
+		l.Platforms = append(l.Platforms, lockfile.Platform{Name: a.Platform, Archive: a.SHA256, Binary: a.BinarySHA256})
+	}
+	slices.SortFunc(l.Platforms, func(a, b lockfile.Platform) int { return strings.Compare(a.Name, b.Name) })
+	if locked != nil {
+		for _, p := range locked.Platforms {
+			if now, ok := l.For(p.Name); !ok || now != p {
+				return nil, i.changed(v, "its files for "+p.Name+" are not those of the lock file")
+			}
+		}
+	}
+	a, ok := m.For(i.platform())
+	if !ok {
+		return nil, fmt.Errorf("version %s is not for %s; there are %s", v, i.platform(), strings.Join(m.Platforms(), ", "))
+	}
+	o := &Outcome{Lock: l, Path: backend.InstalledPath(i.Dir, w.Name, v, a.Platform, a.BinarySHA256)}
+	if why != "" {
+		i.note(w.Name, "version %s from %s: %s", v, w.Source, why)
+	}
+	if installed(o.Path, w.Name, a.BinarySHA256) {
+		return o, nil
+	}
+	o.Fetched = true
+	return o, i.bring(ctx, s, m, a, raw, signature)
+}
+
+func (i *Installer) changed(v, how string) error {
+	return fmt.Errorf("version %s is not what it was when it was locked: %s; ask its publisher why, and do not use it before you know", v, how)
+}
+
+// speaks refuses a release whose protocol this host does not speak.
+func speaks(v string, protocols []int) error {
+	if slices.Contains(protocols, protocol) {
+		return nil
+	}
+	fix := "use an older hutch, or a newer version of the backend"
+	if len(protocols) > 0 && protocols[0] > protocol {
+		fix = "upgrade hutch, or use an older version of the backend"
+	}
+	return fmt.Errorf("version %s speaks protocol %s, and this hutch speaks %d; %s", v, join(protocols), protocol, fix)
+}
+
+func join(n []int) string {
+	var s []string
+	for _, v := range n {
+		s = append(s, fmt.Sprint(v))
+	}
+	return strings.Join(s, ", ")
+}
+
+// choose finds the newest version that fits.
+func (i *Installer) choose(ctx context.Context, s source, w Want) (string, error) {
+	if v := exact(w.Version); v != "" {
+		return v, nil
+	}
+	all, err := s.versions(ctx)
+	if errors.Is(err, errNoList) {
+		return "", fmt.Errorf("%s cannot tell which versions there are; name one exactly, as in version = \"1.2.3\"", w.Source)
+	}
+	if err != nil {
+		return "", err
+	}
+	var best *version.Version
+	var text string
+	var found []string
+	for _, t := range all {
+		if release.CheckVersion(t) != nil {
+			continue // a tag such as latest
+		}
+		v, err := version.NewSemver(t)
+		if err != nil {
+			continue
+		}
+		found = append(found, t)
+		if len(w.Constraints) == 0 && v.Prerelease() != "" || len(w.Constraints) > 0 && !w.Constraints.Check(v) {
+			continue
+		}
+		if best == nil || v.GreaterThan(best) {
+			best, text = v, t
+		}
+	}
+	switch {
+	case best != nil:
+		return text, nil
+	case len(found) == 0:
+		return "", fmt.Errorf("%s has no release", w.Source)
+	case w.Version == "":
+		return "", fmt.Errorf("%s has no release but %s; name one exactly", w.Source, some(found))
+	}
+	return "", fmt.Errorf("%s has no version that fits %q; there are %s", w.Source, w.Version, some(found))
+}
+
+// some names a few versions, the newest first.
+func some(versions []string) string {
+	slices.SortFunc(versions, func(a, b string) int {
+		x, _ := version.NewSemver(a)
+		y, _ := version.NewSemver(b)
+		return y.Compare(x)
+	})
+	if n := len(versions); n > 5 {
+		return strings.Join(versions[:5], ", ") + fmt.Sprintf(" and %d more", n-5)
+	}
+	return strings.Join(versions, ", ")
+}
+
+// exact is the version that a constraint names when it allows just one, else "".
+func exact(constraint string) string {
+	v := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(constraint), "="))
+	if release.CheckVersion(v) != nil {
+		return ""
+	}
+	return v
+}
+
+// bring fetches an archive, checks it and unpacks it to its place.
+func (i *Installer) bring(ctx context.Context, s source, m *release.Manifest, a release.Archive, raw, signature []byte) error {
+	unlock, err := lock(ctx, i.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if installed(backend.InstalledPath(i.Dir, m.Name, m.Version, a.Platform, a.BinarySHA256), m.Name, a.BinarySHA256) {
+		return nil // by somebody who had the lock before us
+	}
+	sweep(i.Dir)
+	tmp, err := os.MkdirTemp(i.Dir, tmpPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	got, err := fetch(ctx, s, m.Version, a, tmp)
+	if err == nil {
+		err = matches(got, a)
+	}
+	if err != nil {
+		return err
+	}
+	return place(ctx, i.Dir, tmp, m, a, got, raw, signature)
+}
+
+const tmpPrefix = ".new-"
+
+// sweep removes what an installation left that was killed. The lock says that none is going on.
+func sweep(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, tmpPrefix+"*"))
+	for _, l := range left {
+		os.RemoveAll(l)
+	}
+}

@@ -1,0 +1,118 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"oras.land/oras-go/v2/registry"
+
+	"github.com/hutch-run/hutch/host/release"
+)
+
+// source is where the releases of one backend come from. What it gives is checked by whoever asks.
+type source interface {
+	// versions lists the releases that there are, in no order, and maybe with some that are none; errNoList when the
+	// source cannot tell.
+	versions(ctx context.Context) ([]string, error)
+	// manifest gives the manifest of a version, and its signature when there is one. Both are bounded.
+	manifest(ctx context.Context, version string) (raw, signature []byte, err error)
+	// archive copies one archive of a version, at most a.Size bytes and one more.
+	archive(ctx context.Context, version string, a release.Archive, w io.Writer) error
+}
+
+// errNoList says that a source has no list of its versions.
+var errNoList = errors.New("this source cannot list its versions")
+
+// kind says what the text of a source means.
+type kind int
+
+const (
+	local     kind = iota // a directory, an archive or a manifest on this machine
+	web                   // https
+	registry_             // an OCI registry
+)
+
+// kindOf tells sources apart by how they begin.
+func kindOf(text string) kind {
+	switch {
+	case text == "." || text == ".." || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../") || filepath.IsAbs(text):
+		return local
+	case strings.HasPrefix(text, "https://"), strings.HasPrefix(text, "http://"):
+		return web
+	}
+	return registry_
+}
+
+const sourceForms = "write ./DIRECTORY, https://HOST/PATH/{version}, or HOST/REPOSITORY of a registry"
+
+// CheckSource says what is wrong with the text of a source.
+func CheckSource(text string) error {
+	switch {
+	case text == "":
+		return errors.New("the source is empty; " + sourceForms)
+	case len(text) > 1024 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }):
+		return errors.New("the source holds characters that none has; " + sourceForms)
+	}
+	switch kindOf(text) {
+	case web:
+		u, err := url.Parse(text)
+		switch {
+		case err != nil || u.Host == "":
+			return fmt.Errorf("%q is no address; %s", text, sourceForms)
+		case u.User != nil:
+			return errors.New("a source holds no user and no password: it is written to the lock file")
+		case u.RawQuery != "" || u.Fragment != "":
+			return fmt.Errorf("%q: the address of a source has no ? and no #", text)
+		case u.Scheme == "http" && !isHere(u):
+			return fmt.Errorf("%q: %w", text, errPlain)
+		}
+	case registry_:
+		ref := strings.TrimPrefix(text, "oci://")
+		host, _, _ := strings.Cut(ref, "/")
+		r, err := registry.ParseReference(ref)
+		switch {
+		case err != nil || !strings.ContainsAny(host, ".:") && host != "localhost":
+			return fmt.Errorf("%q is no source; %s", text, sourceForms)
+		case r.Reference != "":
+			return fmt.Errorf("%q has a version in it; write %s/%s, and the version as version = %q", text, r.Registry, r.Repository, r.Reference)
+		}
+	}
+	return nil
+}
+
+// SplitVersion takes the version off a source that is written SOURCE:VERSION; version is "" when there is none.
+func SplitVersion(text string) (source, version string) {
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 || strings.ContainsRune(text[i:], '/') {
+		return text, ""
+	}
+	v := strings.TrimPrefix(text[i+1:], "v")
+	if release.CheckVersion(v) != nil {
+		return text, ""
+	}
+	return text[:i], v
+}
+
+// openSource makes a source from its text. dir is what a local one is relative to.
+func openSource(text, name, dir string, client *http.Client) (source, error) {
+	if err := CheckSource(text); err != nil {
+		return nil, err
+	}
+	switch kindOf(text) {
+	case local:
+		path := text
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return openLocal(path, name)
+	case web:
+		return &webSource{address: strings.TrimSuffix(text, "/"), name: name, client: client}, nil
+	}
+	return openRegistry(text, client)
+}

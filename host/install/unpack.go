@@ -1,0 +1,148 @@
+package install
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/release"
+	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree"
+)
+
+// Bounds of what an archive may unpack to.
+var caps = tree.Caps{Entries: 2000, Bytes: 1 << 30, Depth: 16}
+
+// fetched is an archive that is on disk.
+type fetched struct {
+	path   string
+	size   int64
+	sha256 string
+}
+
+// fetch copies an archive into dir and hashes it on the way.
+func fetch(ctx context.Context, s source, version string, a release.Archive, dir string) (fetched, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "archive"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fetched{}, err
+	}
+	h := sha256.New()
+	n := new(counter)
+	err = s.archive(ctx, version, a, io.MultiWriter(f, h, n))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return fetched{path: f.Name(), size: int64(*n), sha256: hex.EncodeToString(h.Sum(nil))}, err
+}
+
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
+
+// unpack unpacks an archive that may be hostile into a new directory.
+func unpack(ctx context.Context, archive string, zipped bool, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if !zipped {
+		_, err = tree.Unpack(ctx, f, root, caps)
+		return err
+	}
+	// A zip is turned into the stream of which all that can be wrong is known.
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	z, err := zip.NewReader(f, st.Size())
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return err
+	}
+	r, w := io.Pipe()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		w.CloseWithError(zipToTar(z, w))
+	}()
+	_, err = tree.Unpack(ctx, r, root, caps)
+	r.CloseWithError(errors.New("the tree was refused"))
+	<-sent // it reads from f
+	return err
+}
+
+// zipToTar writes what a zip holds as a tar stream.
+func zipToTar(z *zip.Reader, w io.Writer) error {
+	if len(z.File) > caps.Entries {
+		return fmt.Errorf("it has more than %d entries", caps.Entries)
+	}
+	t := tar.NewWriter(w)
+	for _, e := range z.File {
+		mode := e.Mode()
+		h := &tar.Header{Name: e.Name, Mode: int64(mode.Perm()), Typeflag: tar.TypeReg}
+		switch {
+		case mode.IsDir():
+			h.Typeflag = tar.TypeDir
+		case !mode.IsRegular():
+			return fmt.Errorf("%q is neither a file nor a directory", e.Name)
+		case e.UncompressedSize64 > uint64(caps.Bytes):
+			return fmt.Errorf("%q is larger than %d bytes", e.Name, caps.Bytes)
+		default:
+			h.Size = int64(e.UncompressedSize64)
+		}
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		if h.Typeflag == tar.TypeDir {
+			continue
+		}
+		f, err := e.Open()
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(t, f) // the zip reader refuses more than the entry says, and tar what is not as much
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("%q: %w", e.Name, err)
+		}
+	}
+	return t.Close()
+}
+
+// hashBinary hashes the backend in an unpacked tree.
+func hashBinary(dir, name string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	file := backend.Prefix + name
+	st, err := root.Lstat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("there is no %s in it", file)
+	case err != nil:
+		return "", err
+	case st.Mode()&0o100 == 0:
+		return "", fmt.Errorf("%s in it is not executable", file)
+	}
+	c, err := safefile.Copy(context.Background(), io.Discard, root, file, caps.Bytes)
+	return c.SHA256, err
+}

@@ -1,0 +1,112 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/lockfile"
+	"github.com/hutch-run/hutch/host/release"
+)
+
+// Install installs one backend for this user: source is as in a run file, with :VERSION behind it or the newest is meant.
+// name may be empty when the source tells it. lock is the path of the user's lock file, in which it then is.
+func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outcome, error) {
+	if err := i.Trust.Check(); err != nil {
+		return nil, err
+	}
+	text, v := SplitVersion(ref)
+	if err := CheckSource(text); err != nil {
+		return nil, err
+	}
+	if kindOf(text) == local { // the lock file is not beside it
+		abs, err := filepath.Abs(text)
+		if err != nil {
+			return nil, err
+		}
+		text = abs
+	}
+	if name == "" {
+		var err error
+		if name, err = nameOf(text); err != nil {
+			return nil, err
+		}
+	}
+	if err := backend.CheckName(name); err != nil {
+		return nil, err
+	}
+	w := Want{Name: name, Source: text, Version: v}
+	if v != "" {
+		c, err := version.NewConstraint(v)
+		if err != nil {
+			return nil, err
+		}
+		w.Constraints = c
+	}
+	file, err := lockfile.ReadFile(lock)
+	if errors.Is(err, fs.ErrNotExist) {
+		file, err = &lockfile.File{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The same version of the same source once more is held to what it was. Without a version, the newest is meant.
+	old := file.Find(name)
+	if old != nil && (old.Source != text || old.Version != v) {
+		old = nil
+	}
+	o, err := i.Ensure(ctx, w, old)
+	if err != nil {
+		return nil, err
+	}
+	file.Set(o.Lock)
+	if err := os.MkdirAll(filepath.Dir(lock), 0o755); err != nil {
+		return nil, err
+	}
+	return o, file.WriteFile(lock)
+}
+
+// nameOf finds the name of the backend that a source is for: of hutch-backend-NAME at its end, or of the only one of
+// which a directory holds releases.
+func nameOf(text string) (string, error) {
+	ask := fmt.Errorf("%s does not tell the name of the backend: add --name NAME", text)
+	if kindOf(text) != local {
+		p := text
+		if u, err := url.Parse(text); err == nil && u.Host != "" {
+			p = u.Path
+		}
+		for p = strings.TrimSuffix(p, "/"); p != "." && p != "/" && p != ""; p = path.Dir(p) {
+			if name, ok := strings.CutPrefix(path.Base(p), backend.Prefix); ok && backend.CheckName(name) == nil {
+				return name, nil
+			}
+		}
+		return "", ask
+	}
+	if m := archiveForm.FindStringSubmatch(filepath.Base(text)); m != nil {
+		return m[1], nil
+	}
+	names := map[string]bool{}
+	found, err := os.ReadDir(text)
+	if err != nil {
+		return "", err
+	}
+	one := ""
+	for _, f := range found {
+		if n, _, ok := release.SplitManifestName(f.Name()); ok {
+			names[n], one = true, n
+		}
+	}
+	if len(names) != 1 {
+		return "", ask
+	}
+	return one, nil
+}
