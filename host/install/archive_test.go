@@ -183,7 +183,7 @@ func TestBrokenArchives(t *testing.T) {
 	}
 }
 
-var bounded = regexp.MustCompile(`more than|larger than|at most`)
+var isBound = regexp.MustCompile(`more than|larger than|at most`)
 
 // Small archives that unpack to much are refused before they fill the disk.
 func TestBombs(t *testing.T) {
@@ -202,7 +202,7 @@ func TestBombs(t *testing.T) {
 			w := newWorld(t)
 			w.offer(b, name[strings.Index(name, "."):], good.body)
 			_, err := w.init(InitOptions{}, w.requires("./dist", ""))
-			if err == nil || !bounded.MatchString(err.Error()) {
+			if err == nil || !isBound.MatchString(err.Error()) {
 				t.Errorf("got %v", err)
 			}
 			w.clean()

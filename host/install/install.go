@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/install/careful"
 	"github.com/hutch-run/hutch/host/lockfile"
 	"github.com/hutch-run/hutch/host/release"
 )
@@ -27,7 +28,9 @@ type Installer struct {
 
 	// Note is told what a person should know of one backend, one line; it may be nil.
 	Note func(name, text string)
-	// Transport is what servers are talked to through; nil means the network.
+	// Registry opens a repository, HOST/PATH; nil has the helper talk to registries that comes with hutch.
+	Registry func(ref string) (Registry, error)
+	// Transport is what web servers are talked to through; nil means the network.
 	Transport http.RoundTripper
 	// Stall is how long a server may send nothing; 0 means a minute.
 	Stall time.Duration
@@ -76,9 +79,9 @@ func (i *Installer) note(name, format string, args ...any) {
 func (i *Installer) client() *http.Client {
 	stall := i.Stall
 	if stall == 0 {
-		stall = defaultStall
+		stall = careful.DefaultStall
 	}
-	return newClient(i.Transport, stall)
+	return careful.NewClient(i.Transport, stall)
 }
 
 // Ensure makes sure that a backend is installed. With a lock it is that very release, and nothing is asked of the source
@@ -109,7 +112,7 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 			}
 		}
 	}
-	s, err := openSource(w.Source, w.Name, w.Dir, i.client())
+	s, err := i.open(w.Source, w.Name, w.Dir)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/release"
@@ -38,7 +39,7 @@ func openLocal(path, name string) (source, error) {
 	case !st.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is neither a directory nor a file", path)
 	}
-	if m := archiveForm.FindStringSubmatch(filepath.Base(path)); m != nil {
+	if m := archiveForm().FindStringSubmatch(filepath.Base(path)); m != nil {
 		return newArchiveSource(path, m[1], m[2], m[3]+"/"+m[4])
 	}
 	if st.Mode()&0o111 != 0 {
@@ -100,7 +101,9 @@ func (s *dirSource) archive(ctx context.Context, _ string, a release.Archive, w 
 }
 
 // archiveForm is what the name of an archive says.
-var archiveForm = regexp.MustCompile(`^` + backend.Prefix + `([a-z][a-z0-9-]*)_([^_/]+)_([a-z0-9]+)_([a-z0-9_]+?)\.(?:tar\.gz|zip)$`)
+var archiveForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^` + backend.Prefix + `([a-z][a-z0-9-]*)_([^_/]+)_([a-z0-9]+)_([a-z0-9_]+?)\.(?:tar\.gz|zip)$`)
+})
 
 // archiveSource is one archive without a manifest, which is made up from what is in it.
 type archiveSource struct {

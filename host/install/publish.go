@@ -52,11 +52,11 @@ func (i *Installer) Publish(ctx context.Context, manifest, to string) (*Publishe
 			return nil, err
 		}
 	}
-	r, err := openRegistry(to, i.client())
+	r, err := i.registry(to)
 	if err != nil {
 		return nil, err
 	}
-	digest, err := r.push(ctx, m, raw, signature, func(a release.Archive) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, a.File)) })
+	digest, err := r.Push(ctx, m, raw, signature, func(a release.Archive) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, a.File)) })
 	if err != nil {
 		return nil, err
 	}

@@ -1,276 +1,171 @@
 package install
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
+	"syscall"
+	"time"
 
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
-	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry/remote"
-	"oras.land/oras-go/v2/registry/remote/auth"
-	"oras.land/oras-go/v2/registry/remote/credentials"
-	"oras.land/oras-go/v2/registry/remote/errcode"
-
+	"github.com/hutch-run/hutch/host/install/careful"
 	"github.com/hutch-run/hutch/host/release"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
-// How a release lies in a registry. The tag is the version. It names an index with one manifest for each platform,
-// whose layer is the archive, so that a registry shows the platforms as it does those of an image; and with one that has
-// no platform, whose layers are the release's own manifest and its signature. As that has the hashes of all
-// archives, which are their names in a registry too, the manifests of the platforms are not needed to install.
-const (
-	typeBackend   = "application/vnd.hutch.backend.v1"                   // of the index and of a platform's manifest
-	typeRelease   = "application/vnd.hutch.backend.release.v1"           // of the manifest without a platform
-	typeManifest  = "application/vnd.hutch.backend.release.v1+json"      // of the layer with the release's manifest
-	typeSignature = "application/vnd.hutch.backend.release.signature.v1" // of the layer with its signature
-	typeTarGz     = "application/vnd.hutch.backend.archive.v1.tar+gzip"  // of a layer with an archive
-	typeZip       = "application/vnd.hutch.backend.archive.v1+zip"       // the same, as a zip
-	maxOCI        = 1 << 20                                              // bytes of an index or a manifest
-	maxTags       = 5000                                                 // versions
-)
-
-// registrySource is a repository of an OCI registry.
-type registrySource struct {
-	repo *remote.Repository
+// Registry is one repository of a registry. [oci.Repository] is one.
+type Registry interface {
+	Versions(ctx context.Context) ([]string, error)
+	Manifest(ctx context.Context, version string) (raw, signature []byte, err error)
+	Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error
+	Push(ctx context.Context, m *release.Manifest, raw, signature []byte, open func(release.Archive) (io.ReadCloser, error)) (string, error)
 }
 
-func openRegistry(text string, client *http.Client) (*registrySource, error) {
-	repo, err := remote.NewRepository(strings.TrimPrefix(text, "oci://"))
+// registrySource is the repository of a registry as a source.
+type registrySource struct{ Registry }
+
+func (s registrySource) versions(ctx context.Context) ([]string, error) { return s.Versions(ctx) }
+func (s registrySource) manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
+	return s.Manifest(ctx, version)
+}
+func (s registrySource) archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
+	return s.Archive(ctx, version, a, w)
+}
+
+// repositoryForm is HOST[:PORT]/PATH. A host has a dot or a port, or is localhost: what has none is more likely a mistake.
+var repositoryForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+$`)
+})
+
+// HelperName is the program, beside the backends that come with hutch, that talks to registries.
+const HelperName = "hutch-registry"
+
+// helper is a repository that is worked with through HelperName.
+type helper struct {
+	program string
+	ref     string
+}
+
+// newHelper finds the helper beside the host that runs.
+func newHelper(ref string) (*helper, error) {
+	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("the credentials of docker: %w", err)
+	if exe, err = filepath.EvalSymlinks(exe); err != nil {
+		return nil, err
 	}
-	host, _, _ := strings.Cut(repo.Reference.Registry, ":")
-	repo.PlainHTTP = isLocal(host)
-	repo.MaxMetadataBytes, repo.TagListMaxPages = 1<<20, 100
-	repo.Client = &auth.Client{
-		Client: client, Cache: auth.NewCache(), Credential: credentials.Credential(store),
-		Header: http.Header{"User-Agent": {"hutch"}},
+	program := filepath.Join(filepath.Dir(exe), "..", "libexec", "hutch", HelperName)
+	if _, err := os.Stat(program); err != nil {
+		return nil, fmt.Errorf("registries need %s, which comes with hutch: %w", HelperName, err)
 	}
-	return &registrySource{repo: repo}, nil
+	return &helper{program: program, ref: ref}, nil
 }
 
-var errEnough = errors.New("enough")
+// Answer is what the helper prints as its last or only line on stdout, or for archive as its last on stderr.
+type Answer struct {
+	Versions  []string `json:"versions,omitempty"`
+	Manifest  []byte   `json:"manifest,omitempty"`
+	Signature []byte   `json:"signature,omitempty"`
+	Digest    string   `json:"digest,omitempty"`
+	Error     string   `json:"error,omitempty"`
+	None      bool     `json:"none,omitempty"` // the error is that there is nothing of that name
+}
 
-func (s *registrySource) versions(ctx context.Context) ([]string, error) {
-	var all []string
-	err := s.repo.Tags(ctx, "", func(tags []string) error {
-		if all = append(all, tags...); len(all) > maxTags {
-			return errEnough
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 2 << 20
+
+// run runs the helper. Data goes to w when it is not nil, and then the answer comes on stderr.
+func (h *helper) run(ctx context.Context, w io.Writer, args ...string) (*Answer, error) {
+	cmd := exec.CommandContext(ctx, h.program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	var answer bounded
+	if w == nil {
+		cmd.Stdout = &answer
+		cmd.Stderr = os.Stderr
+	} else {
+		cmd.Stdout, cmd.Stderr = w, &answer
+	}
+	err := cmd.Run()
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	var a Answer
+	if jerr := json.Unmarshal(answer, &a); jerr != nil {
+		if err == nil {
+			err = jerr
 		}
-		return nil
-	})
-	if errors.Is(err, errEnough) {
-		return nil, fmt.Errorf("%s has more than %d tags", s.repo.Reference.Repository, maxTags)
+		return nil, fmt.Errorf("%s: %w: %s", HelperName, err, termsafe.Line(string(answer)))
 	}
-	return all, s.explain(err, "")
-}
-
-// explain puts what a registry says into words.
-func (s *registrySource) explain(err error, version string) error {
-	where := s.repo.Reference.Registry + "/" + s.repo.Reference.Repository
-	if version != "" {
-		where += ":" + version
-	}
-	var answer *errcode.ErrorResponse
-	errors.As(err, &answer)
 	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, errdef.ErrNotFound), answer != nil && answer.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("%s: %w", where, errNone)
-	case answer != nil && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
-		return fmt.Errorf("%s: the registry does not let you in (%d %s): docker login %s", where, answer.StatusCode, http.StatusText(answer.StatusCode), s.repo.Reference.Registry)
-	case errors.Is(err, auth.ErrBasicCredentialNotFound):
-		return fmt.Errorf("%s: the registry wants to know who you are, and docker's configuration has nothing for it: docker login %s", where, s.repo.Reference.Registry)
+	case a.Error != "" && a.None:
+		return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(a.Error, ": "+careful.ErrNone.Error()), careful.ErrNone)
+	case a.Error != "":
+		return nil, errors.New(a.Error)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", HelperName, err)
 	}
-	return fmt.Errorf("%s: %w", where, err)
+	return &a, nil
 }
 
-func (s *registrySource) manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
-	raw, signature, err = s.read(ctx, version)
-	return raw, signature, s.explain(err, version)
+// bounded keeps the beginning of what is written to it.
+type bounded []byte
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if room := maxAnswer - len(*b); len(p) <= room {
+		*b = append(*b, p...)
+	} else {
+		*b = append(*b, p[:room]...)
+	}
+	return len(p), nil
 }
 
-func (s *registrySource) read(ctx context.Context, version string) (raw, signature []byte, err error) {
-	desc, err := s.repo.Resolve(ctx, version)
-	if err != nil {
-		return nil, nil, err
-	}
-	if desc.MediaType != ocispec.MediaTypeImageIndex {
-		return nil, nil, fmt.Errorf("it is no release of a backend: its type is %q", desc.MediaType)
-	}
-	var index ocispec.Index
-	if err := s.json(ctx, desc, &index); err != nil {
-		return nil, nil, err
-	}
-	var own *ocispec.Descriptor
-	for i, m := range index.Manifests {
-		if m.ArtifactType == typeRelease {
-			own = &index.Manifests[i]
-		}
-	}
-	if index.ArtifactType != typeBackend || own == nil {
-		return nil, nil, fmt.Errorf("it is no release of a backend: its type is %q", index.ArtifactType)
-	}
-	var m ocispec.Manifest
-	if err := s.json(ctx, *own, &m); err != nil {
-		return nil, nil, err
-	}
-	for _, l := range m.Layers {
-		switch l.MediaType {
-		case typeManifest:
-			raw, err = s.blob(ctx, l, release.MaxManifest)
-		case typeSignature:
-			signature, err = s.blob(ctx, l, release.MaxSignature)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	if raw == nil {
-		return nil, nil, errors.New("its manifest is missing")
-	}
-	return raw, signature, nil
-}
-
-// json reads a small JSON document and checks it against its digest.
-func (s *registrySource) json(ctx context.Context, d ocispec.Descriptor, v any) error {
-	raw, err := s.fetch(ctx, s.repo.Manifests(), d, maxOCI)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(raw, v)
-}
-
-func (s *registrySource) blob(ctx context.Context, d ocispec.Descriptor, max int64) ([]byte, error) {
-	return s.fetch(ctx, s.repo.Blobs(), d, max)
-}
-
-func (s *registrySource) fetch(ctx context.Context, from content.Fetcher, d ocispec.Descriptor, max int64) ([]byte, error) {
-	if d.Size > max || d.Size < 0 {
-		return nil, fmt.Errorf("%s is %d bytes, at most %d are taken", d.Digest, d.Size, max)
-	}
-	if err := d.Digest.Validate(); err != nil {
-		return nil, err
-	}
-	r, err := from.Fetch(ctx, d)
+// Versions implements [Registry].
+func (h *helper) Versions(ctx context.Context) ([]string, error) {
+	a, err := h.run(ctx, nil, "versions", h.ref)
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
-	return content.ReadAll(r, d)
+	return a.Versions, nil
 }
 
-func (s *registrySource) archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
-	d := ocispec.Descriptor{MediaType: typeTarGz, Digest: digest.NewDigestFromEncoded(digest.SHA256, a.SHA256), Size: a.Size}
-	r, err := s.repo.Blobs().Fetch(ctx, d)
+// Manifest implements [Registry].
+func (h *helper) Manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
+	a, err := h.run(ctx, nil, "manifest", h.ref, version)
 	if err != nil {
-		return s.explain(err, version)
+		return nil, nil, err
 	}
-	defer r.Close()
-	_, err = io.Copy(w, io.LimitReader(r, a.Size+1))
-	return s.explain(err, version)
+	return a.Manifest, a.Signature, nil
 }
 
-// push stores the release that src holds under its version as tag. It replaces none: a version that was published once
-// may be in lock files.
-func (s *registrySource) push(ctx context.Context, m *release.Manifest, raw, signature []byte, open func(release.Archive) (io.ReadCloser, error)) (string, error) {
-	switch _, err := s.repo.Resolve(ctx, m.Version); {
-	case err == nil:
-		return "", fmt.Errorf("%s:%s is there already: a version is published once, because lock files hold its hashes", s.repo.Reference.Repository, m.Version)
-	case !errors.Is(err, errdef.ErrNotFound):
-		return "", s.explain(err, m.Version)
-	}
-	d, err := s.pushAll(ctx, m, raw, signature, open)
-	if err != nil {
-		return "", s.explain(err, m.Version)
-	}
-	return d.Digest.String(), nil
+// Archive implements [Registry].
+func (h *helper) Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
+	_, err := h.run(ctx, w, "archive", h.ref, version, a.SHA256, fmt.Sprint(a.Size))
+	return err
 }
 
-func (s *registrySource) pushAll(ctx context.Context, m *release.Manifest, raw, signature []byte, open func(release.Archive) (io.ReadCloser, error)) (d ocispec.Descriptor, err error) {
-	if err := s.pushBlob(ctx, ocispec.DescriptorEmptyJSON, bytes.NewReader(ocispec.DescriptorEmptyJSON.Data)); err != nil {
-		return d, err
-	}
-	notes := map[string]string{ocispec.AnnotationTitle: m.Name, ocispec.AnnotationVersion: m.Version}
-	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: typeBackend, Annotations: notes}
-	index.SchemaVersion = 2
-	for _, a := range m.Archives {
-		layer := ocispec.Descriptor{MediaType: typeTarGz, Size: a.Size, Digest: digest.NewDigestFromEncoded(digest.SHA256, a.SHA256),
-			Annotations: map[string]string{ocispec.AnnotationTitle: a.File}}
-		if strings.HasSuffix(a.File, ".zip") {
-			layer.MediaType = typeZip
-		}
-		f, err := open(a)
-		if err != nil {
-			return d, err
-		}
-		err = s.pushBlob(ctx, layer, f)
-		f.Close()
-		if err != nil {
-			return d, err
-		}
-		pm, err := s.pushManifest(ctx, typeBackend, layer)
-		if err != nil {
-			return d, err
-		}
-		system, arch, _ := strings.Cut(a.Platform, "/")
-		pm.Platform = &ocispec.Platform{OS: system, Architecture: arch}
-		index.Manifests = append(index.Manifests, pm)
-	}
-	layers := []ocispec.Descriptor{content.NewDescriptorFromBytes(typeManifest, raw)}
-	if err := s.pushBlob(ctx, layers[0], bytes.NewReader(raw)); err != nil {
-		return d, err
-	}
-	if signature != nil {
-		l := content.NewDescriptorFromBytes(typeSignature, signature)
-		if err := s.pushBlob(ctx, l, bytes.NewReader(signature)); err != nil {
-			return d, err
-		}
-		layers = append(layers, l)
-	}
-	own, err := s.pushManifest(ctx, typeRelease, layers...)
+// Push implements [Registry]. The archives must be files.
+func (h *helper) Push(ctx context.Context, m *release.Manifest, _, _ []byte, open func(release.Archive) (io.ReadCloser, error)) (string, error) {
+	f, err := open(m.Archives[0])
 	if err != nil {
-		return d, err
+		return "", err
 	}
-	index.Manifests = append(index.Manifests, own)
-	doc, err := json.Marshal(index)
+	defer f.Close()
+	file, ok := f.(*os.File)
+	if !ok {
+		return "", errors.New("a release is published from a directory")
+	}
+	a, err := h.run(ctx, nil, "push", h.ref, filepath.Join(filepath.Dir(file.Name()), release.ManifestName(m.Name, m.Version)))
 	if err != nil {
-		return d, err
+		return "", err
 	}
-	d = content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, doc)
-	// The tag comes last: before it nobody can see half a release.
-	return d, s.repo.Manifests().PushReference(ctx, d, bytes.NewReader(doc), m.Version)
-}
-
-func (s *registrySource) pushBlob(ctx context.Context, d ocispec.Descriptor, r io.Reader) error {
-	if there, err := s.repo.Blobs().Exists(ctx, d); err == nil && there {
-		return nil
-	}
-	return s.repo.Blobs().Push(ctx, d, r)
-}
-
-func (s *registrySource) pushManifest(ctx context.Context, artifact string, layers ...ocispec.Descriptor) (ocispec.Descriptor, error) {
-	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact, Config: ocispec.DescriptorEmptyJSON, Layers: layers}
-	m.SchemaVersion = 2
-	m.Config.Data = nil
-	doc, err := json.Marshal(m)
-	if err != nil {
-		return ocispec.Descriptor{}, err
-	}
-	d := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, doc)
-	d.ArtifactType = artifact
-	return d, s.repo.Manifests().Push(ctx, d, bytes.NewReader(doc))
+	return a.Digest, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/hutch-run/hutch/host/install/oci"
 	"github.com/hutch-run/hutch/host/release"
 )
 
@@ -203,15 +204,15 @@ func TestHostileRegistries(t *testing.T) {
 				return true
 			})
 			raw := []byte(`{"format":"hutch.release/v1"}`)
-			m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: typeRelease,
-				Layers: []ocispec.Descriptor{{MediaType: typeManifest, Digest: digest.FromBytes(raw), Size: int64(len(raw))}}}
+			m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: oci.TypeRelease,
+				Layers: []ocispec.Descriptor{{MediaType: oci.TypeManifest, Digest: digest.FromBytes(raw), Size: int64(len(raw))}}}
 			if tt.manifest != nil {
 				tt.manifest(&m)
 			}
 			own, _ = json.Marshal(m)
 			ownDigest = digest.FromBytes(own)
-			i := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: typeBackend, Manifests: []ocispec.Descriptor{
-				{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: typeRelease, Digest: ownDigest, Size: int64(len(own))}}}
+			i := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: oci.TypeBackend, Manifests: []ocispec.Descriptor{
+				{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: oci.TypeRelease, Digest: ownDigest, Size: int64(len(own))}}}
 			if tt.index != nil {
 				tt.index(&i)
 			}

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"path/filepath"
 	"strings"
 
-	"oras.land/oras-go/v2/registry"
-
+	"github.com/hutch-run/hutch/host/install/careful"
 	"github.com/hutch-run/hutch/host/release"
 )
 
@@ -69,18 +67,16 @@ func CheckSource(text string) error {
 			return errors.New("a source holds no user and no password: it is written to the lock file")
 		case u.RawQuery != "" || u.Fragment != "":
 			return fmt.Errorf("%q: the address of a source has no ? and no #", text)
-		case u.Scheme == "http" && !isHere(u):
-			return fmt.Errorf("%q: %w", text, errPlain)
+		case u.Scheme == "http" && !careful.IsLocal(u.Hostname()):
+			return fmt.Errorf("%q: %w", text, careful.ErrPlain)
 		}
 	case registry_:
 		ref := strings.TrimPrefix(text, "oci://")
-		host, _, _ := strings.Cut(ref, "/")
-		r, err := registry.ParseReference(ref)
-		switch {
-		case err != nil || !strings.ContainsAny(host, ".:") && host != "localhost":
+		if !repositoryForm().MatchString(ref) {
+			if i := strings.LastIndexAny(ref, ":@"); i > strings.LastIndexByte(ref, '/') {
+				return fmt.Errorf("%q has a version in it; leave it out, and write it as version = \"1.2.3\"", text)
+			}
 			return fmt.Errorf("%q is no source; %s", text, sourceForms)
-		case r.Reference != "":
-			return fmt.Errorf("%q has a version in it; write %s/%s, and the version as version = %q", text, r.Registry, r.Repository, r.Reference)
 		}
 	}
 	return nil
@@ -99,8 +95,8 @@ func SplitVersion(text string) (source, version string) {
 	return text[:i], v
 }
 
-// openSource makes a source from its text. dir is what a local one is relative to.
-func openSource(text, name, dir string, client *http.Client) (source, error) {
+// open makes a source from its text. dir is what a local one is relative to.
+func (i *Installer) open(text, name, dir string) (source, error) {
 	if err := CheckSource(text); err != nil {
 		return nil, err
 	}
@@ -112,7 +108,17 @@ func openSource(text, name, dir string, client *http.Client) (source, error) {
 		}
 		return openLocal(path, name)
 	case web:
-		return &webSource{address: strings.TrimSuffix(text, "/"), name: name, client: client}, nil
+		return &webSource{address: strings.TrimSuffix(text, "/"), name: name, client: i.client()}, nil
 	}
-	return openRegistry(text, client)
+	r, err := i.registry(text)
+	return registrySource{r}, err
+}
+
+// registry opens the repository that a source names.
+func (i *Installer) registry(text string) (Registry, error) {
+	ref := strings.TrimPrefix(text, "oci://")
+	if i.Registry != nil {
+		return i.Registry(ref)
+	}
+	return newHelper(ref)
 }

@@ -91,7 +91,7 @@ func nameOf(text string) (string, error) {
 		}
 		return "", ask
 	}
-	if m := archiveForm.FindStringSubmatch(filepath.Base(text)); m != nil {
+	if m := archiveForm().FindStringSubmatch(filepath.Base(text)); m != nil {
 		return m[1], nil
 	}
 	names := map[string]bool{}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/install/careful"
 	"github.com/hutch-run/hutch/host/release"
 )
 
@@ -30,12 +31,12 @@ func (s *webSource) file(version, file string) string {
 func (s *webSource) manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
 	file := release.ManifestName(s.name, version)
 	var m, sig bytes.Buffer
-	if err := get(ctx, s.client, s.file(version, file), release.MaxManifest, &m); err != nil {
+	if err := careful.Get(ctx, s.client, s.file(version, file), release.MaxManifest, &m); err != nil {
 		return nil, nil, err
 	}
-	err = get(ctx, s.client, s.file(version, release.SignatureName(file)), release.MaxSignature, &sig)
+	err = careful.Get(ctx, s.client, s.file(version, release.SignatureName(file)), release.MaxSignature, &sig)
 	switch {
-	case errors.Is(err, errNone):
+	case errors.Is(err, careful.ErrNone):
 		return m.Bytes(), nil, nil
 	case err != nil:
 		return nil, nil, err
@@ -44,5 +45,5 @@ func (s *webSource) manifest(ctx context.Context, version string) (raw, signatur
 }
 
 func (s *webSource) archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
-	return get(ctx, s.client, s.file(version, a.File), a.Size, w)
+	return careful.Get(ctx, s.client, s.file(version, a.File), a.Size, w)
 }

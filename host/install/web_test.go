@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hutch-run/hutch/host/install/careful"
 	"github.com/hutch-run/hutch/host/release"
 )
 
@@ -98,7 +99,7 @@ func TestHostileServers(t *testing.T) {
 			}
 			return isArchive(r)
 		}},
-		{"another file", "hutch-backend-acme_1.0.0_linux_amd64.tar.gz is ", func(rw http.ResponseWriter, r *http.Request) bool {
+		{"another file", "hutch-backend-acme_1.0.0_linux_amd64.tar.gz", func(rw http.ResponseWriter, r *http.Request) bool {
 			if isArchive(r) {
 				r.URL.Path = "/v1.0.0/" + strings.Replace(path.Base(r.URL.Path), "linux_amd64", "darwin_arm64", 1)
 			}
@@ -148,9 +149,9 @@ func pour(rw http.ResponseWriter, n int) {
 
 // Whoever thinks of it, nothing is asked of another machine without encryption.
 func TestPlainHTTPStaysHere(t *testing.T) {
-	c := newClient(nil, time.Minute)
+	c := careful.NewClient(nil, time.Minute)
 	for _, address := range []string{"http://192.0.2.1/x", "http://example.com/x", "file:///etc/passwd"} {
-		if _, err := c.Get(address); err == nil || !strings.Contains(err.Error(), errPlain.Error()) {
+		if _, err := c.Get(address); err == nil || !strings.Contains(err.Error(), careful.ErrPlain.Error()) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

@@ -8,10 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-version"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/install/careful"
+	"github.com/hutch-run/hutch/host/install/oci"
 	"github.com/hutch-run/hutch/host/lockfile"
 	"github.com/hutch-run/hutch/host/release"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -28,6 +31,11 @@ type world struct {
 	notes []string
 }
 
+// openHere works with a registry in this process, as the helper does in its own.
+func openHere(ref string) (Registry, error) {
+	return oci.Open(ref, careful.NewClient(nil, time.Minute))
+}
+
 // here is the platform that tests install for, whatever they run on.
 const here = "linux/amd64"
 
@@ -35,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{t: t, project: filepath.Join(dir, "project"), dist: filepath.Join(dir, "project", "dist")}
-	w.Installer = &Installer{Dir: filepath.Join(dir, "installed"), Platform: here, Note: func(name, text string) {
+	w.Installer = &Installer{Registry: openHere, Dir: filepath.Join(dir, "installed"), Platform: here, Note: func(name, text string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.notes = append(w.notes, name+": "+text)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/go-version"
 
@@ -46,15 +47,20 @@ type Archive struct {
 	BinarySHA256 string `json:"binary_sha256"`
 }
 
+// lazy compiles an expression at its first use: most calls of hutch never need it.
+func lazy(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 var (
-	platformForm = regexp.MustCompile(`^[a-z0-9]{2,16}/[a-z0-9_]{2,16}$`)
+	platformForm = lazy(`^[a-z0-9]{2,16}/[a-z0-9_]{2,16}$`)
 	// A version is part of names of files, paths and tags: no build metadata, whose + a tag cannot have.
-	versionForm = regexp.MustCompile(`^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(-[0-9A-Za-z.-]{1,40})?$`)
+	versionForm = lazy(`^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(-[0-9A-Za-z.-]{1,40})?$`)
 )
 
 // CheckVersion says what is wrong with the version of a release.
 func CheckVersion(v string) error {
-	if !versionForm.MatchString(v) {
+	if !versionForm().MatchString(v) {
 		return fmt.Errorf("%q is no version of a release: write it as 1.2.3, or 1.2.3-rc.1", v)
 	}
 	if _, err := version.NewSemver(v); err != nil {
@@ -65,7 +71,7 @@ func CheckVersion(v string) error {
 
 // CheckPlatform says what is wrong with the name of a platform.
 func CheckPlatform(p string) error {
-	if !platformForm.MatchString(p) {
+	if !platformForm().MatchString(p) {
 		return fmt.Errorf("%q is no platform: write it as Go does, linux/amd64", p)
 	}
 	return nil
@@ -92,11 +98,11 @@ func ArchiveName(name, version, platform string) string {
 	return fmt.Sprintf("%s%s_%s_%s", backend.Prefix, name, version, strings.ReplaceAll(platform, "/", "_"))
 }
 
-var manifestForm = regexp.MustCompile(`^` + backend.Prefix + `([a-z][a-z0-9-]*)_([^_/]+)_manifest\.json$`)
+var manifestForm = lazy(`^` + backend.Prefix + `([a-z][a-z0-9-]*)_([^_/]+)_manifest\.json$`)
 
 // SplitManifestName is the reverse of ManifestName; ok is false for any other name.
 func SplitManifestName(file string) (name, version string, ok bool) {
-	m := manifestForm.FindStringSubmatch(file)
+	m := manifestForm().FindStringSubmatch(file)
 	if m == nil || backend.CheckName(m[1]) != nil || CheckVersion(m[2]) != nil {
 		return "", "", false
 	}

@@ -1,4 +1,6 @@
-package install
+// Package careful talks to servers that may be hostile: with bounds on sizes, redirects and waiting, and never without
+// encryption to another machine.
+package careful
 
 import (
 	"context"
@@ -16,16 +18,18 @@ import (
 const (
 	dialTime     = 20 * time.Second // to connect, and as long for TLS
 	headerTime   = time.Minute      // from the request to the first byte
-	defaultStall = time.Minute      // between two bytes
 	maxRedirects = 5
 )
 
-// errPlain says that a server is not to be talked to without encryption.
-var errPlain = errors.New("http is only for this machine; use https")
+// DefaultStall is how long a server may send nothing.
+const DefaultStall = time.Minute
 
-// newClient returns a client for servers that may be hostile: https only, except on this machine; no redirect away from
+// ErrPlain says that a server is not to be talked to without encryption.
+var ErrPlain = errors.New("http is only for this machine; use https")
+
+// NewClient returns a client for servers that may be hostile: https only, except on this machine; no redirect away from
 // https; and no wait without a bound. base is what it talks through, nil for the network.
-func newClient(base http.RoundTripper, stall time.Duration) *http.Client {
+func NewClient(base http.RoundTripper, stall time.Duration) *http.Client {
 	if base == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
@@ -57,8 +61,8 @@ type careful struct {
 }
 
 func (c *careful) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !isHere(req.URL)) {
-		return nil, fmt.Errorf("%s: %w", req.URL.Redacted(), errPlain)
+	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !IsLocal(req.URL.Hostname())) {
+		return nil, fmt.Errorf("%s: %w", req.URL.Redacted(), ErrPlain)
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	// The same patience for the answer's beginning as for each of its pieces, and for what the request brings along.
@@ -95,7 +99,7 @@ type watched struct {
 func (w *watched) Read(p []byte) (int, error) {
 	w.timer.Reset(w.stall)
 	n, err := w.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && context.Cause(w.ctx) != nil {
+	if err != nil && context.Cause(w.ctx) != nil { // even at the end: a server that notices may end its answer well
 		err = context.Cause(w.ctx)
 	}
 	return n, err
@@ -107,16 +111,14 @@ func (w *watched) Close() error {
 	return w.ReadCloser.Close()
 }
 
-// isHere reports whether a URL is one of this machine.
-func isHere(u *url.URL) bool { return isLocal(u.Hostname()) }
-
-func isLocal(host string) bool {
+// IsLocal reports whether a host, a name or an address without a port, is this machine.
+func IsLocal(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// get copies what is at a URL, at most max bytes, to w.
-func get(ctx context.Context, client *http.Client, from string, max int64, w io.Writer) error {
+// Get copies what is at a URL, at most max bytes, to w.
+func Get(ctx context.Context, client *http.Client, from string, max int64, w io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return err
@@ -133,7 +135,7 @@ func get(ctx context.Context, client *http.Client, from string, max int64, w io.
 	defer res.Body.Close()
 	switch {
 	case res.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("%s: %w", shown(from), errNone)
+		return fmt.Errorf("%s: %w", shown(from), ErrNone)
 	case res.StatusCode != http.StatusOK:
 		return fmt.Errorf("%s: the server answered %d %s", shown(from), res.StatusCode, http.StatusText(res.StatusCode))
 	case res.ContentLength > max:
@@ -149,8 +151,8 @@ func get(ctx context.Context, client *http.Client, from string, max int64, w io.
 	return nil
 }
 
-// errNone says that a source has no such file or version.
-var errNone = errors.New("there is nothing of that name")
+// ErrNone says that a source has no such file or version.
+var ErrNone = errors.New("there is nothing of that name")
 
 // shown is an address without a password in it.
 func shown(address string) string {
