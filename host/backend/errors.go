@@ -93,13 +93,16 @@ type DiedError struct {
 	Log   string   // file with all of them, "" when none is kept
 }
 
+// mostWords is how many of the last lines a message has.
+const mostWords = 3
+
 func (e *DiedError) Error() string {
 	s := "its process died (" + e.How + ")"
 	if e.Why != nil {
 		s += ": " + e.Why.Error()
 	}
 	if n := len(e.Lines); n > 0 {
-		s += "; its last words: " + e.Lines[n-1]
+		s += "; its last words: " + strings.Join(e.Lines[max(0, n-mostWords):], " / ")
 	}
 	if e.Log != "" {
 		s += "; log: " + e.Log

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,7 +36,6 @@ type Backend struct {
 	Facts  sdk.Facts // what it says about itself
 	Origin Origin    // how it was found
 	PID    int
-	Log    string // file with its log, "" when none is kept
 
 	proc    *process
 	started chan struct{} // closed when proc has said where it listens
@@ -56,15 +56,12 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 	if err := checkDir(p.opt.Dir); err != nil {
 		return nil, fmt.Errorf("backend %q: %w", name, err)
 	}
-	var logFile *os.File
+	file := newLogFile("")
 	if p.opt.LogDir != "" {
-		var err error
-		if logFile, err = os.OpenFile(filepath.Join(p.opt.LogDir, name+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-			return nil, fmt.Errorf("backend %q: its log: %w", name, err)
-		}
+		file = newLogFile(filepath.Join(p.opt.LogDir, name+".log"))
 	}
 	proc := &process{
-		name: name, bin: bin, logs: newLogs(name, p.opt.Log, logFile),
+		name: name, bin: bin, logs: newLogs(name, p.opt.Log, file),
 		limit: p.opt.StartTimeout, abort: ctx.Done(),
 	}
 	env := pluginEnv(p.environ, declared)
@@ -101,8 +98,8 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		if proc.dir != "" {
 			os.RemoveAll(proc.dir)
 		}
-		if logFile != nil && proc.exited == nil {
-			logFile.Close()
+		if proc.exited == nil {
+			file.close()
 		}
 		var se *StartError
 		if errors.As(err, &se) {
@@ -114,9 +111,6 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		return nil, proc.startError("it cannot be started: "+err.Error(), "see its log")
 	}
 	b.PID = proc.cmd.Process.Pid
-	if logFile != nil {
-		b.Log = logFile.Name()
-	}
 	close(b.started)
 	if err := <-dialled; err != nil {
 		b.proc.stop()
@@ -223,14 +217,30 @@ func (b *Backend) wrap(call string, err error) error {
 			err = b.died()
 		}
 	}
+	var bug *sdk.Error
+	if b.proc != nil && errors.As(err, &bug) && bug.Reason == sdk.ReasonInternal && error(bug) == err {
+		if log := b.proc.logs.file.soon(dying); log != "" {
+			told := *bug
+			told.Fix = strings.TrimPrefix(told.Fix+"; log: "+log, "; ")
+			err = &told
+		}
+	}
 	return &Error{Backend: b.Name, Call: call, Err: err}
+}
+
+// Log is the file with its log, "" when none is kept or nothing was written.
+func (b *Backend) Log() string {
+	if b.proc == nil {
+		return ""
+	}
+	return b.proc.logs.file.name()
 }
 
 func (b *Backend) died() error {
 	b.mu.Lock()
 	why := b.gaveUp
 	b.mu.Unlock()
-	d := &DiedError{Why: why, Log: b.Log, Lines: b.proc.logs.lines()}
+	d := &DiedError{Why: why, Log: b.Log(), Lines: b.proc.logs.lines()}
 	select {
 	case <-b.proc.exited:
 		d.How = b.proc.how

@@ -426,7 +426,7 @@ func FuzzParseLine(f *testing.F) {
 	f.Add([]byte("panic: \x1b[2J"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
-		l := newLogs("x", func(l Line) { fmt.Fprintln(&out, l.Level, l) }, nil)
+		l := newLogs("x", func(l Line) { fmt.Fprintln(&out, l.Level, l) }, newLogFile(""))
 		l.read(bytes.NewReader(b))
 		if bytes.ContainsAny(out.Bytes(), "\x1b\x07\x00") {
 			t.Errorf("control characters in %q", out.Bytes())

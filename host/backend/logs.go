@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -29,7 +28,7 @@ const (
 type logs struct {
 	backend string
 	to      func(Line) // may be nil
-	file    *os.File   // nil: none is kept
+	file    *logFile   // of all of them
 
 	mu   sync.Mutex
 	taps map[*tap]struct{}
@@ -58,7 +57,7 @@ func (l Line) String() string {
 // tap is somebody who listens.
 type tap struct{ f func(Line) }
 
-func newLogs(backend string, to func(Line), file *os.File) *logs {
+func newLogs(backend string, to func(Line), file *logFile) *logs {
 	return &logs{backend: backend, to: to, file: file, left: mostLog, taps: map[*tap]struct{}{}}
 }
 
@@ -112,7 +111,7 @@ func (l *logs) read(r io.Reader) {
 
 // keep writes raw bytes to the file, up to the bound.
 func (l *logs) keep(b []byte) {
-	if l.file == nil || l.left == 0 {
+	if l.left == 0 {
 		return
 	}
 	if int64(len(b)) >= l.left {
@@ -121,7 +120,7 @@ func (l *logs) keep(b []byte) {
 	} else {
 		l.left -= int64(len(b))
 	}
-	_, _ = l.file.Write(b) // a full disk must not stop the backend
+	_, _ = l.file.Write(b)
 }
 
 func (l *logs) line(b []byte, cut bool) {

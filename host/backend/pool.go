@@ -25,8 +25,8 @@ type Options struct {
 	// CacheDir keeps the hashes and descriptions of binaries; "" keeps none.
 	CacheDir string
 
-	// LogDir gets one file per process, NAME.log, with all that it wrote on stderr; ""
-	// keeps only the last lines in memory.
+	// LogDir gets one file per backend, NAME.log, with all that its processes write on stderr, from the first byte on; ""
+	// keeps only the last lines in memory. It need not exist.
 	LogDir string
 
 	// Paths are directories or files to look at first, from a development override.

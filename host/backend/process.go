@@ -221,9 +221,7 @@ func (p *process) reap(readers *sync.WaitGroup) {
 	p.stderr.Close()
 	p.stdout.Close()
 	p.lifeline.Close()
-	if p.logs.file != nil {
-		p.logs.file.Close()
-	}
+	p.logs.file.close()
 	close(p.exited)
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -41,6 +42,9 @@ type Session struct {
 	config func() (*config.Config, error)
 	pool   func() (*backend.Pool, error)
 
+	warning sync.Mutex
+	warned  map[string]int // lines shown, by backend
+
 	mu      sync.Mutex
 	started *backend.Pool
 	dir     *store.RuntimeDir
@@ -52,7 +56,7 @@ func Open(o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: o, store: st, locks: newLocks(st.Paths())}
+	s := &Session{opt: o, store: st, locks: newLocks(st.Paths()), warned: map[string]int{}}
 	s.config = sync.OnceValues(func() (*config.Config, error) { return config.Load(st.Paths().ConfigFile()) })
 	s.pool = sync.OnceValues(s.openPool)
 	return s, nil
@@ -78,7 +82,7 @@ func (s *Session) openPool() (*backend.Pool, error) {
 	}
 	p := backend.NewPool(backend.Options{
 		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Log: s.warn,
-		Overrides: conf.BackendPaths, Locks: s.locks,
+		LogDir: s.store.Paths().BackendLogs(), Overrides: conf.BackendPaths, Locks: s.locks,
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,10 +90,30 @@ func (s *Session) openPool() (*backend.Pool, error) {
 	return p, nil
 }
 
-// warn passes on what a user should see of a backend's log.
+// What a user is shown of one backend; all is in its log.
+const (
+	mostWarnings = 20   // lines
+	mostWarning  = 1000 // bytes of a line
+)
+
+// warn passes on what a user should see of a backend's log. A line with a stack belongs to an error that is told anyway.
 func (s *Session) warn(l backend.Line) {
-	if s.opt.Warn != nil && l.Level >= hclog.Warn {
-		s.opt.Warn(fmt.Sprintf("backend %q: %s", l.Backend, l))
+	if s.opt.Warn == nil || l.Level < hclog.Warn || slices.Contains(l.Pairs, "stack") {
+		return
+	}
+	s.warning.Lock() // not mu, which Close holds while backends are still talking
+	s.warned[l.Backend]++
+	n := s.warned[l.Backend]
+	s.warning.Unlock()
+	switch {
+	case n <= mostWarnings:
+		text := l.String()
+		if len(text) > mostWarning {
+			text = strings.ToValidUTF8(text[:mostWarning], "") + "…"
+		}
+		s.opt.Warn(fmt.Sprintf("backend %q: %s", l.Backend, text))
+	case n == mostWarnings+1:
+		s.opt.Warn(fmt.Sprintf("backend %q goes on in its log: %s", l.Backend, filepath.Join(s.store.Paths().BackendLogs(), l.Backend+".log")))
 	}
 }
 
@@ -213,24 +237,29 @@ func (s *Session) Retire() {
 
 // Close stops every backend and removes what the session made for itself. When ctx ends, backends are killed.
 func (s *Session) Close(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	p, dir := s.running()
 	var errs []error
-	if s.started != nil {
-		errs = append(errs, s.started.Close(ctx), s.dir.Close())
-		s.started = nil
+	if p != nil { // not under the lock: Kill must be able to cut this short
+		errs = append(errs, p.Close(ctx), dir.Close())
 	}
+	s.mu.Lock()
+	s.started = nil
+	s.mu.Unlock()
 	return errors.Join(append(errs, s.store.Close())...)
 }
 
-// Kill kills every backend without asking. It may be called at any time.
+// Kill kills every backend without asking. It may be called at any time, also while Close waits for them.
 func (s *Session) Kill() {
+	if p, dir := s.running(); p != nil {
+		p.Kill()
+		_ = dir.Close()
+	}
+}
+
+func (s *Session) running() (*backend.Pool, *store.RuntimeDir) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.started != nil {
-		s.started.Kill()
-		_ = s.dir.Close()
-	}
+	return s.started, s.dir
 }
 
 // Protocol is the major version of the contract that this host speaks.

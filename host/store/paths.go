@@ -66,6 +66,9 @@ func (p Paths) InstalledLock() string { return filepath.Join(p.Installed(), "loc
 // Backends is the cache of what is known about plugin binaries: their hashes and descriptions.
 func (p Paths) Backends() string { return filepath.Join(p.Cache, "backends") }
 
+// BackendLogs is the directory of what backends write on stderr, a file for each.
+func (p Paths) BackendLogs() string { return filepath.Join(p.State, "backends") }
+
 // Intents is the directory of intent records.
 func (p Paths) Intents() string { return filepath.Join(p.State, "intents") }
 

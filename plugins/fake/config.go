@@ -17,6 +17,9 @@ type config struct {
 	CrashDuring string        `hutch:"crash_during" doc:"the call in the middle of which the process kills itself: plan, create, exec, put, get, remove, changes, reset, destroy"`
 	HangDuring  string        `hutch:"hang_during" doc:"the call that never returns, whatever its context says; the same names"`
 	PanicDuring string        `hutch:"panic_during" doc:"the call that panics; the same names"`
+	Garbage     string        `hutch:"garbage_during" doc:"the call in the middle of which the process writes what is no protocol into its connection; the same names"`
+	FloodDuring string        `hutch:"flood_during" doc:"the call in the middle of which the process logs 32 MiB of warnings; the same names"`
+	FaultOnce   string        `hutch:"fault_once" doc:"a file: a fault happens only while it is there, and takes it away first"`
 	StderrJunk  bool          `hutch:"stderr_junk" doc:"write lines to stderr, at each creation and command, that are no log: {\"@message\":42}, NULs, 100 kB without an end"`
 	StdoutJunk  bool          `hutch:"stdout_junk" doc:"write 1 MiB to stdout at each creation"`
 	SlowStream  time.Duration `hutch:"slow_stream" doc:"pause after each 4 KiB of a command's output"`
@@ -34,7 +37,7 @@ type option struct {
 	Table map[string]string `hutch:"table" doc:"none of the values may be \"wrong\""`
 }
 
-// calls are what crash_during, hang_during and panic_during may name.
+// calls are what crash_during and the others like it may name.
 var calls = []string{"", "plan", "create", "exec", "put", "get", "remove", "changes", "reset", "destroy"}
 
 // Validate implements [sdk.Validator]. Its paths lead into lists, maps and blocks.
@@ -46,7 +49,8 @@ func (c *config) Validate() []sdk.Diagnostic {
 	bad := func(path, format string, args ...any) {
 		out = append(out, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: fmt.Sprintf(format, args...), Path: path})
 	}
-	for path, call := range map[string]string{"crash_during": c.CrashDuring, "hang_during": c.HangDuring, "panic_during": c.PanicDuring} {
+	for path, call := range map[string]string{"crash_during": c.CrashDuring, "hang_during": c.HangDuring, "panic_during": c.PanicDuring,
+		"garbage_during": c.Garbage, "flood_during": c.FloodDuring} {
 		if !slices.Contains(calls, call) {
 			bad(path, "there is no call %q", call)
 		}

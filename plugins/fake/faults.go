@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -71,6 +72,12 @@ var lies = map[string]string{
 
 // fault does to the call named what the block asks for.
 func (c *config) fault(call string) {
+	if !slices.Contains([]string{c.PanicDuring, c.CrashDuring, c.HangDuring, c.Garbage, c.FloodDuring}, call) {
+		return
+	}
+	if c.FaultOnce != "" && os.Remove(c.FaultOnce) != nil {
+		return
+	}
 	switch call {
 	case c.PanicDuring:
 		panic("the block says panic_during = " + call)
@@ -78,8 +85,27 @@ func (c *config) fault(call string) {
 		fmt.Fprintf(os.Stderr, "crashing during %s, as the block says\n", call)
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // the signal is on its way
+	case c.Garbage:
+		fmt.Fprintf(os.Stderr, "writing garbage during %s, as the block says\n", call)
+		garbage()
+		time.Sleep(time.Duration(1<<63 - 1))
+	case c.FloodDuring:
+		line := []byte(`{"@level":"warn","@message":"` + strings.Repeat("flood ", 170) + `"}` + "\n")
+		for range 32 << 20 / len(line) {
+			syscall.Write(2, line)
+		}
 	case c.HangDuring:
+		fmt.Fprintf(os.Stderr, "hanging during %s, as the block says\n", call)
 		time.Sleep(time.Duration(1<<63 - 1)) // and not select {}, which the runtime may call a deadlock
+	}
+}
+
+// garbage writes what is no HTTP/2 into every connection that this process has.
+func garbage() {
+	for fd := 3; fd < 256; fd++ {
+		if _, err := syscall.Getpeername(fd); err == nil {
+			syscall.Write(fd, bytes.Repeat([]byte("\xffgarbage"), 1000))
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 			return &sdk.Exit{Cause: sdk.CauseOf(ctx), Code: 137, Signal: "SIGKILL", Evidence: "it had not begun", NotStarted: true}, nil
 		}
 	}
-	if cfg.PanicDuring == "exec" || cfg.HangDuring == "exec" {
+	if cfg.CrashDuring != "exec" { // that one waits until the command runs
 		cfg.fault("exec")
 	}
 	env := environment(s, c)

@@ -20,7 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent"}))
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
+		"libexec/hutch/hutch-backend-fake": "plugins/fake"}))
 }
 
 // kills is how often the host is killed for each user.

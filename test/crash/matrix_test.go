@@ -1,0 +1,199 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/test/e2e"
+)
+
+// faultyCalls are the calls in the middle of which something goes wrong, with the command that makes each.
+var faultyCalls = map[string][]string{
+	"create":  {"create", "FILE", "--name", "box"},
+	"exec":    {"exec", "box", "--", "echo", "hello"},
+	"put":     {"cp", "note", "box:/workspace/note"},
+	"get":     {"cp", "box:/workspace/kept", "fetched"},
+	"reset":   {"reset", "-f", "box"},
+	"destroy": {"rm", "-f", "box"},
+}
+
+// patience is how long a command may take that is expected to end by itself; it is long, for a busy machine.
+const patience = 2 * time.Minute
+
+// prompt is how long hutch may take to end after a second interrupt: less than it would wait for a backend.
+const prompt = 20 * time.Second
+
+// TestFaultMatrix lets a backend, and hutch itself, break down in the middle of every call. The user gets one clear message
+// with the backend's last words and the path of its log; the next command works; and gc leaves nothing.
+func TestFaultMatrix(t *testing.T) {
+	faults := map[string]struct {
+		attribute string
+		codes     []int  // that the command may end with
+		says      string // in its message; "" for none
+		do        func(t *testing.T, c *exec.Cmd)
+	}{
+		"crash":   {attribute: "crash_during", codes: []int{125}, says: `its process died \(signal: killed\); its last words: (.* / )?crashing during CALL, as the block says; log: LOG`},
+		"panic":   {attribute: "panic_during", codes: []int{125}, says: `the backend panicked: the block says panic_during = CALL(?s:.*); log: LOG`},
+		"garbage": {attribute: "garbage_during", codes: []int{125}, says: `its process died \(signal: killed\): it did not answer any more, and was killed; its last words: (.* / )?writing garbage during CALL, as the block says; log: LOG`},
+		"flood":   {attribute: "flood_during", codes: []int{0}, says: `backend "fake" goes on in its log: LOG`},
+		"hang and two interrupts": {attribute: "hang_during", codes: []int{130, 125}, do: func(t *testing.T, c *exec.Cmd) {
+			for range 2 {
+				// The second one counts only after the first one was taken, which hutch says. It may have ended by then.
+				_ = c.Process.Signal(os.Interrupt)
+				waitFor(t, "hutch to say that it stops", func() bool { return strings.Contains(c.Stderr.(*shared).String(), "stopping") })
+			}
+		}},
+		"hang and a killed host": {attribute: "hang_during", codes: []int{-1}, do: func(t *testing.T, c *exec.Cmd) {
+			if err := c.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}},
+	}
+	for fault, f := range faults {
+		for call, args := range faultyCalls {
+			t.Run(fault+" during "+call, func(t *testing.T) {
+				t.Parallel()
+				u := newUser(t, os.Getuid())
+				write := func(name, text string) {
+					if err := os.WriteFile(filepath.Join(u.work, name), []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				once := filepath.Join(u.work, "once")
+				write("note", "a note\n")
+				if err := os.Mkdir(filepath.Join(u.work, "src"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				write("f.hcl", fmt.Sprintf("run \"a\" {\n  backend \"fake\" {\n    %s = %q\n    fault_once = %q\n  }\n  workspace { source = \"src\" }\n  command = [\"true\"]\n}\n", f.attribute, call, once))
+				args := slices.Clone(args)
+				for i := range args {
+					args[i] = strings.Replace(args[i], "FILE", "f.hcl", 1)
+				}
+				if call != "create" {
+					u.hutch(t, 0, "create", "f.hcl", "--name", "box")
+					u.hutch(t, 0, "exec", "box", "--", "sh", "-c", "echo precious > kept")
+				}
+				write("once", "")
+
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				c := u.command(args...)
+				out := &shared{}
+				c.Stdout, c.Stderr = out, out
+				if err := c.Start(); err != nil {
+					t.Fatal(err)
+				}
+				stop := context.AfterFunc(ctx, func() { _ = c.Process.Kill() })
+				if f.do != nil {
+					waitFor(t, "the backend to be in the middle of it", func() bool {
+						b, _ := os.ReadFile(u.backendLog())
+						return bytes.Contains(b, []byte("hanging during "+call))
+					})
+					f.do(t, c)
+				}
+				begun := time.Now()
+				_ = c.Wait()
+				stop()
+				if took := time.Since(begun); strings.Contains(fault, "interrupts") && took > prompt {
+					t.Errorf("after two interrupts it took %s to end\n%s", took, out)
+				}
+				if ctx.Err() != nil {
+					t.Fatalf("it did not end within %s\n%s", patience, out)
+				}
+				if got := c.ProcessState.ExitCode(); !slices.Contains(f.codes, got) {
+					t.Errorf("%s ended with %d, want %d\n%s", call, got, f.codes, out)
+				}
+				want := strings.NewReplacer("CALL", call, "LOG", regexp.QuoteMeta(u.backendLog())).Replace(f.says)
+				if found := regexp.MustCompile(want).FindAllString(out.String(), -1); f.says != "" && len(found) != 1 {
+					t.Errorf("the message %s is there %d times in\n%s", want, len(found), out)
+				}
+				if n := len(out.String()); n > 64<<10 {
+					t.Errorf("it printed %d bytes", n)
+				}
+				if _, err := os.Stat(once); err == nil {
+					t.Errorf("nothing went wrong: the test shows nothing\n%s", out)
+				}
+				if f.codes[0] == 125 {
+					log, err := os.ReadFile(u.backendLog())
+					if err != nil || !bytes.Contains(log, []byte(call)) {
+						t.Errorf("the log does not tell of it: %v", err)
+					}
+				}
+				u.goesOn(t, call)
+			})
+		}
+	}
+}
+
+// goesOn checks that the next commands work, and that nothing is left in the end.
+func (u *user) goesOn(t *testing.T, call string) {
+	t.Helper()
+	if !e2e.Eventually(patience, func() bool { return len(e2e.Marked(u.work)) == 0 }) {
+		t.Errorf("still runs: %v", e2e.Marked(u.work))
+	}
+	u.hutch(t, 0, "gc")
+	if call == "create" || call == "destroy" {
+		// Whether there is a sandbox depends on the moment; what there is works, or a new one does.
+		if u.hutch(t, 0, "ps", "-q") == "" {
+			u.hutch(t, 0, "create", "f.hcl", "--name", "box")
+		}
+	} else if out := u.hutch(t, 0, "exec", "box", "--", "cat", "kept"); !strings.HasPrefix(out, "precious\n") {
+		t.Errorf("the files of the sandbox: %q", out)
+	}
+	u.hutch(t, 0, "exec", "box", "--", "true")
+	u.hutch(t, 0, "cp", "note", "box:/workspace/again")
+	u.hutch(t, 0, "rm", "-f", "box")
+	if out := u.hutch(t, 0, "gc"); !strings.Contains(out, "removed 0 items") {
+		t.Errorf("gc found more to do: %s", out)
+	}
+	for _, found := range u.traces(t) {
+		if !strings.HasPrefix(found, "mount ") { // others may have some
+			t.Errorf("left: %s", found)
+		}
+	}
+	left, _ := filepath.Glob(filepath.Join(u.home, "hutch", "sandboxes", "[0-9]*"))
+	if len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	u.hutch(t, 0, "audit", "verify")
+}
+
+// backendLog is where the fake's log is.
+func (u *user) backendLog() string {
+	return filepath.Join(u.home, "hutch", "state", "backends", "fake.log")
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if !e2e.Eventually(patience, ok) {
+		t.Errorf("waited %s for %s", patience, what)
+	}
+}
+
+// shared is a buffer that one may read while another one writes.
+type shared struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *shared) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
