@@ -12,7 +12,6 @@ import (
 
 	"github.com/hutch-run/hutch/host/instructions"
 	"github.com/hutch-run/hutch/host/units"
-	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
 // HomeFile is a file, or a directory with all that is in it, that is put into the home directory of the sandbox's user before
@@ -63,12 +62,10 @@ func (s *scope) homeFile(in *input, b *hcl.Block, path string) (h HomeFile, ok b
 		s.error(c.Attributes[given[1]].NameRange, fmt.Sprintf("%s has both %s and %s", quote(h.Path), given[0], given[1]), "", "keep one of them")
 		return h, false
 	}
-	if err := safepath.Check(h.Path); err != nil {
-		s.badPath(in, err, b.LabelRanges[0])
-		return h, false
-	}
 	if err := in.set.AddFile(h.Path); err != nil {
 		s.badPath(in, err, b.LabelRanges[0])
+		last := &s.diags[len(s.diags)-1]
+		last.Detail, last.Fix = "Paths of home blocks are relative to the home directory of the sandbox's user, and each stands for one file or directory.", ""
 		return h, false
 	}
 	in.where[h.Path] = b.LabelRanges[0]

@@ -1,0 +1,5 @@
+run "x" {
+  backend "bwrap" {}
+  command = ["true"]
+  home "../x" { content = "" }
+}

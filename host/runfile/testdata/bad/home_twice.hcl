@@ -1,0 +1,6 @@
+run "x" {
+  backend "bwrap" {}
+  command = ["true"]
+  home "x" { content = "" }
+  home "x" { content = "" }
+}
