@@ -100,6 +100,7 @@ type State string
 const (
 	StateReady   State = "ready"   // Exec works
 	StateStopped State = "stopped" // exists, but must be started before Exec works
+	StateAsleep  State = "asleep"  // Exec works and starts it first, which may take long
 	StateGone    State = "gone"    // nothing is left of it
 )
 

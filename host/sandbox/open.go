@@ -43,7 +43,7 @@ func (m *Manager) Open(ctx context.Context, ref string, lock Lock) (*Sandbox, er
 	if err != nil {
 		return nil, err
 	}
-	if st, err := s.status(ctx); err != nil || st.State != sdk.StateReady {
+	if st, err := s.status(ctx); err != nil || st.State != sdk.StateReady && st.State != sdk.StateAsleep {
 		switch {
 		case err != nil:
 		case st.State == sdk.StateGone:

@@ -14,6 +14,7 @@ import (
 const (
 	StateReady   = string(sdk.StateReady)
 	StateStopped = string(sdk.StateStopped)
+	StateAsleep  = string(sdk.StateAsleep)
 	StateGone    = string(sdk.StateGone)
 	StateBusy    = "busy"    // somebody resets, applies or removes it
 	StateUnknown = "unknown" // its backend does not say

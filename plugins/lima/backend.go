@@ -226,9 +226,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		if err := json.Unmarshal(rec.Config, cfg); err != nil {
 			return nil, fmt.Errorf("the record of the sandbox %s: %w", h.ID, err)
 		}
-		if i, err := m.list(ctx, m.name); err != nil {
-			return nil, err
-		} else if i == nil {
+		if _, err := os.Stat(filepath.Join(m.home, m.name, "lima.yaml")); errors.Is(err, fs.ErrNotExist) {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the VM %s is gone, and the sandbox %s with it", m.name, h.ID)
 		}
 		return &sandbox{machine: m, cfg: cfg, rec: *rec, ready: *rec.Ready}, nil

@@ -261,7 +261,7 @@ func TestStoppedVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := again.(*sandbox).Inspect(t.Context())
-	if err != nil || st.State != sdk.StateStopped {
+	if err != nil || st.State != sdk.StateAsleep || st.Details["vm_status"] != "Stopped" {
 		t.Fatalf("of a stopped VM: %+v %v", st, err)
 	}
 	if all, err := other.List(t.Context(), "life"); err != nil || len(all) < 2 {
@@ -283,7 +283,7 @@ func TestStoppedVM(t *testing.T) {
 	l := again.(*sandbox).machine.live()
 	_, err = l.ask(t.Context(), wire.Request{Op: wire.OpInspect, ID: removed.rec.ID}, nil)
 	wantReason(t, err, sdk.ReasonNotFound)
-	if st, err := again.(*sandbox).Inspect(t.Context()); err != nil || st.State != sdk.StateReady {
+	if st, err := again.(*sandbox).Inspect(t.Context()); err != nil || st.State != sdk.StateReady || st.Details["vm_status"] != "Running" {
 		t.Errorf("of a VM that runs again: %+v %v", st, err)
 	}
 }
@@ -368,12 +368,15 @@ func TestSettingsOfAVMThatExists(t *testing.T) {
 	standIn(t)
 	name := vmName(t)
 	b := newBackend()
-	mustCreate(t, b, config(name))
+	old := mustCreate(t, b, config(name))
 	_, err := create(t, newBackend(), config(name, func(c *Config) { c.Memory = 8 << 30 }))
 	if e := wantReason(t, err, sdk.ReasonConfig); e.Path != "instance" || !strings.Contains(e.Fix, "limactl delete") {
 		t.Errorf("%+v", e)
 	}
 	limactlDo(t, "delete", "--force", name) // as the message says; what was in it is gone
+	if _, err := newBackend().Attach(t.Context(), old.handle); !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
+		t.Errorf("attaching to a sandbox whose VM was deleted: %v", err)
+	}
 	again := mustCreate(t, newBackend(), config(name, func(c *Config) { c.Memory = 8 << 30 }))
 	sh(t, again.sandbox, "true")
 }

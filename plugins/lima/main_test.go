@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if !limatest.StandIn() && os.Getenv(testGuestVariable) == "" {
-		dir, err := buildGuest()
+		dir, err := build()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -28,20 +28,24 @@ func TestMain(m *testing.M) {
 	os.Exit(limatest.Run(m))
 }
 
-// buildGuest builds the guest's program, which every test process of this package then finds.
-func buildGuest() (dir string, err error) {
-	dir, err = os.MkdirTemp("/tmp", "hlg-")
+// build builds hutch with this backend, as it is installed; every test process of this package finds the guest's program in there.
+func build() (dir string, err error) {
+	dir, err = os.MkdirTemp("/tmp", "hlb-")
 	if err != nil {
 		return "", err
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return dir, err
 	}
-	program := filepath.Join(dir, guestProgram)
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", program, "./guest")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("build the guest's program: %w\n%s", err, out)
+	program := filepath.Join(dir, "libexec", "hutch", guestProgram)
+	for to, pkg := range map[string]string{
+		program: "./guest", filepath.Join(dir, "libexec", "hutch", "hutch-backend-lima"): ".", filepath.Join(dir, "bin", "hutch"): "../../cmd/hutch",
+	} {
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", to, pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		}
 	}
 	return dir, os.Setenv(testGuestVariable, program)
 }

@@ -176,40 +176,40 @@ func (s *sandbox) goneError() error {
 	return nil
 }
 
-// Inspect implements [sdk.Inspector].
+// Inspect implements [sdk.Inspector]. Looking starts no VM.
 func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	gone := sdk.Status{State: sdk.StateGone}
 	if s.gone {
-		return sdk.Status{State: sdk.StateGone}, nil
+		return gone, nil
+	}
+	st := sdk.Status{State: sdk.StateReady, Details: map[string]string{
+		"vm": s.machine.name, "vm_status": limaout.StatusRunning, "dedicated": strconv.FormatBool(s.rec.Dedicated),
+	}}
+	if l := s.machine.live(); l != nil {
+		reply, err := l.ask(ctx, wire.Request{Op: wire.OpInspect, ID: s.rec.ID}, nil)
+		if errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
+			return gone, nil
+		}
+		if err != nil {
+			return sdk.Status{}, err
+		}
+		st.Details["commands"], st.Details["kernel"], st.Details["user"] = reply.State, l.hello.Kernel, l.hello.User
+		return st, nil
 	}
 	i, err := s.machine.list(ctx, s.machine.name)
 	if err != nil {
 		return sdk.Status{}, err
 	}
 	if i == nil {
-		return sdk.Status{State: sdk.StateGone}, nil
+		return gone, nil
 	}
-	st := sdk.Status{State: sdk.StateStopped, Details: map[string]string{
-		"vm": i.Name, "vm_status": i.Status, "vm_type": i.VMType, "vm_cpus": strconv.Itoa(i.CPUs), "vm_memory": sdk.Bytes(i.Memory).String(),
-		"dedicated": strconv.FormatBool(s.rec.Dedicated),
-	}}
+	st.Details["vm_status"], st.Details["vm_type"] = orUnknown(i.Status), i.VMType
 	if i.Status != limaout.StatusRunning {
-		return st, nil
+		st.State = sdk.StateAsleep
 	}
-	l, err := s.machine.connect(ctx, nil, s.cfg.StartTimeout, nil)
-	if err != nil {
-		return sdk.Status{}, err
-	}
-	reply, err := l.ask(ctx, wire.Request{Op: wire.OpInspect, ID: s.rec.ID}, nil)
-	if errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
-		return sdk.Status{State: sdk.StateGone}, nil
-	}
-	if err != nil {
-		return sdk.Status{}, err
-	}
-	st.State = sdk.StateReady
-	st.Details["commands"], st.Details["kernel"], st.Details["user"] = reply.State, l.hello.Kernel, l.hello.User
+	st.Details["vm_cpus"], st.Details["vm_memory"] = strconv.Itoa(i.CPUs), sdk.Bytes(i.Memory).String()
 	return st, nil
 }
 

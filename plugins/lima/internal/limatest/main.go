@@ -80,7 +80,7 @@ func runTests(m *testing.M) int {
 		return fail(err)
 	}
 	if os.Geteuid() != 0 {
-		defer stopAll(base)
+		defer StopAll(filepath.Join(base, "l"))
 		for name, value := range environment(base) {
 			if err := os.Setenv(name, value); err != nil {
 				return fail(err)
@@ -227,13 +227,12 @@ func Need(t testing.TB) {
 	t.Skip(why)
 }
 
-// stopAll ends what the tests have left running.
-func stopAll(base string) {
-	entries, _ := os.ReadDir(filepath.Join(base, "l"))
-	for _, e := range entries {
-		i := &vm{name: e.Name(), home: filepath.Join(base, "l")}
-		if pid := i.pid(); pid > 0 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+// StopAll ends all VMs below a LIMA_HOME, and removes their disks.
+func StopAll(home string) {
+	for _, name := range instances(home) {
+		i := &vm{name: name, home: home}
+		if err := errors.Join(i.halt(), i.remove()); err != nil {
+			fmt.Fprintln(os.Stderr, "limatest:", err)
 		}
 	}
 }

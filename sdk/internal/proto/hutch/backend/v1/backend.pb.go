@@ -2214,7 +2214,7 @@ func (x *InspectRequest) GetSandboxId() string {
 
 type InspectResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // ready, stopped, gone
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // ready, stopped, asleep, gone
 	Details       map[string]string      `protobuf:"bytes,2,rep,name=details,proto3" json:"details,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
