@@ -43,9 +43,13 @@ func (m *Manager) Open(ctx context.Context, ref string, lock Lock) (*Sandbox, er
 	if err != nil {
 		return nil, err
 	}
-	if st, err := s.status(ctx); err != nil || st.State != sdk.StateReady && st.State != sdk.StateAsleep {
+	if st, err := s.status(ctx); err != nil || st.State != sdk.StateReady {
 		switch {
 		case err != nil:
+		case st.State == sdk.StateAsleep:
+			if err = s.wake(ctx); err == nil {
+				return s, nil
+			}
 		case st.State == sdk.StateGone:
 			err = &GoneError{Name: s.Record.Name, Err: errors.New("its backend says so")}
 		default:
@@ -100,6 +104,12 @@ func (m *Manager) attach(ctx context.Context, ref string, lock Lock) (s *Sandbox
 		err = errors.Join(err, s.backend.Stop(ctx))
 	}
 	return nil, err
+}
+
+// wake has the backend start what the sandbox sleeps in, so that no command's time is spent on that.
+func (s *Sandbox) wake(ctx context.Context) error {
+	_, err := s.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: s.Ready().Workspace})
+	return about(s.Record, err)
 }
 
 // start starts the backend: the very binary that made the sandbox while that is where backends are, else the one of that

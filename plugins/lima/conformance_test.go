@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 	needVM(t)
 	suite := backendtest.Suite{
 		New:    func() sdk.Backend { return newBackend() },
-		Config: testConfig(),
+		Config: testConfig(t),
 		BadConfigs: []backendtest.BadConfig{
 			{Name: "a name that is an option", Config: map[string]any{"instance": "--all"}, Path: "instance"},
 			{Name: "a name that leads elsewhere", Config: map[string]any{"instance": "../x"}, Path: "instance"},

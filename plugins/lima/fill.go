@@ -9,8 +9,6 @@ import (
 	"os"
 	"path"
 
-	_ "embed" // for the instructions
-
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/tree"
@@ -89,21 +87,13 @@ func (s *sandbox) fillWorkspace(ctx context.Context, l *link) error {
 	return err
 }
 
-// instructions tell a coding agent how to work in a sandbox; see [sandbox.fillHome].
-//
-//go:embed executing-plans-in-sandbox.md
-var instructions []byte
-
-// instructionsName is their name in the home.
-const instructionsName = "executing-plans-in-sandbox.md"
-
-// fillHome copies what the configuration names into the home, and our instructions for coding agents.
+// fillHome copies what the configuration names into the home.
 func (s *sandbox) fillHome(ctx context.Context, l *link) error {
+	if len(s.cfg.Home) == 0 {
+		return nil
+	}
 	_, err := l.ask(ctx, wire.Request{Op: wire.OpFill, ID: s.rec.ID, Part: wire.PartHome}, func(w io.Writer) error {
 		out := tar.NewWriter(w)
-		if err := writeFile(out, instructionsName, 0o644, instructions); err != nil {
-			return err
-		}
 		for name, from := range s.cfg.Home {
 			if err := packInto(ctx, out, name, from); err != nil {
 				return &sdk.Error{Reason: sdk.ReasonConfig, Path: fmt.Sprintf("home[%q]", name), Summary: fmt.Sprintf("copy to the home: %v", err)}

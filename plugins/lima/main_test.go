@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
 )
 
 func TestMain(m *testing.M) {
@@ -50,41 +53,63 @@ func build() (dir string, err error) {
 	return dir, os.Setenv(testGuestVariable, program)
 }
 
-// testConfig is the block of the VM that the tests share: the stand-in's, or the real one that HUTCH_TEST_LIMA_INSTANCE names.
-func testConfig() map[string]any {
-	name := "t"
-	if real := os.Getenv("HUTCH_TEST_LIMA_INSTANCE"); real != "" && os.Getenv(limatest.RealVariable) == "1" {
-		name = real
+// configVariable holds the block of the VM for tests with the real limactl, as JSON: {"image": "/guest.img", "kernel": …}. Without it the
+// VM is hutch-test, made of Lima's own Debian.
+const configVariable = "HUTCH_TEST_LIMA_CONFIG"
+
+// testConfig is the block of the VM that the tests share.
+func testConfig(t testing.TB) map[string]any {
+	t.Helper()
+	if os.Getenv(limatest.RealVariable) != "1" {
+		return map[string]any{"instance": "t"}
 	}
-	return map[string]any{"instance": name}
+	c := map[string]any{"instance": "hutch-test"}
+	if text := os.Getenv(configVariable); text != "" {
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			t.Fatalf("%s: %v", configVariable, err)
+		}
+	}
+	return c
 }
 
-// started starts the tests' VM, once.
-var started = sync.OnceValue(func() error {
-	l, err := findLimactl()
-	if err != nil {
-		return err
-	}
-	name := testConfig()["instance"].(string)
-	cfg := configOf(&sdk.Spec{})
-	cfg.Instance = name
-	m := &machine{name: name, limactl: l, records: l.records(name)}
-	home, err := exchangeHome("")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	_, err = m.connect(ctx, &plan{cfg: cfg, exchange: exchangeOf{home, guestExchange}}, 10*time.Minute, nil)
-	m.leave()
-	return err
-})
+// started starts the tests' VM, once, by making a sandbox in it: what is asked of the backend later has no time for that.
+func started(t testing.TB) error {
+	once.Do(func() {
+		dir, err := os.MkdirTemp("", "started")
+		if err != nil {
+			startError = err
+			return
+		}
+		defer os.RemoveAll(dir)
+		var local *client.Local
+		if local, startError = client.InProcess(newBackend(), client.Options{PipeDir: dir}); startError != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+		defer cancel()
+		req := &sdk.CreateRequest{ID: fmt.Sprintf("first-%d", os.Getpid()), Owner: "started", StateDir: dir, Progress: func(step string, _, _ int64) { t.Log(step) }}
+		var block json.RawMessage
+		block, startError = json.Marshal(testConfig(t))
+		req.Config = block
+		req.Workspace.Mode = sdk.WorkspacePrivate
+		if startError == nil {
+			_, startError = local.Client.Create(ctx, req)
+		}
+		startError = errors.Join(startError, local.Close())
+	})
+	return startError
+}
+
+var (
+	once       sync.Once
+	startError error
+)
 
 // needVM starts the tests' VM.
 func needVM(t testing.TB) {
 	t.Helper()
 	limatest.Need(t)
-	if err := started(); err != nil {
+	if err := started(t); err != nil {
 		t.Fatalf("start the tests' VM: %v", err)
 	}
 }
