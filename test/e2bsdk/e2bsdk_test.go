@@ -6,15 +6,22 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/mod/semver"
 
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
+
+// oldest is the first version of Node.js that the SDK runs on.
+const oldest = "v20.18.1"
 
 // TestSDK runs every case of driver.mjs.
 func TestSDK(t *testing.T) {
@@ -23,6 +30,9 @@ func TestSDK(t *testing.T) {
 	}
 	e2e.Require(t, "node")
 	e2e.Require(t, "npm")
+	if v, err := exec.Command("node", "--version").Output(); err != nil || semver.Compare(strings.TrimSpace(string(v)), oldest) < 0 {
+		e2e.Missing(t, "node", fmt.Sprintf("the SDK needs Node.js %s or newer, this is %s %v", oldest, v, err))
+	}
 	server := e2btest.ForTest(t, e2btest.Options{})
 
 	dir := t.TempDir()
