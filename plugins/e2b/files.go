@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -55,7 +54,7 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 		return err
 	}
 	if format == sdk.FormatTar {
-		dir, err := s.unpackHere(ctx, r)
+		dir, err := unpackHere(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -76,8 +75,8 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 }
 
 // unpackHere takes a tree that somebody hostile may have made into a directory of this host, where it is checked.
-func (s *sandbox) unpackHere(ctx context.Context, r io.Reader) (string, error) {
-	dir, err := os.MkdirTemp(s.tempDir(), "hutch-e2b-put-")
+func unpackHere(ctx context.Context, r io.Reader) (string, error) {
+	dir, err := os.MkdirTemp("", "hutch-e2b-put-")
 	if err != nil {
 		return "", err
 	}
@@ -95,9 +94,6 @@ func (s *sandbox) unpackHere(ctx context.Context, r io.Reader) (string, error) {
 	}
 	return dir, nil
 }
-
-// tempDir is where trees wait on this host.
-func (s *sandbox) tempDir() string { return os.TempDir() }
 
 // zipped packs a directory of this host.
 func zipped(ctx context.Context, dir string, w io.Writer) error {
@@ -283,6 +279,3 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	s.base.Entries = there
 	return s.save()
 }
-
-// stateFile is a file of the sandbox on this host.
-func (s *sandbox) stateFile(name string) string { return filepath.Join(s.dir, name) }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/e2b/internal/control"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
-	"github.com/hutch-run/hutch/plugins/e2b/scripts"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -241,13 +240,4 @@ func (s *sandbox) sh(ctx context.Context, what, user, script string, out func([]
 func oneLine(s string) string {
 	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool { return r < ' ' || r == 0x7f }), "; ")
 	return strings.ToValidUTF8(s[:min(len(s), 600)], "")
-}
-
-// quoteAll writes arguments for a script.
-func quoteAll(list ...string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = scripts.Quote(s)
-	}
-	return out
 }
