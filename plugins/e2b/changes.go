@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 
 	"maps"
@@ -58,12 +57,12 @@ func (s *sandbox) hash(ctx context.Context, now map[string]entry) error {
 		return nil
 	}
 	slices.Sort(ask)
-	list := basePath + "/list." + rand.Text()
-	if err := s.sendList(ctx, list, ask); err != nil {
+	list, err := s.sendList(ctx, ask)
+	if err != nil {
 		return err
 	}
 	var said bytes.Buffer
-	err := s.sh(ctx, "hash the files", rootUser, scripts.Sums, func(b []byte) error {
+	err = s.sh(ctx, "hash the files", rootUser, scripts.Sums, func(b []byte) error {
 		if said.Len()+len(b) > maxListing {
 			return errors.New("the machine says more about its files than can be")
 		}
@@ -86,18 +85,18 @@ func (s *sandbox) hash(ctx context.Context, now map[string]entry) error {
 	return nil
 }
 
-// sendList sends names to a file in the machine, each ended by a NUL.
-func (s *sandbox) sendList(ctx context.Context, to string, names []string) error {
+// sendList sends names to a file in the machine, each ended by a NUL, and returns its path.
+func (s *sandbox) sendList(ctx context.Context, names []string) (string, error) {
 	d, err := s.connect(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	text := strings.Join(names, "\x00") + "\x00"
-	if err := s.sendAgain(ctx, func() error { return d.Upload(ctx, to, rootUser, strings.NewReader(text)) }); err != nil {
+	to, err := s.sendText(ctx, d, basePath+"/list.", rootUser, strings.Join(names, "\x00")+"\x00")
+	if err != nil {
 		s.lost(err)
-		return typed(err, "send a list of names")
+		return "", typed(err, "send a list of names")
 	}
-	return nil
+	return to, nil
 }
 
 // diff lists what differs, in path order.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,7 +44,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.sendAgain(ctx, func() error { return d.Upload(ctx, j.path, user, strings.NewReader(j.text)) }); err != nil {
+	if j.path, err = s.sendText(ctx, d, j.dir+"/", user, j.text); err != nil {
 		s.lost(err)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -59,15 +60,21 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	return r.run(ctx)
 }
 
-// sendAgain sends a small file until it has arrived: writing it twice does no harm.
-func (s *sandbox) sendAgain(ctx context.Context, send func() error) error {
+// sendText sends a small file, and returns its path, which begins with prefix. It is tried until it has arrived, each time
+// under another name: nobody knows when the daemon has done with what it was sent before.
+func (s *sandbox) sendText(ctx context.Context, d *envd.Client, prefix, user, text string) (string, error) {
 	for n := 1; ; n++ {
-		err := send()
-		if err == nil || n == 4 || ctx.Err() != nil || !again(err) {
-			return err
+		to := prefix + rand.Text()
+		err := d.Upload(ctx, to, user, strings.NewReader(text))
+		if err == nil {
+			return to, nil
+		}
+		defer s.drop(ctx, to)
+		if n == 4 || ctx.Err() != nil || !again(err) {
+			return "", err
 		}
 		if serr := s.backend.sleep(ctx, lookAgain[1]*time.Duration(n)); serr != nil {
-			return err
+			return "", err
 		}
 	}
 }

@@ -16,7 +16,8 @@ import (
 // job is one command as it is told to the machine: in a file that only its user can read, for what the daemon is told
 // itself ends in a log.
 type job struct {
-	path string // of the file
+	dir  string // where the file goes
+	path string // of the file, once it is sent
 	text string
 	sign string // begins the first bytes on stderr, or on the terminal
 	mark string // known by it are all processes of the command
@@ -53,7 +54,7 @@ func newJob(c *sdk.Command, user string) (*job, error) {
 		return nil, err
 	}
 	j := &job{user: user, sign: "hutch." + rand.Text() + ".", mark: fmt.Sprint(mark.Int64() + 1<<20)}
-	j.path = basePath + "/jobs/" + user + "/" + rand.Text()
+	j.dir = basePath + "/jobs/" + user
 	var b strings.Builder
 	set := func(name, value string) { fmt.Fprintf(&b, "%s=%s\n", name, scripts.Literal(value)) }
 	set("sign", j.sign)

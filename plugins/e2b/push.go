@@ -132,9 +132,8 @@ func (s *sandbox) push(ctx context.Context) error {
 	archive, size, sum := "-", int64(0), "-"
 	var packed *packer
 	if len(list) > 0 {
-		archive = basePath + "/push." + rand.Text()
 		var err error
-		if packed, err = s.send(ctx, list, archive); err != nil {
+		if packed, archive, err = s.send(ctx, list); err != nil {
 			return err
 		}
 		size, sum = packed.size, packed.sum()
@@ -207,26 +206,28 @@ func (s *sandbox) setupFailed(err error) error {
 	return err
 }
 
-// send packs the parts and sends them while it does. A connection that breaks makes it begin anew, twice.
-func (s *sandbox) send(ctx context.Context, list []part, to string) (*packer, error) {
+// send packs the parts and sends them while it does, and says where they are. A connection that breaks makes it begin anew,
+// twice, and elsewhere: nobody knows when the daemon has done with what it was sent before.
+func (s *sandbox) send(ctx context.Context, list []part) (*packer, string, error) {
 	total, err := measure(ctx, list)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	for n := 1; ; n++ {
+		to := basePath + "/push." + rand.Text()
 		p := &packer{list: list, hash: sha256.New(), total: total, tell: s.tell, entries: map[string]entry{}}
 		err := s.upload(ctx, to, rootUser, p.write)
 		if err == nil {
 			if p.left > 0 {
 				s.ready.Notes = append(s.ready.Notes, fmt.Sprintf("%d sockets, devices and files that cannot be read were not sent", p.left))
 			}
-			return p, nil
+			return p, to, nil
 		}
 		if p.err != nil || ctx.Err() != nil || n == 3 || !again(err) {
-			return nil, typed(err, "send the workspace")
+			return nil, "", typed(err, "send the workspace")
 		}
 		if serr := s.backend.sleep(ctx, lookAgain[n]); serr != nil {
-			return nil, serr
+			return nil, "", serr
 		}
 	}
 }
