@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		actAsHost(dir)
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(testbound.Run(m, 5*time.Minute))
 }
 
 // behave is the main of the plugin called name.

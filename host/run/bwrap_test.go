@@ -32,6 +32,7 @@ import (
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -72,7 +73,7 @@ var buildBwrap = sync.OnceValues(func() (string, error) {
 var bwrapDir string
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := testbound.Run(m, 10*time.Minute)
 	if bwrapDir != "" {
 		os.RemoveAll(bwrapDir)
 	}

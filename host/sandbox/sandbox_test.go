@@ -11,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
@@ -42,7 +44,7 @@ var buildFake = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := testbound.Run(m, 10*time.Minute)
 	if dir, err := buildFake(); err == nil {
 		os.RemoveAll(dir)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/process"
 )
@@ -74,7 +75,7 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println("checked")
 	default:
-		os.Exit(m.Run())
+		os.Exit(testbound.Run(m, 5*time.Minute))
 	}
 	os.Exit(0)
 }
