@@ -154,10 +154,10 @@ func TestHostile(t *testing.T) {
 		{name: "a missing blob", bundle: bundled(pack(sizedTree, sized), []string{f.base}, Ref{sized.name(), "HEAD"}), want: "broken object"},
 		{name: "nothing new", bundle: bundled(pack(), []string{f.base}, Ref{f.base, "HEAD"}), want: "no commit that this repository lacks", is: ErrNothingNew},
 		// GIT-07
-		{name: "1 GiB in 1 MB", bundle: bomb(1<<30, 64<<20), want: "1GiB, more than 100MiB"},
-		{name: "1 GiB that calls itself small", bundle: bomb(1000, 64<<20), want: "unpacks to more than it says"},
+		{name: "1 GiB in 1 MB", bundle: bomb(1<<30, 1<<20), want: "1GiB, more than 100MiB"},
+		{name: "1 GiB that calls itself small", bundle: bomb(1000, 1<<20), want: "unpacks to more than it says"},
 		{name: "a size beyond all measure", bundle: bomb(1<<58, 10), want: "more than 100MiB"},
-		{name: "64 MiB as they are", bundle: bomb(64<<20, 64<<20), caps: Caps{Object: 16 << 20}, want: "64MiB, more than 16MiB"},
+		{name: "2 MiB as they are", bundle: bomb(2<<20, 2<<20), caps: Caps{Object: 1 << 20}, want: "2MiB, more than 1MiB"},
 		{name: "a delta that grows", bundle: delta(1 << 40), want: "1TiB, more than 100MiB"},
 		{name: "too many objects", bundle: good, caps: Caps{Objects: 2}, want: "3 objects, more than 2"},
 		{name: "too much together", bundle: good, caps: Caps{Total: 100}, want: "all objects together"},
