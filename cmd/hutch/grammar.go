@@ -36,6 +36,7 @@ type grammar struct {
 	FS    fsCmd    `cmd:"" name:"fs" group:"sandboxes" help:"List, read, search and change the files of a sandbox."`
 	Diff  diffCmd  `cmd:"" group:"sandboxes" help:"Show what changed in a sandbox."`
 	Apply applyCmd `cmd:"" group:"sandboxes" help:"Bring what changed in a sandbox back to its project."`
+	MCP   mcpCmd   `cmd:"" name:"mcp" group:"sandboxes" help:"Serve sandboxes to a coding agent, over the Model Context Protocol."`
 
 	Init       initCmd       `cmd:"" group:"machine" help:"Install the backends that run files require, and lock them."`
 	Backend    backendCmd    `cmd:"" group:"machine" help:"List, install, test, document, write and publish backends."`
@@ -65,6 +66,7 @@ var groups = kong.Groups{
 	"ingest-run":   "A run",
 	"ingest-apply": "A directory",
 	"limits":       "Limits: one that cannot be held refuses the run",
+	"http":         "HTTP",
 	"command":      "The command",
 	"file":         "Run files",
 	"output":       "Output",

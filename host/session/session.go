@@ -28,6 +28,8 @@ import (
 type Options struct {
 	Store   store.Options
 	Version string // of the host, told to backends
+	// Executable is the path of hutch, beside which backends lie; "" means the program that runs.
+	Executable string
 
 	// Warn is told what backends log as a warning or an error, one line at a time and maybe concurrently; it may be nil.
 	Warn func(line string)
@@ -81,7 +83,7 @@ func (s *Session) openPool() (*backend.Pool, error) {
 		return nil, err
 	}
 	p := backend.NewPool(backend.Options{
-		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Log: s.warn,
+		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Executable: s.opt.Executable, Log: s.warn,
 		LogDir: s.store.Paths().BackendLogs(), Overrides: conf.BackendPaths, Locks: s.locks,
 	})
 	s.mu.Lock()

@@ -1,0 +1,196 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// lifeTools are the tools for the life of sandboxes.
+func (s *Server) lifeTools() {
+	where := "Its workspace, /workspace, is empty."
+	if len(s.o.Workspaces) > 0 {
+		where = "Its workspace, /workspace, shows a project directory; what is written there stays in the sandbox."
+	}
+	tool(s, "create_sandbox", "Make a sandbox", "Makes a sandbox that lasts until destroy_sandbox, and returns its name. "+where, adds, s.create)
+	tool(s, "list_sandboxes", "List sandboxes", "Lists the sandboxes that can be used here.", reads, s.list)
+	tool(s, "sandbox_status", "Look at a sandbox", "Says how a sandbox is, which limits hold in it, how much changed in its workspace, and which jobs it has.", reads, s.status)
+	tool(s, "reset_sandbox", "Make a sandbox anew", "Ends what runs in a sandbox and makes its surroundings anew. Its workspace is kept, unless hard.", destroys, s.reset)
+	tool(s, "destroy_sandbox", "Destroy a sandbox", "Ends what runs in a sandbox and removes it with everything that was not applied. Destroying one that is gone is no error.", destroys, s.destroy)
+}
+
+type createIn struct {
+	Name      string `json:"name,omitempty" jsonschema:"name for the sandbox: letters, digits and dashes; one is chosen when it is left out"`
+	Workspace string `json:"workspace,omitempty" jsonschema:"project directory to show, one of those that this server allows; the first of them when it is left out"`
+	Network   bool   `json:"network,omitempty" jsonschema:"give it the network, if this server allows that"`
+}
+
+type sandboxOut struct {
+	Name      string `json:"name"`
+	ID        string `json:"id"`
+	Backend   string `json:"backend"`
+	Workspace string `json:"workspace,omitempty" jsonschema:"project directory that its workspace was made on; empty for none"`
+	Network   string `json:"network,omitempty" jsonschema:"none or full"`
+	Made      bool   `json:"made_here" jsonschema:"it was made through this server, and can be destroyed"`
+}
+
+func (s *Server) create(ctx context.Context, in createIn) (out sandboxOut, err error) {
+	d := &runfile.Definition{
+		Name: "mcp", Instance: "mcp", Backends: []*runfile.Backend{runfile.NewBackend(s.o.Backend)},
+		Env: map[string]string{}, Limits: s.o.Limits, Network: string(sdk.NetworkNone),
+	}
+	if in.Network {
+		if !s.o.Network {
+			return out, fmt.Errorf("this server gives no sandbox the network; it was started without --allow-network")
+		}
+		d.Network = string(sdk.NetworkFull)
+	}
+	switch {
+	case in.Workspace == "" && len(s.o.Workspaces) > 0:
+		in.Workspace = s.o.Workspaces[0]
+	case in.Workspace != "" && !slices.Contains(s.o.Workspaces, in.Workspace):
+		return out, fmt.Errorf("this server makes no sandbox on %q; it allows %q", clip(in.Workspace), s.o.Workspaces)
+	}
+	if in.Workspace != "" {
+		d.Workspace = &runfile.Workspace{Source: in.Workspace, Mode: string(sdk.WorkspacePrivate)}
+	}
+	if in.Name != "" {
+		if err := store.CheckName(in.Name); err != nil {
+			return out, err
+		}
+	}
+	info, err := s.o.Manager.Create(ctx, d, in.Name)
+	if err != nil {
+		return out, explain(err)
+	}
+	s.mu.Lock()
+	s.made[info.Name] = true
+	s.mu.Unlock()
+	return s.about(*info), nil
+}
+
+func (s *Server) about(i store.SandboxInfo) sandboxOut {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return sandboxOut{Name: i.Name, ID: i.ID, Backend: i.Backend, Workspace: i.Workspace.Source, Network: i.Network, Made: s.made[i.Name]}
+}
+
+type none struct{}
+
+type listOut struct {
+	Sandboxes []sandboxOut `json:"sandboxes"`
+}
+
+func (s *Server) list(context.Context, none) (listOut, error) {
+	out := listOut{Sandboxes: []sandboxOut{}}
+	all, err := s.o.Manager.List()
+	for _, i := range all {
+		if s.may(i.Name) == nil {
+			out.Sandboxes = append(out.Sandboxes, s.about(i))
+		}
+	}
+	return out, err
+}
+
+type sandboxIn struct {
+	Sandbox string `json:"sandbox" jsonschema:"name of the sandbox"`
+}
+
+type statusOut struct {
+	sandboxOut
+	State   string        `json:"state" jsonschema:"ready, stopped, gone, busy or unknown"`
+	Problem string        `json:"problem,omitempty"`
+	Limits  []limitOut    `json:"limits"`
+	Changes *changeCounts `json:"changes,omitempty" jsonschema:"what differs from the project; missing when nobody can tell"`
+	Jobs    []jobOut      `json:"jobs" jsonschema:"commands that run, and those that ended of which the output is still there"`
+}
+
+type limitOut struct {
+	Limit  string `json:"limit"`
+	Value  string `json:"value"`
+	HeldBy string `json:"held_by" jsonschema:"mechanism that holds it"`
+}
+
+type changeCounts struct {
+	Entries int   `json:"entries"`
+	Bytes   int64 `json:"bytes"`
+}
+
+func (s *Server) status(ctx context.Context, in sandboxIn) (out statusOut, err error) {
+	if err := s.may(in.Sandbox); err != nil {
+		return out, err
+	}
+	st, err := s.o.Manager.Inspect(ctx, in.Sandbox)
+	if err != nil {
+		return out, explain(err)
+	}
+	out = statusOut{sandboxOut: s.about(st.SandboxInfo), State: st.Condition, Problem: st.Problem, Limits: []limitOut{}, Jobs: s.jobs.of(in.Sandbox)}
+	var limits []result.Limit
+	if len(st.Limits) > 0 {
+		if err := json.Unmarshal(st.Limits, &limits); err != nil {
+			return out, err
+		}
+	}
+	for _, l := range limits {
+		out.Limits = append(out.Limits, limitOut{string(l.Limit), l.Value, l.HeldBy})
+	}
+	if st.Changes != nil {
+		out.Changes = &changeCounts{st.Changes.Entries, st.Changes.Bytes}
+	}
+	return out, nil
+}
+
+type resetIn struct {
+	Sandbox string `json:"sandbox" jsonschema:"name of the sandbox"`
+	Hard    bool   `json:"hard,omitempty" jsonschema:"drop what was written to the workspace as well"`
+}
+
+func (s *Server) reset(ctx context.Context, in resetIn) (out sandboxOut, err error) {
+	if err := s.may(in.Sandbox); err != nil {
+		return out, err
+	}
+	s.jobs.stop(ctx, in.Sandbox)
+	if err := s.o.Manager.Reset(ctx, in.Sandbox, in.Hard, true); err != nil {
+		return out, explain(err)
+	}
+	sb, err := s.o.Manager.Look(ctx, in.Sandbox)
+	if err != nil {
+		return out, explain(err)
+	}
+	defer func() { _ = sb.Close() }()
+	return s.about(sb.Record), nil
+}
+
+type destroyedOut struct {
+	Sandbox   string `json:"sandbox"`
+	Destroyed bool   `json:"destroyed" jsonschema:"false when there was none any more"`
+}
+
+func (s *Server) destroy(ctx context.Context, in sandboxIn) (destroyedOut, error) {
+	out := destroyedOut{Sandbox: in.Sandbox}
+	s.mu.Lock()
+	made := s.made[in.Sandbox]
+	s.mu.Unlock()
+	if !made {
+		if slices.Contains(s.o.Sandboxes, in.Sandbox) {
+			return out, fmt.Errorf("sandbox %s was not made here; hutch rm %s removes it", in.Sandbox, in.Sandbox)
+		}
+		return out, nil
+	}
+	s.jobs.stop(ctx, in.Sandbox)
+	err := s.o.Manager.Remove(ctx, in.Sandbox, true)
+	if out.Destroyed = err == nil; err != nil && !errors.Is(err, store.ErrNoSandbox) {
+		return out, explain(err)
+	}
+	s.mu.Lock()
+	delete(s.made, in.Sandbox)
+	s.mu.Unlock()
+	return out, nil
+}

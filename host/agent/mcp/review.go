@@ -1,0 +1,217 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/sandbox"
+)
+
+const (
+	defaultPatch   = 64 << 10 // bytes of a patch in one answer
+	maxPatch       = 512 << 10
+	defaultChanges = 200
+	maxChanges     = 2000
+)
+
+// reviewTools are the tools that show and bring back what a sandbox changed.
+func (s *Server) reviewTools() {
+	tool(s, "diff", "Show what changed", "Shows what differs between a sandbox's workspace and the project that it was made on: a list of changes and a patch, each with a page of its own.", reads, s.diff)
+	if s.o.Ledger != nil {
+		tool(s, "apply", "Bring changes back", "Brings what changed in a sandbox back to its project on the host: all of it, or what is at and below \"paths\"; everything or nothing. "+
+			"Changes that the project's side made as well are conflicts and never overwritten. The user can take it back.", destroys, s.apply)
+	}
+}
+
+type diffIn struct {
+	Sandbox      string   `json:"sandbox" jsonschema:"name of the sandbox"`
+	Paths        []string `json:"paths,omitempty" jsonschema:"only what changed at and below these"`
+	NoPatch      bool     `json:"no_patch,omitempty" jsonschema:"only the list of changes"`
+	Offset       int64    `json:"offset,omitempty" jsonschema:"bytes of the patch to pass over, for the next page"`
+	MaxBytes     int      `json:"max_bytes,omitempty" jsonschema:"bytes of the patch in the answer; default 65536, at most 524288"`
+	ChangeOffset int      `json:"change_offset,omitempty" jsonschema:"changes to pass over in the list"`
+	ChangeLimit  int      `json:"change_limit,omitempty" jsonschema:"changes in the list; default 200, at most 2000"`
+}
+
+type diffOut struct {
+	Project    string      `json:"project"`
+	Changes    []changeOut `json:"changes"`
+	Total      int         `json:"total" jsonschema:"number of all changes"`
+	NextChange int         `json:"next_change,omitempty" jsonschema:"change_offset of the next page; missing at the end"`
+	Patch      string      `json:"patch" jsonschema:"unified diff"`
+	Next       int64       `json:"next,omitempty" jsonschema:"offset of the next page of the patch; missing at the end"`
+	Gaps       string      `json:"gaps,omitempty" jsonschema:"why there may be more changes than these"`
+}
+
+type changeOut struct {
+	Path     string   `json:"path"`
+	From     string   `json:"from,omitempty" jsonschema:"of a renamed file, where it was"`
+	Kind     string   `json:"kind" jsonschema:"added, modified, deleted, mode, symlink, type or renamed"`
+	Conflict string   `json:"conflict,omitempty" jsonschema:"why it cannot be applied"`
+	Refused  []string `json:"refused,omitempty" jsonschema:"why it is not applied unless the user allows it"`
+}
+
+func change(c *review.Change, allow map[review.Rule]bool) changeOut {
+	out := changeOut{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), From: strings.ToValidUTF8(c.From, "\uFFFD"), Kind: string(c.Kind), Conflict: c.Conflict}
+	for _, r := range c.Against(allow) {
+		out.Refused = append(out.Refused, r.Detail)
+	}
+	return out
+}
+
+func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
+	out.Changes = []changeOut{}
+	most, err := bounded("max_bytes", in.MaxBytes, defaultPatch, maxPatch)
+	limit, err2 := bounded("change_limit", in.ChangeLimit, defaultChanges, maxChanges)
+	if err := errors.Join(err, err2, negative("offset", int(in.Offset)), negative("change_offset", in.ChangeOffset), s.may(in.Sandbox)); err != nil {
+		return out, err
+	}
+	sb, err := s.o.Manager.Look(ctx, in.Sandbox)
+	if err != nil {
+		return out, explain(err)
+	}
+	defer func() { _ = sb.Close() }()
+	subject, err := sb.Subject()
+	if err != nil {
+		return out, err
+	}
+	r, err := review.Open(ctx, subject, review.Options{Paths: in.Paths})
+	if err != nil {
+		return out, err
+	}
+	defer r.Close()
+	out.Project, out.Total = subject.Project, len(r.Changes)
+	if r.Gaps != nil {
+		out.Gaps = r.Gaps.Error()
+	}
+	for _, c := range r.Changes[min(in.ChangeOffset, len(r.Changes)):min(in.ChangeOffset+limit, len(r.Changes))] {
+		out.Changes = append(out.Changes, change(c, s.o.Allow))
+	}
+	if in.ChangeOffset+limit < len(r.Changes) {
+		out.NextChange = in.ChangeOffset + limit
+	}
+	if in.NoPatch {
+		return out, nil
+	}
+	w := &window{from: in.Offset, most: most}
+	if err := r.Unified(ctx, w, review.Style{}); err != nil && !errors.Is(err, errFull) {
+		return out, err
+	}
+	out.Patch = strings.ToValidUTF8(string(w.b), "\uFFFD")
+	if w.more {
+		out.Next = in.Offset + int64(len(w.b))
+	}
+	return out, nil
+}
+
+// window keeps a piece of what is written to it, whole lines where it can, and ends the rest.
+type window struct {
+	from, at int64
+	most     int
+	b        []byte
+	more     bool
+}
+
+var errFull = errors.New("the page is full")
+
+// Write implements io.Writer.
+func (w *window) Write(p []byte) (int, error) {
+	n := len(p)
+	if skip := min(w.from-w.at, int64(n)); skip > 0 {
+		p = p[skip:]
+	}
+	w.at += int64(n)
+	room := w.most - len(w.b)
+	if len(p) <= room {
+		w.b = append(w.b, p...)
+		return n, nil
+	}
+	w.b = append(w.b, p[:room]...)
+	if i := strings.LastIndexByte(string(w.b), '\n'); i > 0 {
+		w.b = w.b[:i+1]
+	}
+	w.more = true
+	return 0, errFull
+}
+
+type applyIn struct {
+	Sandbox string   `json:"sandbox" jsonschema:"name of the sandbox"`
+	Paths   []string `json:"paths,omitempty" jsonschema:"only what changed at and below these"`
+	DryRun  bool     `json:"dry_run,omitempty" jsonschema:"say what would be done, and do nothing"`
+}
+
+type applyOut struct {
+	Project string      `json:"project"`
+	Applied []changeOut `json:"applied"`
+	DryRun  bool        `json:"dry_run,omitempty"`
+	Undo    string      `json:"undo,omitempty" jsonschema:"command with which the user takes it back"`
+}
+
+func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error) {
+	out.Applied, out.DryRun = []changeOut{}, in.DryRun
+	if err := s.may(in.Sandbox); err != nil {
+		return out, err
+	}
+	if slices.ContainsFunc(s.jobs.of(in.Sandbox), func(j jobOut) bool { return j.Running }) {
+		return out, fmt.Errorf("commands run in sandbox %s; wait for them, or end them with stop_job", in.Sandbox)
+	}
+	sb, err := s.o.Manager.Open(ctx, in.Sandbox, sandbox.Exclusive)
+	if err != nil {
+		return out, explain(err)
+	}
+	defer func() { _ = sb.Close() }()
+	subject, err := sb.Subject()
+	if err != nil {
+		return out, err
+	}
+	r, err := review.Open(ctx, subject, review.Options{Paths: in.Paths, Keep: s.o.Ledger.Dir()})
+	if err != nil {
+		return out, err
+	}
+	defer r.Close()
+	out.Project = subject.Project
+	plan, err := r.Plan(ctx, r.All(), review.Policy{Allow: s.o.Allow})
+	if err != nil {
+		return out, s.blocked(err)
+	}
+	for _, p := range plan.Taken {
+		out.Applied = append(out.Applied, change(p.Change, s.o.Allow))
+	}
+	if in.DryRun || len(plan.Paths()) == 0 {
+		return out, nil
+	}
+	done, err := s.o.Ledger.Apply(ctx, r, plan)
+	if err != nil {
+		return out, err
+	}
+	if !done.Until.IsZero() {
+		out.Undo = "hutch apply --undo " + subject.Name
+	}
+	return out, errors.Join(sb.Applied(done), review.RefreshFile(sb.Base, subject.Project, done.Common, sb.PlaceBase))
+}
+
+// blocked says what stands against an apply.
+func (s *Server) blocked(err error) error {
+	var b *review.BlockedError
+	if !errors.As(err, &b) {
+		return err
+	}
+	const most = 20
+	var lines []string
+	for _, c := range b.Conflicts {
+		lines = append(lines, fmt.Sprintf("conflict: %s: %s", review.Quote(c.Path), c.Conflict))
+	}
+	for _, c := range b.Refused {
+		for _, r := range c.Against(s.o.Allow) {
+			lines = append(lines, fmt.Sprintf("refused: %s: %s", review.Quote(c.Path), r.Detail))
+		}
+	}
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("%w; \"paths\" leaves them out\n%s", err, strings.Join(lines, "\n"))
+}
