@@ -172,11 +172,6 @@ func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
 			return nil, err
 		}
 	}
-	for _, from := range cfg.Home {
-		if _, err := os.Lstat(from); err != nil {
-			return nil, &sdk.Error{Reason: sdk.ReasonConfig, Path: "home", Summary: fmt.Sprintf("what is to be copied to the home cannot be read: %v", err)}
-		}
-	}
 	m, err := b.machine(machineName(cfg, req.ID))
 	if err != nil {
 		return nil, err

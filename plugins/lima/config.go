@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,23 +14,22 @@ import (
 
 // Config is the backend "lima" block of a run file.
 type Config struct {
-	Instance     string            `hutch:"instance" default:"hutch" doc:"Name of the VM, as limactl list shows it. It is made when there is none, started when it is stopped, and left running; sandboxes of other runs may be in it too. One that was not made by hutch is used as it is."`
-	Dedicated    bool              `hutch:"dedicated" default:"false" doc:"Whether the sandbox has a VM of its own, which is made for it and deleted with it. Its name begins with that of instance."`
-	StopWhenIdle bool              `hutch:"stop_when_idle" default:"false" doc:"Whether the VM is stopped when its last sandbox is removed. It keeps its disk, and starts again for the next one."`
-	Image        string            `hutch:"image" doc:"Disk image to make the VM from: an absolute path, or a URL that Lima can download. By default Lima's own Debian 12, which is downloaded once."`
-	Digest       string            `hutch:"image_digest" doc:"What the image's content must be, as \"sha256:…\" or \"sha512:…\"."`
-	Kernel       string            `hutch:"kernel" doc:"Kernel to boot the image with, an absolute path or a URL. By default the image boots itself."`
-	KernelArgs   string            `hutch:"kernel_args" doc:"Command line of that kernel, for example \"root=/dev/vda rw console=ttyS0\"."`
-	Initrd       string            `hutch:"initrd" doc:"Initial ram disk that goes with the kernel, an absolute path or a URL."`
-	CPUs         int               `hutch:"cpus" default:"2" doc:"Processors of the VM, 1 to 256. All its sandboxes share them; the run's own limit holds besides."`
-	Memory       sdk.Bytes         `hutch:"memory" default:"4GiB" doc:"Memory of the VM, at least 512MiB."`
-	Disk         sdk.Bytes         `hutch:"disk" default:"20GiB" doc:"Size of the VM's disk, at least 2GiB. It takes on the host what is written to it, and no more."`
-	VMType       string            `hutch:"vm_type" doc:"How Lima runs the VM: qemu or vz. By default Lima decides."`
-	MountType    string            `hutch:"mount_type" doc:"How the VM sees the one directory that it shares with the host: 9p, virtiofs or reverse-sshfs. By default Lima decides."`
-	HostResolver bool              `hutch:"host_resolver" default:"true" doc:"Whether the VM resolves names by Lima's own resolver on the host. Without it, Lima's boot scripts install nothing that an image lacks for it."`
-	Provision    []string          `hutch:"provision" doc:"Shell scripts that run as root at every boot of the VM, before any sandbox is in it. They are part of what the VM is made from."`
-	Home         map[string]string `hutch:"home" doc:"Files and directories that the command finds in its home: names there, such as \".config/tool\", and the absolute host paths they are copied from."`
-	StartTimeout time.Duration     `hutch:"start_timeout" default:"10m" doc:"How long the VM may take to boot, 10s to 2h. A first boot may download an image."`
+	Instance     string        `hutch:"instance" default:"hutch" doc:"Name of the VM, as limactl list shows it. It is made when there is none, started when it is stopped, and left running; sandboxes of other runs may be in it too. One that was not made by hutch is used as it is."`
+	Dedicated    bool          `hutch:"dedicated" default:"false" doc:"Whether the sandbox has a VM of its own, which is made for it and deleted with it. Its name begins with that of instance."`
+	StopWhenIdle bool          `hutch:"stop_when_idle" default:"false" doc:"Whether the VM is stopped when its last sandbox is removed. It keeps its disk, and starts again for the next one."`
+	Image        string        `hutch:"image" doc:"Disk image to make the VM from: an absolute path, or a URL that Lima can download. By default Lima's own Debian 12, which is downloaded once."`
+	Digest       string        `hutch:"image_digest" doc:"What the image's content must be, as \"sha256:…\" or \"sha512:…\"."`
+	Kernel       string        `hutch:"kernel" doc:"Kernel to boot the image with, an absolute path or a URL. By default the image boots itself."`
+	KernelArgs   string        `hutch:"kernel_args" doc:"Command line of that kernel, for example \"root=/dev/vda rw console=ttyS0\"."`
+	Initrd       string        `hutch:"initrd" doc:"Initial ram disk that goes with the kernel, an absolute path or a URL."`
+	CPUs         int           `hutch:"cpus" default:"2" doc:"Processors of the VM, 1 to 256. All its sandboxes share them; the run's own limit holds besides."`
+	Memory       sdk.Bytes     `hutch:"memory" default:"4GiB" doc:"Memory of the VM, at least 512MiB."`
+	Disk         sdk.Bytes     `hutch:"disk" default:"20GiB" doc:"Size of the VM's disk, at least 2GiB. It takes on the host what is written to it, and no more."`
+	VMType       string        `hutch:"vm_type" doc:"How Lima runs the VM: qemu or vz. By default Lima decides."`
+	MountType    string        `hutch:"mount_type" doc:"How the VM sees the one directory that it shares with the host: 9p, virtiofs or reverse-sshfs. By default Lima decides."`
+	HostResolver bool          `hutch:"host_resolver" default:"true" doc:"Whether the VM resolves names by Lima's own resolver on the host. Without it, Lima's boot scripts install nothing that an image lacks for it."`
+	Provision    []string      `hutch:"provision" doc:"Shell scripts that run as root at every boot of the VM, before any sandbox is in it. They are part of what the VM is made from."`
+	StartTimeout time.Duration `hutch:"start_timeout" default:"10m" doc:"How long the VM may take to boot, 10s to 2h. A first boot may download an image."`
 }
 
 // The values of enumerated attributes; an empty one leaves the choice to Lima.
@@ -101,15 +99,6 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 	for i, script := range c.Provision {
 		if strings.TrimSpace(script) == "" {
 			bad(fmt.Sprintf("provision[%d]", i), "this script is empty", "")
-		}
-	}
-	for name, from := range c.Home {
-		at := fmt.Sprintf("home[%q]", name)
-		switch {
-		case name == "" || path.IsAbs(name) || path.Clean(name) != name || name == "." || strings.HasPrefix(name, "../") || name == "..":
-			bad(at, "a name in the home is relative and clean", "it is "+strconv.Quote(name))
-		case !filepath.IsAbs(from):
-			bad(at, "what is copied to the home is named by an absolute host path", "it is "+strconv.Quote(from))
 		}
 	}
 	if c.StartTimeout < 10*time.Second || c.StartTimeout > 2*time.Hour {

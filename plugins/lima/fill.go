@@ -3,11 +3,9 @@ package main
 import (
 	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
@@ -85,77 +83,4 @@ func (s *sandbox) fillWorkspace(ctx context.Context, l *link) error {
 	}
 	_, err := l.ask(ctx, wire.Request{Op: wire.OpSnapshot, ID: s.rec.ID}, nil)
 	return err
-}
-
-// fillHome copies what the configuration names into the home.
-func (s *sandbox) fillHome(ctx context.Context, l *link) error {
-	if len(s.cfg.Home) == 0 {
-		return nil
-	}
-	_, err := l.ask(ctx, wire.Request{Op: wire.OpFill, ID: s.rec.ID, Part: wire.PartHome}, func(w io.Writer) error {
-		out := tar.NewWriter(w)
-		for name, from := range s.cfg.Home {
-			if err := packInto(ctx, out, name, from); err != nil {
-				return &sdk.Error{Reason: sdk.ReasonConfig, Path: fmt.Sprintf("home[%q]", name), Summary: fmt.Sprintf("copy to the home: %v", err)}
-			}
-		}
-		return out.Close()
-	})
-	return err
-}
-
-func writeFile(out *tar.Writer, name string, mode int64, content []byte) error {
-	if err := out.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
-		return err
-	}
-	_, err := out.Write(content)
-	return err
-}
-
-// packInto writes the file or directory from as name. What is no file, directory or link is refused: it was named on purpose.
-func packInto(ctx context.Context, out *tar.Writer, name, from string) error {
-	fi, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	if fi.Mode().IsRegular() {
-		content, err := os.ReadFile(from)
-		if err != nil {
-			return err
-		}
-		return writeFile(out, name, int64(fi.Mode().Perm()), content)
-	}
-	root, err := os.OpenRoot(from)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if err := out.WriteHeader(&tar.Header{Name: name + "/", Mode: 0o755, Typeflag: tar.TypeDir}); err != nil {
-		return err
-	}
-	r, w := io.Pipe()
-	go func() {
-		_, err := tree.Pack(ctx, root, w, tree.PackOptions{})
-		w.CloseWithError(err)
-	}()
-	defer r.Close()
-	for in := tar.NewReader(r); ; {
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		h.Name = path.Join(name, h.Name)
-		if h.Typeflag == tar.TypeDir {
-			h.Name += "/"
-		}
-		if err := out.WriteHeader(h); err != nil {
-			return err
-		}
-		if _, err := io.Copy(out, in); err != nil {
-			return err
-		}
-	}
 }

@@ -543,35 +543,24 @@ func TestVMThatStopsUnderACommand(t *testing.T) {
 func TestHome(t *testing.T) {
 	standIn(t)
 	name := vmName(t)
-	dir := t.TempDir()
-	for p, content := range map[string]string{"skills/one.md": "one\n", "skills/deep/two.md": "two\n", "settings.json": "{}\n"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, p)), 0o755), os.WriteFile(filepath.Join(dir, p), []byte(content), 0o640)); err != nil {
-			t.Fatal(err)
-		}
+	b := newBackend()
+	one, two := mustCreate(t, b, config(name)), mustCreate(t, b, config(name))
+	sh(t, one.sandbox, "cd && echo mine > .mine && echo changed >> .profile && echo x > /tmp/x")
+	if got := sh(t, two.sandbox, "cd && cat .profile && ls .mine /tmp/x 2>/dev/null || true"); got != "# the VM's own\n" {
+		t.Errorf("another sandbox has the home %q", got)
 	}
-	if err := os.Symlink("/usr/bin/true", filepath.Join(dir, "skills", "link")); err != nil {
+	if err := one.Reset(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	cfg := config(name, func(c *Config) {
-		c.Home = map[string]string{".agent/skills": dir + "/skills", ".agent/settings.json": dir + "/settings.json"}
-	})
-	s := mustCreate(t, newBackend(), cfg)
-	script := `cd && cat .agent/skills/one.md .agent/skills/deep/two.md .agent/settings.json .profile && readlink .agent/skills/link && stat -c '%a %U' .agent/settings.json`
-	user := s.machine.live().hello.User
-	want := "one\ntwo\n{}\n# the VM's own\n/usr/bin/true\n640 " + user + "\n"
-	if got := sh(t, s.sandbox, script); got != want {
-		t.Errorf("got %q\nwant %q", got, want)
-	}
-	sh(t, s.sandbox, "rm -r ~/.agent ~/.profile; echo x > ~/.new")
-	if err := s.Reset(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-	if got := sh(t, s.sandbox, script+"; test ! -e ~/.new"); got != want {
+	if got := sh(t, one.sandbox, "cd && cat .mine .profile && ls /tmp"); got != "mine\n# the VM's own\nchanged\n" {
 		t.Errorf("after a reset: %q", got)
 	}
-	bad := config(name, func(c *Config) { c.Home = map[string]string{"x": filepath.Join(dir, "nothing")} })
-	_, err := create(t, newBackend(), bad)
-	wantReason(t, err, sdk.ReasonConfig)
+	if err := one.Reset(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh(t, one.sandbox, "cd && cat .profile && ls .mine 2>/dev/null || true"); got != "# the VM's own\n" {
+		t.Errorf("after a hard reset: %q", got)
+	}
 }
 
 func TestRootIsRefused(t *testing.T) {

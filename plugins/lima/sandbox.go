@@ -99,9 +99,6 @@ func (s *sandbox) make(ctx context.Context) error {
 	if err := s.makeInGuest(ctx, l, spec); err != nil {
 		return err
 	}
-	if err := s.fillHome(ctx, l); err != nil {
-		return err
-	}
 	if s.rec.Input != "" {
 		s.say.say("copying the input into the VM")
 		if err := s.fill(ctx, l, wire.PartInput, s.rec.Input); err != nil {
@@ -221,9 +218,6 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	}
 	defer release()
 	if _, err := l.ask(ctx, wire.Request{Op: wire.OpReset, ID: s.rec.ID, Hard: hard}, nil); err != nil {
-		return err
-	}
-	if err := s.fillHome(ctx, l); err != nil {
 		return err
 	}
 	if !hard {

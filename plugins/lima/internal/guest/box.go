@@ -226,7 +226,8 @@ func (b box) inspect() (string, error) {
 	return strconv.Itoa(len(entries)), nil
 }
 
-// reset ends all commands, and empties what surrounds the workspace; hard, the workspace and the output too.
+// reset ends all commands, and empties the temporary directories; hard, also the workspace, the output and what was written to the
+// home.
 func (b box) reset(ctx context.Context, hard bool) error {
 	unlock, err := b.lock(unix.LOCK_EX)
 	if err != nil {
@@ -239,20 +240,20 @@ func (b box) reset(ctx context.Context, hard bool) error {
 	if err := b.killAll(ctx); err != nil {
 		return err
 	}
-	if err := b.unmountHome(); err != nil {
-		return err
-	}
-	again := []string{b.state("tmp"), b.state("vartmp"), b.state("home-upper")}
+	again := []string{b.state("tmp"), b.state("vartmp")}
 	if hard {
-		again = append(again, b.workspace(), b.state("output"))
+		if err := b.unmountHome(); err != nil {
+			return err
+		}
+		if err := errors.Join(os.RemoveAll(b.state("home-work")), os.Mkdir(b.state("home-work"), 0o700)); err != nil {
+			return err
+		}
+		again = append(again, b.workspace(), b.state("output"), b.state("home-upper"))
 	}
 	for _, dir := range again {
 		if err := errors.Join(os.RemoveAll(dir), b.userDir(dir)); err != nil {
 			return err
 		}
-	}
-	if err := errors.Join(os.RemoveAll(b.state("home-work")), os.Mkdir(b.state("home-work"), 0o700)); err != nil {
-		return err
 	}
 	return b.mountHome()
 }

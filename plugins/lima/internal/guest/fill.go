@@ -26,7 +26,7 @@ func (b box) fill(ctx context.Context, part wire.Part, r io.Reader) error {
 		return err
 	}
 	defer unlock()
-	dir := map[wire.Part]string{wire.PartWorkspace: b.workspace(), wire.PartInput: b.state("input"), wire.PartHome: b.state("home")}[part]
+	dir := map[wire.Part]string{wire.PartWorkspace: b.workspace(), wire.PartInput: b.state("input")}[part]
 	if dir == "" {
 		return wire.Errorf(wire.ReasonConfig, "there is no part %q of a sandbox", part)
 	}

@@ -57,7 +57,7 @@ func (s *guestSpec) build() error {
 	}
 	sudo := filepath.Join(s.Disk, "usr-local/bin/sudo")
 	if err := errors.Join(os.MkdirAll(home, 0o700), os.Chown(home, uid, gid), os.Chmod(filepath.Join(s.Disk, "var/tmp"), 0o1777), os.Chmod(at("tmp"), 0o1777),
-		os.WriteFile(filepath.Join(home, ".profile"), []byte("# the VM's own\n"), 0o644), os.WriteFile(sudo, nil, 0o755)); err != nil {
+		os.WriteFile(filepath.Join(home, ".profile"), []byte("# the VM's own\n"), 0o644), os.Chown(filepath.Join(home, ".profile"), uid, gid), os.WriteFile(sudo, nil, 0o755)); err != nil {
 		return err
 	}
 	users := fmt.Sprintf("root:x:0:0:root:/root:/bin/bash\n%s:x:%d:%d::/home/%s.guest:/bin/bash\n", s.User, uid, gid, s.User)

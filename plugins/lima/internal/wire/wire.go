@@ -54,7 +54,6 @@ type Part string
 const (
 	PartWorkspace Part = "workspace"
 	PartInput     Part = "input"
-	PartHome      Part = "home"
 )
 
 // Request is the first line of every stream.
