@@ -245,13 +245,15 @@ func (m *machine) checkSocket() error {
 // start boots the VM, and comes back when it has booted.
 func (m *machine) start(ctx context.Context, timeout time.Duration, say progress) error {
 	say.say("starting the VM %s", m.name)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout+stopTime, sdk.Errorf(sdk.ReasonUnavailable, "the VM %s did not start within %s", m.name, timeout))
+	const look = "look at the log of its boot, %s, and at start_timeout"
+	log := filepath.Join(m.home, m.name, "serial*.log")
+	tooSlow := sdk.Errorf(sdk.ReasonUnavailable, "the VM %s did not start within %s", m.name, timeout).WithFix(look, log)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout+stopTime, tooSlow)
 	defer cancel()
 	_, err := m.call(ctx, relay(say), "start", fmt.Sprintf("--timeout=%s", timeout), m.name)
 	var e *limaError
 	if errors.As(err, &e) {
-		return sdk.Errorf(sdk.ReasonUnavailable, "the VM %s does not start: %w", m.name, e).
-			WithFix("look at the log of its boot, %s, and at start_timeout", filepath.Join(m.home, m.name, "serial*.log"))
+		return sdk.Errorf(sdk.ReasonUnavailable, "the VM %s does not start: %w", m.name, e).WithFix(look, log)
 	}
 	return err
 }
