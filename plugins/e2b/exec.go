@@ -104,12 +104,11 @@ type running struct {
 
 	mu      sync.Mutex
 	pid     uint32
-	first   []byte // what came on stderr before the sign was whole
+	first   []byte // what came on stderr until the sign was whole
 	signed  bool
 	joined  bool   // the sign may never come
 	refusal string // the job's own word for why the command does not run
 	code    int    // and the code for that
-	words   []byte // what came instead of the sign
 	deaf    [2]bool
 	broken  error // of the input
 }
@@ -223,17 +222,19 @@ func (r *running) unsign(b []byte) []byte {
 		return b
 	}
 	r.first = append(r.first, b...)
-	if !bytes.HasPrefix(r.first, []byte(r.job.sign)) {
-		if len(r.first) < len(r.job.sign) && strings.HasPrefix(r.job.sign, string(r.first)) {
-			return nil
-		}
+	// What stands before the sign is of those who start the command: the daemon's nice, for one, may say that it cannot.
+	at := bytes.Index(r.first, []byte(r.job.sign))
+	switch {
+	case at < 0 && r.joined:
 		r.signed = true
-		if r.joined {
-			return r.first
-		}
-		r.words = bytes.Clone(r.first[:min(len(r.first), 1000)]) // the shell's own
+		return r.first
+	case at < 0 && len(r.first) > 64<<10:
+		r.signed = true // it never comes
+		return nil
+	case at < 0:
 		return nil
 	}
+	r.first = r.first[at:]
 	word, rest, whole := strings.Cut(string(r.first[len(r.job.sign):]), ";")
 	if !whole {
 		return nil
@@ -419,7 +420,7 @@ func (r *running) exit(ctx context.Context, end *envd.End, err error) (*sdk.Exit
 	case r.refusal != "":
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the command was not started: %s", r.refusal)
 	case !r.hasBegun():
-		return nil, sdk.Errorf(sdk.ReasonUnavailable, "the command was not started: the machine's shell ended with %s; it said: %s", end.Status, or(oneLine(string(r.words)), "nothing"))
+		return nil, sdk.Errorf(sdk.ReasonUnavailable, "the command was not started: the machine's shell ended with %s; it said: %s", end.Status, or(oneLine(string(r.first)), "nothing"))
 	}
 	if exit.Cause == sdk.CauseSignaled && exit.Signal == "SIGKILL" {
 		r.outOfMemory(ctx, exit)

@@ -232,3 +232,33 @@ func TestTransferFaults(t *testing.T) {
 		t.Errorf("left in the machine: %q", got)
 	}
 }
+
+// TestSign: what the daemon's own launcher says comes before the sign, and is not the command's.
+func TestSign(t *testing.T) {
+	cases := []struct {
+		name   string
+		joined bool
+		pieces []string
+		want   string
+		begun  bool
+	}{
+		{"at once", false, []string{"SIGN0:;out"}, "out", true},
+		{"in pieces", false, []string{"SI", "GN0", ":", ";ou", "t"}, "out", true},
+		{"after the launcher's words", false, []string{"nice: cannot ", "set niceness\nSIGN0:;", "out"}, "out", true},
+		{"never", false, []string{"sh: cannot open"}, "", false},
+		{"a refusal", false, []string{"SIGN127:not there;"}, "", false},
+		{"lost with the connection", true, []string{"out", "more"}, "outmore", false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r := &running{c: &sdk.Command{Started: func() {}}, job: &job{sign: "SIGN"}, begun: make(chan struct{}), joined: c.joined}
+			got := ""
+			for _, p := range c.pieces {
+				got += string(r.unsign([]byte(p)))
+			}
+			if got != c.want || r.hasBegun() != c.begun {
+				t.Errorf("passed on %q, begun %v; want %q, %v", got, r.hasBegun(), c.want, c.begun)
+			}
+		})
+	}
+}
