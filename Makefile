@@ -64,10 +64,13 @@ generate: ## rewrite generated code and docs
 check-generated: ## fail if generate would change anything
 	scripts/generate --check
 
+release: build ## archives of host and backends, manifests, checksums, SBOMs in dist/; PUSH=HOST/PATH/{name} brings the backends there
+	scripts/release $(VERSION) $(PUSH)
+
 clean: ## remove what make made
 	rm -rf bin libexec dist .tools cover.out
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: run test build install race fuzz cover bench lint generate check-generated clean help
+.PHONY: run test build install race fuzz cover bench lint generate check-generated release clean help

@@ -73,7 +73,7 @@ type backendPackCmd struct {
 	Programs []string `arg:"" name:"[os/arch=]program" help:"Programs hutch-backend-NAME, one for each platform; the platform is read from the program where it tells." complete:"file"`
 	Name     string   `placeholder:"NAME" help:"Name of the backend, where the program is not called hutch-backend-NAME."`
 	Version  string   `name:"release" placeholder:"VERSION" help:"Version of the release; needed when none of the programs runs here, and refused when the one that does says another."`
-	Extra    []string `placeholder:"FILE" help:"Put this file into every archive, beside the program. Repeatable." complete:"file"`
+	Extra    []string `placeholder:"[OS/ARCH=]FILE" help:"Put this file into every archive, or that of one platform, beside the program. Repeatable." complete:"file"`
 	Dir      string   `short:"d" default:"dist" placeholder:"DIR" help:"Where to write the release (default dist)." complete:"dir"`
 }
 
@@ -91,13 +91,22 @@ func (c *backendPackCmd) Run(ctx context.Context, u *ui) error {
 	var native string
 	name := c.Name
 	for _, p := range c.Programs {
-		b := release.Build{Binary: p, Extra: c.Extra}
+		b := release.Build{Binary: p}
 		if platform, path, ok := strings.Cut(p, "="); ok && release.CheckPlatform(platform) == nil {
 			b.Platform, b.Binary = platform, path
 		} else {
 			var err error
 			if b.Platform, err = release.PlatformOf(p); err != nil {
 				return err
+			}
+		}
+		for _, e := range c.Extra {
+			platform, path, ok := strings.Cut(e, "=")
+			switch {
+			case !ok || release.CheckPlatform(platform) != nil:
+				b.Extra = append(b.Extra, e)
+			case platform == b.Platform:
+				b.Extra = append(b.Extra, path)
 			}
 		}
 		if n, ok := strings.CutPrefix(filepath.Base(b.Binary), backend.Prefix); ok && name == "" {

@@ -137,7 +137,10 @@ func lock(ctx context.Context, dir string) (release func(), err error) {
 		}
 		return func() { f.Close() }, nil
 	case <-ctx.Done():
-		go func() { <-got; f.Close() }() // the lock goes with the file
+		go func() {
+			<-got
+			_ = f.Close() // and the lock with it
+		}()
 		return nil, context.Cause(ctx)
 	}
 }

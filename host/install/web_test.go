@@ -151,7 +151,11 @@ func pour(rw http.ResponseWriter, n int) {
 func TestPlainHTTPStaysHere(t *testing.T) {
 	c := careful.NewClient(nil, time.Minute)
 	for _, address := range []string{"http://192.0.2.1/x", "http://example.com/x", "file:///etc/passwd"} {
-		if _, err := c.Get(address); err == nil || !strings.Contains(err.Error(), careful.ErrPlain.Error()) {
+		res, err := c.Get(address)
+		if err == nil {
+			res.Body.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), careful.ErrPlain.Error()) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

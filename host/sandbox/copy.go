@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/tree"
@@ -85,6 +86,8 @@ func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps) error
 	switch {
 	case w.err != nil:
 		return w.err
+	case errors.As(err, new(*backend.DiedError)):
+		return err // whatever it is, nobody will copy it now
 	case w.f == nil && ctx.Err() == nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}):
 		return fmt.Errorf("%w: %w", errNoFile, err)
 	}
