@@ -73,7 +73,8 @@ func newLogWriter(dir string, s Stream, keep int64) (*LogWriter, error) {
 	if err != nil {
 		return nil, diskError("open log", w.paths.plain, err)
 	}
-	if err := tryLock(f, unix.LOCK_EX); err != nil {
+	// Nobody else writes this file; a reader that asks whether its writer is gone holds the lock for a moment.
+	if err := lockFile(f, unix.LOCK_EX); err != nil {
 		f.Close()
 		_ = os.Remove(w.paths.plain)
 		return nil, diskError("open log", w.paths.plain, err)

@@ -53,7 +53,7 @@ func TestSpaceIsAsGoodAsWrite(t *testing.T) {
 			t.Fatalf("%d total, %d dropped; want %d, %d", total, dropped, len(all), want)
 		}
 		if lent%16 == 1 {
-			r, err := newLogReader(dir, Stdout)
+			r, err := newLogReader(dir, Stdout, over)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -290,7 +290,7 @@ func TestReadersWhileTheWriterCloses(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				l, err := newLogReader(r.Dir(), Stdout)
+				l, err := newLogReader(r.Dir(), Stdout, over)
 				if err != nil {
 					t.Error(err)
 					return
@@ -493,5 +493,46 @@ func BenchmarkList(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// over is what a log reader hears about a run that has ended.
+func over() bool { return false }
+
+// TestFollowWaitsForTheWriter: a log that is there and is not locked yet belongs to a writer that is about to begin.
+func TestFollowWaitsForTheWriter(t *testing.T) {
+	dir := t.TempDir()
+	plain := Stdout.paths(dir).plain
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	looks := make(chan int)
+	n := 0
+	l, err := newLogReader(dir, Stdout, func() bool {
+		n++
+		if n <= 3 {
+			looks <- n
+		}
+		return n <= 3
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var b strings.Builder
+	done := make(chan error, 1)
+	go func() { _, err := l.Follow(t.Context(), &b); done <- err }()
+	<-looks
+	<-looks
+	if err := os.WriteFile(plain, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-looks:
+		err = <-done
+	case err = <-done:
+	}
+	if err != nil || b.String() != "hello" {
+		t.Errorf("%q %v", &b, err)
 	}
 }

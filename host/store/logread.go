@@ -29,10 +29,12 @@ type LogReader struct {
 	pos   *os.File // STREAM.pos, opened when it is needed
 	base  int64    // position of the first byte of a plain file
 	at    int64    // where reading goes on
+
+	running func() bool // whether the run goes on
 }
 
-func newLogReader(dir string, s Stream) (*LogReader, error) {
-	r := &LogReader{paths: s.paths(dir)}
+func newLogReader(dir string, s Stream, running func() bool) (*LogReader, error) {
+	r := &LogReader{paths: s.paths(dir), running: running}
 	var err error
 	for range openLogRetries {
 		if err = r.open(); !errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +58,7 @@ func newLogReader(dir string, s Stream) (*LogReader, error) {
 func (r *Record) AwaitLog(ctx context.Context, s Stream) (*LogReader, error) {
 	for {
 		// The state comes first: a run that ends after this look has made its logs by the next one.
-		running := r.store.readInfo(r.ID).State == StateRunning
+		running := r.running()
 		l, err := r.OpenLog(s)
 		if !errors.Is(err, fs.ErrNotExist) || !running {
 			return l, err
@@ -68,6 +70,8 @@ func (r *Record) AwaitLog(ctx context.Context, s Stream) (*LogReader, error) {
 		}
 	}
 }
+
+func (r *Record) running() bool { return r.store.readInfo(r.ID).State == StateRunning }
 
 func (r *LogReader) open() (err error) {
 	const flags = os.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
@@ -302,7 +306,7 @@ func (r *LogReader) drain(ctx context.Context, w io.Writer, buf []byte) (written
 func (r *LogReader) Follow(ctx context.Context, w io.Writer) (skipped int64, err error) {
 	buf := make([]byte, logChunk)
 	wait := followFastest
-	for first := true; ; first = false {
+	for {
 		// Whether the writer is gone must be known before the last look, or its last words would be missed.
 		gone, err := r.writerGone()
 		if err != nil {
@@ -310,7 +314,7 @@ func (r *LogReader) Follow(ctx context.Context, w io.Writer) (skipped int64, err
 		}
 		n, s, err := r.drain(ctx, w, buf)
 		skipped += s
-		if first && n == 0 {
+		if gone && r.at == 0 && r.running() {
 			gone = false // the writer may be about to lock the file that it has just made
 		}
 		if err != nil || gone || ctx.Err() != nil {

@@ -91,4 +91,4 @@ func (r *Record) Events() ([]Event, error) {
 
 // OpenLog opens a stream's log for reading, while it is written or afterwards. A stream that has no log gives an error
 // that is [fs.ErrNotExist].
-func (r *Record) OpenLog(s Stream) (*LogReader, error) { return newLogReader(r.Dir, s) }
+func (r *Record) OpenLog(s Stream) (*LogReader, error) { return newLogReader(r.Dir, s, r.running) }
