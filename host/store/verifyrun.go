@@ -89,7 +89,7 @@ func (v *runVerifier) record(dir string) error {
 	case end == nil:
 	case lines.last() == end.Record:
 		if lines.torn > 0 {
-			wrong("%d bytes follow its last line", lines.torn)
+			wrong("it goes on for %d B after its last line", lines.torn)
 		}
 		return nil
 	case v.info.State != StateFinished && at == len(lines.hashes)-1:
