@@ -17,7 +17,7 @@ import (
 
 // backend implements [sdk.Backend].
 type backend struct {
-	transport http.RoundTripper
+	transport *http.Transport
 	sleep     func(ctx context.Context, d time.Duration) error // tests replace it
 
 	mu        sync.Mutex
@@ -277,6 +277,9 @@ func (b *backend) forget(id string, m *making) {
 	defer b.mu.Unlock()
 	if b.sandboxes[id] == m {
 		delete(b.sandboxes, id)
+		if len(b.sandboxes) == 0 { // nobody may speak to the service for long
+			b.transport.CloseIdleConnections()
+		}
 	}
 }
 
