@@ -54,6 +54,9 @@ func (s *sandbox) unionGet(ctx context.Context, rel, p string, format sdk.Format
 	switch format {
 	case sdk.FormatFile:
 		f, _, err := u.Open(rel, -1)
+		if errors.Is(err, unix.ENOTDIR) { // a file where the path has a directory: there is nothing of that name
+			return inside.Error(p, err)
+		}
 		if err != nil {
 			return unionError(p, err)
 		}
