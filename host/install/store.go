@@ -138,8 +138,7 @@ func lock(ctx context.Context, dir string) (release func(), err error) {
 		return func() { f.Close() }, nil
 	case <-ctx.Done():
 		go func() {
-			<-got
-			_ = f.Close() // and the lock with it
+			_ = errors.Join(<-got, f.Close()) // and the lock with it, if it was got
 		}()
 		return nil, context.Cause(ctx)
 	}
