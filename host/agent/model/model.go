@@ -1,0 +1,188 @@
+// Package model talks to language models. What a loop needs of a model is one interface, [Client]; the clients of the
+// providers are linked into a program of their own, hutch-model, so that no other command pays for them at its start.
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Config is what a `model` block of a run file says.
+type Config struct {
+	// Name is the label of the block.
+	Name string
+	// Provider is the protocol that is spoken: "openai", "anthropic", or "scripted" for answers from a file.
+	Provider string
+	// Model is the provider's name of the model.
+	Model string
+	// BaseURL is where the provider is reached; empty is the provider's own address.
+	BaseURL string
+	// APIKey is the key. It is written to no file, argument or environment, and redacted in all that comes back.
+	APIKey string
+	// Script is the file of the answers of the provider "scripted".
+	Script string
+	// MaxTokens bounds one answer, in tokens.
+	MaxTokens int
+	// Temperature is handed to the provider; nil leaves it to the provider.
+	Temperature *float64
+	// Timeout bounds one answer, with its retries.
+	Timeout time.Duration
+	// Retries is how often a request is repeated that the provider could not take (rate, capacity, broken connections).
+	Retries int
+	// Budget bounds a whole loop.
+	Budget Budget
+}
+
+// Budget bounds what a loop may use of a model, all its requests together. A field of 0 stands for the default.
+type Budget struct {
+	// Tokens counts input and output.
+	Tokens int64
+	// Turns counts answers.
+	Turns int
+	// Time is wall time from the first request.
+	Time time.Duration
+}
+
+// Role says who speaks in a message.
+type Role string
+
+// The roles. What a system prompt says is a field of the [Request].
+const (
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool"
+)
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role Role `json:"role"`
+	// Text is what is said; a message of tool results has none.
+	Text string `json:"text,omitempty"`
+	// Calls are the tools that the assistant asks for.
+	Calls []ToolCall `json:"calls,omitempty"`
+	// Results are the answers of a RoleTool message, one for each call of the message before.
+	Results []ToolResult `json:"results,omitempty"`
+}
+
+// Tool is something that a model may ask for.
+type Tool struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	// Schema is the JSON schema of the arguments: an object.
+	Schema json.RawMessage `json:"schema"`
+}
+
+// ToolCall is a model's wish that a tool be called.
+type ToolCall struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Arguments are as the model wrote them, which need not be valid JSON.
+	Arguments string `json:"arguments"`
+}
+
+// ToolResult answers the call with the same ID.
+type ToolResult struct {
+	ID      string `json:"id"`
+	Text    string `json:"text"`
+	IsError bool   `json:"is_error,omitempty"`
+}
+
+// Request is a whole conversation: providers keep no state for us.
+type Request struct {
+	System   string    `json:"system,omitempty"`
+	Messages []Message `json:"messages"`
+	Tools    []Tool    `json:"tools,omitempty"`
+}
+
+// Stop says why an answer ended.
+type Stop string
+
+// The reasons.
+const (
+	StopEnd     Stop = "end"     // the model had nothing more to say
+	StopTools   Stop = "tools"   // it waits for the results of its calls
+	StopLength  Stop = "length"  // the bound on an answer's tokens cut it off
+	StopRefused Stop = "refused" // the model, or a filter of the provider, would not answer
+)
+
+// Answer is what a model said.
+type Answer struct {
+	Text  string     `json:"text,omitempty"`
+	Calls []ToolCall `json:"calls,omitempty"`
+	Stop  Stop       `json:"stop"`
+	Usage Usage      `json:"usage"`
+	// Model is the name of the model that answered, as the provider tells it.
+	Model string `json:"model,omitempty"`
+	// RequestID is the provider's name of the request, for its support.
+	RequestID string `json:"request_id,omitempty"`
+	// Retries is how many requests went before the one that was answered.
+	Retries int `json:"retries,omitempty"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	// InputTokens is all of the input, also what the provider had cached.
+	InputTokens int64 `json:"input_tokens"`
+	// CachedTokens is the part of the input that the provider had cached.
+	CachedTokens int64 `json:"cached_tokens,omitempty"`
+	OutputTokens int64 `json:"output_tokens"`
+}
+
+// Client asks one model. It is safe for concurrent use.
+type Client interface {
+	// Answer sends the conversation and waits for the whole answer. Pieces of its text are handed to delta as they come, in
+	// order and on the calling goroutine; delta may be nil. Errors of the provider are of type [*Error].
+	Answer(ctx context.Context, r Request, delta func(text string)) (Answer, error)
+	// Close ends the client and what it has started.
+	Close() error
+}
+
+// Kind sorts what can go wrong between us and a model.
+type Kind string
+
+// The kinds.
+const (
+	KindAuth     Kind = "auth"      // no key, or one that the provider does not take
+	KindQuota    Kind = "quota"     // the account's budget is used up
+	KindRate     Kind = "rate"      // too many requests, after all retries
+	KindNotFound Kind = "not_found" // the provider knows no such model or address
+	KindTooLong  Kind = "too_long"  // the conversation is longer than the model takes
+	KindRefused  Kind = "refused"   // the provider refuses the request's content
+	KindServer   Kind = "server"    // the provider failed, after all retries
+	KindNetwork  Kind = "network"   // the provider was not reached, or the connection broke
+	KindProtocol Kind = "protocol"  // the answer was not what the protocol says
+	KindScript   Kind = "script"    // the script of a scripted model has no answer to this
+)
+
+// Error is what a provider, or the way to it, answered instead of an answer.
+type Error struct {
+	Kind Kind `json:"kind"`
+	// Status is the HTTP status; 0 when there was none.
+	Status int `json:"status,omitempty"`
+	// Message says what happened, in the provider's words where it has any.
+	Message string `json:"message"`
+	// Hint says what to do; it may be empty.
+	Hint string `json:"hint,omitempty"`
+}
+
+// Error is the message with the hint.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Message
+	}
+	return e.Message + "; " + e.Hint
+}
+
+// BudgetError says that a loop has used up what it was given.
+type BudgetError struct {
+	// What is "tokens", "turns" or "time".
+	What        string
+	Used, Limit string
+}
+
+// Error says what is used up.
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("the budget of %s is used up: %s of %s", e.What, e.Used, e.Limit)
+}
