@@ -53,6 +53,15 @@ const (
 	EventSandboxUndo    EventType = "sandbox.undo"     // in a lasting sandbox's chain: an apply was taken back
 )
 
+// The types that a loop of a model writes about itself.
+const (
+	EventModelCall EventType = "model_call" // a model was asked and answered, or failed to
+	EventToolCall  EventType = "tool_call"  // a tool was called as the model asked
+	EventAttempt   EventType = "attempt"    // what the model made was run
+	EventState     EventType = "state"      // the loop goes on to another state
+	EventResume    EventType = "resume"     // another process goes on with the loop, whose host died
+)
+
 // Event is one line of a chain.
 type Event struct {
 	Schema string          `json:"schema"`

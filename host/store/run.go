@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // The files of a run's directory.
@@ -30,13 +28,24 @@ const RunSchema = "hutch.run/v1"
 // NewRun is what is known when a run begins.
 type NewRun struct {
 	ID         string // empty: the store chooses one; else one from [Store.NewID]
+	Kind       Kind   // what it is a record of; empty for a run
 	Name       string // the label of the run block, or a name for a run without a file
 	File       string // the run file; empty without one
 	Backend    string // the backend, when it is known already
-	Parent     string // the run that this one continues or repeats
+	Parent     string // the loop that this run is part of, or the run that it repeats
 	Sandbox    string // name of the lasting sandbox that it runs in; empty without one
 	Definition any    // the run as evaluated, secrets redacted; stored as JSON
 }
+
+// Kind says what a record is about. A loop of a model is recorded as a run is: directory, chain, result.
+type Kind string
+
+// The kinds.
+const (
+	KindRun      Kind = ""         // one run
+	KindGenerate Kind = "generate" // a loop that generates code until it works; its attempts are runs
+	KindCycle    Kind = "cycle"    // a loop that works a specification in a sandbox; its commands are runs
+)
 
 // State is where a run is in its life.
 type State string
@@ -53,6 +62,7 @@ const (
 type Info struct {
 	Schema   string     `json:"schema"`
 	ID       string     `json:"id"`
+	Kind     Kind       `json:"kind,omitempty"` // empty for a run
 	Name     string     `json:"name"`
 	File     string     `json:"file,omitempty"`
 	Backend  string     `json:"backend,omitempty"`
@@ -100,7 +110,7 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 		return nil, fmt.Errorf("run id %.60q is not one that the store gave out", id)
 	}
 	r := &Run{store: s, dir: s.paths.Run(id), refs: map[string]bool{}, head: noPrev, info: Info{
-		Schema: RunSchema, ID: id, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent, Sandbox: n.Sandbox,
+		Schema: RunSchema, ID: id, Kind: n.Kind, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent, Sandbox: n.Sandbox,
 		State: StateRunning, Started: s.now().UTC(), Host: Self(),
 	}}
 	// The directory takes its name when it is complete, so nobody ever sees half a run.
@@ -174,16 +184,6 @@ func (r *Run) Info() Info {
 
 // Dir is the run's directory, absolute.
 func (r *Run) Dir() string { return r.dir }
-
-// CodeDir is where [Run.WriteCode] puts files. It exists once there is one.
-func (r *Run) CodeDir() string { return filepath.Join(r.dir, codeDir) }
-
-// OutputDir is where collected outputs go. It is made when it is asked for, so that only runs with outputs have one.
-func (r *Run) OutputDir() string {
-	dir := filepath.Join(r.dir, outputDir)
-	_ = os.Mkdir(dir, 0o700) // were that to fail, so would the first use of it, and say why
-	return dir
-}
 
 // SetSandbox notes the name of the lasting sandbox that the run leaves.
 func (r *Run) SetSandbox(name string) error {
@@ -262,116 +262,6 @@ func (r *Run) appendEvent(typ EventType, data any, files []FileRef) (seq uint64,
 // Sync forces the events so far to the disk.
 func (r *Run) Sync() error { return r.chain.sync() }
 
-// End is how a run ended, for its last event and its short record.
-type End struct {
-	OK       bool
-	Cause    string
-	ExitCode *int      // nil when no program ended
-	Data     any       // further data of the last event
-	Files    []FileRef // further files of the last event; logs, code and outputs which earlier events named need not be repeated
-}
-
-// endData is the data of [EventEnd] in a run's chain.
-type endData struct {
-	OK       bool   `json:"ok"`
-	Cause    string `json:"cause"`
-	ExitCode *int   `json:"exit_code"`
-	More     any    `json:"more,omitempty"`
-}
-
-// ChainRef names the head of an event chain.
-type ChainRef struct {
-	Path   string `json:"path"`   // relative to the run's directory
-	Events uint64 `json:"events"` // how many
-	Head   string `json:"head"`   // hash of the last one
-}
-
-// Finish appends [EventEnd], writes result.json from what result returns, given the head of the chain for it to hold,
-// and enters both in the audit chain. When it returns nil all of that is on disk; files that events point at are not
-// forced there. The run takes no events afterwards, also when Finish failed: it then shows as interrupted once the
-// process is gone.
-func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.done {
-		return errDone
-	}
-	defer func() { _ = r.closeLocked() }() // everything that matters was synced and said by then
-
-	// The last event stands alone at the end, however many files there are.
-	if len(end.Files) > 0 {
-		if _, _, err := r.appendEvent(EventOutputs, nil, end.Files); err != nil {
-			return err
-		}
-	}
-	seq, head, err := r.appendEvent(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data}, r.unsaidLogs())
-	if err != nil {
-		return err
-	}
-	v, err := result(ChainRef{Path: eventsFile, Events: seq, Head: head})
-	if err != nil {
-		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
-	}
-	data, err := marshalIndent(v)
-	if err != nil {
-		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
-	}
-	// The last line of run.jsonl comes last of all, and the audit chain knows before what it will be.
-	now, last := r.store.now().UTC(), r.info
-	last.State, last.OK, last.Cause, last.ExitCode, last.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
-	_, record, err := encodeInfo(r.head, last)
-	if err != nil {
-		return err
-	}
-	entry, err := auditEntry(r.info.ID, EventEnd, auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data), Record: record})
-	if err != nil {
-		return err
-	}
-	// The contents go to the disk in one wait, before the result takes its name.
-	res := newAtomicFile(filepath.Join(r.dir, resultFile))
-	defer res.abandon()
-	var contents, names errgroup.Group
-	contents.Go(r.chain.sync)
-	contents.Go(func() error { return res.write(data, true) })
-	if err := contents.Wait(); err != nil {
-		return err
-	}
-	if err := res.place(); err != nil {
-		return err
-	}
-	if err := r.store.enter(false, entry); err != nil {
-		return err
-	}
-	// The short record comes last: what says "finished" is finished.
-	r.info = last
-	if err := r.saveInfo(); err != nil {
-		return err
-	}
-	names.Go(r.store.syncAudit)
-	names.Go(r.file.Sync)
-	names.Go(func() error { return syncDir(r.dir) })
-	if err := names.Wait(); err != nil {
-		return diskError("sync", r.dir, err)
-	}
-	return nil
-}
-
-// unsaidLogs are the parts of logs that no event points at yet: what the backend said, and how much of a stream was dropped.
-func (r *Run) unsaidLogs() (refs []FileRef) {
-	for _, s := range []Stream{Stdout, Stderr, BackendLog} {
-		p := s.paths("")
-		for _, name := range []string{p.plain, p.ring, p.pos} {
-			if r.refs[name] {
-				continue
-			}
-			if ref, err := r.Ref(name); err == nil { // most are not there
-				refs = append(refs, ref)
-			}
-		}
-	}
-	return refs
-}
-
 // Close ends the recording without a result, for a host that gives up: the run shows as interrupted once the process
 // is gone. After Finish it does nothing.
 func (r *Run) Close() error {
@@ -397,19 +287,6 @@ func (r *Run) closeFiles() error {
 		errs = append(errs, r.file.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// OpenLog opens the sink of a stream that keeps the last keep bytes; 0 keeps everything. A stream is opened once.
-func (r *Run) OpenLog(s Stream, keep int64) (*LogWriter, error) { return newLogWriter(r.dir, s, keep) }
-
-// Ref hashes a regular file of the run's directory, named by its slash path below it, for an event to point at.
-func (r *Run) Ref(path string) (FileRef, error) {
-	root, err := os.OpenRoot(r.dir)
-	if err != nil {
-		return FileRef{}, diskError("open", r.dir, err)
-	}
-	defer root.Close()
-	return refFile(root, path)
 }
 
 // writeNew writes a file that must not exist.

@@ -113,7 +113,7 @@ func (v *runVerifier) knows(name string) bool {
 		return false
 	}
 	// What goes on, or was killed, has files that no event has spoken of yet.
-	return below(name, codeDir) || below(name, outputDir) || isLogFile(name)
+	return below(name, codeDir) || below(name, outputDir) || below(name, callsDir) || isLogFile(name)
 }
 
 // anchors compares the chain with what others say about it: run.jsonl, result.json and the audit chain.
