@@ -16,15 +16,14 @@ import (
 
 // blocks are the top-level blocks of a run file by kind, in the order of the file.
 type blocks struct {
-	hutch, variable, locals, run []*hclsyntax.Block
+	hutch, variable, locals, model, run []*hclsyntax.Block
 }
 
 // topLevel are the kinds of blocks and how many labels each has.
-var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "run": 1}
+var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "model": 1, "run": 1}
 
 // notHere are blocks that people will look for, with what to say.
 var notHere = map[string]string{
-	"model":    "This version of hutch runs code that is there already; it has no models.",
 	"generate": "This version of hutch runs code that is there already; it does not generate any.",
 	"cycle":    "This version of hutch runs code that is there already; it does not generate any.",
 }
@@ -42,7 +41,7 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 			fix = fmt.Sprintf("move it into a run block: run \"NAME\" { %s = … }", a.Name)
 		}
 		l.fail(a.NameRange, "", fmt.Sprintf("the argument %q stands outside of any block", a.Name),
-			"The top level of a run file has only blocks: run, variable, locals and hutch.", fix)
+			"The top level of a run file has only blocks: run, model, variable, locals and hutch.", fix)
 	}
 	for _, b := range body.Blocks {
 		labels, known := topLevel[b.Type]
@@ -69,6 +68,8 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 			l.blocks.variable = append(l.blocks.variable, b)
 		case "locals":
 			l.blocks.locals = append(l.blocks.locals, b)
+		case "model":
+			l.blocks.model = append(l.blocks.model, b)
 		case "run":
 			l.blocks.run = append(l.blocks.run, b)
 		}
@@ -88,7 +89,7 @@ func (l *loader) unknownBlock(b *hclsyntax.Block) {
 	for n := range topLevel {
 		names = append(names, n)
 	}
-	detail, fix := "The blocks of a run file are run, variable, locals and hutch.", diag.DidYouMean(b.Type, names)
+	detail, fix := "The blocks of a run file are run, model, variable, locals and hutch.", diag.DidYouMean(b.Type, names)
 	summary := fmt.Sprintf("there is no block type %s", diag.Quote(b.Type))
 	if text, ok := notHere[b.Type]; ok {
 		summary, detail, fix = fmt.Sprintf("%s blocks are not supported", b.Type), text, ""
@@ -190,6 +191,8 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 	}
 	fix = diag.DidYouMean(name, all)
 	if h := habits[name]; h != "" && schema == runSchema {
+		fix = h
+	} else if h := modelHabits[name]; h != "" && schema == modelSchema {
 		fix = h
 	}
 	switch {

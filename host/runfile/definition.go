@@ -33,6 +33,7 @@ type RunFile struct {
 	RequiredBackends []RequiredBackend // in the order of the file
 	MinIsolation     string            // "" when the file does not say
 	Variables        []Variable        // in the order of the file
+	Models           []*Model          // in the order of the file
 	Runs             []*Definition     // in the order of the file; for_each instances in the order of their keys
 }
 

@@ -122,7 +122,11 @@ func TestGood(t *testing.T) {
 			enc := json.NewEncoder(&out)
 			enc.SetEscapeHTML(false)
 			enc.SetIndent("", "  ")
-			if err := enc.Encode(map[string]any{"variables": config.Files[0].Variables, "runs": config.Runs()}); err != nil {
+			all := map[string]any{"variables": config.Files[0].Variables, "runs": config.Runs()}
+			if m := config.Files[0].Models; len(m) > 0 {
+				all["models"] = m
+			}
+			if err := enc.Encode(all); err != nil {
 				t.Fatal(err)
 			}
 			if strings.Contains(out.String(), "hunter2") {

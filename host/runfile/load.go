@@ -182,6 +182,7 @@ func (l *loader) load() *RunFile {
 	ok := l.setVariables()
 	ok = l.setLocals() && ok
 	if ok { // else every use of what is missing would be an error of its own
+		l.models()
 		l.runs()
 	}
 	l.spent()

@@ -13,7 +13,7 @@ import (
 type Config struct {
 	// Name is the label of the block.
 	Name string
-	// Provider is the protocol that is spoken: "openai", "anthropic", or "scripted" for answers from a file.
+	// Provider is the protocol that is spoken, [OpenAI] or [Anthropic], or [Scripted] for answers from a file.
 	Provider string
 	// Model is the provider's name of the model.
 	Model string
@@ -21,16 +21,20 @@ type Config struct {
 	BaseURL string
 	// APIKey is the key. It is written to no file, argument or environment, and redacted in all that comes back.
 	APIKey string
-	// Script is the file of the answers of the provider "scripted".
+	// Script is the file of the answers of the provider "scripted", an absolute path.
 	Script string
-	// MaxTokens bounds one answer, in tokens.
+	// Protocol is what is spoken with a scripted model: "openai" or "anthropic".
+	Protocol string
+	// MaxTokens bounds one answer, in tokens; 0 is the default.
 	MaxTokens int
 	// Temperature is handed to the provider; nil leaves it to the provider.
 	Temperature *float64
-	// Timeout bounds one answer, with its retries.
+	// Timeout bounds one answer, with its retries; 0 is the default.
 	Timeout time.Duration
-	// Retries is how often a request is repeated that the provider could not take (rate, capacity, broken connections).
+	// Retries is how often a request is repeated that the provider could not take (rate, capacity, broken connections). 0 is none.
 	Retries int
+	// Log is the file to which the program that talks to the provider writes what it has to say besides; "" keeps nothing.
+	Log string
 	// Budget bounds a whole loop.
 	Budget Budget
 }
@@ -128,12 +132,15 @@ type Usage struct {
 	// CachedTokens is the part of the input that the provider had cached.
 	CachedTokens int64 `json:"cached_tokens,omitempty"`
 	OutputTokens int64 `json:"output_tokens"`
+	// Estimated says that the provider told no counts, so that they were guessed from the length of the texts.
+	Estimated bool `json:"estimated,omitempty"`
 }
 
 // Client asks one model. It is safe for concurrent use.
 type Client interface {
 	// Answer sends the conversation and waits for the whole answer. Pieces of its text are handed to delta as they come, in
-	// order and on the calling goroutine; delta may be nil. Errors of the provider are of type [*Error].
+	// order and on the calling goroutine; delta may be nil. They are for showing only: when a connection breaks in the middle
+	// and the request is repeated, they begin anew. Errors of the provider are of type [*Error].
 	Answer(ctx context.Context, r Request, delta func(text string)) (Answer, error)
 	// Close ends the client and what it has started.
 	Close() error

@@ -1,0 +1,173 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The providers.
+const (
+	OpenAI    = "openai"    // every server that speaks OpenAI's chat completions, hosted or local
+	Anthropic = "anthropic" // Anthropic's messages
+	Scripted  = "scripted"  // answers from a file
+)
+
+// Providers are all that Config.Provider may be.
+var Providers = []string{OpenAI, Anthropic, Scripted}
+
+// What holds where nothing else is said.
+const (
+	DefaultMaxTokens = 16384
+	DefaultTimeout   = 10 * time.Minute // room for a local model that reads a long conversation
+	DefaultRetries   = 3                // of a model block; a Config says 0 for none
+
+	DefaultBudgetTokens = 2_000_000
+	DefaultBudgetTurns  = 100
+	DefaultBudgetTime   = time.Hour
+)
+
+// What no Config may exceed.
+const (
+	MaxMaxTokens = 1_000_000
+	MaxRetries   = 20
+	MaxTurns     = 100_000
+	MaxScript    = 4 << 20 // bytes of a script of answers
+)
+
+// Redacted stands in every text where the key was.
+const Redacted = "(sensitive)"
+
+// WithDefaults fills in what is not said. Retries stay as they are.
+func (c Config) WithDefaults() Config {
+	if c.MaxTokens == 0 {
+		c.MaxTokens = DefaultMaxTokens
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Provider == Scripted {
+		if c.Protocol == "" {
+			c.Protocol = OpenAI
+		}
+		if c.Model == "" {
+			c.Model = Scripted
+		}
+	}
+	c.Budget = c.Budget.WithDefaults()
+	return c
+}
+
+// WithDefaults fills in what is not said.
+func (b Budget) WithDefaults() Budget {
+	if b.Tokens == 0 {
+		b.Tokens = DefaultBudgetTokens
+	}
+	if b.Turns == 0 {
+		b.Turns = DefaultBudgetTurns
+	}
+	if b.Time == 0 {
+		b.Time = DefaultBudgetTime
+	}
+	return b
+}
+
+// Check says what a client cannot be made of. An error of kind auth is a key that is missing: the providers' own addresses
+// need one, a server that a file names may do without.
+func (c Config) Check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("model %q: %s", c.Name, fmt.Sprintf(format, args...))
+	}
+	switch c.Provider {
+	case OpenAI, Anthropic:
+		if c.Model == "" {
+			return bad("the name of the model is missing")
+		}
+		if c.APIKey == "" && c.BaseURL == "" {
+			return &Error{Kind: KindAuth, Message: fmt.Sprintf("there is no key for the model %q", c.Name),
+				Hint: fmt.Sprintf("set %s_API_KEY, or api_key in the model block; for a local server, set base_url", strings.ToUpper(c.Provider))}
+		}
+	case Scripted:
+		if c.Script == "" {
+			return bad("the script is missing")
+		}
+		if c.Protocol != "" && c.Protocol != OpenAI && c.Protocol != Anthropic {
+			return bad("there is no protocol %q", c.Protocol)
+		}
+	default:
+		return bad("there is no provider %q", c.Provider)
+	}
+	switch {
+	case c.MaxTokens < 0 || c.MaxTokens > MaxMaxTokens:
+		return bad("max_tokens is %d, and at most %d", c.MaxTokens, MaxMaxTokens)
+	case c.Retries < 0 || c.Retries > MaxRetries:
+		return bad("retries is %d, and from 0 to %d", c.Retries, MaxRetries)
+	case c.Timeout < 0 || c.Budget.Tokens < 0 || c.Budget.Turns < 0 || c.Budget.Time < 0:
+		return bad("a bound is negative")
+	}
+	return nil
+}
+
+// Redact replaces the key in a text.
+func (c Config) Redact(text string) string { return redact(c.APIKey, text) }
+
+func redact(key, text string) string {
+	if len(key) < 4 { // a shorter one is no key, and hardly a text would stay readable
+		return text
+	}
+	return strings.ReplaceAll(text, key, Redacted)
+}
+
+// configJSON is how a Config is stored and printed.
+type configJSON struct {
+	Name        string      `json:"name"`
+	Provider    string      `json:"provider"`
+	Model       string      `json:"model,omitempty"`
+	BaseURL     string      `json:"base_url,omitempty"`
+	APIKey      string      `json:"api_key,omitempty"`
+	Script      string      `json:"script,omitempty"`
+	Protocol    string      `json:"protocol,omitempty"`
+	MaxTokens   int         `json:"max_tokens,omitempty"`
+	Temperature *float64    `json:"temperature,omitempty"`
+	Timeout     string      `json:"timeout,omitempty"`
+	Retries     int         `json:"retries"`
+	Budget      *budgetJSON `json:"budget,omitempty"`
+}
+
+type budgetJSON struct {
+	Tokens int64  `json:"tokens,omitempty"`
+	Turns  int    `json:"turns,omitempty"`
+	Time   string `json:"time,omitempty"`
+}
+
+// MarshalJSON leaves out the key: it is fit to be stored and printed.
+func (c Config) MarshalJSON() ([]byte, error) {
+	j := configJSON{Name: c.Name, Provider: c.Provider, Model: c.Model, BaseURL: c.BaseURL, Script: c.Script, Protocol: c.Protocol,
+		MaxTokens: c.MaxTokens, Temperature: c.Temperature, Retries: c.Retries}
+	if c.APIKey != "" {
+		j.APIKey = Redacted
+	}
+	if c.Timeout != 0 {
+		j.Timeout = c.Timeout.String()
+	}
+	if b := c.Budget; b != (Budget{}) {
+		j.Budget = &budgetJSON{Tokens: b.Tokens, Turns: b.Turns}
+		if b.Time != 0 {
+			j.Budget.Time = b.Time.String()
+		}
+	}
+	return json.Marshal(j)
+}
+
+// String has no key in it.
+func (c Config) String() string {
+	b, err := c.MarshalJSON()
+	if err != nil {
+		return c.Name
+	}
+	return string(b)
+}
+
+// GoString has no key in it.
+func (c Config) GoString() string { return c.String() }

@@ -1,0 +1,26 @@
+model "a" {
+  provider    = "openai"
+  model       = ""
+  max_tokens  = 0
+  temperature = 2.5
+  timeout     = 30
+  retries     = 21
+  budget {
+    tokens = 1.5
+    turns  = 0
+    time   = "ten minutes"
+  }
+}
+model "b" {
+  provider = "openai"
+  model    = "m"
+  budget {
+    turns = 1
+  }
+  budget {
+    turns = 2
+  }
+}
+run "a" {
+  command = ["true"]
+}

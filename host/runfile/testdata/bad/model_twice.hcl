@@ -1,0 +1,11 @@
+model "a" {
+  provider = "openai"
+  model    = "m"
+}
+model "a" {
+  provider = "openai"
+  model    = "n"
+}
+run "a" {
+  command = ["true"]
+}
