@@ -23,6 +23,7 @@ type Inside struct {
 	Record  *store.SandboxRecord // locked, alone or shared
 
 	ID      string            // of the run, from [store.Store.NewID]; "" for a new one
+	Parent  string            // the loop of a model that it is part of; "" for none
 	Argv    []string          // nil for what the run runs that the sandbox was made from
 	Env     map[string]string // on top of the sandbox's own
 	Workdir string            // absolute inside the sandbox, or relative to the workspace; "" for the sandbox's own
@@ -71,7 +72,7 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	b := in.Backend
 	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
 
-	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, Backend: info.Backend, Sandbox: info.Name, Definition: j.secrets.value(d)})
+	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, Backend: info.Backend, Sandbox: info.Name, Parent: in.Parent, Definition: j.secrets.value(d)})
 	if err != nil {
 		j.fail("record", err)
 		j.seal()

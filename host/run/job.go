@@ -67,7 +67,7 @@ func (r *Runner) run(ctx context.Context, d *runfile.Definition, s Streams, leav
 		found <- chosen{c, err}
 	}()
 	sp := j.span.child("record")
-	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, File: d.File, Definition: d})
+	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, File: d.File, Parent: d.Parent, Definition: d})
 	sp.end()
 	f := <-found
 	if err != nil {

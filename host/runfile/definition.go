@@ -89,6 +89,9 @@ type Definition struct {
 	Outputs   []string // globs below the output directory; empty for everything
 	Expect    *Expect  // nil when the block is missing
 
+	// Parent is the id of the loop of a model that the run is part of; "" for none. No file says it.
+	Parent string
+
 	// Given tells of values that did not come from the run file where they came from, such as --memory, by their path as
 	// for [Definition.RangeOf].
 	Given map[string]string
