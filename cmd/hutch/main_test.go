@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -30,7 +33,7 @@ func (m tests) Run() int {
 		panic(err)
 	}
 	defer os.RemoveAll(builds)
-	return m.M.Run()
+	return testbound.Run(m.M, 12*time.Minute)
 }
 
 func TestScripts(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/internal/podmantest"
+	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -37,7 +38,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	os.Setenv(testAgentVariable, agent)
-	return m.Run()
+	return testbound.Run(m, 10*time.Minute)
 }
 
 // config is a backend block for tests: an image of this machine.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 // Ordinary is the uid of a user who is nobody in particular: no entry in the
@@ -54,7 +56,7 @@ func Main(m *testing.M, more map[string]string) int {
 			return 1
 		}
 	}
-	return m.Run()
+	return testbound.Run(m, 12*time.Minute)
 }
 
 // Require skips the test where a tool is missing, and fails it where

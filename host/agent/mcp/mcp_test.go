@@ -22,6 +22,7 @@ import (
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -39,7 +40,7 @@ var buildFake = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := testbound.Run(m, 10*time.Minute)
 	if dir, err := buildFake(); err == nil {
 		os.RemoveAll(dir)
 	}

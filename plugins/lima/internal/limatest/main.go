@@ -13,6 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 // ordinaryUser is for whom root runs the tests; HUTCH_TEST_ROOTLESS_USER names another one.
@@ -64,12 +67,12 @@ func (c exitCode) Error() string { return "exit code " + strconv.Itoa(int(c)) }
 func runTests(m *testing.M) int {
 	switch {
 	case os.Getenv(RealVariable) == "1", os.Getenv(baseVariable) != "":
-		return m.Run()
+		return testbound.Run(m, 12*time.Minute)
 	case slices.Contains(os.Args, "-update"): // golden files are written by whoever they belong to
 		if err := os.Setenv(skippedVariable, "golden files are rewritten"); err != nil {
 			return fail(err)
 		}
-		return m.Run()
+		return testbound.Run(m, 12*time.Minute)
 	}
 	base, err := os.MkdirTemp("/tmp", "hl-") // short: sockets lie in it
 	if err != nil {
@@ -86,7 +89,7 @@ func runTests(m *testing.M) int {
 				return fail(err)
 			}
 		}
-		return m.Run()
+		return testbound.Run(m, 12*time.Minute)
 	}
 	return runAsOrdinaryUser(base)
 }

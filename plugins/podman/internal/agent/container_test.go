@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk/process/descendants"
 )
 
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "container:", become(root))
 		os.Exit(1)
 	}
-	code := m.Run()
+	code := testbound.Run(m, 10*time.Minute)
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}
