@@ -28,6 +28,10 @@ type GrepRequest struct {
 	Before, After    int // lines of context
 	Max              int // matching lines; 0 means DefaultMaxMatches
 	FilesOnly        bool
+	// Ordered returns the first matches in path order, however many more there are, which takes looking at all names.
+	// Skip, which goes with it, is how many matching lines are passed over before those: together they make pages.
+	Ordered bool
+	Skip    int
 }
 
 // DefaultMaxMatches is how many matching lines a search returns at most, unless it is asked for more.
@@ -56,7 +60,7 @@ type Match struct {
 type Matches struct {
 	Files []Match `json:"files"`
 	Count int     `json:"count"` // matching lines
-	// Truncated says that there are more matches than asked for; which files they are in is then not defined.
+	// Truncated says that there are more matches than asked for; which files they are in is then not defined, unless Ordered.
 	Truncated bool `json:"truncated,omitempty"`
 	// Searched is how many files were looked into, Binary how many more were left out because they hold no text.
 	Searched int `json:"searched"`
@@ -74,8 +78,11 @@ func (f *Files) Grep(ctx context.Context, r GrepRequest) (*Matches, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Before < 0 || r.After < 0 || r.Max < 0 {
+	if r.Before < 0 || r.After < 0 || r.Max < 0 || r.Skip < 0 {
 		return nil, refuse("", ReasonRequest, "context and the number of matches cannot be negative")
+	}
+	if r.Skip > 0 && !r.Ordered {
+		return nil, refuse("", ReasonRequest, "matches can be passed over only where they are in order")
 	}
 	for _, g := range slices.Concat(r.Include, r.Exclude) {
 		if !doublestar.ValidatePattern(g) {
@@ -109,9 +116,16 @@ type grep struct {
 	found   atomic.Int64 // matching lines
 	buffers sync.Pool
 
-	mu  sync.Mutex
-	out *Matches
+	mu   sync.Mutex
+	out  *Matches
+	kept int // matching lines in out
+
+	// Of an ordered search: files whose names sort after this one cannot be among the first matches; nil for no such name.
+	last atomic.Pointer[string]
 }
+
+// need is how many matching lines are looked for: one more than asked for, so that it shows when there is more.
+func (g *grep) need() int { return g.r.Skip + g.r.Max + 1 }
 
 // scanSlack is how many times more matches than asked for are looked for, so that those which are returned are most
 // likely the first ones in path order.
@@ -152,7 +166,7 @@ func (g *grep) visit(s spot, d folder) error {
 			continue
 		}
 		name := s.at(path.Join(d.path, n.Name)).name
-		if g.excluded(name) || !g.included(name) {
+		if g.excluded(name) || !g.included(name) || g.beyond(name) {
 			continue
 		}
 		b, err := d.dir.ReadFile(n, g.max, *buf)
@@ -170,7 +184,7 @@ func (g *grep) visit(s spot, d folder) error {
 			*buf = b[:0]
 		}
 		g.file(&part, name, n.Layer, b)
-		if g.found.Load() > int64(g.r.Max)*scanSlack {
+		if !g.r.Ordered && g.found.Load() > int64(g.r.Max)*scanSlack {
 			g.add(&part)
 			return errEnough
 		}
@@ -186,7 +200,7 @@ func (g *grep) file(part *Matches, name string, layer overlay.Layer, b []byte) {
 		return
 	}
 	part.Searched++
-	most := g.r.Max + 1 // so that it shows when there is more
+	most := g.need()
 	if g.r.FilesOnly {
 		most = 1
 	}
@@ -210,13 +224,46 @@ func (g *grep) add(part *Matches) {
 	g.out.Searched += part.Searched
 	g.out.Binary += part.Binary
 	g.out.Linked += part.Linked
+	for i := range part.Files {
+		g.kept += part.Files[i].Count
+	}
+	if g.r.Ordered && g.kept > 2*g.need() {
+		g.trim()
+	}
+}
+
+// beyond reports whether there are enough matches before a name.
+func (g *grep) beyond(name string) bool {
+	last := g.last.Load()
+	return last != nil && name > *last
+}
+
+// trim drops what cannot be among the first matches.
+func (g *grep) trim() {
+	g.sort()
+	sum := 0
+	for i := range g.out.Files {
+		if sum += g.out.Files[i].Count; sum >= g.need() {
+			clear(g.out.Files[i+1:])
+			g.out.Files = g.out.Files[:i+1]
+			last := g.out.Files[i].Path
+			g.last.Store(&last)
+			break
+		}
+	}
+	g.kept = sum
+}
+
+func (g *grep) sort() {
+	slices.SortFunc(g.out.Files, func(a, b Match) int { return strings.Compare(a.Path, b.Path) })
+	g.out.Files = slices.CompactFunc(g.out.Files, func(a, b Match) bool { return a.Path == b.Path }) // paths may overlap
 }
 
 // result sorts what was found and keeps as much of it as was asked for.
 func (g *grep) result() *Matches {
 	out := g.out
-	slices.SortFunc(out.Files, func(a, b Match) int { return strings.Compare(a.Path, b.Path) })
-	out.Files = slices.CompactFunc(out.Files, func(a, b Match) bool { return a.Path == b.Path }) // paths may overlap
+	g.sort()
+	g.skip()
 	slices.SortFunc(out.Skipped, func(a, b Skipped) int { return strings.Compare(a.Path, b.Path) })
 	left := g.r.Max
 	for i := range out.Files {
@@ -233,6 +280,41 @@ func (g *grep) result() *Matches {
 	}
 	out.Count = g.r.Max - left
 	return out
+}
+
+// skip passes over the first matches.
+func (g *grep) skip() {
+	left := g.r.Skip
+	for i := range g.out.Files {
+		m := &g.out.Files[i]
+		if m.Count > left {
+			m.drop(left, g.r.Before)
+			g.out.Files = g.out.Files[i:]
+			return
+		}
+		left -= m.Count
+	}
+	g.out.Files = []Match{}
+}
+
+// drop takes away the first n matching lines of a match, which has more.
+func (m *Match) drop(n, before int) {
+	if n == 0 {
+		return
+	}
+	seen := 0
+	first := slices.IndexFunc(m.Lines, func(l Line) bool {
+		if l.Match {
+			seen++
+		}
+		return seen > n
+	})
+	from := first
+	for from > 0 && !m.Lines[from-1].Match && m.Lines[from-1].Number >= m.Lines[first].Number-before {
+		from--
+	}
+	m.Lines = m.Lines[from:]
+	m.Count -= n
 }
 
 // keep cuts a match down to its first n matching lines.

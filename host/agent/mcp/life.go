@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
@@ -19,11 +20,11 @@ func (s *Server) lifeTools() {
 	if len(s.o.Workspaces) > 0 {
 		where = "Its workspace, /workspace, shows a project directory; what is written there stays in the sandbox."
 	}
-	tool(s, "create_sandbox", "Make a sandbox", "Makes a sandbox that lasts until destroy_sandbox, and returns its name. "+where, adds, s.create)
-	tool(s, "list_sandboxes", "List sandboxes", "Lists the sandboxes that can be used here.", reads, s.list)
-	tool(s, "sandbox_status", "Look at a sandbox", "Says how a sandbox is, which limits hold in it, how much changed in its workspace, and which jobs it has.", reads, s.status)
-	tool(s, "reset_sandbox", "Make a sandbox anew", "Ends what runs in a sandbox and makes its surroundings anew. Its workspace is kept, unless hard.", destroys, s.reset)
-	tool(s, "destroy_sandbox", "Destroy a sandbox", "Ends what runs in a sandbox and removes it with everything that was not applied. Destroying one that is gone is no error.", destroys, s.destroy)
+	tool(s, tools.Def{Name: "create_sandbox", Title: "Make a sandbox", Description: "Makes a sandbox that lasts until destroy_sandbox, and returns its name. " + where, Effect: tools.Adds}, s.create)
+	tool(s, tools.Def{Name: "list_sandboxes", Title: "List sandboxes", Description: "Lists the sandboxes that can be used here.", Effect: tools.Reads}, s.list)
+	tool(s, tools.Def{Name: "sandbox_status", Title: "Look at a sandbox", Description: "Says how a sandbox is, which limits hold in it, how much changed in its workspace, and which jobs it has.", Effect: tools.Reads}, s.status)
+	tool(s, tools.Def{Name: "reset_sandbox", Title: "Make a sandbox anew", Description: "Ends what runs in a sandbox and makes its surroundings anew. Its workspace is kept, unless hard.", Effect: tools.Destroys}, s.reset)
+	tool(s, tools.Def{Name: "destroy_sandbox", Title: "Destroy a sandbox", Description: "Ends what runs in a sandbox and removes it with everything that was not applied. Destroying one that is gone is no error.", Effect: tools.Destroys}, s.destroy)
 }
 
 type createIn struct {
@@ -56,7 +57,7 @@ func (s *Server) create(ctx context.Context, in createIn) (out sandboxOut, err e
 	case in.Workspace == "" && len(s.o.Workspaces) > 0:
 		in.Workspace = s.o.Workspaces[0]
 	case in.Workspace != "" && !slices.Contains(s.o.Workspaces, in.Workspace):
-		return out, fmt.Errorf("this server makes no sandbox on %q; it allows %q", clip(in.Workspace), s.o.Workspaces)
+		return out, fmt.Errorf("this server makes no sandbox on %q; it allows %q", tools.Clip(in.Workspace), s.o.Workspaces)
 	}
 	if in.Workspace != "" {
 		d.Workspace = &runfile.Workspace{Source: in.Workspace, Mode: string(sdk.WorkspacePrivate)}
@@ -68,7 +69,7 @@ func (s *Server) create(ctx context.Context, in createIn) (out sandboxOut, err e
 	}
 	info, err := s.o.Manager.Create(ctx, d, in.Name)
 	if err != nil {
-		return out, explain(err)
+		return out, tools.Explain(err)
 	}
 	s.mu.Lock()
 	s.made[info.Name] = true
@@ -105,11 +106,11 @@ type sandboxIn struct {
 
 type statusOut struct {
 	sandboxOut
-	State   string        `json:"state" jsonschema:"ready, stopped, gone, busy or unknown"`
-	Problem string        `json:"problem,omitempty"`
-	Limits  []limitOut    `json:"limits"`
-	Changes *changeCounts `json:"changes,omitempty" jsonschema:"what differs from the project; missing when nobody can tell"`
-	Jobs    []jobOut      `json:"jobs" jsonschema:"commands that run, and those that ended of which the output is still there"`
+	State   string         `json:"state" jsonschema:"ready, stopped, gone, busy or unknown"`
+	Problem string         `json:"problem,omitempty"`
+	Limits  []limitOut     `json:"limits"`
+	Changes *changeCounts  `json:"changes,omitempty" jsonschema:"what differs from the project; missing when nobody can tell"`
+	Jobs    []tools.JobOut `json:"jobs" jsonschema:"commands that run, and those that ended of which the output is still there"`
 }
 
 type limitOut struct {
@@ -129,9 +130,9 @@ func (s *Server) status(ctx context.Context, in sandboxIn) (out statusOut, err e
 	}
 	st, err := s.o.Manager.Inspect(ctx, in.Sandbox)
 	if err != nil {
-		return out, explain(err)
+		return out, tools.Explain(err)
 	}
-	out = statusOut{sandboxOut: s.about(st.SandboxInfo), State: st.Condition, Problem: st.Problem, Limits: []limitOut{}, Jobs: s.jobs.of(in.Sandbox)}
+	out = statusOut{sandboxOut: s.about(st.SandboxInfo), State: st.Condition, Problem: st.Problem, Limits: []limitOut{}, Jobs: s.jobs.Of(in.Sandbox)}
 	var limits []result.Limit
 	if len(st.Limits) > 0 {
 		if err := json.Unmarshal(st.Limits, &limits); err != nil {
@@ -156,13 +157,13 @@ func (s *Server) reset(ctx context.Context, in resetIn) (out sandboxOut, err err
 	if err := s.may(in.Sandbox); err != nil {
 		return out, err
 	}
-	s.jobs.stop(ctx, in.Sandbox)
+	s.jobs.Stop(ctx, in.Sandbox)
 	if err := s.o.Manager.Reset(ctx, in.Sandbox, in.Hard, true); err != nil {
-		return out, explain(err)
+		return out, tools.Explain(err)
 	}
 	sb, err := s.o.Manager.Look(ctx, in.Sandbox)
 	if err != nil {
-		return out, explain(err)
+		return out, tools.Explain(err)
 	}
 	defer func() { _ = sb.Close() }()
 	return s.about(sb.Record), nil
@@ -184,10 +185,10 @@ func (s *Server) destroy(ctx context.Context, in sandboxIn) (destroyedOut, error
 		}
 		return out, nil
 	}
-	s.jobs.stop(ctx, in.Sandbox)
+	s.jobs.Stop(ctx, in.Sandbox)
 	err := s.o.Manager.Remove(ctx, in.Sandbox, true)
 	if out.Destroyed = err == nil; err != nil && !errors.Is(err, store.ErrNoSandbox) {
-		return out, explain(err)
+		return out, tools.Explain(err)
 	}
 	s.mu.Lock()
 	delete(s.made, in.Sandbox)

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
@@ -181,9 +181,9 @@ func (w *world) create(args m) string {
 	return out.Name
 }
 
-func (w *world) sh(sb, line string) execOut {
+func (w *world) sh(sb, line string) tools.ExecOut {
 	w.t.Helper()
-	var out execOut
+	var out tools.ExecOut
 	w.call("exec", m{"sandbox": sb, "command": line}, &out, "")
 	return out
 }
@@ -212,7 +212,7 @@ func TestTools(t *testing.T) {
 			}
 		}
 		slices.Sort(names)
-		want := "create_sandbox destroy_sandbox diff edit_file exec grep job_output list_files list_sandboxes read_file remove_file reset_sandbox sandbox_status stat_file stop_job write_file"
+		want := "apply_patch create_sandbox destroy_sandbox diff edit_file exec grep job_output list_files list_sandboxes read_file remove_file reset_sandbox sandbox_status stat_file stop_job write_file"
 		if apply {
 			want = "apply " + want
 		}
@@ -311,7 +311,7 @@ func TestCloseDestroys(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		w := newWorld(t, func(o *Options) { o.Keep = keep })
 		name := w.create(m{})
-		var out execOut
+		var out tools.ExecOut
 		w.call("exec", m{"sandbox": name, "command": "echo on; sleep 1000", "background": true}, &out, "")
 		left, err := w.Close(t.Context())
 		if err != nil || (len(left) == 1) != keep {
@@ -332,7 +332,7 @@ func TestCloseDestroys(t *testing.T) {
 func TestExec(t *testing.T) {
 	w := newWorld(t, nil)
 	name := w.create(m{})
-	var out execOut
+	var out tools.ExecOut
 	w.call("exec", m{"sandbox": name, "argv": []string{"sh", "-c", `echo "$1 $V"; cat; echo err >&2; pwd; exit 3`, "sh", "arg"},
 		"env": m{"V": "value"}, "stdin": "input\n", "workdir": "src"}, &out, "")
 	if out.Running || out.OK || out.ExitCode == nil || *out.ExitCode != 3 || out.Cause != "exited" || out.Run == "" {
@@ -348,7 +348,7 @@ func TestExec(t *testing.T) {
 	w.call("exec", m{"sandbox": name, "command": "true", "argv": []string{"true"}}, nil, "either command")
 	w.call("exec", m{"sandbox": name, "command": "true", "timeout": "30"}, nil, "has no unit")
 	w.call("exec", m{"sandbox": name, "command": "true", "env": m{"A=B": "x"}}, nil, "no name of a variable")
-	out = execOut{}
+	out = tools.ExecOut{}
 	w.call("exec", m{"sandbox": name, "argv": []string{"no-such-program"}}, &out, "")
 	if out.OK || out.Cause != "setup_failed" || !strings.Contains(out.Evidence, "no-such-program") || out.ExitCode != nil {
 		t.Errorf("a program that is not there: %+v", out)
@@ -363,7 +363,7 @@ func TestExec(t *testing.T) {
 func TestJobs(t *testing.T) {
 	w := newWorld(t, nil)
 	name := w.create(m{})
-	var out execOut
+	var out tools.ExecOut
 	w.call("exec", m{"sandbox": name, "command": "echo begun; while [ ! -e go ]; do sleep 0.05; done; seq 1 20000", "background": true}, &out, "")
 	if !out.Running {
 		t.Fatalf("the job is %+v", out)
@@ -393,7 +393,7 @@ func TestJobs(t *testing.T) {
 	if !out.Running {
 		t.Fatalf("the job is %+v", out)
 	}
-	var stopped jobOut
+	var stopped tools.JobOut
 	w.call("stop_job", m{"job": out.Job}, &stopped, "")
 	if stopped.Running || stopped.OK || stopped.Cause != "cancelled" {
 		t.Errorf("stopped: %+v", stopped)
@@ -410,7 +410,7 @@ func TestFiles(t *testing.T) {
 		extra["sandbox"] = sb
 		return extra
 	}
-	var l listFilesOut
+	var l tools.ListFilesOut
 	w.call("list_files", at(m{"limit": 2}), &l, "")
 	if len(l.Entries) != 2 || l.Next != 2 || l.Entries[0].Path != "a.txt" {
 		t.Errorf("the first page is %+v", l)
@@ -420,7 +420,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("the second page is %+v", l)
 	}
 	w.call("list_files", at(m{"offset": -1}), nil, "negative")
-	var r readFileOut
+	var r tools.ReadFileOut
 	w.call("read_file", at(m{"path": "src/main.go", "offset": 3, "limit": 1}), &r, "")
 	if r.Text != "func main() {}\n" || r.Lines != 3 || r.First != 3 {
 		t.Errorf("read %+v", r)
@@ -428,7 +428,7 @@ func TestFiles(t *testing.T) {
 	w.call("read_file", at(m{"path": "../../etc/passwd"}), nil, "outside of the workspace")
 	w.call("read_file", at(m{"path": "/etc/passwd"}), nil, "/etc/passwd")
 	w.call("read_file", at(m{"path": "none"}), nil, "no such file")
-	var wr writeFileOut
+	var wr tools.WriteFileOut
 	w.call("write_file", at(m{"path": "bin/x", "content": "AAE=", "encoding": "base64", "mode": "755"}), &wr, "")
 	if !wr.Created || wr.Size != 2 {
 		t.Errorf("written %+v", wr)
@@ -440,24 +440,52 @@ func TestFiles(t *testing.T) {
 	if r.Text != "" || r.Base64 != "AAE=" {
 		t.Errorf("read %+v", r)
 	}
-	var e entryOut
+	var e tools.EntryOut
 	w.call("stat_file", at(m{"path": "bin/x"}), &e, "")
 	if e.Type != "file" || e.Mode != "0755" || e.Size != 2 {
 		t.Errorf("stat %+v", e)
 	}
-	var ed editFileOut
+	var ed tools.EditFileOut
 	w.call("edit_file", at(m{"path": "src/main.go", "edits": []m{{"old": "main() {}", "new": "main() { run() }"}}}), &ed, "")
 	if ed.Replaced != 1 || ed.Lines[0] != 3 {
 		t.Errorf("edited %+v", ed)
 	}
 	w.call("edit_file", at(m{"path": "src/main.go", "edits": []m{{"old": "main", "new": "x"}}}), nil, "is there 2 times, at")
 	w.call("edit_file", at(m{"path": "src/main.go", "edits": []m{}}), nil, "nothing to replace")
-	var g grepOut
+	var g tools.GrepOut
 	w.call("grep", at(m{"pattern": `run\(`, "context": 1}), &g, "")
 	if g.Count != 1 || g.Files[0].Path != "src/main.go" || len(g.Files[0].Lines) != 2 {
 		t.Errorf("grep %+v", g)
 	}
 	w.call("grep", at(m{"pattern": `(`}), nil, "pattern")
+	w.call("write_file", at(m{"path": "b/many.txt", "content": "many 1\nmany 2\nmany 3\nmany 4\nmany 5\n"}), nil, "")
+	g = tools.GrepOut{}
+	w.call("grep", at(m{"pattern": "^many", "limit": 2, "offset": 2}), &g, "")
+	if g.Count != 2 || g.Next != 4 || g.Files[0].Lines[0].Line != 3 {
+		t.Errorf("the second page is %+v", g)
+	}
+	g = tools.GrepOut{}
+	w.call("grep", at(m{"pattern": "^many", "limit": 2, "offset": 4}), &g, "")
+	if g.Count != 1 || g.Next != 0 || g.Truncated {
+		t.Errorf("the last page is %+v", g)
+	}
+	var pa tools.ApplyPatchOut
+	w.call("apply_patch", at(m{"patch": "*** Begin Patch\n*** Update File: b/many.txt\n*** Move to: c/few.txt\n@@\n-many 1\n-many 2\n+few\n many 3\n*** Add File: d.txt\n+new\n*** Delete File: a.txt\n*** End Patch\n"}), &pa, "")
+	if got := fmt.Sprint(pa.Files); got != "[{a.txt deleted 0} {b/many.txt deleted 0} {c/few.txt added 25} {d.txt added 4}]" {
+		t.Errorf("patched %s", got)
+	}
+	w.call("read_file", at(m{"path": "c/few.txt"}), &r, "")
+	if r.Text != "few\nmany 3\nmany 4\nmany 5\n" {
+		t.Errorf("read %+v", r)
+	}
+	w.call("stat_file", at(m{"path": "a.txt"}), nil, "no such file")
+	w.call("apply_patch", at(m{"patch": "--- a/d.txt\n+++ b/d.txt\n@@ -1 +1 @@\n-new\n+newer\n--- a/c/few.txt\n+++ b/c/few.txt\n@@ -1 +1 @@\n-less\n+least\n"}), nil, "nothing was changed")
+	w.call("read_file", at(m{"path": "d.txt"}), &r, "")
+	if r.Text != "new\n" {
+		t.Errorf("half of a patch was applied: %+v", r)
+	}
+	w.call("apply_patch", at(m{"patch": "*** Begin Patch\n*** Add File: ../out.txt\n+x\n*** End Patch\n"}), nil, "nothing was changed")
+	w.call("apply_patch", at(m{"patch": "{\"files\":[{\"path\":\"a\",\"content\":\"x\"}]}"}), nil, "no patch")
 	w.call("remove_file", at(m{"path": "bin"}), nil, "bin")
 	w.call("remove_file", at(m{"path": "bin", "recursive": true}), nil, "")
 	w.call("stat_file", at(m{"path": "bin"}), nil, "no such file")
@@ -527,32 +555,4 @@ func TestBadCalls(t *testing.T) {
 		}
 	}
 	w.call("list_sandboxes", m{}, nil, "")
-}
-
-func TestTail(t *testing.T) {
-	var all bytes.Buffer
-	x := &tail{}
-	for i := range 500_000 {
-		line := fmt.Sprintf("%07d\n", i)
-		all.WriteString(line)
-		_, _ = x.Write([]byte(line))
-	}
-	out := x.read(0, 100)
-	if out.Total != int64(all.Len()) || out.Offset != out.Total-keptOutput || out.Skipped != out.Offset || out.Text != all.String()[out.Offset:out.Next] {
-		t.Errorf("read %+v", out)
-	}
-	if len(x.kept) > 2*keptOutput {
-		t.Errorf("%d bytes are kept", len(x.kept))
-	}
-	y := &tail{}
-	_, _ = y.Write([]byte("aäb"))
-	if out := y.read(0, 2); out.Text != "a" || out.Next != 1 {
-		t.Errorf("inside of a character: %+v", out)
-	}
-	if out := y.read(4, 10); out.Text != "" || out.Next != 4 {
-		t.Errorf("at the end: %+v", out)
-	}
-	if out := y.read(99, 10); out.Text != "aäb" {
-		t.Errorf("beyond the end: %+v", out)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 )
@@ -20,10 +21,10 @@ const (
 
 // reviewTools are the tools that show and bring back what a sandbox changed.
 func (s *Server) reviewTools() {
-	tool(s, "diff", "Show what changed", "Shows what differs between a sandbox's workspace and the project that it was made on: a list of changes and a patch, each with a page of its own.", reads, s.diff)
+	tool(s, tools.Def{Name: "diff", Title: "Show what changed", Description: "Shows what differs between a sandbox's workspace and the project that it was made on: a list of changes and a patch, each with a page of its own.", Effect: tools.Reads}, s.diff)
 	if s.o.Ledger != nil {
-		tool(s, "apply", "Bring changes back", "Brings what changed in a sandbox back to its project on the host: all of it, or what is at and below \"paths\"; everything or nothing. "+
-			"Changes that the project's side made as well are conflicts and never overwritten. The user can take it back.", destroys, s.apply)
+		tool(s, tools.Def{Name: "apply", Title: "Bring changes back", Description: "Brings what changed in a sandbox back to its project on the host: all of it, or what is at and below \"paths\"; everything or nothing. " +
+			"Changes that the project's side made as well are conflicts and never overwritten. The user can take it back.", Effect: tools.Destroys}, s.apply)
 	}
 }
 
@@ -65,14 +66,14 @@ func change(c *review.Change, allow map[review.Rule]bool) changeOut {
 
 func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
 	out.Changes = []changeOut{}
-	most, err := bounded("max_bytes", in.MaxBytes, defaultPatch, maxPatch)
-	limit, err2 := bounded("change_limit", in.ChangeLimit, defaultChanges, maxChanges)
-	if err := errors.Join(err, err2, negative("offset", int(in.Offset)), negative("change_offset", in.ChangeOffset), s.may(in.Sandbox)); err != nil {
+	most, err := tools.Bounded("max_bytes", in.MaxBytes, defaultPatch, maxPatch)
+	limit, err2 := tools.Bounded("change_limit", in.ChangeLimit, defaultChanges, maxChanges)
+	if err := errors.Join(err, err2, tools.Negative("offset", int(in.Offset)), tools.Negative("change_offset", in.ChangeOffset), s.may(in.Sandbox)); err != nil {
 		return out, err
 	}
 	sb, err := s.o.Manager.Look(ctx, in.Sandbox)
 	if err != nil {
-		return out, explain(err)
+		return out, tools.Explain(err)
 	}
 	defer func() { _ = sb.Close() }()
 	subject, err := sb.Subject()
@@ -156,12 +157,12 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 	if err := s.may(in.Sandbox); err != nil {
 		return out, err
 	}
-	if slices.ContainsFunc(s.jobs.of(in.Sandbox), func(j jobOut) bool { return j.Running }) {
+	if slices.ContainsFunc(s.jobs.Of(in.Sandbox), func(j tools.JobOut) bool { return j.Running }) {
 		return out, fmt.Errorf("commands run in sandbox %s; wait for them, or end them with stop_job", in.Sandbox)
 	}
 	sb, err := s.o.Manager.Open(ctx, in.Sandbox, sandbox.Exclusive)
 	if err != nil {
-		return out, explain(err)
+		return out, tools.Explain(err)
 	}
 	defer func() { _ = sb.Close() }()
 	subject, err := sb.Subject()

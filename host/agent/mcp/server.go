@@ -9,8 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/hutch-run/hutch/host/files"
-	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -40,12 +39,10 @@ type Options struct {
 type Server struct {
 	o      Options
 	server *mcp.Server
-	ctx    context.Context // of jobs
-	cancel context.CancelFunc
+	jobs   *tools.Jobs
 
 	mu   sync.Mutex
 	made map[string]bool // names of the sandboxes that were made here
-	jobs jobs
 }
 
 const instructions = `Sandboxes that run code which nobody has to trust. create_sandbox makes one, exec runs commands in it, the file tools read and change its workspace, diff shows what differs from the project that it was made on. Nothing reaches the project unless apply brings it back. A command that takes longer than "wait" goes on as a job; job_output reads on.`
@@ -53,13 +50,11 @@ const instructions = `Sandboxes that run code which nobody has to trust. create_
 // New returns a server. Nothing is started yet.
 func New(o Options) *Server {
 	s := &Server{o: o, made: map[string]bool{}}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.jobs.init()
+	s.jobs = tools.NewJobs(context.Background())
 	s.server = mcp.NewServer(&mcp.Implementation{Name: "hutch", Title: "hutch sandboxes", Version: o.Version},
 		&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}})
 	s.lifeTools()
-	s.commandTools()
-	s.fileTools()
+	s.boxTools()
 	s.reviewTools()
 	return s
 }
@@ -75,8 +70,7 @@ func (s *Server) ServeStdio(ctx context.Context) error {
 
 // Close ends all jobs, and destroys the sandboxes that were made, unless Options.Keep. It returns those that are left.
 func (s *Server) Close(ctx context.Context) (left []string, err error) {
-	s.cancel()
-	s.jobs.wait(ctx)
+	s.jobs.Close(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name := range s.made {
@@ -104,72 +98,25 @@ func (s *Server) may(name string) error {
 	if name == "" {
 		return errors.New("no sandbox is named; create_sandbox makes one, and list_sandboxes lists those that there are")
 	}
-	return fmt.Errorf("there is no sandbox %q here; create_sandbox makes one, and list_sandboxes lists those that there are", clip(name))
+	return fmt.Errorf("there is no sandbox %q here; create_sandbox makes one, and list_sandboxes lists those that there are", tools.Clip(name))
 }
 
-// withFiles calls fn with the files of a sandbox.
-func (s *Server) withFiles(ctx context.Context, name string, fn func(f *files.Files) error) error {
-	if err := s.may(name); err != nil {
-		return err
-	}
-	sb, err := s.o.Manager.Look(ctx, name)
-	if err != nil {
-		return explain(err)
-	}
-	defer func() { _ = sb.Close() }()
-	f, err := sb.Files(files.Options{})
-	if err != nil {
-		return explain(err)
-	}
-	defer func() { _ = f.Close() }()
-	return explain(fn(f))
+// box is a sandbox that a client may use, for its tools.
+func (s *Server) box(name string) (*tools.Box, error) {
+	return &tools.Box{Manager: s.o.Manager, Name: name, Jobs: s.jobs}, s.may(name)
 }
-
-// explain adds to an error what to do about it, since a client sees nothing but its text.
-func explain(err error) error {
-	var fe *files.Error
-	var fail *result.Failure
-	switch {
-	case errors.As(err, &fe) && fe.Hint != "":
-		return fmt.Errorf("%w; %s", err, fe.Hint)
-	case errors.As(err, &fail) && len(fail.Diagnostics) > 0:
-		for _, d := range fail.Diagnostics {
-			if d.Fix != "" {
-				return fmt.Errorf("%w; %s", err, d.Fix)
-			}
-		}
-	}
-	return err
-}
-
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "…"
-	}
-	return s
-}
-
-// hints are what a tool does to its surroundings.
-type hints int
-
-const (
-	reads      hints = iota // changes nothing
-	adds                    // changes something inside of a sandbox, and destroys nothing
-	idempotent              // a second time changes nothing further
-	destroys                // takes something away
-)
 
 // tool adds one tool.
-func tool[In, Out any](s *Server, name, title, description string, h hints, fn func(ctx context.Context, in In) (Out, error)) {
+func tool[In, Out any](s *Server, d tools.Def, fn func(ctx context.Context, in In) (Out, error)) {
 	yes, no := true, false
-	a := &mcp.ToolAnnotations{Title: title, ReadOnlyHint: h == reads, IdempotentHint: h == reads || h == idempotent, DestructiveHint: &no, OpenWorldHint: &no}
-	if h == destroys {
+	a := &mcp.ToolAnnotations{Title: d.Title, ReadOnlyHint: d.Effect == tools.Reads, IdempotentHint: d.Effect == tools.Reads || d.Effect == tools.Idempotent, DestructiveHint: &no, OpenWorldHint: &no}
+	if d.Effect == tools.Destroys {
 		a.DestructiveHint = &yes
 	}
-	if name == "exec" && s.o.Network {
+	if d.Name == "exec" && s.o.Network {
 		a.OpenWorldHint = &yes
 	}
-	mcp.AddTool(s.server, &mcp.Tool{Name: name, Title: title, Description: description, Annotations: a},
+	mcp.AddTool(s.server, &mcp.Tool{Name: d.Name, Title: d.Title, Description: d.Description, Annotations: a},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 			out, err := fn(ctx, in)
 			return nil, out, err

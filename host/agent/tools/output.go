@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"strings"
@@ -31,8 +31,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// streamOut is a piece of a stream.
-type streamOut struct {
+// StreamOut is a piece of a stream.
+type StreamOut struct {
 	Text    string `json:"text" jsonschema:"what is not UTF-8 shows as U+FFFD"`
 	Offset  int64  `json:"offset" jsonschema:"where in the stream the text begins, in bytes"`
 	Next    int64  `json:"next" jsonschema:"offset to go on reading at"`
@@ -41,7 +41,7 @@ type streamOut struct {
 }
 
 // read returns the bytes from an offset on. A negative offset asks for the end.
-func (t *tail) read(offset int64, max int) streamOut {
+func (t *tail) read(offset int64, max int) StreamOut {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first := t.total - int64(len(t.kept))
@@ -54,7 +54,7 @@ func (t *tail) read(offset int64, max int) streamOut {
 			offset = first
 		}
 	}
-	out := streamOut{Total: t.total}
+	out := StreamOut{Total: t.total}
 	if offset < first {
 		out.Skipped, offset = first-offset, first
 	}

@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"context"
@@ -20,16 +20,8 @@ const (
 	maxWait     = 10 * time.Minute
 )
 
-// commandTools are the tools that run commands.
-func (s *Server) commandTools() {
-	tool(s, "exec", "Run a command", "Runs a command in a sandbox and waits for it, up to \"wait\"; a longer one goes on as a job, of which job_output tells more. "+
-		"Its output is the beginning of each stream; \"next\" says where job_output reads on.", adds, s.exec)
-	tool(s, "job_output", "Read a job's output", "Reads on in the output of a command, and says whether it runs still. With \"wait\", waits until it has ended, up to that.", reads, s.jobOutput)
-	tool(s, "stop_job", "End a job", "Ends a command and all its processes. One that has ended is left as it is.", idempotent, s.stopJob)
-}
-
-type execIn struct {
-	Sandbox    string            `json:"sandbox" jsonschema:"name of the sandbox"`
+// ExecIn are the arguments of [Box.Exec].
+type ExecIn struct {
 	Command    string            `json:"command,omitempty" jsonschema:"a line for sh; this or argv"`
 	Argv       []string          `json:"argv,omitempty" jsonschema:"a program and its arguments, run without a shell"`
 	Workdir    string            `json:"workdir,omitempty" jsonschema:"directory to start in, absolute or relative to the workspace"`
@@ -41,56 +33,67 @@ type execIn struct {
 	MaxBytes   int               `json:"max_bytes,omitempty" jsonschema:"bytes of each stream in the answer; default 16384, at most 262144"`
 }
 
-type execOut struct {
-	jobOut
-	Stdout streamOut `json:"stdout"`
-	Stderr streamOut `json:"stderr"`
+// ExecOut is how a command is, and a piece of each of its streams.
+type ExecOut struct {
+	JobOut
+	Stdout StreamOut `json:"stdout"`
+	Stderr StreamOut `json:"stderr"`
 }
 
-func (s *Server) exec(ctx context.Context, in execIn) (out execOut, err error) {
-	if err := s.may(in.Sandbox); err != nil {
-		return out, err
-	}
-	argv := in.Argv
-	switch {
-	case (in.Command == "") == (len(argv) == 0):
-		return out, errors.New("give either command, a line for sh, or argv, a list of strings")
-	case in.Command != "":
-		argv = []string{"sh", "-c", in.Command}
-	}
-	for _, name := range slices.Sorted(maps.Keys(in.Env)) {
-		if name == "" || strings.ContainsAny(name, "= \t\x00") || strings.ContainsRune(in.Env[name], 0) {
-			return out, fmt.Errorf("env: %q is no name of a variable, or its value holds a zero byte", clip(name))
-		}
-	}
+// Exec runs a command in the sandbox and waits for it, for as long as is asked for; then it goes on as a job.
+func (b *Box) Exec(ctx context.Context, in ExecIn) (out ExecOut, err error) {
 	wait, err := duration("wait", in.Wait, defaultWait)
-	if err != nil {
-		return out, err
-	}
-	timeout, err := duration("timeout", in.Timeout, 0)
 	if err != nil {
 		return out, err
 	}
 	if in.Background {
 		wait = 0
 	}
-	sb, err := s.o.Manager.Open(ctx, in.Sandbox, sandbox.Shared)
+	j, err := b.start(ctx, in)
 	if err != nil {
-		return out, explain(err)
-	}
-	j, err := s.jobs.start(s.ctx, in.Sandbox, clip(strings.Join(argv, " ")), func(ctx context.Context, j *job) (*result.Result, error) {
-		defer func() { _ = sb.Close() }()
-		return sb.Run(ctx, sandbox.Command{Argv: argv, Env: in.Env, Workdir: in.Workdir, Timeout: timeout},
-			run.Streams{Stdin: strings.NewReader(in.Stdin), Stdout: &j.stdout, Stderr: &j.stderr})
-	})
-	if err != nil {
-		return out, errors.Join(err, sb.Close())
+		return out, err
 	}
 	if err := j.await(ctx, wait); err != nil {
 		j.cancel() // the client does not want it any more
 		return out, err
 	}
 	return j.read(0, 0, in.MaxBytes), nil
+}
+
+// start begins a command in the sandbox.
+func (b *Box) start(ctx context.Context, in ExecIn) (*Job, error) {
+	argv := in.Argv
+	switch {
+	case (in.Command == "") == (len(argv) == 0):
+		return nil, errors.New("give either command, a line for sh, or argv, a list of strings")
+	case in.Command != "":
+		argv = []string{"sh", "-c", in.Command}
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Env)) {
+		if name == "" || strings.ContainsAny(name, "= \t\x00") || strings.ContainsRune(in.Env[name], 0) {
+			return nil, fmt.Errorf("env: %q is no name of a variable, or its value holds a zero byte", Clip(name))
+		}
+	}
+	timeout, err := duration("timeout", in.Timeout, 0)
+	if err != nil {
+		return nil, err
+	}
+	if b.MaxTimeout > 0 && (timeout == 0 || timeout > b.MaxTimeout) {
+		timeout = b.MaxTimeout
+	}
+	sb, err := b.Manager.Open(ctx, b.Name, sandbox.Shared)
+	if err != nil {
+		return nil, Explain(err)
+	}
+	j, err := b.Jobs.start(b.Name, Clip(strings.Join(argv, " ")), func(ctx context.Context, j *Job) (*result.Result, error) {
+		defer func() { _ = sb.Close() }()
+		return sb.Run(ctx, sandbox.Command{Parent: b.Parent, Argv: argv, Env: in.Env, Workdir: in.Workdir, Timeout: timeout},
+			run.Streams{Stdin: strings.NewReader(in.Stdin), Stdout: &j.stdout, Stderr: &j.stderr})
+	})
+	if err != nil {
+		return nil, errors.Join(err, sb.Close())
+	}
+	return j, nil
 }
 
 // duration reads a duration of a request.
@@ -109,7 +112,7 @@ func duration(name, text string, or time.Duration) (time.Duration, error) {
 }
 
 // await waits until the job has ended, for at most so long. The error is the end of ctx.
-func (n *job) await(ctx context.Context, wait time.Duration) error {
+func (n *Job) await(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
 	}
@@ -124,16 +127,17 @@ func (n *job) await(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-func (n *job) read(stdout, stderr int64, max int) execOut {
+func (n *Job) read(stdout, stderr int64, max int) ExecOut {
 	if max <= 0 {
 		max = defaultOutput
 	}
 	max = min(max, maxOutput)
 	view := n.view() // before the output: when it has ended, that is complete
-	return execOut{view, n.stdout.read(stdout, max), n.stderr.read(stderr, max)}
+	return ExecOut{view, n.stdout.read(stdout, max), n.stderr.read(stderr, max)}
 }
 
-type jobOutputIn struct {
+// JobOutputIn are the arguments of [Jobs.Output].
+type JobOutputIn struct {
 	Job          string `json:"job" jsonschema:"id of the job"`
 	StdoutOffset int64  `json:"stdout_offset,omitempty" jsonschema:"where to begin in stdout; a negative one means the end"`
 	StderrOffset int64  `json:"stderr_offset,omitempty" jsonschema:"where to begin in stderr; a negative one means the end"`
@@ -141,8 +145,9 @@ type jobOutputIn struct {
 	MaxBytes     int    `json:"max_bytes,omitempty" jsonschema:"bytes of each stream in the answer; default 16384, at most 262144"`
 }
 
-func (s *Server) jobOutput(ctx context.Context, in jobOutputIn) (out execOut, err error) {
-	j, err := s.jobs.find(in.Job)
+// Output reads on in the output of a command.
+func (b *Jobs) Output(ctx context.Context, in JobOutputIn) (out ExecOut, err error) {
+	j, err := b.find(in.Job)
 	if err != nil {
 		return out, err
 	}
@@ -156,12 +161,14 @@ func (s *Server) jobOutput(ctx context.Context, in jobOutputIn) (out execOut, er
 	return j.read(in.StdoutOffset, in.StderrOffset, in.MaxBytes), nil
 }
 
-type jobIn struct {
+// JobIn names a job.
+type JobIn struct {
 	Job string `json:"job" jsonschema:"id of the job"`
 }
 
-func (s *Server) stopJob(ctx context.Context, in jobIn) (out jobOut, err error) {
-	j, err := s.jobs.find(in.Job)
+// End ends a command and all its processes, and waits for that.
+func (b *Jobs) End(ctx context.Context, in JobIn) (out JobOut, err error) {
+	j, err := b.find(in.Job)
 	if err != nil {
 		return out, err
 	}

@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 
 const (
 	maxRunning = 32  // commands at once
-	maxEnded   = 100 // jobs of which the output is kept after they ended
+	maxEnded   = 100 // jobs of which the output is kept after they ended, unless Jobs.Keep says
 )
 
-// job is one command.
-type job struct {
+// Job is one command.
+type Job struct {
 	id, sandbox, command string
 	began                time.Time
 	stdout, stderr       tail
@@ -30,18 +30,41 @@ type job struct {
 	err    error // when there is no result
 }
 
-// jobs are those of a server. The zero value needs init.
-type jobs struct {
+// Jobs are the commands that run, and those that ended of which the output is kept. Its methods may be called
+// concurrently.
+type Jobs struct {
+	// Keep is of how many commands that ended the output is kept to be read on; it is set before the first one starts.
+	Keep int
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
 	mu   sync.Mutex
 	next int
-	all  []*job // oldest first
+	all  []*Job // oldest first
 	wg   sync.WaitGroup
 }
 
-func (j *jobs) init() { j.next = 1 }
+// NewJobs returns Jobs that end with ctx, or with [Jobs.Close].
+func NewJobs(ctx context.Context) *Jobs {
+	j := &Jobs{Keep: maxEnded, next: 1}
+	j.ctx, j.cancel = context.WithCancel(ctx)
+	return j
+}
 
-// start runs fn as a job, which ends when fn returns. ctx is that of the server.
-func (j *jobs) start(ctx context.Context, sandbox, command string, fn func(ctx context.Context, job *job) (*result.Result, error)) (*job, error) {
+// Close ends all jobs and waits for them, until ctx ends.
+func (j *Jobs) Close(ctx context.Context) {
+	j.cancel()
+	done := make(chan struct{})
+	go func() { j.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// start runs fn as a job, which ends when fn returns.
+func (j *Jobs) start(sandbox, command string, fn func(ctx context.Context, job *Job) (*result.Result, error)) (*Job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	running := 0
@@ -57,17 +80,17 @@ func (j *jobs) start(ctx context.Context, sandbox, command string, fn func(ctx c
 	if running >= maxRunning {
 		return nil, fmt.Errorf("%d commands run already; wait for one with job_output, or end one with stop_job", running)
 	}
-	j.all = slices.DeleteFunc(j.all, func(other *job) bool {
+	j.all = slices.DeleteFunc(j.all, func(other *Job) bool {
 		select {
 		case <-other.done:
 			ended--
-			return ended >= maxEnded
+			return ended >= j.Keep
 		default:
 			return false
 		}
 	})
-	ctx, cancel := context.WithCancel(ctx)
-	n := &job{id: "job-" + strconv.Itoa(j.next), sandbox: sandbox, command: command, began: time.Now(), cancel: cancel, done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(j.ctx)
+	n := &Job{id: "job-" + strconv.Itoa(j.next), sandbox: sandbox, command: command, began: time.Now(), cancel: cancel, done: make(chan struct{})}
 	j.next++
 	j.all = append(j.all, n)
 	j.wg.Go(func() {
@@ -79,7 +102,7 @@ func (j *jobs) start(ctx context.Context, sandbox, command string, fn func(ctx c
 	return n, nil
 }
 
-func (j *jobs) find(id string) (*job, error) {
+func (j *Jobs) find(id string) (*Job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, n := range j.all {
@@ -87,14 +110,14 @@ func (j *jobs) find(id string) (*job, error) {
 			return n, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no job %q; sandbox_status lists those of a sandbox", clip(id))
+	return nil, fmt.Errorf("there is no job %q", Clip(id))
 }
 
-// of lists the jobs of a sandbox, without their output.
-func (j *jobs) of(sandbox string) []jobOut {
+// Of lists the jobs of a sandbox, without their output.
+func (j *Jobs) Of(sandbox string) []JobOut {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := []jobOut{}
+	out := []JobOut{}
 	for _, n := range j.all {
 		if n.sandbox == sandbox {
 			out = append(out, n.view())
@@ -103,8 +126,8 @@ func (j *jobs) of(sandbox string) []jobOut {
 	return out
 }
 
-// stop ends the jobs of a sandbox and waits for them.
-func (j *jobs) stop(ctx context.Context, sandbox string) {
+// Stop ends the jobs of a sandbox and waits for them.
+func (j *Jobs) Stop(ctx context.Context, sandbox string) {
 	j.mu.Lock()
 	list := slices.Clone(j.all)
 	j.mu.Unlock()
@@ -119,18 +142,8 @@ func (j *jobs) stop(ctx context.Context, sandbox string) {
 	}
 }
 
-// wait waits for all jobs, which somebody has cancelled.
-func (j *jobs) wait(ctx context.Context) {
-	done := make(chan struct{})
-	go func() { j.wg.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
-
-// jobOut is a job as a client sees it.
-type jobOut struct {
+// JobOut is a job as a model sees it.
+type JobOut struct {
 	Job      string `json:"job"`
 	Sandbox  string `json:"sandbox"`
 	Command  string `json:"command"`
@@ -144,8 +157,8 @@ type jobOut struct {
 	Run      string `json:"run,omitempty" jsonschema:"id of its record, for hutch show and hutch logs"`
 }
 
-func (n *job) view() jobOut {
-	out := jobOut{Job: n.id, Sandbox: n.sandbox, Command: n.command}
+func (n *Job) view() JobOut {
+	out := JobOut{Job: n.id, Sandbox: n.sandbox, Command: n.command}
 	select {
 	case <-n.done:
 	default:

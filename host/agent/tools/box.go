@@ -1,0 +1,96 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hutch-run/hutch/host/files"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/sandbox"
+)
+
+// Box is the sandbox that tools work in. Each tool opens it for itself and leaves it again, so that whoever holds a Box
+// holds no lock. Its methods may be called concurrently.
+type Box struct {
+	Manager *sandbox.Manager
+	Name    string // of the sandbox, or its id
+	Jobs    *Jobs  // where its commands run
+	Parent  string // id of the record that commands belong to; "" for none
+	// MaxTimeout bounds what a command is given, which is also what it gets when it asks for nothing; 0 leaves that to the
+	// sandbox.
+	MaxTimeout time.Duration
+}
+
+// with calls fn with the files of the sandbox.
+func (b *Box) with(ctx context.Context, fn func(f *files.Files) error) error {
+	sb, err := b.Manager.Look(ctx, b.Name)
+	if err != nil {
+		return Explain(err)
+	}
+	defer func() { _ = sb.Close() }()
+	f, err := sb.Files(files.Options{})
+	if err != nil {
+		return Explain(err)
+	}
+	defer func() { _ = f.Close() }()
+	return Explain(fn(f))
+}
+
+// Explain adds to an error what to do about it, since a model sees nothing but its text.
+func Explain(err error) error {
+	var fe *files.Error
+	var fail *result.Failure
+	switch {
+	case errors.As(err, &fe) && fe.Hint != "":
+		return fmt.Errorf("%w; %s", err, fe.Hint)
+	case errors.As(err, &fail) && len(fail.Diagnostics) > 0:
+		for _, d := range fail.Diagnostics {
+			if d.Fix != "" {
+				return fmt.Errorf("%w; %s", err, d.Fix)
+			}
+		}
+	}
+	return err
+}
+
+// Clip shortens what a model wrote, for a message that shows it.
+func Clip(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "…"
+	}
+	return s
+}
+
+// Bounded is a number of a request: the default for none, and at most so much.
+func Bounded(name string, n, or, most int) (int, error) {
+	if n == 0 {
+		n = or
+	}
+	return min(n, most), Negative(name, n)
+}
+
+// Negative refuses a negative number.
+func Negative(name string, n int) error {
+	if n < 0 {
+		return fmt.Errorf("%s: %d is negative", name, n)
+	}
+	return nil
+}
+
+// ResetIn are the arguments of [Box.Reset].
+type ResetIn struct {
+	Hard bool `json:"hard,omitempty" jsonschema:"drop what was written to the workspace as well"`
+}
+
+// ResetOut is what Reset answers.
+type ResetOut struct {
+	Hard bool `json:"hard" jsonschema:"what was written to the workspace is gone"`
+}
+
+// Reset ends what runs in the sandbox and makes its surroundings anew.
+func (b *Box) Reset(ctx context.Context, in ResetIn) (ResetOut, error) {
+	b.Jobs.Stop(ctx, b.Name)
+	return ResetOut{in.Hard}, Explain(b.Manager.Reset(ctx, b.Name, in.Hard, true))
+}
