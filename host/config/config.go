@@ -28,6 +28,7 @@ import (
 	convertValue "github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -85,7 +86,7 @@ func parse(path string, src []byte) (*Config, error) {
 		ds = append(ds, gohcl.DecodeBody(file.Body, nil, &raw)...)
 	}
 	if ds.HasErrors() {
-		return nil, convert(ds).Err()
+		return nil, hcldiag.Diagnostics(ds).Err()
 	}
 	c := &Config{}
 	if raw.MinIsolation != nil {
@@ -169,33 +170,10 @@ func about(path string, file *hcl.File, name, text string) error {
 	attrs, _ := file.Body.JustAttributes()
 	d := diag.Errorf("%s", text)
 	if a, ok := attrs[name]; ok {
-		d.Range = place(a.Expr.Range())
+		at := hcldiag.Range(a.Expr.Range())
+		d.Range = &at
 	} else {
 		d.Range = &diag.Range{File: path, Start: diag.Pos{Line: 1, Column: 1}, End: diag.Pos{Line: 1, Column: 1}}
 	}
 	return diag.Diagnostics{d}
-}
-
-func convert(ds hcl.Diagnostics) diag.Diagnostics {
-	var out diag.Diagnostics
-	for _, d := range ds {
-		severity := diag.Error
-		if d.Severity == hcl.DiagWarning {
-			severity = diag.Warning
-		}
-		one := diag.Diagnostic{Severity: severity, Summary: d.Summary, Detail: d.Detail}
-		if d.Subject != nil {
-			one.Range = place(*d.Subject)
-		}
-		out = append(out, one)
-	}
-	return out
-}
-
-func place(r hcl.Range) *diag.Range {
-	return &diag.Range{
-		File:  r.Filename,
-		Start: diag.Pos{Line: r.Start.Line, Column: r.Start.Column, Byte: r.Start.Byte},
-		End:   diag.Pos{Line: r.End.Line, Column: r.End.Column, Byte: r.End.Byte},
-	}
 }

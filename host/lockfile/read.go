@@ -14,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/release"
 )
 
@@ -70,13 +71,14 @@ func Parse(path string, src []byte) (*File, error) {
 		ds = gohcl.DecodeBody(parsed.Body, nil, &c)
 	}
 	if ds.HasErrors() {
-		return nil, convert(ds)
+		return nil, hcldiag.Diagnostics(ds)
 	}
 	f := &File{}
 	for _, b := range c.Backends {
 		fail := func(at hcl.Range, format string, args ...any) (*File, error) {
 			d := diag.Errorf(format, args...)
-			d.Range, d.Fix = place(at), "hutch init writes the file anew once it is removed"
+			in := hcldiag.Range(at)
+			d.Range, d.Fix = &in, "hutch init writes the file anew once it is removed"
 			return nil, diag.Diagnostics{d}
 		}
 		l := Backend{Name: b.Name, Source: b.Source, Version: b.Version, Protocols: b.Protocols,
@@ -134,25 +136,4 @@ func plain(what, s string) error {
 		return fmt.Errorf("%s is not one line of plain text", what)
 	}
 	return nil
-}
-
-func convert(ds hcl.Diagnostics) diag.Diagnostics {
-	var out diag.Diagnostics
-	for _, d := range ds {
-		one := diag.Errorf("%s", d.Summary)
-		one.Detail = d.Detail
-		if d.Subject != nil {
-			one.Range = place(*d.Subject)
-		}
-		out = append(out, one)
-	}
-	return out
-}
-
-func place(r hcl.Range) *diag.Range {
-	return &diag.Range{
-		File:  r.Filename,
-		Start: diag.Pos{Line: r.Start.Line, Column: r.Start.Column, Byte: r.Start.Byte},
-		End:   diag.Pos{Line: r.End.Line, Column: r.End.Column, Byte: r.End.Byte},
-	}
 }

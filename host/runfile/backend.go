@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -52,7 +53,7 @@ func (s *scope) backends(d *Definition, blocks hcl.Blocks) {
 			return
 		}
 		inner := s.in(fmt.Sprintf("backend %q", name))
-		d.Backends = append(d.Backends, &Backend{Name: name, Range: toRange(b.DefRange), body: s.expand(b.Body), header: b.DefRange, scope: inner})
+		d.Backends = append(d.Backends, &Backend{Name: name, Range: hcldiag.Range(b.DefRange), body: s.expand(b.Body), header: b.DefRange, scope: inner})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 )
 
 // local is one argument of a locals block.
@@ -136,7 +137,7 @@ func (l *loader) cycle(name string, on []string) {
 		d.Summary = "locals refer to each other in a ring"
 		d.Detail = "local." + ring[0] + " needs local." + strings.Join(ring[1:], ", which needs local.") + "."
 		for _, n := range ring[1 : len(ring)-1] {
-			d.Related = append(d.Related, diag.Related{Note: "local." + n, Range: toRange(l.locals[n].attr.NameRange)})
+			d.Related = append(d.Related, diag.Related{Note: "local." + n, Range: hcldiag.Range(l.locals[n].attr.NameRange)})
 		}
 	}
 	l.diags = append(l.diags, l.sources.at(d, l.locals[name].attr.NameRange))

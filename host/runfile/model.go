@@ -12,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/units"
 )
 
@@ -70,7 +71,7 @@ func (l *loader) models() {
 
 // model decodes one block. What is wrong with it is reported.
 func (l *loader) model(b *hclsyntax.Block, name string, header hcl.Range) *Model {
-	m := &Model{Config: model.Config{Name: name}, Range: toRange(header)}
+	m := &Model{Config: model.Config{Name: name}, Range: hcldiag.Range(header)}
 	context := fmt.Sprintf("model %q", name)
 	s := &scope{loader: l, ctx: l.ctx, context: context, origin: &origin{ranges: ranges{}, sources: l.sources, context: context}}
 	c, _ := s.body(s.expand(b.Body), modelSchema, "a model", header)

@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/runfile/internal/functions"
 )
 
@@ -158,7 +159,7 @@ func (d *Definition) RangeOf(path string) (diag.Range, bool) {
 			return diag.Range{}, false // nothing but the run block holds it: it was not written
 		}
 	}
-	return toRange(r), ok
+	return hcldiag.Range(r), ok
 }
 
 // Diagnose makes an error about a value of the run, at the line where it was set, or at the run block when it was not
@@ -193,5 +194,5 @@ func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic
 }
 
 func relatedTo(note string, r hcl.Range) []diag.Related {
-	return []diag.Related{{Note: note, Range: toRange(r)}}
+	return []diag.Related{{Note: note, Range: hcldiag.Range(r)}}
 }

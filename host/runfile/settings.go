@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -70,7 +71,7 @@ func (s *scope) literalOnly(a *hcl.Attribute) bool {
 }
 
 func (s *scope) requiredBackend(name string, a *hcl.Attribute) {
-	r := RequiredBackend{Name: name, Range: toRange(a.NameRange)}
+	r := RequiredBackend{Name: name, Range: hcldiag.Range(a.NameRange)}
 	if !validBackendName(name) {
 		s.error(a.NameRange, fmt.Sprintf("%s cannot be the name of a backend", quote(name)), backendNameRule, "")
 		return

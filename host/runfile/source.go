@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/runfile/internal/bound"
 	"github.com/hutch-run/hutch/host/runfile/internal/tree"
 )
@@ -23,18 +24,12 @@ import (
 // sources are the texts that ranges point into, by file name.
 type sources map[string][]byte
 
-func toPos(p hcl.Pos) diag.Pos { return diag.Pos{Line: p.Line, Column: p.Column, Byte: p.Byte} }
-
-func toRange(r hcl.Range) diag.Range {
-	return diag.Range{File: r.Filename, Start: toPos(r.Start), End: toPos(r.End)}
-}
-
 // at puts a range and its excerpt into a diagnostic.
 func (s sources) at(d diag.Diagnostic, r hcl.Range) diag.Diagnostic {
 	if r.Filename == "" || r.Start.Line == 0 {
 		return d
 	}
-	rng := toRange(r)
+	rng := hcldiag.Range(r)
 	d.Range = &rng
 	if src, ok := s[r.Filename]; ok {
 		d.Snippet = diag.Excerpt(src, rng)

@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 )
 
 // variable is one variable block.
@@ -70,7 +71,7 @@ func (l *loader) declareVariables() {
 func (l *loader) duplicate(r, first hcl.Range, summary string) {
 	l.fail(r, "", summary, "", "")
 	d := &l.diags[len(l.diags)-1]
-	d.Related = []diag.Related{{Note: "it is declared first here", Range: toRange(first)}}
+	d.Related = []diag.Related{{Note: "it is declared first here", Range: hcldiag.Range(first)}}
 	d.Fix = "rename or remove one of the two"
 }
 

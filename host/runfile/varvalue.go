@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/runfile/internal/bound"
 	"github.com/hutch-run/hutch/host/runfile/internal/functions"
 )
@@ -242,7 +243,7 @@ func (l *loader) addVariableError(v *variable, d diag.Diagnostic) {
 		if v.where.Filename == "" {
 			d.Detail = strings.TrimSpace(d.Detail + fmt.Sprintf(" The value came from %s.", v.origin))
 		}
-		d.Related = append(d.Related, diag.Related{Note: "the variable is declared here", Range: toRange(v.header)})
+		d.Related = append(d.Related, diag.Related{Note: "the variable is declared here", Range: hcldiag.Range(v.header)})
 	}
 	l.diags = append(l.diags, d)
 }
@@ -284,7 +285,7 @@ func (l *loader) validate(v *variable) bool {
 		d := diag.Diagnostic{Severity: diag.Error, Summary: fmt.Sprintf("the value of the variable %q is not allowed", v.name), Detail: text, Context: v.context()}
 		d.Values = values(rule.condition, l.ctx)
 		d = l.sources.at(d, v.where)
-		d.Related = []diag.Related{{Note: "the rule is here", Range: toRange(rule.block)}}
+		d.Related = []diag.Related{{Note: "the rule is here", Range: hcldiag.Range(rule.block)}}
 		if v.where.Filename == "" {
 			d.Detail += fmt.Sprintf(" The value came from %s.", v.origin)
 		}
