@@ -22,6 +22,15 @@ type Base struct {
 	taken    time.Time
 	complete bool
 	entries  []overlay.Entry // by path, byte by byte
+	packed   *packedBase     // the same, of a base that was read from a file
+}
+
+// list are the entries by path.
+func (b *Base) list() []overlay.Entry {
+	if b.packed != nil {
+		return b.packed.entries()
+	}
+	return b.entries
 }
 
 // TakeBase looks at every path below dir, without following symbolic links and without reading a file. It takes some
@@ -55,15 +64,47 @@ func (b *Base) Taken() time.Time { return b.taken }
 func (b *Base) Complete() bool { return b.complete }
 
 // Len is the number of paths in the base.
-func (b *Base) Len() int { return len(b.entries) }
+func (b *Base) Len() int {
+	if b.packed != nil {
+		return b.packed.count
+	}
+	return len(b.entries)
+}
 
 // Lookup finds the entry of a path.
 func (b *Base) Lookup(path string) (overlay.Entry, bool) {
-	i := sort.Search(len(b.entries), func(i int) bool { return b.entries[i].Path >= path })
-	if i < len(b.entries) && b.entries[i].Path == path {
-		return b.entries[i], true
+	list := b.list()
+	i := sort.Search(len(list), func(i int) bool { return list[i].Path >= path })
+	if i < len(list) && list[i].Path == path {
+		return list[i], true
 	}
 	return overlay.Entry{}, false
+}
+
+// lookups finds the entries of paths that are asked for in their order, byte by byte, without unpacking all. One that is asked
+// for out of order is found as well, and costs that.
+func (b *Base) lookups() func(path string) (overlay.Entry, bool) {
+	if b == nil {
+		return func(string) (overlay.Entry, bool) { return overlay.Entry{}, false }
+	}
+	if b.packed == nil {
+		return b.Lookup
+	}
+	lines := b.packed.read()
+	more, last := lines.next(), ""
+	return func(path string) (overlay.Entry, bool) {
+		if path < last {
+			return b.Lookup(path)
+		}
+		last = path
+		for more && string(lines.path) < path {
+			more = lines.next()
+		}
+		if more && string(lines.path) == path {
+			return lines.named(), true
+		}
+		return overlay.Entry{}, false
+	}
 }
 
 // Refresh is the base with the given paths as they are in the project now: after an apply, what was brought back is
@@ -83,7 +124,7 @@ func (b *Base) Refresh(project string, paths []string) (*Base, error) {
 		fresh[p] = entryOf(p, n, id)
 	}
 	out := &Base{taken: b.taken, complete: b.complete}
-	for _, e := range b.entries {
+	for _, e := range b.list() {
 		if _, ok := fresh[e.Path]; !ok {
 			out.entries = append(out.entries, e)
 		}
@@ -104,7 +145,7 @@ func (b *Base) Without(paths []string) *Base {
 		gone[p] = true
 	}
 	out := &Base{taken: b.taken, complete: b.complete}
-	for _, e := range b.entries {
+	for _, e := range b.list() {
 		if !gone[e.Path] {
 			out.entries = append(out.entries, e)
 		}

@@ -46,7 +46,7 @@ func TestBaseSurvivesTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(b.entries, got.entries); d != "" {
+	if d := cmp.Diff(b.list(), got.list()); d != "" {
 		t.Errorf("entries (-saved +loaded):\n%s", d)
 	}
 	if !got.Complete() || !got.Taken().Equal(b.Taken()) {
@@ -58,6 +58,18 @@ func TestBaseSurvivesTheDisk(t *testing.T) {
 	}
 	if _, ok := got.Lookup("sub/lin"); ok {
 		t.Error("a path that is not there is found")
+	}
+	for _, paths := range [][]string{
+		{"", "a", "a.b", "a.c", "sub", "sub/deep/file", "sub/lin", "sub/link", "zz"},
+		{"sub/link", "a", "sub/deep/other", "nothing", "a.b", "zz", "odd\n\x1bname"}, // in no order
+	} {
+		find := got.lookups()
+		for _, p := range paths {
+			have, ok := find(p)
+			if want, known := b.Lookup(p); ok != known || have != want {
+				t.Errorf("of %q, %q is %+v, %v; want %+v, %v", paths, p, have, ok, want, known)
+			}
+		}
 	}
 }
 
@@ -123,7 +135,7 @@ func FuzzLoadBase(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was loaded cannot be loaded again: %v", err)
 		}
-		if d := cmp.Diff(b.entries, again.entries); d != "" {
+		if d := cmp.Diff(b.list(), again.list()); d != "" {
 			t.Errorf("entries change on the way:\n%s", d)
 		}
 	})

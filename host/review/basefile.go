@@ -9,8 +9,9 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"path"
+	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hutch-run/hutch/sdk/overlay"
@@ -42,9 +43,10 @@ func (b *Base) Save(w io.Writer) error {
 	}
 	e.uint(complete)
 	e.int(b.taken.UnixNano())
-	e.uint(uint64(len(b.entries)))
+	list := b.list()
+	e.uint(uint64(len(list)))
 	var prev overlay.Entry
-	for _, n := range b.entries {
+	for _, n := range list {
 		shared := sharedPrefix(prev.Path, n.Path)
 		e.uint(uint64(shared))
 		e.string(n.Path[shared:])
@@ -74,11 +76,16 @@ func (b *Base) Save(w io.Writer) error {
 
 // LoadBase reads what [Base.Save] wrote: at most 256 MiB, which is more than a million entries take.
 func LoadBase(r io.Reader) (*Base, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, maxBaseBytes+1))
-	if err != nil {
+	var raw bytes.Buffer
+	if f, ok := r.(*os.File); ok {
+		if fi, err := f.Stat(); err == nil && fi.Size() <= maxBaseBytes {
+			raw.Grow(int(fi.Size()) + bytes.MinRead) // so that it is not read into ever larger pieces
+		}
+	}
+	if _, err := raw.ReadFrom(io.LimitReader(r, maxBaseBytes+1)); err != nil {
 		return nil, fmt.Errorf("read the base: %w", err)
 	}
-	b, err := decodeBase(raw)
+	b, err := decodeBase(raw.Bytes())
 	if err != nil {
 		return nil, fmt.Errorf("read the base: %w", err)
 	}
@@ -171,41 +178,93 @@ func decodeBase(raw []byte) (*Base, error) {
 	if binary.LittleEndian.Uint32(sum) != crc32.Checksum(body, castagnoli) {
 		return nil, errors.New("its checksum does not match: it is cut or damaged")
 	}
-	d := &baseReader{left: body[len(baseMagic):]}
+	d := baseReader{left: body[len(baseMagic):]}
 	b := &Base{complete: d.uint(1, "the flag") == 1}
 	b.taken = time.Unix(0, d.int())
-	n := d.uint(min(maxBaseEntries, uint64(len(d.left))/leastEntry), "the number of entries")
-	b.entries = make([]overlay.Entry, 0, n)
-	var prev overlay.Entry
-	for i := uint64(0); i < n && d.err == nil; i++ {
-		e := d.entry(prev)
-		if d.err == nil && i > 0 && e.Path <= prev.Path {
-			return nil, fmt.Errorf("entry %d, %q, is out of order", i, e.Path)
-		}
-		b.entries = append(b.entries, e)
-		prev = e
-	}
+	b.packed = &packedBase{count: int(d.uint(min(maxBaseEntries, uint64(len(d.left))/leastEntry), "the number of entries"))}
 	if d.err != nil {
 		return nil, d.err
 	}
-	if len(d.left) > 0 {
+	b.packed.lines = d.left
+	all := b.packed.read()
+	for all.next() {
+	}
+	switch {
+	case all.d.err != nil:
+		return nil, all.d.err
+	case len(all.d.left) > 0:
 		return nil, errors.New("there is more after its last entry")
 	}
 	return b, nil
 }
 
+// packedBase are the entries of a base as they are on disk, found good. Most of a large project's are never asked for.
+type packedBase struct {
+	count int
+	lines []byte
+	once  sync.Once
+	list  []overlay.Entry
+}
+
+// entries unpacks all of them, once.
+func (p *packedBase) entries() []overlay.Entry {
+	p.once.Do(func() {
+		p.list = make([]overlay.Entry, 0, p.count)
+		for r := p.read(); r.next(); {
+			p.list = append(p.list, r.named())
+		}
+	})
+	return p.list
+}
+
+func (p *packedBase) read() *baseLines {
+	return &baseLines{d: baseReader{left: p.lines}, count: p.count}
+}
+
+// baseLines goes through packed entries in the order of their paths.
+type baseLines struct {
+	d     baseReader
+	count int           // that are still to come
+	path  []byte        // of the entry
+	entry overlay.Entry // without its path
+}
+
+// next goes on to the next entry; there is none after the last one, or after an error.
+func (l *baseLines) next() bool {
+	if l.count == 0 || l.d.err != nil {
+		return false
+	}
+	l.count--
+	first := l.path == nil
+	shared := l.d.uint(uint64(len(l.path)), "a shared prefix")
+	rest := l.d.bytes(l.d.uint(maxBasePath, "the length of a path"))
+	if l.d.err != nil {
+		return false
+	}
+	ordered := first || bytes.Compare(rest, l.path[shared:]) > 0
+	l.path = append(l.path[:shared], rest...)
+	fresh := bytes.LastIndexByte(l.path[:shared], '/') + 1 // the names before were looked at in the path before
+	switch {
+	case len(l.path) > maxBasePath || !localPath(string(l.path[fresh:])):
+		l.d.err = fmt.Errorf("%.200q is no path below a project", l.path)
+	case !ordered:
+		l.d.err = fmt.Errorf("the entry %q is out of order", l.path)
+	default:
+		l.entry = l.d.entry(l.entry)
+	}
+	return l.d.err == nil
+}
+
+// named is the entry with its path.
+func (l *baseLines) named() overlay.Entry {
+	e := l.entry
+	e.Path = string(l.path)
+	return e
+}
+
+// entry reads what follows a path.
 func (d *baseReader) entry(prev overlay.Entry) overlay.Entry {
 	var e overlay.Entry
-	shared := d.uint(uint64(len(prev.Path)), "a shared prefix")
-	rest := d.bytes(d.uint(maxBasePath, "the length of a path"))
-	if d.err != nil {
-		return e
-	}
-	e.Path = prev.Path[:shared] + string(rest)
-	if len(e.Path) > maxBasePath || !localPath(e.Path) {
-		d.err = fmt.Errorf("%.200q is no path below a project", e.Path)
-		return e
-	}
 	e.Mode = fs.FileMode(d.uint(1<<32-1, "a mode"))
 	e.Size = int64(d.uint(maxInt64, "a size"))
 	e.Mtime = prev.Mtime + d.int()
@@ -219,7 +278,16 @@ func (d *baseReader) entry(prev overlay.Entry) overlay.Entry {
 
 // localPath reports whether p is a clean relative path that names something below a directory.
 func localPath(p string) bool {
-	return p != "" && p != "." && p != ".." && p[0] != '/' && !strings.HasPrefix(p, "../") && strings.IndexByte(p, 0) < 0 && path.Clean(p) == p
+	if strings.IndexByte(p, 0) >= 0 {
+		return false
+	}
+	for more := true; more; {
+		var name string
+		if name, p, more = strings.Cut(p, "/"); name == "" || name == "." || name == ".." {
+			return false
+		}
+	}
+	return true
 }
 
 func sharedPrefix(a, b string) int {

@@ -140,7 +140,7 @@ func TestConflicts(t *testing.T) {
 func (f *fixture) tick() {
 	f.t.Helper()
 	newest := int64(0)
-	for _, e := range f.base.entries {
+	for _, e := range f.base.list() {
 		newest = max(newest, e.Ctime)
 	}
 	probe := filepath.Join(filepath.Dir(f.project), "probe")

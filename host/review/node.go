@@ -74,6 +74,21 @@ func nodeOf(st *unix.Stat_t) (Node, ident) {
 	return n, ident{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(), UID: st.Uid, GID: st.Gid}
 }
 
+// nodeOfSeen is nodeOf for what was looked at elsewhere; the zero Node for nothing.
+func nodeOfSeen(s overlay.Stat) (Node, ident) {
+	if s == (overlay.Stat{}) {
+		return Node{}, ident{}
+	}
+	n := Node{Type: typeOf(s.Mode), Mode: bitsOf(s.Mode)}
+	switch n.Type {
+	case File:
+		n.Size = s.Size
+	case Symlink:
+		n.Mode = 0
+	}
+	return n, ident{Dev: s.Dev, Ino: s.Ino, Size: s.Size, Mtime: s.Mtime, Ctime: s.Ctime, UID: s.UID, GID: s.GID}
+}
+
 // typeOf is the type of a mode.
 func typeOf(m fs.FileMode) Type {
 	switch m.Type() {

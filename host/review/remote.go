@@ -56,13 +56,13 @@ func openRemote(r Remote, workspace string, ignore []string) (source, error) {
 
 func (s *remote) close() { os.RemoveAll(s.dir) }
 
-func (s *remote) changes(ctx context.Context) ([]overlay.Change, error) {
+func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
 	list, err := s.box.Changes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	wanted := map[string]bool{}
-	var out []overlay.Change
+	var out []overlay.Difference
 	for _, c := range list {
 		if !localPath(c.Path) {
 			return nil, fmt.Errorf("the backend names the path %s", Quote(c.Path))
@@ -70,7 +70,7 @@ func (s *remote) changes(ctx context.Context) ([]overlay.Change, error) {
 		if len(s.ignore) > 0 && chosen(c.Path, s.ignore) {
 			continue
 		}
-		out = append(out, c)
+		out = append(out, overlay.Difference{Change: c})
 		wanted[c.Path] = c.Kind != overlay.Deleted
 	}
 	if len(out) > overlay.DefaultMaxEntries {

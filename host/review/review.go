@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -81,7 +82,7 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 	case s.Layers.Lower == "" || s.Layers.Upper == "":
 		return nil, fmt.Errorf("the workspace of %s has no writes of its own: there is nothing to review", s.Name)
 	default:
-		r.source, err = openLayers(s.Layers, overlay.Options{Ignore: s.mountPoints()})
+		r.source, err = openLayers(s.Layers, r.project, overlay.Options{Ignore: s.mountPoints()})
 	}
 	if err != nil {
 		return nil, err
@@ -142,8 +143,10 @@ func (r *Review) Close() {
 
 // compare makes a Change of each difference: with the project as it is, and, where that was changed since the sandbox
 // was made, with the base.
-func (r *Review) compare(ctx context.Context, list []overlay.Change, only []string) error {
+func (r *Review) compare(ctx context.Context, list []overlay.Difference, only []string) error {
 	gone := map[string]bool{} // directories that the project lost and the sandbox only kept
+	base := r.Subject.Base.lookups()
+	all := make([]Change, len(list))
 	for i, oc := range list {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -153,9 +156,10 @@ func (r *Review) compare(ctx context.Context, list []overlay.Change, only []stri
 		if implied && (!oc.NewMode.IsDir() || !slices.ContainsFunc(only, func(o string) bool { return below(o, oc.Path) })) {
 			continue
 		}
-		c := &Change{Path: oc.Path, Kind: kindOf(oc.Kind), implied: implied}
+		c := &all[i]
+		c.Path, c.Kind, c.implied = oc.Path, kindOf(oc.Kind), implied
 		var err error
-		if c.Old, c.id, err = r.project.look(oc.Path); err != nil {
+		if c.Old, c.id, err = r.seen(oc); err != nil {
 			return fmt.Errorf("look at %q in the project: %w", oc.Path, err)
 		}
 		var mine ident
@@ -173,7 +177,7 @@ func (r *Review) compare(ctx context.Context, list []overlay.Change, only []stri
 		if c.Old.Type == c.New.Type && c.Old.Type == Nothing {
 			continue // gone on both sides by now
 		}
-		was, known := r.base(oc.Path)
+		was, known := base(oc.Path)
 		if !touched(was, known, c.Old, c.id) {
 			r.Changes = append(r.Changes, c)
 			continue
@@ -215,6 +219,15 @@ func (r *Review) compare(ctx context.Context, list []overlay.Change, only []stri
 	return nil
 }
 
+// seen is what stands in the project at the path of a difference: what was seen when that was found, where it was.
+func (r *Review) seen(d overlay.Difference) (Node, ident, error) {
+	if !d.Seen || d.Lower.Mode.Type() == fs.ModeSymlink { // where it leads was not read
+		return r.project.look(d.Path)
+	}
+	n, id := nodeOfSeen(d.Lower)
+	return n, id, nil
+}
+
 // dropEmpty leaves out those directories in which there is no change.
 func (r *Review) dropEmpty(dirs map[string]bool) {
 	needed := map[string]bool{}
@@ -227,13 +240,6 @@ func (r *Review) dropEmpty(dirs map[string]bool) {
 		}
 	}
 	r.Changes = slices.DeleteFunc(r.Changes, func(c *Change) bool { return dirs[c.Path] && !needed[c.Path] })
-}
-
-func (r *Review) base(path string) (overlay.Entry, bool) {
-	if r.Subject.Base == nil {
-		return overlay.Entry{}, false
-	}
-	return r.Subject.Base.Lookup(path)
 }
 
 // mountPoints are the paths below the workspace that are no part of it.

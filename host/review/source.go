@@ -2,9 +2,12 @@ package review
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
@@ -13,9 +16,9 @@ import (
 
 // source is the sandbox's side. Everything that comes from it is hostile and may change while it is read.
 type source interface {
-	// changes lists what differs from the project, in path order. With overlay.ErrTooMany or overlay.ErrUnreadable come
+	// changes lists what differs from the project, in path order, and what was seen there if it was looked at. With overlay.ErrTooMany or overlay.ErrUnreadable come
 	// the changes that were found.
-	changes(ctx context.Context) ([]overlay.Change, error)
+	changes(ctx context.Context) ([]overlay.Difference, error)
 	// look says what stands at a path of a change.
 	look(path string) (Node, ident, error)
 	// copy writes the content of a file of at most max bytes to dst. It may be called concurrently.
@@ -28,9 +31,10 @@ type layers struct {
 	lower, upper *os.Root
 	dir          *dir // upper once more
 	options      overlay.Options
+	elsewhere    bool // lower is not the project
 }
 
-func openLayers(l *sdk.Layers, o overlay.Options) (_ *layers, err error) {
+func openLayers(l *sdk.Layers, project *dir, o overlay.Options) (_ *layers, err error) {
 	s := &layers{options: o}
 	s.options.Trusted = l.Trusted
 	defer func() {
@@ -47,11 +51,25 @@ func openLayers(l *sdk.Layers, o overlay.Options) (_ *layers, err error) {
 	if s.dir, err = openDir(l.Upper); err != nil {
 		return nil, fmt.Errorf("open what the sandbox wrote: %w", err)
 	}
+	var lower, top unix.Stat_t
+	f, err := s.lower.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("open the project: %w", err)
+	}
+	defer f.Close()
+	if err := errors.Join(unix.Fstat(int(f.Fd()), &lower), unix.Fstat(project.top, &top)); err != nil {
+		return nil, fmt.Errorf("look at the project: %w", err)
+	}
+	s.elsewhere = lower.Dev != top.Dev || lower.Ino != top.Ino
 	return s, nil
 }
 
-func (s *layers) changes(ctx context.Context) ([]overlay.Change, error) {
-	return overlay.Changes(ctx, s.lower, s.upper, s.options)
+func (s *layers) changes(ctx context.Context) ([]overlay.Difference, error) {
+	list, err := overlay.Differences(ctx, s.lower, s.upper, s.options)
+	for i := range list {
+		list[i].Seen = list[i].Seen && !s.elsewhere
+	}
+	return list, err
 }
 
 func (s *layers) look(path string) (Node, ident, error) { return s.dir.look(path) }

@@ -30,6 +30,24 @@ type Change struct {
 	Size    int64       // of the file as it is now; 0 for what is not a regular file
 }
 
+// Difference is a change, and what was seen of its path in the lower directory when it was found.
+type Difference struct {
+	Change
+	// Lower is what stood there, never looked at through a symbolic link; the zero Stat for nothing.
+	Lower Stat
+	// Seen is false when a directory on the way could not be read, so that Lower says nothing.
+	Seen bool
+}
+
+// Stat is what the file system knows about one path.
+type Stat struct {
+	Mode         fs.FileMode // type and permissions
+	Dev, Ino     uint64
+	Size         int64 // in bytes
+	Mtime, Ctime int64 // in nanoseconds since 1970
+	UID, GID     uint32
+}
+
 // Options bound the work. The zero value is usable.
 type Options struct {
 	// Ignore lists paths which, with all below them, are no part of the comparison: mount points inside the directory.
@@ -84,13 +102,13 @@ type gaps struct {
 }
 
 func (g *gaps) tooDeep(path string) {
-	if g.deep++; g.deep == 1 {
+	if g.deep++; g.deep == 1 || path < g.firstDeep {
 		g.firstDeep = path
 	}
 }
 
 func (g *gaps) unreadable(path string) {
-	if g.unread++; g.unread == 1 {
+	if g.unread++; g.unread == 1 || path < g.firstUnread {
 		g.firstUnread = path
 	}
 }
@@ -98,7 +116,7 @@ func (g *gaps) unreadable(path string) {
 func (g *gaps) err() error {
 	var errs []error
 	if g.entries {
-		errs = append(errs, fmt.Errorf("%w: only the first %d entries were looked at", ErrTooMany, g.max.MaxEntries))
+		errs = append(errs, fmt.Errorf("%w: no more than %d entries were looked at", ErrTooMany, g.max.MaxEntries))
 	}
 	if g.deep > 0 {
 		errs = append(errs, fmt.Errorf("%w: %d directories lie deeper than %d levels, the first is %.200q", ErrTooMany, g.deep, g.max.MaxDepth, g.firstDeep))

@@ -10,11 +10,11 @@ import (
 // comparison is a pair of open files of the same size.
 type comparison struct {
 	a, b int
-	c    Change
+	c    Difference
 }
 
 // compare opens both files now, while their directories are open, and leaves the reading to a comparer.
-func (w *walker) compare(up, lo dir, name string, c Change) error {
+func (w *walker) compare(up, lo dir, name string, c Difference) error {
 	a, err := up.file(name)
 	if err != nil {
 		c.Kind = Modified
@@ -31,10 +31,10 @@ func (w *walker) compare(up, lo dir, name string, c Change) error {
 	select {
 	case w.work <- comparison{a, b, c}:
 		return nil
-	case <-w.ctx.Done():
+	case <-w.walking.Done():
 		unix.Close(a)
 		unix.Close(b)
-		return w.ctx.Err()
+		return w.walking.Err()
 	}
 }
 

@@ -14,8 +14,9 @@ import (
 
 // dir is an open directory. Names in it are looked up one at a time, so that no symbolic link is ever followed.
 type dir struct {
-	f    *os.File
-	shut *shut // not nil when close has permissions to put back
+	f      *os.File // nil for none
+	shut   *shut    // not nil when close has permissions to put back
+	unread bool     // of none: there is one, and it cannot be read
 }
 
 // shut is a directory that was opened against its permissions.
@@ -168,6 +169,13 @@ func (d dir) xattr(name, attr string) string {
 func (d dir) hasXattr(name, attr string) bool {
 	_, err := unix.Lgetxattr(fdPath(d.fd())+"/"+name, attr, nil)
 	return err == nil
+}
+
+func statOf(st *unix.Stat_t) Stat {
+	return Stat{
+		Mode: modeOf(st.Mode), Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size,
+		Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(), UID: st.Uid, GID: st.Gid,
+	}
 }
 
 // modeOf turns the kernel's mode into Go's.

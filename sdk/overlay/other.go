@@ -16,6 +16,11 @@ func Changes(ctx context.Context, lower, upper *os.Root, o Options) ([]Change, e
 	return nil, errors.ErrUnsupported
 }
 
+// Differences is for Linux, which alone has overlay file systems.
+func Differences(ctx context.Context, lower, upper *os.Root, o Options) ([]Difference, error) {
+	return nil, errors.ErrUnsupported
+}
+
 // Snapshot is what a directory looked like at one time.
 type Snapshot struct{}
 

@@ -199,6 +199,40 @@ func TestChangesOfARealOverlay(t *testing.T) {
 	}
 }
 
+// TestDifferencesTellWhatWasBelow is about many directories, so that several goroutines walk.
+func TestDifferencesTellWhatWasBelow(t *testing.T) {
+	l := newLayers(t)
+	for i := range 6 {
+		makeLower(t, fmt.Sprintf("%s/%d/sub", l.lower, i))
+	}
+	l.run(t, "userxattr", "for d in */sub; do (cd $d\n"+script+"\n) || exit 1; done")
+	lower := root(t, l.lower)
+	got, err := Differences(t.Context(), lower, root(t, l.upper), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := Changes(t.Context(), lower, root(t, l.upper), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(plain) || len(got) < 6*len(want(t)) {
+		t.Fatalf("%d differences and %d changes, want the same number, and %d for each of 6", len(got), len(plain), len(want(t)))
+	}
+	for i, d := range got {
+		if d.Change != plain[i] {
+			t.Errorf("%d: the difference is %+v and the change %+v", i, d.Change, plain[i])
+		}
+		var st unix.Stat_t
+		var below Stat
+		if unix.Lstat(filepath.Join(l.lower, d.Path), &st) == nil {
+			below = statOf(&st)
+		}
+		if !d.Seen || d.Lower != below {
+			t.Errorf("%s: seen %v, below is %+v, want %+v", d.Path, d.Seen, d.Lower, below)
+		}
+	}
+}
+
 func TestSnapshotSeesTheSame(t *testing.T) {
 	dir := t.TempDir()
 	makeLower(t, dir)

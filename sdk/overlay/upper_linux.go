@@ -5,8 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,6 +22,19 @@ import (
 // read for comparison counts as modified. The overlay must not use redirect_dir or metacopy; where their marks are found
 // the list would be wrong, and Changes returns an error instead.
 func Changes(ctx context.Context, lower, upper *os.Root, o Options) ([]Change, error) {
+	list, err := Differences(ctx, lower, upper, o)
+	if list == nil {
+		return nil, err
+	}
+	out := make([]Change, len(list))
+	for i, d := range list {
+		out[i] = d.Change
+	}
+	return out, err
+}
+
+// Differences is [Changes] that also tells what was seen in lower, so that the caller need not look again.
+func Differences(ctx context.Context, lower, upper *os.Root, o Options) ([]Difference, error) {
 	o = o.withDefaults()
 	lo, err := openTop(lower)
 	if err != nil {
@@ -28,12 +46,16 @@ func Changes(ctx context.Context, lower, upper *os.Root, o Options) ([]Change, e
 		return nil, fmt.Errorf("open upper directory: %w", err)
 	}
 	defer up.close()
-	w := &walker{ctx: ctx, o: o, left: o.MaxEntries, gaps: gaps{max: o}, marks: "user.overlay."}
+	w := &walker{ctx: ctx, o: o, gaps: gaps{max: o}, marks: "user.overlay."}
+	w.left.Store(int64(o.MaxEntries))
 	if o.Trusted {
 		w.marks = "trusted.overlay."
 	}
 	w.startComparers()
-	err = w.merge(up, lo, "", 0)
+	w.walkers, w.walking = errgroup.WithContext(ctx)
+	w.walkers.SetLimit(min(runtime.GOMAXPROCS(0), 4))
+	w.walkers.Go(func() error { return w.merge(up, lo, "", 0) })
+	err = w.walkers.Wait()
 	w.stopComparers()
 	if err == nil || errors.Is(err, ErrTooMany) {
 		err = w.gaps.err()
@@ -43,47 +65,73 @@ func Changes(ctx context.Context, lower, upper *os.Root, o Options) ([]Change, e
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return sorted(w.out), err
+	slices.SortFunc(w.out, func(a, b Difference) int { return strings.Compare(a.Path, b.Path) })
+	return w.out, err
 }
 
-// walker is one run of Changes. One goroutine walks; a few compare contents.
+// walker is one run of Differences. A few goroutines walk, each a directory with what is below it and of which no other one was
+// free to take a part; a few more compare contents.
 type walker struct {
-	ctx   context.Context
-	o     Options
-	left  int // entries that may still be looked at
-	gaps  gaps
-	marks string // prefix of the overlay's extended attributes
+	ctx     context.Context
+	walking context.Context // ends at the first error, too
+	walkers *errgroup.Group
+	o       Options
+	left    atomic.Int64 // entries that may still be looked at
+	marks   string       // prefix of the overlay's extended attributes
+	work    chan comparison
+	group   sync.WaitGroup
 
-	mu    sync.Mutex
-	out   []Change
-	work  chan comparison
-	group sync.WaitGroup
+	mu   sync.Mutex
+	gaps gaps
+	out  []Difference
 }
 
-func (w *walker) add(c Change) {
+func (w *walker) add(d Difference) {
 	w.mu.Lock()
-	w.out = append(w.out, c)
+	w.out = append(w.out, d)
+	w.mu.Unlock()
+}
+
+func (w *walker) unreadable(path string) {
+	w.mu.Lock()
+	w.gaps.unreadable(path)
+	w.mu.Unlock()
+}
+
+func (w *walker) tooDeep(path string) {
+	w.mu.Lock()
+	w.gaps.tooDeep(path)
 	w.mu.Unlock()
 }
 
 var errStop = fmt.Errorf("%w: entries", ErrTooMany)
 
 // spend counts one entry.
-func (w *walker) spend(n int) error {
-	if w.left -= n; w.left < 0 {
-		w.gaps.entries = true
-		return errStop
+func (w *walker) spend() error {
+	if w.left.Add(-1) < 0 {
+		return w.stop()
 	}
 	return nil
 }
 
+// stop ends the walk for want of entries.
+func (w *walker) stop() error {
+	w.mu.Lock()
+	w.gaps.entries = true
+	w.mu.Unlock()
+	return errStop
+}
+
+// room is how many entries may still be looked at.
+func (w *walker) room() int { return int(max(0, w.left.Load())) }
+
 // merge compares one directory of the upper layer with the same one in the lower layer, lo, which has no file when there
 // is none, or when it is hidden.
 func (w *walker) merge(up, lo dir, path string, depth int) error {
-	if err := w.ctx.Err(); err != nil {
+	if err := w.walking.Err(); err != nil {
 		return err
 	}
-	names, more, err := up.names(w.left)
+	names, more, err := up.names(w.room())
 	if err != nil {
 		return fmt.Errorf("%q in the upper directory: %w", path, err)
 	}
@@ -94,33 +142,35 @@ func (w *walker) merge(up, lo dir, path string, depth int) error {
 			return fmt.Errorf("%q in the upper directory was moved by redirect_dir: mount the overlay with redirect_dir=off", path)
 		}
 	}
-	inUpper := make(map[string]bool)
+	var inUpper map[string]bool // names that an opaque directory has itself
+	if opaque == "y" {
+		inUpper = make(map[string]bool, len(names))
+	}
 	for _, name := range names {
 		p := join(path, name)
-		if w.o.ignored(p) {
+		if inUpper != nil {
 			inUpper[name] = true
+		}
+		if w.o.ignored(p) {
 			continue
 		}
-		if err := w.spend(1); err != nil {
+		if err := w.spend(); err != nil {
 			return err
-		}
-		if opaque == "y" {
-			inUpper[name] = true
 		}
 		if err := w.entry(up, lo, name, p, depth, opaque); err != nil {
 			return err
 		}
 	}
 	if more {
-		return w.spend(w.left + 1)
+		return w.stop()
 	}
 	if opaque != "y" || lo.f == nil {
 		return nil
 	}
 	// The directory hides the one below it, so all that it does not have itself is gone.
-	below, more, err := lo.names(w.left)
+	below, more, err := lo.names(w.room())
 	if err != nil {
-		w.gaps.unreadable(path)
+		w.unreadable(path)
 		return nil
 	}
 	for _, name := range below {
@@ -138,7 +188,7 @@ func (w *walker) merge(up, lo dir, path string, depth int) error {
 		}
 	}
 	if more {
-		return w.spend(w.left + 1)
+		return w.stop()
 	}
 	return nil
 }
@@ -163,9 +213,10 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string) 
 		return nil
 	}
 	if !had {
-		return w.added(up, new, name, path, depth)
+		return w.added(up, lo, new, name, path, depth)
 	}
-	c := Change{Path: path, OldMode: modeOf(old.Mode), NewMode: modeOf(new.Mode), Size: sizeOf(new)}
+	c := Difference{Lower: statOf(&old), Seen: true}
+	c.Change = Change{Path: path, OldMode: modeOf(old.Mode), NewMode: modeOf(new.Mode), Size: sizeOf(new)}
 	if old.Mode&unix.S_IFMT != new.Mode&unix.S_IFMT {
 		c.Kind = Type
 		w.add(c)
@@ -210,8 +261,9 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string) 
 }
 
 // file compares a regular file with the one that was there before, as cheaply as can be.
-func (w *walker) file(up, lo dir, old, new unix.Stat_t, name string, c Change) error {
-	if up.xattr(name, w.marks+"metacopy") != "" {
+func (w *walker) file(up, lo dir, old, new unix.Stat_t, name string, c Difference) error {
+	// Without data of its own a file has the size of the one below it, and no blocks: no need to ask about any other.
+	if (old.Size == new.Size || new.Blocks == 0) && up.xattr(name, w.marks+"metacopy") != "" {
 		return fmt.Errorf("%q in the upper directory has only its metadata there: mount the overlay with metacopy=off", c.Path)
 	}
 	switch {
@@ -234,7 +286,7 @@ func (w *walker) file(up, lo dir, old, new unix.Stat_t, name string, c Change) e
 }
 
 // same handles a file whose content did not change.
-func (w *walker) same(c Change) {
+func (w *walker) same(c Difference) {
 	if c.OldMode != c.NewMode {
 		c.Kind = Mode
 		w.add(c)
@@ -253,45 +305,53 @@ func (w *walker) whiteout(up dir, st unix.Stat_t, name, opaque string) bool {
 	return false
 }
 
-// into goes one level down, with lo's directory of the same name if it has one.
+// into goes one level down, with lo's directory of the same name if it has one. A goroutine of its own takes that where one
+// is free, and the directories are open before it starts.
 func (w *walker) into(up, lo dir, name, path string, depth int) error {
 	if depth+1 >= w.o.MaxDepth {
-		w.gaps.tooDeep(path)
+		w.tooDeep(path)
 		return nil
 	}
 	subUp, err := up.sub(name)
 	if err != nil {
 		if err != unix.ENOENT && err != unix.ENOTDIR {
-			w.gaps.unreadable(path)
+			w.unreadable(path)
 		}
 		return nil
 	}
-	defer subUp.close()
-	var subLo dir
+	subLo := dir{unread: lo.unread}
 	if lo.f != nil {
 		if subLo, err = lo.sub(name); err != nil {
 			subLo = dir{}
 			if err != unix.ENOENT && err != unix.ENOTDIR {
-				w.gaps.unreadable(path)
+				w.unreadable(path)
+				subLo.unread = true
 			}
 		}
-		defer subLo.close()
 	}
-	return w.merge(subUp, subLo, path, depth+1)
+	merge := func() error {
+		defer subUp.close()
+		defer subLo.close()
+		return w.merge(subUp, subLo, path, depth+1)
+	}
+	if w.walkers.TryGo(merge) {
+		return nil
+	}
+	return merge()
 }
 
 // added reports something new and all that is in it.
-func (w *walker) added(up dir, st unix.Stat_t, name, path string, depth int) error {
-	w.add(Change{Path: path, Kind: Added, NewMode: modeOf(st.Mode), Size: sizeOf(st)})
+func (w *walker) added(up, lo dir, st unix.Stat_t, name, path string, depth int) error {
+	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: modeOf(st.Mode), Size: sizeOf(st)}, Seen: !lo.unread})
 	if isDir(st) {
-		return w.into(up, dir{}, name, path, depth)
+		return w.into(up, dir{unread: lo.unread}, name, path, depth)
 	}
 	return nil
 }
 
 // deleted reports something of the lower layer that is gone, and all that was in it.
 func (w *walker) deleted(lo dir, st unix.Stat_t, name, path string, depth int) error {
-	w.add(Change{Path: path, Kind: Deleted, OldMode: modeOf(st.Mode)})
+	w.add(Difference{Change: Change{Path: path, Kind: Deleted, OldMode: modeOf(st.Mode)}, Lower: statOf(&st), Seen: true})
 	if isDir(st) {
 		return w.deletedIn(lo, name, path, depth)
 	}
@@ -299,24 +359,24 @@ func (w *walker) deleted(lo dir, st unix.Stat_t, name, path string, depth int) e
 }
 
 func (w *walker) deletedIn(lo dir, name, path string, depth int) error {
-	if err := w.ctx.Err(); err != nil {
+	if err := w.walking.Err(); err != nil {
 		return err
 	}
 	if depth+1 >= w.o.MaxDepth {
-		w.gaps.tooDeep(path)
+		w.tooDeep(path)
 		return nil
 	}
 	sub, err := lo.sub(name)
 	if err != nil {
 		if err != unix.ENOENT && err != unix.ENOTDIR {
-			w.gaps.unreadable(path)
+			w.unreadable(path)
 		}
 		return nil
 	}
 	defer sub.close()
-	names, more, err := sub.names(w.left)
+	names, more, err := sub.names(w.room())
 	if err != nil {
-		w.gaps.unreadable(path)
+		w.unreadable(path)
 		return nil
 	}
 	for _, n := range names {
@@ -324,7 +384,7 @@ func (w *walker) deletedIn(lo dir, name, path string, depth int) error {
 		if w.o.ignored(p) {
 			continue
 		}
-		if err := w.spend(1); err != nil {
+		if err := w.spend(); err != nil {
 			return err
 		}
 		st, ok, err := sub.stat(n)
@@ -338,7 +398,7 @@ func (w *walker) deletedIn(lo dir, name, path string, depth int) error {
 		}
 	}
 	if more {
-		return w.spend(w.left + 1)
+		return w.stop()
 	}
 	return nil
 }
