@@ -16,8 +16,9 @@ const Schema = "hutch.result/v1"
 type Result struct {
 	Schema string `json:"schema"`
 	ID     string `json:"id"`
-	Name   string `json:"name"`           // of the run block, with its key when there is one
-	File   string `json:"file,omitempty"` // the run file as it was named; empty without one
+	Name   string `json:"name"`             // of the run block, with its key when there is one
+	Parent string `json:"parent,omitempty"` // id of the loop that it was part of, or of the run that it repeats
+	File   string `json:"file,omitempty"`   // the run file as it was named; empty without one
 
 	Backend Backend  `json:"backend"`
 	Command []string `json:"command"` // argv as the sandbox got it

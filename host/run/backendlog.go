@@ -46,7 +46,7 @@ func (l *backendLog) line(line backend.Line) {
 	if l.err != nil {
 		return
 	}
-	text := time.Now().UTC().Format(time.RFC3339Nano) + " " + line.Level.String() + " " + l.j.secrets.string(line.String()) + "\n"
+	text := time.Now().UTC().Format(time.RFC3339Nano) + " " + line.Level.String() + " " + l.j.secrets.Text(line.String()) + "\n"
 	_, l.err = l.w.Write([]byte(text))
 }
 

@@ -27,7 +27,7 @@ func TestBackendLog(t *testing.T) {
 	}
 	defer rec.Close()
 	j := &job{id: id, rec: rec, secrets: newRedactor(&runfile.Definition{})}
-	j.secrets.addStrings([]string{"hunter2hunter2"})
+	j.secrets.Add("hunter2hunter2")
 	path := filepath.Join(rec.Dir(), "backend.log")
 	l := &backendLog{j: j}
 	l.line(backend.Line{Backend: "b", Sandbox: "another", Level: hclog.Warn, Message: "not ours"})

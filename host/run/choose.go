@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,6 +27,25 @@ type choice struct {
 	diags      diag.Diagnostics // errors in the run file itself: no backend is looked for beyond them
 	notes      []string
 	warnings   diag.Diagnostics // about what is going to run all the same
+}
+
+// planned is the data of [store.EventPlan].
+type planned struct {
+	Candidates []Candidate `json:"candidates"`
+	// Config is the block of the chosen backend as it was checked, secrets redacted: what a replay needs of it.
+	Config json.RawMessage `json:"config,omitempty"`
+}
+
+// maxConfig bounds, in bytes, the configuration of a backend that is recorded.
+const maxConfig = 32 << 10
+
+// recorded is the configuration of the chosen backend for the record; nil when there is none, or a longer one than any
+// event should hold.
+func (c *choice) recorded() json.RawMessage {
+	if c.config == nil || len(c.config.Redacted) > maxConfig {
+		return nil
+	}
+	return c.config.Redacted
 }
 
 // choose looks at the backends of d in order and takes the first that can do all that is asked. It goes on after it

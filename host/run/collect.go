@@ -31,7 +31,7 @@ func (j *job) collect(ctx context.Context, p *place) {
 		w.CloseWithError(err)
 		got <- err
 	}()
-	res, err := outputs.Collect(ctx, r, j.rec.OutputDir(), j.d.Outputs, outputs.Caps{}, j.secrets.string)
+	res, err := outputs.Collect(ctx, r, j.rec.OutputDir(), j.d.Outputs, outputs.Caps{}, j.secrets.Text)
 	if err == nil {
 		// The end of the archive is not the end of the stream: whatever is after it is thrown away, within bounds.
 		if n, _ := io.Copy(io.Discard, io.LimitReader(r, 1<<20)); n == 1<<20 {

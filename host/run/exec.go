@@ -49,7 +49,7 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	if j.d.Stdin != nil {
 		cmd.Stdin = strings.NewReader(*j.d.Stdin)
 	}
-	j.event(store.EventExecStart, map[string]any{"argv": j.secrets.argv(inv.argv), "dir": inv.dir, "env": envNames(inv.env), "tty": j.s.TTY != nil})
+	j.event(store.EventExecStart, map[string]any{"argv": j.secrets.Argv(inv.argv), "dir": inv.dir, "env": envNames(inv.env), "tty": j.s.TTY != nil})
 
 	start := time.Now()
 	var exit *sdk.Exit

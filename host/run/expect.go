@@ -68,8 +68,8 @@ func (j *job) expectStream(name string, e *runfile.ExpectStream, s result.Stream
 	text := string(b)
 	partial := cut || s.Dropped > 0
 	// A quotation that is cut could begin inside a secret, and quoting changes one.
-	quoted := func(s string) string { return quoted(j.secrets.string(s)) }
-	kept := func() string { return kept(j.secrets.text(text, partial), partial) }
+	quoted := func(s string) string { return quoted(j.secrets.Text(s)) }
+	kept := func() string { return kept(j.secrets.Tail(text, partial), partial) }
 	if e.Empty != nil && *e.Empty != (s.Bytes == 0) {
 		want, got := "empty", fmt.Sprintf("%d bytes", s.Bytes)
 		if !*e.Empty {

@@ -23,7 +23,7 @@ type Inside struct {
 	Record  *store.SandboxRecord // locked, alone or shared
 
 	ID      string            // of the run, from [store.Store.NewID]; "" for a new one
-	Parent  string            // the loop of a model that it is part of; "" for none
+	Parent  string            // the loop that the run is part of; "" for none
 	Argv    []string          // nil for what the run runs that the sandbox was made from
 	Env     map[string]string // on top of the sandbox's own
 	Workdir string            // absolute inside the sandbox, or relative to the workspace; "" for the sandbox's own
@@ -51,7 +51,8 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 		}
 	}
 	d := &runfile.Definition{
-		Name: path.Base(in.Argv[0]), Instance: path.Base(in.Argv[0]),
+		Parent: in.Parent,
+		Name:   path.Base(in.Argv[0]), Instance: path.Base(in.Argv[0]),
 		Backends: []*runfile.Backend{runfile.NewBackend(info.Backend)},
 		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network, Stdin: stdin,
 	}
@@ -67,12 +68,12 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	}
 	defer j.span.end()
 	j.box, j.user, j.chosen = in.Record, in.User, &choice{backend: in.Backend}
-	j.secrets.addStrings(own.Secrets)
+	j.secrets.Add(own.Secrets...)
 	j.res.Sandbox = &result.Sandbox{ID: info.ID, Name: info.Name}
 	b := in.Backend
 	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
 
-	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, Backend: info.Backend, Sandbox: info.Name, Parent: in.Parent, Definition: j.secrets.value(d)})
+	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, Backend: info.Backend, Parent: d.Parent, Sandbox: info.Name, Definition: j.secrets.Value(d)})
 	if err != nil {
 		j.fail("record", err)
 		j.seal()
@@ -102,7 +103,7 @@ func (j *job) inside(ctx context.Context, in Inside) {
 		return
 	}
 	argv := slices.Clone(in.Argv)
-	j.secrets.strings(argv)
+	j.secrets.Strings(argv)
 	j.note(in.Record.Event(store.EventExecStart, map[string]any{"run": j.id, "argv": argv, "env": envNames(in.Env), "tty": j.s.TTY != nil}), "write the sandbox's event")
 	j.exec(ctx, &place{Sandbox: in.Sandbox, b: in.Backend})
 	j.note(in.Record.Event(store.EventExecEnd, map[string]any{"run": j.id, "cause": j.res.Cause, "exit_code": j.res.ExitCode}), "write the sandbox's event")

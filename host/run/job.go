@@ -98,7 +98,7 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 	}
 	j.chosen = c
 	j.secrets.add(c)
-	j.event(store.EventPlan, map[string]any{"candidates": c.candidates})
+	j.event(store.EventPlan, planned{c.candidates, c.recorded()})
 	if c.backend == nil {
 		j.refuse(c)
 		return
@@ -254,7 +254,7 @@ func (j *job) event(typ store.EventType, data any, files ...store.FileRef) {
 	if j.rec == nil && j.box == nil {
 		return // a lasting sandbox that failed to be made has taken its record back, and the chain with it
 	}
-	if err := j.chronicle().Event(typ, j.secrets.value(data), files...); err != nil && j.res.Error == nil {
+	if err := j.chronicle().Event(typ, j.secrets.Value(data), files...); err != nil && j.res.Error == nil {
 		j.note(err, "write event "+string(typ))
 	}
 }

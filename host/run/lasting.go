@@ -142,7 +142,7 @@ func (j *job) fulfil(p *place) error {
 	for _, name := range []string{"HUTCH_WORKSPACE", "HUTCH_INPUT", "HUTCH_OUTPUT"} {
 		delete(inv.env, name) // each command gets them anew
 	}
-	if err := j.box.WritePrivate(surroundings{Env: inv.env, Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.secrets.secrets}); err != nil {
+	if err := j.box.WritePrivate(surroundings{Env: inv.env, Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.secrets.Secrets()}); err != nil {
 		return err
 	}
 	limits, err := json.Marshal(limitsOf(j.d, ready.Holds, false))
@@ -196,7 +196,7 @@ func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.Sand
 	if err != nil {
 		return nil, j.failure("create", err)
 	}
-	j.event(store.EventPlan, map[string]any{"candidates": c.candidates})
+	j.event(store.EventPlan, planned{Candidates: c.candidates})
 	info, err := j.createOnly(ctx)
 	leaks := j.res.Leaks
 	j.endBox()
@@ -251,7 +251,7 @@ func (r *Runner) newJob(d *runfile.Definition, s Streams) *job {
 	j := &job{r: r, d: d, s: s, id: r.opt.Store.NewID(), secrets: newRedactor(d)}
 	j.span = r.opt.Trace.run(j.id, d.Instance)
 	j.res = &result.Result{
-		ID: j.id, Name: d.Instance, File: d.File, Started: time.Now().UTC(), TTY: s.TTY != nil,
+		ID: j.id, Name: d.Instance, Parent: d.Parent, File: d.File, Started: time.Now().UTC(), TTY: s.TTY != nil,
 		Network: cmp.Or(d.Network, string(sdk.NetworkNone)), Expected: d.Expect != nil, Workspace: workspaceOf(d),
 	}
 	if at, ok := d.RangeOf(""); ok {

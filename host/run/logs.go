@@ -21,12 +21,12 @@ type tailText struct {
 
 // tail reads the end of a stream's log, repairs it, and takes the secrets out.
 func (j *job) tail(name string, bytes, dropped int64) (tailText, error) {
-	b, cut, err := readTail(filepath.Join(j.rec.Dir(), name+".log"), maxText+j.secrets.longest)
+	b, cut, err := readTail(filepath.Join(j.rec.Dir(), name+".log"), maxText+j.secrets.Longest())
 	if err != nil || len(b) == 0 {
 		return tailText{}, err
 	}
 	begun := cut || dropped > 0 // what comes first may be the rest of something
-	s := j.secrets.text(result.Text(b, begun), begun)
+	s := j.secrets.Tail(result.Text(b, begun), begun)
 	if len(s) > maxText {
 		s, cut = result.Text([]byte(s[len(s)-maxText:]), true), true
 	}

@@ -94,9 +94,9 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 	if p.Outputs == nil {
 		p.Outputs = []string{}
 	}
-	red.strings(p.Command)
+	red.Strings(p.Command)
 	for k, v := range p.Env {
-		p.Env[k] = red.string(v)
+		p.Env[k] = red.Text(v)
 	}
 	for _, f := range d.Files {
 		from := f.Source
@@ -118,7 +118,7 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 			p.Diagnostics = append(p.Diagnostics, ds...)
 		} else {
 			packages := slices.Clone(id.Packages)
-			red.strings(packages)
+			red.Strings(packages)
 			p.Installs = append(p.Installs, Install{Language: id.Language, Packages: packages, Key: id.Key()})
 		}
 	}

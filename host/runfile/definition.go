@@ -64,6 +64,7 @@ type Definition struct {
 	Instance string // Name, or Name["key"]
 
 	File             string            // the run file as it was given; "" without one
+	Dir              string            // absolute directory of the run file; "" without one
 	RequiredBackends []RequiredBackend // of the run file
 
 	Description  string
@@ -89,7 +90,8 @@ type Definition struct {
 	Outputs   []string // globs below the output directory; empty for everything
 	Expect    *Expect  // nil when the block is missing
 
-	// Parent is the id of the loop of a model that the run is part of; "" for none. No file says it.
+	// Parent is the id of the loop of a model that the run is part of, or of the run that it repeats; "" for none. No file
+	// says it.
 	Parent string
 
 	// Given tells of values that did not come from the run file where they came from, such as --memory, by their path as

@@ -2,6 +2,7 @@ package runfile
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -16,7 +17,9 @@ type definitionJSON struct {
 	Run              string            `json:"run"`
 	Key              string            `json:"key,omitempty"`
 	Instance         string            `json:"instance"`
+	Parent           string            `json:"parent,omitempty"`
 	File             string            `json:"file,omitempty"`
+	Dir              string            `json:"dir,omitempty"`
 	Description      string            `json:"description,omitempty"`
 	Range            *diag.Range       `json:"range,omitempty"`
 	RequiredBackends []requiredJSON    `json:"required_backends,omitempty"`
@@ -58,6 +61,8 @@ type fileJSON struct {
 type homeJSON struct {
 	Path      string `json:"path"`
 	Source    string `json:"source,omitempty"`
+	Mode      string `json:"mode,omitempty"`   // of content
+	SHA256    string `json:"sha256,omitempty"` // of content; not said of a secret
 	Sensitive bool   `json:"sensitive,omitempty"`
 }
 
@@ -99,7 +104,7 @@ type streamJSON struct {
 // printed. The contents of files and the bodies of backend blocks are not in it.
 func (d *Definition) MarshalJSON() ([]byte, error) {
 	j := definitionJSON{
-		Run: d.Name, Key: d.Key, Instance: d.Instance, File: d.File, Description: d.Description, MinIsolation: d.MinIsolation,
+		Run: d.Name, Key: d.Key, Instance: d.Instance, Parent: d.Parent, File: d.File, Dir: d.Dir, Description: d.Description, MinIsolation: d.MinIsolation,
 		Language: d.Language, Interpreter: d.Interpreter, Entrypoint: d.Entrypoint, EntrypointIn: d.EntrypointIn,
 		Command: d.shown("command", d.Command), Args: d.shown("args", d.Args), Dependencies: d.shown("dependencies", d.Dependencies),
 		Workdir: d.Workdir, Stdin: d.shownText("stdin", d.Stdin), Network: d.Network, Outputs: d.Outputs,
@@ -121,7 +126,14 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 		j.Files = append(j.Files, fj)
 	}
 	for _, h := range d.Home {
-		j.Home = append(j.Home, homeJSON{h.Path, h.Source, h.Sensitive})
+		hj := homeJSON{Path: h.Path, Source: h.Source, Sensitive: h.Sensitive}
+		if h.Source == "" {
+			hj.Mode = modeText(h.Mode)
+		}
+		if h.Source == "" && !h.Sensitive {
+			hj.SHA256 = fmt.Sprintf("%x", sha256.Sum256(h.Content))
+		}
+		j.Home = append(j.Home, hj)
 	}
 	if len(d.Env) > 0 {
 		j.Env = make(map[string]string, len(d.Env))

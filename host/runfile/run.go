@@ -154,7 +154,7 @@ func (l *loader) forEach(a *hclsyntax.Attribute, context string) ([]eachElement,
 
 // run decodes one run. What is wrong with it is reported; the definition is then not complete.
 func (l *loader) run(b *hclsyntax.Block, name, key string, header hcl.Range, ctx *hcl.EvalContext, context string) *Definition {
-	d := &Definition{Name: name, Key: key, Instance: name, File: l.path, RequiredBackends: l.file.RequiredBackends,
+	d := &Definition{Name: name, Key: key, Instance: name, File: l.path, Dir: l.file.Dir, RequiredBackends: l.file.RequiredBackends,
 		Env: map[string]string{}, Network: string(sdk.NetworkNone), MinIsolation: l.file.MinIsolation}
 	d.origin = &origin{ranges: ranges{}, sources: l.sources, context: context}
 	d.origin.ranges.set("", header)

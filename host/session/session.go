@@ -54,6 +54,7 @@ type Session struct {
 
 // Open opens the store. Nothing else is read or started before it is asked for.
 func Open(o Options) (*Session, error) {
+	o.Store.Version = o.Version
 	st, err := store.Open(o.Store)
 	if err != nil {
 		return nil, err

@@ -79,6 +79,15 @@ type Info struct {
 	Damage string `json:"damage,omitempty"`
 }
 
+// BeginData is the data of [EventBegin] in a run's chain.
+type BeginData struct {
+	Hutch string  `json:"hutch,omitempty"` // version of hutch
+	Kind  Kind    `json:"kind,omitempty"`
+	Name  string  `json:"name"`
+	File  string  `json:"file"`
+	Host  Process `json:"host"`
+}
+
 // Run is a run that this process is recording.
 type Run struct {
 	store *Store
@@ -158,7 +167,7 @@ func (r *Run) prepare(dir string, definition any) (head string, err error) {
 	if r.chain, err = openChain(filepath.Join(dir, eventsFile), r.store.now); err != nil {
 		return "", err
 	}
-	data, err := marshalData(EventBegin, map[string]any{"name": r.info.Name, "file": r.info.File, "host": r.info.Host})
+	data, err := marshalData(EventBegin, BeginData{Hutch: r.store.version, Kind: r.info.Kind, Name: r.info.Name, File: r.info.File, Host: r.info.Host})
 	if err != nil {
 		return "", err
 	}

@@ -17,16 +17,19 @@ type Options struct {
 	// Home holds everything in one directory. Empty means $HUTCH_HOME, and when that is empty too the XDG
 	// directories of the user.
 	Home string
+	// Version is that of hutch, for the records of runs; it may be empty.
+	Version string
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
 }
 
 // Store is an open store. It holds no lock, so any number of processes may have one open.
 type Store struct {
-	paths Paths
-	now   func() time.Time
-	ids   idSource
-	audit auditLog
+	paths   Paths
+	version string
+	now     func() time.Time
+	ids     idSource
+	audit   auditLog
 
 	intents intentLog
 }
@@ -56,7 +59,7 @@ func Open(o Options) (*Store, error) {
 			return nil, err
 		}
 	}
-	s := &Store{paths: paths, now: o.Now}
+	s := &Store{paths: paths, version: o.Version, now: o.Now}
 	if s.now == nil {
 		s.now = time.Now
 	}
