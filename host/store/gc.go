@@ -35,7 +35,7 @@ type GCOptions struct {
 // The kinds of things that gc removes.
 const (
 	GCSandbox      = "sandbox"      // what an orphaned intent made, or a lasting sandbox that was half made or half removed
-	GCRun          = "run"          // an old run
+	GCRun          = "run"          // an old run, or an old loop with its runs
 	GCIngested     = "ingested"     // an old run that was made of an answer; the records of its executions are runs
 	GCDependencies = "dependencies" // an unused entry of the dependency cache
 	GCRuntimeDir   = "runtime_dir"  // the runtime directory of a dead process
@@ -234,15 +234,32 @@ func (c *collector) runs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The parts of a loop go with it and not before it, and count as one with it.
+	loops, parts := map[string]bool{}, map[string][]Info{}
+	for _, info := range list {
+		loops[info.ID] = info.Kind != KindRun
+	}
+	list = slices.DeleteFunc(list, func(info Info) bool {
+		if !loops[info.Parent] {
+			return false
+		}
+		parts[info.Parent] = append(parts[info.Parent], info)
+		return true
+	})
 	for i, info := range list {
 		if ctx.Err() != nil {
 			break
 		}
-		if info.State == StateRunning || i < c.o.KeepRuns || c.now.Sub(info.Started) < c.o.RunsOlderThan {
+		running := func(i Info) bool { return i.State == StateRunning }
+		if running(info) || slices.ContainsFunc(parts[info.ID], running) || i < c.o.KeepRuns || c.now.Sub(info.Started) < c.o.RunsOlderThan {
 			continue
 		}
 		path := c.store.paths.Run(info.ID)
-		c.do(GCItem{Kind: GCRun, Name: info.ID, Path: path, Bytes: treeSize(path)}, func() error { return c.store.Remove(info.ID) })
+		size := treeSize(path)
+		for _, p := range parts[info.ID] {
+			size += treeSize(c.store.paths.Run(p.ID))
+		}
+		c.do(GCItem{Kind: GCRun, Name: info.ID, Path: path, Bytes: size}, func() error { return c.store.Remove(info.ID) })
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ type Filter struct {
 	States        []State
 	Name          string // the exact name
 	Backend       string
+	Parent        string    // the loop or run that they belong to
 	Since, Before time.Time // by the time of their start
 	Limit         int       // at most so many, the newest
 }
@@ -27,6 +28,9 @@ func (s *Store) List(f Filter) ([]Info, error) {
 	}
 	var list []Info
 	for _, id := range ids {
+		if f.Parent != "" && id < f.Parent {
+			break // what belongs to another one begins after it
+		}
 		// The id tells the second, so that most of what is out of range need not be read. A run may begin a while
 		// after it got its id, never before.
 		if t, err := idTime(id); err == nil {
@@ -58,19 +62,51 @@ func (f Filter) matches(i Info) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, i.State)) &&
 		(f.Name == "" || f.Name == i.Name) &&
 		(f.Backend == "" || f.Backend == i.Backend) &&
+		(f.Parent == "" || f.Parent == i.Parent) &&
 		(f.Since.IsZero() || !i.Started.Before(f.Since)) &&
 		(f.Before.IsZero() || i.Started.Before(f.Before))
 }
 
-// Remove deletes a run and says so in the audit chain. It refuses with [ErrRunning] while the run's host lives.
+// Parts lists the runs that are parts of a loop, oldest first: its attempts, or the commands that it ran.
+func (s *Store) Parts(loop string) ([]Info, error) {
+	parts, err := s.List(Filter{Parent: loop})
+	slices.Reverse(parts)
+	return parts, err
+}
+
+// Remove deletes a run, or a loop with the runs that are parts of it, and says so in the audit chain. It refuses with
+// [ErrRunning] while the host of one of them lives.
 func (s *Store) Remove(id string) error {
 	r, err := s.Load(id)
 	if err != nil {
 		return err
 	}
-	if r.State == StateRunning {
-		return fmt.Errorf("run %s: %w (pid %d)", id, ErrRunning, r.Host.PID)
+	all := []*Record{r}
+	if r.Kind != KindRun {
+		parts, err := s.Parts(id)
+		if err != nil {
+			return err
+		}
+		for _, p := range parts { // before the loop: were this process to die, what is left would still name its loop
+			all = append(all, &Record{Info: p, Dir: s.paths.Run(p.ID), store: s})
+		}
+		slices.Reverse(all)
 	}
+	for _, r := range all {
+		if r.State == StateRunning {
+			return fmt.Errorf("run %s: %w (pid %d)", r.ID, ErrRunning, r.Host.PID)
+		}
+	}
+	for _, r := range all {
+		if err := s.remove(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) remove(r *Record) error {
+	id := r.ID
 	// Say it first: a run that is gone without a word looks like tampering, one that is still there does not.
 	entry, err := auditEntry(id, EventRemoved, map[string]any{"state": r.State})
 	if err != nil {

@@ -28,6 +28,7 @@ type told struct {
 	seq         uint64   // of the last line
 	torn        int64    // bytes after it
 	broken      bool     // it is not all that was told
+	runs        []toldRun
 }
 
 // refAt is what an event says about a file. A file that was written again counts as it was last.
@@ -58,6 +59,7 @@ func readTold(ctx context.Context, dir, id string, at uint64, rep *Report) (*tol
 		if e.Record != "" {
 			t.pins = append(t.pins, e.Record)
 		}
+		t.note(e)
 		noteRepair(rep, e)
 	}}
 	end, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error { check.line(l); return ctx.Err() })

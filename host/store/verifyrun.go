@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// verifyRun checks one run against what the audit chain knows about it.
-func (s *Store) verifyRun(ctx context.Context, id string, known auditKnown) (*Report, error) {
+// verifyRun checks one run against what the audit chain knows about it, and about the runs that its events name.
+func (s *Store) verifyRun(ctx context.Context, id string, known map[string]auditKnown) (*Report, error) {
 	info := s.readInfo(id)
 	rep := &Report{Run: id, OK: true, State: info.State, Findings: []Finding{}}
 	if info.State == StateDamaged {
@@ -32,7 +32,8 @@ func (s *Store) verifyRun(ctx context.Context, id string, known auditKnown) (*Re
 		return nil, diskError("read", dir, err)
 	}
 	defer root.Close()
-	v := runVerifier{told: told, rep: rep, info: info, known: known}
+	v := runVerifier{told: told, rep: rep, info: info, known: known[id]}
+	told.parts(known, rep)
 	if err := told.files(ctx, root, rep); err != nil {
 		return nil, err
 	}
