@@ -5,8 +5,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/width"
 )
 
 // Escape makes text harmless for a terminal: control characters, invalid UTF-8 and the characters that reorder a line
@@ -45,22 +43,4 @@ func Escape(s string) string {
 func deceptive(r rune) bool {
 	return unicode.IsControl(r) || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0x061c ||
 		r >= 0x200e && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
-}
-
-// columns is the number of terminal columns that escaped text without line feeds takes.
-func columns(s string) int {
-	n := 0
-	for _, r := range s {
-		switch {
-		case r < utf8.RuneSelf:
-			n++
-		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		default:
-			n++
-			if k := width.LookupRune(r).Kind(); k == width.EastAsianWide || k == width.EastAsianFullwidth {
-				n++
-			}
-		}
-	}
-	return n
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // Style says how diagnostics are written as text.
@@ -124,7 +126,7 @@ func (sn *Snippet) render(b *strings.Builder, s Style, paint func(code, text str
 			continue
 		}
 		fmt.Fprintf(b, "    %s %s%s\n", paint(faint, strings.Repeat(" ", gutter)+" |"),
-			strings.Repeat(" ", columns(before)), paint(mark, strings.Repeat("^", max(columns(marked), 1))))
+			strings.Repeat(" ", termsafe.Columns(before)), paint(mark, strings.Repeat("^", max(termsafe.Columns(marked), 1))))
 	}
 	if sn.More > 0 {
 		fmt.Fprintf(b, "    %s (and %d more lines)\n", paint(faint, strings.Repeat(" ", gutter)+" |"), sn.More)
@@ -133,18 +135,18 @@ func (sn *Snippet) render(b *strings.Builder, s Style, paint func(code, text str
 
 // fit shortens a line to room columns so that the start of the mark stays in sight.
 func fit(before, marked, after string, room int) (string, string, string) {
-	if columns(before)+columns(marked)+columns(after) <= room {
+	if termsafe.Columns(before)+termsafe.Columns(marked)+termsafe.Columns(after) <= room {
 		return before, marked, after
 	}
-	if w := columns(before); w > room/2 {
+	if w := termsafe.Columns(before); w > room/2 {
 		before = "…" + dropColumns(before, w-room/2+1)
 	}
-	left := room - columns(before)
-	if columns(marked) > left {
+	left := room - termsafe.Columns(before)
+	if termsafe.Columns(marked) > left {
 		return before, keepColumns(marked, left-1) + "…", ""
 	}
-	left -= columns(marked)
-	if columns(after) > left {
+	left -= termsafe.Columns(marked)
+	if termsafe.Columns(after) > left {
 		after = keepColumns(after, max(left-1, 0)) + "…"
 	}
 	return before, marked, after
@@ -152,7 +154,7 @@ func fit(before, marked, after string, room int) (string, string, string) {
 
 func keepColumns(s string, n int) string {
 	for i, r := range s {
-		if n -= columns(string(r)); n < 0 {
+		if n -= termsafe.Columns(string(r)); n < 0 {
 			return s[:i]
 		}
 	}
@@ -164,7 +166,7 @@ func dropColumns(s string, n int) string {
 		if n <= 0 {
 			return s[i:]
 		}
-		n -= columns(string(r))
+		n -= termsafe.Columns(string(r))
 	}
 	return ""
 }
@@ -195,7 +197,7 @@ func wrap(b *strings.Builder, first, next, text string, width int) {
 		}
 		col := 0
 		for word := range strings.FieldsSeq(line) {
-			w := columns(word)
+			w := termsafe.Columns(word)
 			switch {
 			case col == 0:
 				b.WriteString(indent)

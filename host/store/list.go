@@ -15,6 +15,7 @@ type Filter struct {
 	Name          string // the exact name
 	Backend       string
 	Parent        string    // the loop or run that they belong to
+	Whole         bool      // leave out the runs that are parts of a loop which is there
 	Since, Before time.Time // by the time of their start
 	Limit         int       // at most so many, the newest
 }
@@ -27,6 +28,19 @@ func (s *Store) List(f Filter) ([]Info, error) {
 		return nil, err
 	}
 	var list []Info
+	loops := map[string]bool{}
+	part := func(i Info) bool {
+		if i.Parent == "" {
+			return false
+		}
+		loop, known := loops[i.Parent]
+		if !known {
+			r, err := s.Load(i.Parent)
+			loop = err == nil && r.Kind != KindRun
+			loops[i.Parent] = loop
+		}
+		return loop
+	}
 	for _, id := range ids {
 		if f.Parent != "" && id < f.Parent {
 			break // what belongs to another one begins after it
@@ -47,7 +61,7 @@ func (s *Store) List(f Filter) ([]Info, error) {
 				continue // removed since the directory was read
 			}
 		}
-		if !f.matches(info) {
+		if !f.matches(info) || f.Whole && part(info) {
 			continue
 		}
 		list = append(list, info)

@@ -40,7 +40,8 @@ type Past struct {
 // PastCall is one call of the model with the tools that were called for it.
 type PastCall struct {
 	ModelCallData
-	Answer *model.Answer // nil when there was an error
+	Asked  []model.Message // what the conversation was prolonged by for it
+	Answer *model.Answer   // nil when there was an error
 	Tools  []PastTool
 }
 
@@ -162,6 +163,7 @@ func (r *reader) call(e store.Event) error {
 	if !r.talk.read(req) {
 		return fmt.Errorf("%s keeps %d messages of %d", e.Files[0].Path, req.Keep, len(r.talk.messages))
 	}
+	c.Asked = req.Messages
 	var ans answerFile
 	if err := r.file(e.Files[1], AnswerSchema, &ans.Schema, &ans); err != nil {
 		return err
