@@ -22,7 +22,8 @@ type ahead struct {
 // lookAhead guesses which backends a command line will need, nil when it is not one that runs something.
 func lookAhead(u *ui, args []string) *ahead {
 	name, files := guess(args)
-	if name == "" && len(files) == 0 {
+	box := guessSandbox(args)
+	if name == "" && len(files) == 0 && box == "" {
 		return nil
 	}
 	a := &ahead{done: make(chan struct{}), files: files}
@@ -31,10 +32,15 @@ func lookAhead(u *ui, args []string) *ahead {
 		if a.s, a.err = openSession(u); a.err != nil {
 			return
 		}
-		if name != "" {
+		switch {
+		case box != "":
+			if info, err := a.s.Store().FindSandbox(box); err == nil {
+				a.s.StartMaker(info.Backend, info.Binary, info.BinarySHA256)
+			}
+		case name != "":
 			a.s.UseLocks(files...)
 			a.s.Start(name)
-		} else {
+		default:
 			a.s.StartFor(files)
 		}
 	}()
@@ -59,6 +65,18 @@ func guess(args []string) (backend string, files []string) {
 		}
 	}
 	return backend, files
+}
+
+// guessSandbox finds the sandbox that a `hutch exec` names: what stands before the command, where people write it.
+func guessSandbox(args []string) string {
+	if len(args) == 0 || args[0] != "exec" {
+		return ""
+	}
+	end := slices.Index(args, "--")
+	if end < 2 || asksForHelp(args[:end]) || strings.HasPrefix(args[end-1], "-") {
+		return ""
+	}
+	return args[end-1]
 }
 
 // fits reports whether the guess looked into the right lock files: those beside the run files.

@@ -31,6 +31,24 @@ func TestGuess(t *testing.T) {
 	}
 }
 
+func TestGuessSandbox(t *testing.T) {
+	for line, want := range map[string]string{
+		"exec box -- true":              "box",
+		"exec -it -w /tmp box -- sh -i": "box",
+		"exec -- true":                  "",
+		"exec box":                      "",
+		"exec box --timeout=3s -- true": "", // not where it is usually written
+		"exec --help box -- true":       "",
+		"exec box -- ls --help":         "box",
+		"run box -- true":               "",
+		"":                              "",
+	} {
+		if got := guessSandbox(strings.Fields(line)); got != want {
+			t.Errorf("%q: guessed %q, want %q", line, got, want)
+		}
+	}
+}
+
 func TestAGuessThatDoesNotFit(t *testing.T) {
 	a := &ahead{files: []string{"a.hcl", "b.hcl", "d/c.hcl"}}
 	if !a.fits([]string{"d/x.hcl", "y.hcl"}) || a.fits([]string{"a.hcl"}) || a.fits(nil) || (&ahead{}).fits([]string{"a.hcl"}) || !(&ahead{}).fits(nil) {

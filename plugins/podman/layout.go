@@ -156,9 +156,15 @@ func (l *layout) workspace() error {
 		l.bind(source, workspacePath, "rw")
 		l.guardGit(source)
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
-	case ws.Mode == sdk.WorkspaceReadOnly:
-		beside = ""
+	case ws.Mode == sdk.WorkspaceReadOnly && l.over == overlayUnion:
+		beside = "" // there are no mount points in it
 		l.bind(source, workspacePath, "ro")
+		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
+	case ws.Mode == sdk.WorkspaceReadOnly:
+		beside = l.overlay(source)
+		if err := l.blockWork(); err != nil {
+			return err
+		}
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
 	default:
 		beside = l.overlay(source)
@@ -181,6 +187,23 @@ func (l *layout) workspace() error {
 		return err
 	}
 	l.bind(l.path(l.spec.Input), l.ready.Input, "ro")
+	return nil
+}
+
+// blockWork puts something into the work layer that the kernel cannot clear away, upon which it mounts the overlay for
+// reading only: the one way to that, as Podman's overlay volumes have no option for it and remounting takes a capability.
+// Nobody relies on it: settle looks at what came of it.
+func (l *layout) blockWork() error {
+	if l.plan {
+		return nil
+	}
+	at := l.dirs.work()
+	for _, name := range []string{"work", "hutch", "keeps", "this", "overlay", "read-only"} { // it clears two levels
+		at = filepath.Join(at, name)
+		if err := l.who.mkdir(at, 0o755); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -46,8 +46,10 @@ func strategy(spec *sdk.Spec, rootless bool) (string, error) {
 			Fix: `use "native" or "union", or run hutch as an ordinary user`}
 	case over == overlayInside && len(configOf(spec).CapAdd) > 0:
 		return "", &sdk.Error{Reason: sdk.ReasonConfig, Path: "cap_add", Summary: `with overlay = "in-container" every capability is given up before commands run`, Fix: "leave cap_add away, or use another overlay"}
-	case spec.Workspace.Source == "" || (spec.Workspace.Mode != sdk.WorkspacePrivate && spec.Workspace.Mode != ""):
+	case spec.Workspace.Source == "" || spec.Workspace.Mode == sdk.WorkspaceShared:
 		return overlayNative, nil // there is nothing to keep apart
+	case spec.Workspace.Mode == sdk.WorkspaceReadOnly && over == overlayInside:
+		return overlayAuto, nil // nothing is written that would need it
 	}
 	return over, nil
 }

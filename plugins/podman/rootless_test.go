@@ -93,5 +93,5 @@ func TestAsOrdinaryUser(t *testing.T) {
 }
 
 // rootlessTests are run as an ordinary user too. The whole conformance suite is not, for its time.
-var rootlessTests = []string{"TestIsolation", "TestOverlayStrategies", "TestUnionEqualsOverlay", "TestLimitsAreRefused", "TestNumericUser", "TestOtherUser",
+var rootlessTests = []string{"TestIsolation", "TestOverlayStrategies", "TestReadOnlyWorkspace", "TestUnionEqualsOverlay", "TestLimitsAreRefused", "TestNumericUser", "TestOtherUser",
 	"TestNothingIsLeft", "TestGuards", "TestAttach", "TestCheck", "TestSandboxConformance"}

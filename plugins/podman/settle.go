@@ -24,7 +24,8 @@ func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
 				Fix: "run hutch as root, on cgroup v2 with delegated controllers, or use the backend bwrap"}
 		}
 	}
-	if l.over != overlayNative || l.ready.Layers == nil || l.ready.Layers.Upper == "" || l.ready.Layers.Lower == "" {
+	mode := l.spec.Workspace.Mode
+	if l.over != overlayNative || l.spec.Workspace.Source == "" || mode == sdk.WorkspaceShared {
 		return nil
 	}
 	kind, options, err := mountAt(c.pid, workspacePath)
@@ -33,6 +34,12 @@ func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
 	}
 	if kind != "overlay" {
 		return &noOverlay{"it is of type " + kind + ", whose marks are its own; take mount_program out of storage.conf"}
+	}
+	if mode == sdk.WorkspaceReadOnly {
+		if !slices.Contains(options, "ro") {
+			return &noOverlay{"the kernel lets it be written to"}
+		}
+		return nil
 	}
 	l.ready.Layers.Trusted = !slices.Contains(options, "userxattr")
 	return nil
