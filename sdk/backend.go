@@ -161,6 +161,19 @@ type Resetter interface {
 	Reset(ctx context.Context, hard bool) error
 }
 
+// Stopper is a [Sandbox] that can be put to rest and taken up again. Only one that was made with [CreateRequest.Keep] is.
+type Stopper interface {
+	// Stop ends every process of the sandbox and gives back what it holds besides its files: memory, processors, a
+	// virtual machine, what a service bills. The writes to the workspace and the output stay. Afterwards Inspect says
+	// [StateStopped] or [StateAsleep], in other processes too; Reset and Destroy work as ever. A sandbox that is stopped
+	// is success.
+	Stop(ctx context.Context) error
+
+	// Start makes the sandbox [StateReady] again. progress, which is never nil, may be told how far that is, as
+	// [CreateRequest.Progress] is. A sandbox that is ready is success, and what runs in it is left alone.
+	Start(ctx context.Context, progress func(step string, done, total int64)) error
+}
+
 // Handle finds a sandbox again. The host keeps it on disk.
 type Handle struct {
 	ID   string          `json:"id"`             // the id the host chose at Create

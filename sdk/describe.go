@@ -78,6 +78,7 @@ const (
 	CapRemove  Capability = "remove"
 	CapChanges Capability = "changes"
 	CapReset   Capability = "reset"
+	CapStop    Capability = "stop"
 	CapTTY     Capability = "tty"
 )
 

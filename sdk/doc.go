@@ -8,7 +8,7 @@
 // where backend implements [Backend]: four methods, plus Exec on the [Sandbox]
 // it returns. Whatever else a backend can do it says by implementing one of the
 // optional interfaces ([Planner], [Preparer], [Attacher], [Lister], [Inspector],
-// [Putter], [Getter], [ChangeLister], [Resetter]); the SDK derives the list of
+// [Putter], [Getter], [ChangeLister], [Resetter], [Stopper]); the SDK derives the list of
 // capabilities from them, so a capability that is claimed is a method that exists.
 //
 // # Life of a plugin process

@@ -98,6 +98,7 @@ func capabilities(b Backend, d Description) []Capability {
 	_, remove := d.Sandbox.(Remover)
 	_, changes := d.Sandbox.(ChangeLister)
 	_, reset := d.Sandbox.(Resetter)
+	_, stop := d.Sandbox.(Stopper)
 	add(CapAttach, attach)
 	add(CapList, list)
 	add(CapInspect, inspect)
@@ -106,6 +107,7 @@ func capabilities(b Backend, d Description) []Capability {
 	add(CapRemove, remove)
 	add(CapChanges, changes)
 	add(CapReset, reset)
+	add(CapStop, stop)
 	add(CapTTY, d.TTY)
 	return caps
 }

@@ -140,26 +140,11 @@ func (s *service) Inspect(ctx context.Context, r *pb.InspectRequest) (*pb.Inspec
 }
 
 func (s *service) Reset(ctx context.Context, r *pb.ResetRequest) (*pb.ResetResponse, error) {
-	b, sb, leave, err := s.use(r.GetSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { leave() }()
-	rs, ok := sb.(Resetter)
-	if !ok {
-		return nil, unsupported("resetting a sandbox")
-	}
-	release, err := b.alone(ctx)
+	b, rs, release, err := takeAlone[Resetter](ctx, s, r.GetSandboxId(), "resetting a sandbox")
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	b.end(ErrCancelled)
-	leave()
-	leave = func() {}
-	if err := b.idle(ctx); err != nil {
-		return nil, err
-	}
 	if err := rs.Reset(ctx, r.GetHard()); err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ type option struct {
 }
 
 // calls are what crash_during and the others like it may name.
-var calls = []string{"", "plan", "create", "exec", "put", "get", "remove", "changes", "reset", "destroy"}
+var calls = []string{"", "plan", "create", "exec", "put", "get", "remove", "changes", "reset", "stop", "start", "destroy"}
 
 // Validate implements [sdk.Validator]. Its paths lead into lists, maps and blocks.
 func (c *config) Validate() []sdk.Diagnostic {

@@ -71,6 +71,9 @@ func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
 	if _, ok := lookup(s.id); !ok {
 		return sdk.Status{State: sdk.StateGone}, nil
 	}
+	if s.stopped() && !s.st.Config.lies("stop_unseen") {
+		return sdk.Status{State: sdk.StateAsleep}, nil
+	}
 	return sdk.Status{State: sdk.StateReady, Details: map[string]string{"dir": s.st.Dir, "marker": s.st.Config.Marker}}, nil
 }
 
@@ -78,6 +81,14 @@ func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
 func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	cfg := &s.st.Config
 	cfg.junk()
+	if s.stopped() {
+		if cfg.lies("stop_deaf") {
+			return nil, sdk.Errorf(sdk.ReasonUnavailable, "the sandbox %s is stopped", s.id)
+		}
+		if err := s.Start(ctx, func(string, int64, int64) {}); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.lies("serial") {
 		select {
 		case s.turn <- struct{}{}:

@@ -78,7 +78,7 @@ func Checks() []Check {
 		describeChecks(), configChecks(), machineChecks(), planChecks(), createChecks(),
 		execChecks(), streamChecks(), commandChecks(), endChecks(), ttyChecks(),
 		putChecks(), getChecks(), removeChecks(), layersChecks(), exchangeChecks(), changesChecks(), workspaceChecks(), inputChecks(),
-		networkChecks(), limitChecks(), resetChecks(), lifeChecks(), robustChecks(),
+		networkChecks(), limitChecks(), resetChecks(), stopChecks(), lifeChecks(), robustChecks(),
 		deathChecks(), leftoverChecks(),
 	)
 }

@@ -147,6 +147,15 @@ func robustChecks() []Check {
 					_, err = i.rpc.Reset(c.ctx, &pb.ResetRequest{SandboxId: b.ID()})
 					unclaimed(c, sdk.CapReset, "reset", err)
 				}
+				if !c.facts.Has(sdk.CapStop) {
+					_, err = i.rpc.Stop(c.ctx, &pb.StopRequest{SandboxId: b.ID()})
+					unclaimed(c, sdk.CapStop, "stop", err)
+					start, err := i.rpc.Start(c.ctx, &pb.StartRequest{SandboxId: b.ID()})
+					if err == nil {
+						_, err = start.Recv()
+					}
+					unclaimed(c, sdk.CapStop, "start", err)
+				}
 				if changes, err := i.rpc.Changes(c.ctx, &pb.ChangesRequest{SandboxId: b.ID()}); err == nil && !c.facts.Has(sdk.CapChanges) {
 					_, err = changes.Recv()
 					unclaimed(c, sdk.CapChanges, "changes", err)
@@ -167,6 +176,10 @@ func robustChecks() []Check {
 					},
 					sdk.CapReset: func() error {
 						_, err := i.rpc.Reset(c.ctx, &pb.ResetRequest{SandboxId: nobody})
+						return err
+					},
+					sdk.CapStop: func() error {
+						_, err := i.rpc.Stop(c.ctx, &pb.StopRequest{SandboxId: nobody})
 						return err
 					},
 					sdk.CapAttach: func() error {

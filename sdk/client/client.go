@@ -41,7 +41,7 @@ type Options struct {
 
 	// Timeout is the deadline of every call that should be quick; 0 means 30 s.
 	Timeout time.Duration
-	// SlowTimeout is the deadline of Check, Create, Attach, Reset, Destroy and
+	// SlowTimeout is the deadline of Check, Create, Attach, Reset, Stop, Start, Destroy and
 	// Drain, which may have to move a virtual machine; 0 means 10 minutes.
 	SlowTimeout time.Duration
 	// Slack is how long after its timeout, or after it was stopped, plus its grace, a

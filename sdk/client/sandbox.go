@@ -205,6 +205,38 @@ func (s *Sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 	}
 }
 
+// Stop ends all that runs in the sandbox and gives back what it holds besides its files.
+func (s *Sandbox) Stop(ctx context.Context) error {
+	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	defer cancel()
+	if _, err := s.c.rpc.Stop(ctx, &pb.StopRequest{SandboxId: s.ID()}); err != nil {
+		return s.c.fail(ctx, "stop", err)
+	}
+	return nil
+}
+
+// Wake makes a sandbox that is stopped or asleep ready again. progress, which may be nil, is told how far that is.
+func (s *Sandbox) Wake(ctx context.Context, progress func(step string, done, total int64)) error {
+	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	defer cancel()
+	stream, err := s.c.rpc.Start(ctx, &pb.StartRequest{SandboxId: s.ID()})
+	if err != nil {
+		return s.c.fail(ctx, "start", err)
+	}
+	for {
+		ev, err := stream.Recv()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return s.c.fail(ctx, "start", err)
+		}
+		if p := ev.GetProgress(); p != nil && progress != nil {
+			progress(p.GetStep(), p.GetDone(), p.GetTotal())
+		}
+	}
+}
+
 // Reset makes the sandbox anew; the writes to the workspace stay unless hard.
 func (s *Sandbox) Reset(ctx context.Context, hard bool) error {
 	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)

@@ -403,6 +403,66 @@ func TestChangesInspectReset(t *testing.T) {
 	}
 }
 
+// resting is a backend whose sandboxes can be stopped.
+type resting struct{ processes }
+
+type restingBox struct {
+	*box
+	stops int
+	fails error // what Stop says
+}
+
+func (r *resting) Describe() sdk.Description {
+	d := r.processes.Describe()
+	d.Sandbox = (*restingBox)(nil)
+	return d
+}
+
+func (b *restingBox) Stop(context.Context) error { b.stops++; return b.fails }
+
+func (b *restingBox) Start(_ context.Context, progress func(string, int64, int64)) error {
+	progress("waking \xff", 1, 3)
+	return b.fails
+}
+
+// A stop ends what runs, and the sandbox is of use after it, whether it went well or not.
+func TestStopAndWake(t *testing.T) {
+	made := &restingBox{}
+	r := &resting{}
+	made.box = &box{p: &r.processes}
+	r.create = func(context.Context, *sdk.CreateRequest) (sdk.Sandbox, error) { return made, nil }
+	c := serve(t, r)
+	ctx := context.Background()
+	sb := create(t, c, "one")
+	if facts, err := c.Describe(ctx); err != nil || !facts.Has(sdk.CapStop) {
+		t.Errorf("capabilities %v %v", facts, err)
+	}
+	for _, made.fails = range []error{nil, sdk.Errorf(sdk.ReasonUnavailable, "not now")} {
+		e, err := sb.Start(ctx, &client.Command{Argv: sh("sleep 300")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-e.Started()
+		if err := sb.Stop(ctx); sdk.ReasonOf(err) != sdk.ReasonOf(made.fails) {
+			t.Errorf("stop: %v", err)
+		}
+		if exit, err := e.Wait(); err != nil || exit.Cause != sdk.CauseCancelled {
+			t.Errorf("a stop must end what runs; got %+v and %v", exit, err)
+		}
+		var steps []string
+		err = sb.Wake(ctx, func(step string, done, total int64) { steps = append(steps, fmt.Sprint(step, done, total)) })
+		if sdk.ReasonOf(err) != sdk.ReasonOf(made.fails) || !slices.Equal(steps, []string{"waking \uFFFD1 3"}) {
+			t.Errorf("wake: %v, told %q", err, steps)
+		}
+		if exit, err := sb.Exec(ctx, &client.Command{Argv: sh("true")}); err != nil || exit.Code != 0 {
+			t.Errorf("afterwards: %+v and %v", exit, err)
+		}
+	}
+	if made.stops != 2 {
+		t.Errorf("%d stops", made.stops)
+	}
+}
+
 func TestUnknownSandboxes(t *testing.T) {
 	c := serve(t, &processes{})
 	ctx := context.Background()
@@ -416,6 +476,7 @@ func TestUnknownSandboxes(t *testing.T) {
 	for name, err := range map[string]error{
 		"exec": execErr, "changes": changesErr, "inspect": inspectErr,
 		"put": sb.Put(ctx, "/x", sdk.FormatTar, strings.NewReader("")), "get": sb.Get(ctx, "/x", sdk.FormatTar, io.Discard), "reset": sb.Reset(ctx, false),
+		"stop": sb.Stop(ctx), "wake": sb.Wake(ctx, nil),
 	} {
 		if sdk.ReasonOf(err) != sdk.ReasonNotFound {
 			t.Errorf("%s: %v", name, err)

@@ -3547,6 +3547,176 @@ func (*ResetResponse) Descriptor() ([]byte, []int) {
 	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
 }
 
+type StopRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopRequest) Reset() {
+	*x = StopRequest{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopRequest) ProtoMessage() {}
+
+func (x *StopRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
+func (*StopRequest) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *StopRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type StopResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopResponse) Reset() {
+	*x = StopResponse{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopResponse) ProtoMessage() {}
+
+func (x *StopResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
+func (*StopResponse) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+}
+
+type StartRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartRequest) Reset() {
+	*x = StartRequest{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartRequest) ProtoMessage() {}
+
+func (x *StartRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
+func (*StartRequest) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *StartRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+// StartEvent tells how far a start is. The end of the stream without an error says
+// that the sandbox is ready.
+type StartEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Progress      *Progress              `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartEvent) Reset() {
+	*x = StartEvent{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartEvent) ProtoMessage() {}
+
+func (x *StartEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartEvent.ProtoReflect.Descriptor instead.
+func (*StartEvent) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *StartEvent) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
 type DestroyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Handle        *Handle                `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
@@ -3556,7 +3726,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3568,7 +3738,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3581,7 +3751,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DestroyRequest) GetHandle() *Handle {
@@ -3599,7 +3769,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3781,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3794,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
 }
 
 type ListRequest struct {
@@ -3636,7 +3806,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3648,7 +3818,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3661,7 +3831,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListRequest) GetOwner() string {
@@ -3680,7 +3850,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +3862,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +3875,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListResponse) GetHandles() []*Handle {
@@ -3723,7 +3893,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3905,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3918,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
 }
 
 type DrainResponse struct {
@@ -3759,7 +3929,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3771,7 +3941,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3784,7 +3954,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
 }
 
 var File_hutch_backend_v1_backend_proto protoreflect.FileDescriptor
@@ -4050,7 +4220,17 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
 	"\x04hard\x18\x02 \x01(\bR\x04hard\"\x0f\n" +
-	"\rResetResponse\"B\n" +
+	"\rResetResponse\",\n" +
+	"\vStopRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\x0e\n" +
+	"\fStopResponse\"-\n" +
+	"\fStartRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"D\n" +
+	"\n" +
+	"StartEvent\x126\n" +
+	"\bprogress\x18\x01 \x01(\v2\x1a.hutch.backend.v1.ProgressR\bprogress\"B\n" +
 	"\x0eDestroyRequest\x120\n" +
 	"\x06handle\x18\x01 \x01(\v2\x18.hutch.backend.v1.HandleR\x06handle\"\x11\n" +
 	"\x0fDestroyResponse\"#\n" +
@@ -4071,7 +4251,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\xf6\b\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\x86\n" +
+	"\n" +
 	"\aBackend\x12Q\n" +
 	"\bDescribe\x12!.hutch.backend.v1.DescribeRequest\x1a\".hutch.backend.v1.DescribeResponse\x12H\n" +
 	"\x05Check\x12\x1e.hutch.backend.v1.CheckRequest\x1a\x1f.hutch.backend.v1.CheckResponse\x12E\n" +
@@ -4084,7 +4265,9 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x03Get\x12\x1c.hutch.backend.v1.GetRequest\x1a\x1d.hutch.backend.v1.GetResponse0\x01\x12K\n" +
 	"\x06Remove\x12\x1f.hutch.backend.v1.RemoveRequest\x1a .hutch.backend.v1.RemoveResponse\x12P\n" +
 	"\aChanges\x12 .hutch.backend.v1.ChangesRequest\x1a!.hutch.backend.v1.ChangesResponse0\x01\x12H\n" +
-	"\x05Reset\x12\x1e.hutch.backend.v1.ResetRequest\x1a\x1f.hutch.backend.v1.ResetResponse\x12N\n" +
+	"\x05Reset\x12\x1e.hutch.backend.v1.ResetRequest\x1a\x1f.hutch.backend.v1.ResetResponse\x12E\n" +
+	"\x04Stop\x12\x1d.hutch.backend.v1.StopRequest\x1a\x1e.hutch.backend.v1.StopResponse\x12G\n" +
+	"\x05Start\x12\x1e.hutch.backend.v1.StartRequest\x1a\x1c.hutch.backend.v1.StartEvent0\x01\x12N\n" +
 	"\aDestroy\x12 .hutch.backend.v1.DestroyRequest\x1a!.hutch.backend.v1.DestroyResponse\x12E\n" +
 	"\x04List\x12\x1d.hutch.backend.v1.ListRequest\x1a\x1e.hutch.backend.v1.ListResponse\x12H\n" +
 	"\x05Drain\x12\x1e.hutch.backend.v1.DrainRequest\x1a\x1f.hutch.backend.v1.DrainResponseBJZHgithub.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1;backendv1b\x06proto3"
@@ -4102,7 +4285,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -4159,13 +4342,17 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*Change)(nil),           // 52: hutch.backend.v1.Change
 	(*ResetRequest)(nil),     // 53: hutch.backend.v1.ResetRequest
 	(*ResetResponse)(nil),    // 54: hutch.backend.v1.ResetResponse
-	(*DestroyRequest)(nil),   // 55: hutch.backend.v1.DestroyRequest
-	(*DestroyResponse)(nil),  // 56: hutch.backend.v1.DestroyResponse
-	(*ListRequest)(nil),      // 57: hutch.backend.v1.ListRequest
-	(*ListResponse)(nil),     // 58: hutch.backend.v1.ListResponse
-	(*DrainRequest)(nil),     // 59: hutch.backend.v1.DrainRequest
-	(*DrainResponse)(nil),    // 60: hutch.backend.v1.DrainResponse
-	nil,                      // 61: hutch.backend.v1.InspectResponse.DetailsEntry
+	(*StopRequest)(nil),      // 55: hutch.backend.v1.StopRequest
+	(*StopResponse)(nil),     // 56: hutch.backend.v1.StopResponse
+	(*StartRequest)(nil),     // 57: hutch.backend.v1.StartRequest
+	(*StartEvent)(nil),       // 58: hutch.backend.v1.StartEvent
+	(*DestroyRequest)(nil),   // 59: hutch.backend.v1.DestroyRequest
+	(*DestroyResponse)(nil),  // 60: hutch.backend.v1.DestroyResponse
+	(*ListRequest)(nil),      // 61: hutch.backend.v1.ListRequest
+	(*ListResponse)(nil),     // 62: hutch.backend.v1.ListResponse
+	(*DrainRequest)(nil),     // 63: hutch.backend.v1.DrainRequest
+	(*DrainResponse)(nil),    // 64: hutch.backend.v1.DrainResponse
+	nil,                      // 65: hutch.backend.v1.InspectResponse.DetailsEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -4195,7 +4382,7 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	28, // 24: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
 	26, // 25: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
 	27, // 26: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	61, // 27: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	65, // 27: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
 	35, // 28: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
 	36, // 29: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
 	37, // 30: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
@@ -4207,43 +4394,48 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	44, // 36: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
 	44, // 37: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
 	52, // 38: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	26, // 39: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	26, // 40: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 41: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 42: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	19, // 43: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	21, // 44: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	30, // 45: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	32, // 46: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	34, // 47: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	43, // 48: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	46, // 49: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	48, // 50: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	50, // 51: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	53, // 52: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	55, // 53: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	57, // 54: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	59, // 55: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 56: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 57: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	20, // 58: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	24, // 59: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	31, // 60: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	33, // 61: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	38, // 62: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	45, // 63: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	47, // 64: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	49, // 65: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	51, // 66: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	54, // 67: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	56, // 68: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	58, // 69: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	60, // 70: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	56, // [56:71] is the sub-list for method output_type
-	41, // [41:56] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	25, // 39: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
+	26, // 40: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	26, // 41: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 42: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 43: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	19, // 44: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	21, // 45: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	30, // 46: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	32, // 47: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	34, // 48: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	43, // 49: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	46, // 50: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	48, // 51: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	50, // 52: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	53, // 53: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	55, // 54: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
+	57, // 55: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
+	59, // 56: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	61, // 57: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	63, // 58: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 59: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 60: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	20, // 61: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	24, // 62: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	31, // 63: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	33, // 64: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	38, // 65: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	45, // 66: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	47, // 67: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	49, // 68: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	51, // 69: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	54, // 70: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	56, // 71: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
+	58, // 72: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
+	60, // 73: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	62, // 74: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	64, // 75: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	59, // [59:76] is the sub-list for method output_type
+	42, // [42:59] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -4281,7 +4473,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   58,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -54,6 +54,8 @@ const (
 	Backend_Remove_FullMethodName   = "/hutch.backend.v1.Backend/Remove"
 	Backend_Changes_FullMethodName  = "/hutch.backend.v1.Backend/Changes"
 	Backend_Reset_FullMethodName    = "/hutch.backend.v1.Backend/Reset"
+	Backend_Stop_FullMethodName     = "/hutch.backend.v1.Backend/Stop"
+	Backend_Start_FullMethodName    = "/hutch.backend.v1.Backend/Start"
 	Backend_Destroy_FullMethodName  = "/hutch.backend.v1.Backend/Destroy"
 	Backend_List_FullMethodName     = "/hutch.backend.v1.Backend/List"
 	Backend_Drain_FullMethodName    = "/hutch.backend.v1.Backend/Drain"
@@ -106,6 +108,13 @@ type BackendClient interface {
 	// Reset ends every process of a sandbox and makes its surroundings anew. Writes
 	// to the workspace stay unless hard is set. Only with the capability reset.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
+	// Stop ends every process of a sandbox and gives back what it holds besides its
+	// files. Writes to the workspace and the output stay. One that is stopped is
+	// success. Only with the capability stop.
+	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
+	// Start makes a sandbox that is stopped ready again, and tells how far it is. One
+	// that is ready is success. Only with the capability stop.
+	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartEvent], error)
 	// Destroy removes all that Create made. Succeeds for a sandbox that is unknown or
 	// gone, any number of times, from any process that has the handle.
 	Destroy(ctx context.Context, in *DestroyRequest, opts ...grpc.CallOption) (*DestroyResponse, error)
@@ -273,6 +282,35 @@ func (c *backendClient) Reset(ctx context.Context, in *ResetRequest, opts ...grp
 	return out, nil
 }
 
+func (c *backendClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopResponse)
+	err := c.cc.Invoke(ctx, Backend_Stop_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *backendClient) Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Backend_ServiceDesc.Streams[5], Backend_Start_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StartRequest, StartEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Backend_StartClient = grpc.ServerStreamingClient[StartEvent]
+
 func (c *backendClient) Destroy(ctx context.Context, in *DestroyRequest, opts ...grpc.CallOption) (*DestroyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DestroyResponse)
@@ -350,6 +388,13 @@ type BackendServer interface {
 	// Reset ends every process of a sandbox and makes its surroundings anew. Writes
 	// to the workspace stay unless hard is set. Only with the capability reset.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
+	// Stop ends every process of a sandbox and gives back what it holds besides its
+	// files. Writes to the workspace and the output stay. One that is stopped is
+	// success. Only with the capability stop.
+	Stop(context.Context, *StopRequest) (*StopResponse, error)
+	// Start makes a sandbox that is stopped ready again, and tells how far it is. One
+	// that is ready is success. Only with the capability stop.
+	Start(*StartRequest, grpc.ServerStreamingServer[StartEvent]) error
 	// Destroy removes all that Create made. Succeeds for a sandbox that is unknown or
 	// gone, any number of times, from any process that has the handle.
 	Destroy(context.Context, *DestroyRequest) (*DestroyResponse, error)
@@ -405,6 +450,12 @@ func (UnimplementedBackendServer) Changes(*ChangesRequest, grpc.ServerStreamingS
 }
 func (UnimplementedBackendServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
+}
+func (UnimplementedBackendServer) Stop(context.Context, *StopRequest) (*StopResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedBackendServer) Start(*StartRequest, grpc.ServerStreamingServer[StartEvent]) error {
+	return status.Error(codes.Unimplemented, "method Start not implemented")
 }
 func (UnimplementedBackendServer) Destroy(context.Context, *DestroyRequest) (*DestroyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Destroy not implemented")
@@ -605,6 +656,35 @@ func _Backend_Reset_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Backend_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StopRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendServer).Stop(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Backend_Stop_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendServer).Stop(ctx, req.(*StopRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Backend_Start_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StartRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(BackendServer).Start(m, &grpc.GenericServerStream[StartRequest, StartEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Backend_StartServer = grpc.ServerStreamingServer[StartEvent]
+
 func _Backend_Destroy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DestroyRequest)
 	if err := dec(in); err != nil {
@@ -695,6 +775,10 @@ var Backend_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Backend_Reset_Handler,
 		},
 		{
+			MethodName: "Stop",
+			Handler:    _Backend_Stop_Handler,
+		},
+		{
 			MethodName: "Destroy",
 			Handler:    _Backend_Destroy_Handler,
 		},
@@ -733,6 +817,11 @@ var Backend_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Changes",
 			Handler:       _Backend_Changes_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Start",
+			Handler:       _Backend_Start_Handler,
 			ServerStreams: true,
 		},
 	},
