@@ -26,6 +26,8 @@ type grammar struct {
 	PS      psCmd      `cmd:"" name:"ps" group:"sandboxes" help:"List sandboxes."`
 	Inspect inspectCmd `cmd:"" group:"sandboxes" help:"Show all that is known of a sandbox."`
 	Reset   resetCmd   `cmd:"" group:"sandboxes" help:"Make a sandbox anew and keep its files."`
+	Stop    stopCmd    `cmd:"" group:"sandboxes" help:"Stop sandboxes, and keep their files."`
+	Start   startCmd   `cmd:"" group:"sandboxes" help:"Start sandboxes that are stopped or asleep."`
 	RM      rmCmd      `cmd:"" name:"rm" group:"sandboxes" help:"Remove sandboxes."`
 	CP      cpCmd      `cmd:"" name:"cp" group:"sandboxes" help:"Copy files between a sandbox and this host."`
 	Project projectCmd `cmd:"" group:"sandboxes" help:"Make, list and remove shared project directories."`

@@ -87,7 +87,7 @@ func (c *pushCmd) Run(ctx context.Context, u *ui) error {
 		}
 		id, name = info.ID, info.Name
 	} else {
-		if m, err = sandboxes(s, nil); err != nil {
+		if m, err = sandboxes(s, waking(u)); err != nil {
 			return err
 		}
 		info, err := s.Store().FindSandbox(c.Resume)

@@ -46,7 +46,7 @@ func withSandboxes(u *ui, fn func(m *sandbox.Manager, s *session.Session) error)
 		return err
 	}
 	defer done()
-	m, err := sandboxes(s, nil)
+	m, err := sandboxes(s, waking(u))
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ type Options struct {
 	Trace *Trace
 }
 
-// Progress is one thing that a run is doing now.
+// Progress is one thing that a run is doing now; without a Step, what was told before is over.
 type Progress struct {
 	Run, Name   string // id and instance name
 	Step        string // such as "dependencies: npm install"

@@ -2,11 +2,17 @@ package sandbox
 
 import "github.com/hutch-run/hutch/host/store"
 
-// StoppedError says that a sandbox exists and must be started anew before anything can happen in it.
-type StoppedError struct{ Name string }
+// StoppedError says that a sandbox exists and must be started before anything can happen in it.
+type StoppedError struct {
+	Name      string
+	Startable bool // its backend can start it; else a reset does
+}
 
 // Error implements error.
 func (e *StoppedError) Error() string {
+	if e.Startable {
+		return "the sandbox " + e.Name + " is stopped; `hutch start " + e.Name + "` starts it and keeps its files"
+	}
 	return "the sandbox " + e.Name + " is stopped; `hutch reset " + e.Name + "` starts it anew and keeps its files"
 }
 

@@ -37,7 +37,7 @@ type Sandbox struct {
 //
 // The error is [store.ErrNoSandbox] when there is none, [store.ErrInUse] when the lock cannot be had in time,
 // [store.ErrHalf] when it was never finished, a [*GoneError] when its backend does not know it any more, and a
-// [*StoppedError] when it must be started anew first.
+// [*StoppedError] when it must be started first.
 func (m *Manager) Open(ctx context.Context, ref string, lock Lock) (*Sandbox, error) {
 	s, err := m.attach(ctx, ref, lock)
 	if err != nil {
@@ -53,7 +53,7 @@ func (m *Manager) Open(ctx context.Context, ref string, lock Lock) (*Sandbox, er
 		case st.State == sdk.StateGone:
 			err = &GoneError{Name: s.Record.Name, Err: errors.New("its backend says so")}
 		default:
-			err = &StoppedError{Name: s.Record.Name}
+			err = &StoppedError{Name: s.Record.Name, Startable: s.backend.Facts.Has(sdk.CapStop)}
 		}
 		return nil, errors.Join(err, s.Close())
 	}
@@ -104,12 +104,6 @@ func (m *Manager) attach(ctx context.Context, ref string, lock Lock) (s *Sandbox
 		err = errors.Join(err, s.backend.Stop(ctx))
 	}
 	return nil, err
-}
-
-// wake has the backend start what the sandbox sleeps in, so that no command's time is spent on that.
-func (s *Sandbox) wake(ctx context.Context) error {
-	_, err := s.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: s.Ready().Workspace})
-	return about(s.Record, err)
 }
 
 // start starts the backend: the very binary that made the sandbox while that is where backends are, else the one of that

@@ -45,6 +45,8 @@ const (
 	EventChanges        EventType = "workspace.change" // what differs in the workspace
 	EventOutputs        EventType = "outputs"          // files were collected
 	EventSandboxReset   EventType = "sandbox.reset"    // in a lasting sandbox's chain: it was made anew
+	EventSandboxStop    EventType = "sandbox.stop"     // in a lasting sandbox's chain: it was stopped
+	EventSandboxStart   EventType = "sandbox.start"    // in a lasting sandbox's chain: it was started again
 	EventSandboxRecord  EventType = "sandbox.record"   // in a lasting sandbox's chain: a file of its record is about to be written anew
 	EventSandboxCopy    EventType = "sandbox.copy"     // in a lasting sandbox's chain: files were put in or taken out by hand
 	EventSandboxWrite   EventType = "sandbox.write"    // in a lasting sandbox's chain: a file was written or edited by hand

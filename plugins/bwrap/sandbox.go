@@ -250,7 +250,7 @@ func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
 	case s.closed || !here && !s.keep:
 		return sdk.Status{State: sdk.StateGone}, nil
 	case !here: // nobody's command runs, and the next one finds it as after a reset
-		return sdk.Status{State: sdk.StateReady, Details: map[string]string{"holder": "none; the next command starts one", "layer": s.layerText()}}, nil
+		return sdk.Status{State: sdk.StateAsleep, Details: map[string]string{"holder": "none; the next command starts one", "layer": s.layerText()}}, nil
 	}
 	s.runMu.Lock()
 	defer s.runMu.Unlock()

@@ -90,7 +90,7 @@ func TestPausedIsResumed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := again.Inspect(t.Context()); err != nil || st.State != sdk.StateStopped {
+	if st, err := again.Inspect(t.Context()); err != nil || st.State != sdk.StateAsleep {
 		t.Errorf("paused, and looked at only, it is %+v %v", st, err)
 	}
 	if got := must(t, again, "cat a.txt"); got != "a\nmore\n" {

@@ -150,13 +150,7 @@ func (s *sandbox) lost(err error) {
 	if !envd.Gone(err) {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.daemon = nil
-	if s.stopKeeping != nil {
-		s.stopKeeping()
-		s.stopKeeping = nil
-	}
+	s.disconnect()
 }
 
 // deleteMachine ends the machine, and any that may have been made without our having heard of it.

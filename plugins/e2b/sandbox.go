@@ -134,10 +134,7 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 	if !d.EndAt.IsZero() {
 		details["until"] = d.EndAt.UTC().Format("2006-01-02 15:04:05Z")
 	}
-	if d.State == control.Paused {
-		return sdk.Status{State: sdk.StateStopped, Details: details}, nil
-	}
-	return sdk.Status{State: sdk.StateReady, Details: details}, nil
+	return sdk.Status{State: stateOf(d), Details: details}, nil
 }
 
 // saved is what another process needs to go on with a lasting sandbox. The API key is not in it, and neither is the machine's

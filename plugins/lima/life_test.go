@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -282,6 +283,54 @@ func TestStoppedVM(t *testing.T) {
 	wantReason(t, err, sdk.ReasonNotFound)
 	if st, err := again.(*sandbox).Inspect(t.Context()); err != nil || st.State != sdk.StateReady || st.Details["vm_status"] != "Running" {
 		t.Errorf("of a VM that runs again: %+v %v", st, err)
+	}
+}
+
+// TestTheVMStopsWithItsLastSandbox has two sandboxes stopped, and one of them taken up again by another process.
+func TestTheVMStopsWithItsLastSandbox(t *testing.T) {
+	standIn(t)
+	name := vmName(t)
+	b := newBackend()
+	one, two := mustCreate(t, b, config(name)), mustCreate(t, b, config(name))
+	sh(t, one.sandbox, "echo one > file")
+	stop := func(s *sandbox) {
+		t.Helper()
+		if err := s.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := s.Inspect(t.Context()); err != nil || st.State != sdk.StateAsleep {
+			t.Fatalf("it is %+v %v", st, err)
+		}
+	}
+	stop(one.sandbox)
+	if got := status(t, name); got != "Running" {
+		t.Fatalf("with a sandbox in it the VM is %s", got)
+	}
+	if got := sh(t, two.sandbox, "echo works"); got != "works\n" {
+		t.Errorf("the other sandbox says %q", got)
+	}
+	stop(two.sandbox)
+	if got := status(t, name); got != "Stopped" {
+		t.Fatalf("with all sandboxes stopped the VM is %s", got)
+	}
+	other := newBackend()
+	again, err := other.Attach(t.Context(), one.handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []string
+	if err := again.(*sandbox).Start(t.Context(), func(step string, _, _ int64) { steps = append(steps, step) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := "starting the VM " + name; !slices.Contains(steps, want) {
+		t.Errorf("the start told %q, not %q", steps, want)
+	}
+	if got := sh(t, again.(*sandbox), "cat file"); got != "one\n" {
+		t.Errorf("the file is %q", got)
+	}
+	stop(again.(*sandbox)) // and the other one is stopped still
+	if got := status(t, name); got != "Stopped" {
+		t.Errorf("then the VM is %s", got)
 	}
 }
 

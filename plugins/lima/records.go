@@ -48,7 +48,8 @@ type boxRecord struct {
 	Network   sdk.NetworkMode `json:"network"`
 	Workspace sdk.Workspace   `json:"workspace"`
 	Input     string          `json:"input"`
-	Ready     *sdk.Ready      `json:"ready,omitempty"` // once it is made
+	Ready     *sdk.Ready      `json:"ready,omitempty"`   // once it is made
+	Stopped   bool            `json:"stopped,omitempty"` // until something is wanted of it
 }
 
 // guestFacts is guest.json.

@@ -156,9 +156,17 @@ func (s *sandbox) note(ctx context.Context) error {
 
 // use keeps the sandbox as it is until release is called, and gives a connection to its VM.
 func (s *sandbox) use(ctx context.Context) (l *link, release func(), err error) {
+	return s.useWith(ctx, s.say)
+}
+
+// useWith is use, and tells how far a VM's start is.
+func (s *sandbox) useWith(ctx context.Context, say progress) (l *link, release func(), err error) {
 	s.mu.RLock()
 	if err = s.goneError(); err == nil {
-		if l, err = s.machine.connect(ctx, nil, s.cfg.StartTimeout, s.say); err == nil {
+		err = s.takeUp(ctx)
+	}
+	if err == nil {
+		if l, err = s.machine.connect(ctx, nil, s.cfg.StartTimeout, say); err == nil {
 			return l, s.mu.RUnlock, nil
 		}
 	}
@@ -181,10 +189,14 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 	if s.gone {
 		return gone, nil
 	}
+	stopped, err := s.stopped()
+	if err != nil {
+		return sdk.Status{}, err
+	}
 	st := sdk.Status{State: sdk.StateReady, Details: map[string]string{
 		"vm": s.machine.name, "vm_status": limaout.StatusRunning, "dedicated": strconv.FormatBool(s.rec.Dedicated),
 	}}
-	if l := s.machine.live(); l != nil {
+	if l := s.machine.live(); l != nil && !stopped {
 		reply, err := l.ask(ctx, wire.Request{Op: wire.OpInspect, ID: s.rec.ID}, nil)
 		if errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
 			return gone, nil
@@ -203,7 +215,7 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 		return gone, nil
 	}
 	st.Details["vm_status"], st.Details["vm_type"] = orUnknown(i.Status), i.VMType
-	if i.Status != limaout.StatusRunning {
+	if stopped || i.Status != limaout.StatusRunning {
 		st.State = sdk.StateAsleep
 	}
 	st.Details["vm_cpus"], st.Details["vm_memory"] = strconv.Itoa(i.CPUs), sdk.Bytes(i.Memory).String()

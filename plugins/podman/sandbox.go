@@ -75,7 +75,7 @@ func (s *sandbox) use() (release func(), err error) {
 	case s.gone:
 		err = sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
 	case s.container == nil || !alive(s.container):
-		err = sdk.Errorf(sdk.ReasonUnavailable, "the container of the sandbox %s is stopped", s.id).WithFix("reset the sandbox: that starts it anew and keeps its files")
+		err = sdk.Errorf(sdk.ReasonUnavailable, "the container of the sandbox %s is stopped", s.id).WithFix("start the sandbox: that keeps its files")
 	default:
 		return s.mu.RUnlock, nil
 	}

@@ -1,0 +1,81 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
+)
+
+// Stop ends what runs in a sandbox and has its backend give back what it holds besides its files: memory, a virtual
+// machine, what a service bills. With force, commands that run in it are ended; otherwise they are [store.ErrInUse]. A
+// sandbox that is stopped is success.
+func (m *Manager) Stop(ctx context.Context, ref string, force bool) error {
+	s, err := m.attach(ctx, ref, Exclusive)
+	if force && errors.Is(err, store.ErrInUse) {
+		s, err = m.attach(ctx, ref, Shared)
+	}
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if !s.backend.Facts.Has(sdk.CapStop) {
+		return fmt.Errorf("backend %q cannot stop a sandbox; `hutch rm %s` removes it", s.Record.Backend, nameOf(s.Record))
+	}
+	if err := s.Sandbox.Stop(ctx); err != nil {
+		return about(s.Record, err)
+	}
+	return s.rec.Changed(store.EventSandboxStop, struct{}{})
+}
+
+// Start makes a sandbox ready that is stopped or asleep, and leaves alone what runs in one that is ready.
+func (m *Manager) Start(ctx context.Context, ref string) error {
+	s, err := m.attach(ctx, ref, Exclusive)
+	if errors.Is(err, store.ErrInUse) { // somebody works in it
+		s, err = m.attach(ctx, ref, Shared)
+	}
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if !s.backend.Facts.Has(sdk.CapStop) {
+		return fmt.Errorf("backend %q cannot start a sandbox", s.Record.Backend)
+	}
+	st, err := s.status(ctx)
+	if err != nil {
+		return err
+	}
+	switch st.State {
+	case sdk.StateReady:
+		return nil
+	case sdk.StateGone:
+		return &GoneError{Name: s.Record.Name, Err: errors.New("its backend says so")}
+	}
+	if err := s.wake(ctx); err != nil {
+		return err
+	}
+	return s.rec.Changed(store.EventSandboxStart, struct{}{})
+}
+
+// wake has the backend start what the sandbox sleeps in, so that no command's time is spent on that.
+func (s *Sandbox) wake(ctx context.Context) (err error) {
+	if !s.backend.Facts.Has(sdk.CapStop) {
+		_, err = s.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: s.Ready().Workspace})
+		return about(s.Record, err)
+	}
+	tell := s.m.opt.Run.Progress
+	if tell == nil {
+		tell = func(run.Progress) {}
+	}
+	said := run.Progress{Run: s.Record.ID, Name: nameOf(s.Record)}
+	defer tell(said) // without a step: it is over
+	return about(s.Record, s.Wake(ctx, func(step string, done, total int64) {
+		p := said
+		p.Step, p.Done, p.Total = step, done, total
+		tell(p)
+	}))
+}
