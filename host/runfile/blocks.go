@@ -16,16 +16,15 @@ import (
 
 // blocks are the top-level blocks of a run file by kind, in the order of the file.
 type blocks struct {
-	hutch, variable, locals, model, run []*hclsyntax.Block
+	hutch, variable, locals, model, run, generate []*hclsyntax.Block
 }
 
 // topLevel are the kinds of blocks and how many labels each has.
-var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "model": 1, "run": 1}
+var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "model": 1, "run": 1, "generate": 1}
 
 // notHere are blocks that people will look for, with what to say.
 var notHere = map[string]string{
-	"generate": "This version of hutch runs code that is there already; it does not generate any.",
-	"cycle":    "This version of hutch runs code that is there already; it does not generate any.",
+	"cycle": "This version of hutch runs code that is there already; it does not generate any.",
 }
 
 // insideRun are blocks and arguments that belong into a run block.
@@ -41,7 +40,7 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 			fix = fmt.Sprintf("move it into a run block: run \"NAME\" { %s = … }", a.Name)
 		}
 		l.fail(a.NameRange, "", fmt.Sprintf("the argument %q stands outside of any block", a.Name),
-			"The top level of a run file has only blocks: run, model, variable, locals and hutch.", fix)
+			"The top level of a run file has only blocks: "+list(sortedKeys(topLevel))+".", fix)
 	}
 	for _, b := range body.Blocks {
 		labels, known := topLevel[b.Type]
@@ -72,9 +71,11 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 			l.blocks.model = append(l.blocks.model, b)
 		case "run":
 			l.blocks.run = append(l.blocks.run, b)
+		case "generate":
+			l.blocks.generate = append(l.blocks.generate, b)
 		}
 	}
-	if len(l.blocks.run) == 0 && len(l.diags) == 0 {
+	if len(l.blocks.run)+len(l.blocks.generate) == 0 && len(l.diags) == 0 {
 		r := hcl.Range{Filename: l.path, Start: hcl.InitialPos, End: hcl.InitialPos}
 		summary := "the file has no run block"
 		if len(body.Blocks) == 0 {
@@ -85,11 +86,8 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 }
 
 func (l *loader) unknownBlock(b *hclsyntax.Block) {
-	names := make([]string, 0, len(topLevel))
-	for n := range topLevel {
-		names = append(names, n)
-	}
-	detail, fix := "The blocks of a run file are run, model, variable, locals and hutch.", diag.DidYouMean(b.Type, names)
+	names := sortedKeys(topLevel)
+	detail, fix := "The blocks of a run file are "+list(names)+".", diag.DidYouMean(b.Type, names)
 	summary := fmt.Sprintf("there is no block type %s", diag.Quote(b.Type))
 	if text, ok := notHere[b.Type]; ok {
 		summary, detail, fix = fmt.Sprintf("%s blocks are not supported", b.Type), text, ""
@@ -146,7 +144,7 @@ func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context st
 
 // needed shows how the arguments look that a block cannot do without.
 var needed = map[string]string{
-	"mode": `add mode = "none" or mode = "full"`, "source": `add source = "."`, "condition": "add condition = …, which is true for good values",
+	"task": `add task = "…", which says in words what is to be written`, "mode": `add mode = "none" or mode = "full"`, "source": `add source = "."`, "condition": "add condition = …, which is true for good values",
 	"error_message": `add error_message = "…"`, "for_each": "add for_each = …",
 }
 
@@ -190,7 +188,7 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 		}
 	}
 	fix = diag.DidYouMean(name, all)
-	if h := habits[name]; h != "" && schema == runSchema {
+	if h := habits[name]; h != "" && (schema == runSchema || schema == generateSchema) {
 		fix = h
 	} else if h := modelHabits[name]; h != "" && schema == modelSchema {
 		fix = h
@@ -239,5 +237,6 @@ var habits = map[string]string{
 	"mounts":       "mount the project with a workspace block: workspace { source = \".\" }",
 	"network_mode": "write network { mode = \"none\" }", "script": "did you mean \"entrypoint\"?", "main": "did you mean \"entrypoint\"?",
 	"count": "use for_each: for_each = toset([\"a\", \"b\"])", "lang": "did you mean \"language\"?", "runtime": "did you mean \"language\"?",
+	"expect_outputs": "put them into expect: expect { outputs = [\"report.json\"] }", "prompt": "did you mean \"task\"?",
 	"isolation": "did you mean \"min_isolation\"?",
 }

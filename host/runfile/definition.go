@@ -25,6 +25,15 @@ func (c *Config) Runs() []*Definition {
 	return all
 }
 
+// Generates returns the generate blocks of all files in order.
+func (c *Config) Generates() []*Generate {
+	var all []*Generate
+	for _, f := range c.Files {
+		all = append(all, f.Generates...)
+	}
+	return all
+}
+
 // RunFile is one evaluated run file.
 type RunFile struct {
 	Path string // as given
@@ -35,6 +44,7 @@ type RunFile struct {
 	Variables        []Variable        // in the order of the file
 	Models           []*Model          // in the order of the file
 	Runs             []*Definition     // in the order of the file; for_each instances in the order of their keys
+	Generates        []*Generate       // in the order of the file
 }
 
 // RequiredBackend is one entry of required_backends.

@@ -184,6 +184,7 @@ func (l *loader) load() *RunFile {
 	if ok { // else every use of what is missing would be an error of its own
 		l.models()
 		l.runs()
+		l.generates()
 	}
 	l.spent()
 	return l.file

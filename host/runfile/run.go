@@ -154,33 +154,44 @@ func (l *loader) forEach(a *hclsyntax.Attribute, context string) ([]eachElement,
 
 // run decodes one run. What is wrong with it is reported; the definition is then not complete.
 func (l *loader) run(b *hclsyntax.Block, name, key string, header hcl.Range, ctx *hcl.EvalContext, context string) *Definition {
+	d, s := l.definition(name, key, header, ctx, context)
+	c, ok := s.body(s.expand(b.Body), runSchema, s.owner, header)
+	if c == nil {
+		return d
+	}
+	filesOK := s.parts(d, c)
+	if ok {
+		s.whatToRun(d, c, filesOK)
+	}
+	return d
+}
+
+// definition begins a definition, with the scope that its block is read in.
+func (l *loader) definition(name, key string, header hcl.Range, ctx *hcl.EvalContext, context string) (*Definition, *scope) {
 	d := &Definition{Name: name, Key: key, Instance: name, File: l.path, Dir: l.file.Dir, RequiredBackends: l.file.RequiredBackends,
 		Env: map[string]string{}, Network: string(sdk.NetworkNone), MinIsolation: l.file.MinIsolation}
 	d.origin = &origin{ranges: ranges{}, sources: l.sources, context: context}
 	d.origin.ranges.set("", header)
-	s := &scope{loader: l, ctx: ctx, context: context, origin: d.origin}
 	for _, v := range l.varOrder {
 		if v.sensitive {
 			d.origin.secretValue(v.value)
 		}
 	}
-	c, ok := s.body(s.expand(b.Body), runSchema, "a run", header)
-	if c == nil {
-		return d
-	}
+	return d, &scope{loader: l, ctx: ctx, context: context, owner: "a run", origin: d.origin}
+}
+
+// parts reads all of a definition but what is to be run. It reports whether all files are good.
+func (s *scope) parts(d *Definition, c *hcl.BodyContent) (filesOK bool) {
 	s.program(d, c)
 	s.isolation(d, c)
 	s.backends(d, c.Blocks.OfType("backend"))
-	filesOK := s.files(d, c)
+	filesOK = s.files(d, c)
 	s.home(d, c.Blocks.OfType("home"))
 	s.workspace(d, c.Blocks.OfType("workspace"))
 	s.limits(d, c.Blocks.OfType("limits"))
 	s.network(d, c.Blocks.OfType("network"))
 	s.expect(d, c.Blocks.OfType("expect"))
-	if ok {
-		s.whatToRun(d, c, filesOK)
-	}
-	return d
+	return filesOK
 }
 
 // single picks the only block of a kind.
@@ -189,7 +200,7 @@ func (s *scope) single(blocks hcl.Blocks) *hcl.Block {
 		return nil
 	}
 	if len(blocks) > 1 {
-		s.fail(blocks[1].DefRange, s.context, fmt.Sprintf("a run has only one %s block", blocks[1].Type), "", "put both into one")
+		s.fail(blocks[1].DefRange, s.context, fmt.Sprintf("%s has only one %s block", s.owner, blocks[1].Type), "", "put both into one")
 		s.diags[len(s.diags)-1].Related = relatedTo("the first one is here", blocks[0].DefRange)
 	}
 	s.origin.ranges.set(blocks[0].Type, blocks[0].DefRange)

@@ -20,6 +20,7 @@ type scope struct {
 	*loader
 	ctx     *hcl.EvalContext
 	context string // the block, for a reader: run "report"
+	owner   string // what kind of block it is: a run
 	origin  *origin
 }
 

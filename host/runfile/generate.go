@@ -1,0 +1,157 @@
+package runfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Bounds and defaults of a generate block.
+const (
+	DefaultAttempts = 5
+	MaxAttempts     = 50
+	MaxTask         = 256 << 10 // bytes
+)
+
+// Policy says what becomes of dependencies that a model asks for.
+type Policy string
+
+// The policies.
+const (
+	DependenciesAllowed Policy = "allowed" // they are installed, as those of a run are
+	DependenciesAsk     Policy = "ask"     // the user is asked; where nobody can be, they are refused
+	DependenciesBlocked Policy = "blocked" // they are refused, and the model is told so
+)
+
+// Generate is a generate block: what a model is to write, and the run that each of its attempts becomes.
+type Generate struct {
+	Name string
+	Task string // in words
+	// Model is the block that it refers to, or the only one of the file.
+	Model    *Model
+	Attempts int // from 1 to [MaxAttempts]
+	Policy   Policy
+
+	// Run is what all attempts have in common. Its Files are the inputs; what is run is missing from it. See Attempt.
+	Run *Definition
+}
+
+// Attempt is what one attempt adds to the run.
+type Attempt struct {
+	Number       int    // from 1
+	Files        []File // beside the inputs, with content
+	Entrypoint   string // one of Files
+	Language     string // "" to go by the entrypoint
+	Dependencies []string
+}
+
+// Definition is the run of one attempt. Paths of a that an input has already must have been refused before.
+func (g *Generate) Definition(a Attempt) *Definition {
+	d := *g.Run
+	d.Instance = fmt.Sprintf("%s attempt %d", g.Name, a.Number)
+	d.Files = append(slices.Clone(d.Files), a.Files...)
+	slices.SortFunc(d.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	d.Entrypoint, d.EntrypointIn, d.Language = a.Entrypoint, InInput, a.Language
+	d.Dependencies = append(slices.Clone(d.Dependencies), a.Dependencies...)
+	return &d
+}
+
+var generateSchema = func() *hcl.BodySchema {
+	s := &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "task", Required: true}, {Name: "model"}, {Name: "attempts"}, {Name: "dependency_policy"}}}
+	for _, a := range runSchema.Attributes { // what a run has, but for what the model says
+		if !slices.Contains([]string{"for_each", "interpreter", "entrypoint", "command"}, a.Name) {
+			s.Attributes = append(s.Attributes, a)
+		}
+	}
+	s.Blocks = runSchema.Blocks
+	return s
+}()
+
+// generates decodes all generate blocks.
+func (l *loader) generates() {
+	first := map[string]hcl.Range{}
+	for _, b := range l.blocks.generate {
+		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
+		if !validRunName(name) {
+			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a generate block", quote(name)), runNameRule, "")
+			continue
+		}
+		if r, ok := first[name]; ok {
+			l.duplicate(b.LabelRanges[0], r, fmt.Sprintf("the generate block %q is declared twice", name))
+			continue
+		}
+		first[name] = header
+		l.file.Generates = append(l.file.Generates, l.generate(b, name, header))
+	}
+}
+
+// generate decodes one block. What is wrong with it is reported; it is then not complete.
+func (l *loader) generate(b *hclsyntax.Block, name string, header hcl.Range) *Generate {
+	d, s := l.definition(name, "", header, l.ctx, fmt.Sprintf("generate %q", name))
+	s.owner = "a generate block"
+	g := &Generate{Name: name, Attempts: DefaultAttempts, Policy: DependenciesAsk, Run: d}
+	c, _ := s.body(s.expand(b.Body), generateSchema, s.owner, header)
+	if c == nil {
+		return g
+	}
+	s.parts(d, c)
+	s.task(g, c)
+	g.Model, _ = s.modelRef(c, s.owner, header)
+	if n, ok := s.integer(c, "attempts", "attempts", 1, MaxAttempts); ok {
+		g.Attempts = int(n)
+	}
+	if p, ok := s.oneOf(c, "dependency_policy", "dependency_policy", string(DependenciesAllowed), string(DependenciesAsk), string(DependenciesBlocked)); ok {
+		g.Policy = Policy(p)
+	}
+	if w := d.Workspace; w != nil && w.Mode == string(sdk.WorkspaceShared) {
+		r, _, _ := s.origin.ranges.find([]string{"workspace", "mode"})
+		s.error(r, "a generate block cannot share its workspace", "Every attempt would write to your directory, the ones that fail too.", `write mode = "private", which keeps writes in the sandbox, or mode = "readonly"`)
+	}
+	return g
+}
+
+// task reads what is to be written. It goes to the provider of the model, so that nothing sensitive may be in it.
+func (s *scope) task(g *Generate, c *hcl.BodyContent) {
+	a := c.Attributes["task"]
+	v, ok := s.secretText(c, "task", "task")
+	switch {
+	case !ok:
+	case s.origin.isSecret("task"):
+		s.error(a.Expr.Range(), "task may not be sensitive", "It is sent to the provider of the model, and stored.", "wrap it in nonsensitive() if it is no secret")
+	case strings.TrimSpace(v) == "":
+		s.error(a.Expr.Range(), "task is empty", "", `say in words what is to be written: task = "…", or task = file("task.md")`)
+	case len(v) > MaxTask:
+		s.error(a.Expr.Range(), fmt.Sprintf("task is larger than %s", units.FormatSize(MaxTask)), "", "give large data as an input, with a file block")
+	default:
+		g.Task = v
+	}
+}
+
+// MarshalJSON renders the block as [Definition.MarshalJSON] does a run: fit to be stored and printed.
+func (g *Generate) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	var config *model.Config
+	if g.Model != nil {
+		config = &g.Model.Config
+	}
+	err := enc.Encode(struct {
+		Generate string        `json:"generate"`
+		Task     string        `json:"task"`
+		Model    *model.Config `json:"model,omitempty"`
+		Attempts int           `json:"attempts"`
+		Policy   Policy        `json:"dependency_policy"`
+		Run      *Definition   `json:"run"`
+	}{g.Name, g.Task, config, g.Attempts, g.Policy, g.Run})
+	return bytes.TrimSpace(buf.Bytes()), err
+}
