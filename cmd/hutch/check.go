@@ -45,6 +45,7 @@ type validation struct {
 	Valid       bool             `json:"valid"`
 	Files       int              `json:"files"`
 	Runs        int              `json:"runs"`
+	Generates   int              `json:"generates"`
 	Diagnostics diag.Diagnostics `json:"diagnostics"`
 }
 
@@ -217,10 +218,15 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 		u.reading.Store(false)
 		v.Diagnostics = append(v.Diagnostics, ds...)
 		v.Runs += len(conf.Runs())
+		v.Generates += len(conf.Generates())
 		if ds.HasErrors() {
 			continue
 		}
-		blocks, err := s.CheckBlocks(ctx, conf.Runs())
+		defs := conf.Runs()
+		for _, g := range conf.Generates() {
+			defs = append(defs, g.Run)
+		}
+		blocks, err := s.CheckBlocks(ctx, defs)
 		if err != nil {
 			return err
 		}
@@ -232,7 +238,11 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 	} else {
 		u.diagnostics(v.Diagnostics)
 		if v.Valid {
-			err = u.line("valid: %s, %s", count(v.Files, "file"), count(v.Runs, "run"))
+			what := []string{count(v.Files, "file"), count(v.Runs, "run")}
+			if v.Generates > 0 {
+				what = append(what, count(v.Generates, "generate block"))
+			}
+			err = u.line("valid: %s", strings.Join(what, ", "))
 		}
 	}
 	if err == nil && !v.Valid {

@@ -14,6 +14,7 @@ type grammar struct {
 	Validate validateCmd `cmd:"" group:"write" help:"Check run files without running anything."`
 	Fmt      fmtCmd      `cmd:"" group:"write" help:"Put run files into the canonical layout."`
 	Plan     planCmd     `cmd:"" group:"write" help:"Show what would run where, and how each limit would be held."`
+	Generate generateCmd `cmd:"" group:"write" help:"Have a model write a program, and run it until it works."`
 	Ingest   ingestCmd   `cmd:"" group:"write" help:"Make a run of a model's answer, or apply it to a directory."`
 
 	Runs  runsCmd  `cmd:"" group:"look" help:"List runs."`

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 type planCmd struct {
@@ -56,9 +58,12 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	if ds.HasErrors() {
 		return exit(exitNo)
 	}
-	defs, err := choose(loaded.Runs(), names)
-	if err != nil {
-		return err
+	gens, names := c.generates(loaded, names)
+	var defs []*runfile.Definition
+	if len(gens) == 0 || len(names) > 0 || len(loaded.Runs()) > 0 && len(splitNames(c.Args)) == 0 {
+		if defs, err = choose(loaded.Runs(), names); err != nil {
+			return err
+		}
 	}
 	pool, err := s.Pool()
 	if err != nil {
@@ -85,10 +90,62 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 			return err
 		}
 	}
+	for i, g := range gens {
+		p, err := runner.Plan(ctx, o.Apply(g.Run))
+		if err != nil {
+			return err
+		}
+		refused = refused || p.Backend == "" || p.Diagnostics.HasErrors()
+		if c.Output == "json" {
+			err = json.NewEncoder(u.out).Encode(generatePlan{p, g})
+		} else {
+			err = showGenerate(u, g, p, i+len(defs) > 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if refused {
 		return exit(exitNo)
 	}
 	return nil
+}
+
+func splitNames(args []string) []string { _, names := splitOperands(args); return names }
+
+// generates are the generate blocks that are meant, and the names that are none of theirs.
+func (c *planCmd) generates(conf *runfile.Config, names []string) (gens []*runfile.Generate, rest []string) {
+	rest = slices.Clone(names)
+	for _, g := range conf.Generates() {
+		if len(names) == 0 || slices.Contains(names, g.Name) {
+			gens = append(gens, g)
+			rest = slices.DeleteFunc(rest, func(n string) bool { return n == g.Name })
+		}
+	}
+	return gens, rest
+}
+
+// generatePlan is the plan of what all attempts have in common, and the block.
+type generatePlan struct {
+	*run.Plan
+	Generate *runfile.Generate `json:"generate"`
+}
+
+// showGenerate writes what is known of a generate block before the model is asked.
+func showGenerate(u *ui, g *runfile.Generate, p *run.Plan, more bool) error {
+	if more {
+		if err := u.line(""); err != nil {
+			return err
+		}
+	}
+	m := g.Model.Config
+	if err := u.line("generate %s\n  %-10s %s: %s of %s\n  %-10s at most %d\n  %-10s %s\neach attempt, with the program of the model as its command:", termsafe.Line(g.Name),
+		"model", termsafe.Line(m.Name), termsafe.Line(m.Model), m.Provider, "attempts", g.Attempts, "installs", map[runfile.Policy]string{
+			runfile.DependenciesAllowed: "what the model asks for", runfile.DependenciesAsk: "what the model asks for and the user agrees to", runfile.DependenciesBlocked: "nothing that the model asks for",
+		}[g.Policy]); err != nil {
+		return err
+	}
+	return showPlan(u, p, false)
 }
 
 // showPlan writes one plan as text, and what is wrong with it as diagnostics.

@@ -205,6 +205,9 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 		return nil, ds.Err()
 	}
 	defs, err := choose(conf.Runs(), names)
+	if gens := conf.Generates(); err != nil && len(gens) > 0 && (len(names) == 0 || slices.ContainsFunc(gens, func(g *runfile.Generate) bool { return slices.Contains(names, g.Name) })) {
+		return nil, hint(err, "hutch generate %s executes the generate block", files[0])
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/hutch-run/hutch/host/agent/generate"
+	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/terminal"
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+type generateCmd struct {
+	vars
+	File string `arg:"" name:"file" help:"Run file with the generate block." complete:"hcl"`
+	Name string `arg:"" optional:"" name:"name" help:"Name of the block, where the file has several."`
+
+	Attempts number `placeholder:"N" help:"Try so often at most, whatever the file says."`
+	Backend  string `placeholder:"NAME" help:"Use this backend instead of those that the file names." complete:"backend"`
+	Dir      string `short:"d" placeholder:"DIR" help:"Copy the files of the program that works to this directory, which is missing or empty." complete:"dir"`
+	Force    bool   `help:"With --dir: take a directory that is not empty, and replace files of the same names."`
+	Output   string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object with the whole story, and nothing of what the programs print."`
+	Quiet    bool   `group:"output" short:"q" help:"Only how it ended."`
+}
+
+// Help is the text below the synopsis.
+func (*generateCmd) Help() string {
+	return `Has a model write the program that a generate block describes, runs it in a sandbox, and asks again with what went wrong, until it works or attempts or budget are used up. Each attempt that runs is a run of its own, with its record; docs/generate.md tells what is asked, and what the model is told.
+
+The provider of the model gets the task, the names and sizes of the inputs, the programs that it wrote, and the ends of what they printed. The exit code is
+
+    0       a program works
+    1       none does: attempts or budget are used up, or the model would not write one
+    125     the model could not be asked, or the sandbox failed
+    128+n   a signal ended it: 130 after ^C
+
+    hutch generate examples/generate.hcl
+    hutch generate report.hcl --var rows=10 -d report
+    hutch generate report.hcl -o json`
+}
+
+func (c *generateCmd) Run(ctx context.Context, u *ui) error {
+	files, _ := splitOperands([]string{c.File})
+	switch {
+	case isDir(c.File):
+		return directory("generate", c.File)
+	case len(files) == 0:
+		return fmt.Errorf("no run file %q", c.File)
+	case c.Force && c.Dir == "":
+		return errors.New("--force goes with --dir")
+	case c.Dir != "":
+		if err := generate.CheckTarget(c.Dir, c.Force); err != nil {
+			return fmt.Errorf("--dir: %w", err)
+		}
+	}
+	s, done, err := openFor(u, files)
+	if err != nil {
+		return err
+	}
+	defer done()
+	g, err := c.block(u, s)
+	if err != nil {
+		return err
+	}
+	users, err := s.Config()
+	if err != nil {
+		return err
+	}
+	pool, err := s.Pool()
+	if err != nil {
+		return err
+	}
+	client, err := model.Open(ctx, g.Model.Config)
+	if err != nil {
+		return modelFailed(err)
+	}
+	defer client.Close()
+	w := newWatch(u, c, g)
+	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: users.MinIsolation, Environ: os.Environ(), Progress: w.show.progress})
+	story, err := generate.Run(ctx, g, generate.Options{Store: s.Store(), Client: client, Run: runner.Run, Ask: w.ask(), Watch: w.watch()})
+	w.show.clear()
+	if story == nil {
+		return err
+	}
+	if err == nil && story.OK && c.Dir != "" {
+		err = story.Copy(c.Dir, c.Force)
+	}
+	return errors.Join(err, c.tell(u, story))
+}
+
+// block reads the block that is meant, with what the flags say about it.
+func (c *generateCmd) block(u *ui, s *session.Session) (*runfile.Generate, error) {
+	u.reading.Store(true)
+	conf, ds := runfile.Load([]string{c.File}, runOptions(s.Store(), c.Var, c.VarFile))
+	u.reading.Store(false)
+	if ds.HasErrors() {
+		return nil, ds.Err()
+	}
+	all := conf.Generates()
+	var names []string
+	var g *runfile.Generate
+	for _, x := range all {
+		names = append(names, x.Name)
+		if x.Name == c.Name || c.Name == "" && len(all) == 1 {
+			g = x
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return nil, hint(fmt.Errorf("%s has no generate block", c.File), "hutch run executes its run blocks")
+	case g == nil && c.Name == "":
+		return nil, hint(fmt.Errorf("%s has %s; name the one that is meant", c.File, count(len(all), "generate block")), "there are %s", strings.Join(names, ", "))
+	case g == nil:
+		if guess := closest(c.Name, names); guess != "" {
+			return nil, hint(fmt.Errorf("no generate block %q", c.Name), "did you mean %q?", guess)
+		}
+		return nil, hint(fmt.Errorf("no generate block %q", c.Name), "there are %s", strings.Join(names, ", "))
+	}
+	if c.Attempts > runfile.MaxAttempts {
+		return nil, fmt.Errorf("--attempts %d: at most %d", c.Attempts, runfile.MaxAttempts)
+	}
+	if c.Attempts > 0 {
+		g.Attempts = int(c.Attempts)
+	}
+	var o run.Overrides
+	if c.Backend != "" {
+		o.Backends = []string{c.Backend}
+	}
+	g.Run = o.Apply(g.Run)
+	return g, nil
+}
+
+// modelFailed adds to an error of a provider what to do about it.
+func modelFailed(err error) error {
+	var e *model.Error
+	if errors.As(err, &e) && e.Hint != "" {
+		return hint(errors.New(e.Message), "%s", e.Hint)
+	}
+	return err
+}
+
+// tell says how it ended.
+func (c *generateCmd) tell(u *ui, s *generate.Story) error {
+	code := s.Status
+	if sig := u.interrupted.Load(); sig != 0 {
+		code = 128 + int(sig)
+	}
+	if c.Output == "json" {
+		if err := u.json(s); err != nil {
+			return err
+		}
+		return exit(code)
+	}
+	spent := fmt.Sprintf("%s, %s, %s", count(len(s.Attempts), "attempt"), count(int(s.Spent.InputTokens+s.Spent.OutputTokens), "token"), s.Wall.Duration().Round(100*time.Millisecond))
+	u.note("%s: %s (%s)", s.Name, termsafe.Line(s.Reason), spent)
+	if f := s.Final; f != nil {
+		u.note("program: %s, entrypoint %s", f.Code, termsafe.Line(f.Entrypoint))
+		if f.Copied != "" {
+			u.note("copied to: %s", f.Copied)
+		}
+		if f.Output != "" {
+			u.note("outputs: %s in %s", count(len(f.Outputs), "file"), f.Output)
+		}
+	}
+	if s.Hint != "" {
+		u.note("hint: %s", s.Hint)
+	}
+	return exit(code)
+}
+
+// watch shows a loop while it goes on.
+type watch struct {
+	u    *ui
+	c    *generateCmd
+	g    *runfile.Generate
+	show *show
+	said int // characters of the answer that is coming
+}
+
+func newWatch(u *ui, c *generateCmd, g *runfile.Generate) *watch {
+	var names []string
+	for n := range g.Attempts {
+		names = append(names, attemptName(n+1))
+	}
+	return &watch{u: u, c: c, g: g, show: &show{u: u, cmd: &runCmd{Output: c.Output, Quiet: c.Quiet || c.Output == "json"}, labels: terminal.NewLabels(names, u.color && u.outTTY)}}
+}
+
+func attemptName(n int) string { return fmt.Sprintf("attempt %d", n) }
+
+func (w *watch) silent() bool { return w.c.Quiet || w.c.Output == "json" }
+
+// note is a line that stays, and takes the line of progress away.
+func (w *watch) note(format string, args ...any) {
+	w.show.clear()
+	if !w.silent() {
+		w.u.note(format, args...)
+	}
+}
+
+func (w *watch) watch() generate.Watch {
+	return generate.Watch{
+		Begun: func(id string) {
+			m := w.g.Model.Config
+			w.note("%s: %s by %s of %s, at most %s", w.g.Name, id, termsafe.Line(m.Model), m.Provider, count(w.g.Attempts, "attempt"))
+		},
+		Asking: func(n int) {
+			w.said = 0
+			w.show.step(attemptName(n), "asking "+w.g.Model.Config.Name)
+		},
+		Said: func(n int, text string) {
+			w.said += len([]rune(text))
+			w.show.step(attemptName(n), fmt.Sprintf("%s writes, %s", w.g.Model.Config.Name, count(w.said, "character")))
+		},
+		Running: func(a generate.Attempt) (run.Streams, func()) {
+			with := ""
+			if len(a.Dependencies) > 0 {
+				with = " with " + termsafe.Line(strings.Join(a.Dependencies, ", "))
+			}
+			w.note("%s: %s, entrypoint %s%s", attemptName(a.N), count(len(a.Files), "file"), termsafe.Line(a.Entrypoint), with)
+			if w.silent() {
+				return run.Streams{}, func() {}
+			}
+			out, done1 := w.show.labelled(attemptName(a.N), w.u.out, w.u.outTTY)
+			errs, done2 := w.show.labelled(attemptName(a.N), w.u.err, w.u.errTTY)
+			return run.Streams{Stdout: out, Stderr: errs}, func() { all(append(done1, done2...)) }
+		},
+		Result: func(r *result.Result) {
+			for _, n := range r.Notes {
+				w.note("%s", termsafe.Line(n))
+			}
+		},
+		Ended: func(a generate.Attempt) {
+			at := ""
+			if a.File != "" {
+				at = fmt.Sprintf(" in %s:%d", termsafe.Line(a.File), a.Line)
+			}
+			w.note("%s: %s%s: %s", attemptName(a.N), strings.ReplaceAll(string(a.Class), "_", " "), at, termsafe.Line(a.Summary))
+		},
+	}
+}
+
+// ask asks a person at a terminal whether packages may be installed; nil where there is none.
+func (w *watch) ask() func(context.Context, []string) (bool, error) {
+	if w.c.Output == "json" || !w.u.errTTY || !term.IsTerminal(int(w.u.in.Fd())) {
+		return nil
+	}
+	var once sync.Once
+	answers := make(chan string)
+	return func(ctx context.Context, packages []string) (bool, error) {
+		w.show.clear()
+		once.Do(func() { // one reader for all questions: what it has read ahead is the answer to the next one
+			go func() {
+				defer close(answers)
+				for sc := bufio.NewScanner(w.u.in); sc.Scan(); {
+					answers <- sc.Text()
+				}
+			}()
+		})
+		fmt.Fprintf(w.u.err, "The program asks for %s. Install in a sandbox, from the network [y,N]? ", termsafe.Line(strings.Join(packages, ", ")))
+		select {
+		case said := <-answers:
+			said = strings.ToLower(strings.TrimSpace(said))
+			return said == "y" || said == "yes", nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package generate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/agent/ingest"
+	"github.com/hutch-run/hutch/host/run/deps"
+	"github.com/hutch-run/hutch/host/run/language"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/sdk/safepath"
+)
+
+// program is what the model has written so far: its files, and how they are run. It is the tree that a patch is for.
+type program struct {
+	files []ingest.File // sorted by path
+	how   ingest.Program
+}
+
+// Read implements [ingest.Tree].
+func (p *program) Read(name string) ([]byte, fs.FileMode, error) {
+	for _, f := range p.files {
+		if f.Path == name {
+			return f.Content, f.Mode, nil
+		}
+	}
+	return nil, 0, fs.ErrNotExist
+}
+
+// Names implements [ingest.Tree].
+func (p *program) Names() []string {
+	var names []string
+	for _, f := range p.files {
+		names = append(names, f.Path)
+	}
+	return names
+}
+
+// sum is the same for the same program.
+func (p *program) sum() string {
+	h := sha256.New()
+	for _, f := range p.files {
+		fmt.Fprintf(h, "%q %o %d\n%s", f.Path, f.Mode, len(f.Content), f.Content)
+	}
+	fmt.Fprintf(h, "%q %q %q", p.how.Entrypoint, p.how.Language, slices.Sorted(slices.Values(p.how.Dependencies)))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// take makes the next program of an answer: whole files, which replace those of before or stand beside them, or a patch of
+// those. An error is an [*ingest.Error] for the model.
+func (p *program) take(text string, g *runfile.Generate) (*program, error) {
+	a, err := ingest.Parse([]byte(text), "")
+	if err != nil {
+		return nil, err
+	}
+	out, _, err := a.Apply(p)
+	if err != nil {
+		return nil, err
+	}
+	next := &program{files: slices.Clone(p.files)}
+	for _, o := range out {
+		next.files = slices.DeleteFunc(next.files, func(f ingest.File) bool { return f.Path == o.Path })
+		if !o.Deleted {
+			next.files = append(next.files, ingest.File{Path: o.Path, Mode: o.Mode, Content: o.Content})
+		}
+	}
+	slices.SortFunc(next.files, func(a, b ingest.File) int { return strings.Compare(a.Path, b.Path) })
+	if err := check(next, a, g); err != nil {
+		return nil, err
+	}
+	whole := &ingest.Answer{Format: a.Format, Files: next.files, Entrypoint: a.Entrypoint, Language: a.Language, Dependencies: a.Dependencies}
+	if _, _, err := next.Read(p.how.Entrypoint); err == nil && whole.Entrypoint == "" {
+		whole.Entrypoint = p.how.Entrypoint
+		if whole.Language == "" {
+			whole.Language = p.how.Language
+		}
+	}
+	if len(a.Changes) > 0 && len(a.Dependencies) == 0 { // a patch says nothing about them
+		whole.Dependencies = p.how.Dependencies
+	}
+	if next.how, err = whole.Program(ingest.Program{Language: g.Run.Language}); err != nil {
+		return nil, err
+	}
+	if l, ok := language.ByPath(next.how.Entrypoint); ok && g.Run.Language != "" && l.Name != g.Run.Language {
+		return nil, problem(a.Format, ingest.Problem{Path: next.how.Entrypoint, Message: fmt.Sprintf("it is %s, and the program is to be in %s", l.Name, g.Run.Language)})
+	}
+	next.how.Dependencies = slices.DeleteFunc(next.how.Dependencies, func(d string) bool { return slices.Contains(g.Run.Dependencies, d) })
+	return next, nil
+}
+
+func problem(f ingest.Format, p ingest.Problem) error {
+	return &ingest.Error{Format: f, Problems: []ingest.Problem{p}}
+}
+
+// check finds files that cannot stand beside one another, or beside the inputs.
+func check(p *program, a *ingest.Answer, g *runfile.Generate) error {
+	var set safepath.Set
+	for _, f := range g.Run.Files {
+		if err := set.AddFile(f.Path); err != nil {
+			return err // the run file was checked for that
+		}
+	}
+	for _, f := range p.files {
+		if err := set.AddFile(f.Path); err == nil {
+			continue
+		} else if slices.ContainsFunc(g.Run.Files, func(in runfile.File) bool { return in.Path == f.Path }) {
+			return problem(a.Format, ingest.Problem{Path: f.Path, Message: "the program may not replace this file, which is one of its inputs", Hint: "give it another name"})
+		} else {
+			return problem(a.Format, ingest.Problem{Path: f.Path, Message: err.Error(), Hint: "give it another name"})
+		}
+	}
+	return nil
+}
+
+// attempt is the program as a run of g has it.
+func (p *program) attempt(n int) runfile.Attempt {
+	a := runfile.Attempt{Number: n, Entrypoint: p.how.Entrypoint, Language: p.how.Language, Dependencies: p.how.Dependencies}
+	for _, f := range p.files {
+		a.Files = append(a.Files, runfile.File{Path: f.Path, Mode: f.Mode, Size: int64(len(f.Content)), Content: f.Content})
+	}
+	return a
+}
+
+// installable are the installers of a language.
+func installable(lang string) []deps.Installer { return deps.For(lang) }
+
+// stem is the name of a file without its directory and extension.
+func stem(p string) string { return strings.TrimSuffix(path.Base(p), path.Ext(p)) }
