@@ -56,7 +56,9 @@ func hutch(args []string) int {
 	ctx, stop := interruptible(context.Background(), u)
 	defer stop()
 	kctx.BindTo(ctx, (*context.Context)(nil))
-	if err := kctx.Run(u, call); err != nil {
+	err = kctx.Run(u, call)
+	u.ending.Lock() // from here on a signal changes nothing any more; after a second one nobody comes here
+	if err != nil {
 		return u.fail(err)
 	}
 	return 0
@@ -94,6 +96,7 @@ func asksForHelp(args []string) bool {
 // interruptible ends ctx at the first SIGINT, SIGTERM or SIGHUP, so that runs are stopped and sandboxes removed in
 // order. At the second one the process ends at once: backends notice and clean up, and what they cannot is left to gc.
 // timeout(1) sends its SIGTERM to the process and then to its group, a closing terminal its SIGHUP likewise: such a pair is one.
+// Signals are caught until the process is gone, so that one in its last moments does not change how it ended.
 func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
@@ -115,6 +118,7 @@ func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 					os.Exit(128 + int(sig))
 				}
 				if !first.IsZero() {
+					u.ending.Lock() // what the killing makes of the command is not its outcome
 					u.runKill()
 					u.note("killed; hutch gc removes what may be left")
 					os.Exit(128 + int(sig))
@@ -127,7 +131,6 @@ func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 		}
 	}()
 	return ctx, func() {
-		signal.Stop(signals)
 		close(done)
 		cancel(nil)
 	}

@@ -43,6 +43,7 @@ type ui struct {
 	reading     atomic.Bool  // nothing is there yet that a signal would have to undo
 	interrupted atomic.Int32 // the signal that ended the call, or 0
 	kill        func()       // what a second one does before the process ends; nil for nothing
+	ending      sync.Mutex   // held, and never given back, by whoever decides the exit code
 }
 
 func newUI(in, out, err *os.File) *ui {
@@ -85,17 +86,24 @@ func (u *ui) fail(err error) int {
 	var bare exit
 	switch {
 	case errors.As(err, &bare):
-		return int(bare)
+		code = int(bare)
 	case errors.As(err, &coded):
 		code = coded.ExitCode()
+	}
+	sig := u.interrupted.Load()
+	if sig != 0 && code == exitFailure { // whatever the interrupt made of it
+		code = 128 + int(sig)
+	}
+	if errors.As(err, &bare) {
+		return code
 	}
 	var ds diag.Diagnostics
 	if errors.As(err, &ds) {
 		u.diagnostics(ds)
 		return code
 	}
-	if sig := u.interrupted.Load(); sig != 0 && errors.Is(err, errInterrupted) {
-		return 128 + int(sig)
+	if sig != 0 && errors.Is(err, errInterrupted) {
+		return code
 	}
 	u.note("%s", err)
 	for h := (*hinted)(nil); errors.As(err, &h); err = h.error {
