@@ -60,7 +60,7 @@ func do(ctx context.Context, args []string, a *install.Answer) error {
 		a.Manifest, a.Signature, err = repo.Manifest(ctx, rest[0])
 	case call == "archive" && len(rest) == 3:
 		size, serr := strconv.ParseInt(rest[2], 10, 64)
-		if serr != nil || release.CheckSHA256(rest[1]) != nil {
+		if serr != nil || size < 1 || size > release.MaxArchive || release.CheckSHA256(rest[1]) != nil {
 			return fmt.Errorf("%s %s is no hash and size", rest[1], rest[2])
 		}
 		err = repo.Archive(ctx, rest[0], release.Archive{SHA256: rest[1], Size: size}, os.Stdout)

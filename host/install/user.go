@@ -26,6 +26,11 @@ func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outco
 	}
 	text, v := SplitVersion(ref)
 	if err := CheckSource(text); err != nil {
+		if _, tag, ok := strings.Cut(path.Base(text), ":"); ok && strings.Contains(text, "/") && kindOf(text) == registry_ {
+			if verr := release.CheckVersion(tag); verr != nil { // a tag that is none, or SplitVersion had taken it off
+				err = verr
+			}
+		}
 		return nil, err
 	}
 	if kindOf(text) == local { // the lock file is not beside it
