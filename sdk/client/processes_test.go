@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
@@ -83,7 +84,7 @@ func (b *box) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 
 func serve(t *testing.T, b sdk.Backend) *client.Local {
 	t.Helper()
-	c, err := client.InProcess(b, client.Options{PipeDir: t.TempDir()})
+	c, err := client.InProcess(b, client.Options{PipeDir: t.TempDir(), Timeout: 5 * time.Minute}) // the race detector on a busy machine
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -186,13 +186,13 @@ func TestNoFieldIsLost(t *testing.T) {
 
 // gRPC takes 4 MiB unless told otherwise, and go-plugin does not tell it.
 func TestMessagesMayBeBig(t *testing.T) {
-	c := serve(t, &all{plan: &sdk.Plan{Notes: []string{strings.Repeat("x", 8<<20)}}})
-	big, err := json.Marshal(map[string]string{"any": strings.Repeat("x", 8<<20)})
+	c := serve(t, &all{plan: &sdk.Plan{Notes: []string{strings.Repeat("x", 5<<20)}}})
+	big, err := json.Marshal(map[string]string{"any": strings.Repeat("x", 5<<20)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	plan, err := c.Plan(context.Background(), &sdk.Spec{Config: json.RawMessage(big)})
-	if err != nil || len(plan.Notes[0]) != 8<<20 {
+	if err != nil || len(plan.Notes[0]) != 5<<20 {
 		t.Errorf("got %v", err)
 	}
 }
