@@ -17,10 +17,11 @@ type grammar struct {
 	Generate generateCmd `cmd:"" group:"write" help:"Have a model write a program, and run it until it works."`
 	Ingest   ingestCmd   `cmd:"" group:"write" help:"Make a run of a model's answer, or apply it to a directory."`
 
-	Runs  runsCmd  `cmd:"" group:"look" help:"List runs."`
-	Show  showCmd  `cmd:"" group:"look" help:"Show the result of a run."`
-	Logs  logsCmd  `cmd:"" group:"look" help:"Print what a run printed."`
-	Audit auditCmd `cmd:"" group:"look" help:"Check the records of runs."`
+	Runs   runsCmd   `cmd:"" group:"look" help:"List runs."`
+	Show   showCmd   `cmd:"" group:"look" help:"Show the result of a run."`
+	Logs   logsCmd   `cmd:"" group:"look" help:"Print what a run printed."`
+	Audit  auditCmd  `cmd:"" group:"look" help:"Check the records of runs."`
+	Replay replayCmd `cmd:"" group:"look" help:"Run a recorded run again, and explain what differs."`
 
 	Create  createCmd  `cmd:"" group:"sandboxes" help:"Make a sandbox that lasts."`
 	Exec    execCmd    `cmd:"" group:"sandboxes" help:"Run a command in a sandbox."`

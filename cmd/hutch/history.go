@@ -6,92 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/hutch-run/hutch/host/report"
-	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
 )
-
-type runsCmd struct {
-	Name    string   `placeholder:"NAME" help:"Only runs of this name."`
-	Backend string   `placeholder:"NAME" help:"Only runs on this backend." complete:"backend"`
-	State   []string `enum:"running,finished,interrupted,damaged" placeholder:"STATE" help:"Only runs in this state: running, finished, interrupted or damaged. Repeatable."`
-	Since   duration `placeholder:"24h" help:"Only runs that began in the last 24h."`
-	Limit   int      `short:"n" default:"20" placeholder:"N" help:"At most so many, the newest; 0 for all (default 20)."`
-	Quiet   bool     `short:"q" help:"Print only the ids."`
-	Output  string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
-}
-
-func (c *runsCmd) Run(u *ui) error {
-	s, done, err := openStore()
-	if err != nil {
-		return err
-	}
-	defer done()
-	f := store.Filter{Name: c.Name, Backend: c.Backend, Limit: c.Limit}
-	for _, state := range c.State {
-		f.States = append(f.States, store.State(state))
-	}
-	if c.Since > 0 {
-		f.Since = time.Now().Add(-time.Duration(c.Since))
-	}
-	runs, err := s.List(f)
-	if err != nil {
-		return err
-	}
-	rows := [][]string{{"ID", "NAME", "BACKEND", "RESULT", "STARTED", "TOOK", "SANDBOX"}}
-	for _, r := range runs {
-		switch {
-		case c.Output == "json":
-			if err := json.NewEncoder(u.out).Encode(r); err != nil {
-				return err
-			}
-		case c.Quiet:
-			if _, err := fmt.Fprintln(u.out, r.ID); err != nil {
-				return err
-			}
-		default:
-			took := ""
-			if r.Ended != nil {
-				took = r.Ended.Sub(r.Started).Round(time.Millisecond).String()
-			}
-			rows = append(rows, []string{r.ID, r.Name, r.Backend, outcome(r), humanize.Time(r.Started), took, r.Sandbox})
-		}
-	}
-	if c.Quiet || c.Output == "json" {
-		return nil
-	}
-	if len(runs) == 0 {
-		u.note("no runs")
-		return nil
-	}
-	if !slices.ContainsFunc(runs, func(r store.Info) bool { return r.Sandbox != "" }) {
-		for i, row := range rows {
-			rows[i] = row[:len(row)-1]
-		}
-	}
-	return u.table(rows)
-}
-
-// outcome says in a few words what became of a run.
-func outcome(r store.Info) string {
-	switch {
-	case r.State != store.StateFinished:
-		return string(r.State)
-	case r.OK:
-		return "ok"
-	case r.Cause == "exited" && r.ExitCode != nil:
-		return fmt.Sprintf("exit %d", *r.ExitCode)
-	}
-	return strings.ReplaceAll(r.Cause, "_", " ")
-}
 
 // runRef is the operand that names one run.
 type runRef struct {
@@ -121,7 +44,7 @@ type logsCmd struct {
 
 // Help is the text below the synopsis.
 func (*logsCmd) Help() string {
-	return `The program's stdout goes to stdout and its stderr to stderr, byte for byte when they are not terminals. What the output limit dropped is said on stderr.
+	return `The program's stdout goes to stdout and its stderr to stderr, byte for byte when they are not terminals. What the output limit dropped is said on stderr. Of a generate or cycle, what was said by and to the model and its tools is printed.
 
     hutch logs
     hutch logs -f --tail 20 latest
@@ -238,66 +161,6 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-type showCmd struct {
-	runRef
-	Definition bool   `xor:"what" help:"Print the run as it was evaluated, as JSON."`
-	Events     bool   `xor:"what" help:"Print the event chain, one JSON object a line."`
-	Output     string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
-}
-
-// Help is the text below the synopsis.
-func (*showCmd) Help() string {
-	return `Shows how a run ended, what held its limits, what it used, what it left, and where its record lies.
-
-    hutch show
-    hutch show 3k7q2 -o json`
-}
-
-func (c *showCmd) Run(u *ui) error {
-	s, done, err := openStore()
-	if err != nil {
-		return err
-	}
-	defer done()
-	rec, err := load(s, c.ID)
-	if err != nil {
-		return err
-	}
-	switch {
-	case c.Definition:
-		raw, err := rec.Definition()
-		if err != nil {
-			return err
-		}
-		return u.json(raw)
-	case c.Events:
-		events, err := rec.Events()
-		for _, e := range events {
-			if err := json.NewEncoder(u.out).Encode(e); err != nil {
-				return err
-			}
-		}
-		return err
-	}
-	raw, err := rec.Result()
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if c.Output == "json" {
-			return fmt.Errorf("run %s has no result: it is %s", rec.ID, rec.State)
-		}
-		return u.line("%s %s: %s, started %s, record in %s", rec.ID, rec.Name, rec.State, humanize.Time(rec.Started), rec.Dir)
-	case err != nil:
-		return err
-	case c.Output == "json":
-		return u.json(raw)
-	}
-	r, err := result.Decode(raw)
-	if err != nil {
-		return err
-	}
-	return report.Summary(u.out, r, report.Style{Color: u.outTTY && u.color, Verbose: true})
-}
-
 func (c *logsCmd) Run(ctx context.Context, u *ui) error {
 	s, done, err := openStore()
 	if err != nil {
@@ -308,6 +171,9 @@ func (c *logsCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
+	if rec.Kind != store.KindRun {
+		return c.transcript(u, s, rec)
+	}
 	streams := []store.Stream{store.Stream(c.Stream)}
 	if c.Stream == "both" {
 		streams = []store.Stream{store.Stdout, store.Stderr}
@@ -317,6 +183,22 @@ func (c *logsCmd) Run(ctx context.Context, u *ui) error {
 		wg.Go(func() error { return c.print(ctx, u, rec, stream) })
 	}
 	return wg.Wait()
+}
+
+// transcript prints what was said in a loop.
+func (c *logsCmd) transcript(u *ui, s *store.Store, rec *store.Record) error {
+	if c.Follow || c.Tail >= 0 || c.Stream != "both" {
+		return hint(fmt.Errorf("%s is the record of a %s, whose log is what was said in it: it has no streams to choose, cut or follow", rec.ID, rec.Kind),
+			"hutch show %s --tree tells what was done so far, and hutch logs prints what one of its runs wrote", rec.ID)
+	}
+	past, err := record.Open(s, rec.ID)
+	if err != nil {
+		return err
+	}
+	if u.outTTY {
+		return past.WriteTranscript(u.escaped())
+	}
+	return past.WriteTranscript(u.out)
 }
 
 // print writes one stream to where the program wrote it.

@@ -22,6 +22,8 @@ type Backend struct {
 	header hcl.Range
 	scope  *scope
 
+	recorded json.RawMessage // what an earlier run was given, in the stead of a body
+
 	mu     sync.Mutex
 	ranges ranges // of the values inside, once decoded
 	hidden map[string]bool
@@ -29,6 +31,12 @@ type Backend struct {
 
 // NewBackend makes a backend block with an empty body, for runs that come from flags.
 func NewBackend(name string) *Backend { return &Backend{Name: name} }
+
+// RecordedBackend makes a backend block of what an earlier run was given, which nothing sensitive is missing of. The
+// backend itself says whether it still takes it.
+func RecordedBackend(name string, config json.RawMessage) *Backend {
+	return &Backend{Name: name, recorded: config}
+}
 
 // BackendConfig is the body of a backend block after it was checked against the schema.
 type BackendConfig struct {
@@ -60,6 +68,9 @@ func (s *scope) backends(d *Definition, blocks hcl.Blocks) {
 // Decode checks the body against the schema that the backend declares. The result is nil after an error, and also when
 // the file was loaded with Options.AllowMissing and a value is not known.
 func (b *Backend) Decode(schema *sdk.Schema) (*BackendConfig, diag.Diagnostics) {
+	if b.recorded != nil {
+		return &BackendConfig{Value: b.recorded, Redacted: b.recorded}, nil
+	}
 	body, s := b.body, b.scope
 	if body == nil {
 		body, s = hcl.EmptyBody(), flagScope(b.Name)

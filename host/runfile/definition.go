@@ -1,6 +1,7 @@
 package runfile
 
 import (
+	"io"
 	"io/fs"
 	"regexp"
 	"time"
@@ -129,7 +130,8 @@ type File struct {
 	Source    string      // slash-separated and relative to the run file's directory; "" when Content is set
 	Sensitive bool        // Content holds a secret: do not store it
 
-	tree *tree.Root // where Source is
+	tree *tree.Root                    // where Source is
+	open func() (io.ReadCloser, error) // in its stead, for a file of a recorded run
 }
 
 // Workspace is the project directory of a run.

@@ -352,6 +352,9 @@ func quoteAll(list []string) []string {
 // Open opens the content. A source is opened again, without leaving the run file's directory, and only as a regular
 // file; reading ends with an error if it has grown past its limit since it was checked.
 func (f *File) Open() (io.ReadCloser, error) {
+	if f.open != nil {
+		return f.open()
+	}
 	if f.Source == "" {
 		return io.NopCloser(strings.NewReader(string(f.Content))), nil
 	}
