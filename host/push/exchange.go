@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 
+	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -44,19 +45,7 @@ func (x *Exchange) Bundle() string { return path.Join(x.Dir, outputBundle) }
 // in puts a file there, in one step.
 func (x *Exchange) in(ctx context.Context, name string, write func(io.Writer) error) error {
 	if x.host == "" {
-		r, w := io.Pipe()
-		written := make(chan error, 1)
-		go func() {
-			err := write(w)
-			w.CloseWithError(err)
-			written <- err
-		}()
-		err := x.sb.Put(ctx, path.Join(x.Dir, name), sdk.FormatFile, r)
-		r.CloseWithError(errTaken)
-		if werr := <-written; werr != nil && !errors.Is(werr, errTaken) {
-			return werr
-		}
-		return err
+		return piped.Join(write, func(r io.Reader) error { return x.sb.Put(ctx, path.Join(x.Dir, name), sdk.FormatFile, r) })
 	}
 	root, err := os.OpenRoot(x.host)
 	if err != nil {
@@ -79,8 +68,6 @@ func (x *Exchange) in(ctx context.Context, name string, write func(io.Writer) er
 	}
 	return root.Rename(part, name)
 }
-
-var errTaken = errors.New("the sandbox takes no more")
 
 // ErrNoBundle says that there is no output bundle yet.
 var ErrNoBundle = errors.New("there is no output bundle")

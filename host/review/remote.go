@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -76,18 +77,9 @@ func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
 	if len(out) > overlay.DefaultMaxEntries {
 		return nil, fmt.Errorf("%w: the backend names %d changes", overlay.ErrTooMany, len(out))
 	}
-	r, w := io.Pipe()
-	got := make(chan error, 1)
-	go func() {
-		err := s.box.Get(ctx, s.workspace, sdk.FormatTar, w)
-		w.CloseWithError(err)
-		got <- err
-	}()
-	err = s.take(ctx, tar.NewReader(r), wanted)
-	r.CloseWithError(errEnough)
-	if gerr := <-got; gerr != nil && !errors.Is(gerr, errEnough) {
-		err = gerr
-	}
+	err = piped.Join(
+		func(w io.Writer) error { return s.box.Get(ctx, s.workspace, sdk.FormatTar, w) },
+		func(r io.Reader) error { return s.take(ctx, tar.NewReader(r), wanted) })
 	if err != nil {
 		return nil, fmt.Errorf("fetch the workspace: %w", err)
 	}
@@ -105,8 +97,6 @@ func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
 	}
 	return out, nil
 }
-
-var errEnough = errors.New("enough was read")
 
 // take keeps what is wanted of a stream. Nothing in it is trusted: names are keys and never opened.
 func (s *remote) take(ctx context.Context, t *tar.Reader, wanted map[string]bool) error {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/hutch-run/hutch/host/outputs"
+	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
@@ -24,24 +25,18 @@ func (j *job) collect(ctx context.Context, p *place) {
 	}
 	sp := j.span.child("outputs")
 	defer sp.end()
-	r, w := io.Pipe()
-	got := make(chan error, 1)
-	go func() {
-		err := p.Get(ctx, dir, sdk.FormatTar, w)
-		w.CloseWithError(err)
-		got <- err
-	}()
-	res, err := outputs.Collect(ctx, r, j.rec.OutputDir(), j.d.Outputs, outputs.Caps{}, j.secrets.Text)
-	if err == nil {
+	var res *outputs.Result
+	err := piped.Join(func(w io.Writer) error { return p.Get(ctx, dir, sdk.FormatTar, w) }, func(r io.Reader) (err error) {
+		res, err = outputs.Collect(ctx, r, j.rec.OutputDir(), j.d.Outputs, outputs.Caps{}, j.secrets.Text)
+		if err != nil {
+			return err
+		}
 		// The end of the archive is not the end of the stream: whatever is after it is thrown away, within bounds.
 		if n, _ := io.Copy(io.Discard, io.LimitReader(r, 1<<20)); n == 1<<20 {
-			err = errors.New("the backend sent more after the end of the archive")
+			return errors.New("the backend sent more after the end of the archive")
 		}
-	}
-	r.CloseWithError(errStopped)
-	if gerr := <-got; gerr != nil && !errors.Is(gerr, errStopped) {
-		err = gerr
-	}
+		return nil
+	})
 	j.res.Outputs, j.res.Skipped, j.res.SkippedMore = res.Outputs, res.Skipped, res.More
 	if err != nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
 		// What a run leaves is part of its result. Without it, it must not pass for a good one.
@@ -59,8 +54,6 @@ func (j *job) collect(ctx context.Context, p *place) {
 		j.event(store.EventOutputs, map[string]any{"files": len(refs), "skipped": len(res.Skipped) + res.More}, refs[i:min(i+refsPerEvent, len(refs))]...)
 	}
 }
-
-var errStopped = errors.New("enough was read")
 
 // listChanges begins to list what differs in the workspace. What it returns waits for the list and takes it into the
 // result.

@@ -3,7 +3,6 @@ package run
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run/deps"
 	"github.com/hutch-run/hutch/host/run/language"
@@ -225,18 +225,10 @@ func (j *job) takeDeps(ctx context.Context, p *place, from, dir string) error {
 		return err
 	}
 	defer root.Close()
-	r, w := io.Pipe()
-	got := make(chan error, 1)
-	go func() {
-		err := p.Get(ctx, from, sdk.FormatTar, w)
-		w.CloseWithError(err)
-		got <- err
-	}()
-	_, err = tree.Unpack(ctx, r, root, tree.Caps{})
-	r.CloseWithError(errStopped)
-	if gerr := <-got; gerr != nil && !errors.Is(gerr, errStopped) {
-		err = gerr
-	}
+	err = piped.Join(func(w io.Writer) error { return p.Get(ctx, from, sdk.FormatTar, w) }, func(r io.Reader) error {
+		_, err := tree.Unpack(ctx, r, root, tree.Caps{})
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("take the installed dependencies out of the sandbox: %w", err)
 	}

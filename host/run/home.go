@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
@@ -112,21 +113,7 @@ func tarFile(w io.Writer, name string, size int64, mode os.FileMode, r io.Reader
 	return t.Close()
 }
 
-var errSent = errors.New("the sandbox takes no more")
-
 // send puts what pack writes into the directory at, which is made when it is missing.
 func send(ctx context.Context, sb *client.Sandbox, at string, pack func(io.Writer) error) error {
-	r, w := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := pack(w)
-		w.CloseWithError(err)
-		packed <- err
-	}()
-	err := sb.Put(ctx, at, sdk.FormatTar, r)
-	r.CloseWithError(errSent)
-	if perr := <-packed; perr != nil && !errors.Is(perr, errSent) {
-		return perr
-	}
-	return err
+	return piped.Join(pack, func(r io.Reader) error { return sb.Put(ctx, at, sdk.FormatTar, r) })
 }

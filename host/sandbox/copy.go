@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/tree"
@@ -295,19 +296,7 @@ func (s *Sandbox) StreamIn(ctx context.Context, r io.Reader, to string) error {
 
 // put sends what pack writes as a tree to dir.
 func (s *Sandbox) put(ctx context.Context, dir string, pack func(io.Writer) error) error {
-	r, w := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := pack(w)
-		w.CloseWithError(err)
-		packed <- err
-	}()
-	err := s.Put(ctx, dir, sdk.FormatTar, r)
-	r.CloseWithError(errStopped)
-	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
-		return perr
-	}
-	return err
+	return piped.Join(pack, func(r io.Reader) error { return s.Put(ctx, dir, sdk.FormatTar, r) })
 }
 
 // isDir says whether there is a directory at p.
