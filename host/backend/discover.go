@@ -63,6 +63,7 @@ type Selection struct {
 	Version string
 	Path    string // where the binary is when it is installed
 	SHA256  string // of the binary
+	Beside  string // BesideSHA256 of its directory, "" when the lock file does not say it
 	Fix     string // the command that brings lock and disk together
 }
 

@@ -130,19 +130,26 @@ func (b *binary) remember(facts *sdk.Facts) {
 	k := b.known
 	k.SHA256, k.Facts = b.sha256, facts
 	var buf bytes.Buffer
-	if json.NewEncoder(&buf).Encode(k) != nil || os.MkdirAll(filepath.Dir(b.cache), 0o700) != nil {
+	if json.NewEncoder(&buf).Encode(k) == nil {
+		writeCache(b.cache, buf.Bytes())
+	}
+}
+
+// writeCache puts a file into the cache, at once or not at all.
+func writeCache(path string, content []byte) {
+	if os.MkdirAll(filepath.Dir(path), 0o700) != nil {
 		return
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(b.cache), ".new-*")
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return
 	}
-	_, err = tmp.Write(buf.Bytes())
+	_, err = tmp.Write(content)
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(tmp.Name(), b.cache)
+		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
 		os.Remove(tmp.Name())

@@ -270,6 +270,11 @@ func (p *Pool) bring(e *entry, name, path string, origin *Origin) error {
 		return &LockError{Name: name, Lock: locked.Lock, Fix: locked.Fix,
 			Found: fmt.Sprintf("it names version %s with the SHA-256 %s, and %s has %s", locked.Version, locked.SHA256, path, bin.sha256)}
 	}
+	if locked != nil && locked.Beside != "" {
+		if err := checkBeside(path, name, locked.Beside, p.opt.CacheDir); err != nil {
+			return &LockError{Name: name, Lock: locked.Lock, Fix: locked.Fix, Found: fmt.Sprintf("it names version %s, and %s", locked.Version, err)}
+		}
+	}
 	if bin.facts != nil {
 		if err := checkFacts(bin.facts); err != nil {
 			return err

@@ -101,7 +101,7 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 		}
 		if p, ok := locked.For(i.platform()); ok {
 			path := backend.InstalledPath(i.Dir, w.Name, locked.Version, p.Name, p.Binary)
-			if installed(path, w.Name, p.Binary) {
+			if installed(path, w.Name, p.Binary, p.Beside) {
 				// Offline, but not blindly: what is asked of signatures may have changed since.
 				if raw, signature, err := kept(path); err == nil {
 					if _, _, err := i.Trust.verify(w.trusted(), raw, signature); err != nil {
@@ -149,12 +149,16 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 	}
 	l.SignedBy, l.Protocols = by, m.Protocols
 	for _, a := range m.Archives {
-		l.Platforms = append(l.Platforms, lockfile.Platform{Name: a.Platform, Archive: a.SHA256, Binary: a.BinarySHA256})
+		l.Platforms = append(l.Platforms, lockfile.Platform{Name: a.Platform, Archive: a.SHA256, Binary: a.BinarySHA256, Beside: a.BesideSHA256})
 	}
 	slices.SortFunc(l.Platforms, func(a, b lockfile.Platform) int { return strings.Compare(a.Name, b.Name) })
 	if locked != nil {
 		for _, p := range locked.Platforms {
-			if now, ok := l.For(p.Name); !ok || now != p {
+			now, ok := l.For(p.Name)
+			if p.Beside == "" { // it was locked by a hutch that did not write it
+				now.Beside = ""
+			}
+			if !ok || now != p {
 				return nil, i.changed(v, "its files for "+p.Name+" are not those of the lock file")
 			}
 		}
@@ -167,7 +171,7 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 	if why != "" {
 		i.note(w.Name, "version %s from %s: %s", v, w.Source, why)
 	}
-	if installed(o.Path, w.Name, a.BinarySHA256) {
+	if installed(o.Path, w.Name, a.BinarySHA256, a.BesideSHA256) {
 		return o, nil
 	}
 	o.Fetched = true
@@ -269,7 +273,7 @@ func (i *Installer) bring(ctx context.Context, s source, m *release.Manifest, a 
 		return err
 	}
 	defer unlock()
-	if installed(backend.InstalledPath(i.Dir, m.Name, m.Version, a.Platform, a.BinarySHA256), m.Name, a.BinarySHA256) {
+	if installed(backend.InstalledPath(i.Dir, m.Name, m.Version, a.Platform, a.BinarySHA256), m.Name, a.BinarySHA256, a.BesideSHA256) {
 		return nil // by somebody who had the lock before us
 	}
 	sweep(i.Dir)

@@ -151,6 +151,9 @@ func (s *archiveSource) manifest(ctx context.Context, version string) (raw, sign
 	if a.BinarySHA256, err = hashBinary(tree, s.name); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", a.File, err)
 	}
+	if a.BesideSHA256, err = backend.BesideSHA256(tree, s.name); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", a.File, err)
+	}
 	m := *s.m
 	m.Archives = []release.Archive{a}
 	raw, err = m.Encode()

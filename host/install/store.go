@@ -33,6 +33,15 @@ func place(ctx context.Context, dir, tmp string, m *release.Manifest, a release.
 	if hash != a.BinarySHA256 {
 		return fmt.Errorf("%s: the program in it is not the one of the manifest: SHA-256 %s instead of %s", a.File, hash, a.BinarySHA256)
 	}
+	if a.BesideSHA256 != "" {
+		beside, err := backend.BesideSHA256(tree, m.Name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", a.File, err)
+		}
+		if beside != a.BesideSHA256 {
+			return fmt.Errorf("%s: the files beside the program in it are not those of the manifest", a.File)
+		}
+	}
 	if err := keep(tree, raw, signature); err != nil {
 		return err
 	}
@@ -54,8 +63,8 @@ func place(ctx context.Context, dir, tmp string, m *release.Manifest, a release.
 
 // The manifest of a release and its signature stay beside the program, so that they can be looked at again offline.
 const (
-	keptManifest  = ".manifest.json"
-	keptSignature = ".manifest.json.minisig"
+	keptManifest  = backend.KeptPrefix
+	keptSignature = backend.KeptPrefix + ".minisig"
 )
 
 // keep writes manifest and signature into an unpacked tree, which must not have brought its own.
@@ -104,10 +113,15 @@ func kept(path string) (raw, signature []byte, err error) {
 	return raw, signature, err
 }
 
-// installed reports whether a backend is there, unchanged.
-func installed(path, name, binarySHA256 string) bool {
-	hash, err := hashBinary(filepath.Dir(path), name)
-	return err == nil && hash == binarySHA256
+// installed reports whether a backend is there, unchanged, and what lies beside it, where beside says what that is.
+func installed(path, name, binarySHA256, beside string) bool {
+	dir := filepath.Dir(path)
+	hash, err := hashBinary(dir, name)
+	if err != nil || hash != binarySHA256 || beside == "" {
+		return err == nil && hash == binarySHA256
+	}
+	found, err := backend.BesideSHA256(dir, name)
+	return err == nil && found == beside
 }
 
 // lock lets one process at a time install something below dir.

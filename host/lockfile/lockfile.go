@@ -13,6 +13,7 @@
 //	  platform "linux/amd64" {
 //	    archive_sha256 = "4be1…"
 //	    binary_sha256  = "77ab…"
+//	    beside_sha256  = "e3b0…"
 //	  }
 //	}
 //
@@ -53,6 +54,7 @@ type Platform struct {
 	Name    string // GOOS/GOARCH
 	Archive string // SHA-256 in hex
 	Binary  string // SHA-256 in hex of hutch-backend-NAME
+	Beside  string // backend.BesideSHA256 of what lies beside it, "" when its manifest does not say
 }
 
 // Find returns the lock of a backend, nil when there is none. A nil file has none.

@@ -23,11 +23,11 @@ func hash(c string) string { return strings.Repeat(c, 64) }
 // sample is a file with everything in it, in no good order.
 func sample() *File {
 	return &File{Backends: []Backend{
-		{Name: "zebra", Source: "./dist", Version: "0.9.0-rc.1", Protocols: []int{1}, Platforms: []Platform{{"linux/amd64", hash("1"), hash("2")}}},
+		{Name: "zebra", Source: "./dist", Version: "0.9.0-rc.1", Protocols: []int{1}, Platforms: []Platform{{"linux/amd64", hash("1"), hash("2"), ""}}},
 		{
 			Name: "acme", Source: "registry.example.com/acme/hutch-backend-acme", Constraint: "~> 1.2, != 1.2.1", Version: "1.2.3",
 			Protocols: []int{1, 2}, Manifest: hash("a"), SignedBy: "0123456789ABCDEF",
-			Platforms: []Platform{{"linux/arm64", hash("b"), hash("c")}, {"darwin/arm64", hash("d"), hash("e")}, {"linux/amd64", hash("f"), hash("0")}},
+			Platforms: []Platform{{"linux/arm64", hash("b"), hash("c"), hash("3")}, {"darwin/arm64", hash("d"), hash("e"), ""}, {"linux/amd64", hash("f"), hash("0"), hash("4")}},
 		},
 	}}
 }
@@ -94,6 +94,7 @@ func TestBadFiles(t *testing.T) {
 		{"a path as version", change(`"1.2.3"`, `"../../1.2.3"`), "is no version of a release"},
 		{"a path as platform", change(`platform "darwin/arm64"`, `platform "../../x"`), "is no platform"},
 		{"a short hash", change(hash("f"), "f"), `"f" is no SHA-256`},
+		{"a short hash of what lies beside", change(hash("4"), "4"), `"4" is no SHA-256`},
 		{"upper case", change(hash("f"), hash("F")), "is no SHA-256"},
 		{"a hash that is a path", change(hash("f"), "../"+hash("f")[3:]), "is no SHA-256"},
 		{"no protocol", change("[1, 2]", "[]"), "not positive numbers"},

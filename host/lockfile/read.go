@@ -33,6 +33,7 @@ type content struct {
 			Name    string    `hcl:"name,label"`
 			Archive string    `hcl:"archive_sha256"`
 			Binary  string    `hcl:"binary_sha256"`
+			Beside  *string   `hcl:"beside_sha256"`
 			At      hcl.Range `hcl:",def_range"`
 		} `hcl:"platform,block"`
 	} `hcl:"backend,block"`
@@ -100,7 +101,7 @@ func Parse(path string, src []byte) (*File, error) {
 			return fail(b.At, "the lock of backend %q names no platform", b.Name)
 		}
 		for _, p := range b.Platforms {
-			for _, err := range []error{release.CheckPlatform(p.Name), release.CheckSHA256(p.Archive), release.CheckSHA256(p.Binary)} {
+			for _, err := range []error{release.CheckPlatform(p.Name), release.CheckSHA256(p.Archive), release.CheckSHA256(p.Binary), optional(release.CheckSHA256, text(p.Beside))} {
 				if err != nil {
 					return fail(p.At, "%s", err)
 				}
@@ -108,7 +109,7 @@ func Parse(path string, src []byte) (*File, error) {
 			if _, twice := l.For(p.Name); twice {
 				return fail(p.At, "the platform %q is locked twice", p.Name)
 			}
-			l.Platforms = append(l.Platforms, Platform{Name: p.Name, Archive: p.Archive, Binary: p.Binary})
+			l.Platforms = append(l.Platforms, Platform{Name: p.Name, Archive: p.Archive, Binary: p.Binary, Beside: text(p.Beside)})
 		}
 		slices.SortFunc(l.Platforms, func(a, b Platform) int { return strings.Compare(a.Name, b.Name) })
 		f.Set(l)

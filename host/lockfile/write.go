@@ -49,6 +49,7 @@ func (f *File) Bytes() []byte {
 			pb := b.AppendNewBlock("platform", []string{p.Name}).Body()
 			set(pb, "archive_sha256", p.Archive)
 			set(pb, "binary_sha256", p.Binary)
+			set(pb, "beside_sha256", p.Beside)
 		}
 	}
 	return append([]byte(header), hclwrite.Format(out.Bytes())...)

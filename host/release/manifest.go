@@ -45,6 +45,7 @@ type Archive struct {
 	Size         int64  `json:"size"`     // bytes
 	SHA256       string `json:"sha256"`   // hex
 	BinarySHA256 string `json:"binary_sha256"`
+	BesideSHA256 string `json:"beside_sha256,omitempty"` // backend.BesideSHA256 of what is in it; "" in releases that do not say
 }
 
 // lazy compiles an expression at its first use: most calls of hutch never need it.
@@ -221,5 +222,8 @@ func (a Archive) check() error {
 	if err := CheckSHA256(a.SHA256); err != nil {
 		return err
 	}
-	return CheckSHA256(a.BinarySHA256)
+	if err := CheckSHA256(a.BinarySHA256); err != nil || a.BesideSHA256 == "" {
+		return err
+	}
+	return CheckSHA256(a.BesideSHA256)
 }

@@ -95,6 +95,7 @@ func pack(dir, name, version string, b Build) (a Archive, err error) {
 	}
 	extra := slices.Clone(b.Extra)
 	slices.SortFunc(extra, func(x, y string) int { return strings.Compare(filepath.Base(x), filepath.Base(y)) })
+	beside := backend.NewBesideHash()
 	for _, path := range extra {
 		if base := filepath.Base(path); base == program || strings.HasPrefix(base, ".") {
 			return a, fmt.Errorf("%s cannot be in an archive beside the program: its name is taken", path)
@@ -103,10 +104,13 @@ func pack(dir, name, version string, b Build) (a Archive, err error) {
 		if st, err := os.Stat(path); err == nil && st.Mode()&0o100 != 0 {
 			mode = 0o755
 		}
-		if _, err := add(t, filepath.Base(path), path, mode); err != nil {
+		sum, err := add(t, filepath.Base(path), path, mode)
+		if err != nil {
 			return a, err
 		}
+		beside.Add(filepath.Base(path), backend.BesideKind(mode == 0o755), sum)
 	}
+	a.BesideSHA256 = beside.Sum()
 	if err := errors.Join(t.Close(), z.Close()); err != nil {
 		return a, err
 	}

@@ -13,8 +13,8 @@ import (
 func sample() *Manifest {
 	h := func(c string) string { return strings.Repeat(c, 64) }
 	return &Manifest{Name: "acme", Version: "1.2.3-rc.1", Protocols: []int{2, 1}, Archives: []Archive{
-		{"linux/arm64", "a_linux_arm64.tar.gz", 10, h("a"), h("b")},
-		{"darwin/arm64", "a_darwin_arm64.zip", 20, h("c"), h("d")},
+		{"linux/arm64", "a_linux_arm64.tar.gz", 10, h("a"), h("b"), ""},
+		{"darwin/arm64", "a_darwin_arm64.zip", 20, h("c"), h("d"), h("e")},
 	}}
 }
 
@@ -72,6 +72,7 @@ func TestBadManifests(t *testing.T) {
 		{`"size": 20`, `"size": 99999999999999`, "must be between"},
 		{`"size": 20`, `"size": "x"`, "cannot unmarshal"},
 		{`cccc`, `cccC`, "is no SHA-256"},
+		{`eeee`, `eeeE`, "is no SHA-256"},
 		{"\"protocols\": [\n    1,\n    2\n  ]", `"protocols": []`, "no protocol"},
 		{"    1,\n    2\n", `0`, "positive numbers"},
 	} {

@@ -120,7 +120,7 @@ func (l *locks) selection(path string, b *lockfile.Backend) (*backend.Selection,
 			Found: fmt.Sprintf("it names version %s, which speaks protocol %s, and this hutch speaks %d", b.Version, strings.Trim(fmt.Sprint(b.Protocols), "[]"), Protocol)}
 	}
 	return &backend.Selection{
-		Lock: path, Source: b.Source, Version: b.Version, SHA256: p.Binary, Fix: fix,
+		Lock: path, Source: b.Source, Version: b.Version, SHA256: p.Binary, Beside: p.Beside, Fix: fix,
 		Path: backend.InstalledPath(l.installed, b.Name, b.Version, p.Name, p.Binary),
 	}, nil
 }

@@ -17,11 +17,13 @@ backend "acme" {
   platform "linux/amd64" {
     archive_sha256 = "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
     binary_sha256  = "0000000000000000000000000000000000000000000000000000000000000000"
+    beside_sha256  = "4444444444444444444444444444444444444444444444444444444444444444"
   }
 
   platform "linux/arm64" {
     archive_sha256 = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
     binary_sha256  = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
+    beside_sha256  = "3333333333333333333333333333333333333333333333333333333333333333"
   }
 }
 
