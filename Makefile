@@ -64,7 +64,7 @@ generate: ## rewrite generated code and docs
 check-generated: ## fail if generate would change anything
 	scripts/generate --check
 
-release: build ## archives of host and backends, manifests, checksums, SBOMs in dist/; PUSH=HOST/PATH/{name} brings the backends there
+release: ## archives of host and backends, manifests, checksums, SBOMs in dist/; PUSH=HOST/PATH/{name} brings the backends there
 	scripts/release $(VERSION) $(PUSH)
 
 clean: ## remove what make made

@@ -1,0 +1,181 @@
+package ship
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/host/release"
+	"github.com/hutch-run/hutch/test/e2e"
+)
+
+// makeRelease runs scripts/release for one backend and returns the directory.
+func makeRelease(t *testing.T, args ...string) string {
+	t.Helper()
+	dist := filepath.Join(t.TempDir(), "dist")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience) // it compiles
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "../../scripts/release", args...)
+	cmd.Env = append(os.Environ(), "DIST="+dist, "BACKENDS=bwrap", "PLATFORMS="+runtime.GOOS+"/"+runtime.GOARCH)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("scripts/release %q: %v\n%s", args, err, out)
+	}
+	return dist
+}
+
+// A release is made, published and used: host and backend are apart, and each is whole.
+func TestRelease(t *testing.T) {
+	e2e.Require(t, "bwrap")
+	registry := newRegistry(t, nil)
+	dist := makeRelease(t, "7.8.9", registry+"/hutch/hutch-backend-{name}")
+
+	sums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	sums.Dir = dist
+	if out, err := sums.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	platform := runtime.GOOS + "_" + runtime.GOARCH
+	manifests, err := filepath.Glob(filepath.Join(dist, "hutch-backend-bwrap_*_manifest.json"))
+	if err != nil || len(manifests) != 1 {
+		t.Fatalf("got %v, %v", manifests, err)
+	}
+	_, version, _ := release.SplitManifestName(filepath.Base(manifests[0]))
+	if version == "7.8.9" {
+		t.Errorf("the backend has the host's version, and not its own")
+	}
+	backend := files(t, filepath.Join(dist, release.ArchiveName("bwrap", version, runtime.GOOS+"/"+runtime.GOARCH)+".tar.gz"), "")
+	if diff := cmp.Diff([]string{"hutch-backend-bwrap", "LICENSE", "hutch-backend-bwrap.cdx.json"}, backend); diff != "" {
+		t.Errorf("the backend's archive (-want +got):\n%s", diff)
+	}
+
+	// The host brings along every program that it starts.
+	name := "hutch_7.8.9_" + platform
+	root := t.TempDir()
+	want := []string{"CHANGELOG.md", "LICENSE", "README.md", "bin/hutch", "hutch.cdx.json", "libexec/hutch/hutch-backend-bwrap", "share/man/man1/hutch.1"}
+	commands, err := filepath.Glob("../../cmd/hutch-*")
+	if err != nil || len(commands) < 2 {
+		t.Fatalf("got %v, %v", commands, err)
+	}
+	for _, c := range commands {
+		want = append(want, "libexec/hutch/"+filepath.Base(c))
+	}
+	got := files(t, filepath.Join(dist, name+".tar.gz"), root)
+	for _, w := range want {
+		if !strings.Contains(strings.Join(got, "\n")+"\n", name+"/"+w+"\n") {
+			t.Errorf("the host's archive has no %s: %q", w, got)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(dist, name+".cdx.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bom struct {
+		BOMFormat  string                           `json:"bomFormat"`
+		Components []struct{ Name, Version string } `json:"components"`
+	}
+	if err := json.Unmarshal(raw, &bom); err != nil || bom.BOMFormat != "CycloneDX" {
+		t.Errorf("%q, %v", bom.BOMFormat, err)
+	}
+	for _, part := range []string{"hutch-registry", "hutch-backend-bwrap", "stdlib", "google.golang.org/grpc", "oras.land/oras-go/v2"} { // the last one is in hutch-registry alone
+		found := false
+		for _, c := range bom.Components {
+			found = found || c.Name == part
+		}
+		if !found {
+			t.Errorf("the host's bill of materials has no %s", part)
+		}
+	}
+
+	// What was released works, with the backend from the registry.
+	project := t.TempDir()
+	text := "hutch {\n  required_backends {\n    bwrap = { source = \"" + registry + "/hutch/hutch-backend-bwrap\" }\n  }\n}\nrun \"a\" {\n  backend \"bwrap\" {}\n  command = [\"echo\", \"released\"]\n}\n"
+	if err := os.WriteFile(filepath.Join(project, "a.hcl"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hutch := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, name, "bin", "hutch"), args...)
+		cmd.Dir = project
+		cmd.Env = append(os.Environ(), "HUTCH_HOME="+filepath.Join(project, ".hutch"), "HUTCH_BACKEND_PATH=", "XDG_RUNTIME_DIR=", "DOCKER_CONFIG=/nonexistent")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("hutch %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	has(t, hutch("--version"), "hutch 7.8.9\n")
+	has(t, hutch("init"), "bwrap "+version+" from "+registry)
+	has(t, hutch("run", "-q", "a.hcl"), "released\n")
+	has(t, hutch("backend", "list", "a.hcl"), registry)
+
+	// Once more gives the same bytes.
+	again := makeRelease(t, "7.8.9")
+	for _, d := range []string{dist, again} {
+		if raw, err := os.ReadFile(filepath.Join(d, "SHA256SUMS")); err != nil || len(raw) == 0 {
+			t.Fatal(err)
+		}
+	}
+	one, _ := os.ReadFile(filepath.Join(dist, "SHA256SUMS"))
+	two, _ := os.ReadFile(filepath.Join(again, "SHA256SUMS"))
+	if diff := cmp.Diff(string(one), string(two)); diff != "" {
+		t.Errorf("a second release differs (-first +second):\n%s", diff)
+	}
+}
+
+// files lists what is in an archive, and unpacks it below a directory when one is named.
+func files(t *testing.T, path, to string) []string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return names
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.ModTime.IsZero() && h.ModTime.Unix() != 0 || h.Uid != 0 || h.Gid != 0 || h.Uname+h.Gname != "" || h.Mode&0o022 != 0 {
+			t.Errorf("%s in %s tells where it was made: %+v", h.Name, path, h)
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		names = append(names, h.Name)
+		if to == "" {
+			continue
+		}
+		out := filepath.Join(to, filepath.Clean("/"+h.Name))
+		if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, os.FileMode(h.Mode)&0o777)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(w, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
