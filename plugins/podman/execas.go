@@ -18,6 +18,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
+	"github.com/hutch-run/hutch/sdk/process"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -27,9 +28,6 @@ import (
 func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if !regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`).MatchString(c.User) {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "%q is no name of a user", c.User)
-	}
-	if c.TTY != nil {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "a command of another user than %d cannot have a terminal", s.who.uid).WithFix("leave the user or the terminal away")
 	}
 	lock, _ := s.users.LoadOrStore(c.User, &sync.Mutex{})
 	lock.(*sync.Mutex).Lock()
@@ -48,21 +46,56 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 	for _, kv := range s.environment(c) {
 		args = append(args, "--env="+kv)
 	}
+	if c.TTY != nil {
+		args = append(args, "--tty", "--detach-keys=") // every key is the command's
+	}
 	args = append(append(args, s.name()), c.Argv...)
 	cmd := exec.Command(s.podman.path, slices.Concat(s.podman.globals, args)...)
 	cmd.Dir, cmd.Env = "/", s.podman.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	term, err := startAs(cmd, c)
+	if err != nil {
 		return nil, fmt.Errorf("start podman exec: %w", err)
 	}
-	stop := command.Watch(ctx, &client{s, uid, cmd.Process}, c, nil)
+	defer term.Close()
+	stop := command.Watch(ctx, &client{s, uid, cmd.Process}, c, term.Resize)
 	err = cmd.Wait()
 	stop()
+	term.Drain()
 	if err := s.endUser(uid); err != nil {
 		return nil, err
 	}
 	return s.exitAs(ctx, err, before, start)
+}
+
+// startAs starts podman exec, with a terminal of ours when the command shall have one. Podman gives the command another one inside,
+// whose size follows that of ours; ours passes every byte on as it is.
+func startAs(cmd *exec.Cmd, c *sdk.Command) (*command.Terminal, error) {
+	if c.TTY == nil {
+		return nil, cmd.Start()
+	}
+	pty, err := process.OpenTerminal(c.TTY.Rows, c.TTY.Cols)
+	if err != nil {
+		return nil, err
+	}
+	if err := pty.Raw(); err != nil {
+		pty.Close()
+		return nil, err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = pty.Slave, pty.Slave, pty.Slave
+	cmd.SysProcAttr.Setctty = true // descriptor 0; a change of size is told to who has it
+	if err := cmd.Start(); err != nil {
+		pty.Close()
+		return nil, err
+	}
+	_ = pty.Slave.Close() // podman's by now
+	term, err := command.OpenTerminal(pty.Master, c)
+	if err != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	}
+	return term, err
 }
 
 // client is a command that podman exec started as another user: what it is told, all processes of that user are.

@@ -58,7 +58,12 @@ func (t *Terminal) Resize(rows, cols uint16) error {
 // Raw makes the terminal pass every byte as it is, both ways: no echo, no line editing, no signals from keys, no change of
 // line ends. It is for a command that is not meant to see a terminal's habits.
 func (t *Terminal) Raw() error {
-	if _, err := term.MakeRaw(int(t.Master.Fd())); err != nil {
+	conn, err := t.Master.SyscallConn() // Fd would make reads of it ones that Close does not end
+	if err == nil {
+		ctl := conn.Control(func(fd uintptr) { _, err = term.MakeRaw(int(fd)) })
+		err = errors.Join(ctl, err)
+	}
+	if err != nil {
 		return fmt.Errorf("make the terminal raw: %w", err)
 	}
 	return nil

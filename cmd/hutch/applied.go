@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hutch-run/hutch/host/review"
+)
+
+// applying is one apply that is about to happen.
+type applying struct {
+	reviewing
+	picks  []review.Pick
+	policy review.Policy
+	ledger *review.Ledger
+	dryRun bool
+	json   bool
+	quiet  bool // says nothing on stdout
+}
+
+// applied is the JSON answer of apply.
+type applied struct {
+	Schema    string        `json:"schema"` // hutch.applied/v1
+	Sandbox   string        `json:"sandbox"`
+	Project   string        `json:"project"`
+	DryRun    bool          `json:"dry_run,omitempty"`
+	Undone    bool          `json:"undone,omitempty"`
+	Applied   []appliedPath `json:"applied"`
+	Left      []leftPath    `json:"left"` // conflicts and refused changes; without --partial nothing is applied when there is one
+	UndoUntil *time.Time    `json:"undo_until,omitempty"`
+}
+
+type appliedPath struct {
+	Path string      `json:"path"`
+	From string      `json:"from,omitempty"`
+	Kind review.Kind `json:"kind,omitempty"`
+	Part bool        `json:"part,omitempty"` // chosen hunks, not all of it
+}
+
+type leftPath struct {
+	Path     string                `json:"path"`
+	Conflict string                `json:"conflict,omitempty"`
+	Sides    *review.DocumentSides `json:"sides,omitempty"` // of a conflict
+	Refused  []review.DocumentRule `json:"refused,omitempty"`
+}
+
+const appliedSchema = "hutch.applied/v1"
+
+// applyPicks plans, applies and reports.
+func applyPicks(ctx context.Context, u *ui, a applying) error {
+	r := a.Review
+	doc := applied{Schema: appliedSchema, Sandbox: r.Subject.Name, Project: r.Subject.Project, DryRun: a.dryRun, Applied: []appliedPath{}, Left: []leftPath{}}
+	p, err := r.Plan(ctx, a.picks, a.policy)
+	var blocked *review.BlockedError
+	if errors.As(err, &blocked) {
+		if doc.Left, err = leftOut(ctx, u, slices.Concat(blocked.Conflicts, blocked.Refused), a); err != nil {
+			return err
+		}
+		if a.json {
+			if err := u.json(doc); err != nil {
+				return err
+			}
+		}
+		if a.sandbox == nil { // nothing that could be applied in part
+			return blockedError{blocked}
+		}
+		hints := []string{"name the paths that you want, or leave these out with --partial"}
+		if len(blocked.Conflicts) > 0 {
+			at, name := review.Quote(blocked.Conflicts[0].Path), r.Subject.Name
+			hints = append(hints, fmt.Sprintf("settle a conflict: hutch apply %s -i %s chooses hunk by hunk, hutch apply %s %s --take %s takes the sandbox's version", name, at, name, at, at))
+		}
+		return &hinted{blockedError{blocked}, hints}
+	}
+	if err != nil {
+		return err
+	}
+	if doc.Left, err = leftOut(ctx, u, p.Left, a); err != nil {
+		return err
+	}
+	if !a.dryRun && len(p.Paths()) > 0 {
+		done, err := a.ledger.Apply(ctx, r, p)
+		if err != nil {
+			return err
+		}
+		if a.sandbox != nil {
+			if err := a.sandbox.Applied(done); err != nil {
+				u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
+			}
+			if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Common, a.sandbox.PlaceBase); err != nil {
+				u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
+			}
+		}
+		if !done.Until.IsZero() {
+			doc.UndoUntil = &done.Until
+		}
+		defer func() {
+			if done.Until.IsZero() {
+				u.note("this apply cannot be undone: %s", done.NoUndo)
+				return
+			}
+			u.note("hutch apply --undo %s takes it back, until %s", r.Subject.Name, done.Until.Local().Format("2 January"))
+		}()
+	}
+	for _, pick := range p.Taken {
+		c := pick.Change
+		doc.Applied = append(doc.Applied, appliedPath{c.Path, c.From, c.Kind, !pick.Whole})
+		if a.json || a.quiet {
+			continue
+		}
+		line := letter(c.Kind) + " " + review.Quote(c.Path)
+		if c.From != "" {
+			line = letter(c.Kind) + " " + review.Quote(c.From) + " => " + review.Quote(c.Path)
+		}
+		if !pick.Whole {
+			line += " (in part)"
+		}
+		if err := u.line("%s", line); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		if err := u.json(doc); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(p.Taken) == 0:
+		u.note("nothing to apply to %s", r.Subject.Project)
+	case a.dryRun:
+		u.note("would apply %s to %s", count(len(p.Taken), "change"), r.Subject.Project)
+	default:
+		u.note("applied %s to %s", count(len(p.Taken), "change"), r.Subject.Project)
+	}
+	return nil
+}
+
+// mostLeft is how many changes are named one by one when they are left out; of more, the number is told.
+const mostLeft = 30
+
+// mostExplained is of how many conflicts both sides are told.
+const mostExplained = 10
+
+// leftOut says why changes are left out.
+func leftOut(ctx context.Context, u *ui, list []*review.Change, a applying) ([]leftPath, error) {
+	out := []leftPath{}
+	for i, c := range list {
+		l := leftPath{Path: c.Path, Conflict: c.Conflict, Sides: c.Sides.Document()}
+		var lines []string
+		switch {
+		case c.Conflict != "":
+			lines = append(lines, fmt.Sprintf("conflict: %s: %s", review.Quote(c.Path), c.Conflict))
+			if i < mostExplained {
+				more, err := a.Explain(ctx, c)
+				if err != nil {
+					return nil, err
+				}
+				for _, m := range more {
+					lines = append(lines, "  "+m)
+				}
+			}
+		case c.Left != "":
+			lines = append(lines, fmt.Sprintf("left out: %s: %s (--allow-git)", review.Quote(c.Path), c.Left))
+			l.Refused = append(l.Refused, review.DocumentRule{Refusal: review.Refusal{Rule: review.RuleGit, Detail: c.Left}, Flag: review.RuleGit.Flag()})
+		default:
+			for _, f := range c.Against(a.policy.Allow) {
+				text := fmt.Sprintf("refused: %s: %s", review.Quote(c.Path), f.Detail)
+				if flag := f.Rule.Flag(); flag != "" {
+					text += " (" + flag + ")"
+				}
+				lines = append(lines, text)
+				l.Refused = append(l.Refused, review.DocumentRule{Refusal: f, Flag: f.Rule.Flag()})
+			}
+		}
+		if i < mostLeft {
+			for _, line := range lines {
+				u.note("%s", line)
+			}
+		}
+		out = append(out, l)
+	}
+	if more := len(list) - mostLeft; more > 0 {
+		u.note("and %d more; hutch diff %s -o json says what stands against each", more, a.Subject.Name)
+	}
+	return out, nil
+}
+
+// letter is how git's status calls a kind of change.
+func letter(k review.Kind) string {
+	switch k {
+	case review.Added:
+		return "A"
+	case review.Deleted:
+		return "D"
+	case review.Renamed:
+		return "R"
+	case review.Retyped:
+		return "T"
+	}
+	return "M"
+}

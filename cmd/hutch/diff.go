@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/sandbox"
+)
+
+type diffCmd struct {
+	sandboxArg
+	Paths    []string `arg:"" optional:"" name:"path" help:"Only what changed at and below these: relative to the project, or absolute." complete:"file"`
+	Stat     bool     `xor:"form" help:"A line for each path, with the number of lines that changed."`
+	NameOnly bool     `xor:"form" help:"Only the paths."`
+	Output   string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object, with the hunks and with what stands against applying each change."`
+	Color    string   `enum:"auto,always,never" default:"auto" placeholder:"WHEN" help:"auto (default): on a terminal, unless NO_COLOR is set; always; never."`
+	ExitCode bool     `help:"Exit with 1 when there are changes, with 0 when there are none."`
+}
+
+// Help is the text below the synopsis.
+func (*diffCmd) Help() string {
+	return `Compares the sandbox's workspace with the project as it is now, with git or without. Untracked, ignored and nested repositories' files are in it. The text is a patch for git apply and patch; on a terminal, control characters in it are shown and not sent.
+
+What keeps a change from being applied is told on stderr, and in the JSON: a path that the project's side changed as well since the sandbox was made, and what hutch apply refuses by default.
+
+    hutch diff box
+    hutch diff box --stat
+    hutch diff box --name-only src docs/guide.md
+    hutch diff box -o json`
+}
+
+func (c *diffCmd) Run(ctx context.Context, u *ui) error {
+	o := review.Options{Paths: c.Paths, Unjudged: c.NameOnly && c.Output == "text"}
+	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r reviewing) error {
+		out := bufio.NewWriterSize(u.out, 64<<10)
+		style := review.Style{Color: colorful(c.Color, u.outTTY), Terminal: u.outTTY, Width: u.width}
+		var err error
+		switch {
+		case c.Output == "json":
+			var d *review.Document
+			if d, err = r.Document(ctx); err == nil {
+				err = u.json(d)
+			}
+		case c.NameOnly:
+			err = r.Names(out)
+		case c.Stat:
+			err = r.Stat(ctx, out, style)
+		default:
+			err = r.Unified(ctx, out, style)
+		}
+		if err = errors.Join(err, out.Flush()); err != nil {
+			return err
+		}
+		if r.Gaps != nil {
+			u.note("there may be more changes: %s", r.Gaps)
+		}
+		if c.Output == "text" && !c.NameOnly {
+			obstacles(u, r.Review)
+		}
+		if c.ExitCode && len(r.Changes) > 0 {
+			return exit(1)
+		}
+		return nil
+	})
+}
+
+// obstacles says in two lines what an apply would meet.
+func obstacles(u *ui, r *review.Review) {
+	conflicts, refused, flags := 0, 0, []string{}
+	for _, c := range r.Changes {
+		switch {
+		case c.Left != "":
+		case c.Conflict != "":
+			conflicts++
+		case len(c.Refused) > 0:
+			refused++
+			for _, f := range c.Refused {
+				if f := f.Rule.Flag(); f != "" && !slices.Contains(flags, f) {
+					flags = append(flags, f)
+				}
+			}
+		}
+	}
+	if conflicts > 0 {
+		u.note("%s changed on both sides: hutch apply --dry-run says where", count(conflicts, "path"))
+	}
+	if refused > 0 {
+		slices.Sort(flags)
+		text := count(refused, "change") + " would be refused by hutch apply"
+		if len(flags) > 0 {
+			text += " without " + strings.Join(flags, " ")
+		}
+		u.note("%s", text)
+	}
+}
+
+// colorful decides about colour on stdout.
+func colorful(when string, tty bool) bool {
+	switch when {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
