@@ -56,7 +56,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NEW", newer)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "plantloop": plantLoop},
 	})
 }
 
