@@ -104,8 +104,10 @@ func Start(t testing.TB, lower string, o Options) *Mount {
 	if err = cmd.Start(); err == nil {
 		t.Cleanup(func() {
 			m.in.Close()
-			_ = cmd.Wait()                                       // killed by the end of its input
-			_ = os.Chmod(filepath.Join(ord.Work, "work"), 0o700) // the kernel made it for itself alone; an ordinary user could not remove it
+			_ = cmd.Wait()                                                                    // killed by the end of its input
+			for _, dir := range []string{"work", "work/incompat", "work/incompat/volatile"} { // the kernel made them for itself alone; an ordinary user could not remove them
+				_ = os.Chmod(filepath.Join(ord.Work, dir), 0o700)
+			}
 		})
 		if err = m.dec.Decode(&ready); err != nil || ready.Err != "" {
 			m.in.Close()

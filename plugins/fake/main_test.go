@@ -8,4 +8,4 @@ import (
 	"github.com/hutch-run/hutch/internal/testbound"
 )
 
-func TestMain(m *testing.M) { os.Exit(testbound.Run(m, 10*time.Minute)) }
+func TestMain(m *testing.M) { os.Exit(testbound.Run(m, 12*time.Minute)) }
