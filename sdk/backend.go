@@ -63,7 +63,9 @@ type Planner interface {
 	// Plan must be quick (below 5 ms) and free of side effects. Each limit that
 	// the spec asks for, and each default the backend would apply, gets one [Hold].
 	// Diagnostics are about the spec's values: a path in [Diagnostic.Path] leads
-	// to the attribute of the backend block.
+	// to the attribute of the backend block. An error without a path says that the
+	// backend is not able on this machine, as does the error of Plan itself; the
+	// run's next backend is looked at then.
 	Plan(ctx context.Context, spec *Spec) (*Plan, error)
 }
 

@@ -200,10 +200,12 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 func (r *Runner) applyPlan(l *looked, d *runfile.Definition, block *runfile.Backend, plan *sdk.Plan) {
 	found := block.Diagnose(plan.Diagnostics)
 	l.warn(found)
+	// What is about a value is for the run file's author to mend. What is about none of them, such as a program or a key
+	// that is not here, is a matter of this machine, and another backend may be able.
+	l.fatal = slices.ContainsFunc(plan.Diagnostics, func(d sdk.Diagnostic) bool { return d.Severity != sdk.SeverityWarning && d.Path != "" })
 	for _, dg := range found {
 		l.Problems = append(l.Problems, dg)
 		if dg.Severity == diag.Error {
-			l.fatal = true
 			l.Reasons = append(l.Reasons, dg.Summary)
 		}
 	}

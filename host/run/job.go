@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,6 +183,9 @@ func (j *job) refuse(c *choice) {
 		}
 	} else {
 		f.Reason = sdk.ReasonConfig
+		if !slices.ContainsFunc(c.diags, func(d diag.Diagnostic) bool { return d.Range != nil }) {
+			f.Summary = "the request has errors" // flags and variables of the environment, and no file
+		}
 	}
 	j.res.Cause, j.res.Error = sdk.CauseSetupFailed, f
 }

@@ -185,6 +185,8 @@ func TestFaultsOfTheBackend(t *testing.T) {
 		"outputs are no tar":    {p: &plain{tar: []byte("surely this is not a tar archive" + strings.Repeat("x", 1000))}, cause: sdk.CauseBackend, status: 125, summary: "outputs could not be collected", made: 1},
 		"the plan finds a wrong value": {p: &plain{diags: []sdk.Diagnostic{{Severity: sdk.SeverityError, Summary: "no such image", Path: "image"}}},
 			cause: sdk.CauseSetupFailed, status: 125, summary: "the run file has errors", line: 2},
+		"the plan finds that something is missing": {p: &plain{diags: []sdk.Diagnostic{{Severity: sdk.SeverityError, Summary: "no limactl"}}},
+			cause: sdk.CauseSetupFailed, status: 125, summary: `backend "plain" is not able to run it`, line: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tc.p)
@@ -518,7 +520,9 @@ func TestChoice(t *testing.T) {
 		"the plan is silent about it": {[]*plain{{holds: []sdk.Hold{}}}, "backend \"plain\" {}\nlimits { memory = \"1MiB\" }", "", "", []string{"does not say how it would hold memory"}},
 		"no such network":             {[]*plain{{}}, "backend \"plain\" {}\nnetwork { mode = \"full\" }", "", "", []string{"it has no network mode \"full\""}},
 		"no network to install with":  {[]*plain{{}}, "backend \"plain\" {}\nlanguage = \"python\"\ndependencies = [\"x\"]", "", "", []string{"no network from which to install"}},
-		"a wrong attribute":           {[]*plain{{}}, "backend \"plain\" { imaje = 1 }", "", "", []string{"its block has errors"}},
+		"something is missing here": {[]*plain{{diags: []sdk.Diagnostic{{Severity: sdk.SeverityError, Summary: "no limactl"}}}, weak()},
+			"backend \"plain\" {}\nbackend \"weak\" {}", "", "weak", []string{"no limactl", ""}},
+		"a wrong attribute": {[]*plain{{}}, "backend \"plain\" { imaje = 1 }", "", "", []string{"its block has errors"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tc.backends...)
