@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
@@ -161,6 +162,12 @@ func (c *C) fresh(o StartOptions) *instance {
 	}
 	c.later(func() { c.stop(i) })
 	return i
+}
+
+// kill ends the process of an instance, and waits until whoever started it knows: what is cleaned up after the check asks.
+func (c *C) kill(i *instance) {
+	syscall.Kill(i.PID(), syscall.SIGKILL)
+	c.eventually(soon, "the killed plugin is gone", func() (bool, string) { return gone(i), "it lives" })
 }
 
 func gone(i *instance) bool {

@@ -297,7 +297,7 @@ func deathChecks() []Check {
 		{ID: "death/killed", Needs: process, Alone: true, Proves: "after SIGKILL of the plugin a fresh one destroys the sandbox, and no process of it is left", Fix: "keep in the handle what finds processes and mounts; give commands a parent-death signal or a namespace that dies",
 			run: func(c *C) {
 				i, b, r := begin(c, false)
-				syscall.Kill(i.PID(), syscall.SIGKILL)
+				c.kill(i)
 				select {
 				case <-r.Done():
 				case <-time.After(soon):
@@ -320,7 +320,7 @@ func deathChecks() []Check {
 				if _, err := i.Describe(ctx); err == nil {
 					c.Fatalf("it answered although it was stopped")
 				}
-				syscall.Kill(i.PID(), syscall.SIGKILL)
+				c.kill(i)
 				if err := c.fresh(StartOptions{}).Destroy(c.ctx, b.Handle()); err != nil {
 					c.Fatalf("destroying with a fresh plugin: %v", err)
 				}
