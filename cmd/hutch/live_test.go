@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/hutch-run/hutch/host/diag"
 )
 
 // live is hutch as a process that goes on while the test talks to it.
@@ -216,4 +219,30 @@ func TestInteractiveNeedsTerminal(t *testing.T) {
 	l := start(t, env(t, buildBackends(t, "fake")), "run", "--backend", "fake", "-it", "--", "true")
 	expect(t, l.stderr, "-it needs a terminal")
 	l.end(t, 125)
+}
+
+// TestExitCodeAfterSignal: what a signal kept from being done ends with the signal's code, however the error is called
+// by the time it arrives here; an answer and a program's own code stay what they are.
+func TestExitCodeAfterSignal(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		sig  syscall.Signal
+		want int
+	}{
+		"not interrupted":           {errors.New("the connection to the backend broke"), 0, 125},
+		"the backend was killed":    {errors.New("the connection to the backend broke"), syscall.SIGINT, 130},
+		"the context has ended":     {fmt.Errorf("removing a: %w", errInterrupted), syscall.SIGTERM, 143},
+		"what was said already":     {exit(exitFailure), syscall.SIGINT, 130},
+		"the answer is no":          {exit(exitNo), syscall.SIGINT, 1},
+		"the program ended anyhow":  {exit(0), syscall.SIGINT, 0},
+		"a finding about run files": {diag.Diagnostics{{Severity: diag.Error, Summary: "cut short"}}, syscall.SIGINT, 130},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUI(os.Stdin, os.Stdout, os.Stderr)
+			u.interrupted.Store(int32(tc.sig))
+			if got := u.fail(tc.err); got != tc.want {
+				t.Errorf("exit code %d, want %d", got, tc.want)
+			}
+		})
+	}
 }
