@@ -94,7 +94,7 @@ func TestKillCatchesWhatForks(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := func() []int { return Of(os.Getpid()) }
-	for deadline := time.Now().Add(30 * time.Second); len(list()) < 5 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); len(list()) < 20 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
