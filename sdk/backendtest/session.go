@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -165,8 +166,22 @@ func (s *session) close() {
 	if !gone(s.main) {
 		s.stop(s.main)
 	}
+	killAll(markerName + "=" + s.short + "/") // what a broken backend left running has been told by now
 	makeWritable(s.base)
 	os.RemoveAll(s.base)
+}
+
+// killAll ends the processes whose environment has a text.
+func killAll(text string) {
+	for _, name := range names("/proc") {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err == nil && bytes.Contains(b, []byte(text)) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // closeOnExec hides from the backend, and its commands, what this process itself
