@@ -5,23 +5,15 @@ package e2bsdk
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/mod/semver"
 
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
-
-// oldest is the first version of Node.js that the SDK takes.
-const oldest = "v20.18.1"
 
 // TestSDK runs every case of driver.mjs.
 func TestSDK(t *testing.T) {
@@ -31,8 +23,8 @@ func TestSDK(t *testing.T) {
 	e2e.Require(t, "npm")
 	server := e2btest.ForTest(t, e2btest.Options{})
 
-	dir := install(t, ".", "driver.mjs")
-	node := exec.CommandContext(t.Context(), nodeJS(t), "driver.mjs")
+	dir := e2e.NPM(t, os.DirFS("."), "driver.mjs")
+	node := exec.CommandContext(t.Context(), e2e.Node(t), "driver.mjs")
 	node.Dir = dir
 	node.Env = append(os.Environ(), server.Env()...)
 	node.WaitDelay = time.Minute
@@ -82,40 +74,4 @@ func TestSDK(t *testing.T) {
 	if t.Failed() && stderr.Len() > 0 {
 		t.Logf("stderr of the driver:\n%s", &stderr)
 	}
-}
-
-// nodeJS is the machine's Node.js, or a pinned one from the npm registry where that is missing or too old: Debian 12
-// has 18.
-func nodeJS(t *testing.T) string {
-	t.Helper()
-	v, err := exec.Command("node", "--version").Output()
-	if err == nil && semver.Compare(strings.TrimSpace(string(v)), oldest) >= 0 {
-		return "node"
-	}
-	t.Logf("the SDK needs Node.js %s, this machine has %q (%v): one is brought from the npm registry", oldest, v, err)
-	return filepath.Join(install(t, "node"), "node_modules", ".bin", "node")
-}
-
-// install has npm install what the lock file in from says, in a directory of its own that holds a copy of files too.
-func install(t *testing.T, from string, files ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range append([]string{"package.json", "package-lock.json"}, files...) {
-		b, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
-	npm.Dir = dir
-	npm.WaitDelay = time.Second
-	if out, err := npm.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
-	return dir
 }

@@ -25,9 +25,10 @@ const token = "the-token-of-this-test"
 
 // inspector is an installed inspector.
 type inspector struct {
-	t   *testing.T
-	dir string
-	env []string
+	t    *testing.T
+	node string
+	dir  string
+	env  []string
 }
 
 // answer is what a tool answered, or the list of tools.
@@ -46,7 +47,7 @@ type answer struct {
 // call runs the inspector once. failed says that it may end with an error, whose answer is nil when there is none.
 func (i *inspector) call(failed bool, args ...string) *answer {
 	i.t.Helper()
-	cmd := exec.CommandContext(i.t.Context(), "node", append([]string{"node_modules/@modelcontextprotocol/inspector/" + i.bin(), "--cli"}, args...)...)
+	cmd := exec.CommandContext(i.t.Context(), i.node, append([]string{"node_modules/@modelcontextprotocol/inspector/" + i.bin(), "--cli"}, args...)...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = i.dir, i.env, time.Minute
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -88,25 +89,9 @@ func TestInspector(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it installs the inspector from the npm registry")
 	}
-	for _, tool := range []string{"node", "npm", "bwrap"} {
-		e2e.Require(t, tool)
-	}
+	e2e.Require(t, "bwrap")
 	home := t.TempDir()
-	i := &inspector{t: t, dir: t.TempDir(), env: append(os.Environ(), "HUTCH_HOME="+home, "HUTCH_BACKEND_PATH=", "HUTCH_MCP_TOKEN="+token)}
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(i.dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	install := exec.CommandContext(t.Context(), "npm", "ci", "--omit=dev", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
-	install.Dir = i.dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
+	i := &inspector{t: t, node: e2e.Node(t), dir: e2e.NPM(t, os.DirFS(".")), env: append(os.Environ(), "HUTCH_HOME="+home, "HUTCH_BACKEND_PATH=", "HUTCH_MCP_TOKEN="+token)}
 	project := t.TempDir()
 	if err := os.WriteFile(filepath.Join(project, "a.txt"), []byte("one\n"), 0o644); err != nil {
 		t.Fatal(err)
