@@ -98,8 +98,8 @@ func TestInspector(t *testing.T) {
 	}
 
 	tools := i.call(false, e2e.Hutch(), "mcp", "--workspace", project, "--method", "tools/list").Tools
-	if len(tools) != 16 {
-		t.Errorf("over stdin and stdout there are %d tools, want 16", len(tools))
+	if len(tools) != 17 {
+		t.Errorf("over stdin and stdout there are %d tools, want 17", len(tools))
 	}
 	for _, tool := range tools {
 		if tool.InputSchema["type"] != "object" || tool.OutputSchema["type"] != "object" || tool.Annotations["readOnlyHint"] == nil {
