@@ -166,19 +166,20 @@ func (s *session) close() {
 	if !gone(s.main) {
 		s.stop(s.main)
 	}
-	killAll(markerName + "=" + s.short + "/") // what a broken backend left running has been told by now
+	killAll(markerName+"="+s.short+"/", s.base+"/") // what a broken backend left running has been told by now
 	makeWritable(s.base)
 	os.RemoveAll(s.base)
 }
 
-// killAll ends the processes whose environment has a text.
-func killAll(text string) {
+// killAll ends the processes whose environment has one of these.
+func killAll(texts ...string) {
 	for _, name := range names("/proc") {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err == nil && bytes.Contains(b, []byte(text)) {
+		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // of another user's process nothing
+		if slices.ContainsFunc(texts, func(text string) bool { return bytes.Contains(environ, []byte(text)) }) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
