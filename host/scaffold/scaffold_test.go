@@ -100,7 +100,7 @@ func TestMainIsShort(t *testing.T) {
 
 func TestMakefileExplainsItself(t *testing.T) {
 	out := run(t, generate(t), "make", "help")
-	for _, want := range []string{"build", "test", "conformance", "example", "snapshot"} {
+	for _, want := range []string{"build", "test", "conformance", "example", "release", "snapshot"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("make help does not name %s:\n%s", want, out)
 		}
