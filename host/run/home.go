@@ -31,13 +31,22 @@ func (j *job) furnish(ctx context.Context, p *place) error {
 	if err != nil {
 		return err
 	}
+	put, done := putter(func(at, _ string, pack func(io.Writer) error) error { return send(ctx, p.Sandbox, at, pack) }), func() error { return nil }
+	if p.keep {
+		k, err := keepHome(j.r.opt.Store.Paths().SandboxState(p.ID()))
+		if err != nil {
+			return err
+		}
+		done = k.close
+		put = func(at, path string, pack func(io.Writer) error) error { return k.put(ctx, p.Sandbox, at, path, pack) }
+	}
 	for _, h := range j.d.Home {
 		j.progress("home: "+h.Path, 0, 0)
-		if err := putHome(ctx, p.Sandbox, home, h); err != nil {
+		if err := putHome(ctx, put, home, h); err != nil {
 			return fmt.Errorf("put %s into the home directory %s: %w", h.Path, home, err)
 		}
 	}
-	return nil
+	return done()
 }
 
 // homeOf asks a shell in the sandbox where its user is at home, unless the run says so.
@@ -71,11 +80,14 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
+// putter puts what pack writes into the directory at, which makes path.
+type putter func(at, path string, pack func(io.Writer) error) error
+
 // putHome sends one file or directory as a tree, so that permissions come along and directories above are made.
-func putHome(ctx context.Context, sb *client.Sandbox, home string, h runfile.HomeFile) error {
+func putHome(ctx context.Context, put putter, home string, h runfile.HomeFile) error {
 	at := path.Join(home, h.Path)
 	if h.Source == "" {
-		return send(ctx, sb, path.Dir(at), func(w io.Writer) error {
+		return put(path.Dir(at), at, func(w io.Writer) error {
 			return tarFile(w, path.Base(at), int64(len(h.Content)), h.Mode, bytes.NewReader(h.Content))
 		})
 	}
@@ -89,14 +101,14 @@ func putHome(ctx context.Context, sb *client.Sandbox, home string, h runfile.Hom
 		return err
 	}
 	if !st.IsDir() {
-		return send(ctx, sb, path.Dir(at), func(w io.Writer) error { return tarFile(w, path.Base(at), st.Size(), st.Mode().Perm(), f) })
+		return put(path.Dir(at), at, func(w io.Writer) error { return tarFile(w, path.Base(at), st.Size(), st.Mode().Perm(), f) })
 	}
 	root, err := os.OpenRoot(h.Source)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return send(ctx, sb, at, func(w io.Writer) error {
+	return put(at, at, func(w io.Writer) error {
 		_, err := tree.Pack(ctx, root, w, tree.PackOptions{})
 		return err
 	})

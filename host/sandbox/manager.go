@@ -88,6 +88,9 @@ func (m *Manager) Reset(ctx context.Context, ref string, hard, force bool) error
 	if err := renew(); err != nil {
 		return err
 	}
+	if err := s.refurnish(ctx); err != nil {
+		return err
+	}
 	now := time.Now().UTC()
 	if err := s.rec.Changed(store.EventSandboxReset, map[string]any{"hard": hard}); err != nil {
 		return err

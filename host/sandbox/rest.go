@@ -64,8 +64,10 @@ func (m *Manager) Start(ctx context.Context, ref string) error {
 // wake has the backend start what the sandbox sleeps in, so that no command's time is spent on that.
 func (s *Sandbox) wake(ctx context.Context) (err error) {
 	if !s.backend.Facts.Has(sdk.CapStop) {
-		_, err = s.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: s.Ready().Workspace})
-		return about(s.Record, err)
+		if _, err = s.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: s.Ready().Workspace}); err != nil {
+			return about(s.Record, err)
+		}
+		return s.refurnish(ctx)
 	}
 	tell := s.m.opt.Run.Progress
 	if tell == nil {
@@ -73,9 +75,17 @@ func (s *Sandbox) wake(ctx context.Context) (err error) {
 	}
 	said := run.Progress{Run: s.Record.ID, Name: nameOf(s.Record)}
 	defer tell(said) // without a step: it is over
-	return about(s.Record, s.Wake(ctx, func(step string, done, total int64) {
+	if err = s.Wake(ctx, func(step string, done, total int64) {
 		p := said
 		p.Step, p.Done, p.Total = step, done, total
 		tell(p)
-	}))
+	}); err != nil {
+		return about(s.Record, err)
+	}
+	return s.refurnish(ctx)
+}
+
+// refurnish puts back what the run file put into the sandbox's home and what its backend did not keep.
+func (s *Sandbox) refurnish(ctx context.Context) error {
+	return about(s.Record, run.Refurnish(ctx, s.Sandbox, s.m.store.Paths().SandboxState(s.Record.ID)))
 }

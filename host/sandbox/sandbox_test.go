@@ -267,3 +267,60 @@ func TestWhatIsCopiedOutIsHostile(t *testing.T) {
 		t.Errorf("%q %v", b, err)
 	}
 }
+
+// TestHomeComesBack has what home blocks put there after a reset, and keeps what was made of it where that is there.
+func TestHomeComesBack(t *testing.T) {
+	w := newWorld(t)
+	skills := filepath.Join(t.TempDir(), "skills")
+	if err := os.MkdirAll(filepath.Join(skills, "deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(skills, "deep", "one.md"), []byte("skill\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Create(t.Context(), &runfile.Definition{
+		Name: "t", Instance: "t", Backends: []*runfile.Backend{runfile.NewBackend("fake")},
+		Home: []runfile.HomeFile{{Path: ".agent/settings.json", Content: []byte("{}\n"), Mode: 0o600}, {Path: ".agent/skills", Source: skills}},
+	}, "agent"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(skills); err != nil { // what the sandbox was made with counts
+		t.Fatal(err)
+	}
+	const look = "cd && cat .agent/settings.json .agent/skills/deep/one.md && stat -c %a .agent/settings.json"
+	const asMade = "{}\nskill\n600\n"
+	if got := w.sh("agent", look); got != asMade {
+		t.Fatalf("made, it has %q", got)
+	}
+	w.sh("agent", "cd && echo mine > .agent/settings.json")
+	for _, rest := range []func() error{
+		func() error { return w.Stop(t.Context(), "agent", false) }, // which keeps the home, here
+		func() error { return w.Start(t.Context(), "agent") },
+	} {
+		if err := rest(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.sh("agent", look); got != "mine\nskill\n600\n" {
+		t.Errorf("after a stop it has %q", got)
+	}
+	for _, hard := range []bool{false, true} {
+		if err := w.Reset(t.Context(), "agent", hard, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.sh("agent", look); got != asMade {
+			t.Errorf("after a reset, hard %v, it has %q", hard, got)
+		}
+	}
+	list, err := w.store.Sandboxes()
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	state := w.store.Paths().SandboxState(list[0].ID)
+	if err := w.Remove(t.Context(), "agent", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(state); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("removed, it leaves %s: %v", state, err)
+	}
+}
