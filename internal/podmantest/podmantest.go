@@ -74,6 +74,28 @@ var python = sync.OnceValues(func() (string, error) {
 	return build("hutch-test-python", []string{"/usr/bin/python3", strings.TrimSpace(string(out))})
 })
 
+// Git is Busybox with the host's git.
+func Git(t testing.TB) string {
+	t.Helper()
+	Need(t)
+	name, err := withGit()
+	if err != nil {
+		t.Fatalf("make the test image: %v", err)
+	}
+	return name
+}
+
+var withGit = sync.OnceValues(func() (string, error) {
+	git, err := exec.LookPath("git")
+	if err != nil {
+		return "", err
+	}
+	if git, err = filepath.EvalSymlinks(git); err != nil {
+		return "", err
+	}
+	return build("hutch-test-git", []string{git})
+})
+
 // build makes an image with further programs and directories of the host, unless the same one is there already.
 func build(name string, more []string) (string, error) {
 	var root bytes.Buffer
