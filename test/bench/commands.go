@@ -26,6 +26,7 @@ var measurements = []measurement{
 	{"project of 50,000 files", "0.9x to 1.1x", func(h, b sample) bool { return h.ratio(b) >= 0.9 && h.ratio(b) <= 1.1 }, bigProject},
 	{"diff of 10,000 changes, diff -rq", "<= 0.2x", atMost(0.2), diffRq},
 	{"diff of 10,000 changes, git status", "<= 0.2x", atMost(0.2), gitStatus},
+	{"push of 5,000 files", "<= 1.2x", atMost(1.2), pushBranch},
 }
 
 func atMost(x float64) func(h, base sample) bool {
