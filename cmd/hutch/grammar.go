@@ -76,7 +76,7 @@ var groups = kong.Groups{
 	"output":       "Output",
 }
 
-// newParser builds the parser of a grammar, which is a *grammar or a *runGrammar.
+// newParser builds the parser of a grammar, which is a *grammar or one of the quick ones.
 func newParser(g any, u *ui) (*kong.Kong, error) {
 	return kong.New(g,
 		kong.Name("hutch"),

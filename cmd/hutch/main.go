@@ -64,12 +64,27 @@ func hutch(args []string) int {
 	return 0
 }
 
-// parse reads the command line; kctx is nil when it is empty. A `hutch run` that is as it should be is read by the
-// grammar of that command alone, since building the whole one costs a millisecond. What that does not understand, and
-// whatever asks for help, is left to the whole grammar, so that both say the same.
+// quick are the commands that are called most, or in a hurry, with a grammar of their own.
+var quick = map[string]func() any{
+	"run": func() any { return new(runGrammar) },
+	"exec": func() any {
+		return &struct {
+			Exec execCmd `cmd:""`
+		}{}
+	},
+	"diff": func() any {
+		return &struct {
+			Diff diffCmd `cmd:""`
+		}{}
+	},
+}
+
+// parse reads the command line; kctx is nil when it is empty. A quick command that is as it should be is read by its own
+// grammar alone, since building the whole one costs a millisecond and more. What that does not understand, and whatever
+// asks for help, is left to the whole grammar, so that both say the same.
 func parse(u *ui, args []string) (parser *kong.Kong, kctx *kong.Context, c *call, err error) {
-	if len(args) > 0 && args[0] == "run" && !asksForHelp(args) {
-		if parser, kctx, c, err := parseWith(new(runGrammar), u, args); err == nil {
+	if len(args) > 0 && quick[args[0]] != nil && !asksForHelp(args) {
+		if parser, kctx, c, err := parseWith(quick[args[0]](), u, args); err == nil {
 			return parser, kctx, c, nil
 		}
 	}
