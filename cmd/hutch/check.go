@@ -46,6 +46,7 @@ type validation struct {
 	Files       int              `json:"files"`
 	Runs        int              `json:"runs"`
 	Generates   int              `json:"generates"`
+	Cycles      int              `json:"cycles"`
 	Diagnostics diag.Diagnostics `json:"diagnostics"`
 }
 
@@ -219,12 +220,16 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 		v.Diagnostics = append(v.Diagnostics, ds...)
 		v.Runs += len(conf.Runs())
 		v.Generates += len(conf.Generates())
+		v.Cycles += len(conf.Cycles())
 		if ds.HasErrors() {
 			continue
 		}
 		defs := conf.Runs()
 		for _, g := range conf.Generates() {
 			defs = append(defs, g.Run)
+		}
+		for _, b := range conf.Cycles() {
+			defs = append(defs, b.Box)
 		}
 		blocks, err := s.CheckBlocks(ctx, defs)
 		if err != nil {
@@ -241,6 +246,9 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 			what := []string{count(v.Files, "file"), count(v.Runs, "run")}
 			if v.Generates > 0 {
 				what = append(what, count(v.Generates, "generate block"))
+			}
+			if v.Cycles > 0 {
+				what = append(what, count(v.Cycles, "cycle block"))
 			}
 			err = u.line("valid: %s", strings.Join(what, ", "))
 		}

@@ -15,6 +15,7 @@ type grammar struct {
 	Fmt      fmtCmd      `cmd:"" group:"write" help:"Put run files into the canonical layout."`
 	Plan     planCmd     `cmd:"" group:"write" help:"Show what would run where, and how each limit would be held."`
 	Generate generateCmd `cmd:"" group:"write" help:"Have a model write a program, and run it until it works."`
+	Cycle    cycleCmd    `cmd:"" group:"write" help:"Have a model work a specification in a sandbox."`
 	Ingest   ingestCmd   `cmd:"" group:"write" help:"Make a run of a model's answer, or apply it to a directory."`
 
 	Runs   runsCmd   `cmd:"" group:"look" help:"List runs."`
@@ -69,6 +70,7 @@ var groups = kong.Groups{
 	"allow":        "Allow what is refused by default",
 	"ingest-run":   "A run",
 	"ingest-apply": "A directory",
+	"model":        "The model",
 	"limits":       "Limits: one that cannot be held refuses the run",
 	"http":         "HTTP",
 	"command":      "The command",

@@ -62,6 +62,9 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	var defs []*runfile.Definition
 	if len(gens) == 0 || len(names) > 0 || len(loaded.Runs()) > 0 && len(splitNames(c.Args)) == 0 {
 		if defs, err = choose(loaded.Runs(), names); err != nil {
+			if len(loaded.Cycles()) > 0 {
+				err = hint(err, "a cycle block has no plan: hutch validate checks it, hutch cycle works it")
+			}
 			return err
 		}
 	}

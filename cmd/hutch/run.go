@@ -208,6 +208,9 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 	if gens := conf.Generates(); err != nil && len(gens) > 0 && (len(names) == 0 || slices.ContainsFunc(gens, func(g *runfile.Generate) bool { return slices.Contains(names, g.Name) })) {
 		return nil, hint(err, "hutch generate %s executes the generate block", files[0])
 	}
+	if cycles := conf.Cycles(); err != nil && slices.ContainsFunc(cycles, func(b *runfile.Cycle) bool { return len(names) == 0 || slices.Contains(names, b.Name) }) {
+		return nil, hint(err, "hutch cycle %s works the cycle block", files[0])
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -16,16 +16,11 @@ import (
 
 // blocks are the top-level blocks of a run file by kind, in the order of the file.
 type blocks struct {
-	hutch, variable, locals, model, run, generate []*hclsyntax.Block
+	hutch, variable, locals, model, run, generate, cycle []*hclsyntax.Block
 }
 
 // topLevel are the kinds of blocks and how many labels each has.
-var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "model": 1, "run": 1, "generate": 1}
-
-// notHere are blocks that people will look for, with what to say.
-var notHere = map[string]string{
-	"cycle": "This version of hutch runs code that is there already; it does not generate any.",
-}
+var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "model": 1, "run": 1, "generate": 1, "cycle": 1}
 
 // insideRun are blocks and arguments that belong into a run block.
 var insideRun = map[string]bool{"backend": true, "file": true, "files": true, "home": true, "workspace": true, "limits": true,
@@ -73,9 +68,11 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 			l.blocks.run = append(l.blocks.run, b)
 		case "generate":
 			l.blocks.generate = append(l.blocks.generate, b)
+		case "cycle":
+			l.blocks.cycle = append(l.blocks.cycle, b)
 		}
 	}
-	if len(l.blocks.run)+len(l.blocks.generate) == 0 && len(l.diags) == 0 {
+	if len(l.blocks.run)+len(l.blocks.generate)+len(l.blocks.cycle) == 0 && len(l.diags) == 0 {
 		r := hcl.Range{Filename: l.path, Start: hcl.InitialPos, End: hcl.InitialPos}
 		summary := "the file has no run block"
 		if len(body.Blocks) == 0 {
@@ -89,9 +86,7 @@ func (l *loader) unknownBlock(b *hclsyntax.Block) {
 	names := sortedKeys(topLevel)
 	detail, fix := "The blocks of a run file are "+list(names)+".", diag.DidYouMean(b.Type, names)
 	summary := fmt.Sprintf("there is no block type %s", diag.Quote(b.Type))
-	if text, ok := notHere[b.Type]; ok {
-		summary, detail, fix = fmt.Sprintf("%s blocks are not supported", b.Type), text, ""
-	} else if insideRun[b.Type] {
+	if insideRun[b.Type] {
 		summary, fix = fmt.Sprintf("a %s block stands outside of a run block", b.Type), fmt.Sprintf("move it into a run block: run \"NAME\" { %s … }", b.Type)
 	}
 	l.fail(b.TypeRange, "", summary, detail, fix)
@@ -191,6 +186,8 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 	if h := habits[name]; h != "" && (schema == runSchema || schema == generateSchema) {
 		fix = h
 	} else if h := modelHabits[name]; h != "" && schema == modelSchema {
+		fix = h
+	} else if h := cycleHabits[name]; h != "" && schema == cycleSchema {
 		fix = h
 	}
 	switch {

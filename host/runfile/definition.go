@@ -35,6 +35,15 @@ func (c *Config) Generates() []*Generate {
 	return all
 }
 
+// Cycles returns the cycle blocks of all files in order.
+func (c *Config) Cycles() []*Cycle {
+	var all []*Cycle
+	for _, f := range c.Files {
+		all = append(all, f.Cycles...)
+	}
+	return all
+}
+
 // RunFile is one evaluated run file.
 type RunFile struct {
 	Path string // as given
@@ -46,6 +55,7 @@ type RunFile struct {
 	Models           []*Model          // in the order of the file
 	Runs             []*Definition     // in the order of the file; for_each instances in the order of their keys
 	Generates        []*Generate       // in the order of the file
+	Cycles           []*Cycle          // in the order of the file
 }
 
 // RequiredBackend is one entry of required_backends.

@@ -126,6 +126,9 @@ func TestGood(t *testing.T) {
 			if m := config.Files[0].Models; len(m) > 0 {
 				all["models"] = m
 			}
+			if c := config.Cycles(); len(c) > 0 {
+				all["cycles"] = c
+			}
 			if err := enc.Encode(all); err != nil {
 				t.Fatal(err)
 			}

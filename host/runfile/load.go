@@ -185,6 +185,7 @@ func (l *loader) load() *RunFile {
 		l.models()
 		l.runs()
 		l.generates()
+		l.cycles()
 	}
 	l.spent()
 	return l.file

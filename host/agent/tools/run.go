@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -42,6 +43,21 @@ func (b *Box) Run(ctx context.Context, in RunIn) (ExecOut, error) {
 	case <-t.C:
 		return ExecOut{}, errors.Join(context.Cause(ctx), errors.New("the command does not end"))
 	}
+}
+
+// Ended says in words how a command ended; "" while it runs, and when there is none.
+func (o *JobOut) Ended() string {
+	switch {
+	case o.Job == "" || o.Running:
+		return ""
+	case o.ExitCode != nil && o.Cause == "exited":
+		return fmt.Sprintf("exit code %d", *o.ExitCode)
+	case o.Problem != "":
+		return o.Problem
+	case o.Evidence != "":
+		return o.Cause + ": " + o.Evidence
+	}
+	return o.Cause
 }
 
 // OutputIn are the arguments of the tool that reads on in the output of a command.

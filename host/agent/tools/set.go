@@ -66,6 +66,8 @@ type Result struct {
 	Text string // JSON, or the error
 	Err  error  // why it could not be done; nil when it was
 	Run  string // id of the run that it was; "" for none
+	// Ended says how a command ended, in words; "" where there was none.
+	Ended string
 }
 
 // maxText bounds the bytes of an answer. The bounds of each tool keep it below, but for what JSON makes of odd bytes.
@@ -75,20 +77,23 @@ const maxText = 2 << 20
 func (t *Tool) Call(ctx context.Context, b *Box, args string) (r Result) {
 	out, err := t.call(ctx, b, args)
 	if x, ok := out.(ExecOut); ok {
-		r.Run = x.JobOut.Run
+		r.Run, r.Ended = x.Run, x.Ended()
 	}
 	if err != nil {
-		return Result{Text: clipText(Explain(err).Error()), Err: err, Run: r.Run}
+		r.Text, r.Err = clipText(Explain(err).Error()), err
+		return r
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(out); err != nil {
-		return Result{Text: err.Error(), Err: err, Run: r.Run}
+		r.Text, r.Err = err.Error(), err
+		return r
 	}
 	if buf.Len() > maxText {
 		err := fmt.Errorf("the answer would have %d bytes, at most %d are allowed; ask for less", buf.Len(), maxText)
-		return Result{Text: err.Error(), Err: err, Run: r.Run}
+		r.Text, r.Err = err.Error(), err
+		return r
 	}
 	r.Text = string(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))
 	return r

@@ -1,0 +1,365 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/hutch-run/hutch/host/agent/cycle"
+	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+type cycleCmd struct {
+	vars
+	Args   []string `arg:"" optional:"" name:"file" help:"Run file with the cycle block, and its name where the file has several. Without a file, the current directory is worked in." complete:"hcl"`
+	ID     string   `name:"id" placeholder:"ID" help:"Id of the cycle. Where nothing else names the specification, it is dev_documents/CYCLE<ID>/SPEC.md in the workspace."`
+	Resume string   `placeholder:"RECORD" help:"Go on with a cycle whose hutch died: the id that it told at its beginning."`
+	Check  string   `placeholder:"LINE" help:"A line for sh that must succeed in the sandbox when the model says that it is done; instead of the file's."`
+
+	Backend   string   `group:"sandbox" placeholder:"NAME" help:"Use this backend instead of those that the file names." complete:"backend"`
+	Workspace string   `group:"sandbox" placeholder:"DIR" help:"Without a file: the project (default: the current directory)." complete:"dir"`
+	Network   string   `group:"sandbox" enum:",none,full" default:"" placeholder:"MODE" help:"none (default) or full."`
+	Keep      bool     `group:"sandbox" help:"Leave the sandbox in any case, until hutch rm removes it."`
+	Timeout   duration `group:"limits" placeholder:"10m" help:"Wall time of each command (default 10 minutes)."`
+	Memory    size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
+	CPUs      share    `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
+	PIDs      number   `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
+
+	Provider string `group:"model" enum:",openai,anthropic,scripted" default:"" placeholder:"NAME" help:"Without a file: openai, for every server that speaks its protocol, anthropic, or scripted. The key comes from OPENAI_API_KEY or ANTHROPIC_API_KEY."`
+	Model    string `group:"model" placeholder:"NAME" help:"Without a file: the provider's name of the model."`
+	BaseURL  string `group:"model" name:"base-url" placeholder:"URL" help:"Without a file: where the server is; no key is sent there."`
+	Script   string `group:"model" placeholder:"FILE" help:"Without a file: the answers of a scripted model." complete:"file"`
+
+	Apply  string `group:"output" enum:",never,ask,on-success" default:"" placeholder:"WHEN" help:"Bring what changed back to the project: never (default), so that hutch apply can; ask, at the terminal, when it has ended; on-success."`
+	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object."`
+	Quiet  bool   `group:"output" short:"q" help:"Only how it ended, and what changed."`
+
+	allowFlags
+}
+
+// Usage replaces the synopsis.
+func (*cycleCmd) Usage() []string {
+	return []string{"hutch cycle [flags] FILE [NAME] --id ID", "hutch cycle [flags] --id ID --provider NAME --model NAME", "hutch cycle [flags] --resume RECORD"}
+}
+
+// Help is the text below the synopsis.
+func (*cycleCmd) Help() string {
+	return `Has a model work a specification with tools, inside of a sandbox on a private copy of the project: it lists, reads, writes, edits, patches and searches files and runs commands there, and nowhere else. When it says that it is done, your check is run; one that fails is told to the model, which goes on. What changed is brought back by the same review as hutch apply, or stays in the sandbox for that.
+
+Set-up, coding, sync-back and tear-down are recorded before they begin, so that --resume goes on after a crash. An interrupt ends coding in order. The exit code is
+
+    0       the model is done, the check agrees, and what you want brought back is
+    1       it is not done (blocked, refused, a budget is used up, the setup command failed), or the apply met something
+    125     hutch, the backend or the model failed
+    128+n   a signal ended it: 130 after ^C
+
+Examples:
+
+    hutch cycle examples/cycle/cycle.hcl --id 1
+    hutch cycle cycle.hcl --id 12 --apply=on-success
+    hutch cycle --id 12 --provider anthropic --model NAME --check "go test ./..."
+    hutch cycle --resume 261121-034512-c3k7q2`
+}
+
+func (c *cycleCmd) Run(ctx context.Context, u *ui) error {
+	if err := c.recall(); err != nil {
+		return err
+	}
+	files, names := splitOperands(c.Args)
+	switch {
+	case len(files) > 1:
+		return errors.New("one run file at a time")
+	case len(names) > 1 || len(files) == 0 && len(names) == 1:
+		if isDir(names[0]) {
+			return directory("cycle", names[0])
+		}
+		return hint(fmt.Errorf("no run file %q", names[0]), "hutch cycle FILE [NAME] --id ID")
+	case c.ID == "" && len(files) == 0:
+		return hint(errors.New("cycle needs --id, or --resume"), "hutch cycle --help shows how")
+	}
+	s, done, err := openFor(u, files)
+	if err != nil {
+		return err
+	}
+	defer done()
+	block, err := c.block(u, s, files, names)
+	if err != nil {
+		return err
+	}
+	when := cycle.When(cmp.Or(c.Apply, block.Apply, string(cycle.Never)))
+	if when == cycle.Ask && !term.IsTerminal(int(u.in.Fd())) {
+		return errors.New("--apply=ask needs a terminal to ask at")
+	}
+	work, err := cycle.Prepare(cmp.Or(c.ID, block.Name), block)
+	if err != nil {
+		return hint(err, "write it there, or name another one with spec in the cycle block")
+	}
+	m, err := sandboxes(s, nil)
+	if err != nil {
+		return err
+	}
+	ledger := review.NewLedger(s.Store().Paths().Applies())
+	recovered(ctx, u, ledger)
+	show := &cycleShow{u: u, quiet: c.Quiet || c.Output == "json"}
+	o := cycle.Options{
+		Store: s.Store(), Manager: m, When: when, Keep: c.Keep, Progress: show.progress,
+		Apply: func(ctx context.Context, ref string) error {
+			a := applyFlags{Apply: string(when), allowFlags: c.allowFlags}
+			return inReview(ctx, s, ref, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v reviewing) error { return a.bring(ctx, u, v, ledger) })
+		},
+	}
+	var r *cycle.Result
+	if c.Resume != "" {
+		id, rerr := s.Store().Resolve(c.Resume)
+		if rerr != nil {
+			return rerr
+		}
+		r, err = cycle.Resume(ctx, o, id, work)
+	} else {
+		r, err = cycle.Run(ctx, o, work)
+	}
+	if r == nil {
+		return err
+	}
+	if err != nil {
+		return hint(fmt.Errorf("the record of the cycle cannot be written: %w", err), "hutch cycle --resume %s goes on with what is there", r.ID)
+	}
+	return c.tell(u, r)
+}
+
+// recall takes from the record of a cycle that is gone on with what the call does not say.
+func (c *cycleCmd) recall() error {
+	if c.Resume == "" {
+		return nil
+	}
+	st, done, err := openStore()
+	if err != nil {
+		return err
+	}
+	defer done()
+	record, err := st.Resolve(c.Resume)
+	if err != nil {
+		return err
+	}
+	id, file, name, err := cycle.Recorded(st, record)
+	if err != nil {
+		return err
+	}
+	if c.ID != "" && c.ID != id {
+		return fmt.Errorf("%s is the record of cycle %s, not of %s", c.Resume, id, c.ID)
+	}
+	c.ID = id
+	if len(c.Args) == 0 && file != "" {
+		if _, err := os.Stat(file); err != nil {
+			return hint(fmt.Errorf("the run file of the cycle is not there: %w", err), "start hutch in the same directory as before, or name the file")
+		}
+		c.Args = []string{file, name}
+	}
+	return nil
+}
+
+// block is the cycle block that is meant, with what the flags say about it.
+func (c *cycleCmd) block(u *ui, s *session.Session, files, names []string) (*runfile.Cycle, error) {
+	conf, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	var b *runfile.Cycle
+	if len(files) == 0 {
+		b, err = c.direct()
+	} else {
+		b, err = c.fromFile(u, s, files[0], names)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := run.Overrides{Limits: runfile.Limits{Timeout: time.Duration(c.Timeout), Memory: int64(c.Memory), CPUs: float64(c.CPUs), PIDs: int64(c.PIDs)}, Network: c.Network}
+	switch {
+	case c.Backend != "":
+		o.Backends = []string{c.Backend}
+	case len(b.Box.Backends) == 0:
+		o.Backends = []string{cmp.Or(conf.Backend, "bwrap")}
+	}
+	b.Box = o.Apply(b.Box)
+	if c.Check != "" {
+		b.Check = []string{"sh", "-c", c.Check}
+	}
+	return b, nil
+}
+
+func (c *cycleCmd) fromFile(u *ui, s *session.Session, file string, names []string) (*runfile.Cycle, error) {
+	if c.Workspace != "" || c.Provider != "" || c.Model != "" || c.BaseURL != "" || c.Script != "" {
+		return nil, errors.New("--workspace, --provider, --model, --base-url and --script are for a call without a run file; a run file says them itself")
+	}
+	u.reading.Store(true)
+	conf, ds := runfile.Load([]string{file}, runOptions(s.Store(), c.Var, c.VarFile))
+	u.reading.Store(false)
+	if ds.HasErrors() {
+		return nil, ds.Err()
+	}
+	var all []string
+	for _, b := range conf.Cycles() {
+		if all = append(all, b.Name); len(names) == 1 && names[0] == b.Name || len(names) == 0 && len(conf.Cycles()) == 1 {
+			return b, nil
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return nil, hint(fmt.Errorf("%s has no cycle block", file), "docs/cycle.md shows one")
+	case len(names) == 0:
+		return nil, hint(fmt.Errorf("%s has %s; name the one that is meant", file, count(len(all), "cycle block")), "there are %s", strings.Join(all, ", "))
+	}
+	if guess := closest(names[0], all); guess != "" {
+		return nil, hint(fmt.Errorf("no cycle %q", names[0]), "did you mean %q?", guess)
+	}
+	return nil, hint(fmt.Errorf("no cycle %q", names[0]), "there are %s", strings.Join(all, ", "))
+}
+
+// direct is the block of a call without a file.
+func (c *cycleCmd) direct() (*runfile.Cycle, error) {
+	if c.Provider == "" {
+		return nil, hint(errors.New("a cycle without a run file needs --provider, and --model"), "a run file with a model block and a cycle block says it once for all; docs/cycle.md shows one")
+	}
+	if len(c.Var) > 0 || len(c.VarFile) > 0 {
+		return nil, errors.New("--var and --var-file are for run files")
+	}
+	m := model.Config{Name: c.Provider, Provider: c.Provider, Model: c.Model, BaseURL: c.BaseURL, Retries: model.DefaultRetries}
+	if c.Script != "" {
+		script, err := filepath.Abs(c.Script)
+		if err != nil {
+			return nil, err
+		}
+		m.Script = script
+	}
+	if prefix := strings.ToUpper(c.Provider); c.BaseURL == "" && c.Provider != model.Scripted { // a key belongs to the address that it comes with
+		m.APIKey, m.BaseURL = strings.TrimSpace(os.Getenv(prefix+"_API_KEY")), os.Getenv(prefix+"_BASE_URL")
+	}
+	m = m.WithDefaults()
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(cmp.Or(c.Workspace, "."))
+	if err != nil {
+		return nil, err
+	}
+	if !isDir(dir) {
+		return nil, fmt.Errorf("--workspace: there is no directory %s", dir)
+	}
+	return &runfile.Cycle{Name: "cycle", Model: &runfile.Model{Config: m}, Box: &runfile.Definition{
+		Name: "cycle", Instance: "cycle", Env: map[string]string{}, Network: string(sdk.NetworkNone),
+		Workspace: &runfile.Workspace{Source: dir, Mode: string(sdk.WorkspacePrivate)},
+	}}, nil
+}
+
+// tell prints what came of it.
+func (c *cycleCmd) tell(u *ui, r *cycle.Result) error {
+	if c.Output == "json" {
+		if err := u.json(r); err != nil {
+			return err
+		}
+	} else if err := c.text(u, r); err != nil {
+		return err
+	}
+	switch {
+	case u.interrupted.Load() != 0:
+		return exit(128 + int(u.interrupted.Load()))
+	case r.ApplyError() != nil:
+		return r.ApplyError()
+	case r.OK && r.Apply.Problem != "":
+		return errors.New(r.Apply.Problem)
+	case r.OK:
+		return nil
+	case r.Outcome == cycle.Failed, r.Outcome == cycle.ModelFailed:
+		return exit(exitFailure)
+	}
+	return exit(exitNo)
+}
+
+// text lists what changed on stdout, and says the rest on stderr.
+func (c *cycleCmd) text(u *ui, r *cycle.Result) error {
+	for _, x := range r.Changes {
+		line := letter(review.Kind(x.Kind)) + " " + review.Quote(x.Path)
+		if x.From != "" {
+			line = letter(review.Kind(x.Kind)) + " " + review.Quote(x.From) + " => " + review.Quote(x.Path)
+		}
+		if err := u.line("%s", line); err != nil {
+			return err
+		}
+	}
+	if more := r.ChangesTotal - len(r.Changes); more > 0 {
+		u.note("and %s more", count(more, "path"))
+	}
+	if r.Summary != "" {
+		u.note("the model: %s", r.Summary)
+	}
+	u.diagnostics(r.Diagnostics)
+	head := fmt.Sprintf("cycle %s: %s", r.Cycle, strings.ReplaceAll(r.Outcome, "_", " "))
+	if r.Reason != "" {
+		head += ": " + r.Reason
+	}
+	u.note("%s (%s, %s, %d tokens, %s)", head, count(r.Turns, "turn"), count(r.ToolCalls, "tool call"), r.Usage.InputTokens+r.Usage.OutputTokens, r.Ended.Sub(r.Started).Round(time.Second))
+	if r.Apply.Problem != "" && r.ApplyError() == nil && !r.OK {
+		u.note("%s", r.Apply.Problem)
+	}
+	b := r.Sandbox
+	switch {
+	case b == nil || !b.Kept:
+	case r.ChangesTotal > 0 && !r.Apply.Done:
+		u.note("its changes are in the sandbox %s: hutch diff %s shows them, hutch apply %s brings them back, hutch rm %s drops them", b.Name, b.Name, b.Name, b.Name)
+	default:
+		u.note("the sandbox %s is kept: hutch exec %s -- CMD works in it, hutch rm %s removes it", b.Name, b.Name, b.Name)
+	}
+	return nil
+}
+
+// cycleShow tells on stderr what happens.
+type cycleShow struct {
+	u     *ui
+	quiet bool
+}
+
+func (w *cycleShow) progress(p cycle.Progress) {
+	if w.quiet {
+		return
+	}
+	switch {
+	case p.State != "" && p.Sandbox != "":
+		w.u.note("%s: record %s, sandbox %s", p.State, p.Record, p.Sandbox)
+	case p.State != "":
+		w.u.note("%s", p.State)
+	case p.Said != "":
+		w.u.note("the model: %s", p.Said)
+	case p.Check != nil && p.Setup:
+		w.u.note("the setup command: %s", p.Check.Ended)
+	case p.Check != nil:
+		w.u.note("the check: %s", p.Check.Ended)
+	case p.Tool != nil:
+		t := p.Tool
+		line := fmt.Sprintf("%4d %s", t.N, t.Name)
+		for _, more := range []string{t.About, t.Ended} {
+			if more != "" {
+				line += "  " + more
+			}
+		}
+		if t.Took > time.Second {
+			line += "  " + t.Took.Round(100*time.Millisecond).String()
+		}
+		if first, _, _ := strings.Cut(t.Error, "\n"); first != "" {
+			line += "  error: " + first
+		}
+		w.u.note("%s", line)
+	}
+}

@@ -1,0 +1,138 @@
+package cycle
+
+import (
+	"time"
+
+	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/agent/record"
+	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/store"
+)
+
+// Schema is the schema of [Result].
+const Schema = "hutch.cycle/v1"
+
+// Result is what came of a cycle: what `hutch cycle -o json` prints, and result.json of its record. Text of the model and
+// the sandbox in it is not escaped.
+type Result struct {
+	Schema string `json:"schema"`
+	ID     string `json:"id"`    // of the record
+	Cycle  string `json:"cycle"` // the id that the user gave
+	Name   string `json:"name"`  // of the block
+	File   string `json:"file,omitempty"`
+	Spec   string `json:"spec"`
+
+	OK      bool   `json:"ok"`
+	State   string `json:"state"`   // the last one that was gone to
+	Outcome string `json:"outcome"` // done, blocked, budget, refused, model_error, setup_failed, failed or interrupted
+	Reason  string `json:"reason,omitempty"`
+	Summary string `json:"summary,omitempty"` // the model's last words
+	Budget  *Bound `json:"budget,omitempty"`  // the bound that ended it
+
+	Model     string   `json:"model"` // provider and name
+	Backend   string   `json:"backend,omitempty"`
+	Workspace string   `json:"workspace"`
+	Sandbox   *Sandbox `json:"sandbox,omitempty"` // nil when none was made
+
+	Turns      int         `json:"turns"`
+	Usage      model.Usage `json:"usage"`
+	ToolCalls  int         `json:"tool_calls"`
+	ToolErrors int         `json:"tool_errors"` // of those
+	Setup      *Check      `json:"setup,omitempty"`
+	Checks     []Check     `json:"checks"`
+
+	ChangesKnown bool     `json:"changes_known"`
+	Changes      []Change `json:"changes"` // the first 10000
+	ChangesTotal int      `json:"changes_total"`
+	Apply        Apply    `json:"apply"`
+
+	Resumed bool      `json:"resumed,omitempty"` // it was gone on with after its host had died
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended"`
+	// Dir is the directory of the record.
+	Dir         string           `json:"dir"`
+	Diagnostics diag.Diagnostics `json:"diagnostics,omitempty"` // of a sandbox that could not be made
+	Events      store.ChainRef   `json:"events"`
+
+	applyErr error
+}
+
+// ApplyError is what [Options.Apply] said.
+func (r *Result) ApplyError() error { return r.applyErr }
+
+// Sandbox is the sandbox that a cycle worked in.
+type Sandbox struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Kept bool   `json:"kept"` // it is still there
+}
+
+// Check is a command of the user's that was run in the sandbox.
+type Check struct {
+	Run      string  `json:"run,omitempty"` // its record
+	OK       bool    `json:"ok"`
+	ExitCode *int    `json:"exit_code,omitempty"`
+	Cause    string  `json:"cause,omitempty"`
+	Ended    string  `json:"ended"` // how, in words
+	Seconds  float64 `json:"seconds"`
+}
+
+// Apply is what became of the changes.
+type Apply struct {
+	When    When   `json:"when"`
+	Done    bool   `json:"done"`              // nothing of what the user wants brought back is left in the sandbox
+	Problem string `json:"problem,omitempty"` // why something is
+}
+
+func newResult(o Options, w Work, loop *record.Loop, past *record.Past) *Result {
+	b := w.Block
+	r := &Result{
+		Schema: Schema, ID: loop.ID(), Cycle: w.ID, Name: b.Name, File: b.Box.File, Spec: w.Spec.Path,
+		Model: b.Model.Config.Provider + " " + b.Model.Config.Model, Workspace: b.Box.Workspace.Source,
+		Checks: []Check{}, Changes: []Change{}, Apply: Apply{When: o.When}, Started: time.Now().UTC(), Dir: loop.Dir(),
+	}
+	if r.Apply.When == "" {
+		r.Apply.When = Never
+	}
+	if past == nil {
+		return r
+	}
+	r.Resumed, r.Started, r.State = true, past.Info.Started, past.State
+	r.Usage, r.Turns = past.Usage, len(past.Calls)
+	for _, call := range past.Calls {
+		for _, t := range call.Tools {
+			r.ToolCalls++
+			if t.IsError {
+				r.ToolErrors++
+			}
+		}
+	}
+	for _, a := range past.Attempts {
+		r.Checks = append(r.Checks, Check{Run: a.Run, OK: a.OK, Cause: a.Class, Ended: a.Detail})
+	}
+	return r
+}
+
+// take takes in how coding ended.
+func (r *Result) take(o outcome) {
+	r.Outcome, r.Reason, r.Summary, r.Budget, r.OK = o.Word, o.Reason, o.Summary, o.Budget, o.Word == Done
+}
+
+// sync takes in what became of the changes.
+func (r *Result) sync(s *synced) {
+	if s == nil {
+		return
+	}
+	r.ChangesKnown, r.ChangesTotal, r.Apply.Done, r.Apply.Problem = s.Known, s.Total, s.Applied, s.Problem
+	r.Changes = append([]Change{}, s.Changes[:min(len(s.Changes), maxChanges)]...)
+}
+
+// end writes the result and closes the record.
+func (c *cycle) end() error {
+	r := c.res
+	r.Ended = time.Now().UTC()
+	return c.loop.End(record.End{OK: r.OK, Cause: r.Outcome, Result: func(events store.ChainRef) any {
+		r.Events = events
+		return r
+	}})
+}

@@ -1,0 +1,206 @@
+package runfile
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Bounds and defaults of a cycle block.
+const (
+	DefaultToolCalls   = 500
+	MaxToolCalls       = 100_000
+	DefaultCommandTime = 10 * time.Minute
+	MaxSpec            = 256 << 10 // bytes
+	maxInstructions    = 64 << 10  // bytes
+)
+
+// Cycle is a cycle block: a model that works a specification with tools in a sandbox.
+type Cycle struct {
+	Name string
+	// SpecFile is the specification, absolute on this host, and SpecText what is in it; both are empty where the block names
+	// none, which leaves it to the convention dev_documents/CYCLE<ID>/SPEC.md.
+	SpecFile, SpecText string
+	Instructions       string // for the model, beside the specification
+	Model              *Model
+	Setup              []string // command that prepares the sandbox; nil for none
+	Check              []string // command that must succeed when the model says that it is done; nil for none
+	ToolCalls          int      // of the model; 0 stands for DefaultToolCalls
+	Apply              string   // never, ask or on-success; "" when the block does not say
+
+	// Box is the sandbox. It has a private workspace, and nothing to run.
+	Box *Definition
+}
+
+// Calls is how many tool calls the model has.
+func (c *Cycle) Calls() int { return cmp.Or(c.ToolCalls, DefaultToolCalls) }
+
+// CommandTime is the wall time of each command.
+func (c *Cycle) CommandTime() time.Duration { return cmp.Or(c.Box.Limits.Timeout, DefaultCommandTime) }
+
+var cycleSchema = &hcl.BodySchema{
+	Attributes: []hcl.AttributeSchema{
+		{Name: "description"}, {Name: "spec"}, {Name: "instructions"}, {Name: "model"}, {Name: "setup"}, {Name: "check"}, {Name: "tool_calls"}, {Name: "apply"},
+		{Name: "env"}, {Name: "workdir"}, {Name: "language"}, {Name: "dependencies"}, {Name: "min_isolation"},
+	},
+	Blocks: []hcl.BlockHeaderSchema{
+		{Type: "backend", LabelNames: []string{"name"}}, {Type: "file", LabelNames: []string{"path"}}, {Type: "files"}, {Type: "home", LabelNames: []string{"path"}},
+		{Type: "workspace"}, {Type: "limits"}, {Type: "network"},
+	},
+}
+
+// cycleHabits are names that users type in a cycle block, with where the thing is here.
+var cycleHabits = map[string]string{
+	"specification": `did you mean "spec"?`, "plan": `did you mean "spec"?`, "task": `write it into a file, and name that with spec`, "prompt": `did you mean "instructions"?`,
+	"verify": `did you mean "check"?`, "test": `did you mean "check"?`, "command": `did you mean "check"?`,
+	"turns": "it is the model's: budget { turns = 20 } in the model block", "tokens": "it is the model's: budget { tokens = 100000 } in the model block",
+	"time": "it is the model's: budget { time = \"10m\" } in the model block", "budget": "it is the model's: put it into the model block",
+	"timeout": "put it into limits: limits { timeout = \"5m\" } bounds each command",
+}
+
+// cycles decodes all cycle blocks.
+func (l *loader) cycles() {
+	first := map[string]hcl.Range{}
+	for _, b := range l.blocks.cycle {
+		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
+		if !validRunName(name) {
+			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a cycle", quote(name)), runNameRule, "")
+			continue
+		}
+		if r, ok := first[name]; ok {
+			l.duplicate(b.LabelRanges[0], r, fmt.Sprintf("the cycle %q is declared twice", name))
+			continue
+		}
+		first[name] = header
+		l.file.Cycles = append(l.file.Cycles, l.cycleBlock(b, name, header))
+	}
+}
+
+// cycleBlock decodes one block. What is wrong with it is reported; it is then not complete.
+func (l *loader) cycleBlock(b *hclsyntax.Block, name string, header hcl.Range) *Cycle {
+	d, s := l.definition(name, "", header, l.ctx, fmt.Sprintf("cycle %q", name))
+	s.owner = "a cycle"
+	y := &Cycle{Name: name, Box: d}
+	c, _ := s.body(s.expand(b.Body), cycleSchema, s.owner, header)
+	if c == nil {
+		return y
+	}
+	s.parts(d, c)
+	switch w := d.Workspace; {
+	case w == nil && len(c.Blocks.OfType("workspace")) == 0:
+		d.Workspace = &Workspace{Source: s.file.Dir, Mode: string(sdk.WorkspacePrivate)}
+	case w != nil && w.Mode != string(sdk.WorkspacePrivate):
+		r, _, _ := s.origin.ranges.find([]string{"workspace", "mode"})
+		s.error(r, "a cycle needs a private workspace", "What a model changes stays in the sandbox until it was reviewed.", `write mode = "private", or leave mode out`)
+	}
+	s.spec(y, c)
+	y.Model, _ = s.modelRef(c, s.owner, header)
+	y.Instructions = s.shownToModel(c, "instructions", maxInstructions)
+	y.Setup, y.Check = s.fixedCommand(c, "setup"), s.fixedCommand(c, "check")
+	if n, ok := s.integer(c, "tool_calls", "tool_calls", 1, MaxToolCalls); ok {
+		y.ToolCalls = int(n)
+	}
+	y.Apply, _ = s.oneOf(c, "apply", "apply", "never", "ask", "on-success")
+	return y
+}
+
+// spec reads the specification.
+func (s *scope) spec(y *Cycle, c *hcl.BodyContent) {
+	name, ok := s.text(c, "spec", "spec")
+	if !ok {
+		return
+	}
+	r := c.Attributes["spec"].Expr.Range()
+	f, _, err := s.tree.Open(name, MaxSpec)
+	if err != nil {
+		reason, fix := treeFix(err)
+		s.error(r, "the specification cannot be used: "+reason, "", fix)
+		return
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, MaxSpec))
+	if err != nil {
+		s.error(r, "the specification cannot be read: "+err.Error(), "", "")
+		return
+	}
+	if summary := BadSpec(text); summary != "" {
+		s.error(r, summary, "", "")
+		return
+	}
+	rel, err := s.tree.Resolve(name)
+	if err != nil {
+		s.error(r, err.Error(), "", "")
+		return
+	}
+	y.SpecFile, y.SpecText = filepath.Join(s.file.Dir, filepath.FromSlash(rel)), string(text)
+}
+
+// BadSpec says why a text cannot be a specification; "" when it can.
+func BadSpec(text []byte) string {
+	switch {
+	case len(bytes.TrimSpace(text)) == 0:
+		return "the specification is empty"
+	case !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0:
+		return "the specification is not a text in UTF-8"
+	}
+	return ""
+}
+
+// shownToModel reads a text that goes to the provider of the model, so that nothing sensitive may be in it.
+func (s *scope) shownToModel(c *hcl.BodyContent, name string, most int) string {
+	text, ok := s.text(c, name, name)
+	if ok && len(text) > most {
+		s.error(c.Attributes[name].Expr.Range(), fmt.Sprintf("%s is larger than %s", name, units.FormatSize(int64(most))), "", "put it into the specification, or into a file of the workspace")
+		return ""
+	}
+	return text
+}
+
+// fixedCommand reads a command of the user's. The model is told of it.
+func (s *scope) fixedCommand(c *hcl.BodyContent, name string) []string {
+	argv, ok := s.plainTexts(c, name, name)
+	if !ok {
+		return nil
+	}
+	r := c.Attributes[name].Expr.Range()
+	switch {
+	case len(argv) == 0 || argv[0] == "":
+		s.error(r, name+" names no program", "", `write a list, such as ["go", "test", "./..."], or leave it out`)
+		return nil
+	case strings.ContainsRune(strings.Join(argv, ""), 0):
+		s.error(r, name+" holds a NUL byte", "The system ends an argument there.", "")
+		return nil
+	}
+	return argv
+}
+
+// MarshalJSON renders the block as [Definition.MarshalJSON] does a run: fit to be stored and printed.
+func (c *Cycle) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(struct {
+		Cycle        string      `json:"cycle"`
+		Spec         string      `json:"spec,omitempty"`
+		Instructions string      `json:"instructions,omitempty"`
+		Model        *Model      `json:"model,omitempty"`
+		Setup        []string    `json:"setup,omitempty"`
+		Check        []string    `json:"check,omitempty"`
+		ToolCalls    int         `json:"tool_calls"`
+		Apply        string      `json:"apply,omitempty"`
+		Sandbox      *Definition `json:"sandbox"`
+	}{c.Name, c.SpecFile, c.Instructions, c.Model, c.Setup, c.Check, c.Calls(), c.Apply, c.Box})
+	return bytes.TrimSpace(buf.Bytes()), err
+}

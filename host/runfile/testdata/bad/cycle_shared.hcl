@@ -1,0 +1,12 @@
+model "m" {
+  provider = "openai"
+  model    = "x"
+  api_key  = "k"
+}
+
+cycle "a" {
+  workspace {
+    source = "."
+    mode   = "shared"
+  }
+}

@@ -1,0 +1,8 @@
+model "m" {
+  provider = "openai"
+  model    = "x"
+  api_key  = "k"
+}
+
+cycle "a" {}
+cycle "a" {}
