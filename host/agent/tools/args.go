@@ -65,7 +65,7 @@ func badJSON(err error) error {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syntax):
-		return fmt.Errorf("the arguments are not valid JSON: %s, at byte %d", syntax, syntax.Offset)
+		return fmt.Errorf("the arguments are not valid JSON: %w, at byte %d", syntax, syntax.Offset)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return errors.New("the arguments are not valid JSON: they end too early")
 	case errors.As(err, &kind) && kind.Field == "":

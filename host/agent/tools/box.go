@@ -92,5 +92,5 @@ type ResetOut struct {
 // Reset ends what runs in the sandbox and makes its surroundings anew.
 func (b *Box) Reset(ctx context.Context, in ResetIn) (ResetOut, error) {
 	b.Jobs.Stop(ctx, b.Name)
-	return ResetOut{in.Hard}, Explain(b.Manager.Reset(ctx, b.Name, in.Hard, true))
+	return ResetOut(in), Explain(b.Manager.Reset(ctx, b.Name, in.Hard, true))
 }
