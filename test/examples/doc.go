@@ -2,6 +2,7 @@
 // The header is for people and for the test alike:
 //
 //	# needs: bwrap python3              programs, and registry for what is no program; backend is that of a script
+//	# command: generate                by which hutch executes a run file; default run
 //	# backends: bwrap podman            of a script: those that it is run with, as its argument
 //	# before podman: podman/image.sh    what is run first where podman is needed, below examples/
 //	# expect hutch: exit 0              of the whole call

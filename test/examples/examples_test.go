@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
-		"libexec/hutch/hutch-backend-e2b": "plugins/e2b"}))
+		"libexec/hutch/hutch-backend-e2b": "plugins/e2b", "libexec/hutch/hutch-model": "cmd/hutch-model"}))
 }
 
 func files(t *testing.T) []string { return found(t, "*.hcl", 7) }
@@ -83,7 +83,7 @@ func example(t *testing.T, uid int, path string) {
 	}
 	h.prepare(t, uid, filepath.Dir(path))
 	before := snapshot(t, filepath.Dir(path))
-	cmd := hutchAs(t, uid, "run", "-o", "json", path)
+	cmd := hutchAs(t, uid, h.command, "-o", "json", path)
 	cmd.Env = append(cmd.Env, h.env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -91,6 +91,9 @@ func example(t *testing.T, uid int, path string) {
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) {
 		t.Fatal(err)
+	}
+	if h.command == "generate" {
+		out = attempts(t, out)
 	}
 	runs := results(t, out)
 	for _, e := range h.expects {
@@ -118,6 +121,27 @@ func example(t *testing.T, uid int, path string) {
 	if t.Failed() {
 		t.Logf("stdout:\n%s\nstderr:\n%s", out, &stderr)
 	}
+}
+
+// attempts gives the results of the runs that a loop was made of.
+func attempts(t *testing.T, story []byte) []byte {
+	t.Helper()
+	var s struct {
+		Dir      string
+		Attempts []struct{ Run string }
+	}
+	if err := json.Unmarshal(story, &s); err != nil {
+		t.Fatalf("the story is not JSON: %v\n%s", err, story)
+	}
+	var all []byte
+	for _, a := range s.Attempts {
+		b, err := os.ReadFile(filepath.Join(filepath.Dir(s.Dir), a.Run, "result.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b...)
+	}
+	return all
 }
 
 // prepare makes sure of what an example needs, or skips it.

@@ -14,6 +14,7 @@ type header struct {
 	needs    []string
 	backends []string // of a script
 	before   string   // where podman is needed
+	command  string   // of hutch, by which a run file is executed
 	env      []string // what prepare adds to the environment
 	expects  []expect
 }
@@ -27,6 +28,7 @@ type expect struct {
 
 var (
 	backends   = regexp.MustCompile(`^# backends: (.+)$`)
+	command    = regexp.MustCompile(`^# command: (run|generate)$`)
 	beforeLine = regexp.MustCompile(`^# before podman: (\S+)$`)
 	needsLine  = regexp.MustCompile(`^# needs: (.+)$`)
 	expectLine = regexp.MustCompile(`^# expect (.+?): (exit|cause|stdout|stderr|output|no output|change) (.+)$`)
@@ -37,7 +39,7 @@ func readHeader(path string) (*header, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &header{}
+	h := &header{command: "run"}
 	for n, line := range strings.Split(string(src), "\n") {
 		if !strings.HasPrefix(line, "#") {
 			break
@@ -47,6 +49,8 @@ func readHeader(path string) (*header, error) {
 			h.needs = append(h.needs, strings.Fields(needsLine.FindStringSubmatch(line)[1])...)
 		case backends.MatchString(line):
 			h.backends = strings.Fields(backends.FindStringSubmatch(line)[1])
+		case command.MatchString(line):
+			h.command = command.FindStringSubmatch(line)[1]
 		case beforeLine.MatchString(line):
 			h.before = beforeLine.FindStringSubmatch(line)[1]
 		case expectLine.MatchString(line):
@@ -58,7 +62,7 @@ func readHeader(path string) (*header, error) {
 				}
 			}
 			h.expects = append(h.expects, e)
-		case strings.HasPrefix(line, "# expect"), strings.HasPrefix(line, "# needs"), strings.HasPrefix(line, "# before"), strings.HasPrefix(line, "# backends"):
+		case strings.HasPrefix(line, "# expect"), strings.HasPrefix(line, "# needs"), strings.HasPrefix(line, "# before"), strings.HasPrefix(line, "# command"), strings.HasPrefix(line, "# backends"):
 			return nil, fmt.Errorf("%s:%d: %q is not understood", path, n+1, line)
 		}
 	}
