@@ -2,6 +2,9 @@ package runfile
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -83,6 +86,31 @@ func TestModelHoldsNoKey(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		if text := fmt.Sprintf(verb, m); strings.Contains(text, "hunter2") {
 			t.Errorf("%s: %s", verb, text)
+		}
+	}
+}
+
+// TestModelsPage loads every block that the page shows.
+func TestModelsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/models.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?ms)^```hcl\n(.*?)^```$").FindAllSubmatch(page, -1)
+	if len(found) < 4 {
+		t.Fatalf("only %d blocks", len(found))
+	}
+	for _, m := range found {
+		p := write(t, string(m[1])+"\nrun \"a\" {\n command = [\"true\"]\n}\n")
+		if err := os.WriteFile(filepath.Join(filepath.Dir(p), "answers.txtar"), []byte("-- answer --\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		config, diags := Load([]string{p}, Options{Environ: []string{"HUTCH_VAR_key=x"}})
+		if diags.HasErrors() || len(config.Files[0].Models) != 1 {
+			t.Errorf("%s: %s", m[1], render(diags))
+		}
+		if g := config.Files[0].Models[0].Config; g.Name == "claude" && g != (model.Config{Name: "claude", Provider: model.Anthropic, Model: g.Model, Retries: model.DefaultRetries}).WithDefaults() {
+			t.Errorf("the defaults are others: %s", g)
 		}
 	}
 }

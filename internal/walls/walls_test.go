@@ -24,6 +24,9 @@ type wall struct {
 
 var hcl = []string{"github.com/hashicorp/hcl", "github.com/zclconf/go-cty"}
 
+var modelClients = []string{"github.com/openai/openai-go", "github.com/anthropics/anthropic-sdk-go", module + "/host/agent/model/provider",
+	module + "/host/agent/model/worker"}
+
 var walls = []wall{
 	{from: "sdk", deny: []string{module + "/host", module + "/plugins", module + "/cmd"}, deep: true, tests: true},
 	{from: "sdk", deny: append([]string{"github.com/alecthomas/kong"}, hcl...), deep: true},
@@ -31,6 +34,9 @@ var walls = []wall{
 	{from: "plugins", deny: []string{module + "/host", module + "/cmd", "github.com/alecthomas/kong"}, deep: true},
 	{from: "plugins", deny: hcl, deep: true},
 	{from: "cmd", deny: []string{module + "/sdk", module + "/plugins"}},
+	// What would cost every start of hutch is a program of its own.
+	{from: "cmd/hutch", deny: modelClients, deep: true},
+	{from: "cmd/hutch-mcp", deny: modelClients, deep: true},
 }
 
 type pkg struct {
@@ -63,6 +69,8 @@ func TestWallsBite(t *testing.T) {
 		{ImportPath: module + "/plugins/bwrap", Deps: []string{module + "/host/store"}},
 		{ImportPath: module + "/plugins/bwrap", Imports: []string{module + "/plugins/podman"}},
 		{ImportPath: module + "/cmd/hutch", Imports: []string{module + "/sdk"}},
+		{ImportPath: module + "/cmd/hutch", Deps: []string{"github.com/openai/openai-go/v3/option"}},
+		{ImportPath: module + "/cmd/hutch", Deps: []string{"github.com/anthropics/anthropic-sdk-go"}},
 	} {
 		if len(violations(p)) == 0 {
 			t.Errorf("no wall in front of %+v", p)
