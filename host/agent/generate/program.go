@@ -106,13 +106,15 @@ func check(p *program, a *ingest.Answer, g *runfile.Generate) error {
 		}
 	}
 	for _, f := range p.files {
-		if err := set.AddFile(f.Path); err == nil {
+		err := set.AddFile(f.Path)
+		if err == nil {
 			continue
-		} else if slices.ContainsFunc(g.Run.Files, func(in runfile.File) bool { return in.Path == f.Path }) {
-			return problem(a.Format, ingest.Problem{Path: f.Path, Message: "the program may not replace this file, which is one of its inputs", Hint: "give it another name"})
-		} else {
-			return problem(a.Format, ingest.Problem{Path: f.Path, Message: err.Error(), Hint: "give it another name"})
 		}
+		message := err.Error()
+		if slices.ContainsFunc(g.Run.Files, func(in runfile.File) bool { return in.Path == f.Path }) {
+			message = "the program may not replace this file, which is one of its inputs"
+		}
+		return problem(a.Format, ingest.Problem{Path: f.Path, Message: message, Hint: "give it another name"})
 	}
 	return nil
 }
