@@ -22,11 +22,11 @@ import (
 	"github.com/hutch-run/hutch/host/termsafe"
 )
 
-const usage = `This is a part of hutch, which starts it to talk to models. For people it has one command:
+const usage = `this is a part of hutch, which starts it to talk to models; for people it has one command:
 
   hutch-model serve [--listen 127.0.0.1:0] SCRIPT
 
-It serves the answers of a script over the protocols of OpenAI and Anthropic.`
+which serves the answers of a script over the protocols of OpenAI and Anthropic`
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {

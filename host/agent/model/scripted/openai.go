@@ -127,6 +127,9 @@ func (openaiWire) events(a *reply) []event {
 			i = 0
 		}
 		parts := pieces(c.text(), 7)
+		if len(parts) == 0 { // a model may write no arguments at all
+			parts = []string{""}
+		}
 		first := object{"index": i, "type": "function", "function": object{"name": c.Name, "arguments": parts[0]}}
 		if c.ID != "" {
 			first["id"] = c.ID
