@@ -19,7 +19,6 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
-	"github.com/hutch-run/hutch/sdk"
 )
 
 type cycleCmd struct {
@@ -258,10 +257,7 @@ func (c *cycleCmd) direct() (*runfile.Cycle, error) {
 	if !isDir(dir) {
 		return nil, fmt.Errorf("--workspace: there is no directory %s", dir)
 	}
-	return &runfile.Cycle{Name: "cycle", Model: &runfile.Model{Config: m}, Box: &runfile.Definition{
-		Name: "cycle", Instance: "cycle", Env: map[string]string{}, Network: string(sdk.NetworkNone),
-		Workspace: &runfile.Workspace{Source: dir, Mode: string(sdk.WorkspacePrivate)},
-	}}, nil
+	return runfile.BareCycle(dir, m), nil
 }
 
 // tell prints what came of it.

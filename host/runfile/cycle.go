@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -42,6 +43,16 @@ type Cycle struct {
 
 	// Box is the sandbox. It has a private workspace, and nothing to run.
 	Box *Definition
+}
+
+// BareCycle is the cycle of a project that has no run file: m works the specification that the convention names, in the
+// directory dir, without network.
+func BareCycle(dir string, m model.Config) *Cycle {
+	const name = "cycle"
+	return &Cycle{Name: name, Model: &Model{Config: m}, Box: &Definition{
+		Name: name, Instance: name, Env: map[string]string{}, Network: string(sdk.NetworkNone),
+		Workspace: &Workspace{Source: dir, Mode: string(sdk.WorkspacePrivate)},
+	}}
 }
 
 // Calls is how many tool calls the model has.

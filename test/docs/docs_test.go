@@ -187,6 +187,7 @@ func parseDir(t *testing.T, dir string) []*ast.File {
 // TestRunFilesInText validates every ```hcl block of the pages. One that is marked as a fragment is what stands inside
 // a run block.
 func TestRunFilesInText(t *testing.T) {
+	models, loops := regexp.MustCompile(`(?m)^model `), regexp.MustCompile(`(?m)^(run|generate|cycle) `)
 	n := 0
 	for _, page := range pages(t) {
 		for i, block := range fenced(readPage(t, page), "hcl") {
@@ -199,9 +200,11 @@ func TestRunFilesInText(t *testing.T) {
 					src += "  command = [\"true\"]\n"
 				}
 				src += block.text + "}\n"
+			} else if models.MatchString(src) && !loops.MatchString(src) { // which a file needs for something
+				src += "\nrun \"snippet\" {\n  backend \"bwrap\" {}\n  command = [\"true\"]\n}\n"
 			}
 			for name, content := range map[string]string{
-				"snippet.hcl": src, "src/main.py": "print()\n", "main.py": "print()\n", "tests/test_it.py": "\n",
+				"snippet.hcl": src, "src/main.py": "print()\n", "main.py": "print()\n", "tests/test_it.py": "\n", "answers.txtar": "-- answer --\n",
 			} {
 				path := filepath.Join(dir, name)
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
