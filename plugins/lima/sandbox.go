@@ -256,6 +256,11 @@ func (s *sandbox) end(ctx context.Context) error {
 	if rec == nil || err != nil {
 		return err
 	}
+	if !s.rec.Dedicated {
+		if err := s.takeUp(ctx); err != nil { // else others, who stop theirs, stop the VM under our hands
+			return err
+		}
+	}
 	l, i := m.live(), (*limaout.Instance)(nil)
 	if l == nil || s.rec.Dedicated {
 		if i, err = m.list(ctx, m.name); err != nil {

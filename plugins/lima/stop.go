@@ -23,7 +23,12 @@ func (s *sandbox) Stop(ctx context.Context) error {
 	if i == nil {
 		return m.noSuchVM()
 	}
-	if i.Status == limaout.StatusRunning {
+	stopped, err := s.stopped()
+	if err != nil {
+		return err
+	}
+	// A sandbox that is stopped has nothing running, and does not keep others from stopping the VM under our hands.
+	if i.Status == limaout.StatusRunning && !stopped {
 		l, err := m.connect(ctx, nil, s.startTimeout(), nil)
 		if err != nil {
 			return err
