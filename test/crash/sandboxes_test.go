@@ -160,7 +160,7 @@ func TestSandboxesAfterAReboot(t *testing.T) {
 			u.hutch(t, 0, "create", "--backend", "bwrap", "--workspace", u.work, "--name", "box", "-e", "A=1")
 			u.hutch(t, 0, "exec", "box", "--", "sh", "-c", "echo stays > f; echo goes > /tmp/f")
 			e2e.KillMarked(filepath.Join(u.home, "hutch"))
-			if out := u.hutch(t, 0, "ps"); !strings.Contains(out, "ready") {
+			if out := u.hutch(t, 0, "ps"); !strings.Contains(out, "asleep") {
 				t.Errorf("ps: %s", out)
 			}
 			if out := u.hutch(t, 0, "exec", "box", "--", "sh", "-c", "cat f; echo $A; ls /tmp"); out != "stays\n1\n" {
