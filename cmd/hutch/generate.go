@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,7 +214,7 @@ func (w *watch) watch() generate.Watch {
 	return generate.Watch{
 		Begun: func(id string) {
 			m := w.g.Model.Config
-			w.note("%s: %s by %s of %s, at most %s", w.g.Name, id, termsafe.Line(m.Model), m.Provider, count(w.g.Attempts, "attempt"))
+			w.note("%s: %s, at most %s of %s", w.g.Name, id, count(w.g.Attempts, "attempt"), termsafe.Line(cmp.Or(m.Model, m.Name)))
 		},
 		Asking: func(n int) {
 			w.said = 0
