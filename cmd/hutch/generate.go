@@ -83,13 +83,20 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
+	w := newWatch(u, c, g)
+	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: users.MinIsolation, Environ: os.Environ(), Progress: w.show.progress})
+	plan, err := runner.Plan(ctx, g.Run) // no model is paid for a program that nothing here could run
+	if err != nil {
+		return err
+	}
+	if !plan.OK {
+		return plan.Diagnostics.Err()
+	}
 	client, err := model.Open(ctx, g.Model.Config)
 	if err != nil {
 		return modelFailed(err)
 	}
 	defer client.Close()
-	w := newWatch(u, c, g)
-	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: users.MinIsolation, Environ: os.Environ(), Progress: w.show.progress})
 	story, err := generate.Run(ctx, g, generate.Options{Store: s.Store(), Client: client, Run: runner.Run, Ask: w.ask(), Watch: w.watch()})
 	w.show.clear()
 	if story == nil {
@@ -164,7 +171,10 @@ func (c *generateCmd) tell(u *ui, s *generate.Story) error {
 		}
 		return exit(code)
 	}
-	spent := fmt.Sprintf("%s, %s, %s", count(len(s.Attempts), "attempt"), count(int(s.Spent.InputTokens+s.Spent.OutputTokens), "token"), s.Wall.Duration().Round(100*time.Millisecond))
+	spent := fmt.Sprintf("%s, %s", count(int(s.Spent.InputTokens+s.Spent.OutputTokens), "token"), s.Wall.Duration().Round(100*time.Millisecond))
+	if !strings.Contains(s.Reason, "attempt") {
+		spent = count(len(s.Attempts), "attempt") + ", " + spent
+	}
 	u.note("%s: %s (%s)", s.Name, termsafe.Line(s.Reason), spent)
 	if f := s.Final; f != nil {
 		u.note("program: %s, entrypoint %s", f.Code, termsafe.Line(f.Entrypoint))
