@@ -315,6 +315,44 @@ func TestProcessesUsedUp(t *testing.T) {
 	})
 }
 
+// What a container's limit leaves room for the agent has taken before the first command, so that no command gets it, and needs
+// no more of it later. Go may have a thread more or less, by the machine and by what it does just then.
+func TestTakesItsOwnPIDs(t *testing.T) {
+	inContainers(t, Options{}, func(t *testing.T, c *container) {
+		conn := c.dial()
+		run(t, conn, "true")
+		tasks := func() int {
+			all, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		if n := tasks(); n < OwnPIDs-2 || n > OwnPIDs-1 {
+			t.Errorf("the agent has %d threads, and %d are its own", n, OwnPIDs-1)
+		}
+		var jobs []*job
+		for range 20 {
+			j := begin(t, conn, "echo ready; sleep 1000")
+			j.says("ready")
+			jobs = append(jobs, j)
+		}
+		for _, j := range jobs {
+			if err := j.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, j := range jobs {
+			if _, err := j.end(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := tasks(); n > OwnPIDs {
+			t.Errorf("after 20 commands that were killed at once it has %d threads", n)
+		}
+	})
+}
+
 func TestLifeline(t *testing.T) {
 	inContainers(t, Options{}, func(t *testing.T, c *container) {
 		conn := c.dial()

@@ -15,9 +15,9 @@ import (
 // Its directory exists in every container.
 const Path = "/run/hutch-agent"
 
-// OwnPIDs is how many processes and threads of a container's limit the agent takes
-// for itself. Each command takes one more than it is made of, for its reaper.
-const OwnPIDs = 16
+// OwnPIDs is how many processes and threads of a container's limit are not the commands': the agent's threads, all made at its
+// start and one less than this, and the reaper of a first command. Each further command takes one more than it is made of.
+const OwnPIDs = 13
 
 // Options say how an agent behaves.
 type Options struct {

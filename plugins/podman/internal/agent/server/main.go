@@ -138,11 +138,11 @@ func load(limits []microinit.Rlimit) (fd int, err error) {
 // maxKillers is how many commands are being killed at a time, each by a thread.
 const maxKillers = 4
 
-// warm has the runtime make the threads it may need, because later, when the
-// container has used up its processes, there may be none to be had, and Go dies of
-// that.
+// warm has the runtime make the threads it may need, which with those that it has are as many as OwnPIDs leaves
+// room for. Later, when the container has used up its processes, there may be none to be had, and Go dies of that; and
+// room that we leave is room that commands take: they would have more processes than their limit says.
 func warm() {
-	const threads = maxKillers + 4
+	const threads = maxKillers + 5
 	var all, done sync.WaitGroup
 	all.Add(threads)
 	for range threads {
