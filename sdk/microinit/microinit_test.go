@@ -251,13 +251,16 @@ func TestEndsWithThePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Before anything is sent: what was sent without has the pid 0.
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(path)
 	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(pair[1]), "status"), BlockFD - 3: blockOf(t, args(t, "/", []string{"/bin/sleep"}, nil, "sleep", "1000"))}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	cmd.ExtraFiles[0].Close()
-	unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
 	var command int
 	for command == 0 {
 		b, oob := make([]byte, 64), make([]byte, 128)
