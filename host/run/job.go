@@ -274,7 +274,7 @@ func (j *job) finish() error {
 	sp := j.span.child("finish")
 	defer sp.end()
 	j.seal()
-	end := store.End{OK: j.res.OK, Cause: string(j.res.Cause), ExitCode: j.res.ExitCode}
+	end := store.End{OK: j.res.OK, Cause: string(j.res.Cause), ExitCode: j.res.ExitCode, Sandbox: j.box}
 	err := j.rec.Finish(end, func(ref store.ChainRef) (any, error) {
 		j.res.Events = ref
 		return j.res, nil

@@ -17,6 +17,14 @@ type auditHead struct {
 	Head   string `json:"head"` // hash of the sandbox's event of that number
 }
 
+// further is the one of two heads of a chain that lies further along.
+func (h auditHead) further(o auditHead) auditHead {
+	if o.Events > h.Events {
+		return o
+	}
+	return h
+}
+
 // auditEnd is the data of [EventEnd] in the audit chain.
 type auditEnd struct {
 	Events       uint64 `json:"events"`
@@ -24,6 +32,15 @@ type auditEnd struct {
 	ResultSize   int64  `json:"result_size"`
 	ResultSHA256 string `json:"result_sha256"`
 	Record       string `json:"record"` // hash of the last line of run.jsonl; empty from versions that hashed none
+
+	// Sandbox is how far the chain of the lasting sandbox went that the run was in. It costs no entry of its own.
+	Sandbox *auditBox `json:"sandbox,omitempty"`
+}
+
+// auditBox names a lasting sandbox and how far its chain goes.
+type auditBox struct {
+	ID string `json:"id"`
+	auditHead
 }
 
 // auditLog opens the audit chain when it is first needed.

@@ -14,6 +14,10 @@ type End struct {
 	ExitCode *int      // nil when no program ended
 	Data     any       // further data of the last event
 	Files    []FileRef // further files of the last event; logs, code and outputs which earlier events named need not be repeated
+
+	// Sandbox is the lasting sandbox that the run was in, nil for none. The audit chain learns with the run's end how far
+	// the sandbox's chain goes by what this process appended to it, so that what it says about the run cannot be cut off.
+	Sandbox *SandboxRecord
 }
 
 // endData is the data of [EventEnd] in a run's chain.
@@ -68,7 +72,11 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err != nil {
 		return err
 	}
-	entry, err := auditEntry(r.info.ID, EventEnd, auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data), Record: record})
+	known := auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data), Record: record}
+	if end.Sandbox != nil {
+		known.Sandbox = end.Sandbox.said()
+	}
+	entry, err := auditEntry(r.info.ID, EventEnd, known)
 	if err != nil {
 		return err
 	}

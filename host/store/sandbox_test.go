@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -338,5 +339,55 @@ func TestVerifyChangesByHand(t *testing.T) {
 	mustWrite(t, chain, before)
 	if diff := cmp.Diff([]Problem{ProblemHeadMismatch}, verify()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestVerifyCommandsInside cuts what a sandbox's chain says of a command that ran in it: the end of that run, in the
+// audit chain, knows that it was there, also when the run itself is removed.
+func TestVerifyCommandsInside(t *testing.T) {
+	s := newStore(t)
+	info := readyBox(t, s, "web")
+	box, err := s.OpenSandbox(t.Context(), info.ID, false, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := filepath.Join(box.Dir(), eventsFile)
+	before := mustRead(t, chain)
+	run := newRun(t, s)
+	if err := errors.Join(box.Event(EventExecStart, nil), box.Event(EventExecEnd, nil)); err != nil {
+		t.Fatal(err)
+	}
+	result := func(ref ChainRef) (any, error) { return map[string]any{"events": ref}, nil }
+	if err := errors.Join(run.Finish(End{OK: true, Sandbox: box}, result), box.Close()); err != nil {
+		t.Fatal(err)
+	}
+	problems := func() (problems []Problem) {
+		t.Helper()
+		rep, err := s.VerifySandbox(t.Context(), info.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range rep.Findings {
+			problems = append(problems, f.Problem)
+		}
+		return problems
+	}
+	whole := mustRead(t, chain)
+	lines := bytes.SplitAfter(whole, []byte("\n"))
+	withoutEnd := bytes.Join(lines[:len(lines)-2], nil) // the last of the pieces is empty
+	for range 2 {
+		mustWrite(t, chain, whole)
+		if got := problems(); len(got) != 0 {
+			t.Errorf("an intact one: %v", got)
+		}
+		for what, cut := range map[string][]byte{"its end": withoutEnd, "both events": before} {
+			mustWrite(t, chain, cut)
+			if diff := cmp.Diff([]Problem{ProblemHeadMismatch}, problems()); diff != "" {
+				t.Errorf("without %s: %s", what, diff)
+			}
+		}
+		if err := s.Remove(run.ID()); err != nil && !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
 	}
 }

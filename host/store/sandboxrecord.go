@@ -40,7 +40,8 @@ type SandboxRecord struct {
 
 	mu    sync.Mutex
 	info  SandboxInfo
-	chain *chain // opened by the first event
+	chain *chain    // opened by the first event
+	head  auditHead // the furthest that this process appended
 }
 
 // BeginSandbox puts the record of a sandbox that is about to be made on disk, in state [SandboxCreating], and locks it
@@ -216,7 +217,20 @@ func (r *SandboxRecord) append(then func() error, events ...Event) (_ auditHead,
 		}
 	}
 	seq, head, err := r.chain.appendThen(then, events...)
+	if err == nil {
+		r.head = auditHead{Events: seq, Head: head}
+	}
 	return auditHead{Events: seq, Head: head}, err
+}
+
+// said tells how far the chain goes by what this process appended to it; nil if that was nothing.
+func (r *SandboxRecord) said() *auditBox {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.head.Events == 0 {
+		return nil
+	}
+	return &auditBox{ID: r.info.ID, auditHead: r.head}
 }
 
 // replace writes a file of the record anew, and says so in the chain just before the file is there.

@@ -244,6 +244,11 @@ func (v *verifier) readAudit() (*Report, error) {
 			var end auditEnd
 			if json.Unmarshal(e.Data, &end) == nil {
 				k.end = &end
+				if box := end.Sandbox; box != nil {
+					b := known[box.ID]
+					b.boxHead = b.boxHead.further(box.auditHead)
+					known[box.ID] = b
+				}
 			}
 		case EventRemoved:
 			k.removed = true
@@ -254,8 +259,8 @@ func (v *verifier) readAudit() (*Report, error) {
 			}
 		case EventSandboxHead:
 			var h auditHead
-			if json.Unmarshal(e.Data, &h) == nil && h.Events > k.boxHead.Events {
-				k.boxHead = h
+			if json.Unmarshal(e.Data, &h) == nil {
+				k.boxHead = k.boxHead.further(h)
 			}
 		case EventSandboxRemoved:
 			k.boxRemoved = true
