@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/runfile"
+)
+
+// What stands behind a command's name: run files, names of runs, and what is said where it is neither.
+
+// splitOperands tells run files from names of runs: a file is there, or looks like one.
+func splitOperands(args []string) (files, names []string) {
+	for _, a := range args {
+		st, err := os.Stat(a)
+		if strings.HasSuffix(a, ".hcl") || strings.HasSuffix(a, ".hcl.json") || err == nil && !st.IsDir() {
+			files = append(files, a)
+		} else {
+			names = append(names, a)
+		}
+	}
+	return files, names
+}
+
+// directory says what to do about a directory where a run file is wanted.
+func directory(command, name string) error {
+	err := fmt.Errorf("%s is a directory, and this needs a run file", name)
+	found, _ := runFilesIn(name, false)
+	switch len(found) {
+	case 0:
+		return hint(err, "there is none in it: run files end in .hcl")
+	case 1:
+		return hint(err, "hutch %s %s", command, found[0])
+	}
+	return hint(err, "name the run files in it: %s", strings.Join(found[:min(len(found), 5)], " "))
+}
+
+// escapeGlob makes a name stand for itself in a pattern.
+func escapeGlob(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
+}
+
+func isDir(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir()
+}
+
+// choose picks the runs that are named, by label or by instance, in the order of the files.
+func choose(all []*runfile.Definition, names []string) ([]*runfile.Definition, error) {
+	if len(names) == 0 {
+		if len(all) == 0 {
+			return nil, errors.New("there is no run in what was given")
+		}
+		return all, nil
+	}
+	var known []string
+	for _, d := range all {
+		known = append(known, d.Instance)
+		if d.Name != d.Instance && !slices.Contains(known, d.Name) {
+			known = append(known, d.Name)
+		}
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			if guess := closest(n, known); guess != "" {
+				return nil, hint(fmt.Errorf("no run %q", n), "did you mean %q?", guess)
+			}
+			return nil, hint(fmt.Errorf("no run %q", n), "there are %s", strings.Join(known, ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(d *runfile.Definition) bool {
+		return !slices.Contains(names, d.Name) && !slices.Contains(names, d.Instance)
+	}), nil
+}
+
+// whatToRun makes a suggestion from what lies here.
+func whatToRun() string {
+	found, _ := filepath.Glob("*.hcl")
+	if len(found) == 0 {
+		found, _ = filepath.Glob("examples/*.hcl")
+	}
+	if len(found) == 0 {
+		return "hutch run --help shows how"
+	}
+	return "hutch run " + found[0]
+}
