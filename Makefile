@@ -12,7 +12,9 @@ BACKENDS := $(filter-out fake,$(notdir $(patsubst %/,%,$(dir $(wildcard plugins/
 # What the tests must not skip, see CONTRIBUTING.md.
 REQUIRE ?= bwrap,podman,python3,pip,node,npm,ruby,perl,git,ssh
 FUZZTIME ?= 10s
-export GOFLAGS := -buildvcs=false
+# One way to compile, for what is installed, released, tested and linted: each package once, which is minutes of a first build.
+export GOFLAGS := -buildvcs=false -trimpath
+export CGO_ENABLED := 0
 
 run: ## install what is missing, build, and run examples/hello.hcl
 	@scripts/setup run
@@ -25,11 +27,11 @@ test: ## install what the tests need, and run them all
 	HUTCH_TEST_REQUIRE=$(REQUIRE) go test -timeout 15m ./...
 
 build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes into containers and VMs
-	CGO_ENABLED=0 go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
-	CGO_ENABLED=0 go build -o libexec/hutch/ ./cmd/hutch-registry ./cmd/hutch-mcp ./cmd/hutch-model
-	@for b in $(BACKENDS); do (set -x; CGO_ENABLED=0 go build -o "libexec/hutch/hutch-backend-$$b" "./plugins/$$b"); done
-	CGO_ENABLED=0 go build -ldflags "-s -w" -o libexec/hutch/hutch-podman-agent ./plugins/podman/agent
-	CGO_ENABLED=0 go build -ldflags "-s -w" -o libexec/hutch/hutch-lima-guest ./plugins/lima/guest
+	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
+	go build -o libexec/hutch/ ./cmd/hutch-registry ./cmd/hutch-mcp ./cmd/hutch-model
+	@for b in $(BACKENDS); do (set -x; go build -o "libexec/hutch/hutch-backend-$$b" "./plugins/$$b"); done
+	go build -ldflags "-s -w" -o libexec/hutch/hutch-podman-agent ./plugins/podman/agent
+	go build -ldflags "-s -w" -o libexec/hutch/hutch-lima-guest ./plugins/lima/guest
 
 install: build ## hutch, its backends, man page and completions below PREFIX (default /usr/local)
 	install -d "$(DESTDIR)$(PREFIX)"/{bin,libexec/hutch,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}
@@ -43,11 +45,11 @@ install: build ## hutch, its backends, man page and completions below PREFIX (de
 # The providers' libraries take longer to compile for the race detector than all the rest together.
 MODELS := /host/agent/model(/(anthropic|openai|worker))?$$
 
-race: ## the race detector on host and sdk, but for the clients of models
-	go test -race -short -timeout 15m $$(go list ./host/... ./sdk/... | grep -vE '$(MODELS)')
+race: ## the race detector (it needs cgo) on host and sdk, but for the clients of models
+	CGO_ENABLED=1 go test -race -short -timeout 15m $$(go list ./host/... ./sdk/... | grep -vE '$(MODELS)')
 
 race-models: ## the race detector on the clients of models, which takes minutes to compile
-	go test -race -short -timeout 15m $$(go list ./host/agent/model/... | grep -E '$(MODELS)')
+	CGO_ENABLED=1 go test -race -short -timeout 15m $$(go list ./host/agent/model/... | grep -E '$(MODELS)')
 
 fuzz: ## every fuzz target for FUZZTIME (default 10s)
 	scripts/fuzz $(FUZZTIME)
