@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"time"
 
@@ -23,7 +24,11 @@ func open(u *ui) (*session.Session, func(), error) {
 	}
 	u.onKill(s.Kill)
 	return s, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		patience := time.Minute
+		if u.interrupted.Load() != 0 {
+			patience = 10 * time.Second
+		}
+		ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("it was not done within %s, and was killed", patience))
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			u.note("%s", err)

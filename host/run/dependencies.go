@@ -145,9 +145,11 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 	if err != nil {
 		return "", fmt.Errorf("make a sandbox to install dependencies in: %w", err)
 	}
-	after, cancel := j.afterwards(ctx)
-	defer cancel()
-	defer func() { j.remove(after, p, p.Handle()) }()
+	defer func() {
+		after, cancel := j.afterwards(ctx)
+		defer cancel()
+		j.remove(after, p, p.Handle())
+	}()
 	ready := p.Ready()
 	for name, file := range env {
 		env[name] = path.Join(ready.Input, file)
@@ -181,6 +183,8 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 				Fix:     deps.Fix(id.Language, out),
 			}
 		}
+		after, cancel := j.afterwards(ctx)
+		defer cancel()
 		return said, j.takeDeps(after, p, target, dir)
 	}
 	names := []string{}

@@ -15,9 +15,14 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// cleanupTime bounds what is done for a run after its command ended: collecting, listing changes, destroying. The
-// backend's own deadlines are shorter for everything but copying outputs.
-const cleanupTime = 10 * time.Minute
+// patience is how long is waited for each step of what has to be done after a command ended: collecting with listing
+// changes, and destroying.
+type patience struct {
+	step     time.Duration // whatever happens; the backend's own deadlines are shorter for everything but copying outputs
+	finished time.Duration // once the caller has given up: whoever interrupts hutch wants to be gone
+}
+
+var usualPatience = patience{step: 10 * time.Minute, finished: 20 * time.Second}
 
 // job is one run on its way through the steps.
 type job struct {
@@ -142,9 +147,9 @@ func (j *job) sandboxed(ctx context.Context) {
 		j.fail("create", err)
 		return
 	}
-	after, cancel := j.afterwards(ctx)
-	defer cancel()
 	defer func() { // whatever happens, also a panic of ours
+		after, cancel := j.afterwards(ctx)
+		defer cancel()
 		j.destroy(after, sb)
 	}()
 	if err := j.checkHolds(sb.Ready()); err != nil {
@@ -158,16 +163,31 @@ func (j *job) sandboxed(ctx context.Context) {
 	if !j.exec(ctx, sb) {
 		return
 	}
+	after, cancel := j.afterwards(ctx)
+	defer cancel()
 	changed := j.listChanges(after, sb) // while the outputs are collected
 	j.collect(after, sb)
 	changed()
 	j.expect()
 }
 
-// afterwards is the context of what has to be done even when ctx has ended. A caller that has no patience for it kills
-// the backends and itself; the intents tell the next hutch gc what is left.
+// afterwards is the context of one step that has to be done even when ctx has ended, or ends meanwhile. A caller that has
+// no patience for it at all kills the backends and itself; the intents tell the next hutch gc what is left.
 func (j *job) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errors.New("cleaning up took too long"))
+	p := j.r.patience
+	after, end := context.WithTimeoutCause(context.WithoutCancel(ctx), p.step, fmt.Errorf("no answer within %s", p.step))
+	after, give := context.WithCancelCause(after)
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(p.finished, func() {
+			give(&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s after it was cancelled", p.finished), Err: context.DeadlineExceeded})
+		})
+		context.AfterFunc(after, func() { t.Stop() })
+	})
+	return after, func() {
+		stop()
+		give(nil)
+		end()
+	}
 }
 
 // refuse ends a run for which there is no able backend.

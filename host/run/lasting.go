@@ -208,7 +208,7 @@ func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.Sand
 			err = cause
 		}
 		for _, l := range leaks {
-			err = errors.Join(err, errors.New(l))
+			err = errors.Join(err, fmt.Errorf("%s; hutch gc removes it", l))
 		}
 		f := j.failure("create", err)
 		j.secrets.result(j.res)

@@ -35,6 +35,7 @@ type plain struct {
 	diags []sdk.Diagnostic
 
 	createErr, execErr, getErr, destroyErr error
+	stuck                                  <-chan struct{} // Destroy waits for it, whatever its context says
 	ready                                  func(*sdk.Ready)
 	exit                                   *sdk.Exit // what Exec returns, whatever the command did
 	changes                                []sdk.Change
@@ -121,6 +122,9 @@ func (p *plain) Create(_ context.Context, req *sdk.CreateRequest) (sdk.Sandbox, 
 
 func (p *plain) Destroy(_ context.Context, h sdk.Handle) error {
 	p.destroys.Add(1)
+	if p.stuck != nil {
+		<-p.stuck
+	}
 	if p.destroyErr != nil {
 		return p.destroyErr
 	}

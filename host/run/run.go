@@ -46,10 +46,13 @@ type Progress struct {
 }
 
 // Runner runs definitions. It is safe for concurrent use.
-type Runner struct{ opt Options }
+type Runner struct {
+	opt      Options
+	patience patience
+}
 
 // New returns a Runner.
-func New(o Options) *Runner { return &Runner{opt: o} }
+func New(o Options) *Runner { return &Runner{opt: o, patience: usualPatience} }
 
 // Streams connect a run to its caller. The zero value is a run with empty input that nobody watches.
 type Streams struct {

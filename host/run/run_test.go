@@ -156,6 +156,58 @@ func TestCancelStopsTheCommandAndCleansUp(t *testing.T) {
 	}
 }
 
+// What follows a command has its own time, however long the command took.
+func TestALongRunIsCleanedUp(t *testing.T) {
+	t.Parallel()
+	p := &plain{}
+	w := newWorld(t, p)
+	r := w.runner()
+	r.patience.step = 2 * time.Second
+	d := w.load(shell("read line; echo $line > $HUTCH_OUTPUT/x", ""))[0]
+	res, err := r.Run(t.Context(), d, Streams{Stdin: after{r.patience.step * 5 / 4, strings.NewReader("late\n")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(res)
+	if !res.OK || len(res.Outputs) != 1 || len(res.Leaks) > 0 || len(p.alive) > 0 {
+		t.Errorf("%s, error %v, outputs %v, leaks %q, alive %v", res.Cause, res.Error, res.Outputs, res.Leaks, p.alive)
+	}
+}
+
+// after is a reader that begins after a while.
+type after struct {
+	d time.Duration
+	io.Reader
+}
+
+func (a after) Read(p []byte) (int, error) {
+	<-time.After(a.d)
+	return a.Reader.Read(p)
+}
+
+// Whoever interrupts does not wait for a backend that hangs.
+func TestCancelDoesNotWaitForABackendThatHangs(t *testing.T) {
+	hang := make(chan struct{})
+	p := &plain{stuck: hang}
+	w := newWorld(t, p)
+	t.Cleanup(func() { close(hang) }) // before the backend is closed
+	r := w.runner()
+	r.patience.finished = 100 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	started := writerFunc(func(b []byte) (int, error) { cancel(); return len(b), nil })
+	res, err := r.Run(ctx, w.load(shell("echo up; exec sleep 60", ""))[0], Streams{Stdout: started})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(res)
+	if res.Cause != sdk.CauseCancelled || len(res.Leaks) != 1 || !strings.Contains(res.Leaks[0], "no answer within 100ms after it was cancelled") {
+		t.Errorf("%s, leaks %q", res.Cause, res.Leaks)
+	}
+	if intents, err := w.store.Intents(); err != nil || len(intents) != 1 || len(intents[0].Handle) == 0 {
+		t.Errorf("gc is not told: %v %+v", err, intents)
+	}
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
