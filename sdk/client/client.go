@@ -41,8 +41,9 @@ type Options struct {
 
 	// Timeout is the deadline of every call that should be quick; 0 means 30 s.
 	Timeout time.Duration
-	// SlowTimeout is the deadline of Check, Create, Attach, Reset, Stop, Start, Destroy and
-	// Drain, which may have to move a virtual machine; 0 means 10 minutes.
+	// SlowTimeout is the deadline of Check, Create, Attach, Remove, Changes, Reset, Stop, Start, Destroy and
+	// Drain, which may have to move a virtual machine; 0 means 10 minutes. Put and Get, which take as long as there is
+	// something to copy, may wait so long for the backend's next step.
 	SlowTimeout time.Duration
 	// Slack is how long after its timeout, or after it was stopped, plus its grace, a
 	// command may take to be reported as ended before Overdue is called; 0 means 10 s.
@@ -162,6 +163,28 @@ func (c *Client) Drain(ctx context.Context) error {
 func (c *Client) deadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
 }
+
+// wait is a deadline for each single step of a call: it runs only while the backend is waited for.
+type wait struct {
+	t *time.Timer
+	d time.Duration
+}
+
+// waiting returns a context for a call that has as many steps as there is something to copy.
+func (c *Client) waiting(ctx context.Context) (context.Context, wait, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	d := c.opt.SlowTimeout
+	t := time.AfterFunc(d, func() {
+		cancel(&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s", d), Retryable: true, Err: context.DeadlineExceeded})
+	})
+	return ctx, wait{t, d}, func() {
+		t.Stop()
+		cancel(nil)
+	}
+}
+
+func (w wait) begin() { w.t.Reset(w.d) }
+func (w wait) end()   { w.t.Stop() }
 
 // configJSON returns what goes over the wire for a backend block.
 func configJSON(config any) (json.RawMessage, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 	"testing"
@@ -109,6 +110,81 @@ func TestEveryCallHasADeadline(t *testing.T) {
 	if sdk.ReasonOf(err) != sdk.ReasonUnavailable || !strings.Contains(fmt.Sprint(err), "no answer within 50ms") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A copy may take as long as there is something to copy, but every step of it has an end, and the time that the caller
+// takes is its own.
+func TestEveryStepOfACopyHasADeadline(t *testing.T) {
+	const step = time.Second
+	hang := make(chan struct{})
+	p := &processes{
+		describe: func(d *sdk.Description) { d.Sandbox, d.Formats = (*stuck)(nil), []sdk.Format{sdk.FormatFile} },
+		create:   func(context.Context, *sdk.CreateRequest) (sdk.Sandbox, error) { return &stuck{hang: hang}, nil },
+	}
+	c, err := client.InProcess(p, client.Options{SlowTimeout: step})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		close(hang)
+		c.Close()
+	})
+	sb := create(t, c, "one")
+	idle := slow(step * 5 / 4)
+	for name, call := range map[string]func(ctx context.Context, path string) error{
+		"put": func(ctx context.Context, path string) error {
+			return sb.Put(ctx, path, sdk.FormatFile, io.MultiReader(strings.NewReader("x"), idle, strings.NewReader("y")))
+		},
+		"get": func(ctx context.Context, path string) error { return sb.Get(ctx, path, sdk.FormatFile, idle) },
+	} {
+		t.Run(name+" with a slow caller", func(t *testing.T) {
+			t.Parallel()
+			if err := call(t.Context(), "/good"); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Run(name+" of a backend that hangs", func(t *testing.T) {
+			t.Parallel()
+			if err := call(t.Context(), "/stuck"); sdk.ReasonOf(err) != sdk.ReasonUnavailable || !strings.Contains(fmt.Sprint(err), "no answer within 1s") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// slow is a file that takes its time.
+type slow time.Duration
+
+func (s slow) Read([]byte) (int, error) {
+	<-time.After(time.Duration(s))
+	return 0, io.EOF
+}
+
+func (s slow) Write(p []byte) (int, error) {
+	<-time.After(time.Duration(s))
+	return len(p), nil
+}
+
+// stuck is a sandbox that never ends a copy at /stuck.
+type stuck struct {
+	box
+	hang <-chan struct{}
+}
+
+func (s *stuck) Put(_ context.Context, path string, _ sdk.Format, r io.Reader) error {
+	if path == "/stuck" {
+		<-s.hang
+	}
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+func (s *stuck) Get(_ context.Context, path string, _ sdk.Format, w io.Writer) error {
+	if _, err := w.Write([]byte("abc")); err != nil || path != "/stuck" {
+		return err
+	}
+	<-s.hang
+	return nil
 }
 
 func TestALostConnection(t *testing.T) {

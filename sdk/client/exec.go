@@ -222,7 +222,7 @@ func (e *Exec) watch(ctx context.Context, timeout time.Duration) {
 			defer t.Stop()
 			overdue = t.C
 		case <-overdue:
-			err := &sdk.Error{Reason: sdk.ReasonUnavailable,
+			err := &sdk.Error{Reason: sdk.ReasonUnavailable, Err: context.DeadlineExceeded,
 				Summary: fmt.Sprintf("the backend did not end the command within %s after %s", e.grace+e.s.c.opt.Slack, what)}
 			e.cancel(err)
 			if e.s.c.opt.Overdue != nil {

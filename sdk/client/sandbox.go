@@ -122,16 +122,19 @@ func (s *Sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 
 // Put writes what r holds at path inside the sandbox.
 func (s *Sandbox) Put(ctx context.Context, path string, format sdk.Format, r io.Reader) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, w, cancel := s.c.waiting(ctx)
 	defer cancel()
 	stream, err := s.c.rpc.Put(ctx)
 	if err != nil {
 		return s.c.fail(ctx, "put", err)
 	}
+	w.begin()
 	err = stream.Send(&pb.PutRequest{Request: &pb.PutRequest_Header{Header: s.header(path, format)}})
 	buf := make([]byte, ChunkSize)
 	for err == nil {
+		w.end()
 		n, rerr := io.ReadFull(r, buf)
+		w.begin()
 		if n > 0 {
 			err = stream.Send(&pb.PutRequest{Request: &pb.PutRequest_Data{Data: buf[:n]}})
 		}
@@ -151,13 +154,14 @@ func (s *Sandbox) Put(ctx context.Context, path string, format sdk.Format, r io.
 
 // Get writes what is at path inside the sandbox to w. Every byte of it is hostile.
 func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, waits, cancel := s.c.waiting(ctx)
 	defer cancel()
 	stream, err := s.c.rpc.Get(ctx, &pb.GetRequest{Header: s.header(path, format)})
 	if err != nil {
 		return s.c.fail(ctx, "get", err)
 	}
 	for {
+		waits.begin()
 		m, err := stream.Recv()
 		if err == io.EOF {
 			return nil
@@ -165,6 +169,7 @@ func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.
 		if err != nil {
 			return s.c.fail(ctx, "get", err)
 		}
+		waits.end()
 		if _, err := w.Write(m.GetData()); err != nil {
 			return s.c.wrap("get", err)
 		}
