@@ -96,13 +96,21 @@ type DiedError struct {
 // mostWords is how many of the last lines a message has.
 const mostWords = 3
 
+// lastWords is the end of a log for a message, "" when there is none.
+func lastWords(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return "its last words: " + strings.Join(lines[max(0, len(lines)-mostWords):], " / ")
+}
+
 func (e *DiedError) Error() string {
 	s := "its process died (" + e.How + ")"
 	if e.Why != nil {
 		s += ": " + e.Why.Error()
 	}
-	if n := len(e.Lines); n > 0 {
-		s += "; its last words: " + strings.Join(e.Lines[max(0, n-mostWords):], " / ")
+	if words := lastWords(e.Lines); words != "" {
+		s += "; " + words
 	}
 	if e.Log != "" {
 		s += "; log: " + e.Log

@@ -217,15 +217,29 @@ func (b *Backend) wrap(call string, err error) error {
 			err = b.died()
 		}
 	}
-	var bug *sdk.Error
-	if b.proc != nil && errors.As(err, &bug) && bug.Reason == sdk.ReasonInternal && error(bug) == err {
-		if log := b.proc.logs.file.soon(dying); log != "" {
-			told := *bug
-			told.Fix = strings.TrimPrefix(told.Fix+"; log: "+log, "; ")
-			err = &told
-		}
+	var told *sdk.Error
+	if b.proc != nil && errors.As(err, &told) && error(told) == err {
+		err = b.withLog(told)
 	}
 	return &Error{Backend: b.Name, Call: call, Err: err}
+}
+
+// withLog adds to a bug of the backend where its log is, and to an answer that did not come what it said last.
+func (b *Backend) withLog(e *sdk.Error) *sdk.Error {
+	told, log := *e, ""
+	switch {
+	case errors.Is(e.Err, context.DeadlineExceeded): // it waits for something
+		if words := lastWords(b.proc.logs.lines()); words != "" && told.Detail == "" {
+			told.Detail = words
+		}
+		log = b.Log()
+	case e.Reason == sdk.ReasonInternal:
+		log = b.proc.logs.file.soon(dying)
+	}
+	if log != "" {
+		told.Fix = strings.TrimPrefix(told.Fix+"; log: "+log, "; ")
+	}
+	return &told
 }
 
 // Log is the file with its log, "" when none is kept or nothing was written.
@@ -276,7 +290,7 @@ func (b *Backend) stop(ctx context.Context) error {
 	select {
 	case <-b.proc.exited: // nobody is left to drain
 	default:
-		ctx, cancel := context.WithTimeoutCause(ctx, b.opt.StopTimeout, fmt.Errorf("it was not done within %s", b.opt.StopTimeout))
+		ctx, cancel := context.WithTimeoutCause(ctx, b.opt.StopTimeout, fmt.Errorf("it was not done within %s, and was killed", b.opt.StopTimeout))
 		err = b.Drain(ctx)
 		cancel()
 	}

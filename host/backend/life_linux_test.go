@@ -196,6 +196,22 @@ func TestDeathDuringACall(t *testing.T) {
 	}
 }
 
+// An answer that does not come is told with what the backend said last, and where the rest of it is.
+func TestNoAnswer(t *testing.T) {
+	logs := t.TempDir()
+	b := get(t, pool(t, func(o *Options) { o.LogDir = logs }, "waits"), "waits")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer b.Tap(func(Line) {
+		cancel(&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: "no answer within a month", Err: context.DeadlineExceeded})
+	})()
+	_, err := b.Check(ctx)
+	want := `backend "waits": check: no answer within a month: its last words: waiting for the moon (log: ` + filepath.Join(logs, "waits.log") + ")"
+	if err == nil || err.Error() != want || sdk.ReasonOf(err) != sdk.ReasonUnavailable {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestDeathDuringExec(t *testing.T) {
 	b := get(t, pool(t, nil, "plain"), "plain")
 	sb := sandbox(t, b)

@@ -118,6 +118,9 @@ func (f *fake) Check(ctx context.Context) ([]sdk.Finding, error) {
 		fmt.Fprintln(os.Stderr, "about to die")
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		<-ctx.Done()
+	case "waits":
+		fmt.Fprintln(os.Stderr, "waiting for the moon")
+		<-ctx.Done()
 	case "stops":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		<-ctx.Done() // the other threads stop a moment later than this one goes on
