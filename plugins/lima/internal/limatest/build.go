@@ -103,7 +103,7 @@ func (s *guestSpec) build() error {
 	if err := unix.Unmount("/old", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave the host: %w", err)
 	}
-	return errors.Join(os.Remove("/old"), unix.Sethostname([]byte("lima-"+s.Name)))
+	return errors.Join(os.Remove("/old"), unix.Sethostname([]byte("lima-"+s.Name)), network())
 }
 
 // bind shows from at another place. Without true root what is read-only already cannot be said again.

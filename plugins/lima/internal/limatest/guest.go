@@ -19,6 +19,10 @@ type sessionRequest struct {
 	Line string   // for the user's shell, or
 	Argv []string // a command that sudo was asked for
 	Dir  string
+
+	// Of the hostagent, without streams:
+	Listening bool   // which ports something listens on, as JSON
+	Dial      string // a connection to this address: a line break, and then its bytes
 }
 
 // sessionEnd is how it ended.
@@ -130,6 +134,10 @@ func (k *keeper) session(c *net.UnixConn, root bool) {
 			f.Close()
 		}
 	}()
+	if err == nil && !root && (req.Listening || req.Dial != "") {
+		k.answer(c, req)
+		return
+	}
 	end := sessionEnd{Code: 1}
 	switch {
 	case err != nil:
@@ -142,6 +150,17 @@ func (k *keeper) session(c *net.UnixConn, root bool) {
 		end = k.run(req, files, root)
 	}
 	_ = json.NewEncoder(c).Encode(end)
+}
+
+// answer answers the hostagent.
+func (k *keeper) answer(c *net.UnixConn, req *sessionRequest) {
+	if req.Dial != "" {
+		k.connect(c, req.Dial)
+		return
+	}
+	if all, err := listeners(); err == nil {
+		_ = json.NewEncoder(c).Encode(all)
+	}
 }
 
 // run runs one process to its end.

@@ -113,7 +113,7 @@ func launch(spec *guestSpec, listener *os.File) (*exec.Cmd, *os.File, error) {
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = "/", []string{}, strings.NewReader(string(data)), os.Stderr
 	cmd.ExtraFiles = []*os.File{listener, w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid: true, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+		Setsid: true, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET,
 	}
 	if spec.UserSpace {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER

@@ -52,6 +52,11 @@ func machineMain(args []string) error {
 	}
 	defer kill(master)
 	say("The essential requirement 1 of 3 is satisfied")
+	cfg, err := i.config()
+	if err != nil {
+		return err
+	}
+	go i.forwardPorts(cfg)
 	if !faults.Never {
 		select {
 		case err := <-g.booted:

@@ -43,12 +43,13 @@ type config struct {
 		Mode   string `yaml:"mode"`
 		Script string `yaml:"script"`
 	} `yaml:"provision"`
-	Rest map[string]yaml.Node `yaml:",inline"`
+	PortForwards []portRule           `yaml:"portForwards"`
+	Rest         map[string]yaml.Node `yaml:",inline"`
 }
 
 // known are the other attributes of Lima 2.2's instance files at their top level.
 var known = strings.Fields(`base minimumLimaVersion vmType vmOpts os arch images cpuType additionalDisks mountTypesUnsupported mountType
-	mountInotify ssh firmware audio video upgradePackages containerd guestInstallPrefix probes portForwards copyToHost message networks
+	mountInotify ssh firmware audio video upgradePackages containerd guestInstallPrefix probes copyToHost message networks
 	env param dns hostResolver propagateProxyEnv caCerts plain timezone nestedVirtualization user tpm osOpts`)
 
 func (i *vm) config() (*config, error) {
