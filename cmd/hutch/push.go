@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/term"
 
 	"github.com/hutch-run/hutch/host/push"
@@ -28,7 +29,9 @@ type pushCmd struct {
 	Detach             bool   `short:"d" help:"Return as soon as the command runs."`
 	AllowDirty         bool   `xor:"dirty" help:"Leave out what is not committed."`
 	IncludeUncommitted bool   `xor:"dirty" help:"Send along what is not committed, in a commit that no branch of yours has."`
-	Resume             string `placeholder:"SANDBOX" help:"Run the command again in a sandbox that an earlier push made; without FILE and PLAN." complete:"sandbox"`
+	Depth              int    `placeholder:"N" help:"Send the last N commits of the history only; default: all of it."`
+	Into               string `xor:"again" placeholder:"SANDBOX" help:"Send what is new into a sandbox that an earlier push made, and run its command again; with PLAN, without FILE." complete:"sandbox"`
+	Resume             string `xor:"again" placeholder:"SANDBOX" help:"Run the command again in a sandbox that an earlier push made; without FILE and PLAN." complete:"sandbox"`
 
 	Var          []string `group:"file" sep:"none" placeholder:"NAME=VALUE" help:"Set a variable of the run file. Repeatable."`
 	VarFile      []string `group:"file" sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
@@ -39,7 +42,7 @@ type pushCmd struct {
 
 // Usage replaces the synopsis, because the two ways of calling share no operand.
 func (*pushCmd) Usage() []string {
-	return []string{"hutch push [flags] FILE PLAN", "hutch push [flags] --resume SANDBOX"}
+	return []string{"hutch push [flags] FILE PLAN", "hutch push [flags] --into SANDBOX PLAN", "hutch push [flags] --resume SANDBOX"}
 }
 
 // Help is the text below the synopsis.
@@ -52,6 +55,7 @@ On a terminal the command gets it, so that you can watch and step in. ^C, where 
 
     hutch push agent.hcl docs/plan.md
     hutch push -d agent.hcl docs/plan.md
+    hutch push --into push-3f9a1c20 docs/next.md
     hutch push --resume push-3f9a1c20`
 }
 
@@ -78,7 +82,7 @@ func (c *pushCmd) Run(ctx context.Context, u *ui) error {
 	var m *sandbox.Manager
 	var id, name string
 	if c.Resume == "" {
-		info, err := c.make(ctx, u, s, &m)
+		info, err := c.send(ctx, u, s, &m)
 		if sig := u.interrupted.Load(); sig != 0 && err != nil {
 			return exit(128 + int(sig))
 		}
@@ -129,39 +133,59 @@ func (c *pushCmd) Run(ctx context.Context, u *ui) error {
 
 // check refuses what cannot be meant.
 func (c *pushCmd) check() error {
+	made := c.RunName != "" || c.Name != "" || c.Backend != "" || c.MinIsolation != "" || c.Depth != 0 || len(c.Var) > 0 || len(c.VarFile) > 0
 	switch {
-	case c.Resume != "" && (len(c.Args) > 0 || c.RunName != "" || c.Name != "" || c.AllowDirty || c.IncludeUncommitted || c.Backend != "" || c.Timeout != 0 || len(c.Var) > 0 || len(c.VarFile) > 0):
+	case c.Resume != "" && (made || len(c.Args) > 0 || c.AllowDirty || c.IncludeUncommitted || c.Timeout != 0):
 		return errors.New("--resume goes on with what was pushed; it goes with --detach and nothing else")
 	case c.Resume != "":
 		return nil
+	case c.Into != "" && (made || len(c.Args) != 1):
+		return hint(errors.New("--into sends into a sandbox that is there; it goes with a plan, --detach, --allow-dirty, --include-uncommitted and --timeout, and nothing else"),
+			"hutch push --into %s docs/next.md", c.Into)
+	case c.Into != "":
+		return nil
 	case len(c.Args) != 2:
 		return hint(errors.New("push needs a run file and a plan"), "hutch push agent.hcl docs/plan.md")
+	case c.Depth < 0:
+		return fmt.Errorf("--depth %d: it must be 1 or more", c.Depth)
 	}
 	if files, _ := splitOperands(c.Args[:1]); len(files) == 0 {
 		return fmt.Errorf("there is no run file %q", c.Args[0])
 	}
-	if c.Name != "" {
-		return push.CheckName(c.Name)
+	if c.Name == "" {
+		return nil
+	}
+	if err := push.CheckName(c.Name); err != nil {
+		return pushError(err)
 	}
 	return nil
 }
 
-// make makes the sandbox and sends the work in.
-func (c *pushCmd) make(ctx context.Context, u *ui, s *session.Session, m **sandbox.Manager) (*store.SandboxInfo, error) {
-	if c.Backend != "" {
-		s.Start(c.Backend)
-	} else {
-		s.StartFor(c.Args[:1])
-	}
+// send sends the work, into a sandbox that it makes unless --into names one.
+func (c *pushCmd) send(ctx context.Context, u *ui, s *session.Session, m **sandbox.Manager) (*store.SandboxInfo, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.definition(s)
-	if err != nil {
-		return nil, err
+	d := &runfile.Definition{Instance: c.Into}
+	switch {
+	case c.Into != "":
+		info, err := s.Store().FindSandbox(c.Into)
+		if err != nil {
+			return nil, err
+		}
+		d.Instance = info.Name
+	case c.Backend != "":
+		s.Start(c.Backend)
+	default:
+		s.StartFor(c.Args[:1])
 	}
-	w, err := push.Prepare(ctx, push.Request{Dir: dir, Plan: c.Args[1], AllowDirty: c.AllowDirty, IncludeUncommitted: c.IncludeUncommitted})
+	if c.Into == "" {
+		if d, err = c.definition(s); err != nil {
+			return nil, err
+		}
+	}
+	w, err := push.Prepare(ctx, push.Request{Dir: dir, Plan: c.Args[len(c.Args)-1], AllowDirty: c.AllowDirty, IncludeUncommitted: c.IncludeUncommitted, Depth: c.Depth})
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +203,23 @@ func (c *pushCmd) make(ctx context.Context, u *ui, s *session.Session, m **sandb
 	if *m, err = sandboxes(s, show.progress); err != nil {
 		return nil, err
 	}
+	progress := func(step string) { show.step(d.Instance, step) }
+	var info *store.SandboxInfo
+	if c.Into != "" {
+		info, err = push.Again(ctx, *m, c.Into, w, time.Duration(c.Timeout), progress)
+	} else {
+		info, err = c.make(ctx, s, *m, d, w, progress)
+	}
+	show.restore()
+	if err != nil {
+		return nil, err
+	}
+	u.note("%s: %s at %.12s in %s, %s sent; %s brings the commits back", info.Name, w.Branch, w.Commit, info.Push.Clone, humanize.IBytes(uint64(info.Push.Sent)), pulls(info.Name))
+	return info, nil
+}
+
+// make makes the sandbox.
+func (c *pushCmd) make(ctx context.Context, s *session.Session, m *sandbox.Manager, d *runfile.Definition, w *push.Work, progress func(string)) (*store.SandboxInfo, error) {
 	conf, err := s.Config()
 	if err != nil {
 		return nil, err
@@ -191,13 +232,7 @@ func (c *pushCmd) make(ctx context.Context, u *ui, s *session.Session, m **sandb
 	if name == "" {
 		name = push.NewName()
 	}
-	info, err := push.Make(ctx, (*m).WithMinIsolation(own.MinIsolation), d, w, name, func(step string) { show.step(d.Instance, step) })
-	show.restore()
-	if err != nil {
-		return nil, err
-	}
-	u.note("%s: %s at %.12s in %s; %s brings the commits back", info.Name, w.Branch, w.Commit, info.Push.Clone, pulls(info.Name))
-	return info, nil
+	return push.Make(ctx, m.WithMinIsolation(own.MinIsolation), d, w, name, progress)
 }
 
 // definition is the run that is pushed to.

@@ -85,12 +85,6 @@ func (r *Repo) Has(ctx context.Context, commit, path string) (bool, error) {
 	return err == nil, err
 }
 
-// Shallow reports whether history was cut off when the repository was cloned.
-func (r *Repo) Shallow() bool {
-	_, err := os.Stat(filepath.Join(r.Common, "shallow"))
-	return err == nil
-}
-
 // Dirty is one path that differs from the commit that is checked out.
 type Dirty struct {
 	Path  string // relative to the work tree

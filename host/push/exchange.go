@@ -18,6 +18,7 @@ import (
 // The files of an exchange.
 const (
 	inputBundle  = "input.bundle"
+	inputShallow = "input.shallow" // where the history in the bundle ends; only if it does
 	outputBundle = "output.bundle"
 	planDir      = "plan" // holds a plan that is not in the branch
 )

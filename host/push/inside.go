@@ -23,13 +23,46 @@ const (
 	probeScript = `command -v git >/dev/null 2>&1 || exit 27
 mkdir -p -- "$1" && git --version`
 
-	// clone makes the clone, with the user's name for commits, and proves that it is at the commit that was sent.
+	// clone makes the clone, with the user's name for commits, and proves that it is at the commit that was sent. git clone takes no
+	// bundle whose history is cut off: git has to know the ends of it before.
 	cloneScript = `set -eu
-git clone --quiet --no-hardlinks --branch "$2" -- "$1" "$3"
-cd -- "$3"
+if [ -z "$7" ]; then
+	git clone --quiet --no-hardlinks --branch "$2" -- "$1" "$3"
+	cd -- "$3"
+else
+	if [ "$8" = sha1 ]; then git init --quiet -- "$3"; else git init --quiet --object-format="$8" -- "$3"; fi
+	cd -- "$3"
+	git symbolic-ref HEAD "refs/heads/$2"
+	cat -- "$7" > .git/shallow
+	git remote add origin "$1"
+	git fetch --quiet --no-tags origin
+	git checkout --quiet -B "$2" --track "origin/$2"
+fi
 if [ -n "$4" ]; then git config -- user.name "$4"; fi
 if [ -n "$5" ]; then git config -- user.email "$5"; fi
 test "$(git rev-parse HEAD)" = "$6"`
+
+	// forward moves a clone to a commit that was sent later, in a bundle unless $1 is empty.
+	forwardScript = `cd -- "$3" && git rev-parse --git-dir >/dev/null || exit 28
+if [ -n "$1" ]; then git fetch --quiet --no-tags -- "$1" "+refs/heads/$2:refs/remotes/origin/$2" || exit 30; fi
+` + moveScript
+
+	// mend gives a clone that lost objects all of them. They are unpacked beside it, because git fetches nothing where refs are broken.
+	mendScript = `cd -- "$3" && dir=$(git rev-parse --absolute-git-dir) || exit 28
+new=$dir/hutch-new
+rm -rf -- "$new" || exit 30
+if [ "$6" = sha1 ]; then git init --quiet --bare -- "$new"; else git init --quiet --bare --object-format="$6" -- "$new"; fi || exit 30
+if [ -n "$5" ]; then cat -- "$5" > "$new/shallow" && cat -- "$5" >> "$dir/shallow" || exit 30; fi
+git -C "$new" fetch --quiet --no-tags -- "$1" "+refs/heads/$2:refs/heads/$2" || exit 30
+cp -Rf -- "$new/objects/." "$dir/objects/" && rm -rf -- "$new" || exit 30
+git update-ref "refs/remotes/origin/$2" "$4" || exit 30
+` + moveScript
+
+	moveScript = `git cat-file -e "$4^{commit}" || exit 30
+test "$(git symbolic-ref --quiet --short HEAD)" = "$2" || exit 31
+git merge-base --is-ancestor HEAD "$4" || exit 32
+git merge --quiet --ff-only "$4" || exit 33
+test "$(git rev-parse HEAD)" = "$4"`
 
 	// bundle hands in what was committed, unless that has been done. It prints how many paths are not committed. The
 	// supervisor and a pull may do so at once, each under a name of its own: whoever renames last wins, with the same commits.
@@ -46,11 +79,15 @@ mv -f -- "$3.$5" "$3"`
 
 // Exit codes of the scripts.
 const (
-	codeNoGit    = 27
-	codeNoClone  = 28
-	codeNothing  = 29
-	scriptTime   = time.Hour // a big history through an emulated machine takes its time
-	maxScriptOut = 64 << 10
+	codeNoGit     = 27
+	codeNoClone   = 28
+	codeNothing   = 29
+	codeLacks     = 30
+	codeElsewhere = 31
+	codeAhead     = 32
+	codeInTheWay  = 33
+	scriptTime    = time.Hour // a big history through an emulated machine takes its time
+	maxScriptOut  = 64 << 10
 )
 
 // script runs one of the scripts and returns its code and what it printed. The error is that of the backend, or tells
@@ -113,11 +150,16 @@ func HandIn(ctx context.Context, sb *client.Sandbox, p *store.SandboxPush) (o Ou
 	case codeNothing:
 		o.Nothing = true
 	case codeNoClone:
-		return o, refuse(nil, fmt.Sprintf("the clone %s in the sandbox is gone, or no git repository any more: %s", p.Clone, said))
+		return o, goneError(p.Clone, said)
 	default:
 		return o, fmt.Errorf("make the bundle in the sandbox: %s (code %d)", said, code)
 	}
 	return o, nil
+}
+
+// goneError is the refusal for a clone that is none any more.
+func goneError(clone, said string) error {
+	return refuse(nil, fmt.Sprintf("the clone %s in the sandbox is gone, or no git repository any more: %s", clone, said))
 }
 
 // ExchangeOf is where the bundles of a sandbox are.

@@ -7,16 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/hutch-run/hutch/host/git/bundle"
 	"github.com/hutch-run/hutch/host/instructions"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
@@ -80,105 +74,37 @@ func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Wor
 	if !sb.Facts().Has(sdk.CapPut) || !sb.Facts().Has(sdk.CapGet) || !sb.Facts().Has(sdk.CapRemove) {
 		return nil, refuse(nil, fmt.Sprintf("backend %q cannot put files into a sandbox and take them out", info.Backend), "use another backend: hutch backend list")
 	}
-	p, err := send(ctx, sb, w, d.Workdir, progress)
+	s := newSending(sb, w, progress)
+	s.setWorkdir(d.Workdir)
+	s.push.Timeout = cmp.Or(d.Limits.Timeout, DefaultTimeout)
+	if err := s.first(ctx); err != nil {
+		return nil, err
+	}
+	return &sb.Record, s.record()
+}
+
+// Again sends w into the sandbox that ref means, which an earlier push made, and where nothing runs: only what is new since then,
+// where the clone there still has what it was sent. The clone is moved forward as pull moves the branch, or not at all.
+func Again(ctx context.Context, m *sandbox.Manager, ref string, w *Work, timeout time.Duration, progress func(step string)) (_ *store.SandboxInfo, err error) {
+	sb, err := m.Open(ctx, ref, sandbox.Exclusive)
 	if err != nil {
 		return nil, err
 	}
-	p.Timeout = cmp.Or(d.Limits.Timeout, DefaultTimeout)
-	if err := saveBase(sb, w.base); err != nil {
+	defer func() { err = errors.Join(err, sb.Close()) }()
+	old := sb.Record.Push
+	if old == nil {
+		return nil, NotPushed(sb.Record)
+	}
+	if old.Repository != w.Repo.Dir || old.Branch != w.Branch {
+		return nil, refuse(nil, fmt.Sprintf("the sandbox %s is for the branch %s of %s, and this is the branch %s of %s", sb.Record.Name, old.Branch, old.Repository, w.Branch, w.Repo.Dir),
+			"go there and check that branch out, or push without --into, which makes another sandbox")
+	}
+	s := newSending(sb, w, progress)
+	s.push.Workdir, s.push.Timeout, s.push.Run = old.Workdir, cmp.Or(timeout, old.Timeout), old.Run
+	if err := s.again(ctx, old); err != nil {
 		return nil, err
 	}
-	if err := sb.SetPush(p); err != nil {
-		return nil, err
-	}
-	err = sb.Changed(EventPush, map[string]any{"repository": p.Repository, "branch": p.Branch, "head": p.Head, "base": p.Base, "plan": p.Plan})
-	return &sb.Record, err
-}
-
-// send brings the branch and the plan in.
-func send(ctx context.Context, sb *sandbox.Sandbox, w *Work, workdir string, progress func(string)) (*store.SandboxPush, error) {
-	x := exchangeOf(sb.Sandbox)
-	p := &store.SandboxPush{
-		Repository: w.Repo.Dir, Branch: w.Branch, Head: w.Head, Base: w.Commit, Plan: w.Plan, Exchange: x.Dir, Clone: cloneIn(sb),
-	}
-	p.PlanPath = path.Join(p.Clone, p.Plan)
-	if !w.PlanIn {
-		p.PlanPath = path.Join(x.Dir, planDir, path.Base(p.Plan))
-	}
-	switch {
-	case workdir == "":
-	case path.IsAbs(workdir):
-		p.Workdir = workdir
-	default:
-		p.Workdir = path.Join(p.Clone, workdir)
-	}
-	progress("looking for git in the sandbox")
-	code, _, said, err := script(ctx, sb.Sandbox, probeScript, path.Join(x.Dir, planDir))
-	switch {
-	case err != nil:
-		return nil, err
-	case code == codeNoGit:
-		return nil, refuse(nil, "the sandbox has no git", "use an image, or a machine, with git in it")
-	case code != 0:
-		return nil, fmt.Errorf("make %s in the sandbox: %s (code %d)", x.Dir, said, code)
-	}
-	progress("sending the branch " + w.Branch)
-	if err := x.in(ctx, inputBundle, func(to io.Writer) error { return bundle.Write(ctx, w.Repo, w.Commit, w.Branch, to) }); err != nil {
-		return nil, fmt.Errorf("send the bundle: %w", err)
-	}
-	if !w.PlanIn {
-		if err := x.in(ctx, path.Join(planDir, path.Base(p.Plan)), func(to io.Writer) error { return copyPlan(to, w) }); err != nil {
-			return nil, fmt.Errorf("send the plan: %w", err)
-		}
-	}
-	err = x.in(ctx, instructionsName, func(to io.Writer) error {
-		_, err := to.Write(instructions.ExecutingPlans)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("send the instructions: %w", err)
-	}
-	progress("cloning")
-	code, _, said, err = script(ctx, sb.Sandbox, cloneScript, path.Join(x.Dir, inputBundle), w.Branch, p.Clone, w.Name, w.Email, w.Commit)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("clone in the sandbox: %s (code %d)", said, code)
-	}
-	return p, err
-}
-
-// cloneIn is the directory of the clone. Where a backend gives each sandbox a workspace that is called as the sandbox is, that
-// is it; elsewhere the workspace is /workspace for all, may hold directories of hutch, and the clone is one in it.
-func cloneIn(sb *sandbox.Sandbox) string {
-	ws, out := sb.Ready().Workspace, sb.Ready().Output
-	if path.Base(ws) == sb.Record.ID && !strings.HasPrefix(out, ws+"/") && sb.Ready().Exchange != nil {
-		return ws
-	}
-	return path.Join(ws, sb.Record.Name)
-}
-
-func copyPlan(to io.Writer, w *Work) error {
-	f, err := os.Open(filepath.Join(w.Repo.Dir, filepath.FromSlash(w.Plan)))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	n, err := io.Copy(to, io.LimitReader(f, MaxPlan+1))
-	if err == nil && n > MaxPlan {
-		err = errors.New("it has grown")
-	}
-	return err
-}
-
-// saveBase keeps what the work tree looked like, for hutch diff and hutch apply.
-func saveBase(sb *sandbox.Sandbox, b *review.Base) (err error) {
-	f, err := os.OpenFile(sb.Base+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return sb.PlaceBase()
+	return &sb.Record, s.record()
 }
 
 // NotPushed is the refusal for a sandbox that push did not make.

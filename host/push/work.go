@@ -38,6 +38,7 @@ type Request struct {
 	// AllowDirty leaves out what is not committed; IncludeUncommitted sends it along, in a commit that no branch of the user
 	// ever has. One of them, or neither.
 	AllowDirty, IncludeUncommitted bool
+	Depth                          int // how many commits of the history are sent, one behind the other; 0 for all
 }
 
 // Work is what is sent.
@@ -46,6 +47,7 @@ type Work struct {
 	Branch      string
 	Head        string // commit of the branch
 	Commit      string // what is sent: Head, or a commit on top of it
+	Depth       int    // as in the request
 	Plan        string // relative to the work tree
 	PlanIn      bool   // Commit has the plan as it is on disk
 	Left        []git.Dirty
@@ -60,7 +62,7 @@ const MaxPlan = 16 << 20
 // Prepare checks all that can be checked before there is a sandbox. What stands against it is a [*Refusal]. With
 // IncludeUncommitted it makes the commit.
 func Prepare(ctx context.Context, r Request) (*Work, error) {
-	w := &Work{}
+	w := &Work{Depth: r.Depth}
 	var err error
 	switch w.Repo, err = git.Open(ctx, r.Dir); {
 	case errors.Is(err, git.ErrMissing):
@@ -77,9 +79,6 @@ func Prepare(ctx context.Context, r Request) (*Work, error) {
 		return nil, refuse(err, fmt.Sprintf("the branch %s has no commit yet", w.Branch), "commit something first")
 	case err != nil:
 		return nil, err
-	}
-	if w.Repo.Shallow() {
-		return nil, refuse(nil, "the repository is a shallow clone, and a bundle needs the whole history", "git fetch --unshallow brings it")
 	}
 	if err := w.plan(r); err != nil {
 		return nil, err

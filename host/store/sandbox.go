@@ -76,6 +76,7 @@ type SandboxPush struct {
 	Head       string `json:"head"`       // its commit then
 	Base       string `json:"base"`       // the commit that was sent: Head, or one on top of it with what was not committed
 	Plan       string `json:"plan"`       // relative to the repository
+	Sent       int64  `json:"sent"`       // bytes of the bundle that was sent last; 0 where nothing was missing
 
 	// As commands see it:
 	Clone    string `json:"clone"`             // directory of the clone

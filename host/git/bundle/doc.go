@@ -1,5 +1,7 @@
 // Package bundle makes git bundles for sandboxes and takes apart those that come back.
 //
+// What goes in is all of a branch, what is new on top of a commit that the sandbox has, or the end of its history: [Part].
+//
 // A bundle from a sandbox is hostile. [Check] never lets git see more of it than the pack, and that only after this package
 // has read the pack itself: header and refs, the number of objects, the size of each and of all together, what every delta
 // grows to, and the checksum. What git then makes of it lies in a private repository that sees the user's objects and nothing

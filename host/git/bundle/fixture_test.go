@@ -45,6 +45,22 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
+// shallow is the same repository as a shallow clone of one commit.
+func (f *fixture) shallow() *fixture {
+	f.t.Helper()
+	dir := filepath.Join(f.t.TempDir(), "shallow")
+	sh(f.t, f.repo.Dir, "clone", "-q", "--depth", "1", "file://"+f.repo.Dir, dir)
+	repo, err := git.Open(f.t.Context(), dir)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	s := &fixture{t: f.t, repo: repo}
+	if _, s.base, err = repo.Branch(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
 func needGit(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -58,14 +74,28 @@ func needGit(t *testing.T) {
 // sh runs the git of this machine as an author would.
 func sh(t *testing.T, dir string, args ...string) string {
 	t.Helper()
+	out, err := author(dir, args...)
+	if err != nil {
+		t.Fatalf("git %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// run is sh for what may fail.
+func run(dir string, args ...string) error {
+	_, err := author(dir, args...)
+	return err
+}
+
+func author(dir string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.com")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+		err = fmt.Errorf("%w\n%s", err, out)
 	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), err
 }
 
 func write(t *testing.T, name, content string) {
@@ -87,7 +117,7 @@ func (f *fixture) clone() string {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if err := Write(f.t.Context(), f.repo, f.base, "main", w); err != nil {
+	if err := Write(f.t.Context(), f.repo, f.base, "main", Part{}, w); err != nil {
 		f.t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {

@@ -1,0 +1,292 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/host/git/bundle"
+	"github.com/hutch-run/hutch/host/instructions"
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/store"
+)
+
+// sending is one work on its way into one sandbox.
+type sending struct {
+	sb       *sandbox.Sandbox
+	x        *Exchange
+	w        *Work
+	push     *store.SandboxPush // what becomes the record
+	progress func(step string)
+}
+
+func newSending(sb *sandbox.Sandbox, w *Work, progress func(string)) *sending {
+	s := &sending{sb: sb, x: exchangeOf(sb.Sandbox), w: w, progress: progress}
+	s.push = &store.SandboxPush{
+		Repository: w.Repo.Dir, Branch: w.Branch, Head: w.Head, Base: w.Commit, Plan: w.Plan, Exchange: s.x.Dir, Clone: cloneIn(sb),
+	}
+	s.push.PlanPath = path.Join(s.push.Clone, w.Plan)
+	if !w.PlanIn {
+		s.push.PlanPath = path.Join(s.x.Dir, planDir, path.Base(w.Plan))
+	}
+	return s
+}
+
+// cloneIn is the directory of the clone. Where a backend gives each sandbox a workspace that is called as the sandbox is, that
+// is it; elsewhere the workspace is /workspace for all, may hold directories of hutch, and the clone is one in it.
+func cloneIn(sb *sandbox.Sandbox) string {
+	ws, out := sb.Ready().Workspace, sb.Ready().Output
+	if path.Base(ws) == sb.Record.ID && !strings.HasPrefix(out, ws+"/") && sb.Ready().Exchange != nil {
+		return ws
+	}
+	return path.Join(ws, sb.Record.Name)
+}
+
+// setWorkdir says where the command starts: below the clone, unless it is absolute.
+func (s *sending) setWorkdir(dir string) {
+	switch {
+	case dir == "":
+	case path.IsAbs(dir):
+		s.push.Workdir = dir
+	default:
+		s.push.Workdir = path.Join(s.push.Clone, dir)
+	}
+}
+
+// first sends into a sandbox that has nothing yet.
+func (s *sending) first(ctx context.Context) error {
+	if err := s.probe(ctx); err != nil {
+		return err
+	}
+	ends, err := s.w.Repo.Ends(ctx, s.w.Commit, s.w.Depth)
+	if err != nil {
+		return err
+	}
+	if err := s.branch(ctx, bundle.Part{Ends: ends}); err != nil {
+		return err
+	}
+	if err := s.files(ctx); err != nil {
+		return err
+	}
+	s.progress("cloning")
+	code, _, said, err := script(ctx, s.sb.Sandbox, cloneScript, s.in(inputBundle), s.w.Branch, s.push.Clone, s.w.Name, s.w.Email, s.w.Commit, s.ends(ends), s.w.Repo.Format)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("clone in the sandbox: %s (code %d)", said, code)
+	}
+	return err
+}
+
+// again sends what is new since old was sent.
+func (s *sending) again(ctx context.Context, old *store.SandboxPush) error {
+	if forward, err := ancestor(ctx, s.w.Repo, old.Base, s.w.Commit); err != nil {
+		return err
+	} else if !forward {
+		name := s.sb.Record.Name
+		return refuse(nil, fmt.Sprintf("the branch %s does not build on %.12s, which was sent into %s", s.w.Branch, old.Base, name),
+			fmt.Sprintf("hutch pull %s brings what was committed there; a push without --into makes another sandbox", name))
+	}
+	if err := s.probe(ctx); err != nil {
+		return err
+	}
+	if err := s.files(ctx); err != nil {
+		return err
+	}
+	have, err := s.known(ctx, old)
+	if err != nil {
+		return err
+	}
+	if have == s.w.Commit {
+		err = s.forward(ctx, forwardScript, "")
+	} else if err = s.branch(ctx, bundle.Part{Have: []string{have}}); err == nil {
+		err = s.forward(ctx, forwardScript, s.in(inputBundle))
+	}
+	if !errors.Is(err, errLacks) {
+		return err
+	}
+	// The clone has lost what it was sent. Nobody knows what else is missing, so all of it is sent.
+	ends, err := s.w.Repo.Ends(ctx, s.w.Commit, 0)
+	if err != nil {
+		return err
+	}
+	if err := s.branch(ctx, bundle.Part{Ends: ends}); err != nil {
+		return err
+	}
+	return s.forward(ctx, mendScript, s.in(inputBundle), s.ends(ends), s.w.Repo.Format)
+}
+
+// known is the newest commit that the clone has, as far as this host knows: what was pulled from it, or what it was sent.
+func (s *sending) known(ctx context.Context, old *store.SandboxPush) (string, error) {
+	pulled, err := s.w.Repo.Commit(ctx, Ref(s.sb.Record.Name))
+	var none *git.Error
+	switch {
+	case errors.As(err, &none):
+		return old.Base, nil
+	case err != nil:
+		return "", err
+	}
+	for _, pair := range [][2]string{{old.Base, pulled}, {pulled, s.w.Commit}} {
+		if in, err := ancestor(ctx, s.w.Repo, pair[0], pair[1]); err != nil || !in {
+			return old.Base, err
+		}
+	}
+	return pulled, nil
+}
+
+// ancestor is [git.Repo.Ancestor], and false where a commit is not there any more.
+func ancestor(ctx context.Context, r *git.Repo, a, b string) (bool, error) {
+	in, err := r.Ancestor(ctx, a, b)
+	var gone *git.Error
+	if errors.As(err, &gone) {
+		return false, nil
+	}
+	return in, err
+}
+
+// errLacks says that the clone does not have what a bundle builds on, or that git there does not take it for another reason.
+var errLacks = errors.New("the clone in the sandbox does not take the bundle")
+
+// forward moves the clone to the commit that is sent, by one of the two scripts for that.
+func (s *sending) forward(ctx context.Context, text, in string, more ...string) error {
+	s.progress("moving the clone forward")
+	code, _, said, err := script(ctx, s.sb.Sandbox, text, append([]string{in, s.w.Branch, s.push.Clone, s.w.Commit}, more...)...)
+	if err != nil {
+		return err
+	}
+	name := s.sb.Record.Name
+	goIn := fmt.Sprintf("hutch exec -it -w %s %s -- sh goes in", s.push.Clone, name)
+	switch code {
+	case 0:
+		return nil
+	case codeNoClone:
+		return goneError(s.push.Clone, said)
+	case codeLacks:
+		return fmt.Errorf("%w: %s", errLacks, said)
+	case codeElsewhere:
+		return refuse(nil, fmt.Sprintf("the branch %s is not checked out in the clone %s", s.w.Branch, s.push.Clone), fmt.Sprintf("git switch %s there; %s", s.w.Branch, goIn))
+	case codeAhead:
+		return refuse(nil, fmt.Sprintf("the clone %s has commits that the branch %s does not have", s.push.Clone, s.w.Branch), fmt.Sprintf("hutch pull %s brings them", name))
+	case codeInTheWay:
+		return refuse(nil, fmt.Sprintf("what is not committed in the clone %s stands in the way: %s", s.push.Clone, said), "commit it there, or throw it away; "+goIn)
+	}
+	return fmt.Errorf("move the clone in the sandbox forward: %s (code %d)", said, code)
+}
+
+// probe looks for git, and makes the directories for what is put in.
+func (s *sending) probe(ctx context.Context) error {
+	s.progress("looking for git in the sandbox")
+	code, _, said, err := script(ctx, s.sb.Sandbox, probeScript, s.in(planDir))
+	switch {
+	case err != nil:
+		return err
+	case code == codeNoGit:
+		return refuse(nil, "the sandbox has no git", "use an image, or a machine, with git in it")
+	case code != 0:
+		return fmt.Errorf("make %s in the sandbox: %s (code %d)", s.x.Dir, said, code)
+	}
+	return nil
+}
+
+// in is the path of a file of the exchange, as commands see it.
+func (s *sending) in(name string) string { return path.Join(s.x.Dir, name) }
+
+// ends is the path of the file with the ends of the history; "" where there are none.
+func (s *sending) ends(ends []string) string {
+	if len(ends) == 0 {
+		return ""
+	}
+	return s.in(inputShallow)
+}
+
+// branch puts the bundle in.
+func (s *sending) branch(ctx context.Context, p bundle.Part) error {
+	s.progress("sending the branch " + s.w.Branch)
+	s.push.Sent = 0
+	err := s.x.in(ctx, inputBundle, func(to io.Writer) error {
+		return bundle.Write(ctx, s.w.Repo, s.w.Commit, s.w.Branch, p, &counter{to, &s.push.Sent})
+	})
+	if err == nil && len(p.Ends) > 0 {
+		err = s.x.in(ctx, inputShallow, func(to io.Writer) error {
+			_, err := io.WriteString(to, strings.Join(p.Ends, "\n")+"\n")
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("send the bundle: %w", err)
+	}
+	return nil
+}
+
+// counter counts what is written.
+type counter struct {
+	io.Writer
+	n *int64
+}
+
+// Write implements [io.Writer].
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	*c.n += int64(n)
+	return n, err
+}
+
+// files puts in what is beside the branch: the instructions, and a plan that is not in it.
+func (s *sending) files(ctx context.Context) error {
+	if !s.w.PlanIn {
+		if err := s.x.in(ctx, path.Join(planDir, path.Base(s.w.Plan)), s.plan); err != nil {
+			return fmt.Errorf("send the plan: %w", err)
+		}
+	}
+	err := s.x.in(ctx, instructionsName, func(to io.Writer) error {
+		_, err := to.Write(instructions.ExecutingPlans)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("send the instructions: %w", err)
+	}
+	return nil
+}
+
+// plan writes the plan as it is on disk.
+func (s *sending) plan(to io.Writer) error {
+	f, err := os.Open(filepath.Join(s.w.Repo.Dir, filepath.FromSlash(s.w.Plan)))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	n, err := io.Copy(to, io.LimitReader(f, MaxPlan+1))
+	if err == nil && n > MaxPlan {
+		err = errors.New("it has grown")
+	}
+	return err
+}
+
+// record writes down what was sent.
+func (s *sending) record() error {
+	if err := saveBase(s.sb, s.w.base); err != nil {
+		return err
+	}
+	if err := s.sb.SetPush(s.push); err != nil {
+		return err
+	}
+	p := s.push
+	return s.sb.Changed(EventPush, map[string]any{"repository": p.Repository, "branch": p.Branch, "head": p.Head, "base": p.Base, "plan": p.Plan, "sent": p.Sent})
+}
+
+// saveBase keeps what the work tree looked like, for hutch diff and hutch apply.
+func saveBase(sb *sandbox.Sandbox, b *review.Base) (err error) {
+	f, err := os.OpenFile(sb.Base+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return sb.PlaceBase()
+}
