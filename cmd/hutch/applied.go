@@ -34,10 +34,11 @@ type applied struct {
 }
 
 type appliedPath struct {
-	Path string      `json:"path"`
-	From string      `json:"from,omitempty"`
-	Kind review.Kind `json:"kind,omitempty"`
-	Part bool        `json:"part,omitempty"` // chosen hunks, not all of it
+	Path   string      `json:"path"`
+	From   string      `json:"from,omitempty"`
+	Kind   review.Kind `json:"kind,omitempty"`
+	Part   bool        `json:"part,omitempty"`   // chosen hunks, not all of it
+	Merged bool        `json:"merged,omitempty"` // with what the project's side changed
 }
 
 type leftPath struct {
@@ -106,7 +107,7 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 	}
 	for _, pick := range p.Taken {
 		c := pick.Change
-		doc.Applied = append(doc.Applied, appliedPath{c.Path, c.From, c.Kind, !pick.Whole})
+		doc.Applied = append(doc.Applied, appliedPath{c.Path, c.From, c.Kind, !pick.Whole, c.Merged})
 		if a.json || a.quiet {
 			continue
 		}
@@ -114,8 +115,11 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		if c.From != "" {
 			line = letter(c.Kind) + " " + review.Quote(c.From) + " => " + review.Quote(c.Path)
 		}
-		if !pick.Whole {
+		switch {
+		case !pick.Whole:
 			line += " (in part)"
+		case c.Merged:
+			line += " (merged)"
 		}
 		if err := u.line("%s", line); err != nil {
 			return err

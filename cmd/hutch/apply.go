@@ -34,6 +34,7 @@ type applyCmd struct {
 	Paths       []string `arg:"" optional:"" name:"path" help:"Only what changed at and below these: relative to the project, or absolute." complete:"file"`
 	Interactive bool     `short:"i" xor:"which" help:"Ask about each hunk, as git add -p does."`
 	Hunks       []string `xor:"which" sep:"none" placeholder:"FILE:1,3-5" help:"Only these hunks of a file, as diff counts them; 0 is the change of its mode. Repeatable."`
+	Merge       bool     `help:"Join the two versions of a text where both sides changed different places, as git does; that needs the file as it was when the sandbox was made, in the project's git repository. diff --merge shows the outcome."`
 	Take        []string `sep:"none" placeholder:"PATH" help:"Settle conflicts at and below PATH: take the sandbox's version in the place of the project's, which --undo brings back. Repeatable." complete:"file"`
 	Partial     bool     `help:"Leave out what is in conflict or refused, instead of refusing all."`
 	DryRun      bool     `help:"Say what would be done, and do nothing."`
@@ -45,7 +46,7 @@ type applyCmd struct {
 
 // Help is the text below the synopsis.
 func (*applyCmd) Help() string {
-	return `Brings what changed in the sandbox's workspace back to its project: everything, chosen paths, or chosen hunks; all of it or nothing. A path that the project's side changed as well since the sandbox was made is a conflict and never overwritten, unless you decide: -i and --hunks choose hunks, which lead from the project's version to the sandbox's, --take takes the sandbox's version, --partial leaves it out. What was replaced is kept for 30 days, and --undo brings it back where the project was not changed since.
+	return `Brings what changed in the sandbox's workspace back to its project: everything, chosen paths, or chosen hunks; all of it or nothing. A path that the project's side changed as well since the sandbox was made is a conflict and never overwritten, unless you decide: --merge joins two texts that were changed in different places, -i and --hunks choose hunks, which lead from the project's version to the sandbox's, --take takes the sandbox's version, --partial leaves it out. What was replaced is kept for 30 days, and --undo brings it back where the project was not changed since.
 
 Refused by default, each with a flag that allows it: what touches .git or files that tools run without being asked, new execute and set-id bits, links that lead out of the project, names that collide. FIFOs and devices are always refused. The exit code is 1 when something stands against it.
 
@@ -54,6 +55,7 @@ Refused by default, each with a flag that allows it: what touches .git or files 
     hutch apply box src docs/guide.md
     hutch apply box -i
     hutch apply box --hunks src/main.go:1,3-5
+    hutch apply box --merge
     hutch apply box --take src/main.go
     hutch apply box --undo`
 }
@@ -75,7 +77,7 @@ func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 	ledger := review.NewLedger(st.Paths().Applies())
 	done()
 	recovered(ctx, u, ledger)
-	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Keep: ledger.Dir()}, func(v reviewing) error {
+	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Merge: c.Merge, Keep: ledger.Dir()}, func(v reviewing) error {
 		r := v.Review
 		picks, err := c.pick(ctx, u, r)
 		if err != nil {
@@ -113,7 +115,7 @@ func ask(ctx context.Context, u *ui, r *review.Review, allow map[review.Rule]boo
 }
 
 func (c *applyCmd) undo(ctx context.Context, u *ui) error {
-	if len(c.Paths) > 0 || c.DryRun || c.Partial {
+	if len(c.Paths) > 0 || c.DryRun || c.Partial || c.Merge {
 		return errors.New("--undo takes back a whole apply; it goes with no other choice")
 	}
 	st, done, err := openStore()

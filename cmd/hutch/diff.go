@@ -19,6 +19,7 @@ type diffCmd struct {
 	NameOnly bool     `xor:"form" help:"Only the paths."`
 	Output   string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object, with the hunks and with what stands against applying each change."`
 	Color    string   `enum:"auto,always,never" default:"auto" placeholder:"WHEN" help:"auto (default): on a terminal, unless NO_COLOR is set; always; never."`
+	Merge    bool     `help:"Show texts that both sides changed in different places as hutch apply --merge would make them."`
 	ExitCode bool     `help:"Exit with 1 when there are changes, with 0 when there are none."`
 }
 
@@ -35,7 +36,7 @@ What keeps a change from being applied is told on stderr, and in the JSON: a pat
 }
 
 func (c *diffCmd) Run(ctx context.Context, u *ui) error {
-	o := review.Options{Paths: c.Paths, Unjudged: c.NameOnly && c.Output == "text"}
+	o := review.Options{Paths: c.Paths, Merge: c.Merge, Unjudged: c.NameOnly && c.Output == "text"}
 	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r reviewing) error {
 		out := bufio.NewWriterSize(u.out, 64<<10)
 		style := review.Style{Color: colorful(c.Color, u.outTTY), Terminal: u.outTTY, Width: u.width}

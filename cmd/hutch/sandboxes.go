@@ -29,7 +29,7 @@ func (*psCmd) Help() string {
 	return `Lists the sandboxes that last, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating and removing are halves, which hutch gc removes when their host is dead. CHANGES is what differs from the directory under a private workspace.
 
     hutch ps
-    hutch ps
+    hutch ps -o json
     hutch ps -q`
 }
 

@@ -21,20 +21,27 @@ import (
 type Base struct {
 	taken    time.Time
 	complete bool
-	entries  []overlay.Entry // by path, byte by byte
-	packed   *packedBase     // the same, of a base that was read from a file
+	entries  []Entry     // by path, byte by byte
+	packed   *packedBase // the same, of a base that was read from a file
+}
+
+// Entry is what stood at one path of a project.
+type Entry struct {
+	overlay.Entry
+	// Blob is git's name of the file's content, in bytes, where git's index vouched for it; else empty.
+	Blob string
 }
 
 // list are the entries by path.
-func (b *Base) list() []overlay.Entry {
+func (b *Base) list() []Entry {
 	if b.packed != nil {
 		return b.packed.entries()
 	}
 	return b.entries
 }
 
-// TakeBase looks at every path below dir, without following symbolic links and without reading a file. It takes some
-// 3 ms for 1,000 files. A directory that cannot be read, and what is beyond a million entries or 128 levels, is left
+// TakeBase looks at every path below dir, without following symbolic links and without reading a file but git's index. It
+// takes some 3 ms for 1,000 files. A directory that cannot be read, and what is beyond a million entries or 128 levels, is left
 // out: see [Base.Complete].
 func TakeBase(ctx context.Context, dir string) (*Base, error) {
 	root, err := os.OpenRoot(dir)
@@ -51,9 +58,17 @@ func TakeBase(ctx context.Context, dir string) (*Base, error) {
 		return nil, fmt.Errorf("look at the project %s: %w", dir, err)
 	}
 	b.complete = err == nil
-	b.entries = slices.AppendSeq(make([]overlay.Entry, 0, s.Len()), s.Entries())
-	slices.SortFunc(b.entries, func(x, y overlay.Entry) int { return cmp.Compare(x.Path, y.Path) })
+	b.entries = make([]Entry, 0, s.Len())
+	for e := range s.Entries() {
+		b.entries = append(b.entries, Entry{Entry: e})
+	}
+	b.sort()
+	vouch(dir, b.entries)
 	return b, nil
+}
+
+func (b *Base) sort() {
+	slices.SortFunc(b.entries, func(x, y Entry) int { return cmp.Compare(x.Path, y.Path) })
 }
 
 // Taken is when the base was taken.
@@ -72,27 +87,27 @@ func (b *Base) Len() int {
 }
 
 // Lookup finds the entry of a path.
-func (b *Base) Lookup(path string) (overlay.Entry, bool) {
+func (b *Base) Lookup(path string) (Entry, bool) {
 	list := b.list()
 	i := sort.Search(len(list), func(i int) bool { return list[i].Path >= path })
 	if i < len(list) && list[i].Path == path {
 		return list[i], true
 	}
-	return overlay.Entry{}, false
+	return Entry{}, false
 }
 
 // lookups finds the entries of paths that are asked for in their order, byte by byte, without unpacking all. One that is asked
 // for out of order is found as well, and costs that.
-func (b *Base) lookups() func(path string) (overlay.Entry, bool) {
+func (b *Base) lookups() func(path string) (Entry, bool) {
 	if b == nil {
-		return func(string) (overlay.Entry, bool) { return overlay.Entry{}, false }
+		return func(string) (Entry, bool) { return Entry{}, false }
 	}
 	if b.packed == nil {
 		return b.Lookup
 	}
 	lines := b.packed.read()
 	more, last := lines.next(), ""
-	return func(path string) (overlay.Entry, bool) {
+	return func(path string) (Entry, bool) {
 		if path < last {
 			return b.Lookup(path)
 		}
@@ -103,7 +118,7 @@ func (b *Base) lookups() func(path string) (overlay.Entry, bool) {
 		if more && string(lines.path) == path {
 			return lines.named(), true
 		}
-		return overlay.Entry{}, false
+		return Entry{}, false
 	}
 }
 
@@ -131,10 +146,10 @@ func (b *Base) Refresh(project string, paths []string) (*Base, error) {
 	}
 	for _, e := range fresh {
 		if e.Path != "" {
-			out.entries = append(out.entries, e)
+			out.entries = append(out.entries, Entry{Entry: e})
 		}
 	}
-	slices.SortFunc(out.entries, func(x, y overlay.Entry) int { return cmp.Compare(x.Path, y.Path) })
+	out.sort()
 	return out, nil
 }
 

@@ -74,9 +74,9 @@ func TestBaseSurvivesTheDisk(t *testing.T) {
 }
 
 func TestLoadBaseRefusesDamage(t *testing.T) {
-	b := &Base{taken: time.Unix(1, 2), complete: true, entries: []overlay.Entry{
-		{Path: "a", Mode: 0o644, Size: 3, Mtime: 5, Ctime: 7, Ino: 9},
-		{Path: "ab", Mode: fs.ModeSymlink | 0o777, Link: "a", Ino: 8},
+	b := &Base{taken: time.Unix(1, 2), complete: true, entries: []Entry{
+		{Entry: overlay.Entry{Path: "a", Mode: 0o644, Size: 3, Mtime: 5, Ctime: 7, Ino: 9}, Blob: "twenty bytes of name"},
+		{Entry: overlay.Entry{Path: "ab", Mode: fs.ModeSymlink | 0o777, Link: "a", Ino: 8}},
 	}}
 	var disk bytes.Buffer
 	if err := b.Save(&disk); err != nil {
@@ -101,7 +101,7 @@ func TestLoadBaseRefusesDamage(t *testing.T) {
 	}
 	for _, path := range []string{"", ".", "..", "../x", "/x", "x/", "x//y", "x\x00", strings.Repeat("x", 5000)} {
 		var disk bytes.Buffer
-		if err := (&Base{entries: []overlay.Entry{{Path: path}}}).Save(&disk); err != nil {
+		if err := (&Base{entries: []Entry{{Entry: overlay.Entry{Path: path}}}}).Save(&disk); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := LoadBase(&disk); err == nil {
@@ -114,7 +114,7 @@ func FuzzLoadBase(f *testing.F) {
 	for n := range 3 {
 		b := &Base{taken: time.Unix(int64(n), 0), complete: n == 1}
 		for i := range n * 3 {
-			b.entries = append(b.entries, overlay.Entry{Path: fmt.Sprintf("dir/file%d", i), Mode: 0o644, Size: int64(i), Mtime: 1 << 60, Ctime: -5, Ino: 1 << 63})
+			b.entries = append(b.entries, Entry{overlay.Entry{Path: fmt.Sprintf("dir/file%d", i), Mode: 0o644, Size: int64(i), Mtime: 1 << 60, Ctime: -5, Ino: 1 << 63}, strings.Repeat("x", i)})
 		}
 		var disk bytes.Buffer
 		if err := b.Save(&disk); err != nil {

@@ -3,6 +3,7 @@ package review
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,14 +20,18 @@ import (
 
 // A base on disk is a line that names the format, then integers as varints and strings with their length, paths by what
 // they share with the one before, times as the difference to the one before, and a checksum. It takes 10 to 40 bytes a
-// path.
-const baseMagic = "hutch.base/v1\n"
+// path, and 20 or 32 more where git's index vouched for the content. The first version had no names of contents.
+const (
+	baseMagic   = "hutch.base/v2\n"
+	baseMagicV1 = "hutch.base/v1\n"
+)
 
 // Bounds of what LoadBase accepts.
 const (
 	maxBasePath    = 4096 // bytes of a path, and of a symbolic link's target
 	maxBaseEntries = overlay.DefaultMaxEntries
 	maxBaseBytes   = 256 << 20
+	maxBlobName    = sha256.Size
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -45,7 +50,7 @@ func (b *Base) Save(w io.Writer) error {
 	e.int(b.taken.UnixNano())
 	list := b.list()
 	e.uint(uint64(len(list)))
-	var prev overlay.Entry
+	var prev Entry
 	for _, n := range list {
 		shared := sharedPrefix(prev.Path, n.Path)
 		e.uint(uint64(shared))
@@ -55,8 +60,11 @@ func (b *Base) Save(w io.Writer) error {
 		e.int(n.Mtime - prev.Mtime)
 		e.int(n.Ctime - prev.Ctime)
 		e.int(int64(n.Ino - prev.Ino))
-		if n.Mode.Type() == fs.ModeSymlink {
+		switch n.Mode.Type() {
+		case fs.ModeSymlink:
 			e.string(n.Link)
+		case 0:
+			e.string(n.Blob)
 		}
 		e.flush()
 		prev = n
@@ -169,7 +177,7 @@ func decodeBase(raw []byte) (*Base, error) {
 	switch {
 	case len(raw) > maxBaseBytes:
 		return nil, fmt.Errorf("it has more than %d bytes", maxBaseBytes)
-	case !bytes.HasPrefix(raw, []byte(baseMagic)):
+	case !bytes.HasPrefix(raw, []byte(baseMagic)) && !bytes.HasPrefix(raw, []byte(baseMagicV1)):
 		return nil, errors.New("it is of no format that this hutch knows")
 	case len(raw) < len(baseMagic)+crc32.Size:
 		return nil, io.ErrUnexpectedEOF
@@ -185,7 +193,7 @@ func decodeBase(raw []byte) (*Base, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	b.packed.lines = d.left
+	b.packed.lines, b.packed.blobs = d.left, bytes.HasPrefix(raw, []byte(baseMagic))
 	all := b.packed.read()
 	for all.next() {
 	}
@@ -202,14 +210,15 @@ func decodeBase(raw []byte) (*Base, error) {
 type packedBase struct {
 	count int
 	lines []byte
+	blobs bool // there are names of contents in lines
 	once  sync.Once
-	list  []overlay.Entry
+	list  []Entry
 }
 
 // entries unpacks all of them, once.
-func (p *packedBase) entries() []overlay.Entry {
+func (p *packedBase) entries() []Entry {
 	p.once.Do(func() {
-		p.list = make([]overlay.Entry, 0, p.count)
+		p.list = make([]Entry, 0, p.count)
 		for r := p.read(); r.next(); {
 			p.list = append(p.list, r.named())
 		}
@@ -218,14 +227,16 @@ func (p *packedBase) entries() []overlay.Entry {
 }
 
 func (p *packedBase) read() *baseLines {
-	return &baseLines{d: baseReader{left: p.lines}, count: p.count}
+	return &baseLines{d: baseReader{left: p.lines}, count: p.count, blobs: p.blobs}
 }
 
 // baseLines goes through packed entries in the order of their paths.
 type baseLines struct {
 	d     baseReader
-	count int           // that are still to come
+	count int // that are still to come
+	blobs bool
 	path  []byte        // of the entry
+	blob  []byte        // of the entry
 	entry overlay.Entry // without its path
 }
 
@@ -251,13 +262,16 @@ func (l *baseLines) next() bool {
 		l.d.err = fmt.Errorf("the entry %q is out of order", l.path)
 	default:
 		l.entry = l.d.entry(l.entry)
+		if l.blob = nil; l.blobs && l.entry.Mode.Type() == 0 {
+			l.blob = l.d.bytes(l.d.uint(maxBlobName, "the length of a content's name"))
+		}
 	}
 	return l.d.err == nil
 }
 
 // named is the entry with its path.
-func (l *baseLines) named() overlay.Entry {
-	e := l.entry
+func (l *baseLines) named() Entry {
+	e := Entry{Entry: l.entry, Blob: string(l.blob)}
 	e.Path = string(l.path)
 	return e
 }

@@ -25,6 +25,7 @@ type Change struct {
 	From     string    // of a renamed file, where it was
 	Kind     Kind      // what happened
 	Old, New Node      // in the project, and in the sandbox
+	Merged   bool      // New is no version of the sandbox, but one that has what both sides changed
 	Conflict string    // why it cannot be applied: what the project's side did to the path; empty for no conflict
 	Sides    *Sides    // of a conflict: the versions that there are; else nil
 	Refused  []Refusal // why it is not applied unless that is allowed

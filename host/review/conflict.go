@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"path"
 	"time"
-
-	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // Side is one version of a path that both sides changed. The zero Side is nothing there.
@@ -15,10 +13,13 @@ type Side struct {
 	Modified time.Time // when it was written; the zero time where that is not known
 }
 
-// Sides are the three versions of a path in conflict. Of Base only what it looked like is known, not its content.
+// Sides are the three versions of a path in conflict. Of Base its content is known only where git has it.
 type Sides struct {
 	Base, Project, Sandbox Side
 	BaseKnown              bool
+	Unmerged               string // with Options.Merge: why they were not merged
+
+	blob string // git's name of the base's content, in bytes; empty where it is not known
 }
 
 // Settle picks the sandbox's version of every change in conflict at and below the given paths, whole, in the place of
@@ -44,9 +45,10 @@ func (r *Review) Settle(picks []Pick, paths []string) ([]Pick, error) {
 }
 
 // setSides notes the three versions of a change in conflict.
-func (c *Change) setSides(was overlay.Entry, known bool, mine ident) {
+func (c *Change) setSides(was Entry, known bool, mine ident) {
 	s := &Sides{BaseKnown: known}
 	if known {
+		s.blob = was.Blob
 		s.Base = Side{Node{Type: typeOf(was.Mode), Mode: bitsOf(was.Mode), Size: was.Size, Link: was.Link}, modified(was.Mtime)}
 	}
 	if c.Old.Type != Nothing {
@@ -96,6 +98,21 @@ func (r *Review) Explain(ctx context.Context, c *Change) ([]string, error) {
 			text = fmt.Sprintf("%s, +%d -%d from the project's to the sandbox's", plural(len(t.text.hunks()), "hunk"), added, removed)
 		}
 		lines = append(lines, fmt.Sprintf("between the two: %s: hutch diff %s %s", text, r.Subject.Name, name))
+	}
+	if s.Base.Type == File && s.Project.Type == File && s.Sandbox.Type == File {
+		why := s.Unmerged
+		if why == "" {
+			j, _, err := r.join(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			why = j.why
+		}
+		merge := "they cannot be merged: " + why
+		if why == "" {
+			merge = fmt.Sprintf("they changed different places: hutch diff --merge %s %s shows them as one, hutch apply --merge %s applies that", r.Subject.Name, name, r.Subject.Name)
+		}
+		lines = append(lines, merge)
 	}
 	return lines, nil
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // TestConflicts changes the project after the sandbox was made. want maps paths to a part of the conflict's text, or to
@@ -266,7 +264,7 @@ func TestWithoutBase(t *testing.T) {
 	if d := cmp.Diff(map[string]bool{"a": false, "new": true}, got); d != "" {
 		t.Errorf("clean without a base (-want +got):\n%s", d)
 	}
-	s.Base = &Base{entries: []overlay.Entry{}} // seen, but not all of it
+	s.Base = &Base{entries: []Entry{}} // seen, but not all of it
 	r2, err := Open(t.Context(), s, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -32,6 +32,7 @@ type DocumentItem struct {
 	Added    int            `json:"added"`          // lines
 	Removed  int            `json:"removed"`        // lines
 	Hunks    []DocumentHunk `json:"hunks,omitempty"`
+	Merged   bool           `json:"merged,omitempty"`   // new is no version of the sandbox, but has what both sides changed
 	Conflict string         `json:"conflict,omitempty"` // why it is applied only where somebody decides: what the project's side did
 	Sides    *DocumentSides `json:"sides,omitempty"`    // of a conflict
 	Refused  []DocumentRule `json:"refused,omitempty"`  // why it is not applied unless that is allowed
@@ -39,7 +40,8 @@ type DocumentItem struct {
 
 // DocumentSides are the versions of a path in conflict; one that is absent is nothing.
 type DocumentSides struct {
-	BaseKnown bool          `json:"base_known"` // whether it is known what stood there when the sandbox was made
+	BaseKnown bool          `json:"base_known"`         // whether it is known what stood there when the sandbox was made
+	Unmerged  string        `json:"unmerged,omitempty"` // with --merge: why the sides were not merged
 	Base      *DocumentSide `json:"base,omitempty"`
 	Project   *DocumentSide `json:"project,omitempty"`
 	Sandbox   *DocumentSide `json:"sandbox,omitempty"`
@@ -67,7 +69,7 @@ func (s *Sides) Document() *DocumentSides {
 		}
 		return d
 	}
-	return &DocumentSides{BaseKnown: s.BaseKnown, Base: side(s.Base), Project: side(s.Project), Sandbox: side(s.Sandbox)}
+	return &DocumentSides{BaseKnown: s.BaseKnown, Unmerged: s.Unmerged, Base: side(s.Base), Project: side(s.Project), Sandbox: side(s.Sandbox)}
 }
 
 // DocumentNode is one side of a change.
@@ -112,7 +114,7 @@ func (r *Review) Document(ctx context.Context) (*Document, error) {
 		}
 		i := DocumentItem{
 			Path: c.Path, From: c.From, Kind: c.Kind, Old: documentNode(old), New: documentNode(c.New), Binary: t.binary,
-			Added: t.added, Removed: t.removed, Conflict: c.Conflict, Sides: c.Sides.Document(),
+			Added: t.added, Removed: t.removed, Merged: c.Merged, Conflict: c.Conflict, Sides: c.Sides.Document(),
 		}
 		if !t.binary {
 			i.Note = t.note

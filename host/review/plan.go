@@ -159,7 +159,7 @@ func (p *planner) take(ctx context.Context, pick Pick) error {
 	if c.from != nil {
 		p.steps[c.from.Path] = &step{Path: text(c.from.Path), Old: jnode(c.from.Old, c.from.id)}
 	}
-	s := &step{Path: text(c.Path), Old: jnode(c.Old, c.id), New: jnode(c.New, ident{}), Settled: c.Conflict != "", part: !pick.Whole}
+	s := &step{Path: text(c.Path), Old: jnode(c.Old, c.id), New: jnode(c.New, ident{}), Settled: c.Conflict != "" || c.Merged, part: !pick.Whole || c.Merged}
 	switch {
 	case !pick.Whole && len(pick.Hunks) == 0 && !pick.Mode:
 		return nil

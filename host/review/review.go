@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
@@ -39,6 +40,9 @@ type Options struct {
 	// Keep says that the contents of all changed files are read once, now, into a stage below this directory: what is
 	// shown then is what is applied. Empty reads each when it is shown.
 	Keep string
+	// Merge joins the two versions of a text that both sides changed in different places, where git has the one that they
+	// come from. Without it, and else, that is a conflict.
+	Merge bool
 	// Unjudged leaves out what would be refused, for a caller that only lists. Such a review cannot be applied.
 	Unjudged bool
 }
@@ -56,6 +60,7 @@ type Review struct {
 	source   source
 	project  *dir
 	stage    *stage
+	repo     *git.Repo // the project's, once it was needed
 }
 
 // Open compares the two sides, and with the base. It reads contents where it needs them to tell whether a file changed.
@@ -110,6 +115,11 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 	}
 	if o.Keep != "" {
 		if err := r.read(ctx, o.Keep); err != nil {
+			return nil, err
+		}
+	}
+	if o.Merge {
+		if err := r.merge(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -178,7 +188,7 @@ func (r *Review) compare(ctx context.Context, list []overlay.Difference, only []
 			continue // gone on both sides by now
 		}
 		was, known := base(oc.Path)
-		if !touched(was, known, c.Old, c.id) {
+		if !touched(was.Entry, known, c.Old, c.id) {
 			r.Changes = append(r.Changes, c)
 			continue
 		}
@@ -188,7 +198,7 @@ func (r *Review) compare(ctx context.Context, list []overlay.Difference, only []
 			}
 		}
 		switch {
-		case c.New.Type != Nothing && copied(was, known, c.New, mine):
+		case c.New.Type != Nothing && copied(was.Entry, known, c.New, mine):
 			// Only the project changed it. A directory that it lost is needed again when something in it is applied.
 			if c.New.Type == Directory && c.Old.Type == Nothing {
 				gone[c.Path] = true
