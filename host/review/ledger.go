@@ -3,17 +3,12 @@ package review
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -148,14 +143,6 @@ func (l *Ledger) commit(ctx context.Context, j *journal) (*Applied, error) {
 	return a, nil
 }
 
-// forget drops an apply that was undone, and then its undo.
-func (l *Ledger) forget(dir string, undo *journal) error {
-	if filepath.Base(undo.Undoes) != undo.Undoes {
-		return fmt.Errorf("%s undoes %q, which is no name", dir, undo.Undoes)
-	}
-	return errors.Join(os.RemoveAll(filepath.Join(l.dir, undo.Undoes)), os.RemoveAll(dir))
-}
-
 // begin makes the directory of an apply. Its name sorts by time.
 func (l *Ledger) begin(j *journal) (string, error) {
 	for n := 0; ; n++ {
@@ -184,88 +171,6 @@ func (j *journal) prefix(back bool) string {
 	return ".hutch-apply-" + j.ID + "-"
 }
 
-// backup copies what will be replaced or removed, and makes sure that it is what the plan was made for.
-func (l *Ledger) backup(ctx context.Context, dir string, project *dir, j *journal) error {
-	blobs := 0
-	for _, s := range j.Steps {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		now, id, err := project.look(string(s.Path))
-		if err == nil && !is(s.Old, now, id) {
-			err = errChanged
-		}
-		if err == nil && s.Old.Type == File && !(s.New.Type == File && s.content == nil) {
-			blobs++
-			s.Old.Blob = blobs
-			err = keep(filepath.Join(dir, oldDir, strconv.Itoa(blobs)), project, s)
-			j.OldBytes += s.Old.Size
-		}
-		if err == nil && s.Old.Type == Directory && s.New.Type != Directory {
-			err = keepXattrs(project, s)
-		}
-		if err != nil {
-			return fmt.Errorf("nothing was applied: %s: %w", Quote(string(s.Path)), err)
-		}
-	}
-	return nil
-}
-
-// keep copies the project's version of one file.
-func keep(to string, project *dir, s *step) error {
-	src, id, err := project.open(string(s.Path))
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	if !s.Old.Ident.same(id) {
-		return errChanged
-	}
-	if s.Old.Xattrs, err = readXattrs(int(src.Fd())); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), src)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
-		return err
-	}
-	if _, after := nodeOf(&st); !after.same(id) || n != s.Old.Size {
-		return errChanged
-	}
-	sum := hex.EncodeToString(h.Sum(nil))
-	if s.Old.SHA256 != "" && s.Old.SHA256 != sum {
-		return errChanged
-	}
-	s.Old.SHA256 = sum
-	return nil
-}
-
-// keepXattrs notes the attributes of a directory that goes.
-func keepXattrs(project *dir, s *step) error {
-	fd, name, err := project.parent(string(s.Path))
-	if err != nil {
-		return err
-	}
-	d, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.EACCES) {
-		return nil // what we may not look into has nothing of ours
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(d)
-	s.Old.Xattrs, err = readXattrs(d)
-	return err
-}
-
 // moves are the steps in one direction.
 func (j *journal) moves(dir string, back bool) []*move {
 	list := make([]*move, len(j.Steps))
@@ -282,115 +187,6 @@ func (j *journal) moves(dir string, back bool) []*move {
 		list[i] = m
 	}
 	return list
-}
-
-// StuckError says that a project could not be put back as it was, because it was changed by somebody else meanwhile.
-type StuckError struct {
-	Project string
-	Left    []string // path and reason
-	Old     string   // the directory of the old versions
-}
-
-// Error implements error.
-func (e *StuckError) Error() string {
-	return fmt.Sprintf("an apply to %s was interrupted, and what it had changed was put back, but for:\n%s\nthe old versions are in %s",
-		e.Project, strings.Join(e.Left, "\n"), e.Old)
-}
-
-// back puts the project back as it was before the journal's steps.
-func (l *Ledger) back(dir string, j *journal, project *dir) error {
-	project.forget()
-	e := &engine{project: project, prefix: j.prefix(true), careful: true, at: l.at}
-	moves := j.moves(dir, true)
-	e.sweep(moves, j.prefix(true))
-	e.sweep(moves, j.prefix(false))
-	if err := e.run(context.Background(), moves); err != nil {
-		return err
-	}
-	if !l.noSync {
-		if err := syncDisk(j.Project); err != nil {
-			return err
-		}
-	}
-	if len(e.left) > 0 {
-		err := os.Rename(filepath.Join(dir, journalFile), filepath.Join(dir, stuckFile))
-		return errors.Join(&StuckError{j.Project, e.left, filepath.Join(dir, oldDir)}, err)
-	}
-	// The journal goes first: without it the rest is litter, with it and without the rest nothing could be put back.
-	if err := os.Remove(filepath.Join(dir, journalFile)); err != nil {
-		return err
-	}
-	return os.RemoveAll(dir)
-}
-
-// Recovered is an apply that was interrupted and taken back.
-type Recovered struct {
-	ID, Project string
-	Paths       int
-	Err         error // a *StuckError, or what kept it from being taken back
-}
-
-// Recover takes back what a dead process began and did not finish. It is quick when there is nothing.
-func (l *Ledger) Recover(ctx context.Context) ([]Recovered, error) {
-	if _, err := os.Stat(l.dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	unlock, err := l.lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return l.recover(ctx)
-}
-
-func (l *Ledger) recover(ctx context.Context) ([]Recovered, error) {
-	entries, err := os.ReadDir(l.dir)
-	if err != nil {
-		return nil, err
-	}
-	var list []Recovered
-	for _, e := range entries {
-		dir := filepath.Join(l.dir, e.Name())
-		if pid, ok := stageOwner(e.Name()); ok && !alive(pid) {
-			os.RemoveAll(dir)
-		}
-		if !e.IsDir() || strings.HasPrefix(e.Name(), stagePrefix) {
-			continue
-		}
-		if ctx.Err() != nil {
-			return list, context.Cause(ctx)
-		}
-		if exists(filepath.Join(dir, undoneFile)) {
-			if j, err := readJournal(dir, undoneFile); err == nil {
-				err = l.forget(dir, j)
-				if err != nil {
-					list = append(list, Recovered{ID: e.Name(), Err: err})
-				}
-			}
-			continue
-		}
-		j, err := readJournal(dir, journalFile)
-		if errors.Is(err, fs.ErrNotExist) {
-			if !exists(filepath.Join(dir, appliedFile)) && !exists(filepath.Join(dir, stuckFile)) {
-				os.RemoveAll(dir) // it died before it did anything, or after it was taken back
-			}
-			continue
-		}
-		if err != nil {
-			list = append(list, Recovered{ID: e.Name(), Err: err})
-			continue
-		}
-		rec := Recovered{ID: j.ID, Project: j.Project, Paths: len(j.Steps)}
-		project, err := j.open()
-		if err != nil {
-			rec.Err = fmt.Errorf("an apply was interrupted and cannot be taken back: %w", err)
-		} else {
-			rec.Err = l.back(dir, j, project)
-			project.close()
-		}
-		list = append(list, rec)
-	}
-	return list, nil
 }
 
 // Prune drops what can no longer be undone. [Ledger.Apply] does it as well.
@@ -471,16 +267,6 @@ func (l *Ledger) point(what string) {
 		l.at(what)
 	}
 }
-
-// stageOwner is the process whose stage has this name.
-func stageOwner(name string) (int, bool) {
-	rest, ok := strings.CutPrefix(name, stagePrefix)
-	id, _, ok2 := strings.Cut(rest, "-")
-	pid, err := strconv.Atoi(id)
-	return pid, ok && ok2 && err == nil && pid > 0
-}
-
-func alive(pid int) bool { return !errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)

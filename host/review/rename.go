@@ -2,8 +2,6 @@ package review
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"maps"
 	"path"
@@ -46,7 +44,7 @@ func (r *Review) pairRenames(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if sum, err := r.oldSum(c); err == nil {
+			if sum, err := hashFile(r.project, c.Path); err == nil {
 				gone[sum] = append(gone[sum], c)
 			}
 		}
@@ -77,18 +75,4 @@ func (r *Review) pairRenames(ctx context.Context) error {
 	r.Changes = slices.DeleteFunc(r.Changes, func(c *Change) bool { return paired[c] })
 	slices.SortFunc(r.Changes, func(a, b *Change) int { return strings.Compare(a.Path, b.Path) })
 	return nil
-}
-
-// oldSum is the hash of the project's version of a file.
-func (r *Review) oldSum(c *Change) (string, error) {
-	f, _, err := r.project.open(c.Path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
