@@ -161,10 +161,7 @@ func modelFailed(err error) error {
 
 // tell says how it ended.
 func (c *generateCmd) tell(u *ui, s *generate.Story) error {
-	code := s.Status
-	if sig := u.interrupted.Load(); sig != 0 {
-		code = 128 + int(sig)
-	}
+	code := u.status(s.Status)
 	if c.Output == "json" {
 		if err := u.json(s); err != nil {
 			return err

@@ -185,10 +185,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if err != nil {
 		return err
 	}
-	if sig := u.interrupted.Load(); sig != 0 {
-		return exit(128 + int(sig))
-	}
-	return exit(result.ExitCode(slices.DeleteFunc(results, func(r *result.Result) bool { return r == nil })...))
+	return exit(u.status(result.ExitCode(slices.DeleteFunc(results, func(r *result.Result) bool { return r == nil })...)))
 }
 
 // definitions are the runs of this call, from files or from the command after --.

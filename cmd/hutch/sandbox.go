@@ -274,9 +274,6 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 		if err != nil {
 			return err
 		}
-		if sig := u.interrupted.Load(); sig != 0 {
-			return exit(128 + int(sig))
-		}
-		return exit(result.ExitCode(r))
+		return exit(u.status(result.ExitCode(r)))
 	})
 }

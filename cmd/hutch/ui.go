@@ -79,6 +79,14 @@ func hint(err error, format string, args ...any) error {
 	return &hinted{err, []string{fmt.Sprintf(format, args...)}}
 }
 
+// status is the exit code of a call that would end with code: what interrupted it says more.
+func (u *ui) status(code int) int {
+	if sig := u.interrupted.Load(); sig != 0 {
+		return 128 + int(sig)
+	}
+	return code
+}
+
 // fail says what went wrong and returns the exit code.
 func (u *ui) fail(err error) int {
 	code := exitFailure
@@ -90,9 +98,8 @@ func (u *ui) fail(err error) int {
 	case errors.As(err, &coded):
 		code = coded.ExitCode()
 	}
-	sig := u.interrupted.Load()
-	if sig != 0 && code == exitFailure { // whatever the interrupt made of it
-		code = 128 + int(sig)
+	if code == exitFailure { // whatever an interrupt made of it
+		code = u.status(code)
 	}
 	if errors.As(err, &bare) {
 		return code
@@ -102,7 +109,7 @@ func (u *ui) fail(err error) int {
 		u.diagnostics(ds)
 		return code
 	}
-	if sig != 0 && errors.Is(err, errInterrupted) {
+	if u.interrupted.Load() != 0 && errors.Is(err, errInterrupted) {
 		return code
 	}
 	u.note("%s", err)

@@ -14,10 +14,8 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 )
 
-// blocks are the top-level blocks of a run file by kind, in the order of the file.
-type blocks struct {
-	hutch, variable, locals, model, run, generate, cycle []*hclsyntax.Block
-}
+// blocks are the top-level blocks of a run file by kind (hutch, variable, run …), each in the order of the file.
+type blocks map[string][]*hclsyntax.Block
 
 // topLevel are the kinds of blocks and how many labels each has.
 var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "model": 1, "run": 1, "generate": 1, "cycle": 1}
@@ -55,30 +53,34 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 			l.fail(b.LabelRanges[labels], "", fmt.Sprintf("a %s block has only one name", b.Type), "", fmt.Sprintf("write %s %s {", b.Type, diag.Quote(b.Labels[0])))
 			continue
 		}
-		switch b.Type {
-		case "hutch":
-			l.blocks.hutch = append(l.blocks.hutch, b)
-		case "variable":
-			l.blocks.variable = append(l.blocks.variable, b)
-		case "locals":
-			l.blocks.locals = append(l.blocks.locals, b)
-		case "model":
-			l.blocks.model = append(l.blocks.model, b)
-		case "run":
-			l.blocks.run = append(l.blocks.run, b)
-		case "generate":
-			l.blocks.generate = append(l.blocks.generate, b)
-		case "cycle":
-			l.blocks.cycle = append(l.blocks.cycle, b)
-		}
+		l.blocks[b.Type] = append(l.blocks[b.Type], b)
 	}
-	if len(l.blocks.run)+len(l.blocks.generate)+len(l.blocks.cycle) == 0 && len(l.diags) == 0 {
+	if len(l.blocks["run"])+len(l.blocks["generate"])+len(l.blocks["cycle"]) == 0 && len(l.diags) == 0 {
 		r := hcl.Range{Filename: l.path, Start: hcl.InitialPos, End: hcl.InitialPos}
 		summary := "the file has no run block"
 		if len(body.Blocks) == 0 {
 			summary = "the file is empty"
 		}
 		l.fail(r, "", summary, "A run file says what to run in blocks such as:\n\n  run \"hello\" {\n    backend \"bwrap\" {}\n    command = [\"echo\", \"hello\"]\n  }", "")
+	}
+}
+
+// named calls decode for each block of a kind whose name is good and not that of an earlier one. The noun is what the
+// kind is called in messages, and fix, which may be "", what to do about a bad name.
+func (l *loader) named(kind, noun, fix string, decode func(b *hclsyntax.Block, name string, header hcl.Range)) {
+	first := map[string]hcl.Range{}
+	for _, b := range l.blocks[kind] {
+		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
+		if !validRunName(name) {
+			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a %s", quote(name), noun), fmt.Sprintf(runNameRule, noun), fix)
+			continue
+		}
+		if r, ok := first[name]; ok {
+			l.duplicate(b.LabelRanges[0], r, fmt.Sprintf("the %s %q is declared twice", noun, name))
+			continue
+		}
+		first[name] = header
+		decode(b, name, header)
 	}
 }
 

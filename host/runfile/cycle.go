@@ -83,20 +83,9 @@ var cycleHabits = map[string]string{
 
 // cycles decodes all cycle blocks.
 func (l *loader) cycles() {
-	first := map[string]hcl.Range{}
-	for _, b := range l.blocks.cycle {
-		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
-		if !validRunName(name) {
-			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a cycle", quote(name)), runNameRule, "")
-			continue
-		}
-		if r, ok := first[name]; ok {
-			l.duplicate(b.LabelRanges[0], r, fmt.Sprintf("the cycle %q is declared twice", name))
-			continue
-		}
-		first[name] = header
+	l.named("cycle", "cycle", "", func(b *hclsyntax.Block, name string, header hcl.Range) {
 		l.file.Cycles = append(l.file.Cycles, l.cycleBlock(b, name, header))
-	}
+	})
 }
 
 // cycleBlock decodes one block. What is wrong with it is reported; it is then not complete.

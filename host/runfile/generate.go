@@ -78,20 +78,9 @@ var generateSchema = func() *hcl.BodySchema {
 
 // generates decodes all generate blocks.
 func (l *loader) generates() {
-	first := map[string]hcl.Range{}
-	for _, b := range l.blocks.generate {
-		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
-		if !validRunName(name) {
-			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a generate block", quote(name)), runNameRule, "")
-			continue
-		}
-		if r, ok := first[name]; ok {
-			l.duplicate(b.LabelRanges[0], r, fmt.Sprintf("the generate block %q is declared twice", name))
-			continue
-		}
-		first[name] = header
+	l.named("generate", "generate block", "", func(b *hclsyntax.Block, name string, header hcl.Range) {
 		l.file.Generates = append(l.file.Generates, l.generate(b, name, header))
-	}
+	})
 }
 
 // generate decodes one block. What is wrong with it is reported; it is then not complete.

@@ -29,7 +29,7 @@ const (
 
 func (l *loader) declareLocals() {
 	l.locals = map[string]*local{}
-	for _, b := range l.blocks.locals {
+	for _, b := range l.blocks["locals"] {
 		for _, inner := range b.Body.Blocks {
 			l.fail(inner.TypeRange, "locals", fmt.Sprintf("a locals block has no block %q", inner.Type), "It holds NAME = VALUE lines.",
 				fmt.Sprintf("write %s = { … } for a map", inner.Type))

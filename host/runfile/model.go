@@ -53,20 +53,9 @@ var compatible = map[string]string{
 
 // models decodes all model blocks.
 func (l *loader) models() {
-	first := map[string]hcl.Range{}
-	for _, b := range l.blocks.model {
-		name := b.Labels[0]
-		if !validRunName(name) {
-			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a model block", quote(name)), strings.Replace(runNameRule, "of a run", "of a block", 1), "what the provider calls the model goes into model = \"…\"")
-			continue
-		}
-		if r, ok := first[name]; ok {
-			l.duplicate(b.LabelRanges[0], r, fmt.Sprintf("the model %q is declared twice", name))
-			continue
-		}
-		first[name] = hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
-		l.file.Models = append(l.file.Models, l.model(b, name, first[name]))
-	}
+	l.named("model", "model block", "what the provider calls the model goes into model = \"…\"", func(b *hclsyntax.Block, name string, header hcl.Range) {
+		l.file.Models = append(l.file.Models, l.model(b, name, header))
+	})
 }
 
 // model decodes one block. What is wrong with it is reported.
@@ -263,7 +252,7 @@ func (s *scope) modelRef(c *hcl.BodyContent, what string, header hcl.Range) (*Mo
 			s.origin.secretString(s.file.Models[0].Config.APIKey)
 			return s.file.Models[0], true
 		case 0:
-			if len(s.blocks.model) == 0 { // else the block itself is at fault
+			if len(s.blocks["model"]) == 0 { // else the block itself is at fault
 				s.error(header, fmt.Sprintf("%s needs a model, and the file has no model block", what), "", "add model \"NAME\" { … } with provider and model in it")
 			}
 		default:
@@ -283,7 +272,7 @@ func (s *scope) modelRef(c *hcl.BodyContent, what string, header hcl.Range) (*Mo
 	}
 	detail, fix := "", suggestion(name, names)
 	switch {
-	case len(names) == 0 && len(s.blocks.model) > 0:
+	case len(names) == 0 && len(s.blocks["model"]) > 0:
 		return nil, false
 	case len(names) == 0:
 		fix = fmt.Sprintf("add model %s { … } with provider and model in it", quote(name))

@@ -39,23 +39,12 @@ var runSchemaNames = func() map[string]bool {
 
 // runs decodes all run blocks.
 func (l *loader) runs() {
-	first := map[string]hcl.Range{}
-	for _, b := range l.blocks.run {
-		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
-		if !validRunName(name) {
-			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a run", quote(name)), runNameRule, "")
-			continue
-		}
-		if r, ok := first[name]; ok {
-			l.duplicate(b.LabelRanges[0], r, fmt.Sprintf("the run %q is declared twice", name))
-			continue
-		}
-		first[name] = header
+	l.named("run", "run", "", func(b *hclsyntax.Block, name string, header hcl.Range) {
 		for _, d := range l.instances(b, name, header) {
 			d.File, d.RequiredBackends = l.path, l.file.RequiredBackends
 			l.file.Runs = append(l.file.Runs, d)
 		}
-	}
+	})
 }
 
 // instances decodes a run block once, or once for each element of its for_each.

@@ -25,10 +25,10 @@ var (
 func (l *loader) settings() {
 	s := &scope{loader: l, ctx: &hcl.EvalContext{}, context: "the hutch block", origin: &origin{ranges: ranges{}, sources: l.sources, context: "hutch"}}
 	seen := map[string]hcl.Range{}
-	for i, b := range l.blocks.hutch {
+	for i, b := range l.blocks["hutch"] {
 		if i > 0 {
 			l.fail(b.TypeRange, "", "the file has two hutch blocks", "", "put both into one")
-			l.diags[len(l.diags)-1].Related = relatedTo("the first one is here", l.blocks.hutch[0].TypeRange)
+			l.diags[len(l.diags)-1].Related = relatedTo("the first one is here", l.blocks["hutch"][0].TypeRange)
 			return
 		}
 		c, _ := s.body(b.Body, hutchSchema, "a hutch block", b.DefRange())

@@ -52,7 +52,7 @@ func (v *variable) context() string { return fmt.Sprintf("variable %q", v.name) 
 
 func (l *loader) declareVariables() {
 	l.vars = map[string]*variable{}
-	for _, b := range l.blocks.variable {
+	for _, b := range l.blocks["variable"] {
 		v := &variable{name: b.Labels[0], header: hcl.RangeBetween(b.TypeRange, b.LabelRanges[0]), typ: cty.DynamicPseudoType, nullable: true}
 		if !validVariableName(v.name) {
 			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a variable", diag.Quote(v.name)), variableNameRule, "")
