@@ -3,8 +3,8 @@ package sdk
 import (
 	"bufio"
 	"context"
-	"io"
 	"slices"
+	"sync"
 
 	"google.golang.org/grpc"
 
@@ -93,22 +93,33 @@ func (s *service) Get(r *pb.GetRequest, stream grpc.ServerStreamingServer[pb.Get
 	}
 	ctx, cancel := b.within(withLog(stream.Context(), s.log.With("sandbox", b.id)))
 	defer cancel(nil)
+	out := &getWriter{stream: stream}
+	ctx = WithProgress(ctx, out.progress)
 	// A tar writer writes many small pieces; each message costs.
-	w := bufio.NewWriterSize(getWriter{stream}, chunkSize)
+	w := bufio.NewWriterSize(out, chunkSize)
 	if err := g.Get(ctx, string(h.GetPath()), Format(h.GetFormat()), w); err != nil {
 		return err
 	}
 	return w.Flush()
 }
 
+// getWriter sends the bytes of a Get, and how far it is.
 type getWriter struct {
+	mu     sync.Mutex
 	stream grpc.ServerStreamingServer[pb.GetResponse]
 }
 
-func (w getWriter) Write(p []byte) (int, error) {
+func (w *getWriter) send(m *pb.GetResponse) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stream.Send(m)
+}
+
+// Write implements [io.Writer].
+func (w *getWriter) Write(p []byte) (int, error) {
 	n := 0
 	for chunk := range slices.Chunk(p, chunkSize) {
-		if err := w.stream.Send(&pb.GetResponse{Data: chunk}); err != nil {
+		if err := w.send(&pb.GetResponse{Data: chunk}); err != nil {
 			return n, err
 		}
 		n += len(chunk)
@@ -116,7 +127,9 @@ func (w getWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-var _ io.Writer = getWriter{}
+func (w *getWriter) progress(step string, done, total int64) {
+	_ = w.send(&pb.GetResponse{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}}) // whoever does not listen hears of the end
+}
 
 func (s *service) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {
 	b, sb, leave, err := s.use(r.GetSandboxId())

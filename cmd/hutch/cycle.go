@@ -117,7 +117,7 @@ func (c *cycleCmd) Run(ctx context.Context, u *ui) error {
 		Store: s.Store(), Manager: m, When: when, Keep: c.Keep, Progress: show.progress,
 		Apply: func(ctx context.Context, ref string) error {
 			a := applyFlags{Apply: string(when), allowFlags: c.allowFlags}
-			return inReview(ctx, s, ref, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v reviewing) error { return a.bring(ctx, u, v, ledger) })
+			return inReview(ctx, u, s, ref, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v reviewing) error { return a.bring(ctx, u, v, ledger) })
 		},
 	}
 	var r *cycle.Result

@@ -31,11 +31,11 @@ func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o revie
 		return err
 	}
 	defer done()
-	return inReview(ctx, s, ref, lock, o, fn)
+	return inReview(ctx, u, s, ref, lock, o, fn)
 }
 
-func inReview(ctx context.Context, s *session.Session, ref string, lock sandbox.Lock, o review.Options, fn func(reviewing) error) error {
-	m, err := sandboxes(s, nil)
+func inReview(ctx context.Context, u *ui, s *session.Session, ref string, lock sandbox.Lock, o review.Options, fn func(reviewing) error) error {
+	m, err := sandboxes(s, waking(u))
 	if err != nil {
 		return err
 	}

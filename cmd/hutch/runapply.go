@@ -70,7 +70,7 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 			continue
 		}
 		if a.Apply == "ask" || r.OK {
-			err := inReview(ctx, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v reviewing) error {
+			err := inReview(ctx, u, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v reviewing) error {
 				return a.bring(ctx, u, v, ledger)
 			})
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -118,9 +119,21 @@ func all(fs []func() error) {
 func (s *show) progress(p run.Progress) {
 	step := p.Step
 	if p.Total > 0 {
-		step += fmt.Sprintf(" %d%%", 100*p.Done/p.Total)
+		step += " " + bar(p.Done, p.Total)
 	}
 	s.step(p.Name, step)
+}
+
+// bar shows how much of something is done: [=====>    ] 55%.
+func bar(done, total int64) string {
+	const width = 20
+	part := min(max(float64(done)/float64(total), 0), 1)
+	full := int(part * width)
+	line := strings.Repeat("=", full)
+	if full < width {
+		line += ">"
+	}
+	return fmt.Sprintf("[%-*s] %d%%", width, line, int(100*part))
 }
 
 // step shows what is being done for name, on a terminal only.

@@ -26,7 +26,8 @@ func (j *job) collect(ctx context.Context, p *place) {
 	sp := j.span.child("outputs")
 	defer sp.end()
 	var res *outputs.Result
-	err := piped.Join(func(w io.Writer) error { return p.Get(ctx, dir, sdk.FormatTar, w) }, func(r io.Reader) (err error) {
+	telling := sdk.WithProgress(ctx, j.progress)
+	err := piped.Join(func(w io.Writer) error { return p.Get(telling, dir, sdk.FormatTar, w) }, func(r io.Reader) (err error) {
 		res, err = outputs.Collect(ctx, r, j.rec.OutputDir(), j.d.Outputs, outputs.Caps{}, j.secrets.Text)
 		if err != nil {
 			return err

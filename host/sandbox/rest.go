@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/store"
@@ -69,20 +70,33 @@ func (s *Sandbox) wake(ctx context.Context) (err error) {
 		}
 		return s.refurnish(ctx)
 	}
-	tell := s.m.opt.Run.Progress
-	if tell == nil {
-		tell = func(run.Progress) {}
-	}
-	said := run.Progress{Run: s.Record.ID, Name: nameOf(s.Record)}
-	defer tell(said) // without a step: it is over
-	if err = s.Wake(ctx, func(step string, done, total int64) {
-		p := said
-		p.Step, p.Done, p.Total = step, done, total
-		tell(p)
-	}); err != nil {
+	progress, over := s.progress()
+	defer over()
+	if err = s.Wake(ctx, progress); err != nil {
 		return about(s.Record, err)
 	}
 	return s.refurnish(ctx)
+}
+
+// progress tells the user how far something is that takes time; over says that it is no longer so.
+func (s *Sandbox) progress() (tell func(step string, done, total int64), over func()) {
+	to := s.m.opt.Run.Progress
+	if to == nil {
+		to = func(run.Progress) {}
+	}
+	said := run.Progress{Run: s.Record.ID, Name: nameOf(s.Record)}
+	return func(step string, done, total int64) {
+		p := said
+		p.Step, p.Done, p.Total = step, done, total
+		to(p)
+	}, func() { to(said) }
+}
+
+// Get is [client.Sandbox.Get], and tells the user how far it is.
+func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
+	progress, over := s.progress()
+	defer over()
+	return s.Sandbox.Get(sdk.WithProgress(ctx, progress), path, format, w)
 }
 
 // refurnish puts back what the run file put into the sandbox's home and what its backend did not keep.

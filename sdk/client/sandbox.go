@@ -152,7 +152,8 @@ func (s *Sandbox) Put(ctx context.Context, path string, format sdk.Format, r io.
 	return nil
 }
 
-// Get writes what is at path inside the sandbox to w. Every byte of it is hostile.
+// Get writes what is at path inside the sandbox to w. Every byte of it is hostile. How far it is the backend may tell, see
+// [sdk.WithProgress].
 func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
 	ctx, waits, cancel := s.c.waiting(ctx)
 	defer cancel()
@@ -160,6 +161,7 @@ func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.
 	if err != nil {
 		return s.c.fail(ctx, "get", err)
 	}
+	tell := sdk.Progress(ctx)
 	for {
 		waits.begin()
 		m, err := stream.Recv()
@@ -170,6 +172,12 @@ func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.
 			return s.c.fail(ctx, "get", err)
 		}
 		waits.end()
+		if p := m.GetProgress(); p != nil {
+			tell(p.GetStep(), p.GetDone(), p.GetTotal())
+		}
+		if len(m.GetData()) == 0 {
+			continue
+		}
 		if _, err := w.Write(m.GetData()); err != nil {
 			return s.c.wrap("get", err)
 		}

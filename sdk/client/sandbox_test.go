@@ -256,7 +256,9 @@ func (f *files) Put(_ context.Context, path string, _ sdk.Format, r io.Reader) e
 	return nil
 }
 
-func (f *files) Get(_ context.Context, path string, _ sdk.Format, w io.Writer) error {
+func (f *files) Get(ctx context.Context, path string, _ sdk.Format, w io.Writer) error {
+	tell := sdk.Progress(ctx)
+	tell("packing \xff", 0, 0)
 	f.mu.Lock()
 	b, ok := f.content[path]
 	f.mu.Unlock()
@@ -268,6 +270,7 @@ func (f *files) Get(_ context.Context, path string, _ sdk.Format, w io.Writer) e
 			return err
 		}
 	}
+	tell("fetching", int64(len(b)), int64(len(b)))
 	return nil
 }
 
@@ -323,6 +326,22 @@ func TestPutAndGet(t *testing.T) {
 	if err := sb.Put(ctx, "/x", sdk.FormatBundle, strings.NewReader("")); sdk.ReasonOf(err) != sdk.ReasonUnsupported {
 		t.Errorf("put of a format that it does not take: %v", err)
 	}
+}
+
+// TestGetTellsHowFarItIs: whoever wants to hear of it does, in order, and nobody else gets anything but the bytes.
+func TestGetTellsHowFarItIs(t *testing.T) {
+	f, _, sb := withFiles(t)
+	f.content["/x"] = []byte("some bytes")
+	var steps []string
+	var out bytes.Buffer
+	ctx := sdk.WithProgress(context.Background(), func(step string, done, total int64) { steps = append(steps, fmt.Sprint(step, " ", done, "/", total)) })
+	if err := sb.Get(ctx, "/x", sdk.FormatTar, &out); err != nil || out.String() != "some bytes" {
+		t.Errorf("it gave %q and %v", &out, err)
+	}
+	if !slices.Equal(steps, []string{"packing \uFFFD 0/0", "fetching 10/10"}) {
+		t.Errorf("it told %q", steps)
+	}
+	sdk.Progress(context.Background())("to nobody", 1, 2)
 }
 
 // A source that fails half way must never look like a shorter file.

@@ -3155,9 +3155,11 @@ func (x *GetRequest) GetHeader() *TransferHeader {
 	return nil
 }
 
+// One of the two.
 type GetResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // at most 256 KiB
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`         // at most 256 KiB
+	Progress      *Progress              `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"` // where the files come from far away
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3195,6 +3197,13 @@ func (*GetResponse) Descriptor() ([]byte, []int) {
 func (x *GetResponse) GetData() []byte {
 	if x != nil {
 		return x.Data
+	}
+	return nil
+}
+
+func (x *GetResponse) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
 	}
 	return nil
 }
@@ -4196,9 +4205,10 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\vPutResponse\"F\n" +
 	"\n" +
 	"GetRequest\x128\n" +
-	"\x06header\x18\x01 \x01(\v2 .hutch.backend.v1.TransferHeaderR\x06header\"!\n" +
+	"\x06header\x18\x01 \x01(\v2 .hutch.backend.v1.TransferHeaderR\x06header\"Y\n" +
 	"\vGetResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"`\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x126\n" +
+	"\bprogress\x18\x02 \x01(\v2\x1a.hutch.backend.v1.ProgressR\bprogress\"`\n" +
 	"\rRemoveRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -4393,49 +4403,50 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	42, // 35: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
 	44, // 36: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
 	44, // 37: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	52, // 38: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	25, // 39: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
-	26, // 40: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	26, // 41: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 42: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 43: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	19, // 44: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	21, // 45: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	30, // 46: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	32, // 47: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	34, // 48: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	43, // 49: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	46, // 50: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	48, // 51: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	50, // 52: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	53, // 53: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	55, // 54: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
-	57, // 55: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
-	59, // 56: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	61, // 57: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	63, // 58: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 59: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 60: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	20, // 61: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	24, // 62: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	31, // 63: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	33, // 64: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	38, // 65: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	45, // 66: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	47, // 67: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	49, // 68: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	51, // 69: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	54, // 70: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	56, // 71: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
-	58, // 72: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
-	60, // 73: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	62, // 74: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	64, // 75: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	59, // [59:76] is the sub-list for method output_type
-	42, // [42:59] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	25, // 38: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
+	52, // 39: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	25, // 40: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
+	26, // 41: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	26, // 42: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 43: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 44: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	19, // 45: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	21, // 46: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	30, // 47: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	32, // 48: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	34, // 49: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	43, // 50: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	46, // 51: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	48, // 52: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	50, // 53: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	53, // 54: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	55, // 55: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
+	57, // 56: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
+	59, // 57: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	61, // 58: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	63, // 59: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 60: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 61: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	20, // 62: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	24, // 63: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	31, // 64: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	33, // 65: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	38, // 66: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	45, // 67: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	47, // 68: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	49, // 69: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	51, // 70: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	54, // 71: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	56, // 72: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
+	58, // 73: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
+	60, // 74: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	62, // 75: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	64, // 76: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	60, // [60:77] is the sub-list for method output_type
+	43, // [43:60] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/host/run"
+)
+
+// TestProgressOnATerminal: what takes longer than a moment shows a bar, which the next state replaces and the end removes.
+func TestProgressOnATerminal(t *testing.T) {
+	painted := make(chan string, 10)
+	u := &ui{errTTY: true, width: 80, err: writerFunc(func(p []byte) (int, error) {
+		painted <- string(p)
+		return len(p), nil
+	})}
+	next := func() string {
+		t.Helper()
+		select {
+		case text := <-painted:
+			return text
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing was shown")
+			return ""
+		}
+	}
+	tell := waking(u)
+	tell(run.Progress{Name: "box", Step: "packing what comes back"})
+	if got := next(); !strings.HasSuffix(got, "box: packing what comes back") {
+		t.Errorf("it shows %q", got)
+	}
+	for _, c := range []struct {
+		done, total int64
+		want        string
+	}{
+		{0, 200, "[>                   ] 0%"}, {110, 200, "[===========>        ] 55%"}, {200, 200, "[====================] 100%"},
+		{300, 200, "[====================] 100%"}, {-1, 200, "[>                   ] 0%"}, // a backend may say anything
+	} {
+		tell(run.Progress{Name: "box", Step: "fetching files", Done: c.done, Total: c.total})
+		if got := next(); got != "\r\x1b[Kbox: fetching files "+c.want {
+			t.Errorf("%d of %d shows %q", c.done, c.total, got)
+		}
+	}
+	tell(run.Progress{Name: "box"})
+	if got := next(); got != "\r\x1b[K" {
+		t.Errorf("at the end it shows %q", got)
+	}
+	u.errTTY = false
+	tell(run.Progress{Name: "box", Step: "fetching files", Done: 1, Total: 2})
+	select {
+	case got := <-painted:
+		t.Errorf("without a terminal it shows %q", got)
+	default:
+	}
+}
