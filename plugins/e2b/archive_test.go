@@ -262,18 +262,18 @@ func FuzzRelay(f *testing.F) {
 }
 
 func FuzzListing(f *testing.F) {
-	f.Add([]byte("f 644 3 12 1.0 2.0\x00a/b\x00\x00l 777 1 13 1.0 2.0\x00l\x00to\x00"))
-	f.Add([]byte("f 644 3 12 1.0 2.0\x00../a\x00\x00"))
+	f.Add([]byte("f 644 3 12 1.0 2.0\x00a/b\x00\x00l 777 1 13 -1.5 2.0\x00l\x00to\x00end 0\x00\x00\x00"))
+	f.Add([]byte("f 644 3 12 1.0 2.0\x00../a\x00\x00end 0\x00\x00\x00"))
+	f.Add([]byte("f 644 3 12 1.0 2.0\x00a\x00\x00end 1\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		l := newListing()
-		if l.write(b) != nil {
-			return
-		}
-		got, err := l.entries()
+		got, err := readListing(b, ".")
 		for name := range got {
 			if err == nil && !isBelow(name) {
 				t.Fatalf("%q is in the list", name)
 			}
+		}
+		if err == nil && !bytes.HasSuffix(b, []byte("end 0\x00\x00\x00")) {
+			t.Fatal("a list that breaks off is taken for a whole one")
 		}
 	})
 }

@@ -3,10 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
-
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hutch-run/hutch/plugins/e2b/scripts"
@@ -19,29 +19,34 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 	if s.spec.Workspace.Source == "" {
 		return nil, nil
 	}
-	now, err := s.list(ctx)
+	now, err := s.list(ctx, ".", besides(&s.spec)...)
+	if err != nil {
+		return nil, pathError(workspacePath, err)
+	}
+	if err := s.hash(ctx, now, s.settle(now)); err != nil {
+		return nil, err
+	}
+	was := s.base.Entries
+	if s.spec.Input != "" {
+		was = maps.Clone(was)
+		maps.DeleteFunc(was, func(name string, _ entry) bool { return strings.HasPrefix(name, inputMember+"/") })
+	}
+	return diff(was, now), nil
+}
+
+// list asks the machine for everything in the directory rel of the workspace, except what prune names at its top.
+func (s *sandbox) list(ctx context.Context, rel string, prune ...string) (map[string]entry, error) {
+	var l listing
+	err := s.sh(ctx, "list the workspace", rootUser, scripts.List, l.write, append([]string{scripts.Quote(path.Join(workspacePath, rel))}, prune...)...)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.hash(ctx, now); err != nil {
-		return nil, err
-	}
-	return diff(s.base.Entries, now), nil
+	return l.entries(rel)
 }
 
-// list asks the machine for everything in the workspace.
-func (s *sandbox) list(ctx context.Context) (map[string]entry, error) {
-	l := newListing()
-	if err := s.sh(ctx, "list the workspace", rootUser, scripts.List, l.write, append([]string{workspacePath}, besides(&s.spec)...)...); err != nil {
-		return nil, err
-	}
-	return l.entries()
-}
-
-// hash has the files hashed of which it is not clear otherwise whether they are what was sent, and notes what is known of the
-// others.
-func (s *sandbox) hash(ctx context.Context, now map[string]entry) error {
-	var ask []string
+// settle notes the hashes of the files that nobody has touched since they were sent, and returns those of which it is not
+// clear whether they are still what was sent.
+func (s *sandbox) settle(now map[string]entry) (unclear []string) {
 	for name, e := range now {
 		was, had := s.base.Entries[name]
 		switch {
@@ -50,27 +55,32 @@ func (s *sandbox) hash(ctx context.Context, now map[string]entry) error {
 			e.Sum = was.Sum
 			now[name] = e
 		default:
-			ask = append(ask, name)
+			unclear = append(unclear, name)
 		}
 	}
-	if len(ask) == 0 {
+	slices.Sort(unclear)
+	return unclear
+}
+
+// hash has the machine hash files, and notes what it says.
+func (s *sandbox) hash(ctx context.Context, now map[string]entry, names []string) error {
+	if len(names) == 0 {
 		return nil
 	}
-	slices.Sort(ask)
-	list, err := s.sendList(ctx, ask)
+	list, err := s.sendList(ctx, names)
 	if err != nil {
 		return err
 	}
 	var said bytes.Buffer
 	err = s.sh(ctx, "hash the files", rootUser, scripts.Sums, func(b []byte) error {
 		if said.Len()+len(b) > maxListing {
-			return errors.New("the machine says more about its files than can be")
+			return errTooMuch
 		}
 		said.Write(b)
 		return nil
-	}, workspacePath, list)
+	}, append([]string{workspacePath}, list.args()...)...)
 	if err != nil {
-		return err
+		return pathError(workspacePath, err)
 	}
 	for line := range strings.SplitSeq(strings.TrimSuffix(said.String(), "\x00"), "\x00") {
 		sum, name, ok := strings.Cut(line, " ")
@@ -85,18 +95,28 @@ func (s *sandbox) hash(ctx context.Context, now map[string]entry) error {
 	return nil
 }
 
-// sendList sends names to a file in the machine, each ended by a NUL, and returns its path.
-func (s *sandbox) sendList(ctx context.Context, names []string) (string, error) {
+// sentList is a file in the machine with names, each ended by a NUL.
+type sentList struct {
+	path string
+	size int
+}
+
+// args are what a script is told of a list.
+func (l sentList) args() []string { return []string{l.path, strconv.Itoa(l.size)} }
+
+// sendList sends names to a file in the machine, which the script that reads it removes.
+func (s *sandbox) sendList(ctx context.Context, names []string) (sentList, error) {
 	d, err := s.connect(ctx)
 	if err != nil {
-		return "", err
+		return sentList{}, err
 	}
-	to, err := s.sendText(ctx, d, basePath+"/list.", rootUser, strings.Join(names, "\x00")+"\x00")
+	text := strings.Join(names, "\x00") + "\x00"
+	to, err := s.sendText(ctx, d, basePath+"/list.", rootUser, text)
 	if err != nil {
 		s.lost(err)
-		return "", typed(err, "send a list of names")
+		return sentList{}, typed(err, "send a list of names")
 	}
-	return to, nil
+	return sentList{to, len(text)}, nil
 }
 
 // diff lists what differs, in path order.

@@ -3,16 +3,19 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -28,6 +31,7 @@ type entry struct {
 	// Stamp is what no program can set as it likes: the inode, and the time of the last change of the inode. While it is the
 	// same, so is the content.
 	Stamp string `json:"stamp,omitempty"`
+	when  time.Time
 }
 
 // maxEntries bounds a workspace.
@@ -67,27 +71,38 @@ func (p *packer) verify(there map[string]entry) error {
 	return nil
 }
 
-// listing reads what list.sh prints.
-type listing struct {
-	buf  bytes.Buffer
-	over bool
-}
-
-func newListing() *listing { return &listing{} }
+// listing takes what list.sh prints.
+type listing struct{ zipped bytes.Buffer }
 
 func (l *listing) write(b []byte) error {
-	if l.buf.Len()+len(b) > maxListing {
-		l.over = true
-		return errors.New("the machine says more about its files than can be")
+	if l.zipped.Len()+len(b) > maxListing {
+		return errTooMuch
 	}
-	l.buf.Write(b)
+	l.zipped.Write(b)
 	return nil
 }
 
-// entries takes the listing apart. Nothing in it is trusted: paths are keys, and are never opened.
-func (l *listing) entries() (map[string]entry, error) {
+var errTooMuch = sdk.Errorf(sdk.ReasonUnavailable, "the machine says more about its files than can be")
+
+// entries are those of the directory rel of the workspace, by their paths in the workspace.
+func (l *listing) entries(rel string) (map[string]entry, error) {
+	zip, err := gzip.NewReader(&l.zipped)
+	if err != nil {
+		return nil, fmt.Errorf("the machine's list of files is none: %w", err)
+	}
+	plain, err := io.ReadAll(io.LimitReader(zip, maxListing+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the machine's list of files breaks off: %w", err)
+	case len(plain) > maxListing:
+		return nil, errTooMuch
+	}
+	return readListing(plain, rel)
+}
+
+// readListing takes a listing apart. Nothing in it is trusted: paths are keys, and are never opened.
+func readListing(rest []byte, rel string) (map[string]entry, error) {
 	out := map[string]entry{}
-	rest := l.buf.Bytes()
 	field := func() (string, bool) {
 		f, after, ok := bytes.Cut(rest, []byte{0})
 		rest = after
@@ -97,30 +112,52 @@ func (l *listing) entries() (map[string]entry, error) {
 		facts, _ := field()
 		name, _ := field()
 		link, ok := field()
+		if how, end := strings.CutPrefix(facts, "end "); end && ok && len(rest) == 0 {
+			if how != "0" {
+				return nil, sdk.Errorf(sdk.ReasonUnavailable, "the machine could not list all of its files: find ended with %.20q", how).WithFix("try again")
+			}
+			return out, nil
+		}
 		f := strings.Fields(facts)
 		if !ok || len(f) != 6 || len(f[0]) != 1 {
 			return nil, fmt.Errorf("the machine's list of files breaks off at %.80q", facts)
 		}
 		mode, merr := strconv.ParseUint(f[1], 8, 32)
 		size, serr := strconv.ParseInt(f[2], 10, 64)
-		if merr != nil || serr != nil || size < 0 || !isBelow(name) {
+		when, terr := readTime(f[4])
+		if merr != nil || serr != nil || terr != nil || size < 0 || !isBelow(name) {
 			return nil, fmt.Errorf("the machine's list of files has the line %.80q for %.80q", facts, name)
 		}
-		e := entry{Type: f[0][0], Mode: fs.FileMode(mode) & fs.ModePerm, Stamp: f[3] + " " + f[5]}
+		e := entry{Type: f[0][0], Mode: fs.FileMode(mode) & fs.ModePerm, Stamp: f[3] + " " + f[5], when: when}
 		switch e.Type {
 		case 'f':
 			e.Size = size
 		case 'l':
 			e.Link, e.Mode = link, fs.ModePerm
 		}
-		if _, twice := out[name]; twice {
+		at := path.Join(rel, name)
+		if _, twice := out[at]; twice {
 			return nil, fmt.Errorf("the machine's list of files has %.80q twice", name)
 		}
-		if out[name] = e; len(out) > maxEntries {
+		if out[at] = e; len(out) > maxEntries {
 			return nil, sdk.Errorf(sdk.ReasonConfig, "the workspace has more than %d entries", maxEntries)
 		}
 	}
-	return out, nil
+	return nil, errors.New("the machine's list of files has no end")
+}
+
+// readTime reads what find prints for %T@: seconds and, from there on upwards, a fraction. -2.5 is a second and a half before 1970.
+func readTime(s string) (time.Time, error) {
+	whole, fraction, _ := strings.Cut(s, ".")
+	sec, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	nsec, err := strconv.ParseUint((fraction + "000000000")[:9], 10, 32)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return time.Unix(sec, int64(nsec)), nil
 }
 
 // isBelow reports whether p is a clean relative path that stays below where it begins.

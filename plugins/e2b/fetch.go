@@ -31,32 +31,21 @@ type taker struct {
 	buf   []byte
 }
 
-// relay passes an archive on.
-func relay(ctx context.Context, r io.Reader, w io.Writer) error {
-	t := &taker{ctx: ctx, out: tar.NewWriter(w), seen: map[string]byte{}, buf: make([]byte, 256<<10)}
-	if err := t.all(r); err != nil {
-		return err
-	}
-	return t.out.Close()
+func newTaker(ctx context.Context, w io.Writer) *taker {
+	return &taker{ctx: ctx, out: tar.NewWriter(w), seen: map[string]byte{}, buf: make([]byte, 256<<10)}
 }
 
-// all passes on every entry.
-func (t *taker) all(r io.Reader) error {
-	// An archive holds more than its files: headers, and what a lie about them would make of it.
-	in := tar.NewReader(&bounded{r: r, left: maxFetched + maxEntries*4096})
+// relay passes an archive on.
+func relay(ctx context.Context, r io.Reader, w io.Writer) error {
+	t := newTaker(ctx, w)
+	in := newIncoming(r)
 	for {
-		h, err := in.Next()
+		h, err := in.next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return t.out.Close()
 		}
-		if err != nil && !errors.Is(err, tar.ErrInsecurePath) { // which entry says better
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return io.ErrUnexpectedEOF
-			}
-			return sdk.Errorf(sdk.ReasonUnavailable, "the archive that the machine sends is broken: %w", err)
-		}
-		if cause := context.Cause(t.ctx); cause != nil {
-			return cause
+		if err != nil {
+			return err
 		}
 		if err := t.entry(h, in); err != nil {
 			return err
@@ -64,23 +53,46 @@ func (t *taker) all(r io.Reader) error {
 	}
 }
 
+// incoming is an archive that a machine sends.
+type incoming struct{ *tar.Reader }
+
+// newIncoming bounds what is read of r. An archive holds more than its files: headers, and what a lie about them would make
+// of it.
+func newIncoming(r io.Reader) incoming {
+	return incoming{tar.NewReader(&bounded{r: r, left: maxFetched + maxEntries*4096})}
+}
+
+// next returns the next header; [io.EOF] is the archive's end.
+func (a incoming) next() (*tar.Header, error) {
+	h, err := a.Next()
+	switch {
+	case err == nil, errors.Is(err, tar.ErrInsecurePath): // which entry says better
+		return h, nil
+	case errors.Is(err, io.EOF):
+		return nil, io.EOF
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, io.ErrUnexpectedEOF
+	}
+	return nil, sdk.Errorf(sdk.ReasonUnavailable, "the archive that the machine sends is broken: %w", err)
+}
+
 // hostile is an entry that no honest archive has.
 func hostile(format string, args ...any) error {
 	return sdk.Errorf(sdk.ReasonDenied, "the archive that the machine sends is refused: "+format, args...)
 }
 
+// entry passes on one entry, whose content, if it has one, comes from r.
 func (t *taker) entry(h *tar.Header, r io.Reader) error {
+	if cause := context.Cause(t.ctx); cause != nil {
+		return cause
+	}
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
-	name := h.Name
-	if h.Typeflag == tar.TypeDir {
-		name = strings.TrimSuffix(name, "/")
-	}
-	if name == "." || name == "./" {
+	name := nameOf(h)
+	if name == "" && (h.Name == "." || h.Name == "./") {
 		return nil
 	}
-	name = strings.TrimPrefix(name, "./")
 	if err := t.check(name, h.Typeflag); err != nil {
 		return err
 	}
@@ -110,6 +122,18 @@ func (t *taker) entry(h *tar.Header, r io.Reader) error {
 		return t.leaveOut(out, safefile.ReasonSpecial, "neither a file nor a directory")
 	}
 	return t.out.WriteHeader(out)
+}
+
+// nameOf is an entry's path below the directory that was packed, "" for that itself.
+func nameOf(h *tar.Header) string {
+	name := h.Name
+	if h.Typeflag == tar.TypeDir {
+		name = strings.TrimSuffix(name, "/")
+	}
+	if name == "." {
+		return ""
+	}
+	return strings.TrimPrefix(name, "./")
 }
 
 // onlyWriter hides what else a writer can, so that the buffer is used.

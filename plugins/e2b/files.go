@@ -164,22 +164,36 @@ func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Wri
 	return pathError(p, err)
 }
 
-// getTree fetches a directory as one archive.
+// getTree fetches a directory as one archive. Of what was sent there only that travels which is another than it was, where
+// that can be had.
 func (s *sandbox) getTree(ctx context.Context, p string, w io.Writer) error {
-	return s.fetch(ctx, p, "-", func(r io.Reader) error {
+	if rel, ok := s.sentTo(p); ok {
+		done, err := s.assemble(ctx, rel, w)
+		if done || ctx.Err() != nil {
+			return err
+		}
+		sdk.Log(ctx).Debug("the directory is fetched as a whole", "path", p, "why", err)
+	}
+	return s.fetch(ctx, p, nil, func(r io.Reader) error {
 		return relay(ctx, r, w)
 	})
 }
 
 // fetch has what is at p packed, downloads it, looks whether it is what was packed, and lets take read it, unzipped, on
-// the way. What take did with it counts only when fetch succeeds.
-func (s *sandbox) fetch(ctx context.Context, p, list string, take func(io.Reader) error) error {
+// the way. What take did with it counts only when fetch succeeds. With a list it is about the names there alone.
+func (s *sandbox) fetch(ctx context.Context, p string, list *sentList, take func(io.Reader) error) error {
 	to := basePath + "/get." + rand.Text()
+	tell := sdk.Progress(ctx)
+	tell("packing what comes back", 0, 0)
+	args := []string{to, scripts.Quote(p)}
+	if list != nil {
+		args = append(args, list.args()...)
+	}
 	var said strings.Builder
 	err := s.sh(ctx, "pack "+p, rootUser, scripts.Pack, func(b []byte) error {
 		said.Write(b[:min(len(b), 1000)])
 		return nil
-	}, to, scripts.Quote(p), list)
+	}, args...)
 	if err != nil {
 		var e *scriptError
 		if !errors.As(err, &e) { // which removes it itself
@@ -208,7 +222,7 @@ func (s *sandbox) fetch(ctx context.Context, p, list string, take func(io.Reader
 		return sdk.Errorf(sdk.ReasonUnavailable, "fetch %s: the archive has %d bytes, and the daemon sends %d", p, size, length)
 	}
 	seen, got := sha256.New(), counter(0)
-	in := io.TeeReader(io.LimitReader(body, size+1), io.MultiWriter(seen, &got))
+	in := io.TeeReader(io.LimitReader(body, size+1), io.MultiWriter(seen, &got, &progress{step: "fetching files", total: size, tell: tell}))
 	err = unzip(in, take)
 	if err == nil {
 		_, err = io.Copy(io.Discard, in) // whatever follows the end of the archive counts to the hash

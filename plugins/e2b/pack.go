@@ -26,14 +26,13 @@ var errNobodyReads = errors.New("nobody reads any more")
 
 // packer writes the archive.
 type packer struct {
-	list        []part
-	hash        hash.Hash
-	size, total int64
-	done        int64 // bytes of files so far
-	tell        func(step string, done, total int64)
-	left        int              // entries that were left out
-	entries     map[string]entry // of the workspace
-	err         error            // what of this host was in the way
+	list    []part
+	hash    hash.Hash
+	size    int64
+	files   *progress        // of their bytes
+	left    int              // entries that were left out
+	entries map[string]entry // of the workspace and the input, by their paths in the workspace
+	err     error            // what of this host was in the way
 }
 
 func (p *packer) sum() string { return hex.EncodeToString(p.hash.Sum(nil)) }
@@ -146,12 +145,15 @@ func (p *packer) copy(out *tar.Writer, r *tar.Reader, one part) error {
 		}
 		sum := sha256.New()
 		if h.Typeflag == tar.TypeReg {
-			if _, err := io.CopyBuffer(io.MultiWriter(out, sum, (*progress)(p)), onlyReader{r}, buf); err != nil {
+			if _, err := io.CopyBuffer(io.MultiWriter(out, sum, p.files), onlyReader{r}, buf); err != nil {
 				return err
 			}
 		}
-		if one.member == workspaceMember {
+		switch one.member {
+		case workspaceMember:
 			p.entries[name] = packedEntry(h, sum)
+		case inputMember:
+			p.entries[inputMember+"/"+name] = packedEntry(h, sum)
 		}
 	}
 }
@@ -159,16 +161,21 @@ func (p *packer) copy(out *tar.Writer, r *tar.Reader, one part) error {
 // onlyReader hides what else a reader can, so that the buffer is used.
 type onlyReader struct{ io.Reader }
 
-// progress tells how much has been packed.
-type progress packer
+// progress tells how much of something has gone by, each time that a hundredth of it or a megabyte has.
+type progress struct {
+	step  string
+	done  int64
+	total int64
+	tell  func(step string, done, total int64)
+}
 
 // Write implements [io.Writer].
 func (p *progress) Write(b []byte) (int, error) {
-	const step = 1 << 20
+	step := min(1<<20, p.total/100+1)
 	before := p.done / step
 	p.done += int64(len(b))
 	if p.done/step != before {
-		p.tell("sending files", min(p.done, p.total), p.total)
+		p.tell(p.step, min(p.done, p.total), p.total)
 	}
 	return len(b), nil
 }

@@ -116,7 +116,7 @@ func (s *sandbox) push(ctx context.Context) error {
 // user is whom commands run as.
 func (s *sandbox) user() string { return or(configOf(&s.spec).User, "user") }
 
-// place unpacks the workspace, and lists it.
+// place unpacks the workspace, and lists what commands see of what was sent there, the input too.
 func (s *sandbox) place(ctx context.Context, archive bool) (map[string]entry, error) {
 	from := "-"
 	for _, p := range parts(&s.spec) {
@@ -124,13 +124,16 @@ func (s *sandbox) place(ctx context.Context, archive bool) (map[string]entry, er
 			from = "yes"
 		}
 	}
-	l := newListing()
-	args := append([]string{basePath, workspacePath, from}, besides(&s.spec)...)
-	script := scripts.Place + `set -- "$w" "$@"` + "\n" + scripts.List
-	if err := s.sh(ctx, "unpack the workspace", s.user(), script, l.write, args...); err != nil {
+	var l listing
+	script := scripts.Place + `set -- "$w" output` + "\n" + scripts.List
+	if err := s.sh(ctx, "unpack the workspace", s.user(), script, l.write, basePath, workspacePath, from); err != nil {
 		return nil, err
 	}
-	return l.entries()
+	there, err := l.entries(".")
+	if s.spec.Input != "" {
+		delete(there, inputMember) // which setup.sh made
+	}
+	return there, err
 }
 
 // setupFailed says what a template lacks.
@@ -162,7 +165,7 @@ func (s *sandbox) send(ctx context.Context, list []part) (*packer, string, error
 	}
 	for n := 1; ; n++ {
 		to := basePath + "/push." + rand.Text()
-		p := &packer{list: list, hash: sha256.New(), total: total, tell: s.tell, entries: map[string]entry{}}
+		p := &packer{list: list, hash: sha256.New(), files: &progress{step: "sending files", total: total, tell: s.tell}, entries: map[string]entry{}}
 		err := s.upload(ctx, to, rootUser, p.write)
 		if err == nil {
 			if p.left > 0 {

@@ -145,6 +145,7 @@ type saved struct {
 	Limits    sdk.Limits      `json:"limits"`
 	Network   sdk.NetworkMode `json:"network"`
 	Workspace sdk.Workspace   `json:"workspace"`
+	Input     string          `json:"input,omitempty"`
 	Ready     sdk.Ready       `json:"ready"`
 	Base      *base           `json:"base"`
 }
@@ -155,7 +156,7 @@ const savedName = "e2b.json"
 func (s *sandbox) save() error {
 	cfg := *configOf(&s.spec)
 	cfg.APIKey = ""
-	data, err := json.Marshal(saved{s.owner, &cfg, s.spec.Limits, s.spec.Network, s.spec.Workspace, s.ready, s.base})
+	data, err := json.Marshal(saved{s.owner, &cfg, s.spec.Limits, s.spec.Network, s.spec.Workspace, s.spec.Input, s.ready, s.base})
 	if err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (s *sandbox) load() error {
 		return fmt.Errorf("what was written down of the sandbox %s cannot be read: %w", s.id, err)
 	}
 	s.owner, s.ready, s.base = k.Owner, k.Ready, k.Base
-	s.spec = sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace}
+	s.spec = sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace, Input: k.Input}
 	return nil
 }
 

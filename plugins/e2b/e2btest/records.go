@@ -12,6 +12,7 @@ type Request struct {
 	Header       http.Header
 	Sandbox      string // for a request to the edge
 	Status       int    // 0 if nothing was answered
+	Sent         int64  // bytes of the answer's body
 }
 
 // records are the requests of late.
@@ -43,7 +44,7 @@ func (s *Server) handler() http.Handler {
 		id, port, edge, problem := meant(r)
 		seen := &seenWriter{ResponseWriter: w}
 		defer func() {
-			q := Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Sandbox: id, Status: seen.status}
+			q := Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Sandbox: id, Status: seen.status, Sent: seen.sent}
 			s.records.add(q)
 			s.opts.Log.Info("request", "method", q.Method, "path", q.Path, "sandbox", q.Sandbox, "status", q.Status)
 		}()
@@ -60,10 +61,11 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// seenWriter remembers the status.
+// seenWriter remembers the status, and how much was sent.
 type seenWriter struct {
 	http.ResponseWriter
 	status int
+	sent   int64
 }
 
 func (w *seenWriter) WriteHeader(status int) {
@@ -77,7 +79,9 @@ func (w *seenWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	return w.ResponseWriter.Write(b)
+	n, err := w.ResponseWriter.Write(b)
+	w.sent += int64(n)
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.
