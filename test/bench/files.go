@@ -91,7 +91,7 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // sources makes a project of n source files of 2 kB, of which every hundredth holds what is searched for.
 func (b *bench) sources(n int) (string, error) {
-	dir := filepath.Join(b.tmp, "sources")
+	dir := filepath.Join(b.tmp, fmt.Sprintf("sources-%d", n))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
