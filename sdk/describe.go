@@ -19,7 +19,8 @@ type Description struct {
 	// it needs. The host refuses a run which asks for any other.
 	Limits []Limit
 
-	// Workspaces lists the workspace modes that work; empty means none does.
+	// Workspaces lists the modes in which a directory of the host can be the workspace;
+	// empty means none. An empty workspace that is private needs no claim.
 	Workspaces []WorkspaceMode
 
 	// Networks lists the network modes that work; empty means only [NetworkNone].

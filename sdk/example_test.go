@@ -11,8 +11,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
-// plain runs commands as plain processes: it isolates nothing, and shows the least
-// that a backend must have.
+// plain runs commands as plain processes and isolates nothing.
 type plain struct{}
 
 type config struct {
@@ -21,7 +20,8 @@ type config struct {
 
 func (plain) Describe() sdk.Description {
 	return sdk.Description{Name: "plain", Version: "0.1.0", Summary: "plain processes, for tests only",
-		Isolation: sdk.IsolationNone, Config: config{}, Limits: []sdk.Limit{sdk.LimitTimeout}}
+		Isolation: sdk.IsolationNone, Config: config{}, Limits: []sdk.Limit{sdk.LimitTimeout},
+		Networks: []sdk.NetworkMode{sdk.NetworkFull}} // it cannot take the network away
 }
 
 func (plain) Check(context.Context) ([]sdk.Finding, error) {

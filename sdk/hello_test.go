@@ -20,7 +20,8 @@ func TestTheExample(t *testing.T) {
 	}
 	defer c.Close()
 	ctx := context.Background()
-	sb, err := c.Create(ctx, &sdk.CreateRequest{ID: "one", StateDir: t.TempDir()})
+	sb, err := c.Create(ctx, &sdk.CreateRequest{ID: "one", StateDir: t.TempDir(), Spec: sdk.Spec{ // as hutch run asks without a file
+		Network: sdk.NetworkFull, Workspace: sdk.Workspace{Mode: sdk.WorkspacePrivate}}})
 	if err != nil {
 		t.Fatal(err)
 	}

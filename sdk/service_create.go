@@ -78,7 +78,7 @@ func (f *Facts) admits(spec *Spec) error {
 	switch {
 	case spec.Network != "" && !slices.Contains(f.Networks, spec.Network):
 		return no("network mode", spec.Network)
-	case (spec.Workspace.Source != "" || spec.Workspace.Mode != "") && !slices.Contains(f.Workspaces, spec.Workspace.Mode):
+	case !spec.Workspace.isEmpty() && !slices.Contains(f.Workspaces, spec.Workspace.Mode):
 		return no("workspace mode", spec.Workspace.Mode)
 	}
 	for _, a := range spec.Limits.asked() {

@@ -33,6 +33,11 @@ type Workspace struct {
 	Mode   WorkspaceMode
 }
 
+// isEmpty says that w is the empty directory which every sandbox has when no other is wanted.
+func (w Workspace) isEmpty() bool {
+	return w.Source == "" && (w.Mode == "" || w.Mode == WorkspacePrivate)
+}
+
 // WorkspaceMode says where writes to the workspace go.
 type WorkspaceMode string
 

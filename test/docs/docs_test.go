@@ -265,6 +265,31 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestTheLeastBackendRuns builds the first program of the page on backends and runs the command that the page shows.
+func TestTheLeastBackendRuns(t *testing.T) {
+	const name = "docs/writing-a-backend.md"
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(source, []byte(fenced(readPage(t, name), "go")[0].text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "hutch-backend-plain"), source)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	shown := strings.Split(strings.TrimSpace(fenced(readPage(t, name), "console")[0].text), "\n")
+	line, found := strings.CutPrefix(shown[0], "$ hutch ")
+	if !found || len(shown) != 2 {
+		t.Fatalf("%s shows %q", name, shown)
+	}
+	sh := exec.CommandContext(t.Context(), "sh", "-c", e2e.Hutch()+" "+line)
+	sh.Env = append(os.Environ(), "HUTCH_HOME="+t.TempDir(), "HUTCH_BACKEND_PATH="+dir)
+	if out, err := sh.CombinedOutput(); err != nil || string(out) != shown[1]+"\n" {
+		t.Errorf("%s: %v\n%s", shown[0], err, out)
+	}
+}
+
 var placeholder = regexp.MustCompile(`\{\{[A-Z_]+\}\}|\b(TODO|FIXME|XXX|TBD)\b`)
 
 // TestNoPlaceholders looks for what was meant to be filled in.
