@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -8,4 +9,10 @@ import (
 	"github.com/hutch-run/hutch/internal/testbound"
 )
 
-func TestMain(m *testing.M) { os.Exit(testbound.Run(m, 12*time.Minute)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("4") // a lie is waited for more than it is computed
+	}
+	os.Exit(testbound.Run(m, 12*time.Minute))
+}
