@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,10 +36,29 @@ func TestScripts(t *testing.T) {
 			} {
 				env.Setenv(name, value)
 			}
-			return nil
+			return cycleExample(filepath.Join(env.WorkDir, "cycle"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": exitStatus},
 	})
+}
+
+// cycleExample copies examples/cycle, and changes its backend to a VM: a VM here needs no limit of processes.
+func cycleExample(dir string) error {
+	if err := os.CopyFS(dir, os.DirFS("../../examples/cycle")); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "cycle.hcl")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for old, block := range map[string]string{`backend "bwrap" {}`: `backend "lima" {}`, "    pids    = 64\n": ""} {
+		if bytes.Count(text, []byte(old)) != 1 {
+			return fmt.Errorf("%s has no single %q", file, old)
+		}
+		text = bytes.Replace(text, []byte(old), []byte(block), 1)
+	}
+	return os.WriteFile(file, text, 0o644)
 }
 
 // exitStatus is status: it runs a program and checks its exit code: status 124 hutch run …
