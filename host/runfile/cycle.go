@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -43,6 +44,13 @@ type Cycle struct {
 
 	// Box is the sandbox. It has a private workspace, and nothing to run.
 	Box *Definition
+
+	secrets []string
+}
+
+// Secrets are the strings that must not be written: those of the sandbox, the key of the model, and every sensitive variable.
+func (c *Cycle) Secrets() []string {
+	return slices.Concat(c.secrets, c.Box.Secrets(), []string{c.Model.Config.APIKey})
 }
 
 // BareCycle is the cycle of a project that has no run file: m works the specification that the convention names, in the
@@ -106,7 +114,10 @@ func (l *loader) cycleBlock(b *hclsyntax.Block, name string, header hcl.Range) *
 		s.error(r, "a cycle needs a private workspace", "What a model changes stays in the sandbox until it was reviewed.", `write mode = "private", or leave mode out`)
 	}
 	s.spec(y, c)
-	y.Model, _ = s.modelRef(c, s.owner, header)
+	if y.Model, _ = s.modelRef(c, s.owner, header); y.Model != nil {
+		y.secrets = d.Secrets()
+		d.origin.forget(y.Model.Config.APIKey) // secrets of a sandbox are kept in clear as long as it lasts, and it has no part in this one
+	}
 	y.Instructions = s.shownToModel(c, "instructions", maxInstructions)
 	y.Setup, y.Check = s.fixedCommand(c, "setup"), s.fixedCommand(c, "check")
 	if n, ok := s.integer(c, "tool_calls", "tool_calls", 1, MaxToolCalls); ok {

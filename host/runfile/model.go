@@ -238,8 +238,7 @@ func (s *scope) modelBudget(g *model.Config, blocks hcl.Blocks) {
 }
 
 // modelRef finds the model block that the argument model of another block names; without the argument it is the only one of
-// the file. The key of it becomes a secret of the block which refers to it. what is that block, with its article. It is false
-// when there is nothing to go on with, which is then reported, or not known yet.
+// the file. what is that block, with its article. It is false when there is nothing to go on with, which is then reported, or not known yet.
 func (s *scope) modelRef(c *hcl.BodyContent, what string, header hcl.Range) (*Model, bool) {
 	names := make([]string, len(s.file.Models))
 	for i, m := range s.file.Models {
@@ -249,7 +248,6 @@ func (s *scope) modelRef(c *hcl.BodyContent, what string, header hcl.Range) (*Mo
 	if a == nil {
 		switch len(names) {
 		case 1:
-			s.origin.secretString(s.file.Models[0].Config.APIKey)
 			return s.file.Models[0], true
 		case 0:
 			if len(s.blocks["model"]) == 0 { // else the block itself is at fault
@@ -266,7 +264,6 @@ func (s *scope) modelRef(c *hcl.BodyContent, what string, header hcl.Range) (*Mo
 	}
 	for _, m := range s.file.Models {
 		if m.Config.Name == name {
-			s.origin.secretString(m.Config.APIKey)
 			return m, true
 		}
 	}

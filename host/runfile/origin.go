@@ -1,6 +1,7 @@
 package runfile
 
 import (
+	"maps"
 	"sort"
 	"strings"
 
@@ -25,7 +26,8 @@ type origin struct {
 	sources sources
 	context string          // run "report"
 	paths   map[string]bool // keys of paths whose values are sensitive
-	secrets map[string]bool // the strings themselves
+	secrets map[string]bool // the strings themselves, and every sensitive variable
+	used    map[string]bool // of those, what the block itself has
 }
 
 // secret remembers that the value at a path is sensitive.
@@ -46,7 +48,19 @@ func (o *origin) secretString(s string) {
 	if o.secrets == nil {
 		o.secrets = map[string]bool{}
 	}
-	o.secrets[s] = true
+	if o.used == nil {
+		o.used = map[string]bool{}
+	}
+	o.secrets[s], o.used[s] = true, true
+}
+
+// forget drops the secrets that a text is made of, but for those that the block has besides.
+func (o *origin) forget(text string) {
+	var used strings.Builder
+	for s := range o.used {
+		used.WriteString(s + "\x00")
+	}
+	maps.DeleteFunc(o.secrets, func(s string, _ bool) bool { return strings.Contains(text, s) && !strings.Contains(used.String(), s) })
 }
 
 // secretValue remembers every string and number inside a sensitive value.

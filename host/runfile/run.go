@@ -166,6 +166,7 @@ func (l *loader) definition(name, key string, header hcl.Range, ctx *hcl.EvalCon
 			d.origin.secretValue(v.value)
 		}
 	}
+	d.origin.used = nil // none of them yet
 	return d, &scope{loader: l, ctx: ctx, context: context, owner: "a run", origin: d.origin}
 }
 

@@ -69,7 +69,7 @@ type loop struct {
 // Run runs a loop to its end. The story tells all of it and is never nil once the loop began; the error says that there is
 // no record of it, or not all of it.
 func Run(ctx context.Context, g *runfile.Generate, o Options) (*Story, error) {
-	rec, err := record.Begin(o.Store, record.New{Kind: store.KindGenerate, Name: g.Name, File: g.Run.File, Definition: g, Secrets: g.Run.Secrets()})
+	rec, err := record.Begin(o.Store, record.New{Kind: store.KindGenerate, Name: g.Name, File: g.Run.File, Definition: g, Secrets: append(g.Run.Secrets(), g.Model.Config.APIKey)})
 	if err != nil {
 		return nil, err
 	}
