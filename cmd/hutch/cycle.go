@@ -19,6 +19,7 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/store"
 )
 
 type cycleCmd struct {
@@ -153,21 +154,36 @@ func (c *cycleCmd) recall() error {
 	if err != nil {
 		return err
 	}
-	id, file, name, err := cycle.Recorded(st, record)
-	if err != nil {
+	id, info, err := cycle.Recorded(st, record)
+	switch {
+	case err != nil:
 		return err
-	}
-	if c.ID != "" && c.ID != id {
+	case c.ID != "" && c.ID != id:
 		return fmt.Errorf("%s is the record of cycle %s, not of %s", c.Resume, id, c.ID)
+	case info.State == store.StateFinished:
+		return ended(id, info)
 	}
 	c.ID = id
-	if len(c.Args) == 0 && file != "" {
-		if _, err := os.Stat(file); err != nil {
+	if len(c.Args) == 0 && info.File != "" {
+		if _, err := os.Stat(info.File); err != nil {
 			return hint(fmt.Errorf("the run file of the cycle is not there: %w", err), "start hutch in the same directory as before, or name the file")
 		}
-		c.Args = []string{file, name}
+		c.Args = []string{info.File, info.Name}
 	}
 	return nil
+}
+
+// ended says why a cycle is not gone on with that has ended in order, and how the work goes on all the same.
+func ended(id string, i store.Info) error {
+	again := "hutch cycle --id " + id
+	if i.File != "" {
+		again = fmt.Sprintf("hutch cycle %s %s --id %s", i.File, i.Name, id)
+	}
+	what := again + " begins a new cycle on the project as it is"
+	if b := i.Sandbox; b != "" {
+		what = fmt.Sprintf("what it did is in the sandbox %s: hutch diff %s shows it, hutch apply %s brings it back; after that, %s goes on from there with a new cycle", b, b, b, again)
+	}
+	return hint(fmt.Errorf("the cycle %s has ended (%s): --resume is for one whose hutch died", i.ID, strings.ReplaceAll(i.Cause, "_", " ")), "%s", what)
 }
 
 // block is the cycle block that is meant, with what the flags say about it.
@@ -338,6 +354,8 @@ func (w *cycleShow) progress(p cycle.Progress) {
 		w.u.note("%s", p.State)
 	case p.Said != "":
 		w.u.note("the model: %s", p.Said)
+	case p.Shortened > 0:
+		w.u.note("the conversation became too long for the model: %d bytes that tools answered or were given before were taken out of it", p.Shortened)
 	case p.Check != nil && p.Setup:
 		w.u.note("the setup command: %s", p.Check.Ended)
 	case p.Check != nil:

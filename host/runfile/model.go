@@ -29,7 +29,7 @@ var (
 	modelSchema = &hcl.BodySchema{
 		Attributes: []hcl.AttributeSchema{
 			{Name: "provider"}, {Name: "model"}, {Name: "base_url"}, {Name: "api_key"}, {Name: "script"}, {Name: "protocol"},
-			{Name: "max_tokens"}, {Name: "temperature"}, {Name: "timeout"}, {Name: "retries"},
+			{Name: "max_tokens"}, {Name: "context_window"}, {Name: "temperature"}, {Name: "timeout"}, {Name: "retries"},
 		},
 		Blocks: []hcl.BlockHeaderSchema{{Type: "budget"}},
 	}
@@ -41,6 +41,7 @@ var modelHabits = map[string]string{
 	"api_base": `did you mean "base_url"?`, "endpoint": `did you mean "base_url"?`, "url": `did you mean "base_url"?`, "host": `did you mean "base_url"?`,
 	"key": `did you mean "api_key"?`, "token": `did you mean "api_key"?`, "name": `did you mean "model"?`, "type": `did you mean "provider"?`,
 	"max_output_tokens": `did you mean "max_tokens"?`, "max_completion_tokens": `did you mean "max_tokens"?`, "max_retries": `did you mean "retries"?`,
+	"num_ctx": `did you mean "context_window"?`, "context": `did you mean "context_window"?`, "context_length": `did you mean "context_window"?`, "max_model_len": `did you mean "context_window"?`,
 	"tokens": "put it into budget: budget { tokens = 100000 }", "turns": "put it into budget: budget { turns = 20 }", "time": "put it into budget: budget { time = \"10m\" }",
 }
 
@@ -73,6 +74,9 @@ func (l *loader) model(b *hclsyntax.Block, name string, header hcl.Range) *Model
 	s.apiKey(g, c)
 	if n, ok := s.integer(c, "max_tokens", "max_tokens", 1, model.MaxMaxTokens); ok {
 		g.MaxTokens = int(n)
+	}
+	if n, ok := s.integer(c, "context_window", "context_window", model.MinWindow, model.MaxWindow); ok {
+		g.ContextWindow = int(n)
 	}
 	if f, ok := s.number(c, "temperature", "temperature"); ok {
 		t, _ := f.Float64()

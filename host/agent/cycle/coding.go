@@ -22,7 +22,8 @@ type coding struct {
 	set   []tools.Tool
 	req   model.Request
 	seen  map[string]bool // ids of calls
-	spare int             // answers in a row of which no call could be made, because there are no calls left
+	room  room
+	spare int // answers in a row of which no call could be made, because there are no calls left
 }
 
 // spareTurns is how many answers a model gets to finish once its tool calls are used up.
@@ -33,6 +34,7 @@ func (c *cycle) code(ctx context.Context) (outcome, error) {
 	w := &coding{cycle: c, box: c.box(), set: tools.Set(), seen: map[string]bool{}}
 	w.req = model.Request{System: c.system(), Messages: []model.Message{c.task()}, Tools: offered(w.set)}
 	cfg := c.w.Block.Model.Config
+	w.room = room{window: cfg.ContextWindow, answer: cfg.WithDefaults().MaxTokens}
 	budget, over := c.left(cfg.Budget.WithDefaults())
 	if over != nil {
 		return outcome{Word: OverBudget, Reason: (&model.BudgetError{What: over.What, Used: over.Used, Limit: over.Limit}).Error(), Budget: over}, nil
@@ -50,15 +52,16 @@ func (c *cycle) code(ctx context.Context) (outcome, error) {
 // recorder records the calls of a client, and tells errors of the record from those of the model.
 type recorder struct {
 	model.Client
-	loop *record.Loop
-	err  error
+	loop  *record.Loop
+	short int // bytes that were taken out of the conversation before the next call
+	err   error
 }
 
 // Answer implements [model.Client].
 func (r *recorder) Answer(ctx context.Context, req model.Request, delta func(string)) (model.Answer, error) {
 	began := time.Now()
 	a, err := r.Client.Answer(ctx, req, delta)
-	_, r.err = r.loop.ModelCall(record.ModelCall{Request: req, Answer: a, Err: err, Started: began, Took: time.Since(began)})
+	_, r.err = r.loop.ModelCall(record.ModelCall{Request: req, Shortened: r.short, Answer: a, Err: err, Started: began, Took: time.Since(began)})
 	return a, errors.Join(err, r.err)
 }
 
@@ -94,13 +97,20 @@ func (w *coding) converse(ctx context.Context, client model.Client, recorded *re
 		}
 	}
 	for {
-		answer, err := client.Answer(ctx, w.req, nil)
-		if recorded.err != nil {
-			return outcome{}, recorded.err
+		if recorded.short = w.fit(); recorded.short > 0 {
+			w.res.Shortened++
+			w.o.Progress(Progress{Shortened: recorded.short})
 		}
-		if err != nil {
+		answer, err := client.Answer(ctx, w.req, nil)
+		switch {
+		case recorded.err != nil:
+			return outcome{}, recorded.err
+		case err != nil && w.tooLong(err):
+			continue
+		case err != nil:
 			return w.failed(ctx, err), nil
 		}
+		w.room.measure(w.req, answer.Usage)
 		w.count(answer)
 		if done, err := w.answered(ctx, answer, nil, false); done != nil || err != nil {
 			return *orEmpty(done), err
@@ -133,6 +143,8 @@ func (c *cycle) failed(ctx context.Context, err error) outcome {
 		return outcome{Word: OverBudget, Reason: budget.Error(), Budget: &Bound{budget.What, budget.Used, budget.Limit}}
 	case errors.As(err, &e) && e.Kind == model.KindRefused:
 		return outcome{Word: Refused, Reason: e.Error()}
+	case errors.As(err, &e) && e.Kind == model.KindTooLong:
+		return outcome{Word: ModelFailed, Reason: e.Error() + "; nothing is left in the conversation that could be taken out: take a model with a larger context window, a lower max_tokens, or a shorter specification"}
 	}
 	return outcome{Word: ModelFailed, Reason: err.Error()}
 }

@@ -71,9 +71,11 @@ type Progress struct {
 	Sandbox string // with the first one: the name that the sandbox has, or gets
 	Record  string // with the first one: the id of the record
 	Said    string // the model said something
-	Tool    *ToolProgress
-	Check   *Check // a command of the user's was run: the check, or with Setup the one before it all
-	Setup   bool
+	// Shortened is how many bytes were taken out of the conversation, which became too long for the model.
+	Shortened int
+	Tool      *ToolProgress
+	Check     *Check // a command of the user's was run: the check, or with Setup the one before it all
+	Setup     bool
 }
 
 // ToolProgress is a tool call that has ended.
@@ -123,7 +125,7 @@ func Run(ctx context.Context, o Options, w Work) (*Result, error) {
 		return nil, err
 	}
 	loop, err := record.Begin(o.Store, record.New{
-		Kind: store.KindCycle, Name: w.Block.Name, File: w.Block.Box.File, Secrets: secrets(w),
+		Kind: store.KindCycle, Name: w.Block.Name, File: w.Block.Box.File, Secrets: w.Block.Secrets(),
 		Definition: definition{Schema: definitionSchema, Cycle: w.ID, Spec: w.Spec.Path, Block: w.Block},
 	})
 	if err != nil {
@@ -134,33 +136,30 @@ func Run(ctx context.Context, o Options, w Work) (*Result, error) {
 
 // Resume goes on with a cycle whose host died.
 func Resume(ctx context.Context, o Options, id string, w Work) (*Result, error) {
-	loop, past, err := record.Continue(o.Store, id, secrets(w))
+	loop, past, err := record.Continue(o.Store, id, w.Block.Secrets())
 	if err != nil {
 		return nil, err
 	}
 	return start(ctx, o, w, loop, past)
 }
 
-// Recorded tells of which work a record is: the id, the run file and the name of the block, empty where there was none.
-func Recorded(s *store.Store, id string) (cycle, file, name string, err error) {
+// Recorded tells of which work a record is: the id that the user gave, and the short record, which has the run file and the name
+// of the block, empty where there was none, and whether the cycle has ended.
+func Recorded(s *store.Store, id string) (cycle string, info store.Info, err error) {
 	past, err := record.Open(s, id)
 	if err != nil {
-		return "", "", "", err
+		return "", info, err
 	}
 	if past.Info.Kind != store.KindCycle {
-		return "", "", "", fmt.Errorf("%s is not the record of a cycle", id)
+		return "", info, fmt.Errorf("%s is not the record of a cycle", id)
 	}
 	var d struct {
 		Cycle string `json:"cycle"`
 	}
 	if err := json.Unmarshal(past.Definition, &d); err != nil {
-		return "", "", "", fmt.Errorf("the definition of %s: %w", id, err)
+		return "", info, fmt.Errorf("the definition of %s: %w", id, err)
 	}
-	return d.Cycle, past.Info.File, past.Info.Name, nil
-}
-
-func secrets(w Work) []string {
-	return append(w.Block.Box.Secrets(), w.Block.Model.Config.APIKey)
+	return d.Cycle, past.Info, nil
 }
 
 func start(ctx context.Context, o Options, w Work, loop *record.Loop, past *record.Past) (*Result, error) {

@@ -37,7 +37,8 @@ type Result struct {
 	Turns      int         `json:"turns"`
 	Usage      model.Usage `json:"usage"`
 	ToolCalls  int         `json:"tool_calls"`
-	ToolErrors int         `json:"tool_errors"` // of those
+	ToolErrors int         `json:"tool_errors"`         // of those
+	Shortened  int         `json:"shortened,omitempty"` // how often long answers of tools were taken out of the conversation
 	Setup      *Check      `json:"setup,omitempty"`
 	Checks     []Check     `json:"checks"`
 
@@ -100,6 +101,9 @@ func newResult(o Options, w Work, loop *record.Loop, past *record.Past) *Result 
 	r.Resumed, r.Started, r.State = true, past.Info.Started, past.State
 	r.Usage, r.Turns = past.Usage, len(past.Calls)
 	for _, call := range past.Calls {
+		if call.Shortened > 0 {
+			r.Shortened++
+		}
 		for _, t := range call.Tools {
 			r.ToolCalls++
 			if t.IsError {

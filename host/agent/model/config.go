@@ -31,6 +31,8 @@ const (
 // What no Config may exceed.
 const (
 	MaxMaxTokens = 1_000_000
+	MaxWindow    = 1_000_000_000
+	MinWindow    = 4096 // the system prompt and the tools of a cycle take most of that
 	MaxRetries   = 20
 	MaxTurns     = 100_000
 	MaxScript    = 4 << 20 // bytes of a script of answers
@@ -101,6 +103,8 @@ func (c Config) Check() error {
 	switch {
 	case c.MaxTokens < 0 || c.MaxTokens > MaxMaxTokens:
 		return bad("max_tokens is %d, and at most %d", c.MaxTokens, MaxMaxTokens)
+	case c.ContextWindow < 0 || c.ContextWindow > MaxWindow:
+		return bad("context_window is %d, and at most %d", c.ContextWindow, MaxWindow)
 	case c.Retries < 0 || c.Retries > MaxRetries:
 		return bad("retries is %d, and from 0 to %d", c.Retries, MaxRetries)
 	case c.Timeout < 0 || c.Budget.Tokens < 0 || c.Budget.Turns < 0 || c.Budget.Time < 0:
@@ -129,6 +133,7 @@ type configJSON struct {
 	Script      string      `json:"script,omitempty"`
 	Protocol    string      `json:"protocol,omitempty"`
 	MaxTokens   int         `json:"max_tokens,omitempty"`
+	Window      int         `json:"context_window,omitempty"`
 	Temperature *float64    `json:"temperature,omitempty"`
 	Timeout     string      `json:"timeout,omitempty"`
 	Retries     int         `json:"retries"`
@@ -144,7 +149,7 @@ type budgetJSON struct {
 // MarshalJSON leaves out the key: it is fit to be stored and printed.
 func (c Config) MarshalJSON() ([]byte, error) {
 	j := configJSON{Name: c.Name, Provider: c.Provider, Model: c.Model, BaseURL: c.BaseURL, Script: c.Script, Protocol: c.Protocol,
-		MaxTokens: c.MaxTokens, Temperature: c.Temperature, Retries: c.Retries}
+		MaxTokens: c.MaxTokens, Window: c.ContextWindow, Temperature: c.Temperature, Retries: c.Retries}
 	if c.APIKey != "" {
 		j.APIKey = Redacted
 	}

@@ -27,6 +27,8 @@ type Config struct {
 	Protocol string
 	// MaxTokens bounds one answer, in tokens; 0 is the default.
 	MaxTokens int
+	// ContextWindow is how long a conversation may be with its answer, in tokens; 0 is not known.
+	ContextWindow int
 	// Temperature is handed to the provider; nil leaves it to the provider.
 	Temperature *float64
 	// Timeout bounds one answer, with its retries; 0 is the default.

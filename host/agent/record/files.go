@@ -64,6 +64,7 @@ type (
 		Model        string      `json:"model,omitempty"`
 		RequestID    string      `json:"request_id,omitempty"`
 		Retries      int         `json:"retries,omitempty"`
+		Shortened    int         `json:"shortened,omitempty"` // bytes that were taken out of the conversation for this request
 		Error        *Failure    `json:"error,omitempty"`
 	}
 	// ToolCallData is the data of [store.EventToolCall], whose file has arguments and result.

@@ -160,10 +160,14 @@ func (r *reader) call(e store.Event) error {
 	if err := r.file(e.Files[0], RequestSchema, &req.Schema, &req); err != nil {
 		return err
 	}
+	before := len(r.talk.messages)
 	if !r.talk.read(req) {
 		return fmt.Errorf("%s keeps %d messages of %d", e.Files[0].Path, req.Keep, len(r.talk.messages))
 	}
 	c.Asked = req.Messages
+	if c.Shortened > 0 && before <= len(r.talk.messages) { // what was shortened was written once more
+		c.Asked = r.talk.messages[before:]
+	}
 	var ans answerFile
 	if err := r.file(e.Files[1], AnswerSchema, &ans.Schema, &ans); err != nil {
 		return err

@@ -86,10 +86,12 @@ func (l *Loop) SetSandbox(name string) error { return l.run.SetSandbox(name) }
 // ModelCall is one request to a model and what came of it.
 type ModelCall struct {
 	Request model.Request
-	Answer  model.Answer // when Err is nil
-	Err     error        // why there is no answer
-	Started time.Time
-	Took    time.Duration
+	// Shortened is how many bytes were taken out of what was said before, to make the request shorter.
+	Shortened int
+	Answer    model.Answer // when Err is nil
+	Err       error        // why there is no answer
+	Started   time.Time
+	Took      time.Duration
 }
 
 // ModelCall records a call of the model after it ended and returns its number, from 1. [Loop.Client] does it for every
@@ -104,7 +106,7 @@ func (l *Loop) ModelCall(c ModelCall) (int, error) {
 		return 0, err
 	}
 	file := answerFile{Schema: AnswerSchema}
-	said := ModelCallData{N: n, Started: c.Started.UTC(), Milliseconds: c.Took.Milliseconds()}
+	said := ModelCallData{N: n, Shortened: c.Shortened, Started: c.Started.UTC(), Milliseconds: c.Took.Milliseconds()}
 	if c.Err != nil {
 		said.Error, file.Error = l.failure(c.Err), l.failure(c.Err)
 	} else {

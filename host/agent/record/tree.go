@@ -195,6 +195,9 @@ func (t *teller) model(d ModelCallData) {
 	if d.Retries > 0 {
 		n.Detail = fmt.Sprintf("after %d retries", d.Retries)
 	}
+	if d.Shortened > 0 {
+		n.Detail = join(n.Detail, fmt.Sprintf("the conversation was shortened by %d bytes", d.Shortened))
+	}
 	if d.Error != nil {
 		n.OK, n.Outcome, n.Detail, n.Usage = new(bool), d.Error.Kind, d.Error.Message, nil
 	}

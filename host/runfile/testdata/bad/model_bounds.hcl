@@ -2,6 +2,7 @@ model "a" {
   provider    = "openai"
   model       = ""
   max_tokens  = 0
+  context_window = 100
   temperature = 2.5
   timeout     = 30
   retries     = 21

@@ -3,6 +3,7 @@ model "a" {
   model     = "m"
   api_base  = "http://localhost:8000/v1"
   max_retry = 2
+  num_ctx   = 8192
   tokens    = 1000
   budget    = { turns = 3 }
   limits {

@@ -9,12 +9,13 @@ model "hosted" {
 }
 
 model "claude" {
-  provider    = "anthropic"
-  model       = "claude-sonnet-5"
-  max_tokens  = 8000
-  temperature = 0.2
-  timeout     = "90s"
-  retries     = 0
+  provider       = "anthropic"
+  model          = "claude-sonnet-5"
+  max_tokens     = 8000
+  context_window = 200000
+  temperature    = 0.2
+  timeout        = "90s"
+  retries        = 0
   budget {
     tokens = 100000
     turns  = 20
