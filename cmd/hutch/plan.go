@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/hutch-run/hutch/host/agent/cycle"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -13,18 +16,18 @@ import (
 
 type planCmd struct {
 	vars
-	Args         []string `arg:"" name:"file" help:"Run files, and after them the names of the runs wanted; without names, all of them." complete:"hcl"`
+	Args         []string `arg:"" name:"file" help:"Run files, and after them the names of the blocks wanted; without names, all of them." complete:"hcl"`
 	Backend      string   `placeholder:"NAME" help:"Look at this backend instead of those that the file names." complete:"backend"`
 	MinIsolation string   `enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
 	Output       string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one plan a line."`
 }
 
 // Usage replaces the synopsis: there are two kinds of operands.
-func (*planCmd) Usage() []string { return []string{"hutch plan [flags] FILE... [RUN...]"} }
+func (*planCmd) Usage() []string { return []string{"hutch plan [flags] FILE... [NAME...]"} }
 
 // Help is the text below the synopsis.
 func (*planCmd) Help() string {
-	return `For each run: the backend that would be used, and why others would not; the command; the files that the sandbox would see; and for each limit the mechanism that would hold it on this machine. Nothing is made and nothing is run. Exit code 1 means that a run would be refused.
+	return `For each run, and for the generate and cycle blocks what is known before a model is asked: the backend that would be used, and why others would not; the command; the files that the sandbox would see; and for each limit the mechanism that would hold it on this machine. Nothing is made and nothing is run. Exit code 1 means that a run would be refused.
 
     hutch plan ci.hcl
     hutch plan ci.hcl test -o json`
@@ -58,51 +61,33 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	if ds.HasErrors() {
 		return exit(exitNo)
 	}
-	gens, names := c.generates(loaded, names)
-	var defs []*runfile.Definition
-	if len(gens) == 0 || len(names) > 0 || len(loaded.Runs()) > 0 && len(splitNames(c.Args)) == 0 {
-		if defs, err = choose(loaded.Runs(), names); err != nil {
-			if len(loaded.Cycles()) > 0 {
-				err = hint(err, "a cycle block has no plan: hutch validate checks it, hutch cycle works it")
-			}
-			return err
-		}
+	blocks, err := plannedBlocks(loaded, names)
+	if err != nil {
+		return err
 	}
 	pool, err := s.Pool()
 	if err != nil {
 		return err
 	}
-	var o run.Overrides
-	if c.Backend != "" {
-		o.Backends = []string{c.Backend}
-	}
-	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation})
 	refused := false
-	for i, d := range defs {
-		p, err := runner.Plan(ctx, o.Apply(d))
+	for i, b := range blocks {
+		o := run.Overrides{}
+		switch {
+		case c.Backend != "":
+			o.Backends = []string{c.Backend}
+		case b.cycle != nil && len(b.def.Backends) == 0:
+			o.Backends = []string{cmp.Or(conf.Backend, "bwrap")}
+		}
+		runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Keep: b.cycle != nil})
+		p, err := runner.Plan(ctx, o.Apply(b.def))
 		if err != nil {
 			return err
 		}
 		refused = refused || p.Backend == "" || p.Diagnostics.HasErrors()
 		if c.Output == "json" {
-			err = json.NewEncoder(u.out).Encode(p)
+			err = json.NewEncoder(u.out).Encode(loopPlan{p, b.generate, b.cycle})
 		} else {
-			err = showPlan(u, p, i > 0)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	for i, g := range gens {
-		p, err := runner.Plan(ctx, o.Apply(g.Run))
-		if err != nil {
-			return err
-		}
-		refused = refused || p.Backend == "" || p.Diagnostics.HasErrors()
-		if c.Output == "json" {
-			err = json.NewEncoder(u.out).Encode(generatePlan{p, g})
-		} else {
-			err = showGenerate(u, g, p, i+len(defs) > 0)
+			err = b.show(u, p, i > 0)
 		}
 		if err != nil {
 			return err
@@ -114,50 +99,112 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	return nil
 }
 
-func splitNames(args []string) []string { _, names := splitOperands(args); return names }
+// plannedBlock is a block of a run file that has a plan: a run, what all attempts of a generate block have in common, or the
+// sandbox of a cycle.
+type plannedBlock struct {
+	def      *runfile.Definition
+	generate *runfile.Generate // nil for all others
+	cycle    *runfile.Cycle    // nil for all others
+}
 
-// generates are the generate blocks that are meant, and the names that are none of theirs.
-func (c *planCmd) generates(conf *runfile.Config, names []string) (gens []*runfile.Generate, rest []string) {
-	rest = slices.Clone(names)
-	for _, g := range conf.Generates() {
-		if len(names) == 0 || slices.Contains(names, g.Name) {
-			gens = append(gens, g)
-			rest = slices.DeleteFunc(rest, func(n string) bool { return n == g.Name })
+// plannedBlocks are the blocks with these names; without names, all of them.
+func plannedBlocks(conf *runfile.Config, names []string) ([]plannedBlock, error) {
+	var loops []plannedBlock
+	var known []string
+	rest := slices.Clone(names)
+	add := func(name string, b plannedBlock) {
+		if known = append(known, name); len(names) == 0 || slices.Contains(names, name) {
+			loops = append(loops, b)
+			rest = slices.DeleteFunc(rest, func(n string) bool { return n == name })
 		}
 	}
-	return gens, rest
+	for _, g := range conf.Generates() {
+		add(g.Name, plannedBlock{def: g.Run, generate: g})
+	}
+	for _, y := range conf.Cycles() {
+		b := plannedBlock{def: y.Box, cycle: y}
+		if y.SpecFile != "" { // it may be a file of the sandbox's input; a specification that the convention names is not known before the id is
+			w, err := cycle.Prepare(y.Name, y)
+			if err != nil {
+				return nil, err
+			}
+			b.def = w.Block.Box
+		}
+		add(y.Name, b)
+	}
+	var out []plannedBlock
+	switch runs := conf.Runs(); {
+	case len(rest) > 0 && len(runs) == 0:
+		err := fmt.Errorf("no block %q", rest[0])
+		if guess := closest(rest[0], known); guess != "" {
+			return nil, hint(err, "did you mean %q?", guess)
+		}
+		return nil, hint(err, "there are %s", strings.Join(known, ", "))
+	case len(rest) > 0 || len(names) == 0 && (len(runs) > 0 || len(loops) == 0):
+		defs, err := choose(runs, rest)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range defs {
+			out = append(out, plannedBlock{def: d})
+		}
+	}
+	return append(out, loops...), nil
 }
 
-// generatePlan is the plan of what all attempts have in common, and the block.
-type generatePlan struct {
+// loopPlan is a plan, with the block that is more than a run.
+type loopPlan struct {
 	*run.Plan
-	Generate *runfile.Generate `json:"generate"`
+	Generate *runfile.Generate `json:"generate,omitempty"`
+	Cycle    *runfile.Cycle    `json:"cycle,omitempty"`
 }
 
-// showGenerate writes what is known of a generate block before the model is asked.
-func showGenerate(u *ui, g *runfile.Generate, p *run.Plan, more bool) error {
+// show writes a plan, below what is known of a loop before the model is asked.
+func (b plannedBlock) show(u *ui, p *run.Plan, more bool) error {
 	if more {
 		if err := u.line(""); err != nil {
 			return err
 		}
 	}
-	m := g.Model.Config
-	if err := u.line("generate %s\n  %-10s %s: %s of %s\n  %-10s at most %d\n  %-10s %s\neach attempt, with the program of the model as its command:", termsafe.Line(g.Name),
-		"model", termsafe.Line(m.Name), termsafe.Line(m.Model), m.Provider, "attempts", g.Attempts, "installs", map[runfile.Policy]string{
-			runfile.DependenciesAllowed: "what the model asks for", runfile.DependenciesAsk: "what the model asks for and the user agrees to", runfile.DependenciesBlocked: "nothing that the model asks for",
-		}[g.Policy]); err != nil {
-		return err
+	head := &strings.Builder{}
+	row := func(label, text string) { fmt.Fprintf(head, "  %-10s %s\n", label, text) }
+	model := func(m *runfile.Model) {
+		row("model", fmt.Sprintf("%s: %s of %s", termsafe.Line(m.Config.Name), termsafe.Line(m.Config.Model), m.Config.Provider))
 	}
-	return showPlan(u, p, false)
+	switch g, y := b.generate, b.cycle; {
+	case g != nil:
+		fmt.Fprintf(head, "generate %s\n", termsafe.Line(g.Name))
+		model(g.Model)
+		row("attempts", fmt.Sprintf("at most %d", g.Attempts))
+		row("installs", map[runfile.Policy]string{
+			runfile.DependenciesAllowed: "what the model asks for", runfile.DependenciesAsk: "what the model asks for and the user agrees to", runfile.DependenciesBlocked: "nothing that the model asks for",
+		}[g.Policy])
+		head.WriteString("each attempt, with the program of the model as its command:\n")
+	case y != nil:
+		fmt.Fprintf(head, "cycle %s\n", termsafe.Line(y.Name))
+		model(y.Model)
+		row("spec", termsafe.Line(cmp.Or(y.SpecFile, cycle.Convention("<ID>")+" of the workspace")))
+		if y.Setup != nil {
+			row("setup", termsafe.Line(fmt.Sprintf("%q", y.Setup)))
+		}
+		if y.Check != nil {
+			row("check", termsafe.Line(fmt.Sprintf("%q", y.Check)))
+		}
+		of := y.Model.Config.Budget.WithDefaults()
+		row("bounds", fmt.Sprintf("%s, %s, %s, %s; %s for each command", count(y.Calls(), "tool call"), count(of.Turns, "turn"), count(int(of.Tokens), "token"), of.Time, y.CommandTime()))
+		row("apply", cmp.Or(y.Apply, string(cycle.Never)))
+		head.WriteString("the sandbox, in which the model's tools work and nowhere else:\n")
+	}
+	if head.Len() > 0 {
+		if err := u.line("%s", strings.TrimSuffix(head.String(), "\n")); err != nil {
+			return err
+		}
+	}
+	return showPlan(u, p)
 }
 
 // showPlan writes one plan as text, and what is wrong with it as diagnostics.
-func showPlan(u *ui, p *run.Plan, more bool) error {
-	if more {
-		if err := u.line(""); err != nil {
-			return err
-		}
-	}
+func showPlan(u *ui, p *run.Plan) error {
 	if err := p.WriteText(u.out); err != nil {
 		return err
 	}

@@ -165,7 +165,11 @@ func plannedLimits(d *runfile.Definition, l []PlannedLimit) []result.Limit {
 func (p *Plan) WriteText(w io.Writer) error {
 	var b strings.Builder
 	esc := termsafe.Line
-	fmt.Fprintf(&b, "run %s\n", esc(p.Name))
+	kind := "run"
+	if len(p.Command) == 0 { // what runs in it is not known yet
+		kind = "sandbox"
+	}
+	fmt.Fprintf(&b, "%s %s\n", kind, esc(p.Name))
 	row := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-10s %s\n", label, fmt.Sprintf(format, args...))
 	}
@@ -194,7 +198,9 @@ func (p *Plan) WriteText(w io.Writer) error {
 	if p.Backend == "" {
 		row("backend", "none is able; the run would be refused")
 	}
-	row("command", "%s", esc(fmt.Sprintf("%q", p.Command)))
+	if len(p.Command) > 0 {
+		row("command", "%s", esc(fmt.Sprintf("%q", p.Command)))
+	}
 	row("workdir", "%s", esc(p.Workdir))
 	ws := "an empty directory"
 	if p.Workspace.Source != "" {
@@ -222,7 +228,9 @@ func (p *Plan) WriteText(w io.Writer) error {
 	if len(p.Outputs) > 0 {
 		outs = strings.Join(p.Outputs, " ")
 	}
-	row("outputs", "%s", esc(outs))
+	if len(p.Command)+len(p.Outputs) > 0 {
+		row("outputs", "%s", esc(outs))
+	}
 	for _, n := range p.Notes {
 		row("note", "%s", esc(n))
 	}
