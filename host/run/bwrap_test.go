@@ -4,11 +4,9 @@ package run
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
@@ -25,13 +23,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/internal/pypitest"
 	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -171,46 +169,11 @@ func TestLanguagesInSandbox(t *testing.T) {
 	}
 }
 
-// wheel builds a Python package as pip takes it.
-func wheel(t *testing.T, name, version, code string) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	info := name + "-" + version + ".dist-info/"
-	for _, f := range [][2]string{
-		{name + ".py", code},
-		{info + "METADATA", "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n"},
-		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
-		{info + "RECORD", ""},
-	} {
-		w, err := z.Create(f[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, f[1]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 // TestPipInstalls installs from an index on loopback that wants a password.
 func TestPipInstalls(t *testing.T) {
 	w, _ := newBwrapWorld(t)
 	needProgram(t, "pip", "python3", "-m", "pip", "--version")
-	pkg := wheel(t, "hutchprobe", "1.2", "def f(): return 'installed'\n")
-	var downloads atomic.Int32
-	mux := http.NewServeMux()
-	mux.HandleFunc("/simple/hutchprobe/", func(rw http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(rw, `<!DOCTYPE html><a href="/files/hutchprobe-1.2-py3-none-any.whl#sha256=%x">hutchprobe-1.2-py3-none-any.whl</a>`, sha256.Sum256(pkg))
-	})
-	mux.HandleFunc("/files/hutchprobe-1.2-py3-none-any.whl", func(rw http.ResponseWriter, _ *http.Request) {
-		downloads.Add(1)
-		_, _ = rw.Write(pkg)
-	})
+	mux := pypitest.New(t, "hutchprobe", "1.2", "def f(): return 'installed'\n")
 	const password = "pa55-of-the-index"
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if _, p, _ := r.BasicAuth(); p != password {
@@ -239,8 +202,8 @@ run "r" {
 		t.Errorf("%+v", first.Dependencies)
 	}
 	second := w.runOn(src("hutchprobe==1.2"))
-	if !second.OK || !second.Dependencies[0].Cached || downloads.Load() != 1 {
-		t.Errorf("%d downloads, %+v, %v", downloads.Load(), second.Dependencies, second.Error)
+	if !second.OK || !second.Dependencies[0].Cached || mux.Downloads() != 1 {
+		t.Errorf("%d downloads, %+v, %v", mux.Downloads(), second.Dependencies, second.Error)
 	}
 	bad := w.runOn(src("hutchprobe==9.9"))
 	if bad.Cause != sdk.CauseSetupFailed || bad.Status != 125 || bad.Error == nil || bad.Error.Phase != "dependencies" || !strings.Contains(bad.Error.Detail, "9.9") {

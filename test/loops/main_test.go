@@ -1,0 +1,164 @@
+package loops
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/host/agent/model/scripted"
+	"github.com/hutch-run/hutch/test/e2e"
+)
+
+const modelProgram = "libexec/hutch/hutch-model"
+
+func TestMain(m *testing.M) {
+	os.Exit(e2e.Main(m, map[string]string{modelProgram: "cmd/hutch-model"}))
+}
+
+// bound is how long a test waits for what must come.
+const bound = 2 * time.Minute
+
+// world is a directory with run files and a project, and somebody who works there with hutch.
+type world struct {
+	uid  int
+	dir  string
+	env  []string // besides what everybody has
+	mark string   // on the command lines of what is to be found again
+}
+
+func newWorld(t *testing.T, uid int) *world {
+	t.Helper()
+	e2e.Require(t, "bwrap")
+	dir, err := os.MkdirTemp("/var/tmp", "hutch-loops-") // where overlays may be made
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{uid: uid, dir: dir, mark: "mark-of-" + filepath.Base(dir)}
+	t.Cleanup(func() {
+		_ = w.command("gc").Run() // a test that failed may have left something
+		e2e.KillMarked(w.mark)
+		os.RemoveAll(dir)
+	})
+	w.own(t, dir)
+	return w
+}
+
+// own gives something to the user.
+func (w *world) own(t *testing.T, path string) {
+	t.Helper()
+	if w.uid != os.Getuid() {
+		if err := os.Chown(path, w.uid, w.uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// write writes files below the directory: name, text, name, text, …
+func (w *world) write(t *testing.T, files ...string) {
+	t.Helper()
+	for i := 0; i < len(files); i += 2 {
+		path := filepath.Join(w.dir, files[i])
+		for dir, missing := filepath.Dir(path), []string{}; ; dir = filepath.Dir(dir) {
+			if _, err := os.Stat(dir); err == nil {
+				for len(missing) > 0 {
+					last := missing[len(missing)-1]
+					if err := os.Mkdir(last, 0o755); err != nil {
+						t.Fatal(err)
+					}
+					w.own(t, last)
+					missing = missing[:len(missing)-1]
+				}
+				break
+			}
+			missing = append(missing, dir)
+		}
+		if err := os.WriteFile(path, []byte(files[i+1]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		w.own(t, path)
+	}
+}
+
+// read is a file of the directory; "" for none.
+func (w *world) read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.dir, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func (w *world) home() string { return filepath.Join(w.dir, "home") }
+
+// command is a call of hutch.
+func (w *world) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(e2e.Hutch(), args...)
+	cmd.Dir = w.dir
+	cmd.Env = append([]string{"HOME=" + w.dir, "HUTCH_HOME=" + w.home(), "TMPDIR=/tmp", "TERM=xterm", "PATH=/usr/local/bin:/usr/bin:/bin"}, w.env...)
+	if w.uid != os.Getuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}}
+	}
+	return cmd
+}
+
+// hutch runs it, and wants a certain exit code.
+func (w *world) hutch(t *testing.T, code int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	cmd := w.command(args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		t.Fatalf("hutch %s ended with %d, want %d\n%s%s", strings.Join(args, " "), got, code, &out, &errs)
+	}
+	return out.String(), errs.String()
+}
+
+// serve serves a script to whoever has the key, and returns the address.
+func serve(t *testing.T, key, script string) *scripted.Server {
+	t.Helper()
+	s, err := scripted.Parse("script.txtar", []byte(script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := scripted.Serve("127.0.0.1:0", s, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = v.Close() })
+	return v
+}
+
+// local is a model block for such a server, which needs no key.
+func local(v *scripted.Server) string {
+	return fmt.Sprintf("model \"m\" {\n  provider = \"openai\"\n  model    = \"small\"\n  base_url = \"%s/v1\"\n}\n\n", v.URL())
+}
+
+// begun waits until a command with the world's mark runs.
+func (w *world) begun(t *testing.T) {
+	t.Helper()
+	if !e2e.Eventually(bound, func() bool { return len(e2e.Marked(w.mark)) > 0 }) {
+		t.Fatal("the command is not run")
+	}
+}
+
+// gone waits until no command of the world's, and no hutch-model, runs any more.
+func (w *world) gone(t *testing.T) {
+	t.Helper()
+	for _, what := range []string{w.mark, filepath.Join(e2e.Dir, modelProgram)} {
+		if !e2e.Eventually(bound, func() bool { return len(e2e.Marked(what)) == 0 }) {
+			t.Errorf("%s still runs", what)
+		}
+	}
+}
