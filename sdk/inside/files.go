@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -53,8 +54,11 @@ func (f Files) Get(ctx context.Context, p string, format sdk.Format, w io.Writer
 		_, err = io.Copy(w, file)
 		return err
 	case sdk.FormatTar:
-		dir, err := f.Root.OpenRoot(rel)
+		dir, err := safefile.OpenRoot(f.Root, rel)
 		if err != nil {
+			if _, there := f.Root.Lstat(rel); there == nil && errors.Is(err, syscall.ENOTDIR) {
+				return sdk.Errorf(sdk.ReasonConfig, "%s is no directory", p)
+			}
 			return Error(p, err)
 		}
 		defer dir.Close()
@@ -112,7 +116,7 @@ func (f Files) putTree(ctx context.Context, p, rel string, r io.Reader) error {
 	if err := f.Root.MkdirAll(rel, 0o755); err != nil {
 		return NoDir(p, err)
 	}
-	dir, err := f.Root.OpenRoot(rel)
+	dir, err := safefile.OpenRoot(f.Root, rel)
 	if err != nil {
 		return Error(p, err)
 	}
@@ -167,7 +171,7 @@ func OpenBelow(root *os.Root, name string) {
 	if st, err := root.Lstat(name); err != nil || !st.IsDir() || root.Chmod(name, 0o700) != nil {
 		return
 	}
-	d, err := root.Open(name)
+	d, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a FIFO by now
 	if err != nil {
 		return
 	}

@@ -223,3 +223,17 @@ func TestWorkspaces(t *testing.T) {
 		}
 	}
 }
+
+// TestFIFOsAreNotWaitedFor asks for a tree, and writes one, where there is a FIFO.
+func TestFIFOsAreNotWaitedFor(t *testing.T) {
+	f, dir := newFiles(t)
+	if err := syscall.Mkfifo(dir+"/workspace/fifo", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Get(t.Context(), "/workspace/fifo", sdk.FormatTar, io.Discard); sdk.ReasonOf(err) != sdk.ReasonConfig {
+		t.Errorf("a tree of a FIFO: %v", err)
+	}
+	if err := f.Put(t.Context(), "/workspace/fifo", sdk.FormatTar, strings.NewReader("")); err == nil {
+		t.Error("a tree was written to a FIFO")
+	}
+}

@@ -149,7 +149,7 @@ func openDir(parent *os.Root, base, name string) (*os.Root, error) {
 	if !before.IsDir() {
 		return nil, refuse(name, ReasonMissing, "it is not a directory")
 	}
-	sub, err := parent.OpenRoot(base)
+	sub, err := OpenRoot(parent, base)
 	if err != nil {
 		return nil, ioError(name, err)
 	}

@@ -407,3 +407,40 @@ func FuzzName(f *testing.F) {
 		}
 	})
 }
+
+// TestOpenRoot opens directories, through links that stay inside, and nothing else.
+func TestOpenRoot(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, err := range []error{root.MkdirAll("a/b", 0o755), root.Symlink("a", "link"), root.Symlink("/", "out"), root.WriteFile("file", nil, 0o644),
+		syscall.Mkfifo(filepath.Join(root.Name(), "fifo"), 0o644), root.Symlink("fifo", "tofifo")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a", "a/b", "link", "link/b", "."} {
+		dir, err := OpenRoot(root, name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want, err1 := root.Stat(name)
+		got, err2 := dir.Stat(".")
+		if err1 != nil || err2 != nil || !os.SameFile(want, got) {
+			t.Errorf("%s is another directory: %v %v", name, err1, err2)
+		}
+		dir.Close()
+	}
+	for _, name := range []string{"", "file", "fifo", "tofifo", "out", "../x", "none"} {
+		dir, err := OpenRoot(root, name)
+		if err == nil {
+			dir.Close()
+			t.Errorf("%q was opened", name)
+		} else if strings.Contains(err.Error(), name+"/.:") {
+			t.Errorf("the error names what nobody asked for: %v", err)
+		}
+	}
+}

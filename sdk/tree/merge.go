@@ -50,7 +50,7 @@ func (m merger) move(p string) error {
 
 // each calls fn for every name in the directory p of the tree, with what is there already.
 func (m merger) each(p string, fn func(name string, isDir, there bool, old fs.FileInfo) error) error {
-	dir, err := m.dst.Open(path.Join(m.stage, p))
+	dir, err := openNow(m.dst, path.Join(m.stage, p))
 	if err != nil {
 		return err
 	}
@@ -98,11 +98,14 @@ func (m merger) copy(from, to string) error {
 		}
 		return m.dst.Symlink(target, to)
 	}
-	in, err := m.dst.Open(from)
+	in, err := openNow(m.dst, from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	if now, err := in.Stat(); err != nil || !os.SameFile(now, st) {
+		return errors.Join(fmt.Errorf("%q was replaced meanwhile", to), err)
+	}
 	if err := m.dst.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -112,4 +115,9 @@ func (m merger) copy(from, to string) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Chmod(st.Mode().Perm()), out.Close())
+}
+
+// openNow opens what is to be read, and does not wait where a FIFO took its place.
+func openNow(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }

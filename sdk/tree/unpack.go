@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
@@ -37,7 +38,7 @@ func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, er
 	if err := dst.Mkdir(name, 0o700); err != nil {
 		return Summary{}, fmt.Errorf("unpack: %w", err)
 	}
-	stage, err := dst.OpenRoot(name)
+	stage, err := safefile.OpenRoot(dst, name)
 	if err != nil {
 		return Summary{}, errors.Join(err, dst.Remove(name))
 	}
@@ -263,10 +264,10 @@ func (u *unpacker) enter(dir string) (*os.File, error) {
 	if dir == "." {
 		return u.top, nil
 	}
-	f, err := u.stage.Open(dir)
+	f, err := openNow(u.stage, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = u.stage.MkdirAll(dir, 0o755); err == nil {
-			f, err = u.stage.Open(dir)
+			f, err = openNow(u.stage, dir)
 		}
 	}
 	if err != nil {

@@ -184,3 +184,34 @@ func tryOpen(p string, flags int) error {
 	}
 	return unix.Close(fd)
 }
+
+// swapForever exchanges, below the directory args[0] of the workspace and until it is killed, what a tool on the host may
+// look at with what leads to the host's directory args[1], or blocks whoever opens it.
+func swapForever(args []string) verdict {
+	dir, outside := args[0], args[1]
+	in := func(name string) string { return filepath.Join(dir, name) }
+	err := os.RemoveAll(dir) // of the project: what is made anew lies in the sandbox's own layer
+	for _, d := range []string{"d", "deep/sub", "aside", "d2"} {
+		err = errors.Join(err, os.MkdirAll(in(d), 0o755))
+	}
+	for _, f := range []string{"f", "d/f", "deep/sub/f", "pipe", "plain", "d2/f"} {
+		err = errors.Join(err, os.WriteFile(in(f), []byte("inside\n"), 0o644))
+	}
+	err = errors.Join(err, unix.Mkfifo(in("aside/pipe"), 0o644), os.Link(in("d2/f"), in("aside/plain")), os.Mkdir(in("aside/d2"), 0o755),
+		os.Symlink(outside, in("aside/d")), os.Symlink(outside+"/f", in("aside/f")), os.Symlink(outside+"/sub", in("aside/sub")))
+	if err != nil {
+		return held("prepare: %v", err)
+	}
+	pairs := [][2]string{{in("d"), in("aside/d")}, {in("f"), in("aside/f")}, {in("deep/sub"), in("aside/sub")}, {in("pipe"), in("aside/pipe")},
+		{in("plain"), in("aside/plain")}, {in("d2"), in("aside/d2")}}
+	for n := 0; ; n++ {
+		pair := pairs[n%len(pairs)]
+		err := unix.Renameat2(unix.AT_FDCWD, pair[0], unix.AT_FDCWD, pair[1], unix.RENAME_EXCHANGE)
+		if err != nil && n < len(pairs) {
+			return held("exchange %v: %v", pair, err)
+		}
+		if n == len(pairs) {
+			fmt.Println("swapping")
+		}
+	}
+}

@@ -67,6 +67,7 @@ var cases = map[string]func(args []string) verdict{
 
 	"RES-01": forks, "RES-02": memory, "RES-03": bigFile, "RES-05": descriptors, "RES-06": coreLimit,
 	"WS-01": litter, "WS-02": gitHooks,
+	"RACE": swapForever,
 }
 
 func main() {

@@ -59,8 +59,11 @@ func files(args []string) error {
 		_, err = io.Copy(os.Stdout, f)
 		return explain(p, err)
 	case "get tar":
-		dir, err := root.OpenRoot(rel)
+		dir, err := safefile.OpenRoot(root, rel)
 		if err != nil {
+			if _, there := root.Lstat(rel); there == nil && errors.Is(err, unix.ENOTDIR) {
+				return wire.Errorf(wire.ReasonConfig, "%s is no directory", p)
+			}
 			return explain(p, err)
 		}
 		defer dir.Close()
@@ -104,7 +107,7 @@ func putTree(ctx context.Context, root *os.Root, rel, p string) error {
 		}
 		return err
 	}
-	dir, err := root.OpenRoot(rel)
+	dir, err := safefile.OpenRoot(root, rel)
 	if err != nil {
 		return err
 	}
