@@ -28,9 +28,11 @@ type user struct {
 	as  *syscall.SysProcAttr
 }
 
-// newUser is whoever runs the test, or the ordinary user with subordinate ids.
-func newUser(t *testing.T, rootless bool) *user {
+// newUser is whoever runs the test, or the ordinary user with subordinate ids. The example's image is there. prepare
+// may change the user before.
+func newUser(t *testing.T, rootless bool, prepare ...func(*user) error) *user {
 	t.Helper()
+	podmantest.Need(t)
 	dir, err := os.MkdirTemp("/var/tmp", "hutch-review-")
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +61,18 @@ func newUser(t *testing.T, rootless bool) *user {
 		})
 	}
 	u.env = []string{"HOME=" + home, "XDG_RUNTIME_DIR=" + runtime, "HUTCH_HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + filepath.Join(dir, "tmp"), "PATH=/usr/local/bin:/usr/bin:/bin"}
+	for _, f := range prepare {
+		if err := f(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script, err := os.ReadFile("../../examples/podman/image.sh")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(e2e.Dir, "image.sh"), script, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if out, code := u.run(filepath.Join(e2e.Dir, "image.sh")); code != 0 {
 		t.Fatalf("make the image: %s", out)
 	}
@@ -132,14 +146,6 @@ func (u *user) project(t *testing.T) map[string]string {
 // TestReview makes changes in a container, looks at them, settles a conflict, applies and takes back, with each overlay
 // strategy: the same everywhere.
 func TestReview(t *testing.T) {
-	podmantest.Need(t)
-	script, err := os.ReadFile("../../examples/podman/image.sh")
-	if err == nil {
-		err = os.WriteFile(filepath.Join(e2e.Dir, "image.sh"), script, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct {
 		overlay  string
 		rootless bool
