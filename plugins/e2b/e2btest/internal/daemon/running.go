@@ -255,7 +255,7 @@ func (r *running) startTerminal(kids *children, size *process.PTY_Size) (wait fu
 	if err != nil {
 		return nil, err
 	}
-	tty := r.tty
+	tty := &terminal{tty: r.tty}
 	return func() {
 		r.read(tty, 16<<10, func(b []byte) *process.ProcessEvent_DataEvent {
 			return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Pty{Pty: b}}
@@ -263,8 +263,31 @@ func (r *running) startTerminal(kids *children, size *process.PTY_Size) (wait fu
 	}, nil
 }
 
+// terminal is the master's side of one. The kernel looks for bytes first, and then whether anybody still has the other side
+// open: what is written and closed in between it tells of only when it is asked again. So an end counts when it was told twice.
+type terminal struct {
+	tty   io.Reader
+	ended bool
+}
+
+// Read implements [io.Reader].
+func (t *terminal) Read(b []byte) (int, error) {
+	n, err := t.tty.Read(b)
+	if n == 0 && err != nil && !t.ended {
+		t.ended = true
+		n, err = t.tty.Read(b)
+	}
+	if n > 0 {
+		t.ended = false
+	}
+	return n, err
+}
+
+// Close implements [io.Closer]: whoever types closes the terminal.
+func (t *terminal) Close() error { return nil }
+
 // read tells what comes out of f until its end.
-func (r *running) read(f *os.File, chunk int, event func([]byte) *process.ProcessEvent_DataEvent) {
+func (r *running) read(f io.ReadCloser, chunk int, event func([]byte) *process.ProcessEvent_DataEvent) {
 	for {
 		b := make([]byte, chunk) // a new one each time: listeners still hold the last
 		n, err := f.Read(b)
@@ -275,7 +298,5 @@ func (r *running) read(f *os.File, chunk int, event func([]byte) *process.Proces
 			break
 		}
 	}
-	if f != r.tty {
-		f.Close()
-	}
+	f.Close()
 }

@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"bytes"
+	"io"
+	"syscall"
+	"testing"
+
+	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
+)
+
+// answers is a terminal whose reads are answered in order: an empty one is the end that the kernel tells of.
+type answers []string
+
+// Read implements [io.Reader].
+func (a *answers) Read(b []byte) (int, error) {
+	if len(*a) == 0 {
+		return 0, io.ErrUnexpectedEOF // nobody may ask again
+	}
+	text := (*a)[0]
+	*a = (*a)[1:]
+	if text == "" {
+		return 0, syscall.EIO
+	}
+	return copy(b, text), nil
+}
+
+// TestLastBytesOfATerminal: what is written just before the terminal's end is told although the kernel told of the end first.
+func TestLastBytesOfATerminal(t *testing.T) {
+	for name, c := range map[string]struct {
+		reads answers
+		want  string
+	}{
+		"in order":              {answers{"first", "last", "", ""}, "firstlast"},
+		"the end first":         {answers{"first", "", "last", "", ""}, "firstlast"},
+		"the end first, always": {answers{"", "a", "", "b", "", ""}, "ab"},
+		"nothing":               {answers{"", ""}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &running{}
+			l, _ := r.listen()
+			var got bytes.Buffer
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for {
+					select {
+					case e := <-l.events:
+						got.Write(e.GetData().GetPty())
+					case <-l.gone:
+						return
+					}
+				}
+			}()
+			r.read(&terminal{tty: &c.reads}, 100, func(b []byte) *process.ProcessEvent_DataEvent {
+				return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Pty{Pty: b}}
+			})
+			r.leave(l)
+			<-done
+			if got.String() != c.want || len(c.reads) != 0 {
+				t.Errorf("told %q with %q unread, want %q", &got, c.reads, c.want)
+			}
+		})
+	}
+}
