@@ -129,6 +129,12 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 			return nil, err
 		}
 		if err := s.make(ctx, tell); err != nil {
+			if s.never { // so there is nothing to find, and nobody has to look for it
+				if terr := req.Allocated(sdk.Handle{ID: s.id}); terr != nil {
+					sdk.Log(ctx).Debug("that there is no machine could not be told", "error", terr)
+				}
+				return nil, err
+			}
 			if cerr := s.close(context.WithoutCancel(ctx)); cerr != nil {
 				sdk.Log(ctx).Error("what a failed creation made could not be removed", "error", cerr)
 			}

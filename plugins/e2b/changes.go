@@ -37,7 +37,10 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 // list asks the machine for everything in the directory rel of the workspace, except what prune names at its top.
 func (s *sandbox) list(ctx context.Context, rel string, prune ...string) (map[string]entry, error) {
 	var l listing
-	err := s.sh(ctx, "list the workspace", rootUser, scripts.List, l.write, append([]string{scripts.Quote(path.Join(workspacePath, rel))}, prune...)...)
+	err := s.repeated(ctx, func() error {
+		l = listing{}
+		return s.sh(ctx, "list the workspace", rootUser, scripts.List, l.write, append([]string{scripts.Quote(path.Join(workspacePath, rel))}, prune...)...)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +70,10 @@ func (s *sandbox) hash(ctx context.Context, now map[string]entry, names []string
 	if len(names) == 0 {
 		return nil
 	}
+	return s.repeated(ctx, func() error { return s.hashOnce(ctx, now, names) })
+}
+
+func (s *sandbox) hashOnce(ctx context.Context, now map[string]entry, names []string) error {
 	list, err := s.sendList(ctx, names)
 	if err != nil {
 		return err

@@ -78,10 +78,15 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 	if c.VCPUs < 0 {
 		bad("vcpus", "a machine has some processors", "")
 	}
-	if strings.ContainsFunc(c.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if !isKey(c.APIKey) {
 		bad("api_key", "the key holds characters that no key has", "")
 	}
 	return ds
+}
+
+// isKey refuses what no header can hold.
+func isKey(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 func isTemplate(s string) bool {
@@ -137,6 +142,9 @@ func (c *Config) service() (service, error) {
 		domain:     cmp.Or(c.Domain, os.Getenv(envDomain), defaultDomain),
 		apiURL:     cmp.Or(c.APIURL, os.Getenv(envAPIURL)),
 		sandboxURL: cmp.Or(c.SandboxURL, os.Getenv(envSandboxURL)),
+	}
+	if !isKey(s.key) {
+		return s, sdk.Errorf(sdk.ReasonConfig, "%s holds characters that no key has, such as a blank or a line break", envKey).WithFix("set it to the key alone; keys are at https://e2b.dev/dashboard")
 	}
 	if !control.IsDomain(s.domain) {
 		return s, sdk.Errorf(sdk.ReasonConfig, "%s is no name of a domain: %q", envDomain, s.domain)

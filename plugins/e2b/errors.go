@@ -37,6 +37,9 @@ func typed(err error, what string) error {
 	case control.Quota:
 		out.Reason, out.Retryable = sdk.ReasonQuota, true
 		out.Fix = "end sandboxes that are not needed (hutch ps, hutch rm, hutch gc), run fewer at once (-j), or ask the service for more"
+	case control.Rate:
+		out.Reason, out.Retryable = sdk.ReasonQuota, true
+		out.Fix = "the service takes no more calls just now: try again in a while, or run fewer at once (-j)"
 	case control.Capacity:
 		out.Reason, out.Retryable = sdk.ReasonQuota, true
 		out.Fix = "the service has no room just now: try again in a while"

@@ -27,6 +27,7 @@ func TestCreateFaults(t *testing.T) {
 		{name: "the service fails once", fault: e2btest.Fault{Method: "POST", Path: "/sandboxes", Status: 500}, posts: 2},
 		{name: "the service fails always", fault: e2btest.Fault{Method: "POST", Path: "/sandboxes", Status: 500, Times: -1}, reason: sdk.ReasonUnavailable, posts: 3},
 		{name: "too fast, with a time", fault: e2btest.Fault{Method: "POST", Path: "/sandboxes", Status: 429, Header: map[string]string{"Retry-After": "2"}}, posts: 2},
+		{name: "too fast, always", fault: e2btest.Fault{Method: "POST", Path: "/sandboxes", Status: 429, Body: `{"code":429,"message":"Rate limit exceeded"}`, Times: -1}, reason: sdk.ReasonQuota, says: "Rate limit", posts: 1},
 		{name: "too many", fault: e2btest.Fault{Method: "POST", Path: "/sandboxes", Status: 429, Body: `{"code":429,"message":"you have reached the maximum number of concurrent E2B sandboxes (20)"}`}, reason: sdk.ReasonQuota, says: "maximum number", posts: 1},
 		{name: "no room", fault: e2btest.Fault{Method: "POST", Path: "/sandboxes", Status: 503, Body: `{"code":503,"message":"no room","error_code":"sandbox_capacity_unavailable"}`}, reason: sdk.ReasonQuota, posts: 1},
 		{name: "the key is refused", fault: e2btest.Fault{Method: "POST", Path: "/sandboxes", Status: 401, Body: `{"code":401,"message":"bad key"}`}, reason: sdk.ReasonDenied, says: "key", posts: 1},
@@ -85,6 +86,48 @@ func TestCreateFaults(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// TestNothingWasMade: of a service that says no, or that is not there, no machine is looked for afterwards, and the host is
+// told that there is nothing to find.
+func TestNothingWasMade(t *testing.T) {
+	s := local(t)
+	dead := e2btest.ForTest(t, e2btest.Options{})
+	if err := dead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct {
+		name   string
+		env    map[string]string
+		reason sdk.Reason
+		says   string
+	}{
+		{"the service is not there", map[string]string{envAPIURL: dead.URL}, sdk.ReasonUnavailable, dead.URL + " cannot be reached: "},
+		{"the key is another one", map[string]string{envKey: "e2b_00"}, sdk.ReasonDenied, "does not take the API key"},
+		{"the key has a line break", map[string]string{envKey: "e2b_00\n"}, sdk.ReasonConfig, envKey + " holds characters"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			for name, value := range c.env {
+				t.Setenv(name, value)
+			}
+			var last sdk.Handle
+			before := count(s, "GET", "/v2/sandboxes")
+			_, err := newHost(t).Create(t.Context(), request(t, "", func(r *sdk.CreateRequest) {
+				r.Allocated = func(h sdk.Handle) error { last = h; return nil }
+			}))
+			var e *sdk.Error
+			if !errors.As(err, &e) || e.Reason != c.reason || !strings.Contains(err.Error(), c.says) || e.Fix == "" {
+				t.Errorf("it says %v", err)
+			}
+			if len(last.Data) != 0 {
+				t.Errorf("the host is left with the handle %s", last.Data)
+			}
+			if n := count(s, "GET", "/v2/sandboxes") - before; n != 0 {
+				t.Errorf("a machine was looked for %d times", n)
+			}
+		})
+	}
+}
 
 // TestCommandFaults breaks the connection to a command. What it reports is true, or it reports nothing.
 func TestCommandFaults(t *testing.T) {
@@ -196,15 +239,16 @@ func TestTransferFaults(t *testing.T) {
 		fault  e2btest.Fault
 		get    bool // or put
 		format sdk.Format
+		works  bool // all the same
 	}{
-		{"a tree is cut", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000))}, true, sdk.FormatTar},
-		{"a tree is cut quietly", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Quiet: true}, true, sdk.FormatTar},
-		{"a tree is another one", e2btest.Fault{Method: "GET", Path: "/files", Status: 200, Body: strings.Repeat("x", 5000)}, true, sdk.FormatTar},
-		{"the packing is not told", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(1)}, true, sdk.FormatTar},
-		{"a file is cut", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(2)}, true, sdk.FormatFile},
-		{"a put is cut", e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(3))}, false, sdk.FormatFile},
-		{"a put is cut quietly", e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(3)), Quiet: true}, false, sdk.FormatFile},
-		{"a put of nothing", e2btest.Fault{Method: "POST", Path: "/files", Status: 507, Body: `{"code":507,"message":"not enough disk space available"}`}, false, sdk.FormatFile},
+		{"a tree is cut", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000))}, true, sdk.FormatTar, false},
+		{"a tree is cut quietly", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Quiet: true}, true, sdk.FormatTar, false},
+		{"a tree is another one", e2btest.Fault{Method: "GET", Path: "/files", Status: 200, Body: strings.Repeat("x", 5000)}, true, sdk.FormatTar, false},
+		{"the packing is not told", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(1)}, true, sdk.FormatTar, true},
+		{"a file is cut", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(2)}, true, sdk.FormatFile, false},
+		{"a put is cut", e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(3))}, false, sdk.FormatFile, false},
+		{"a put is cut quietly", e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(3)), Quiet: true}, false, sdk.FormatFile, false},
+		{"a put of nothing", e2btest.Fault{Method: "POST", Path: "/files", Status: 507, Body: `{"code":507,"message":"not enough disk space available"}`}, false, sdk.FormatFile, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -220,8 +264,8 @@ func TestTransferFaults(t *testing.T) {
 				t.Fatal("the fault was never met")
 			}
 			fault.Remove()
-			if err == nil {
-				t.Error("it succeeded")
+			if (err == nil) != c.works {
+				t.Errorf("it came to %v", err)
 			}
 			if got := must(t, sb, "cat file"); got != "whole\n" {
 				t.Errorf("the file is %q", got)

@@ -190,10 +190,19 @@ func (s *sandbox) fetch(ctx context.Context, p string, list *sentList, take func
 		args = append(args, list.args()...)
 	}
 	var said strings.Builder
-	err := s.sh(ctx, "pack "+p, rootUser, scripts.Pack, func(b []byte) error {
-		said.Write(b[:min(len(b), 1000)])
-		return nil
-	}, args...)
+	pack := func() error {
+		said.Reset()
+		return s.sh(ctx, "pack "+p, rootUser, scripts.Pack, func(b []byte) error {
+			said.Write(b[:min(len(b), 1000)])
+			return nil
+		}, args...)
+	}
+	var err error
+	if list == nil {
+		err = s.repeated(ctx, pack)
+	} else {
+		err = pack() // which takes the list with it
+	}
 	if err != nil {
 		var e *scriptError
 		if !errors.As(err, &e) { // which removes it itself

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -52,6 +51,7 @@ func (s *sandbox) makeMachine(ctx context.Context) (*control.Sandbox, error) {
 		}
 		m, err = s.client().Create(safe, want)
 	}
+	s.never = m == nil && !s.doubt && !doubtful(err)
 	if ctx.Err() != nil {
 		s.doubt = s.doubt || doubtful(err)
 		return nil, context.Cause(ctx) // whoever called destroys what there is
@@ -65,7 +65,7 @@ func (s *sandbox) makeMachine(ctx context.Context) (*control.Sandbox, error) {
 // doubtful reports whether a machine may have been made although the call to make it failed.
 func doubtful(err error) bool {
 	var e *control.Error
-	return errors.As(err, &e) && (e.Unanswered || e.Kind() == control.Service)
+	return errors.As(err, &e) && !e.Unsent && (e.Unanswered || e.Kind() == control.Service)
 }
 
 // lookFor looks for a machine of which it is not known whether it was made.
@@ -169,7 +169,7 @@ func (s *sandbox) deleteMachine(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return typed(err, fmt.Sprintf("remove the machine %s", s.at.Machine))
+		return typed(err, "remove the machine "+or(s.at.Machine, "of "+s.id))
 	}
 	return nil
 }

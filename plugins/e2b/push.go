@@ -126,7 +126,11 @@ func (s *sandbox) place(ctx context.Context, archive bool) (map[string]entry, er
 	}
 	var l listing
 	script := scripts.Place + `set -- "$w" output` + "\n" + scripts.List
-	if err := s.sh(ctx, "unpack the workspace", s.user(), script, l.write, basePath, workspacePath, from); err != nil {
+	err := s.repeated(ctx, func() error {
+		l = listing{}
+		return s.sh(ctx, "unpack the workspace", s.user(), script, l.write, basePath, workspacePath, from)
+	})
+	if err != nil {
 		return nil, err
 	}
 	there, err := l.entries(".")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,6 +40,7 @@ type sandbox struct {
 	at       place
 	ready    sdk.Ready
 	doubt    bool // a machine may exist that nobody told us of
+	never    bool // none was made, and that is certain
 	progress func(step string, done, total int64)
 	base     *base        // what the workspace was made from
 	users    sync.Map     // those for whose commands there is a place
@@ -197,6 +199,18 @@ func (e *scriptError) Error() string {
 	return fmt.Sprintf("%s: %s", e.what, e.stderr)
 }
 
+var errLostAnswer = errors.New("the connection broke, and a part of the answer was lost")
+
+// repeated asks again what may be asked twice, when the answer was lost with the connection.
+func (s *sandbox) repeated(ctx context.Context, ask func() error) error {
+	for n := 1; ; n++ {
+		err := ask()
+		if !errors.Is(err, errLostAnswer) || n == 3 || s.backend.sleep(ctx, lookAgain[n]) != nil {
+			return err
+		}
+	}
+}
+
 // sh runs a script in the machine, as user, and passes what it prints to out, which may be nil.
 func (s *sandbox) sh(ctx context.Context, what, user, script string, out func([]byte) error, args ...string) error {
 	d, err := s.connect(ctx)
@@ -222,7 +236,7 @@ func (s *sandbox) sh(ctx context.Context, what, user, script string, out func([]
 		return typed(err, what)
 	}
 	if end.Breaks > 0 && out != nil {
-		return sdk.Errorf(sdk.ReasonUnavailable, "%s: the connection broke, and a part of the answer was lost", what).WithFix("try again")
+		return sdk.Errorf(sdk.ReasonUnavailable, "%s: %w", what, errLostAnswer).WithFix("try again")
 	}
 	if !end.Exited || end.Code != 0 {
 		code := end.Code

@@ -8,11 +8,13 @@ package control
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -95,6 +97,8 @@ func retryable(err error, idempotent bool) (time.Duration, bool) {
 		return 0, false
 	case e.Status == http.StatusTooManyRequests:
 		return e.RetryAfter, e.RetryAfter > 0 && e.RetryAfter <= maxTold
+	case e.Unsent:
+		return 0, true
 	case e.Unanswered || e.Status >= 500:
 		return 0, idempotent
 	}
@@ -168,8 +172,17 @@ func (c *Client) once(ctx context.Context, k call, body []byte) (int, error) {
 
 func (k call) name() string { return k.method + " " + k.path }
 
-// unanswered is a call of which nobody knows whether it was done.
+// unanswered is a call of which nobody knows whether it was done, unless there was nobody to take it.
 func (c *Client) unanswered(k call, err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // without the address, which is long and says little
+	}
+	var dial *net.OpError
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &certificate) {
+		return &Error{Call: k.name(), Unsent: true, Message: c.clean(c.base + " cannot be reached: " + err.Error()), Err: err}
+	}
 	return &Error{Call: k.name(), Unanswered: true, Message: c.clean(err.Error()), Err: err}
 }
 

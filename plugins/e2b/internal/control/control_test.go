@@ -84,7 +84,7 @@ func TestRetries(t *testing.T) {
 		{"always a failure", get, []answer{{status: 500}, {status: 500}, {status: 500}, {status: 500}, {status: 500}, good}, attempts, Service, 0},
 		{"told to wait", get, []answer{slow, good}, 2, "", 7 * time.Second},
 		{"told to wait, making one", create, []answer{slow, good}, 2, "", 7 * time.Second},
-		{"told to wait for an hour", get, []answer{{status: 429, header: map[string]string{"Retry-After": "3600"}}, good}, 1, Quota, 0},
+		{"told to wait for an hour", get, []answer{{status: 429, header: map[string]string{"Retry-After": "3600"}}, good}, 1, Rate, 0},
 		{"too many, without a time", create, []answer{{status: 429}, good}, 1, Quota, 0},
 		{"making one is not repeated: broken", create, []answer{{drop: true}, good}, 1, Service, 0},
 		{"making one is not repeated: failed", create, []answer{{status: 500}, good}, 1, Service, 0},

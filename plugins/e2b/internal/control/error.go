@@ -16,12 +16,16 @@ type Error struct {
 	Message    string        // one line, without the key; the service's words
 	RetryAfter time.Duration // how long it wants to be left alone; 0 when it does not say
 	Unanswered bool          // the connection broke: it may have been done
+	Unsent     bool          // there was no connection: it was not done
 	Err        error         // the error underneath, of a broken connection
 }
 
 // Error implements the error interface.
 func (e *Error) Error() string {
-	if e.Unanswered {
+	switch {
+	case e.Unsent:
+		return e.Message
+	case e.Unanswered:
 		return fmt.Sprintf("%s was not answered: %s", e.Call, e.Message)
 	}
 	return fmt.Sprintf("%s: %d %s", e.Call, e.Status, e.Message)
@@ -37,7 +41,8 @@ type Kind string
 const (
 	Key      Kind = "key"      // the API key is missing or refused
 	Access   Kind = "access"   // the key is good, and not for this
-	Quota    Kind = "quota"    // too many sandboxes, or too many calls
+	Quota    Kind = "quota"    // too many sandboxes
+	Rate     Kind = "rate"     // too many calls
 	Capacity Kind = "capacity" // the service has no room just now
 	Template Kind = "template" // there is no such template
 	Gone     Kind = "gone"     // there is no such sandbox, or not any more
@@ -56,6 +61,8 @@ func (e *Error) Kind() Kind {
 		return Key
 	case e.Status == http.StatusForbidden:
 		return Access
+	case e.Status == http.StatusTooManyRequests && (e.RetryAfter > 0 || strings.Contains(strings.ToLower(e.Message), "rate limit")):
+		return Rate
 	case e.Status == http.StatusTooManyRequests:
 		return Quota
 	case slices.Contains(capacityCodes, e.Code):
