@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -103,8 +104,11 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if _, err := control.New(s.apiURL, s.key, b.transport).Find(ctx, map[string]string{metaTag: "none"}); err != nil {
-		err = typed(err, "ask the service at "+s.apiURL)
-		reach.Status, reach.Detail, reach.Fix = sdk.SeverityError, err.Error(), "see whether it can be reached from here, and whether the key is its own"
+		var e *sdk.Error
+		if reach.Detail = err.Error(); errors.As(typed(err, "ask the service"), &e) {
+			reach.Detail = e.Summary // its fix is to call what this is called by
+		}
+		reach.Status, reach.Fix = sdk.SeverityError, "see whether it can be reached from here, and whether the key is its own"
 		return []sdk.Finding{key, reach}, nil
 	}
 	reach.Detail = s.apiURL + " answers, and takes the key"

@@ -144,10 +144,10 @@ func (c *Config) service() (service, error) {
 		sandboxURL: cmp.Or(c.SandboxURL, os.Getenv(envSandboxURL)),
 	}
 	if !isKey(s.key) {
-		return s, sdk.Errorf(sdk.ReasonConfig, "%s holds characters that no key has, such as a blank or a line break", envKey).WithFix("set it to the key alone; keys are at https://e2b.dev/dashboard")
+		return s, sdk.Errorf(sdk.ReasonConfig, "the key in %s holds characters that no key has, such as a blank or a line break", envKey).WithFix("set it to the key alone; keys are at https://e2b.dev/dashboard")
 	}
 	if !control.IsDomain(s.domain) {
-		return s, sdk.Errorf(sdk.ReasonConfig, "%s is no name of a domain: %q", envDomain, s.domain)
+		return s, sdk.Errorf(sdk.ReasonConfig, "the variable %s is no name of a domain: %q", envDomain, s.domain)
 	}
 	if s.apiURL == "" {
 		s.apiURL = "https://api." + s.domain
@@ -157,7 +157,7 @@ func (c *Config) service() (service, error) {
 			continue
 		}
 		if err := checkURL(address); err != nil {
-			return s, sdk.Errorf(sdk.ReasonConfig, "%s: %w", name, err)
+			return s, sdk.Errorf(sdk.ReasonConfig, "the variable %s: %w", name, err)
 		}
 	}
 	return s, nil

@@ -103,7 +103,7 @@ func TestNothingWasMade(t *testing.T) {
 	}{
 		{"the service is not there", map[string]string{envAPIURL: dead.URL}, sdk.ReasonUnavailable, dead.URL + " cannot be reached: "},
 		{"the key is another one", map[string]string{envKey: "e2b_00"}, sdk.ReasonDenied, "does not take the API key"},
-		{"the key has a line break", map[string]string{envKey: "e2b_00\n"}, sdk.ReasonConfig, envKey + " holds characters"},
+		{"the key has a line break", map[string]string{envKey: "e2b_00\n"}, sdk.ReasonConfig, "the key in " + envKey + " holds characters"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
