@@ -684,3 +684,45 @@ func collect(t *testing.T, s *Store, o GCOptions) ([]GCItem, error) {
 	items, err := s.GC(t.Context(), o)
 	return slices.DeleteFunc(items, func(i GCItem) bool { return i.Kind == GCRuntimeDir && filepath.Dir(i.Path) == "/tmp" }), err
 }
+
+// A gc that looks while a directory is made may take it for one that is left; whoever makes it then makes another one.
+func TestRuntimeDirsAreMadeDuringGC(t *testing.T) {
+	base, err := os.MkdirTemp("/tmp", "h-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(base)
+	t.Setenv("XDG_RUNTIME_DIR", base)
+	done, collected := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(collected)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				_ = staleRuntimeDirs(func(path string) error {
+					if !strings.HasPrefix(path, base) {
+						return nil // in /tmp, of others
+					}
+					return os.RemoveAll(path)
+				})
+			}
+		}
+	}()
+	for range 300 {
+		d, err := NewRuntimeDir()
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if _, err := os.Stat(d.Path()); err != nil {
+			t.Errorf("it was taken away: %v", err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	<-collected
+}

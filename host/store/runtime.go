@@ -49,12 +49,15 @@ func claimRuntimeDir(path string) (*RuntimeDir, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return nil, diskError("make", path, err)
 	}
+	// A gc may find it before we have locked it, and remove it.
 	f, err := openOwnDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", path, fs.ErrExist)
+	}
 	if err != nil {
 		_ = os.Remove(path)
 		return nil, err
 	}
-	// A gc may have found it before we locked it, and removed it.
 	if err := tryLock(f, unix.LOCK_EX); err != nil || !sameFile(f, path) {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrExist)
