@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +53,7 @@ type listed struct {
 	Path      string `json:"path,omitempty"`
 	SHA256    string `json:"sha256,omitempty"` // of the program
 	Protocol  int    `json:"protocol,omitempty"`
-	From      string `json:"from,omitempty"`   // configuration, HUTCH_BACKEND_PATH, lock or bundled
+	From      string `json:"from,omitempty"`   // configuration, HUTCH_BACKEND_PATH, lock, installed or bundled
 	Lock      string `json:"lock,omitempty"`   // path of the lock file
 	Source    string `json:"source,omitempty"` // as it is locked
 	SignedBy  string `json:"signed_by,omitempty"`
@@ -82,10 +83,13 @@ func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"NAME", "VERSION", "PROTOCOL", "ISOLATION", "FROM", "DIGEST", "SIGNED BY", "SUMMARY"}}
+	rows := [][]string{{"NAME", "VERSION", "PROTOCOL", "ISOLATION", "FROM", "SOURCE", "DIGEST", "SIGNED BY", "SUMMARY"}}
 	for _, l := range describe(ctx, pool, names) {
 		if l.Lock != "" {
 			l.SignedBy = in.Trust.SignedBy(l.Path, l.Source, filepath.Dir(l.Lock))
+		}
+		if l.Lock == s.Store().Paths().InstalledLock() {
+			l.From = "installed"
 		}
 		if c.Output == "json" {
 			if err := json.NewEncoder(u.out).Encode(l); err != nil {
@@ -106,24 +110,14 @@ func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
 
 // row is a line of the table.
 func (l listed) row() []string {
-	from := l.From
-	if l.Source != "" {
-		from = l.Source
+	if l.Error != "" {
+		return []string{l.Name, "-", "-", "-", "-", "-", "-", "-", "does not start: " + l.Error}
 	}
-	digest, signed, protocol := l.SHA256, l.SignedBy, ""
+	digest := l.SHA256
 	if len(digest) > 12 {
 		digest = digest[:12]
 	}
-	if signed == "" {
-		signed = "-"
-	}
-	if l.Protocol != 0 {
-		protocol = fmt.Sprint(l.Protocol)
-	}
-	if l.Error != "" {
-		return []string{l.Name, "-", "-", "-", "-", "-", "-", "does not start: " + l.Error}
-	}
-	return []string{l.Name, l.Version, protocol, l.Isolation, from, digest, signed, l.Summary}
+	return []string{l.Name, l.Version, fmt.Sprint(l.Protocol), l.Isolation, l.From, cmp.Or(l.Source, "-"), digest, cmp.Or(l.SignedBy, "-"), l.Summary}
 }
 
 // describe starts backends side by side and asks what they are.
