@@ -145,6 +145,7 @@ func (f *finder) find(name string) (*found, error) {
 		if got := take(path, Origin{From: FromConfig}); got != nil {
 			return got, nil
 		}
+		nf.Only = true
 		nf.Fix = "build it there, or take it out of backend_paths in your configuration"
 		return nil, nf // a development build that is not there must not be replaced in silence
 	}

@@ -29,6 +29,7 @@ type NotFoundError struct {
 	Name   string
 	Places []Place
 	Fix    string
+	Only   bool // the configuration names the place: nothing that is installed elsewhere would be taken
 }
 
 func (e *NotFoundError) Error() string {

@@ -121,7 +121,8 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	}
 	if err != nil {
 		fix := fixOf(err)
-		if req := required(d, block.Name); req != nil && req.Source != "" && errors.As(err, new(*backend.NotFoundError)) {
+		var missing *backend.NotFoundError
+		if req := required(d, block.Name); req != nil && req.Source != "" && errors.As(err, &missing) && !missing.Only {
 			fix = "hutch init " + d.File + " brings it from " + req.Source
 		}
 		l.cannot(at, fix, "%s", withoutFix(err))
