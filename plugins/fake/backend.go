@@ -33,14 +33,14 @@ type backend struct {
 
 func (b *backend) Describe() sdk.Description {
 	return sdk.Description{
-		Name: "fake", Version: version, Summary: "plain processes, and faults on request; for tests only",
+		Name: name, Version: version, Summary: "plain processes, and faults on request; for tests only",
 		Isolation:  sdk.IsolationNone,
 		Config:     config{},
 		Limits:     holdable,
 		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared},
 		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
-		Sandbox:    (*sandbox)(nil),
+		Sandbox:    (&sandbox{}).offered(),
 		TTY:        true,
 	}
 }
@@ -198,7 +198,7 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 		b.mine = map[string]bool{}
 	}
 	b.mine[req.ID] = true
-	return sb, nil
+	return sb.offered(), nil
 }
 
 // refuse says what a plain process cannot do.
@@ -377,7 +377,8 @@ func (b *backend) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	if err := json.Unmarshal(reg.Data, &st); err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the registry entry of sandbox %s is broken: %w", h.ID, err)
 	}
-	return &sandbox{b: b, id: h.ID, st: &st, turn: make(chan struct{}, 1)}, nil
+	sb := &sandbox{b: b, id: h.ID, st: &st, turn: make(chan struct{}, 1)}
+	return sb.offered(), nil
 }
 
 // List implements [sdk.Lister].

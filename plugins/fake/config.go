@@ -16,6 +16,7 @@ type config struct {
 	ExecDelay   time.Duration `hutch:"exec_delay" doc:"how long it takes until a command is started"`
 	CrashDuring string        `hutch:"crash_during" doc:"the call in the middle of which the process kills itself: plan, create, exec, put, get, remove, changes, reset, destroy"`
 	HangDuring  string        `hutch:"hang_during" doc:"the call that never returns, whatever its context says; the same names"`
+	Freeze      string        `hutch:"freeze_during" doc:"the call in the middle of which the process is stopped, as by SIGSTOP; the same names"`
 	PanicDuring string        `hutch:"panic_during" doc:"the call that panics; the same names"`
 	Garbage     string        `hutch:"garbage_during" doc:"the call in the middle of which the process writes what is no protocol into its connection; the same names"`
 	FloodDuring string        `hutch:"flood_during" doc:"the call in the middle of which the process logs 32 MiB of warnings; the same names"`
@@ -49,7 +50,7 @@ func (c *config) Validate() []sdk.Diagnostic {
 	bad := func(path, format string, args ...any) {
 		out = append(out, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: fmt.Sprintf(format, args...), Path: path})
 	}
-	for path, call := range map[string]string{"crash_during": c.CrashDuring, "hang_during": c.HangDuring, "panic_during": c.PanicDuring,
+	for path, call := range map[string]string{"crash_during": c.CrashDuring, "hang_during": c.HangDuring, "freeze_during": c.Freeze, "panic_during": c.PanicDuring,
 		"garbage_during": c.Garbage, "flood_during": c.FloodDuring} {
 		if !slices.Contains(calls, call) {
 			bad(path, "there is no call %q", call)

@@ -76,7 +76,7 @@ var lies = map[string]string{
 
 // fault does to the call named what the block asks for.
 func (c *config) fault(call string) {
-	if !slices.Contains([]string{c.PanicDuring, c.CrashDuring, c.HangDuring, c.Garbage, c.FloodDuring}, call) {
+	if !slices.Contains([]string{c.PanicDuring, c.CrashDuring, c.HangDuring, c.Freeze, c.Garbage, c.FloodDuring}, call) {
 		return
 	}
 	if c.FaultOnce != "" && os.Remove(c.FaultOnce) != nil {
@@ -98,6 +98,10 @@ func (c *config) fault(call string) {
 		for range 32 << 20 / len(line) {
 			syscall.Write(2, line)
 		}
+	case c.Freeze:
+		fmt.Fprintf(os.Stderr, "freezing during %s, as the block says\n", call)
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		time.Sleep(time.Duration(1<<63 - 1)) // the other threads stop a moment later than this one goes on
 	case c.HangDuring:
 		fmt.Fprintf(os.Stderr, "hanging during %s, as the block says\n", call)
 		time.Sleep(time.Duration(1<<63 - 1)) // and not select {}, which the runtime may call a deadlock

@@ -17,10 +17,14 @@ package main
 
 import "github.com/hutch-run/hutch/sdk"
 
-// version is set by the linker in tests that need two of them.
-var version = "0.1.0"
+// They are set by the linker in tests that need two of them.
+var (
+	name    = "fake"
+	version = "0.1.0"
+)
 
 func main() {
 	preFaults()
+	speak()
 	sdk.Serve(&backend{})
 }

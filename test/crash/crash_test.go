@@ -3,6 +3,7 @@ package crash
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -21,6 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16") // those that are parallel wait most of the time
 	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
 		"libexec/hutch/hutch-backend-fake": "plugins/fake"}))
 }

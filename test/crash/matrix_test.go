@@ -35,23 +35,26 @@ const patience = 2 * time.Minute
 func TestFaultMatrix(t *testing.T) {
 	faults := map[string]struct {
 		attribute string
-		code      int    // that the command ends with
-		says      string // in its message; "" for none
+		code      int               // that the command ends with
+		says      string            // in its message; "" for none
+		also      map[string]string // and during some calls
 		do        func(t *testing.T, c *exec.Cmd, call string)
 	}{
 		"crash":   {attribute: "crash_during", code: 125, says: `its process died \(signal: killed\); its last words: (.* / )?crashing during CALL, as the block says; log: LOG`},
 		"panic":   {attribute: "panic_during", code: 125, says: `the backend panicked: the block says panic_during = CALL(?s:.*); log: LOG`},
+		"freeze":  {attribute: "freeze_during", code: 125, says: `its process died \(signal: killed\): it did not answer any more, and was killed; its last words: (.* / )?freezing during CALL, as the block says; log: LOG`},
 		"garbage": {attribute: "garbage_during", code: 125, says: `its process died \(signal: killed\): it did not answer any more, and was killed; its last words: (.* / )?writing garbage during CALL, as the block says; log: LOG`},
 		"flood":   {attribute: "flood_during", code: 0, says: `backend "fake" goes on in its log: LOG`},
+		"hang and an interrupt": {attribute: "hang_during", code: 130, says: `stopping; once more kills at once`, do: interrupt("stopping"), also: map[string]string{
+			"create": `sandbox \S+: backend "fake": destroy: no answer within 20s after it was cancelled: its last words: hanging during create, as the block says \(log: LOG\); hutch gc removes it`,
+			"exec":   `the backend did not end the command within .* after it was stopped(?s:.*)its last words: hanging during exec, as the block says(?s:.*)log: LOG`,
+		}},
 		"hang and interrupts": {attribute: "hang_during", code: 130, says: `stopping; once more kills at once`, do: func(t *testing.T, c *exec.Cmd, call string) {
-			says := []string{"hutch: stopping", "hutch: killed; hutch gc removes what may be left"}
+			says := []string{"stopping", "killed; hutch gc removes what may be left"}
 			if call == "reset" || call == "destroy" {
 				says = says[:1] // nothing of it runs on in the backend that hutch would wait for
 			}
-			for _, said := range says {
-				_ = c.Process.Signal(os.Interrupt)
-				waitFor(t, said, func() bool { return strings.Contains(c.Stderr.(*shared).String(), said) })
-			}
+			interrupt(says...)(t, c, call)
 		}},
 		"hang and a killed host": {attribute: "hang_during", code: -1, do: func(t *testing.T, c *exec.Cmd, _ string) {
 			if err := c.Process.Kill(); err != nil {
@@ -109,9 +112,11 @@ func TestFaultMatrix(t *testing.T) {
 				if got := c.ProcessState.ExitCode(); got != f.code {
 					t.Errorf("%s ended with %d, want %d\n%s", call, got, f.code, out)
 				}
-				want := strings.NewReplacer("CALL", call, "LOG", regexp.QuoteMeta(u.backendLog())).Replace(f.says)
-				if found := regexp.MustCompile(want).FindAllString(out.String(), -1); f.says != "" && len(found) != 1 {
-					t.Errorf("the message %s is there %d times in\n%s", want, len(found), out)
+				for _, want := range []string{f.says, f.also[call]} {
+					want = strings.NewReplacer("CALL", call, "LOG", regexp.QuoteMeta(u.backendLog())).Replace(want)
+					if found := regexp.MustCompile(want).FindAllString(out.String(), -1); want != "" && len(found) != 1 {
+						t.Errorf("the message %s is there %d times in\n%s", want, len(found), out)
+					}
 				}
 				if n := len(out.String()); n > 64<<10 {
 					t.Errorf("it printed %d bytes", n)
@@ -127,6 +132,16 @@ func TestFaultMatrix(t *testing.T) {
 				}
 				u.goesOn(t, call)
 			})
+		}
+	}
+}
+
+// interrupt sends SIGINT as often as there is something to be said to it.
+func interrupt(says ...string) func(t *testing.T, c *exec.Cmd, call string) {
+	return func(t *testing.T, c *exec.Cmd, _ string) {
+		for _, said := range says {
+			_ = c.Process.Signal(os.Interrupt)
+			waitFor(t, said, func() bool { return strings.Contains(c.Stderr.(*shared).String(), "hutch: "+said) })
 		}
 	}
 }
