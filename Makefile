@@ -8,7 +8,7 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Every program below plugins/ is a backend; fake is for tests and is not shipped.
-BACKENDS := $(filter-out fake,$(notdir $(patsubst %/,%,$(dir $(wildcard plugins/*/main.go)))))
+BACKENDS ?= $(filter-out fake,$(notdir $(patsubst %/,%,$(dir $(wildcard plugins/*/main.go)))))
 # What the tests must not skip, see CONTRIBUTING.md.
 REQUIRE ?= bwrap,podman,python3,pip,node,npm,ruby,perl,git,ssh
 FUZZTIME ?= 10s

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"io"
 	"os"
@@ -15,20 +16,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/lockfile"
 	"github.com/hutch-run/hutch/host/release"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// makeRelease runs scripts/release for one backend and returns the directory.
+// native is the platform that the tests run on, and other one that they only build for.
+const native = runtime.GOOS + "/" + runtime.GOARCH
+
+var other = map[bool]string{true: "linux/amd64", false: "linux/arm64"}[runtime.GOARCH == "arm64"]
+
+// makeRelease runs make release for one backend, on two platforms, and the host on this one, and returns the directory.
 func makeRelease(t *testing.T, args ...string) string {
 	t.Helper()
 	dist := filepath.Join(t.TempDir(), "dist")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience) // it compiles
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "../../scripts/release", args...)
-	cmd.Env = append(os.Environ(), "DIST="+dist, "BACKENDS=bwrap", "PLATFORMS="+runtime.GOOS+"/"+runtime.GOARCH)
+	cmd := exec.CommandContext(ctx, "make", append([]string{"-C", "../..", "release", "VERSION=7.8.9"}, args...)...)
+	cmd.Env = append(os.Environ(), "DIST="+dist, "BACKENDS=bwrap", "PLATFORMS="+native+" "+other, "HOST_PLATFORMS="+native)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("scripts/release %q: %v\n%s", args, err, out)
+		t.Fatalf("make release %q: %v\n%s", args, err, out)
 	}
 	return dist
 }
@@ -36,8 +43,9 @@ func makeRelease(t *testing.T, args ...string) string {
 // A release is made, published and used: host and backend are apart, and each is whole.
 func TestRelease(t *testing.T) {
 	e2e.Require(t, "bwrap")
+	e2e.Require(t, "make")
 	registry := newRegistry(t, nil)
-	dist := makeRelease(t, "7.8.9", registry+"/hutch/hutch-backend-{name}")
+	dist := makeRelease(t, "PUSH="+registry+"/hutch/hutch-backend-{name}")
 
 	sums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	sums.Dir = dist
@@ -53,9 +61,29 @@ func TestRelease(t *testing.T) {
 	if version == "7.8.9" {
 		t.Errorf("the backend has the host's version, and not its own")
 	}
-	backend := files(t, filepath.Join(dist, release.ArchiveName("bwrap", version, runtime.GOOS+"/"+runtime.GOARCH)+".tar.gz"), "")
-	if diff := cmp.Diff([]string{"hutch-backend-bwrap", "LICENSE", "hutch-backend-bwrap.cdx.json"}, backend); diff != "" {
-		t.Errorf("the backend's archive (-want +got):\n%s", diff)
+	raw, err := os.ReadFile(manifests[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := release.Parse(raw)
+	if err != nil || len(m.Archives) != 2 {
+		t.Fatalf("the manifest: %v, %+v", err, m)
+	}
+	machines := map[string]elf.Machine{"linux/amd64": elf.EM_X86_64, "linux/arm64": elf.EM_AARCH64}
+	for _, platform := range []string{native, other} {
+		to := t.TempDir()
+		got := files(t, filepath.Join(dist, release.ArchiveName("bwrap", version, platform)+".tar.gz"), to)
+		if diff := cmp.Diff([]string{"hutch-backend-bwrap", "LICENSE", "hutch-backend-bwrap.cdx.json"}, got); diff != "" {
+			t.Errorf("the backend's archive for %s (-want +got):\n%s", platform, diff)
+		}
+		program, err := elf.Open(filepath.Join(to, "hutch-backend-bwrap"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if program.Machine != machines[platform] {
+			t.Errorf("the program for %s is for %s", platform, program.Machine)
+		}
+		program.Close()
 	}
 
 	// The host brings along every program that it starts.
@@ -75,8 +103,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("the host's archive has no %s: %q", w, got)
 		}
 	}
-	raw, err := os.ReadFile(filepath.Join(dist, name+".cdx.json"))
-	if err != nil {
+	if raw, err = os.ReadFile(filepath.Join(dist, name+".cdx.json")); err != nil {
 		t.Fatal(err)
 	}
 	var bom struct {
@@ -115,11 +142,21 @@ func TestRelease(t *testing.T) {
 	}
 	has(t, hutch("--version"), "hutch 7.8.9\n")
 	has(t, hutch("init"), "bwrap "+version+" from "+registry)
+	locks, err := lockfile.Read(project)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range m.Archives { // the lock file is the same for everybody
+		l, ok := locks.Find("bwrap").For(a.Platform)
+		if !ok || l.Archive != a.SHA256 || l.Binary != a.BinarySHA256 || l.Beside != a.BesideSHA256 {
+			t.Errorf("%s is locked as %+v, and was released as %+v", a.Platform, l, a)
+		}
+	}
 	has(t, hutch("run", "-q", "a.hcl"), "released\n")
 	has(t, hutch("backend", "list", "a.hcl"), registry)
 
 	// Once more gives the same bytes.
-	again := makeRelease(t, "7.8.9")
+	again := makeRelease(t)
 	for _, d := range []string{dist, again} {
 		if raw, err := os.ReadFile(filepath.Join(d, "SHA256SUMS")); err != nil || len(raw) == 0 {
 			t.Fatal(err)
