@@ -47,7 +47,12 @@ func newWorld(t *testing.T, uid int) *world {
 		e2e.KillMarked(w.mark)
 		os.RemoveAll(dir)
 	})
+	tmp := filepath.Join(dir, "t") // where nobody else's hutch leaves anything
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	w.own(t, dir)
+	w.own(t, tmp)
 	return w
 }
 
@@ -103,7 +108,7 @@ func (w *world) home() string { return filepath.Join(w.dir, "home") }
 func (w *world) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(e2e.Hutch(), args...)
 	cmd.Dir = w.dir
-	cmd.Env = append([]string{"HOME=" + w.dir, "HUTCH_HOME=" + w.home(), "TMPDIR=/tmp", "TERM=xterm", "PATH=/usr/local/bin:/usr/bin:/bin"}, w.env...)
+	cmd.Env = append([]string{"HOME=" + w.dir, "HUTCH_HOME=" + w.home(), "TMPDIR=" + filepath.Join(w.dir, "t"), "TERM=xterm", "PATH=/usr/local/bin:/usr/bin:/bin"}, w.env...)
 	if w.uid != os.Getuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}}
 	}
