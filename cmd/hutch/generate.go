@@ -103,9 +103,14 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	if err == nil && story.OK && c.Dir != "" {
-		err = story.Copy(c.Dir, c.Force)
+		if err = story.Copy(c.Dir, c.Force); err != nil {
+			err = hint(err, "the program is in %s", story.Final.Code)
+		}
 	}
-	return errors.Join(err, c.tell(u, story))
+	if told := c.tell(u, story); err == nil {
+		err = told // else the exit code of the error
+	}
+	return err
 }
 
 // block reads the block that is meant, with what the flags say about it.

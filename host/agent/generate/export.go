@@ -7,6 +7,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // CheckTarget refuses a directory that [Story.Copy] would refuse, before anything is asked of a model.
@@ -14,13 +16,31 @@ func CheckTarget(dir string, force bool) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return creatable(dir)
 	case err != nil:
 		return err
 	case len(entries) > 0 && !force:
 		return fmt.Errorf("%s is not empty; --force replaces what stands in the way", dir)
 	}
 	return nil
+}
+
+// creatable refuses a missing directory that this user could not make.
+func creatable(dir string) error {
+	at, err := filepath.Abs(dir)
+	for err == nil {
+		at = filepath.Dir(at)
+		if _, err = os.Stat(at); err == nil {
+			if err = unix.Access(at, unix.W_OK|unix.X_OK); err != nil {
+				return fmt.Errorf("%s cannot be made: %s: %w", dir, at, err)
+			}
+			return nil
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	return err
 }
 
 // Copy writes the files of the program that works below dir, which is made when it is missing and must be empty unless force

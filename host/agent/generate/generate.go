@@ -124,7 +124,11 @@ func (l *loop) attempts(ctx context.Context) error {
 		}
 	}
 	last := l.story.Attempts[len(l.story.Attempts)-1]
-	l.end(Attempts, fmt.Sprintf("none of %d attempts works; the last one: %s", l.g.Attempts, place(last)))
+	how := fmt.Sprintf("none of %d attempts works; the last one", l.g.Attempts)
+	if l.g.Attempts == 1 {
+		how = "the one attempt does not work"
+	}
+	l.end(Attempts, how+": "+place(last))
 	if l.story.Hint == "" {
 		l.story.Hint = "attempts in the generate block allows more; a task that says more about what is wanted helps as well"
 	}
