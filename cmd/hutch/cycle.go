@@ -105,7 +105,7 @@ func (c *cycleCmd) Run(ctx context.Context, u *ui) error {
 	}
 	work, err := cycle.Prepare(cmp.Or(c.ID, block.Name), block)
 	if err != nil {
-		return hint(err, "write it there, or name another one with spec in the cycle block")
+		return hint(err, "write it there, name another one with spec in the cycle block, or say with --id which cycle is meant")
 	}
 	m, err := sandboxes(s, nil)
 	if err != nil {
@@ -150,14 +150,14 @@ func (c *cycleCmd) recall() error {
 		return err
 	}
 	defer done()
-	record, err := st.Resolve(c.Resume)
+	rec, err := load(st, c.Resume)
 	if err != nil {
 		return err
 	}
-	id, info, err := cycle.Recorded(st, record)
+	id, info, err := cycle.Recorded(st, rec.ID)
 	switch {
 	case err != nil:
-		return err
+		return hint(err, "hutch runs lists which are, and which were interrupted")
 	case c.ID != "" && c.ID != id:
 		return fmt.Errorf("%s is the record of cycle %s, not of %s", c.Resume, id, c.ID)
 	case info.State == store.StateFinished:

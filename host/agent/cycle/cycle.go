@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -146,12 +147,16 @@ func Resume(ctx context.Context, o Options, id string, w Work) (*Result, error) 
 // Recorded tells of which work a record is: the id that the user gave, and the short record, which has the run file and the name
 // of the block, empty where there was none, and whether the cycle has ended.
 func Recorded(s *store.Store, id string) (cycle string, info store.Info, err error) {
-	past, err := record.Open(s, id)
+	rec, err := s.Load(id)
 	if err != nil {
 		return "", info, err
 	}
-	if past.Info.Kind != store.KindCycle {
-		return "", info, fmt.Errorf("%s is not the record of a cycle", id)
+	if k := rec.Kind; rec.State != store.StateDamaged && k != store.KindCycle {
+		return "", info, fmt.Errorf("%s is the record of a %s and not of a cycle", id, cmp.Or(string(k), "run"))
+	}
+	past, err := record.Open(s, id)
+	if err != nil {
+		return "", info, err
 	}
 	var d struct {
 		Cycle string `json:"cycle"`

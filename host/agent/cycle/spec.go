@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -31,8 +32,11 @@ func Prepare(id string, b *runfile.Cycle) (Work, error) {
 	if b.SpecFile == "" {
 		name := Convention(id)
 		text, err := readSpec(dir, name)
-		if err != nil {
-			return Work{}, fmt.Errorf("the specification %s: %w", filepath.Join(dir, filepath.FromSlash(name)), err)
+		at := filepath.Join(dir, filepath.FromSlash(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return Work{}, fmt.Errorf("there is no specification %s", at)
+		} else if err != nil {
+			return Work{}, fmt.Errorf("the specification %s: %w", at, err)
 		}
 		return Work{ID: id, Spec: Spec{Path: name, At: name, Text: text}, Block: b}, nil
 	}
