@@ -314,7 +314,11 @@ type projectRmCmd struct {
 func (c *projectRmCmd) Run(ctx context.Context, u *ui) error {
 	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
 		for _, name := range c.Names {
-			if err := m.RemoveProject(ctx, name, c.Force); err != nil {
+			err := m.RemoveProject(ctx, name, c.Force)
+			if errors.Is(err, store.ErrInUse) && !c.Force {
+				return &hinted{err, []string{"hutch project rm -f " + name + " removes those sandboxes, too"}}
+			}
+			if err != nil {
 				return err
 			}
 			if err := u.line("%s", name); err != nil {

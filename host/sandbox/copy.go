@@ -56,18 +56,22 @@ func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps Caps) error
 		file = filepath.Join(to, name)
 	}
 	err = s.fileOut(ctx, from, file, caps)
-	if !errors.Is(err, errNoFile) {
+	var no *noFileError
+	if !errors.As(err, &no) {
 		return s.copied(err, copied{Way: "out", Path: from})
 	}
 	dir := to
 	if isDir && !contents {
 		dir = filepath.Join(to, name)
 	}
-	return s.copied(s.treeOut(ctx, from, dir, caps, err), copied{Way: "out", Path: from})
+	return s.copied(s.treeOut(ctx, from, dir, caps, no.error), copied{Way: "out", Path: from})
 }
 
-// errNoFile says that what is to be copied is no regular file.
-var errNoFile = errors.New("no regular file")
+// noFileError says why what is to be copied is no regular file that can be taken.
+type noFileError struct{ error }
+
+// Unwrap returns the error underneath.
+func (e *noFileError) Unwrap() error { return e.error }
 
 // fileOut copies one regular file. It takes its place when it is whole.
 func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps) error {
@@ -90,7 +94,7 @@ func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps) error
 	case errors.As(err, new(*backend.DiedError)):
 		return err // whatever it is, nobody will copy it now
 	case w.f == nil && ctx.Err() == nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}):
-		return fmt.Errorf("%w: %w", errNoFile, err)
+		return &noFileError{err}
 	}
 	return err
 }
@@ -166,7 +170,10 @@ func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, why 
 	n, err := io.ReadFull(r, first)
 	if err != nil { // it never came to a tree
 		r.CloseWithError(errStopped)
-		return errors.Join(<-got, why)
+		if err = <-got; errors.Is(err, &sdk.Error{Reason: sdk.ReasonConfig}) {
+			return why // it is no directory either
+		}
+		return errors.Join(err, why)
 	}
 	made := false
 	if err = os.Mkdir(dir, 0o755); err == nil {

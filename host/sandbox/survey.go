@@ -118,7 +118,7 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 		return st
 	}
 	st.Condition, st.Details = string(told.State), told.Details
-	seen := told.State == sdk.StateReady || told.State == sdk.StateAsleep && ready.Layers != nil // or looking would wake it
+	seen := told.State == sdk.StateReady || ready.Layers != nil && (told.State == sdk.StateAsleep || told.State == sdk.StateStopped) // else looking would wake it
 	if changes && seen && s.backend.Facts.Has(sdk.CapChanges) && info.Workspace.Mode == string(sdk.WorkspacePrivate) {
 		list, err := s.Changes(ctx)
 		if err != nil {

@@ -56,7 +56,7 @@ func (f Files) Get(ctx context.Context, p string, format sdk.Format, w io.Writer
 	case sdk.FormatTar:
 		dir, err := safefile.OpenRoot(f.Root, rel)
 		if err != nil {
-			if _, there := f.Root.Lstat(rel); there == nil && errors.Is(err, syscall.ENOTDIR) {
+			if st, serr := f.Root.Lstat(rel); serr == nil && !st.IsDir() {
 				return sdk.Errorf(sdk.ReasonConfig, "%s is no directory", p)
 			}
 			return Error(p, err)

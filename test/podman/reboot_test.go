@@ -45,7 +45,7 @@ func TestReboot(t *testing.T) {
 	for _, how := range []string{"once", "twice"} {
 		u.reboot(t)
 		u.hutch(t, 0, "gc")
-		if out := u.hutch(t, 0, "ps"); !strings.Contains(out, " stopped ") {
+		if out := u.hutch(t, 0, "ps"); !strings.Contains(out, " stopped ") || !strings.Contains(out, " 1, 6 B\n") {
 			t.Errorf("%s: ps: %s", how, out)
 		}
 		if out := u.hutch(t, 125, "exec", "box", "--", "true"); !strings.Contains(out, "hutch start box") {
