@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hutch-run/hutch/host/review"
@@ -18,7 +19,8 @@ type applying struct {
 	ledger *review.Ledger
 	dryRun bool
 	json   bool
-	quiet  bool // says nothing on stdout
+	quiet  bool     // says nothing on stdout
+	paths  []string // that alone were asked for
 }
 
 // applied is the JSON answer of apply.
@@ -131,6 +133,8 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		}
 	}
 	switch {
+	case len(p.Taken) == 0 && len(a.paths) > 0 && len(p.Left) == 0:
+		u.note("nothing changed at %s, compared with %s", strings.Join(quoted(a.paths), ", "), r.Subject.Project)
 	case len(p.Taken) == 0:
 		u.note("nothing to apply to %s", r.Subject.Project)
 	case a.dryRun:
@@ -189,6 +193,15 @@ func leftOut(ctx context.Context, u *ui, list []*review.Change, a applying) ([]l
 		u.note("and %d more; hutch diff %s -o json says what stands against each", more, a.Subject.Name)
 	}
 	return out, nil
+}
+
+// quoted makes paths fit for a terminal.
+func quoted(paths []string) []string {
+	out := make([]string, len(paths))
+	for i, p := range paths {
+		out[i] = review.Quote(p)
+	}
+	return out
 }
 
 // letter is how git's status calls a kind of change.

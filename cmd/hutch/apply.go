@@ -84,7 +84,7 @@ func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 			return err
 		}
 		return applyPicks(ctx, u, applying{
-			reviewing: v, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json",
+			reviewing: v, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json", paths: c.Paths,
 		})
 	})
 }

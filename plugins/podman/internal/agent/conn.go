@@ -65,7 +65,7 @@ func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the command cannot be passed on: %w", err)
 	}
 	defer unix.Close(block)
-	p := &Process{conn: c, tried: candidates, started: make(chan struct{}), ended: make(chan struct{}), master: make(chan struct{})}
+	p := &Process{conn: c, tried: candidates, dir: cmd.Dir, started: make(chan struct{}), ended: make(chan struct{}), master: make(chan struct{})}
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()

@@ -63,7 +63,7 @@ func TestNotRunnable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Wait(c.ctx()); err == nil || !strings.Contains(err.Error(), "directory") || !errors.Is(err, unix.ENOENT) {
+		if _, err := p.Wait(c.ctx()); err == nil || !strings.Contains(err.Error(), "directory /no/such/dir") || !errors.Is(err, unix.ENOENT) {
 			t.Errorf("a missing directory gave %v", err)
 		}
 	})

@@ -18,6 +18,7 @@ type Process struct {
 	conn  *Conn
 	id    uint64
 	tried []string
+	dir   string
 
 	started, ended chan struct{}
 	master         chan struct{} // closed when there is a terminal
@@ -151,7 +152,7 @@ func (p *Process) failure(f wire.Failure, errno syscall.Errno) error {
 		}
 		return &NotRunnable{Code: code, Errno: errno, Tried: p.tried}
 	case wire.NoDir:
-		return sdk.Errorf(sdk.ReasonConfig, "the sandbox could not %s: %w", f, errno)
+		return sdk.Errorf(sdk.ReasonConfig, "the sandbox could not enter the directory %s to work in: %w", p.dir, errno)
 	case wire.Lost:
 		return sdk.Errorf(sdk.ReasonInternal, "how the command ended is not known: something in the sandbox killed the process that watched it")
 	case wire.NoProcess, wire.NoFiles:
