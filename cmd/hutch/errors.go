@@ -15,6 +15,8 @@ var (
 	missingCommand = lazy(`^expected (?:one of )?(".*)$`)
 	unexpected     = lazy(`^unexpected argument (.*?)(, did you mean (.*))?$`)
 	unknownFlag    = lazy(`^unknown flag (-\S+?)(, did you mean (.*))?$`)
+	notOneOf       = lazy(`^(--\S+) must be one of (".*") but got (".*")$`)
+	noNumber       = lazy(`^(--\S+): expected (?:a valid \d+ bit )?int(?: value)? but got ("[^"]*")`)
 )
 
 // lazy compiles an expression at its first use: most calls never need it.
@@ -40,7 +42,7 @@ func usageError(k *kong.Kong, err error) error {
 	name := strings.TrimPrefix(where, "hutch ")
 	switch {
 	case missingOperand().MatchString(text):
-		text = fmt.Sprintf("%s needs %s", name, strings.TrimSuffix(missingOperand().FindStringSubmatch(text)[1], " ..."))
+		text = fmt.Sprintf("%s needs %s", name, strings.ToUpper(strings.Trim(strings.TrimSuffix(missingOperand().FindStringSubmatch(text)[1], " ..."), "<>")))
 	case missingCommand().MatchString(text):
 		text = fmt.Sprintf("%s needs a command: %s", name, strings.ReplaceAll(missingCommand().FindStringSubmatch(text)[1], `"`, ""))
 	case unexpected().MatchString(text):
@@ -55,6 +57,12 @@ func usageError(k *kong.Kong, err error) error {
 		m := unknownFlag().FindStringSubmatch(text)
 		text = fmt.Sprintf("%s has no flag %s", name, m[1])
 		hints = meant(hints, m[3])
+	case notOneOf().MatchString(text):
+		m := notOneOf().FindStringSubmatch(text)
+		text = fmt.Sprintf("%s is one of %s, and not %s", m[1], strings.ReplaceAll(strings.ReplaceAll(m[2], `"`, ""), ",", ", "), m[3])
+	case noNumber().MatchString(text):
+		m := noNumber().FindStringSubmatch(text)
+		text = fmt.Sprintf("%s is a whole number, and not %s", m[1], m[2])
 	}
 	hints = append(hints, where+" --help shows what it takes")
 	return &hinted{errors.New(text), hints}

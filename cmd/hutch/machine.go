@@ -152,7 +152,9 @@ type completionCmd struct {
 
 // Help is the text below the synopsis.
 func (*completionCmd) Help() string {
-	return `    source <(hutch completion bash)
+	return `Load it where you are, or keep it where the shell looks for it:
+
+    source <(hutch completion bash)
     hutch completion zsh > "${fpath[1]}/_hutch"
     hutch completion fish > ~/.config/fish/completions/hutch.fish`
 }

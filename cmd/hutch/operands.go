@@ -69,7 +69,7 @@ func choose(all []*runfile.Definition, names []string) ([]*runfile.Definition, e
 			if guess := closest(n, known); guess != "" {
 				return nil, hint(fmt.Errorf("no run %q", n), "did you mean %q?", guess)
 			}
-			return nil, hint(fmt.Errorf("no run %q", n), "there are %s", strings.Join(known, ", "))
+			return nil, hint(fmt.Errorf("no run %q", n), "the runs are %s", strings.Join(known, ", "))
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(d *runfile.Definition) bool {

@@ -257,7 +257,7 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 			return nil, err
 		}
 		if d.Backend = conf.Backend; d.Backend == "" {
-			return nil, hint(errors.New("a command without a run file needs --backend"),
+			return nil, hint(errors.New("a sandbox without a run file needs --backend"),
 				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
 		}
 	}
@@ -346,7 +346,7 @@ func (c *runCmd) environment() (map[string]string, error) {
 	for _, file := range c.EnvFile {
 		src, err := os.ReadFile(file)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--env-file: %s", plain(err))
 		}
 		for n, line := range strings.Split(string(src), "\n") {
 			if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {

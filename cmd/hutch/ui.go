@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -87,6 +88,14 @@ func (u *ui) status(code int) int {
 	return code
 }
 
+// plain is what err says, without the system call that failed: open and stat tell a user nothing about a file of theirs.
+func plain(err error) string {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) && pe.Error() == err.Error() {
+		return pe.Path + ": " + pe.Err.Error()
+	}
+	return err.Error()
+}
+
 // fail says what went wrong and returns the exit code.
 func (u *ui) fail(err error) int {
 	code := exitFailure
@@ -112,7 +121,7 @@ func (u *ui) fail(err error) int {
 	if u.interrupted.Load() != 0 && errors.Is(err, errInterrupted) {
 		return code
 	}
-	u.note("%s", err)
+	u.note("%s", plain(err))
 	for h := (*hinted)(nil); errors.As(err, &h); err = h.error {
 		for _, text := range h.hints {
 			u.note("hint: %s", text)

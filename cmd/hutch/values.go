@@ -71,7 +71,7 @@ func (m *mount) UnmarshalText(text []byte) error {
 		case "ro":
 			m.dir, m.mode = m.dir[:i], "readonly"
 		case "rw":
-			return fmt.Errorf(`":rw" is not a mode: write :shared for writes that land on the host at once, or :private to keep them in the sandbox`)
+			return fmt.Errorf(`":rw" is not a mode: write :shared for writes that land on the host at once, or :private (default) to keep them in the sandbox`)
 		default:
 			if !strings.Contains(mode, "/") {
 				return fmt.Errorf("%q is not a workspace mode: private, shared or readonly", mode)

@@ -173,5 +173,8 @@ func PlatformOf(path string) (string, error) {
 			return "darwin/" + arch, nil
 		}
 	}
+	if _, err := os.Stat(path); err != nil {
+		return "", err
+	}
 	return "", fmt.Errorf("%s does not tell which platform it is for: write OS/ARCH=%s", path, path)
 }

@@ -28,7 +28,9 @@ func diskError(verb, path string, err error) error {
 // privateDir makes dir where it is missing, follows symbolic links in its path once and for all, and refuses a result
 // which anybody else may write: they could replace what we trust. It returns the path without links.
 func privateDir(dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); errors.Is(err, syscall.ENOTDIR) {
+		return "", fmt.Errorf("%w: %s is not a directory, or below something that is none (set HUTCH_HOME to a directory of your own)", ErrUnsafe, dir)
+	} else if err != nil {
 		return "", diskError("make", dir, err)
 	}
 	real, err := filepath.EvalSymlinks(dir)

@@ -21,7 +21,7 @@ import (
 // Exec implements [sdk.Sandbox].
 func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if c.User != "" && c.User != "sandbox" && c.User != fmt.Sprint(configOf(&s.spec).UID) {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "there is no user %q in the sandbox", c.User).WithFix("leave the user away")
+		return nil, sdk.Errorf(sdk.ReasonUnsupported, "there is no user %q in the sandbox", c.User).WithFix("leave --user out")
 	}
 	release, err := s.use()
 	if err != nil {
