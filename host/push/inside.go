@@ -21,7 +21,7 @@ import (
 const (
 	// probe says whether there is a git, and makes the directories for what is put in.
 	probeScript = `command -v git >/dev/null 2>&1 || exit 27
-mkdir -p -- "$1" && git --version`
+mkdir -p -- "$1"`
 
 	// clone makes the clone, with the user's name for commits, and proves that it is at the commit that was sent. git clone takes no
 	// bundle whose history is cut off: git has to know the ends of it before.
