@@ -290,6 +290,32 @@ func TestTheLeastBackendRuns(t *testing.T) {
 	}
 }
 
+// TestTheShownMistake makes the mistake in the guide's run file that the guide shows, and compares the message.
+func TestTheShownMistake(t *testing.T) {
+	page := readPage(t, "docs/user-guide.md")
+	_, shown, found := strings.Cut(page, "```\nerror: ")
+	shown, _, closed := strings.Cut(shown, "```\n")
+	if !found || !closed {
+		t.Fatal("the guide shows no mistake")
+	}
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "src"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	source := strings.Replace(fenced(page, "hcl")[0].text, "memory ", "memry  ", 1)
+	for name, content := range map[string]string{"report.hcl": source, "src/main.py": "print()\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := hutch(t, "validate", "report.hcl")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if d := cmp.Diff("error: "+shown, string(out)); err == nil || d != "" {
+		t.Errorf("%v (-page +hutch)\n%s", err, d)
+	}
+}
+
 var placeholder = regexp.MustCompile(`\{\{[A-Z_]+\}\}|\b(TODO|FIXME|XXX|TBD)\b`)
 
 // TestNoPlaceholders looks for what was meant to be filled in.
