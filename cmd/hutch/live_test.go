@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -219,6 +220,13 @@ func TestInteractiveNeedsTerminal(t *testing.T) {
 	l := start(t, env(t, buildBackends(t, "fake")), "run", "--backend", "fake", "-it", "--", "true")
 	expect(t, l.stderr, "-it needs a terminal")
 	l.end(t, 125)
+}
+
+// TestInterruptIsACancellation: whatever is busy then says that it was cancelled, and not that something is broken.
+func TestInterruptIsACancellation(t *testing.T) {
+	if err := fmt.Errorf("making a sandbox: %w", errInterrupted); !errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is no cancellation", err)
+	}
 }
 
 // TestExitCodeAfterSignal: what a signal kept from being done ends with the signal's code, however the error is called

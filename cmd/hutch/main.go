@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -154,7 +153,13 @@ func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 // oneSignal is how far apart two signals that nobody typed can be and still mean one.
 const oneSignal = 500 * time.Millisecond
 
-var errInterrupted = errors.New("interrupted")
+// errInterrupted is why everything ends after a signal: somebody cancelled it.
+var errInterrupted error = interruption{}
+
+type interruption struct{}
+
+func (interruption) Error() string        { return "interrupted" }
+func (interruption) Is(target error) bool { return target == context.Canceled }
 
 // exit is an error that says nothing and only sets the exit code: what there was to say has been said.
 type exit int

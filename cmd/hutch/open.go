@@ -26,7 +26,7 @@ func open(u *ui) (*session.Session, func(), error) {
 	return s, func() {
 		patience := time.Minute
 		if u.interrupted.Load() != 0 {
-			patience = 10 * time.Second
+			patience = 5 * time.Second // what could be cleaned up has been
 		}
 		ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("it was not done within %s, and was killed", patience))
 		defer cancel()

@@ -157,7 +157,11 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return err
 	}
 	defer show.restore()
-	idle := s.Retire
+	idle := func() {
+		if u.interrupted.Load() == 0 { // else they are stopped in a hurry
+			s.Retire()
+		}
+	}
 	if c.wanted() {
 		idle = nil // the backends are needed again
 	}
