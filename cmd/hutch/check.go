@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -142,6 +143,8 @@ func (c *fmtCmd) expand() ([]string, error) {
 		}
 		st, err := os.Stat(name)
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("no run file or directory %q", name)
 		case err != nil:
 			return nil, err
 		case !st.IsDir():
@@ -265,6 +268,8 @@ func runFiles(args []string) ([]string, error) {
 	for _, a := range args {
 		st, err := os.Stat(a)
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("no run file or directory %q", a)
 		case err != nil:
 			return nil, err
 		case !st.IsDir():

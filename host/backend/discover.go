@@ -173,7 +173,7 @@ func (f *finder) find(name string) (*found, error) {
 			return got, nil
 		}
 	}
-	nf.Fix = "install " + Prefix + name + " in one of these places, or name its directory in " + EnvPath
+	nf.Fix = "hutch backend install SOURCE brings one that is released, " + EnvPath + " names the directory of a build of your own"
 	if near := f.similar(name); near != "" {
 		nf.Fix = fmt.Sprintf("did you mean %q? Otherwise ", near) + nf.Fix
 	}

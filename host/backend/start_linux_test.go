@@ -164,7 +164,7 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("%q: got %v", name, err)
 		}
 	}
-	if _, err := f.find("godo"); err == nil || !strings.Contains(err.Error(), `did you mean "good"? Otherwise install hutch-backend-godo in one of these places, or name its directory in HUTCH_BACKEND_PATH`) {
+	if _, err := f.find("godo"); err == nil || !strings.Contains(err.Error(), `did you mean "good"? Otherwise hutch backend install SOURCE brings one that is released, HUTCH_BACKEND_PATH names the directory of a build of your own`) {
 		t.Errorf("godo: %v", err)
 	}
 	if got := strings.Join(f.names(), " "); got != "good linked other-1" {

@@ -102,6 +102,9 @@ func nameOf(text string) (string, error) {
 	names := map[string]bool{}
 	found, err := os.ReadDir(text)
 	if err != nil {
+		if _, why := openLocal(text, ""); why != nil { // which knows what else it could be
+			err = why
+		}
 		return "", err
 	}
 	one := ""
@@ -110,8 +113,11 @@ func nameOf(text string) (string, error) {
 			names[n], one = true, n
 		}
 	}
-	if len(names) != 1 {
-		return "", ask
+	switch len(names) {
+	case 0:
+		return "", fmt.Errorf("%s holds no release: no %s", text, release.ManifestName("NAME", "VERSION"))
+	case 1:
+		return one, nil
 	}
-	return one, nil
+	return "", ask
 }
