@@ -346,3 +346,13 @@ func TestSpec(t *testing.T) {
 		t.Errorf("elsewhere: %+v, %v", got.Spec, err)
 	}
 }
+
+// The block's timeout bounds every command, whatever the model asks for.
+func TestCommandTime(t *testing.T) {
+	w := newWorld(t)
+	m := w.says(modeltest.Calls(call("run_command", `{"command":"exec sleep 1000","timeout":"15m"}`)), modeltest.Text("done"))
+	r := w.do(t, func(c *runfile.Cycle) { c.Box.Limits.Timeout = 200 * time.Millisecond })
+	if got := m.Requests()[1].Messages[2].Results[0]; !r.OK || !strings.Contains(got.Text, `"cause":"timeout"`) {
+		t.Errorf("the result is %+v, the model was told %+v", r, got)
+	}
+}
