@@ -160,8 +160,8 @@ func (w *world) interrupted(t *testing.T, p *person) {
 		t.Errorf("the record does not say that it was interrupted:\n%s", tree)
 	}
 	w.hutch(t, 0, "audit", "verify")
-	if _, said := w.hutch(t, 0, "gc"); !strings.Contains(said, "removed 0 items") {
-		t.Errorf("something was left: %s", said)
+	if out, _ := w.hutch(t, 0, "ps", "-q"); out != "" { // gc would also count what other tests leave on this machine
+		t.Errorf("something was left: %s", out)
 	}
 }
 
