@@ -192,6 +192,10 @@ pick() {
 						t.Fatal(err)
 					}
 				} else if r.IntN(4) == 0 {
+					// A link that an earlier round put there must not be followed.
+					if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+						t.Fatal(err)
+					}
 					if err := os.WriteFile(p, []byte(noise(r, len(files[name]))), 0o644); err != nil && !errors.Is(err, os.ErrPermission) {
 						t.Fatal(err)
 					}
