@@ -62,6 +62,7 @@ func results() []*result.Result {
 
 	timeout := base("slow")
 	timeout.Signal, timeout.Evidence = "SIGTERM", "the timer of 2s"
+	timeout.Stdout = result.Stream{Bytes: 3 << 20, Dropped: 1 << 20, Lost: "write log /runs/x/stdout.log: no space left on device"}
 	oom := base("greedy")
 	oom.Signal, oom.Evidence = "SIGKILL", "memory.events oom_kill 1"
 	segv := base("crash")

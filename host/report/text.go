@@ -145,7 +145,10 @@ func (p *printer) details(r *result.Result) {
 		name string
 		s    result.Stream
 	}{{"stdout", r.Stdout}, {"stderr", r.Stderr}} {
-		if s.s.Dropped > 0 {
+		switch {
+		case s.s.Lost != "":
+			p.line(s.name, "%s written, %s of it not kept: %s", size(s.s.Bytes), size(s.s.Dropped), s.s.Lost)
+		case s.s.Dropped > 0:
 			p.line(s.name, "%s written, the first %s dropped by limits.output", size(s.s.Bytes), size(s.s.Dropped))
 		}
 	}

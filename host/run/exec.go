@@ -246,13 +246,14 @@ func (j *job) closeSinks(sinks ...*sink) {
 		}
 		j.note(s.log.Close(), "close the log of "+s.name)
 		bytes, dropped := s.log.Counts()
-		if s.logErr != nil {
-			j.res.Notes = append(j.res.Notes, fmt.Sprintf("the log of %s is incomplete: %v", s.name, s.logErr))
-		}
 		if s.liveErr != nil {
 			j.res.Notes = append(j.res.Notes, fmt.Sprintf("nobody read %s any more: %v", s.name, s.liveErr))
 		}
 		stream := result.Stream{Bytes: bytes, Dropped: dropped, Path: s.name + ".log"}
+		if s.logErr != nil {
+			stream.Lost = s.logErr.Error()
+			j.res.Notes = append(j.res.Notes, fmt.Sprintf("the log of %s is incomplete: %v", s.name, s.logErr))
+		}
 		text, err := j.tail(s.name, bytes, dropped)
 		j.note(err, "read the log of "+s.name)
 		stream.Text, stream.Truncated = text.text, text.cut
