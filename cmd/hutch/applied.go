@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hutch-run/hutch/host/review"
@@ -134,7 +133,7 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 	}
 	switch {
 	case len(p.Taken) == 0 && len(a.paths) > 0 && len(p.Left) == 0:
-		u.note("nothing changed at %s, compared with %s", strings.Join(quoted(a.paths), ", "), r.Subject.Project)
+		nothingAt(u, a.paths, r)
 	case len(p.Taken) == 0:
 		u.note("nothing to apply to %s", r.Subject.Project)
 	case a.dryRun:

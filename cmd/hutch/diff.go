@@ -57,6 +57,9 @@ func (c *diffCmd) Run(ctx context.Context, u *ui) error {
 		if err = errors.Join(err, out.Flush()); err != nil {
 			return err
 		}
+		if len(r.Changes) == 0 && len(c.Paths) > 0 && c.Output == "text" {
+			nothingAt(u, c.Paths, r.Review)
+		}
 		if r.Gaps != nil {
 			u.note("there may be more changes: %s", r.Gaps)
 		}
@@ -68,6 +71,11 @@ func (c *diffCmd) Run(ctx context.Context, u *ui) error {
 		}
 		return nil
 	})
+}
+
+// nothingAt says that nothing changed at the paths that were named, one of which may be mistyped.
+func nothingAt(u *ui, paths []string, r *review.Review) {
+	u.note("nothing changed at %s, compared with %s", strings.Join(quoted(paths), ", "), r.Subject.Project)
 }
 
 // obstacles says in two lines what an apply would meet.

@@ -99,6 +99,9 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		trace = run.NewTraceAt(u.started)
 		trace.Since("start")
 	}
+	if err := errors.Join(checkWritable("--junit", c.JUnit), checkWritable("--trace", c.Trace)); err != nil {
+		return err
+	}
 	// When nobody reads on, the write fails and ends that stream alone; the program then learns it as it would without
 	// hutch, and the run has a result. Catching and not ignoring it, because what is ignored stays so in children.
 	broken := make(chan os.Signal, 1)

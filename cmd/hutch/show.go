@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/host/report"
 	"github.com/hutch-run/hutch/host/result"
@@ -302,6 +305,30 @@ func (c *runCmd) github(u *ui, rs []*result.Result) error {
 		err = e
 	}
 	return err
+}
+
+// checkWritable says before anything runs that a file which a flag names for afterwards could not be written.
+func checkWritable(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	st, err := os.Stat(path)
+	switch {
+	case err == nil && st.IsDir():
+		return fmt.Errorf("%s: %s is a directory, and this names a file", flag, path)
+	case err == nil:
+		err = unix.Access(path, unix.W_OK)
+	default:
+		dir := filepath.Dir(path)
+		if st, derr := os.Stat(dir); derr != nil || !st.IsDir() {
+			return fmt.Errorf("%s %s: there is no directory %s", flag, path, dir)
+		}
+		err = unix.Access(dir, unix.W_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s cannot be written: %w", flag, path, err)
+	}
+	return nil
 }
 
 func writeTo(path string, render func(io.Writer) error) error {
