@@ -213,7 +213,7 @@ func beginIntents(s *Store, _ string) error {
 		}
 	}
 	fmt.Println("ready")
-	select {}
+	return forever()
 }
 
 func FuzzIntents(f *testing.F) {
@@ -496,7 +496,7 @@ func holdDeps(s *Store, key string) error {
 		return err
 	}
 	fmt.Println("held")
-	select {}
+	return forever()
 }
 
 // dieInBuild is killed while it builds.
@@ -506,7 +506,7 @@ func dieInBuild(s *Store, key string) error {
 			return err
 		}
 		fmt.Println("building")
-		select {}
+		return forever()
 	})
 	return err
 }

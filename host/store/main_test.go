@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +81,12 @@ func startHelper(t *testing.T, s *Store, name, arg string) (*exec.Cmd, *bufio.Sc
 		_ = cmd.Wait()
 	})
 	return cmd, bufio.NewScanner(out)
+}
+
+// forever waits to be killed. The runtime would call select {} a deadlock in a process that does nothing else.
+func forever() error {
+	time.Sleep(math.MaxInt64)
+	return nil
 }
 
 func kill(t *testing.T, cmd *exec.Cmd) {
