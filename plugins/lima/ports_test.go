@@ -29,13 +29,13 @@ func freePort(t testing.TB) int {
 // listen has a command in the sandbox listen on a port of an address, until the sandbox is removed.
 func listen(t testing.TB, s *sandbox, address string, port int) {
 	t.Helper()
-	sh(t, s, fmt.Sprintf(`cat > listen.pl <<'END'
+	sh(t, s, `cat > listen.pl <<'END'
 use IO::Socket::INET;
 $s = IO::Socket::INET->new(Listen => 5, LocalAddr => $ARGV[0], LocalPort => $ARGV[1], ReuseAddr => 1) or die $!;
 open(my $f, '>', 'listening'); close $f;
 while ($c = $s->accept) { print $c "from the guest\n"; close $c }
 END
-rm -f listening`))
+rm -f listening`)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
