@@ -16,7 +16,7 @@ import (
 )
 
 // TestCycle has the scripted model work the specification of examples/cycle on one backend after another: nothing but the
-// backend's block differs, and the limit that e2b cannot hold, and so does nothing that comes of it. On lima it does so in
+// backend's block differs, and the limit that e2b cannot hold, nor Podman everywhere without root, and so does nothing that comes of it. On lima it does so in
 // plugins/lima/testdata/script/cycle.txtar, which is run as somebody other than root.
 func TestCycle(t *testing.T) {
 	const written = `backend "bwrap" {}`
@@ -49,7 +49,7 @@ func TestCycle(t *testing.T) {
 				t.Fatalf("the example names its backend otherwise than by %s: %v", written, err)
 			}
 			changed := strings.Replace(string(text), written, block, 1)
-			if name == "e2b" {
+			if name == "e2b" || name == "podman" && os.Geteuid() != 0 { // without root, Podman holds it on cgroup v2 alone
 				changed = strings.Replace(changed, "    pids    = 64\n", "", 1)
 			}
 			if err := os.WriteFile(file, []byte(changed), 0o644); err != nil {
