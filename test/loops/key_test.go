@@ -31,7 +31,7 @@ I say it, and call a tool with it:
 echo_key
 -- answer --
 -- call run_command --
-{"command": "env; : `+w.mark+`; while ! test -e stop; do sleep 0.05; done", "env": {"SAID": "`+key+`"}}
+{"command": "env; : tool-`+w.mark+`; while ! test -e stop; do sleep 0.05; done", "env": {"SAID": "`+key+`"}}
 -- answer --
 -- expect --
 "exit_code":0
@@ -55,7 +55,7 @@ model "m" {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			w.begun(t)
+			begun(t, "tool-"+w.mark) // and not the set-up, before which no model is started
 			models := e2e.Marked(filepath.Join(e2e.Dir, modelProgram))
 			if len(models) != 1 {
 				t.Errorf("there are %d processes of hutch-model", len(models))

@@ -153,8 +153,14 @@ func local(v *scripted.Server) string {
 // begun waits until a command with the world's mark runs.
 func (w *world) begun(t *testing.T) {
 	t.Helper()
-	if !e2e.Eventually(bound, func() bool { return len(e2e.Marked(w.mark)) > 0 }) {
-		t.Fatal("the command is not run")
+	begun(t, w.mark)
+}
+
+// begun waits until a command with that mark runs.
+func begun(t *testing.T, mark string) {
+	t.Helper()
+	if !e2e.Eventually(bound, func() bool { return len(e2e.Marked(mark)) > 0 }) {
+		t.Fatalf("no command with %s is run", mark)
 	}
 }
 
