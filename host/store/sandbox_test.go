@@ -318,17 +318,7 @@ func TestVerifyChangesByHand(t *testing.T) {
 	if err := errors.Join(r.Event(EventExecStart, nil), r.Close()); err != nil {
 		t.Fatal(err)
 	}
-	verify := func() (problems []Problem) {
-		t.Helper()
-		rep, err := s.VerifySandbox(t.Context(), info.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range rep.Findings {
-			problems = append(problems, f.Problem)
-		}
-		return problems
-	}
+	verify := func() []Problem { return boxProblems(t, s, info.ID) }
 	if got := verify(); len(got) != 0 {
 		t.Errorf("an intact one: %v", got)
 	}
@@ -361,17 +351,7 @@ func TestVerifyCommandsInside(t *testing.T) {
 	if err := errors.Join(run.Finish(End{OK: true, Sandbox: box}, result), box.Close()); err != nil {
 		t.Fatal(err)
 	}
-	problems := func() (problems []Problem) {
-		t.Helper()
-		rep, err := s.VerifySandbox(t.Context(), info.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range rep.Findings {
-			problems = append(problems, f.Problem)
-		}
-		return problems
-	}
+	problems := func() []Problem { return boxProblems(t, s, info.ID) }
 	whole := mustRead(t, chain)
 	lines := bytes.SplitAfter(whole, []byte("\n"))
 	withoutEnd := bytes.Join(lines[:len(lines)-2], nil) // the last of the pieces is empty
@@ -390,4 +370,17 @@ func TestVerifyCommandsInside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// boxProblems are those that verifying a lasting sandbox finds.
+func boxProblems(t *testing.T, s *Store, id string) (problems []Problem) {
+	t.Helper()
+	rep, err := s.VerifySandbox(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range rep.Findings {
+		problems = append(problems, f.Problem)
+	}
+	return problems
 }
