@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hutch-run/hutch/internal/gittest"
 )
 
 // TestEnds cuts a history with a merge:
@@ -14,15 +16,15 @@ import (
 func TestEnds(t *testing.T) {
 	r := newRepo(t)
 	commit := func(name string) string {
-		sh(t, r.Dir, "commit", "-q", "--allow-empty", "-m", name)
-		return sh(t, r.Dir, "rev-parse", "HEAD")
+		gittest.Run(t, r.Dir, "commit", "-q", "--allow-empty", "-m", name)
+		return gittest.Run(t, r.Dir, "rev-parse", "HEAD")
 	}
-	sh(t, r.Dir, "checkout", "-q", "-b", "side")
+	gittest.Run(t, r.Dir, "checkout", "-q", "-b", "side")
 	side := commit("side")
-	sh(t, r.Dir, "checkout", "-q", "main")
+	gittest.Run(t, r.Dir, "checkout", "-q", "main")
 	second := commit("second")
-	sh(t, r.Dir, "merge", "-q", "--no-ff", "-m", "merge", "side")
-	merge := sh(t, r.Dir, "rev-parse", "HEAD")
+	gittest.Run(t, r.Dir, "merge", "-q", "--no-ff", "-m", "merge", "side")
+	merge := gittest.Run(t, r.Dir, "rev-parse", "HEAD")
 	last := commit("last")
 	for depth, want := range map[int][]string{0: nil, 1: {last}, 2: {merge}, 3: {second, side}, 4: nil, 100: nil} {
 		got, err := r.Ends(t.Context(), last, depth)
@@ -32,7 +34,7 @@ func TestEnds(t *testing.T) {
 	}
 	// A shallow clone ends where it was cut, and no later than asked for.
 	dir := filepath.Join(t.TempDir(), "clone")
-	sh(t, r.Dir, "clone", "-q", "--depth", "2", "file://"+r.Dir, dir)
+	gittest.Run(t, r.Dir, "clone", "-q", "--depth", "2", "file://"+r.Dir, dir)
 	c, err := Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +46,7 @@ func TestEnds(t *testing.T) {
 		}
 	}
 	// What git itself calls shallow is what we do.
-	if got := strings.Fields(sh(t, dir, "rev-list", "--max-parents=0", "HEAD")); !same(got, []string{merge}) {
+	if got := strings.Fields(gittest.Run(t, dir, "rev-list", "--max-parents=0", "HEAD")); !same(got, []string{merge}) {
 		t.Errorf("git's own: %v", got)
 	}
 }

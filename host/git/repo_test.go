@@ -3,44 +3,25 @@ package git
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/hutch-run/hutch/internal/gittest"
 )
 
 // newRepo is a repository with one commit on main.
 func newRepo(t *testing.T) *Repo {
 	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "git") {
-			t.Fatal("HUTCH_TEST_REQUIRE lists git, and it is not installed")
-		}
-		t.Skip("git is not installed")
-	}
+	gittest.Need(t)
 	dir := t.TempDir()
-	sh(t, dir, "init", "-q", "-b", "main", ".")
 	write(t, dir, map[string]string{"a": "a\n", "b": "b\n", "dir/c": "c\n"})
-	sh(t, dir, "add", "-A")
-	sh(t, dir, "commit", "-q", "-m", "first")
+	gittest.Commit(t, dir)
 	r, err := Open(t.Context(), filepath.Join(dir, "dir"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
-}
-
-func sh(t *testing.T, dir string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("git", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.com")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSuffix(string(out), "\n")
 }
 
 func write(t *testing.T, dir string, files map[string]string) {
@@ -63,11 +44,11 @@ func TestOpenFindsNothing(t *testing.T) {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
-	sh(t, r.Dir, "checkout", "-q", "--detach")
+	gittest.Run(t, r.Dir, "checkout", "-q", "--detach")
 	if _, _, err := r.Branch(t.Context()); !errors.Is(err, ErrDetached) {
 		t.Errorf("detached: %v", err)
 	}
-	sh(t, r.Dir, "checkout", "-q", "--orphan", "none")
+	gittest.Run(t, r.Dir, "checkout", "-q", "--orphan", "none")
 	if b, _, err := r.Branch(t.Context()); !errors.Is(err, ErrUnborn) || b != "none" {
 		t.Errorf("unborn: %q %v", b, err)
 	}
@@ -80,7 +61,7 @@ func dirtied(t *testing.T, r *Repo) {
 	if err := os.Remove(filepath.Join(r.Dir, "b")); err != nil {
 		t.Fatal(err)
 	}
-	sh(t, r.Dir, "add", "staged")
+	gittest.Run(t, r.Dir, "add", "staged")
 }
 
 // TestSnapshot has what is not committed in a commit, and nothing of the user's touched.
@@ -92,7 +73,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	dirtied(t, r)
 	state := func() string {
-		return sh(t, r.Dir, "status", "--porcelain") + "\n" + sh(t, r.Dir, "for-each-ref") + "\n" + sh(t, r.Dir, "reflog")
+		return gittest.Run(t, r.Dir, "status", "--porcelain") + "\n" + gittest.Run(t, r.Dir, "for-each-ref") + "\n" + gittest.Run(t, r.Dir, "reflog")
 	}
 	before := state()
 	commit, err := r.Snapshot(t.Context(), head, "message")
@@ -102,10 +83,10 @@ func TestSnapshot(t *testing.T) {
 	if after := state(); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
-	if got := sh(t, r.Dir, "ls-tree", "-r", "--name-only", commit); got != "a\ndir/c\nstaged\nuntracked" {
+	if got := gittest.Run(t, r.Dir, "ls-tree", "-r", "--name-only", commit); got != "a\ndir/c\nstaged\nuntracked" {
 		t.Errorf("it has\n%s", got)
 	}
-	if got := sh(t, r.Dir, "log", "--format=%P %s", "-1", commit); got != head+" message" {
+	if got := gittest.Run(t, r.Dir, "log", "--format=%P %s", "-1", commit); got != head+" message" {
 		t.Errorf("it is %q", got)
 	}
 	for want, change := range map[bool]map[string]string{true: {}, false: {"untracked": "other\n"}} {
@@ -133,16 +114,16 @@ func TestAdvance(t *testing.T) {
 	}
 	// What the sandbox did of it.
 	other := t.TempDir()
-	sh(t, other, "clone", "-q", r.Dir, "clone")
+	gittest.Run(t, other, "clone", "-q", r.Dir, "clone")
 	other = filepath.Join(other, "clone")
-	sh(t, other, "fetch", "-q", r.Dir, "+"+base+":refs/heads/work")
-	sh(t, other, "checkout", "-q", "work")
+	gittest.Run(t, other, "fetch", "-q", r.Dir, "+"+base+":refs/heads/work")
+	gittest.Run(t, other, "checkout", "-q", "work")
 	write(t, other, map[string]string{"a": "a\nmine\ntheirs\n", "new": "n\n", "untracked": "u\nmore\n"})
-	sh(t, other, "rm", "-q", "staged")
-	sh(t, other, "add", "-A")
-	sh(t, other, "commit", "-q", "-m", "done")
-	commit := sh(t, other, "rev-parse", "HEAD")
-	sh(t, r.Dir, "fetch", "-q", other, "work:refs/hutch/box")
+	gittest.Run(t, other, "rm", "-q", "staged")
+	gittest.Run(t, other, "add", "-A")
+	gittest.Run(t, other, "commit", "-q", "-m", "done")
+	commit := gittest.Run(t, other, "rev-parse", "HEAD")
+	gittest.Run(t, r.Dir, "fetch", "-q", other, "work:refs/hutch/box")
 
 	// A file that changed since is not overwritten, and all is as it was.
 	write(t, r.Dir, map[string]string{"untracked": "changed since\n"})
@@ -152,20 +133,20 @@ func TestAdvance(t *testing.T) {
 	if got, _ := os.ReadFile(filepath.Join(r.Dir, "untracked")); string(got) != "changed since\n" {
 		t.Errorf("the file is %q", got)
 	}
-	if got := sh(t, r.Dir, "rev-parse", "HEAD"); got != head {
+	if got := gittest.Run(t, r.Dir, "rev-parse", "HEAD"); got != head {
 		t.Errorf("the branch is at %s", got)
 	}
 	write(t, r.Dir, map[string]string{"untracked": "u\n"})
 	if err := r.Advance(t.Context(), branch, head, base, commit); err != nil {
 		t.Fatal(err)
 	}
-	if got := sh(t, r.Dir, "rev-parse", "main"); got != commit {
+	if got := gittest.Run(t, r.Dir, "rev-parse", "main"); got != commit {
 		t.Errorf("the branch is at %s, not at %s", got, commit)
 	}
-	if got := sh(t, r.Dir, "status", "--porcelain"); got != "" {
+	if got := gittest.Run(t, r.Dir, "status", "--porcelain"); got != "" {
 		t.Errorf("the work tree is not clean:\n%s", got)
 	}
-	if got := sh(t, r.Dir, "ls-files"); got != "a\ndir/c\nnew\nuntracked" {
+	if got := gittest.Run(t, r.Dir, "ls-files"); got != "a\ndir/c\nnew\nuntracked" {
 		t.Errorf("it has\n%s", got)
 	}
 }
@@ -187,7 +168,7 @@ func TestNothingOfTheUserRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh(t, r.Dir, "checkout", "-q", "a")
+	gittest.Run(t, r.Dir, "checkout", "-q", "a")
 	if err := os.Remove(program); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +180,7 @@ func TestNothingOfTheUserRuns(t *testing.T) {
 	}
 	for _, kv := range [][2]string{{"core.fsmonitor", ".git/hooks/fsmonitor"}, {"diff.external", ".git/hooks/fsmonitor"}, {"core.pager", ".git/hooks/fsmonitor"}, {"credential.helper", "!touch " + ran},
 		{"filter.evil.smudge", "touch " + ran + "; cat"}, {"core.sshCommand", "touch " + ran}} {
-		sh(t, r.Dir, "config", kv[0], kv[1])
+		gittest.Run(t, r.Dir, "config", kv[0], kv[1])
 	}
 	if _, err := r.Status(t.Context()); err != nil {
 		t.Fatal(err)

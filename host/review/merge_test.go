@@ -6,46 +6,24 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/internal/gittest"
 )
-
-// needGit skips a test where git is missing, and fails it where that was required.
-func needGit(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "git") {
-			t.Fatal("HUTCH_TEST_REQUIRE lists git, and it is not installed")
-		}
-		t.Skip("git is not installed")
-	}
-}
-
-func gitIn(t *testing.T, dir string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("git", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.com")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
 
 // commit makes the directory above the project a repository that has all of the project, and takes the base anew.
 func (f *fixture) commit() {
 	f.t.Helper()
 	top := filepath.Dir(f.project)
 	f.tick() // what is as young as the index itself, git compares
-	gitIn(f.t, top, "init", "-q")
-	gitIn(f.t, top, "add", "project")
-	gitIn(f.t, top, "commit", "-q", "-m", "first")
+	gittest.Run(f.t, top, "init", "-q")
+	gittest.Run(f.t, top, "add", "project")
+	gittest.Run(f.t, top, "commit", "-q", "-m", "first")
 	f.rebase()
 	f.tick()
 }
@@ -87,7 +65,7 @@ func (f *fixture) has(path, want string) {
 
 // TestMerge goes through the life of a file that both sides changed: in conflict, merged, taken back, committed.
 func TestMerge(t *testing.T) {
-	needGit(t)
+	gittest.Need(t)
 	f := newFixture(t, "text="+numbered(30, nil), "other=o\n")
 	f.commit()
 	f.write("text="+numbered(30, map[int]string{3: "sandbox\n"}), "other=changed\n")
@@ -140,7 +118,7 @@ func TestMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.has("text", mine)
-	gitIn(t, f.project, "commit", "-q", "-a", "-m", "second")
+	gittest.Run(t, f.project, "commit", "-q", "-a", "-m", "second")
 	if _, err := f.apply(f.openMerging(), Policy{}); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +128,7 @@ func TestMerge(t *testing.T) {
 // TestMergeOfTheSameVersion is about a sandbox that saw what the project's side changed: its version is the outcome, and
 // both have it from then on.
 func TestMergeOfTheSameVersion(t *testing.T) {
-	needGit(t)
+	gittest.Need(t)
 	f := newFixture(t, "text="+numbered(9, nil))
 	f.commit()
 	f.write("text=" + numbered(9, map[int]string{1: "project\n", 7: "sandbox\n"}))
@@ -168,7 +146,7 @@ func TestMergeOfTheSameVersion(t *testing.T) {
 
 // TestNoMerge is about what stays a conflict, and why.
 func TestNoMerge(t *testing.T) {
-	needGit(t)
+	gittest.Need(t)
 	text := numbered(20, nil)
 	ours, theirs := numbered(20, map[int]string{15: "project\n"}), numbered(20, map[int]string{2: "sandbox\n"})
 	for _, c := range []struct {
@@ -180,7 +158,7 @@ func TestNoMerge(t *testing.T) {
 	}{
 		{name: "the same lines", project: numbered(20, map[int]string{2: "project\n"}), sandbox: theirs, why: "both sides changed the same lines"},
 		{name: "lines beside each other", project: numbered(20, map[int]string{3: "project\n"}), sandbox: theirs, why: "both sides changed the same lines"},
-		{name: "not in git", before: func(f *fixture) { gitIn(f.t, f.project, "rm", "-q", "--cached", "text") }, why: "git does not have it as it was when the sandbox was made"},
+		{name: "not in git", before: func(f *fixture) { gittest.Run(f.t, f.project, "rm", "-q", "--cached", "text") }, why: "git does not have it as it was when the sandbox was made"},
 		{name: "not as git has it", before: func(f *fixture) { plant(f.t, f.project, "text="+numbered(20, map[int]string{9: "dirty\n"})) },
 			why: "git does not have it as it was when the sandbox was made"},
 		{name: "as young as the index", before: func(f *fixture) {
@@ -203,7 +181,7 @@ func TestNoMerge(t *testing.T) {
 				f.t.Fatal(err)
 			}
 		}, why: "git does not have it as it was when the sandbox was made"},
-		{name: "an index in two parts", before: func(f *fixture) { gitIn(f.t, f.project, "update-index", "--split-index") }, why: "git does not have it as it was when the sandbox was made"},
+		{name: "an index in two parts", before: func(f *fixture) { gittest.Run(f.t, f.project, "update-index", "--split-index") }, why: "git does not have it as it was when the sandbox was made"},
 		{name: "a repository that is gone", after: func(f *fixture) { os.RemoveAll(filepath.Join(f.project, "../.git")) }, why: "cannot be read: there is no git repository here"},
 		{name: "an object that is gone", after: func(f *fixture) {
 			os.RemoveAll(filepath.Join(f.project, "../.git/objects"))
@@ -251,7 +229,7 @@ func TestNoMerge(t *testing.T) {
 
 // TestMergeKeepsTheProjectsMode merges permissions as the lines are merged.
 func TestMergeKeepsTheProjectsMode(t *testing.T) {
-	needGit(t)
+	gittest.Need(t)
 	for _, c := range []struct {
 		project, sandbox, want os.FileMode
 	}{{0o600, 0o644, 0o600}, {0o644, 0o600, 0o600}, {0o600, 0o600, 0o600}, {0o755, 0o644, 0o755}} {
@@ -278,7 +256,7 @@ func TestMergeKeepsTheProjectsMode(t *testing.T) {
 
 // TestMergeIsExact merges random changes of many files. Lines that lie apart are all in the outcome, and no other one.
 func TestMergeIsExact(t *testing.T) {
-	needGit(t)
+	gittest.Need(t)
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
@@ -319,26 +297,26 @@ func TestMergeIsExact(t *testing.T) {
 
 // TestVouch compares what is read from indexes of all kinds with what git says of them.
 func TestVouch(t *testing.T) {
-	needGit(t)
+	gittest.Need(t)
 	for _, format := range []string{"sha1", "sha256"} {
 		for _, version := range []string{"2", "3", "4"} {
 			t.Run(format+"/"+version, func(t *testing.T) {
 				f := newFixture(t, "a=a\n", "a.b=1\n", "a-b=2\n", "dir/caf\xe9=3\n", "dir/deep/x=4\n", "dir/"+strings.Repeat("long", 40)+"=5\n", "link->a", "tool*=6\n", "empty=", "later=7\n")
 				f.tick()
-				gitIn(t, f.project, "init", "-q", "--object-format="+format)
-				gitIn(t, f.project, "add", ".", ":!later")
-				gitIn(t, f.project, "update-index", "--index-version", version)
+				gittest.Run(t, f.project, "init", "-q", "--object-format="+format)
+				gittest.Run(t, f.project, "add", ".", ":!later")
+				gittest.Run(t, f.project, "update-index", "--index-version", version)
 				if version == "3" { // which is 2 with an extended entry
-					gitIn(t, f.project, "add", "-N", "later")
+					gittest.Run(t, f.project, "add", "-N", "later")
 				}
-				gitIn(t, f.project, "commit", "-q", "-m", "first")
-				gitIn(t, f.project, "worktree", "add", "-q", "../second")
+				gittest.Run(t, f.project, "commit", "-q", "-m", "first")
+				gittest.Run(t, f.project, "worktree", "add", "-q", "../second")
 				f.rebase()
 				compareWithGit(t, f.project, f.base, 8)
 				second := filepath.Join(f.project, "../second")
 				f.tick() // its files are as young as its index
-				gitIn(t, second, "read-tree", "--empty")
-				gitIn(t, second, "add", ".")
+				gittest.Run(t, second, "read-tree", "--empty")
+				gittest.Run(t, second, "add", ".")
 				b, err := TakeBase(t.Context(), second)
 				if err != nil {
 					t.Fatal(err)
@@ -353,7 +331,7 @@ func TestVouch(t *testing.T) {
 func compareWithGit(t *testing.T, dir string, b *Base, least int) {
 	t.Helper()
 	want := map[string]string{}
-	for line := range strings.SplitSeq(gitIn(t, dir, "ls-files", "-s", "-z"), "\x00") {
+	for line := range strings.SplitSeq(gittest.Run(t, dir, "ls-files", "-s", "-z"), "\x00") {
 		if about, path, ok := strings.Cut(line, "\t"); ok && !strings.HasPrefix(about, "120000") && path != "later" {
 			want[path] = strings.Fields(about)[1]
 		}
@@ -388,7 +366,7 @@ func FuzzIndex(f *testing.F) {
 
 // TestMergeIsCancelled ends while something is merged.
 func TestMergeIsCancelled(t *testing.T) {
-	needGit(t)
+	gittest.Need(t)
 	f := newFixture(t, "text="+numbered(20, nil))
 	f.commit()
 	f.write("text=" + numbered(20, map[int]string{2: "sandbox\n"}))

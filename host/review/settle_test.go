@@ -103,7 +103,7 @@ func TestConflictsAreExplained(t *testing.T) {
 			"between the two: 1 hunk, +1 -1 from the project's to the sandbox's: hutch diff box made"},
 		"text": {"project: 58 bytes, mode 0644: " + f.project + "/text", "sandbox: 58 bytes, mode 0644: hutch fs read box text", "when the sandbox was made: 52 bytes, mode 0644",
 			"between the two: 2 hunks, +2 -2 from the project's to the sandbox's: hutch diff box text",
-			"they cannot be merged: git does not have it as it was when the sandbox was made"},
+			"they cannot be merged: git does not have it as it was when the sandbox was made; what is to be merged must be committed, or added with git add, before a sandbox is made"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -10,21 +10,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/internal/gittest"
 )
 
 // TestRoundTrip sends a branch out, has a commit made of it, and takes that back.
 func TestRoundTrip(t *testing.T) {
 	f := newFixture(t)
 	clone := f.clone()
-	if got := sh(t, clone, "rev-parse", "HEAD"); got != f.base {
+	if got := gittest.Run(t, clone, "rev-parse", "HEAD"); got != f.base {
 		t.Fatalf("the clone is at %s, not at %s", got, f.base)
 	}
 	write(t, filepath.Join(clone, "new/file"), "new\n")
 	write(t, filepath.Join(clone, "README"), "one\ntwo\n")
-	sh(t, clone, "add", "-A")
-	sh(t, clone, "commit", "-q", "-m", "second")
-	sh(t, clone, "mv", "README", "READ")
-	sh(t, clone, "commit", "-q", "-m", "third")
+	gittest.Run(t, clone, "add", "-A")
+	gittest.Run(t, clone, "commit", "-q", "-m", "second")
+	gittest.Run(t, clone, "mv", "README", "READ")
+	gittest.Run(t, clone, "commit", "-q", "-m", "third")
 	for name, args := range map[string][]string{
 		"whole":       {"HEAD"},
 		"incremental": {"origin/main..HEAD"},
@@ -32,7 +33,7 @@ func TestRoundTrip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "out.bundle")
-			sh(t, clone, append([]string{"bundle", "create", "-q", out}, args...)...)
+			gittest.Run(t, clone, append([]string{"bundle", "create", "-q", out}, args...)...)
 			b, err := os.ReadFile(out)
 			if err != nil {
 				t.Fatal(err)
@@ -41,7 +42,7 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := sh(t, clone, "rev-parse", "HEAD"); c.Commit != want {
+			if want := gittest.Run(t, clone, "rev-parse", "HEAD"); c.Commit != want {
 				t.Errorf("it is %s, not %s", c.Commit, want)
 			}
 			if len(c.Findings) != 0 {
@@ -57,11 +58,11 @@ func TestRoundTrip(t *testing.T) {
 			if err := f.repo.FastForward(t.Context(), c.Commit); err != nil {
 				t.Fatal(err)
 			}
-			if got := sh(t, f.repo.Dir, "status", "--porcelain"); got != "" {
+			if got := gittest.Run(t, f.repo.Dir, "status", "--porcelain"); got != "" {
 				t.Errorf("the work tree is not clean:\n%s", got)
 			}
-			sh(t, f.repo.Dir, "fsck", "--strict")
-			sh(t, f.repo.Dir, "reset", "-q", "--hard", f.base)
+			gittest.Run(t, f.repo.Dir, "fsck", "--strict")
+			gittest.Run(t, f.repo.Dir, "reset", "-q", "--hard", f.base)
 		})
 	}
 }
@@ -212,13 +213,13 @@ func TestHostile(t *testing.T) {
 // untouched proves that nothing of a refused bundle is in the user's repository.
 func (f *fixture) untouched(t *testing.T) {
 	t.Helper()
-	if got := sh(t, f.repo.Dir, "for-each-ref", "--format=%(refname) %(objectname)"); got != "refs/heads/main "+f.base {
+	if got := gittest.Run(t, f.repo.Dir, "for-each-ref", "--format=%(refname) %(objectname)"); got != "refs/heads/main "+f.base {
 		t.Errorf("the refs are now\n%s", got)
 	}
-	if got := sh(t, f.repo.Dir, "count-objects"); !strings.HasPrefix(got, "5 objects") {
+	if got := gittest.Run(t, f.repo.Dir, "count-objects"); !strings.HasPrefix(got, "5 objects") {
 		t.Errorf("the repository has %s", got)
 	}
-	if got := sh(t, f.repo.Dir, "status", "--porcelain"); got != "" {
+	if got := gittest.Run(t, f.repo.Dir, "status", "--porcelain"); got != "" {
 		t.Errorf("the work tree changed:\n%s", got)
 	}
 }
@@ -240,7 +241,7 @@ func TestOnlyTheExpectedRef(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "refs/heads/main " + f.base + "\nrefs/hutch/box " + c.name()
-	if refs := sh(t, f.repo.Dir, "for-each-ref", "--format=%(refname) %(objectname)"); refs != want {
+	if refs := gittest.Run(t, f.repo.Dir, "for-each-ref", "--format=%(refname) %(objectname)"); refs != want {
 		t.Errorf("the refs are now\n%s", refs)
 	}
 	if ok, err := f.repo.Has(t.Context(), smuggled.name(), "x"); ok || err != nil {

@@ -9,13 +9,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/internal/gittest"
 )
 
 // fixture is a repository of the user, whose branch main has one commit.
@@ -27,14 +26,12 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	needGit(t)
+	gittest.Need(t)
 	f := &fixture{t: t}
 	dir := t.TempDir()
-	sh(t, dir, "init", "-q", "-b", "main", ".")
 	write(t, filepath.Join(dir, "README"), "one\n")
 	write(t, filepath.Join(dir, "src/main.c"), "int main;\n")
-	sh(t, dir, "add", "-A")
-	sh(t, dir, "commit", "-q", "-m", "first")
+	gittest.Commit(t, dir)
 	var err error
 	if f.repo, err = git.Open(t.Context(), dir); err != nil {
 		t.Fatal(err)
@@ -49,7 +46,7 @@ func newFixture(t *testing.T) *fixture {
 func (f *fixture) shallow() *fixture {
 	f.t.Helper()
 	dir := filepath.Join(f.t.TempDir(), "shallow")
-	sh(f.t, f.repo.Dir, "clone", "-q", "--depth", "1", "file://"+f.repo.Dir, dir)
+	gittest.Run(f.t, f.repo.Dir, "clone", "-q", "--depth", "1", "file://"+f.repo.Dir, dir)
 	repo, err := git.Open(f.t.Context(), dir)
 	if err != nil {
 		f.t.Fatal(err)
@@ -59,43 +56,6 @@ func (f *fixture) shallow() *fixture {
 		f.t.Fatal(err)
 	}
 	return s
-}
-
-func needGit(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "git") {
-			t.Fatal("HUTCH_TEST_REQUIRE lists git, and it is not installed")
-		}
-		t.Skip("git is not installed")
-	}
-}
-
-// sh runs the git of this machine as an author would.
-func sh(t *testing.T, dir string, args ...string) string {
-	t.Helper()
-	out, err := author(dir, args...)
-	if err != nil {
-		t.Fatalf("git %s: %v", strings.Join(args, " "), err)
-	}
-	return out
-}
-
-// run is sh for what may fail.
-func run(dir string, args ...string) error {
-	_, err := author(dir, args...)
-	return err
-}
-
-func author(dir string, args ...string) (string, error) {
-	cmd := exec.Command("git", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.com")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, out)
-	}
-	return strings.TrimSpace(string(out)), err
 }
 
 func write(t *testing.T, name, content string) {
@@ -123,7 +83,7 @@ func (f *fixture) clone() string {
 	if err := w.Close(); err != nil {
 		f.t.Fatal(err)
 	}
-	sh(f.t, dir, "clone", "-q", "-b", "main", "--", in, filepath.Join(dir, "clone"))
+	gittest.Run(f.t, dir, "clone", "-q", "-b", "main", "--", in, filepath.Join(dir, "clone"))
 	return filepath.Join(dir, "clone")
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hutch-run/hutch/internal/gittest"
 )
 
 // grown adds a commit with n random bytes to the user's branch, and returns it.
@@ -17,9 +19,9 @@ func (f *fixture) grown(name string, n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b)
 	write(f.t, filepath.Join(f.repo.Dir, name), string(b))
-	sh(f.t, f.repo.Dir, "add", "-A")
-	sh(f.t, f.repo.Dir, "commit", "-q", "-m", name)
-	return sh(f.t, f.repo.Dir, "rev-parse", "HEAD")
+	gittest.Run(f.t, f.repo.Dir, "add", "-A")
+	gittest.Run(f.t, f.repo.Dir, "commit", "-q", "-m", name)
+	return gittest.Run(f.t, f.repo.Dir, "rev-parse", "HEAD")
 }
 
 // sent is a bundle, as a file and as bytes.
@@ -42,7 +44,7 @@ func TestWriteWhatIsNew(t *testing.T) {
 	first := f.grown("big", 1<<20)
 	name, whole := f.sent(first, Part{})
 	clone := filepath.Join(t.TempDir(), "clone")
-	sh(t, f.repo.Dir, "clone", "-q", "-b", "main", "--", name, clone)
+	gittest.Run(t, f.repo.Dir, "clone", "-q", "-b", "main", "--", name, clone)
 	next := f.grown("small", 100)
 	name, part := f.sent(next, Part{Have: []string{first}})
 	if len(whole) < 1<<20 || len(part) > 4096 {
@@ -52,27 +54,27 @@ func TestWriteWhatIsNew(t *testing.T) {
 	if err != nil || !slices.Equal(h.Prerequisites, []string{first}) {
 		t.Errorf("prerequisites %v %v, want %s", h, err, first)
 	}
-	sh(t, clone, "bundle", "verify", "-q", name)
-	sh(t, clone, "pull", "-q", "--ff-only", name, "main")
-	if got := sh(t, clone, "rev-parse", "HEAD", "HEAD^{tree}"); got != sh(t, f.repo.Dir, "rev-parse", "HEAD", "HEAD^{tree}") {
+	gittest.Run(t, clone, "bundle", "verify", "-q", name)
+	gittest.Run(t, clone, "pull", "-q", "--ff-only", name, "main")
+	if got := gittest.Run(t, clone, "rev-parse", "HEAD", "HEAD^{tree}"); got != gittest.Run(t, f.repo.Dir, "rev-parse", "HEAD", "HEAD^{tree}") {
 		t.Errorf("the clone is at %s", got)
 	}
-	sh(t, clone, "fsck", "--strict")
+	gittest.Run(t, clone, "fsck", "--strict")
 	// Who lacks the first one is told by git, and takes all.
 	other := filepath.Join(t.TempDir(), "other")
-	sh(t, f.repo.Dir, "init", "-q", "-b", "main", other)
-	if err := run(other, "fetch", "-q", name, "main"); err == nil || !strings.Contains(err.Error(), "prerequisite") {
+	gittest.Run(t, f.repo.Dir, "init", "-q", "-b", "main", other)
+	if _, err := gittest.Try(other, "fetch", "-q", name, "main"); err == nil || !strings.Contains(err.Error(), "prerequisite") {
 		t.Errorf("without what it builds on: %v", err)
 	}
 	name, _ = f.sent(next, Part{})
-	sh(t, other, "pull", "-q", "--ff-only", name, "main")
+	gittest.Run(t, other, "pull", "-q", "--ff-only", name, "main")
 }
 
 // TestWriteTheEnd sends the end of a history, and takes back what was made on top of it.
 func TestWriteTheEnd(t *testing.T) {
 	f := newFixture(t)
 	f.grown("big", 1<<20)
-	sh(t, f.repo.Dir, "rm", "-q", "big")
+	gittest.Run(t, f.repo.Dir, "rm", "-q", "big")
 	f.grown("small", 100)
 	f.base = f.grown("smaller", 10)
 	ends, err := f.repo.Ends(t.Context(), f.base, 2)
@@ -84,19 +86,19 @@ func TestWriteTheEnd(t *testing.T) {
 		t.Errorf("it has %d bytes", len(b))
 	}
 	clone := filepath.Join(t.TempDir(), "clone")
-	sh(t, f.repo.Dir, "init", "-q", "-b", "main", clone)
+	gittest.Run(t, f.repo.Dir, "init", "-q", "-b", "main", clone)
 	write(t, filepath.Join(clone, ".git/shallow"), ends[0]+"\n")
-	sh(t, clone, "pull", "-q", name, "main")
-	sh(t, clone, "fsck", "--strict")
-	if got := sh(t, clone, "rev-list", "--count", "HEAD"); got != "2" {
+	gittest.Run(t, clone, "pull", "-q", name, "main")
+	gittest.Run(t, clone, "fsck", "--strict")
+	if got := gittest.Run(t, clone, "rev-list", "--count", "HEAD"); got != "2" {
 		t.Errorf("%s commits", got)
 	}
 	write(t, filepath.Join(clone, "new"), "new\n")
-	sh(t, clone, "add", "-A")
-	sh(t, clone, "commit", "-q", "-m", "new")
+	gittest.Run(t, clone, "add", "-A")
+	gittest.Run(t, clone, "commit", "-q", "-m", "new")
 	for _, what := range []string{f.base + "..HEAD", "HEAD"} { // also one that calls itself whole
 		out := filepath.Join(t.TempDir(), "out.bundle")
-		sh(t, clone, "bundle", "create", "-q", out, what)
+		gittest.Run(t, clone, "bundle", "create", "-q", out, what)
 		b, err := os.ReadFile(out)
 		if err != nil {
 			t.Fatal(err)
@@ -109,10 +111,10 @@ func TestWriteTheEnd(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	if got := sh(t, f.repo.Dir, "rev-list", "--count", "refs/hutch/box"); got != "5" {
+	if got := gittest.Run(t, f.repo.Dir, "rev-list", "--count", "refs/hutch/box"); got != "5" {
 		t.Errorf("%s commits came back together, want 5", got)
 	}
-	sh(t, f.repo.Dir, "fsck", "--strict")
+	gittest.Run(t, f.repo.Dir, "fsck", "--strict")
 }
 
 // TestShallowOfTheUser sends and takes back where the user's own repository is shallow.
@@ -126,14 +128,14 @@ func TestShallowOfTheUser(t *testing.T) {
 	}
 	name, _ := f.sent(f.base, Part{Ends: ends})
 	clone := filepath.Join(t.TempDir(), "clone")
-	sh(t, f.repo.Dir, "init", "-q", "-b", "main", clone)
+	gittest.Run(t, f.repo.Dir, "init", "-q", "-b", "main", clone)
 	write(t, filepath.Join(clone, ".git/shallow"), ends[0]+"\n")
-	sh(t, clone, "pull", "-q", name, "main")
+	gittest.Run(t, clone, "pull", "-q", name, "main")
 	write(t, filepath.Join(clone, "new"), "new\n")
-	sh(t, clone, "add", "-A")
-	sh(t, clone, "commit", "-q", "-m", "new")
+	gittest.Run(t, clone, "add", "-A")
+	gittest.Run(t, clone, "commit", "-q", "-m", "new")
 	out := filepath.Join(t.TempDir(), "out.bundle")
-	sh(t, clone, "bundle", "create", "-q", out, f.base+"..HEAD")
+	gittest.Run(t, clone, "bundle", "create", "-q", out, f.base+"..HEAD")
 	b, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
@@ -148,5 +150,5 @@ func TestShallowOfTheUser(t *testing.T) {
 	if err := f.repo.FastForward(t.Context(), c.Commit); err != nil {
 		t.Fatal(err)
 	}
-	sh(t, f.repo.Dir, "fsck", "--strict")
+	gittest.Run(t, f.repo.Dir, "fsck", "--strict")
 }
