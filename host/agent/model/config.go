@@ -17,6 +17,17 @@ const (
 // Providers are all that Config.Provider may be.
 var Providers = []string{OpenAI, Anthropic, Scripted}
 
+// compatible are names of servers and services that speak OpenAI's protocol, or of models, which people take for a provider.
+var compatible = map[string]string{
+	"ollama": "http://localhost:11434/v1", "vllm": "http://localhost:8000/v1", "llama.cpp": "http://localhost:8080/v1", "llamacpp": "http://localhost:8080/v1",
+	"lmstudio": "http://localhost:1234/v1", "openrouter": "https://openrouter.ai/api/v1", "groq": "https://api.groq.com/openai/v1", "mistral": "https://api.mistral.ai/v1",
+	"deepseek": "https://api.deepseek.com/v1", "together": "https://api.together.xyz/v1", "local": "http://localhost:8080/v1",
+}
+
+// Compatible is the usual address of a server that somebody took for a provider and that speaks OpenAI's protocol; "" for
+// other names.
+func Compatible(name string) string { return compatible[strings.ToLower(name)] }
+
 // What holds where nothing else is said.
 const (
 	DefaultMaxTokens = 16384

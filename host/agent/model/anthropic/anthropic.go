@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -50,84 +48,34 @@ func (o *Client) Try(ctx context.Context, r model.Request, delta func(string)) (
 		return model.Answer{}, provider.FromError(ctx, err)
 	}
 	defer res.Body.Close()
-	s := &stream{Collector: provider.NewCollector(delta)}
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("content-type")) // one that cannot be read is none
-	switch kind {
-	case "text/event-stream":
-		err = s.events(ssestream.NewDecoder(res))
-	case "application/json": // a server that cannot stream
-		err = s.whole(res.Body)
-	default:
-		if kind == "" {
-			kind = "no content type"
+	d := ssestream.NewDecoder(res)
+	events := func(yield func(string, []byte) bool) {
+		for d.Next() && yield(d.Event().Type, d.Event().Data) {
 		}
-		return model.Answer{}, notTheProtocol("it answers with " + kind)
 	}
-	if err != nil {
-		return model.Answer{}, provider.FromError(ctx, err)
-	}
-	a := s.Finish(r, s.stop, s.usage, s.counted)
-	a.Model, a.RequestID = s.model, res.Header.Get("request-id")
-	if a.RequestID == "" {
-		a.RequestID = s.id
-	}
-	return a, nil
+	s := &stream{&provider.Stream{Collector: provider.NewCollector(delta), Protocol: protocol}}
+	return s.Read(ctx, r, res, provider.Events{All: events, Err: d.Err}, s)
 }
 
-func notTheProtocol(what string) *provider.Failure {
-	f := provider.Fail(model.KindProtocol, "the server does not speak Anthropic's protocol: %s", what)
-	f.Hint = "look at base_url"
-	return f
-}
+var protocol = provider.Protocol{Name: "Anthropic", Hint: "look at base_url", ID: "request-id"}
 
-// stream is one answer on its way.
-type stream struct {
-	*provider.Collector
-	stop      model.Stop
-	usage     model.Usage
-	counted   bool
-	model, id string
-	ended     bool
-}
+// stream takes an answer apart.
+type stream struct{ *provider.Stream }
 
-func (s *stream) events(d ssestream.Decoder) error {
-	any := false
-	for !s.ended && d.Next() {
-		data := bytes.TrimSpace(d.Event().Data)
-		if len(data) == 0 {
-			continue
-		}
-		if err := s.event(d.Event().Type, data); err != nil {
-			return err
-		}
-		any = true
-	}
-	switch err := d.Err(); {
-	case err != nil:
-		return err
-	case s.ended:
-	case !any:
-		return notTheProtocol("its stream is empty")
-	case s.stop == "":
-		return io.ErrUnexpectedEOF
-	}
-	return s.Err()
-}
-
-// event takes one event; its name is in its data too.
-func (s *stream) event(name string, data []byte) error {
+// Event takes one event; its name is in its data too.
+func (s *stream) Event(name string, data []byte) error {
 	if name == "error" {
 		return provider.FromStream(data)
 	}
 	var e anthropic.MessageStreamEventUnion
 	if err := json.Unmarshal(data, &e); err != nil {
-		return notTheProtocol("a piece of its stream is no JSON object")
+		return protocol.Foreign("a piece of its stream is no JSON object")
 	}
 	switch e.Type {
 	case "error":
 		return provider.FromStream(data)
 	case "message_start":
-		s.model, s.id = e.Message.Model, e.Message.ID
+		s.Model, s.Answer = e.Message.Model, e.Message.ID
 		s.count(e.Message.Usage.InputTokens, e.Message.Usage.CacheCreationInputTokens, e.Message.Usage.CacheReadInputTokens, e.Message.Usage.OutputTokens)
 	case "content_block_start":
 		switch b := e.ContentBlock; b.Type {
@@ -148,12 +96,12 @@ func (s *stream) event(name string, data []byte) error {
 		if u.InputTokens+u.CacheCreationInputTokens+u.CacheReadInputTokens > 0 {
 			s.count(u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens)
 		} else if u.OutputTokens > 0 {
-			s.usage.OutputTokens = u.OutputTokens
+			s.Usage.OutputTokens = u.OutputTokens
 		}
 	case "message_stop":
-		s.ended = true
+		s.Ended = true
 	}
-	return s.Err()
+	return nil
 }
 
 // given is the input of a call that came whole, which is empty where it comes in pieces.
@@ -171,21 +119,17 @@ func given(input any) string {
 	return string(b)
 }
 
-// whole takes an answer that was not streamed.
-func (s *stream) whole(body io.Reader) error {
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
+// Whole takes an answer that was not streamed.
+func (s *stream) Whole(data []byte) error {
 	var m anthropic.Message
 	if err := json.Unmarshal(data, &m); err != nil || m.StopReason == "" && len(m.Content) == 0 {
 		var e struct{ Type string }
 		if err == nil && json.Unmarshal(data, &e) == nil && e.Type == "error" {
 			return provider.FromStream(data)
 		}
-		return notTheProtocol("its answer is no message")
+		return protocol.Foreign("its answer is no message")
 	}
-	s.model, s.id = string(m.Model), m.ID
+	s.Model, s.Answer = string(m.Model), m.ID
 	s.count(m.Usage.InputTokens, m.Usage.CacheCreationInputTokens, m.Usage.CacheReadInputTokens, m.Usage.OutputTokens)
 	for i, b := range m.Content {
 		switch b.Type {
@@ -198,7 +142,7 @@ func (s *stream) whole(body io.Reader) error {
 		}
 	}
 	s.end(string(m.StopReason))
-	return s.Err()
+	return nil
 }
 
 // count takes the counts, of which the API tells three for the input.
@@ -206,20 +150,20 @@ func (s *stream) count(plain, written, read, out int64) {
 	if plain+written+read == 0 {
 		return // a server that counts nothing
 	}
-	s.counted = true
-	s.usage = model.Usage{InputTokens: plain + written + read, CachedTokens: read, OutputTokens: out}
+	s.Counted = true
+	s.Usage = model.Usage{InputTokens: plain + written + read, CachedTokens: read, OutputTokens: out}
 }
 
 func (s *stream) end(reason string) {
 	switch reason {
 	case "":
 	case "max_tokens", "model_context_window_exceeded":
-		s.stop = model.StopLength
+		s.Stop = model.StopLength
 	case "tool_use":
-		s.stop = model.StopTools
+		s.Stop = model.StopTools
 	case "refusal":
-		s.stop = model.StopRefused
+		s.Stop = model.StopRefused
 	default:
-		s.stop = model.StopEnd
+		s.Stop = model.StopEnd
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -81,80 +79,22 @@ func (o *Client) try(ctx context.Context, r model.Request, delta func(string)) (
 		return model.Answer{}, provider.FromError(ctx, err)
 	}
 	defer res.Body.Close()
-	s := &stream{Collector: provider.NewCollector(delta)}
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("content-type")) // one that cannot be read is none
-	switch {
-	case kind == "text/event-stream":
-		err = s.events(ssestream.NewDecoder(res))
-	case kind == "application/json": // a server that cannot stream
-		err = s.whole(res.Body)
-	default:
-		return model.Answer{}, notTheProtocol("it answers with " + orNothing(kind))
-	}
-	if err != nil {
-		return model.Answer{}, provider.FromError(ctx, err)
-	}
-	a := s.Finish(r, s.stop, s.usage, s.counted)
-	a.Model, a.RequestID = s.model, res.Header.Get("x-request-id")
-	if a.RequestID == "" {
-		a.RequestID = s.id
-	}
-	return a, nil
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "no content type"
-	}
-	return s
-}
-
-func notTheProtocol(what string) *provider.Failure {
-	f := provider.Fail(model.KindProtocol, "the server does not speak OpenAI's protocol: %s", what)
-	f.Hint = "look at base_url; for most servers it ends in /v1"
-	return f
-}
-
-// stream is one answer on its way.
-type stream struct {
-	*provider.Collector
-	stop      model.Stop
-	usage     model.Usage
-	counted   bool
-	model, id string
-}
-
-func (s *stream) events(d ssestream.Decoder) error {
-	any := false
-	for d.Next() {
-		data := bytes.TrimSpace(d.Event().Data)
-		if len(data) == 0 {
-			continue
+	d := ssestream.NewDecoder(res)
+	events := func(yield func(string, []byte) bool) {
+		for d.Next() && yield(d.Event().Type, d.Event().Data) {
 		}
-		if bytes.Equal(data, []byte("[DONE]")) {
-			if !any {
-				return notTheProtocol("its stream is empty")
-			}
-			return s.Err()
-		}
-		if err := s.event(data); err != nil {
-			return err
-		}
-		any = true
 	}
-	switch err := d.Err(); {
-	case err != nil:
-		return err
-	case !any:
-		return notTheProtocol("its stream is empty")
-	case s.stop == "": // some servers send no [DONE]; none leaves out why it ended
-		return io.ErrUnexpectedEOF
-	}
-	return s.Err()
+	s := &stream{&provider.Stream{Collector: provider.NewCollector(delta), Protocol: protocol}}
+	return s.Read(ctx, r, res, provider.Events{All: events, Err: d.Err}, s)
 }
 
-// event takes one chunk.
-func (s *stream) event(data []byte) error {
+var protocol = provider.Protocol{Name: "OpenAI", Hint: "look at base_url; for most servers it ends in /v1", ID: "x-request-id"}
+
+// stream takes an answer apart.
+type stream struct{ *provider.Stream }
+
+// Event takes one chunk; they have no names.
+func (s *stream) Event(_ string, data []byte) error {
 	if bytes.Contains(data, []byte(`"error"`)) {
 		var e struct {
 			Error  json.RawMessage `json:"error"`
@@ -166,7 +106,7 @@ func (s *stream) event(data []byte) error {
 	}
 	var c openai.ChatCompletionChunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		return notTheProtocol("a piece of its stream is no JSON object")
+		return protocol.Foreign("a piece of its stream is no JSON object")
 	}
 	s.begin(c.Model, c.ID)
 	if c.JSON.Usage.Valid() {
@@ -183,22 +123,18 @@ func (s *stream) event(data []byte) error {
 		s.Call(t.Index, t.ID, t.Function.Name, t.Function.Arguments)
 	}
 	s.end(choice.FinishReason)
-	return s.Err()
+	return nil
 }
 
-// whole takes an answer that was not streamed.
-func (s *stream) whole(body io.Reader) error {
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
+// Whole takes an answer that was not streamed.
+func (s *stream) Whole(data []byte) error {
 	var c openai.ChatCompletion
 	if err := json.Unmarshal(data, &c); err != nil || len(c.Choices) == 0 {
 		var e struct{ Error json.RawMessage }
 		if err == nil && json.Unmarshal(data, &e) == nil && len(e.Error) > 0 && string(e.Error) != "null" {
 			return provider.FromStream(data)
 		}
-		return notTheProtocol("its answer has no choices")
+		return protocol.Foreign("its answer has no choices")
 	}
 	s.begin(c.Model, c.ID)
 	if c.JSON.Usage.Valid() {
@@ -212,12 +148,12 @@ func (s *stream) whole(body io.Reader) error {
 		s.Call(int64(i), t.ID, t.Function.Name, t.Function.Arguments)
 	}
 	s.end(c.Choices[0].FinishReason)
-	return s.Err()
+	return nil
 }
 
 func (s *stream) begin(model, id string) {
-	if s.model == "" {
-		s.model, s.id = model, id
+	if s.Model == "" {
+		s.Model, s.Answer = model, id
 	}
 }
 
@@ -225,8 +161,8 @@ func (s *stream) count(u openai.CompletionUsage) {
 	if u.PromptTokens == 0 && u.CompletionTokens == 0 {
 		return // a server that counts nothing and says so in numbers
 	}
-	s.counted = true
-	s.usage = model.Usage{InputTokens: u.PromptTokens, CachedTokens: u.PromptTokensDetails.CachedTokens, OutputTokens: u.CompletionTokens}
+	s.Counted = true
+	s.Usage = model.Usage{InputTokens: u.PromptTokens, CachedTokens: u.PromptTokensDetails.CachedTokens, OutputTokens: u.CompletionTokens}
 }
 
 // reasoning counts what servers send of the thoughts of a model, under two names.
@@ -249,23 +185,23 @@ func (s *stream) reasoning(raw string) {
 func (s *stream) refused(text string) {
 	if text != "" {
 		s.Text(text)
-		s.stop = model.StopRefused
+		s.Stop = model.StopRefused
 	}
 }
 
 func (s *stream) end(reason string) {
-	if s.stop != "" {
+	if s.Stop != "" {
 		return
 	}
 	switch reason {
 	case "":
 	case "length":
-		s.stop = model.StopLength
+		s.Stop = model.StopLength
 	case "content_filter":
-		s.stop = model.StopRefused
+		s.Stop = model.StopRefused
 	case "tool_calls", "function_call":
-		s.stop = model.StopTools
+		s.Stop = model.StopTools
 	default:
-		s.stop = model.StopEnd
+		s.Stop = model.StopEnd
 	}
 }
