@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"html"
+	"slices"
 	"strings"
 )
 
@@ -11,8 +12,12 @@ func xmlFileAt(line string) bool {
 	return ok && (name != "" || strings.TrimSpace(line) == "<file>")
 }
 
-// xmlOpen reads <file path="…" …> at the beginning of a line: the path, the mode, and what follows on the tag.
+// xmlOpen reads <file path="…" …> at the beginning of a line, or behind the tag around all files: the path, the mode, and what
+// follows on the tag.
 func xmlOpen(line string) (path, mode, rest string, ok bool) {
+	if around, more, found := strings.Cut(line, ">"); found && xmlName(strings.TrimPrefix(around, "<")) && strings.HasPrefix(strings.TrimLeft(more, " \t"), "<file") {
+		line = strings.TrimLeft(more, " \t")
+	}
 	s, ok := strings.CutPrefix(line, "<file")
 	if !ok || s == "" || !strings.ContainsRune(" \t/>", rune(s[0])) {
 		return "", "", "", false
@@ -21,7 +26,7 @@ func xmlOpen(line string) (path, mode, rest string, ok bool) {
 		s = strings.TrimLeft(s, " \t")
 		switch {
 		case strings.HasPrefix(s, "/>"):
-			return path, mode, s[:2], path != ""
+			return path, mode, s, path != ""
 		case strings.HasPrefix(s, ">"):
 			return path, mode, s[1:], true
 		}
@@ -45,10 +50,39 @@ func xmlOpen(line string) (path, mode, rest string, ok bool) {
 	}
 }
 
+// xmlName tells whether s can be the name of a tag around files.
+func xmlName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-' })
+}
+
+// xmlEnd finds the end of a file in a line: a </file> with nothing behind it but ends of the tags around, or another file.
+func xmlEnd(line string) (text, after string, ok bool) {
+	const end = "</file>"
+	for at := 0; ; at += len(end) {
+		i := strings.Index(line[at:], end)
+		if i < 0 {
+			return "", "", false
+		}
+		at += i
+		after = strings.TrimSpace(line[at+len(end):])
+		for {
+			name, more, found := strings.Cut(strings.TrimPrefix(after, "</"), ">")
+			if !found || !strings.HasPrefix(after, "</") || !xmlName(name) {
+				break
+			}
+			after = strings.TrimSpace(more)
+		}
+		if after == "" || xmlFileAt(after) {
+			return line[:at], after, true
+		}
+	}
+}
+
 // xml reads files in tags. What is between the tags is taken as it is, since models seldom escape it, unless it is a
 // CDATA section, or can only be meant as escaped.
 func (p *parser) xml(src source) {
 	seen := false
+	src.lines = slices.Clone(src.lines)
 	for i := 0; i < len(src.lines); i++ {
 		line := strings.TrimLeft(src.lines[i], " \t")
 		path, mode, rest, ok := xmlOpen(line)
@@ -58,12 +92,15 @@ func (p *parser) xml(src source) {
 		}
 		seen = true
 		first := src.first + i
-		lines, end, ok := xmlContent(src.lines, i, rest)
+		lines, end, after, ok := xmlContent(src.lines, i, rest)
 		if !ok {
 			p.problem(Problem{Path: path, Line: first, Message: "the tag <file> that begins here has no </file>: the answer was cut off", Hint: "give the file again, whole"})
 			return
 		}
-		i = end
+		if i = end; after != "" {
+			src.lines[i] = after // the next file begins in the same line
+			i--
+		}
 		if path == "" {
 			path, lines = xmlChildren(lines)
 		}
@@ -84,16 +121,16 @@ func (p *parser) xml(src source) {
 	}
 }
 
-// xmlContent are the lines up to </file>, which stands at the end of a line.
-func xmlContent(lines []string, i int, rest string) (content []string, end int, ok bool) {
-	if rest == "/>" {
-		return nil, i, true
+// xmlContent are the lines up to </file>, with what follows upon that in its line.
+func xmlContent(lines []string, i int, rest string) (content []string, end int, after string, ok bool) {
+	if after, empty := strings.CutPrefix(rest, "/>"); empty {
+		return nil, i, strings.TrimSpace(after), true
 	}
-	if text, _, found := strings.Cut(rest, "</file>"); found {
+	if text, after, found := xmlEnd(rest); found {
 		if text == "" {
-			return nil, i, true
+			return nil, i, after, true
 		}
-		return []string{text}, i, true
+		return []string{text}, i, after, true
 	}
 	if strings.TrimSpace(rest) != "" {
 		content = append(content, rest)
@@ -104,7 +141,7 @@ func xmlContent(lines []string, i int, rest string) (content []string, end int, 
 		if len(content) == 0 && strings.HasPrefix(strings.TrimSpace(line), "<![CDATA[") {
 			cdata = true
 		}
-		text, closes := strings.CutSuffix(line, "</file>")
+		text, after, closes := xmlEnd(line)
 		if closes && cdata && !strings.HasSuffix(strings.TrimRight(text, " \t"), "]]>") && !lastCDATA(content) {
 			closes = false // inside of the section
 		}
@@ -115,9 +152,9 @@ func xmlContent(lines []string, i int, rest string) (content []string, end int, 
 		if strings.TrimSpace(text) != "" {
 			content = append(content, text)
 		}
-		return content, j, true
+		return content, j, after, true
 	}
-	return nil, 0, false
+	return nil, 0, "", false
 }
 
 func lastCDATA(content []string) bool {
