@@ -60,7 +60,7 @@ func (r *Review) join(ctx context.Context, c *Change) (j joined, project []byte,
 		return joined{why: "only texts that both sides changed can be merged"}, nil, nil
 	}
 	if s.blob == "" {
-		return joined{why: "git does not have it as it was when the sandbox was made"}, nil, nil
+		return joined{why: "git does not have it as it was when the sandbox was made; what is to be merged must be committed, or added with git add, before a sandbox is made"}, nil, nil
 	}
 	t, err := r.content(ctx, c, r.project)
 	switch {

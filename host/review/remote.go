@@ -17,6 +17,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // Remote is a sandbox whose workspace is no directory of this host.
@@ -42,6 +43,7 @@ type remoteFile struct {
 	node  Node
 	mtime int64
 	at    string // file on disk; "" for what is no regular file or was too big
+	left  string // why the stream has a file without its content: it is too big
 }
 
 func openRemote(r Remote, workspace string, ignore []string) (source, error) {
@@ -91,6 +93,10 @@ func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
 		case !ok:
 			return nil, fmt.Errorf("the backend lists %s as %s and does not send it: it may have changed just then", Quote(c.Path), c.Kind)
 		default:
+			if f.left != "" {
+				f.node.Size = c.Size
+				s.files[c.Path] = f
+			}
 			out[i].NewMode = entryOf(c.Path, f.node, ident{}).Mode
 			out[i].Size = f.node.Size
 		}
@@ -120,6 +126,11 @@ func (s *remote) take(ctx context.Context, t *tar.Reader, wanted map[string]bool
 			continue
 		}
 		f := remoteFile{node: Node{Mode: uint32(h.Mode) & allBits}, mtime: h.ModTime.UnixNano()}
+		if reason, detail := tree.LeftOut(h); reason == safefile.ReasonTooBig && h.Typeflag != tar.TypeDir {
+			f.node.Type, f.left = File, detail
+			s.files[name] = f
+			continue
+		}
 		switch h.Typeflag {
 		case tar.TypeReg:
 			f.node.Type, f.node.Size = File, h.Size
@@ -158,6 +169,9 @@ func (s *remote) look(p string) (Node, ident, error) {
 
 func (s *remote) copy(ctx context.Context, dst io.Writer, p string, max int64) (safefile.Copied, error) {
 	f := s.files[p]
+	if f.left != "" {
+		return safefile.Copied{}, &safefile.Error{Path: p, Reason: safefile.ReasonTooBig, Detail: f.left}
+	}
 	if f.at == "" || f.node.Size > max {
 		return safefile.Copied{}, &safefile.Error{Path: p, Reason: safefile.ReasonTooBig, Detail: fmt.Sprintf("it has %d bytes, at most %d are taken", f.node.Size, min(max, maxFileBytes))}
 	}

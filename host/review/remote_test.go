@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
@@ -134,6 +136,22 @@ func TestRemoteLies(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a file that is too big to be sent", func(t *testing.T) {
+		big := tree.LeaveOut(&tar.Header{Name: "big", Mode: 0o644}, safefile.ReasonTooBig, "1099511627776 bytes, and that is too much")
+		b := &farBox{f: newFixture(t, "a=1"), changes: []sdk.Change{{Path: "big", Kind: overlay.Added, NewMode: 0o644, Size: 1 << 40}}, stream: archive(big)}
+		r, err := b.open(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if len(r.Changes) != 1 {
+			t.Fatalf("there are %d changes", len(r.Changes))
+		}
+		c := r.Changes[0]
+		if c.New.Type != File || c.New.Size != 1<<40 || slices.ContainsFunc(c.Refused, func(f Refusal) bool { return f.Rule == RuleSpecial }) {
+			t.Errorf("it is taken for %+v, refused %+v", c.New, c.Refused)
+		}
+	})
 	t.Run("a device and a link where the list says file", func(t *testing.T) {
 		b := &farBox{f: newFixture(t, "a=1"), changes: []sdk.Change{{Path: "dev", Kind: overlay.Added, NewMode: 0o644}, {Path: "link", Kind: overlay.Added, NewMode: 0o644}},
 			stream: archive(&tar.Header{Name: "dev", Typeflag: tar.TypeChar, Mode: 0o666}, &tar.Header{Name: "./link", Typeflag: tar.TypeSymlink, Linkname: "/etc/shadow"})}

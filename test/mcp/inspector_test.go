@@ -174,3 +174,49 @@ func (i *inspector) serve(project string) string {
 	}()
 	return url
 }
+
+// TestNoClient has something else than a client at the other end of stdin.
+func TestNoClient(t *testing.T) {
+	for name, c := range map[string]struct{ stdin, want string }{
+		"words":                    {"hello\n", "what came on stdin is no message of the Model Context Protocol: each is a JSON object in a line of its own"},
+		"other JSON":               {"{\"a\": 1}\n", "what came on stdin is no message"},
+		"half a message":           {`{"jsonrpc": "2.0", "id": 1, `, "stdin ended in the middle of a message"},
+		"two messages in one line": {`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}`, "in a line of its own"},
+		"a message without bounds": {`{"a": "` + strings.Repeat("a", 17<<20), "at most 16 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(e2e.Hutch(), "mcp")
+			cmd.Env = append(os.Environ(), "HUTCH_HOME="+t.TempDir(), "HUTCH_BACKEND_PATH=")
+			cmd.Stdin = strings.NewReader(c.stdin)
+			out, _ := cmd.CombinedOutput() // its code is looked at
+			if code := cmd.ProcessState.ExitCode(); code != 125 || !strings.Contains(string(out), c.want) || !strings.Contains(string(out), "docs/mcp.md shows how to add hutch to one") {
+				t.Errorf("it ended with %d and said %s", code, out)
+			}
+		})
+	}
+}
+
+// TestWeakToken has a token that could be guessed: nothing is served.
+func TestWeakToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ env, file, want string }{
+		"variable":     {"short", "", "HUTCH_MCP_TOKEN: the token has 5 characters, and needs 16; "},
+		"file":         {"", file, "--token-file " + file + ": the token has 0 characters, and needs 16; "},
+		"missing file": {"", file + ".none", "--token-file: open " + file + ".none: no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(e2e.Hutch(), "mcp", "--listen", "127.0.0.1:0", "--token-file", c.file)
+			if c.file == "" {
+				cmd.Args = cmd.Args[:4]
+			}
+			cmd.Env = append(os.Environ(), "HUTCH_HOME="+t.TempDir(), "HUTCH_BACKEND_PATH=", "HUTCH_MCP_TOKEN="+c.env)
+			out, _ := cmd.CombinedOutput() // its code is looked at
+			if code := cmd.ProcessState.ExitCode(); code != 125 || !strings.HasPrefix(string(out), "hutch: "+c.want) {
+				t.Errorf("it ended with %d and said %s", code, out)
+			}
+		})
+	}
+}

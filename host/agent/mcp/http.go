@@ -17,6 +17,9 @@ import (
 // maxRequest is how many bytes a request may have: a file to write, in JSON.
 const maxRequest = 16 << 20
 
+// minToken is how many characters a token has at least.
+const minToken = 16
+
 // Listen listens for HTTP on a loopback address, and on no other.
 func Listen(addr string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(addr)
@@ -39,8 +42,8 @@ func Listen(addr string) (net.Listener, error) {
 
 // ServeHTTP serves any number of clients at /mcp until ctx ends. Every request needs the token as its bearer.
 func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) error {
-	if len(token) < 16 {
-		return errors.New("the token has less than 16 characters")
+	if len(token) < minToken {
+		return fmt.Errorf("the token has less than %d characters", minToken)
 	}
 	srv := &http.Server{Handler: s.handler(l.Addr().(*net.TCPAddr).Port, token), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	stop := context.AfterFunc(ctx, func() {

@@ -539,6 +539,54 @@ func TestDiffAndApply(t *testing.T) {
 	}
 }
 
+// A text that both sides changed is joined where the client says so, and only then.
+func TestMerge(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "git") {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	w := newWorld(t, func(o *Options) { o.Ledger = review.NewLedger(t.TempDir()) })
+	text := func(lines ...string) []byte { return []byte(strings.Join(lines, "\n") + "\n") }
+	plant := func(name string, content []byte) {
+		if err := os.WriteFile(filepath.Join(w.project, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plant("text", text("1", "2", "3", "4", "5", "6", "7"))
+	plant("loose", text("1", "2", "3", "4", "5", "6", "7"))
+	old := time.Now().Add(-time.Hour) // or git's index, written in the same moment, vouches for nothing
+	if err := os.Chtimes(filepath.Join(w.project, "text"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "-q"}, {"add", "text"}} {
+		if out, err := exec.Command("git", append([]string{"-C", w.project}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	sb := w.create(m{"name": "box"})
+	w.sh(sb, "for f in text loose; do sed -i s/^2/sandbox/ $f; done")
+	plant("text", text("1", "2", "3", "4", "5", "project", "7"))
+	plant("loose", text("1", "2", "3", "4", "5", "project", "7"))
+
+	only := []string{"text"}
+	w.call("apply", m{"sandbox": sb, "paths": only}, nil, `"merge" joins texts`)
+	w.call("apply", m{"sandbox": sb, "merge": true}, nil, "conflict: loose: ")
+	w.call("apply", m{"sandbox": sb, "merge": true}, nil, "cannot be merged: git does not have it")
+	var d diffOut
+	w.call("diff", m{"sandbox": sb, "paths": only, "merge": true}, &d, "")
+	if !strings.Contains(d.Patch, "-2\n+sandbox\n") || strings.Contains(d.Patch, "-project") || len(d.Changes) != 1 || !d.Changes[0].Merged {
+		t.Errorf("the merge is shown as %+v", d)
+	}
+	var a applyOut
+	w.call("apply", m{"sandbox": sb, "paths": only, "merge": true}, &a, "")
+	got, err := os.ReadFile(filepath.Join(w.project, "text"))
+	if want := text("1", "sandbox", "3", "4", "5", "project", "7"); err != nil || string(got) != string(want) || len(a.Applied) != 1 || !a.Applied[0].Merged {
+		t.Errorf("the project has %q %v, the answer is %+v", got, err, a)
+	}
+}
+
 // Whatever a client sends is answered, and the session goes on.
 func TestBadCalls(t *testing.T) {
 	w := newWorld(t, nil)

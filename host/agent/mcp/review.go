@@ -24,13 +24,14 @@ func (s *Server) reviewTools() {
 	tool(s, tools.Def{Name: "diff", Title: "Show what changed", Description: "Shows what differs between a sandbox's workspace and the project that it was made on: a list of changes and a patch, each with a page of its own.", Effect: tools.Reads}, s.diff)
 	if s.o.Ledger != nil {
 		tool(s, tools.Def{Name: "apply", Title: "Bring changes back", Description: "Brings what changed in a sandbox back to its project on the host: all of it, or what is at and below \"paths\"; everything or nothing. " +
-			"Changes that the project's side made as well are conflicts and never overwritten. The user can take it back.", Effect: tools.Destroys}, s.apply)
+			"What the project's side changed as well is a conflict and never overwritten; \"merge\" joins texts that were changed in different places. The user can take it back.", Effect: tools.Destroys}, s.apply)
 	}
 }
 
 type diffIn struct {
 	Sandbox      string   `json:"sandbox" jsonschema:"name of the sandbox"`
 	Paths        []string `json:"paths,omitempty" jsonschema:"only what changed at and below these"`
+	Merge        bool     `json:"merge,omitempty" jsonschema:"show texts that both sides changed in different places as apply with \"merge\" would join them"`
 	NoPatch      bool     `json:"no_patch,omitempty" jsonschema:"only the list of changes"`
 	Offset       int64    `json:"offset,omitempty" jsonschema:"bytes of the patch to pass over, for the next page"`
 	MaxBytes     int      `json:"max_bytes,omitempty" jsonschema:"bytes of the patch in the answer; default 65536, at most 524288"`
@@ -52,12 +53,17 @@ type changeOut struct {
 	Path     string   `json:"path"`
 	From     string   `json:"from,omitempty" jsonschema:"of a renamed file, where it was"`
 	Kind     string   `json:"kind" jsonschema:"added, modified, deleted, mode, symlink, type or renamed"`
+	Merged   bool     `json:"merged,omitempty" jsonschema:"it has what the project's side changed, too"`
 	Conflict string   `json:"conflict,omitempty" jsonschema:"why it cannot be applied"`
+	Unmerged string   `json:"unmerged,omitempty" jsonschema:"of a conflict, with \"merge\": why the two sides cannot be joined"`
 	Refused  []string `json:"refused,omitempty" jsonschema:"why it is not applied unless the user allows it"`
 }
 
 func change(c *review.Change, allow map[review.Rule]bool) changeOut {
-	out := changeOut{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), From: strings.ToValidUTF8(c.From, "\uFFFD"), Kind: string(c.Kind), Conflict: c.Conflict}
+	out := changeOut{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), From: strings.ToValidUTF8(c.From, "\uFFFD"), Kind: string(c.Kind), Merged: c.Merged, Conflict: c.Conflict}
+	if c.Sides != nil {
+		out.Unmerged = c.Sides.Unmerged
+	}
 	for _, r := range c.Against(allow) {
 		out.Refused = append(out.Refused, r.Detail)
 	}
@@ -80,7 +86,7 @@ func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
 	if err != nil {
 		return out, err
 	}
-	r, err := review.Open(ctx, subject, review.Options{Paths: in.Paths})
+	r, err := review.Open(ctx, subject, review.Options{Paths: in.Paths, Merge: in.Merge})
 	if err != nil {
 		return out, err
 	}
@@ -142,6 +148,7 @@ func (w *window) Write(p []byte) (int, error) {
 type applyIn struct {
 	Sandbox string   `json:"sandbox" jsonschema:"name of the sandbox"`
 	Paths   []string `json:"paths,omitempty" jsonschema:"only what changed at and below these"`
+	Merge   bool     `json:"merge,omitempty" jsonschema:"join texts that both sides changed in different places, as git merge does; that needs the file as it was when the sandbox was made, in the project's git repository"`
 	DryRun  bool     `json:"dry_run,omitempty" jsonschema:"say what would be done, and do nothing"`
 }
 
@@ -169,7 +176,7 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 	if err != nil {
 		return out, err
 	}
-	r, err := review.Open(ctx, subject, review.Options{Paths: in.Paths, Keep: s.o.Ledger.Dir()})
+	r, err := review.Open(ctx, subject, review.Options{Paths: in.Paths, Merge: in.Merge, Keep: s.o.Ledger.Dir()})
 	if err != nil {
 		return out, err
 	}
@@ -177,7 +184,7 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 	out.Project = subject.Project
 	plan, err := r.Plan(ctx, r.All(), review.Policy{Allow: s.o.Allow})
 	if err != nil {
-		return out, s.blocked(err)
+		return out, s.blocked(err, in.Merge)
 	}
 	for _, p := range plan.Taken {
 		out.Applied = append(out.Applied, change(p.Change, s.o.Allow))
@@ -196,7 +203,7 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 }
 
 // blocked says what stands against an apply.
-func (s *Server) blocked(err error) error {
+func (s *Server) blocked(err error, merge bool) error {
 	var b *review.BlockedError
 	if !errors.As(err, &b) {
 		return err
@@ -204,7 +211,11 @@ func (s *Server) blocked(err error) error {
 	const most = 20
 	var lines []string
 	for _, c := range b.Conflicts {
-		lines = append(lines, fmt.Sprintf("conflict: %s: %s", review.Quote(c.Path), c.Conflict))
+		line := fmt.Sprintf("conflict: %s: %s", review.Quote(c.Path), c.Conflict)
+		if c.Sides != nil && c.Sides.Unmerged != "" {
+			line += "; the two cannot be merged: " + c.Sides.Unmerged
+		}
+		lines = append(lines, line)
 	}
 	for _, c := range b.Refused {
 		for _, r := range c.Against(s.o.Allow) {
@@ -214,5 +225,9 @@ func (s *Server) blocked(err error) error {
 	if more := len(lines) - most; more > 0 {
 		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Errorf("%w; \"paths\" leaves them out\n%s", err, strings.Join(lines, "\n"))
+	hint := `"paths" leaves them out`
+	if len(b.Conflicts) > 0 && !merge {
+		hint += `, "merge" joins texts that were changed in different places`
+	}
+	return fmt.Errorf("%w; %s\n%s", err, hint, strings.Join(lines, "\n"))
 }

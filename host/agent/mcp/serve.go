@@ -92,15 +92,20 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 
 // tokenOf is the token from its file or the environment, or a new one.
 func tokenOf(c *call.Call) (token string, made bool, err error) {
-	if c.TokenFile != "" {
+	token, where := os.Getenv(EnvToken), EnvToken
+	switch {
+	case c.TokenFile != "":
+		where = "--token-file " + c.TokenFile
 		b, err := os.ReadFile(c.TokenFile)
-		if token = strings.TrimSpace(string(b)); err == nil && token == "" {
-			err = fmt.Errorf("%s holds no token", c.TokenFile)
+		if err != nil {
+			return "", false, fmt.Errorf("--token-file: %w", err)
 		}
-		return token, false, err
+		token = strings.TrimSpace(string(b))
+	case token == "":
+		return rand.Text(), true, nil
 	}
-	if token = os.Getenv(EnvToken); token != "" {
-		return token, false, nil
+	if len(token) < minToken {
+		return "", false, fmt.Errorf("%s: the token has %d characters, and needs %d; head -c 24 /dev/urandom | base64 makes one", where, len(token), minToken)
 	}
-	return rand.Text(), true, nil
+	return token, false, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"slices"
 	"sync"
 
@@ -61,11 +63,19 @@ func New(o Options) *Server {
 
 // ServeStdio serves one client on stdin and stdout, until it hangs up or ctx ends.
 func (s *Server) ServeStdio(ctx context.Context) error {
-	err := s.server.Run(ctx, &mcp.StdioTransport{})
-	if ctx.Err() != nil {
+	err := s.server.Run(ctx, &mcp.StdioTransport{MaxLineLength: maxRequest})
+	if ctx.Err() != nil || err == nil {
 		return nil
 	}
-	return err
+	var file *fs.PathError
+	if errors.As(err, &file) { // stdin or stdout itself
+		return err
+	}
+	what := "what came on stdin is no message of the Model Context Protocol"
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		what = "stdin ended in the middle of a message"
+	}
+	return fmt.Errorf("%s: each is a JSON object in a line of its own, with \"jsonrpc\": \"2.0\" and at most %d MiB; a client writes them, docs/mcp.md shows how to add hutch to one", what, maxRequest>>20)
 }
 
 // Close ends all jobs, and destroys the sandboxes that were made, unless Options.Keep. It returns those that are left.

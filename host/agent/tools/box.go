@@ -38,17 +38,28 @@ func (b *Box) with(ctx context.Context, fn func(f *files.Files) error) error {
 	return Explain(fn(f))
 }
 
-// Explain adds to an error what to do about it, since a model sees nothing but its text.
+// explained is an error whose text says what to do about it.
+type explained struct {
+	error
+	fix string
+}
+
+func (e *explained) Error() string { return e.error.Error() + "; " + e.fix }
+func (e *explained) Unwrap() error { return e.error }
+
+// Explain adds to an error what to do about it, once, since a model sees nothing but its text.
 func Explain(err error) error {
 	var fe *files.Error
 	var fail *result.Failure
+	var said *explained
 	switch {
+	case errors.As(err, &said):
 	case errors.As(err, &fe) && fe.Hint != "":
-		return fmt.Errorf("%w; %s", err, fe.Hint)
+		return &explained{err, fe.Hint}
 	case errors.As(err, &fail) && len(fail.Diagnostics) > 0:
 		for _, d := range fail.Diagnostics {
 			if d.Fix != "" {
-				return fmt.Errorf("%w; %s", err, d.Fix)
+				return &explained{err, d.Fix}
 			}
 		}
 	}

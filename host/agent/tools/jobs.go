@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -153,6 +154,7 @@ type JobOut struct {
 	ExitCode *int   `json:"exit_code,omitempty" jsonschema:"missing while it runs, and when it did not end by itself"`
 	Cause    string `json:"cause,omitempty" jsonschema:"how it ended: exited, signaled, timeout, oom, pids, disk, output, cancelled, setup_failed or backend_error"`
 	Evidence string `json:"evidence,omitempty" jsonschema:"what the cause was read from"`
+	Lost     string `json:"lost,omitempty" jsonschema:"why a part of the output is missing"`
 	Problem  string `json:"problem,omitempty" jsonschema:"why there was nothing to run, or what broke"`
 	Run      string `json:"run,omitempty" jsonschema:"id of its record, for hutch show and hutch logs"`
 }
@@ -172,6 +174,7 @@ func (n *Job) view() JobOut {
 	}
 	if r := n.result; r != nil {
 		out.OK, out.ExitCode, out.Cause, out.Evidence, out.Run = r.OK, r.ExitCode, string(r.Cause), r.Evidence, r.ID
+		out.Lost = cmp.Or(r.Stdout.Lost, r.Stderr.Lost)
 		if r.Error != nil {
 			out.Problem = r.Error.Error()
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+
+	"github.com/hutch-run/hutch/host/files"
 )
 
 func TestTail(t *testing.T) {
@@ -31,5 +33,13 @@ func TestTail(t *testing.T) {
 	}
 	if out := y.read(99, 10); out.Text != "aäb" {
 		t.Errorf("beyond the end: %+v", out)
+	}
+}
+
+// An error passes several places that add what to do about it.
+func TestExplainOnce(t *testing.T) {
+	err := Explain(fmt.Errorf("read: %w", Explain(&files.Error{Path: "x", Detail: "it is outside", Hint: "go in"})))
+	if got, want := err.Error(), "read: x: it is outside; go in"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
 	}
 }
