@@ -66,6 +66,10 @@ type Exit struct {
 	// NotStarted says that the command itself was never executed; Code is then 126
 	// (not executable) or 127 (not found).
 	NotStarted bool
+
+	// OutputLost says why a part of what the command wrote may never have come, as over a connection that broke. It is
+	// empty when every byte did.
+	OutputLost string
 }
 
 // Usage is what a command used, as far as the backend can tell; zero means unknown.

@@ -193,6 +193,7 @@ func exitTo(e *Exit) *pb.ExecExited {
 		Signal:     utf8(e.Signal),
 		Evidence:   utf8(e.Evidence),
 		NotStarted: e.NotStarted,
+		OutputLost: utf8(e.OutputLost),
 		Usage: &pb.Usage{
 			WallNs:          int64(e.Usage.Wall),
 			UserNs:          int64(e.Usage.User),

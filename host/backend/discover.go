@@ -164,8 +164,11 @@ func (f *finder) find(name string) (*found, error) {
 			if got := take(sel.Path, Origin{From: FromLock, Selection: sel}); got != nil {
 				return got, nil
 			}
-			return nil, &LockError{Name: name, Lock: sel.Lock, Fix: sel.Fix,
-				Found: fmt.Sprintf("it names version %s, and %s is %s", sel.Version, sel.Path, nf.Places[len(nf.Places)-1].Why)}
+			why := nf.Places[len(nf.Places)-1].Why
+			if _, err := os.Stat(sel.Path); err == nil { // an installation would find it there, and change nothing
+				return nil, &LockError{Name: name, Lock: sel.Lock, Found: fmt.Sprintf("it names version %s, and %s is not used: %s", sel.Version, sel.Path, why)}
+			}
+			return nil, &LockError{Name: name, Lock: sel.Lock, Fix: sel.Fix, Found: fmt.Sprintf("it names version %s, and %s is %s", sel.Version, sel.Path, why)}
 		}
 	}
 	for _, p := range f.bundled {

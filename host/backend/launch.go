@@ -47,7 +47,8 @@ type Backend struct {
 
 	mu       sync.Mutex
 	stopping bool
-	gaveUp   error // why we killed it
+	gaveUp   error  // why we killed it
+	words    string // its last words that an unanswered call was explained with
 }
 
 // launch starts the binary and connects to it. declared are the variables that it
@@ -120,6 +121,9 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 	b.Client = client.New(b.conn, client.Options{
 		PipeDir:     b.proc.dir,
 		HostVersion: b.opt.HostVersion,
+		Timeout:     min(b.opt.CallTimeout, quickCall),
+		SlowTimeout: b.opt.CallTimeout,
+		Silent:      b.silent,
 		Slack:       b.opt.Slack,
 		Wrap:        b.wrap,
 		Overdue:     b.giveUp,
@@ -191,6 +195,42 @@ func (b *Backend) giveUp(err error) {
 	b.proc.killGroup()
 }
 
+// leastSilence is told where a caller is about to give up anyway, as hutch does once it was interrupted.
+const leastSilence = 5 * time.Second
+
+// CallTimeout is how long it may take for one call, but for the running of a command.
+func (b *Backend) CallTimeout() time.Duration { return b.opt.CallTimeout }
+
+// silent tells that nothing has come of a call yet, and how long that may go on.
+func (b *Backend) silent(call string, silent, most time.Duration) {
+	if b.opt.Waiting == nil || most == 0 && silent < leastSilence {
+		return
+	}
+	s := fmt.Sprintf("backend %q has not answered %s for %s", b.Name, call, silent.Round(100*time.Millisecond))
+	switch {
+	case most == b.opt.CallTimeout:
+		s += fmt.Sprintf(" and has %s for it (backend_timeout in config.hcl)", most)
+	case most > 0:
+		s += fmt.Sprintf(" and has %s for it", most)
+	}
+	if words, log := lastWords(b.proc.logs.lines()), b.Log(); words != "" && b.news(words) {
+		s += "; " + words
+		if log != "" {
+			s += "; log: " + log
+		}
+	}
+	b.opt.Waiting(s)
+}
+
+// news says whether words were not told before, and that they are now.
+func (b *Backend) news(words string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.words
+	b.words = words
+	return was != words
+}
+
 // dying is how long a broken connection may be ahead of the news that the process ended.
 const dying = time.Second
 
@@ -219,17 +259,22 @@ func (b *Backend) wrap(call string, err error) error {
 	}
 	var told *sdk.Error
 	if b.proc != nil && errors.As(err, &told) && error(told) == err {
-		err = b.withLog(told)
+		err = b.withLog(call, told)
 	}
 	return &Error{Backend: b.Name, Call: call, Err: err}
 }
 
-// withLog adds to a bug of the backend where its log is, and to an answer that did not come what it said last.
-func (b *Backend) withLog(e *sdk.Error) *sdk.Error {
+// withLog adds to a bug of the backend where its log is, and to an answer that did not come what it said last. That a
+// backend in which a call hangs cannot be drained has been explained by that call.
+func (b *Backend) withLog(call string, e *sdk.Error) *sdk.Error {
 	told, log := *e, ""
 	switch {
 	case errors.Is(e.Err, context.DeadlineExceeded): // it waits for something
-		if words := lastWords(b.proc.logs.lines()); words != "" && told.Detail == "" {
+		words := lastWords(b.proc.logs.lines())
+		if news := b.news(words); call == "drain" && words != "" && !news {
+			break
+		}
+		if words != "" && told.Detail == "" {
 			told.Detail = words
 		}
 		log = b.Log()
@@ -293,6 +338,10 @@ func (b *Backend) stop(ctx context.Context) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, b.opt.StopTimeout, fmt.Errorf("it was not done within %s, and was killed", b.opt.StopTimeout))
 		err = b.Drain(ctx)
 		cancel()
+		// That it was killed for a call that it did not end is what this call has told, and nobody is left then either.
+		if died := (*DiedError)(nil); errors.As(err, &died) && errors.Is(died.Why, context.DeadlineExceeded) {
+			err = nil
+		}
 	}
 	b.mu.Lock()
 	b.stopping = true

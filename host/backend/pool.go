@@ -57,7 +57,19 @@ type Options struct {
 	StartTimeout time.Duration // from exec to the first line; 0 means 10 s
 	StopTimeout  time.Duration // for Drain; 0 means 30 s. A process that does not answer is killed after it
 	Slack        time.Duration // see client.Options.Slack
+
+	// CallTimeout is how long a backend may take for one call, but for the running of a command; 0 means DefaultCallTimeout.
+	CallTimeout time.Duration
+	// Waiting is told, now and then, that a backend has not answered a call: one line, safe to show. It may be called
+	// concurrently, and be nil.
+	Waiting func(line string)
 }
+
+// DefaultCallTimeout is how long a backend may take for one call when nobody says: a virtual machine may have to be made.
+const DefaultCallTimeout = 10 * time.Minute
+
+// quickCall is the most that a call may take that asks for something and does nothing.
+const quickCall = 30 * time.Second
 
 // Pool launches backends, each once. Its methods may be called concurrently.
 type Pool struct {
@@ -93,6 +105,9 @@ func NewPool(opt Options) *Pool {
 	}
 	if opt.StopTimeout == 0 {
 		opt.StopTimeout = 30 * time.Second
+	}
+	if opt.CallTimeout == 0 {
+		opt.CallTimeout = DefaultCallTimeout
 	}
 	p := &Pool{opt: opt, environ: environ(opt.Environ), entries: map[string]*entry{}}
 	p.finder = newFinder(opt, p.environ)

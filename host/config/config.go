@@ -5,6 +5,8 @@
 //	backend       = "bwrap"     # for hutch run -- COMMAND
 //	jobs          = 4           # how many runs at once
 //
+//	backend_timeout = "10m"     # how long a backend may take for a call: to make a sandbox, to reset or remove it
+//
 //	signatures    = "required"  # install only backends that a key below has signed; or "warn", which is the default
 //	trusted_keys  = { "registry.example.com/acme" = "RW…" } # public keys of minisign, by where they hold
 //	backend_paths = { acme = "/home/me/acme/bin/hutch-backend-acme" } # a build of yours instead of what is installed
@@ -20,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
@@ -29,17 +32,23 @@ import (
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
 // maxSize bounds the file, in bytes.
 const maxSize = 1 << 20
 
+// minBackendTimeout is the least that a backend may be given for a call: less is met by a busy machine alone.
+const minBackendTimeout = time.Second
+
 // Config is what the user wants on this machine. The zero value wants nothing.
 type Config struct {
 	MinIsolation sdk.Isolation // "" means none
 	Backend      string        // of a run without a file; "" when not set
 	Jobs         int           // 0 means as many as there are processors
+
+	BackendTimeout time.Duration // of one call, but for the running of a command; 0 means the default
 
 	SignaturesRequired bool                // of every backend that is installed
 	TrustedKeys        map[string][]string // minisign public keys by source, or the beginning of one; not checked yet
@@ -77,6 +86,8 @@ func parse(path string, src []byte) (*Config, error) {
 		Backend      *string `hcl:"backend"`
 		Jobs         *int    `hcl:"jobs"`
 
+		BackendTimeout *string `hcl:"backend_timeout"`
+
 		Signatures   *string              `hcl:"signatures"`
 		TrustedKeys  map[string]cty.Value `hcl:"trusted_keys,optional"`
 		BackendPaths map[string]string    `hcl:"backend_paths,optional"`
@@ -99,6 +110,16 @@ func parse(path string, src []byte) (*Config, error) {
 			return nil, about(path, file, "jobs", "jobs must be at least 1")
 		}
 		c.Jobs = *raw.Jobs
+	}
+	if raw.BackendTimeout != nil {
+		d, err := units.ParseDuration(*raw.BackendTimeout)
+		if err == nil && d < minBackendTimeout {
+			err = fmt.Errorf("it must be at least %s", minBackendTimeout)
+		}
+		if err != nil {
+			return nil, about(path, file, "backend_timeout", fmt.Sprintf("backend_timeout: %s", err))
+		}
+		c.BackendTimeout = d
 	}
 	if raw.Backend != nil {
 		c.Backend = *raw.Backend

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,10 +22,12 @@ func TestLoad(t *testing.T) {
 		line      int    // of the diagnostic, 0 for none
 	}{
 		{name: "empty", src: "", want: &Config{}},
-		{name: "all", src: "min_isolation = \"vm\"\nbackend = \"bwrap\"\njobs = 4\n",
-			want: &Config{MinIsolation: sdk.IsolationVM, Backend: "bwrap", Jobs: 4}},
+		{name: "all", src: "min_isolation = \"vm\"\nbackend = \"bwrap\"\njobs = 4\nbackend_timeout = \"90s\"\n",
+			want: &Config{MinIsolation: sdk.IsolationVM, Backend: "bwrap", Jobs: 4, BackendTimeout: 90 * time.Second}},
 		{name: "unknown attribute", src: "\nmin_isolaton = \"vm\"\n", err: "min_isolation", line: 2},
 		{name: "unknown level", src: "# mine\nmin_isolation = \"jail\"\n", err: `"jail" is not a level`, line: 2},
+		{name: "no time", src: "backend_timeout = \"1ms\"", err: "at least 1s", line: 1},
+		{name: "no duration", src: "\n\nbackend_timeout = \"soon\"", err: "backend_timeout: ", line: 3},
 		{name: "no jobs", src: "jobs = 0", err: "at least 1", line: 1},
 		{name: "syntax", src: "jobs = \n", err: "expression", line: 1},
 	} {

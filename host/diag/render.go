@@ -129,7 +129,11 @@ func (sn *Snippet) render(b *strings.Builder, s Style, paint func(code, text str
 			strings.Repeat(" ", termsafe.Columns(before)), paint(mark, strings.Repeat("^", max(termsafe.Columns(marked), 1))))
 	}
 	if sn.More > 0 {
-		fmt.Fprintf(b, "    %s (and %d more lines)\n", paint(faint, strings.Repeat(" ", gutter)+" |"), sn.More)
+		lines := "lines"
+		if sn.More == 1 {
+			lines = "line"
+		}
+		fmt.Fprintf(b, "    %s (and %d more %s)\n", paint(faint, strings.Repeat(" ", gutter)+" |"), sn.More, lines)
 	}
 }
 

@@ -129,6 +129,7 @@ func fields(r *result.Result) []field {
 		add(s.name+".text", s.s.Text)
 		add(s.name+".bytes", s.s.Bytes)
 		add(s.name+".dropped", s.s.Dropped)
+		add(s.name+".lost", s.s.Lost)
 	}
 	add("network", r.Network)
 	add("workspace.path", r.Workspace.Path)

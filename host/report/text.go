@@ -20,7 +20,7 @@ func Summary(w io.Writer, r *result.Result, s Style) error {
 	if !r.OK {
 		mark, colour = "failed", "31"
 	}
-	p.printf("%s %s: %s in %s", p.paint("1", name(r)), p.paint(colour, mark), termsafe.Line(headline(r)), took(r))
+	p.printf("%s %s: %s, took %s", p.paint("1", name(r)), p.paint(colour, mark), termsafe.Line(headline(r)), took(r))
 	if r.Backend.Name != "" {
 		p.printf(" on %s", termsafe.Line(r.Backend.Name))
 	}
@@ -146,6 +146,8 @@ func (p *printer) details(r *result.Result) {
 		s    result.Stream
 	}{{"stdout", r.Stdout}, {"stderr", r.Stderr}} {
 		switch {
+		case s.s.Lost != "" && s.s.Dropped == 0:
+			p.line(s.name, "%s came, and a part may be missing: %s", size(s.s.Bytes), s.s.Lost)
 		case s.s.Lost != "":
 			p.line(s.name, "%s written, %s of it not kept: %s", size(s.s.Bytes), size(s.s.Dropped), s.s.Lost)
 		case s.s.Dropped > 0:

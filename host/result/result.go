@@ -81,9 +81,9 @@ type Backend struct {
 // Stream is one standard stream.
 type Stream struct {
 	Text      string `json:"text"`           // the end of what was kept; invalid UTF-8 replaced, secrets redacted
-	Bytes     int64  `json:"bytes"`          // written by the program
+	Bytes     int64  `json:"bytes"`          // written by the program, as far as they came
 	Dropped   int64  `json:"dropped"`        // of those, nowhere any more: beyond the output limit, or see Lost
-	Lost      string `json:"lost,omitempty"` // why the log could not be written to its end, as on a full disk
+	Lost      string `json:"lost,omitempty"` // why a part is missing: a full disk, or a connection that broke
 	Truncated bool   `json:"truncated"`      // Text holds less than Path does
 	Path      string `json:"path"`           // of the log, below the run's directory; empty without one
 }

@@ -94,6 +94,12 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 		code := x.Code
 		r.ExitCode = &code
 	}
+	if x.OutputLost != "" {
+		j.lost(&r.Stdout, x.OutputLost)
+		if j.s.TTY == nil { // else there is one stream only
+			j.lost(&r.Stderr, x.OutputLost)
+		}
+	}
 	u := x.Usage
 	if u.Wall == 0 {
 		u.Wall = wall
@@ -118,6 +124,14 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 			r.Error = &result.Failure{Phase: "exec", Summary: "the command was never started", Detail: x.Evidence}
 		}
 	}
+}
+
+// lost notes that a part of a stream may never have come.
+func (j *job) lost(s *result.Stream, why string) {
+	if s.Lost != "" {
+		why = s.Lost + "; " + why
+	}
+	s.Lost = why
 }
 
 // control passes signals and sizes on to the command until it ended.

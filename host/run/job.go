@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -18,11 +19,11 @@ import (
 // patience is how long is waited for each step of what has to be done after a command ended: collecting with listing
 // changes, and destroying.
 type patience struct {
-	step     time.Duration // whatever happens; the backend's own deadlines are shorter for everything but copying outputs
+	step     time.Duration // whatever happens; 0 means a minute more than the backend has for one call, of which collecting takes many
 	finished time.Duration // once the caller has given up: whoever interrupts hutch wants to be gone
 }
 
-var usualPatience = patience{step: 10 * time.Minute, finished: 20 * time.Second}
+var usualPatience = patience{finished: 20 * time.Second}
 
 // job is one run on its way through the steps.
 type job struct {
@@ -175,6 +176,12 @@ func (j *job) sandboxed(ctx context.Context) {
 // no patience for it at all kills the backends and itself; the intents tell the next hutch gc what is left.
 func (j *job) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	p := j.r.patience
+	if p.step == 0 {
+		p.step = time.Minute + backend.DefaultCallTimeout
+		if j.chosen != nil && j.chosen.backend != nil {
+			p.step = time.Minute + j.chosen.backend.CallTimeout()
+		}
+	}
 	after, end := context.WithTimeoutCause(context.WithoutCancel(ctx), p.step, fmt.Errorf("no answer within %s", p.step))
 	after, give := context.WithCancelCause(after)
 	stop := context.AfterFunc(ctx, func() {
@@ -192,7 +199,7 @@ func (j *job) afterwards(ctx context.Context) (context.Context, context.CancelFu
 
 // refuse ends a run for which there is no able backend.
 func (j *job) refuse(c *choice) {
-	f := &result.Failure{Phase: "plan", Reason: sdk.ReasonLimit, Diagnostics: c.diags, Summary: "the run file has errors"}
+	f := &result.Failure{Phase: "plan", Reason: sdk.ReasonLimit, Diagnostics: c.diags, Summary: badFile}
 	if len(c.diags) == 0 {
 		f.Summary = "no backend of this run is able to run it"
 		if len(c.candidates) == 1 {
@@ -223,6 +230,9 @@ func (j *job) fail(phase string, err error) {
 	}
 }
 
+// badFile is what a result says of a run whose definition is wrong; the diagnostics say the rest.
+const badFile = "the run file has errors"
+
 // failure puts an error into the words of a result, at the line of the run file that it is about.
 func (j *job) failure(phase string, err error) *result.Failure {
 	f := &result.Failure{Phase: phase, Summary: err.Error()}
@@ -234,6 +244,9 @@ func (j *job) failure(phase string, err error) *result.Failure {
 		return have
 	case errors.As(err, &ds):
 		f.Diagnostics = ds
+		if len(ds) > 0 && ds[0].Range != nil {
+			f.Summary = badFile // what is wrong is said at its line
+		}
 	case errors.As(err, &e):
 		// What stands before the backend's words says what hutch was about.
 		before, _ := strings.CutSuffix(err.Error(), e.Error())

@@ -142,7 +142,8 @@ func (j *job) fulfil(p *place) error {
 	for _, name := range []string{"HUTCH_WORKSPACE", "HUTCH_INPUT", "HUTCH_OUTPUT"} {
 		delete(inv.env, name) // each command gets them anew
 	}
-	if err := j.box.WritePrivate(surroundings{Env: inv.env, Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.secrets.Secrets()}); err != nil {
+	// What is secret in the backend's block alone, such as the key of a service, no command needs: it stays out.
+	if err := j.box.WritePrivate(surroundings{Env: inv.env, Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets()}); err != nil {
 		return err
 	}
 	limits, err := json.Marshal(limitsOf(j.d, ready.Holds, false))

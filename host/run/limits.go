@@ -47,7 +47,13 @@ func limitsOf(d *runfile.Definition, holds []sdk.Hold, tty bool) []result.Limit 
 	}
 	timeout := false
 	for _, h := range holds {
-		timeout = timeout || h.Limit == sdk.LimitTimeout
+		if h.Limit == sdk.LimitTimeout { // it is each command's own, which may have another one than the sandbox was made with
+			t := timeoutOf(d, tty)
+			if t <= 0 {
+				continue
+			}
+			timeout, h.Value = true, t.String()
+		}
 		l = append(l, result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy})
 	}
 	if t := timeoutOf(d, tty); !timeout && t > 0 {

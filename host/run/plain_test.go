@@ -38,6 +38,7 @@ type plain struct {
 	stuck                                  <-chan struct{} // Destroy waits for it, whatever its context says
 	ready                                  func(*sdk.Ready)
 	exit                                   *sdk.Exit // what Exec returns, whatever the command did
+	lost                                   string    // what Exec says about output that did not come
 	changes                                []sdk.Change
 	tar                                    []byte // what Get sends instead of the output directory
 
@@ -180,7 +181,7 @@ func (b *plainBox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) 
 		return b.p.exit, nil
 	}
 	st := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	x := &sdk.Exit{Cause: sdk.CauseExited, Code: st.ExitStatus(), Evidence: "wait status", Usage: sdk.Usage{User: time.Millisecond, PeakMemory: 4096}}
+	x := &sdk.Exit{Cause: sdk.CauseExited, Code: st.ExitStatus(), Evidence: "wait status", OutputLost: b.p.lost, Usage: sdk.Usage{User: time.Millisecond, PeakMemory: 4096}}
 	if st.Signaled() {
 		x.Cause, x.Code, x.Signal = sdk.CauseSignaled, 128+int(st.Signal()), signalName(st.Signal())
 	}

@@ -551,6 +551,49 @@ func TestExpect(t *testing.T) {
 	}
 }
 
+// TestLostOutput: a program that ended with 0 did so, whatever of its output came; but nothing that is expected of a stream is
+// true of a part of it.
+func TestLostOutput(t *testing.T) {
+	for name, tc := range map[string]struct {
+		expect string
+		failed []string
+	}{
+		"nothing expected":    {"", nil},
+		"only the code":       {"expect { exit_code = 0 }", nil},
+		"a text that is not":  {"expect {\n stdout {\n excludes = [\"bye\"]\n }\n }", []string{"stdout"}},
+		"a text that came":    {"expect {\n stdout {\n contains = [\"hello\"]\n }\n }", []string{"stdout"}},
+		"nothing":             {"expect {\n stderr {\n empty = true\n }\n }", []string{"stderr"}},
+		"that they are whole": {"expect {\n stdout {}\n stderr {}\n }", []string{"stdout", "stderr"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, &plain{lost: "the line broke once"})
+			r := w.run(shell("echo hello", tc.expect), Streams{})
+			var failed []string
+			for _, f := range r.ExpectFailures {
+				failed = append(failed, f.What)
+				if f.At == nil || f.Want != "whole" || f.Got != "a part of it: the line broke once" {
+					t.Errorf("%+v", f)
+				}
+			}
+			if diff := cmp.Diff(tc.failed, failed); diff != "" {
+				t.Error(diff)
+			}
+			if r.OK != (tc.failed == nil) || r.Cause != sdk.CauseExited || *r.ExitCode != 0 || r.Stdout.Lost != "the line broke once" || r.Stderr.Lost != r.Stdout.Lost {
+				t.Errorf("ok %v, %s, %+v", r.OK, r.Cause, r.Stdout)
+			}
+		})
+	}
+}
+
+// TestWhatWasDroppedIsNotJudged: of output beyond the limit nobody knows what is not in it.
+func TestWhatWasDroppedIsNotJudged(t *testing.T) {
+	src := "limits { output = \"1KiB\" }\nexpect {\n stdout {\n contains = [\"end\"]\n excludes = [\"begin\"]\n }\n }"
+	r := newWorld(t, &plain{}).run(shell("echo begin; i=0; while [ $i -lt 500 ]; do echo $i $i $i $i; i=$((i+1)); done; echo end", src), Streams{})
+	if len(r.ExpectFailures) != 1 || r.ExpectFailures[0].What != "stdout.excludes[0]" || !strings.Contains(r.ExpectFailures[0].Got, "(only the end was kept)") {
+		t.Errorf("%+v", r.ExpectFailures)
+	}
+}
+
 func TestChoice(t *testing.T) {
 	weak := func() *plain {
 		return &plain{desc: sdk.Description{Name: "weak", Isolation: sdk.IsolationNone, Limits: []sdk.Limit{sdk.LimitTimeout}}}

@@ -45,13 +45,6 @@ var modelHabits = map[string]string{
 	"tokens": "put it into budget: budget { tokens = 100000 }", "turns": "put it into budget: budget { turns = 20 }", "time": "put it into budget: budget { time = \"10m\" }",
 }
 
-// compatible are names of servers and services that speak OpenAI's protocol, or of models, which people take for a provider.
-var compatible = map[string]string{
-	"ollama": "http://localhost:11434/v1", "vllm": "http://localhost:8000/v1", "llama.cpp": "http://localhost:8080/v1", "llamacpp": "http://localhost:8080/v1",
-	"lmstudio": "http://localhost:1234/v1", "openrouter": "https://openrouter.ai/api/v1", "groq": "https://api.groq.com/openai/v1", "mistral": "https://api.mistral.ai/v1",
-	"deepseek": "https://api.deepseek.com/v1", "together": "https://api.together.xyz/v1", "local": "http://localhost:8080/v1",
-}
-
 // models decodes all model blocks.
 func (l *loader) models() {
 	l.named("model", "model block", "what the provider calls the model goes into model = \"…\"", func(b *hclsyntax.Block, name string, header hcl.Range) {
@@ -108,7 +101,7 @@ func (s *scope) provider(g *model.Config, c *hcl.BodyContent, header hcl.Range) 
 	}
 	if !contains(model.Providers, g.Provider) {
 		fix := suggestion(g.Provider, model.Providers)
-		if at := compatible[strings.ToLower(g.Provider)]; at != "" {
+		if at := model.Compatible(g.Provider); at != "" {
 			fix = fmt.Sprintf("it speaks OpenAI's protocol: write provider = \"openai\" and base_url = %s", quote(at))
 		}
 		s.error(a.Expr.Range(), fmt.Sprintf("there is no provider %s", quote(g.Provider)), "It is one of "+quotedList(model.Providers)+".", fix)

@@ -128,12 +128,31 @@ func (o *origin) rangeOf(path string, expr hcl.Expression) hcl.Range {
 // Secrets returns every string that came from something sensitive and became part of this run, longest first, without
 // duplicates and empty strings. Secrets of backend blocks are in BackendConfig.
 func (d *Definition) Secrets() []string {
+	return d.secrets(func(string) bool { return true })
+}
+
+// OwnSecrets returns those of Secrets that are in what the run itself has: not the variables that nothing, or a backend's
+// block alone, uses.
+func (d *Definition) OwnSecrets() []string {
+	if d.origin == nil {
+		return nil
+	}
+	var own strings.Builder
+	for s := range d.origin.used {
+		own.WriteString(s + "\x00")
+	}
+	return d.secrets(func(s string) bool { return strings.Contains(own.String(), s) })
+}
+
+func (d *Definition) secrets(want func(string) bool) []string {
 	if d.origin == nil {
 		return nil
 	}
 	all := make([]string, 0, len(d.origin.secrets))
 	for s := range d.origin.secrets {
-		all = append(all, s)
+		if want(s) {
+			all = append(all, s)
+		}
 	}
 	sort.Slice(all, func(i, j int) bool {
 		if len(all[i]) != len(all[j]) {

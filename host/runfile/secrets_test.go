@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestSensitiveFollowsEverything checks that nothing derived from a secret is printed.
@@ -109,5 +112,28 @@ func TestMessagesHoldNoSecrets(t *testing.T) {
 		if strings.Contains(strings.ToLower(text), "hunter2") {
 			t.Errorf("%s: %s", mistake, text)
 		}
+	}
+}
+
+// TestOwnSecrets: what a lasting sandbox keeps has no secret that its commands have nothing of.
+func TestOwnSecrets(t *testing.T) {
+	p := write(t, `variable "token" { sensitive = true }
+variable "key"   { sensitive = true }
+run "a" {
+  backend "cloud" { api_key = var.key }
+  command = ["true"]
+  env     = { AUTH = "Bearer ${var.token}" }
+}
+`)
+	config, diags := Load([]string{p}, Options{Environ: []string{"HUTCH_VAR_token=hunter2-token", "HUTCH_VAR_key=hunter2-key"}})
+	if diags.HasErrors() {
+		t.Fatal(render(diags))
+	}
+	d := config.Runs()[0]
+	if diff := cmp.Diff([]string{"Bearer hunter2-token", "hunter2-token"}, d.OwnSecrets()); diff != "" {
+		t.Error(diff)
+	}
+	if !slices.Contains(d.Secrets(), "hunter2-key") {
+		t.Error("a sensitive variable is no secret any more")
 	}
 }

@@ -296,6 +296,7 @@ func (s *Sandbox) StreamIn(ctx context.Context, r io.Reader, to string) error {
 	if err = errors.Join(s.needs(sdk.CapPut), err); err != nil {
 		return err
 	}
+	defer s.copying()()
 	sum := newSum(io.Discard)
 	err = s.Put(ctx, path.Clean(to), sdk.FormatTar, io.TeeReader(r, sum))
 	return s.copied(err, copied{Way: "in", Path: path.Clean(to), Tar: true, sent: sum.sent()})
@@ -303,7 +304,15 @@ func (s *Sandbox) StreamIn(ctx context.Context, r io.Reader, to string) error {
 
 // put sends what pack writes as a tree to dir.
 func (s *Sandbox) put(ctx context.Context, dir string, pack func(io.Writer) error) error {
+	defer s.copying()()
 	return piped.Join(pack, func(r io.Reader) error { return s.Put(ctx, dir, sdk.FormatTar, r) })
+}
+
+// copying tells the user what takes so long. How far it is only the backend knows, which may send it on when it has all.
+func (s *Sandbox) copying() (over func()) {
+	tell, over := s.progress()
+	tell("copying into the sandbox", 0, 0)
+	return over
 }
 
 // isDir says whether there is a directory at p.

@@ -1,6 +1,12 @@
 package sandbox
 
-import "github.com/hutch-run/hutch/host/store"
+import (
+	"errors"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk"
+)
 
 // StoppedError says that a sandbox exists and must be started before anything can happen in it.
 type StoppedError struct {
@@ -41,3 +47,15 @@ func (e *BusyError) Error() string {
 
 // Unwrap returns [store.ErrInUse].
 func (e *BusyError) Unwrap() error { return store.ErrInUse }
+
+// AboutPath is err for somebody who has named the path p already: what the backend says about the path alone, without
+// naming it once more. Any other error stays as it is.
+func AboutPath(err error, p string) error {
+	var no *sdk.Error
+	if !errors.As(err, &no) || no.Reason != sdk.ReasonNotFound && no.Reason != sdk.ReasonConfig {
+		return err
+	}
+	short := *no
+	short.Summary = strings.TrimPrefix(no.Summary, p+": ")
+	return &short
+}

@@ -23,6 +23,8 @@ type Sandbox struct {
 	// Base is the path of the file that says what the workspace's source looked like when the sandbox was made; the
 	// file need not exist, as for a shared workspace.
 	Base string
+	// State is the directory beside the record that holds what its backend keeps, and what the host does that no event speaks of.
+	State string
 
 	m       *Manager
 	rec     *store.SandboxRecord
@@ -87,7 +89,7 @@ func (m *Manager) attach(ctx context.Context, ref string, lock Lock) (s *Sandbox
 	default:
 		return nil, about(info, store.ErrHalf)
 	}
-	s = &Sandbox{Record: info, Base: rec.Base(), m: m, rec: rec}
+	s = &Sandbox{Record: info, Base: rec.Base(), State: m.store.Paths().SandboxState(info.ID), m: m, rec: rec}
 	if err := s.start(ctx); err != nil {
 		return nil, about(info, err)
 	}

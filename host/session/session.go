@@ -31,7 +31,8 @@ type Options struct {
 	// Executable is the path of hutch, beside which backends lie; "" means the program that runs.
 	Executable string
 
-	// Warn is told what backends log as a warning or an error, one line at a time and maybe concurrently; it may be nil.
+	// Warn is told what backends log as a warning or an error, and that one of them is waited for, one line at a time and
+	// maybe concurrently; it may be nil.
 	Warn func(line string)
 }
 
@@ -86,6 +87,7 @@ func (s *Session) openPool() (*backend.Pool, error) {
 	p := backend.NewPool(backend.Options{
 		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Executable: s.opt.Executable, Log: s.warn,
 		LogDir: s.store.Paths().BackendLogs(), Overrides: conf.BackendPaths, Locks: s.locks,
+		CallTimeout: conf.BackendTimeout, Waiting: s.opt.Warn,
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

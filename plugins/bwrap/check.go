@@ -88,6 +88,13 @@ func checkUserNamespaces() sdk.Finding {
 	return f
 }
 
+// withoutGroup says how a limit is held where no cgroup holds it; see planLimits.
+var withoutGroup = map[limits.Limit]string{
+	limits.Memory: "rlimit RLIMIT_AS, for each process alone",
+	limits.CPUs:   "sched_setaffinity, whole numbers only",
+	limits.Pids:   "rlimit RLIMIT_NPROC, for each command alone",
+}
+
 // checkCgroups says by what each limit is held on this machine.
 func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 	support := b.support()
@@ -95,7 +102,7 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 	switch {
 	case support.Mechanism == limits.Rlimit:
 		f.Status = sdk.SeverityWarning
-		f.Detail = "none that this user may write: memory is held for each process alone, and cpus in whole numbers only"
+		f.Detail = "none that this user may write, so that limits hold less"
 		f.Fix = support.Limits[limits.CPUs].Fix
 	default:
 		if err := support.Try(ctx); err != nil {
@@ -107,8 +114,10 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 		how := support.Limits[l]
 		f := sdk.Finding{Name: "limit " + string(l), Status: sdk.SeverityOK, Detail: how.By}
 		if how.Scope != limits.WholeGroup {
-			f.Status, f.Fix = sdk.SeverityWarning, how.Fix
-			f.Detail = strings.TrimPrefix(how.By+": "+how.Reason, ": ")
+			f.Status, f.Detail, f.Fix = sdk.SeverityWarning, withoutGroup[l], how.Fix
+			if support.Mechanism != limits.Rlimit { // else the finding above has the reason of all three
+				f.Detail += ": " + how.Reason
+			}
 		}
 		out = append(out, f)
 	}

@@ -128,7 +128,10 @@ func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stat
 		return exit, nil
 	}
 	if errno, ok := r.Reports[microinit.NoDir]; ok {
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox has no directory %s to work in: %w", c.Dir, syscall.Errno(errno))
+		if syscall.Errno(errno) == syscall.ENOENT {
+			return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox has no directory %s to work in", c.Dir)
+		}
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox could not enter the directory %s to work in: %w", c.Dir, syscall.Errno(errno))
 	}
 	for kind, what := range map[microinit.Kind]string{microinit.NoFork: "start a process", microinit.NoLimit: "set its limits", microinit.NoBlock: "read the command"} {
 		if errno, ok := r.Reports[kind]; ok {

@@ -63,7 +63,7 @@ func planLimits(l sdk.Limits, s *limits.Support) *held {
 	if l.Disk > 0 {
 		if free := limits.MemoryAndSwap(); free > 0 && l.Disk > free {
 			h.Refuse(sdk.LimitDisk, sdk.Bytes(l.Disk).String(),
-				fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free)),
+				fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free>>20<<20)),
 				"ask for less, or leave the limit away")
 		} else {
 			h.Hold(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), "tmpfs size: workspace, output, /tmp and /dev/shm are held in memory")

@@ -345,8 +345,9 @@ func TestAssemblyFaults(t *testing.T) {
 		{"the list is cut quietly", e2btest.Fault{Path: start, CutMessages: ptr(2), Quiet: true}, true},
 		{"the names of what is asked for do not arrive", e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(1)), Quiet: true}, true},
 		{"the packing is not told", e2btest.Fault{Path: start, CutMessages: ptr(1), Skip: 1}, true},
-		{"the archive is cut", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000))}, false},
-		{"the archive is cut quietly", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Quiet: true}, false},
+		{"the archive is cut", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000))}, true},
+		{"the archive is cut quietly", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Quiet: true}, true},
+		{"the archive is cut again and again", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(10)), Times: -1}, false},
 		{"the archive is another one", e2btest.Fault{Method: "GET", Path: "/files", Status: 200, Body: string(archive(t, file("b", "x"), file("big", "y")))}, true},
 	}
 	for _, c := range cases {

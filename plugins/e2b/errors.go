@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"io"
+	"net"
 
 	"github.com/hutch-run/hutch/plugins/e2b/internal/control"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
@@ -23,6 +25,9 @@ func typed(err error, what string) error {
 		var d *envd.Error
 		if errors.As(err, &d) {
 			return &sdk.Error{Reason: daemonReason(d), Summary: what + ": " + d.Error(), Err: err, Retryable: d.Status == 429 || d.Status >= 500}
+		}
+		if broken(err) {
+			return sdk.Errorf(sdk.ReasonUnavailable, "%s: the connection to the machine broke: %w", what, err).WithFix("see whether the service can be reached from here (hutch doctor), and try again")
 		}
 		return err
 	}
@@ -57,6 +62,12 @@ func typed(err error, what string) error {
 		out.Fix = "see whether the service can be reached from here (hutch doctor), and try again"
 	}
 	return out
+}
+
+// broken tells a connection that broke from what else may be wrong.
+func broken(err error) bool {
+	var n net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &n)
 }
 
 // gone says that the machine of a sandbox is not there any more.

@@ -38,7 +38,7 @@ func (r *running) exit(ctx context.Context, end *envd.End, err error) (*sdk.Exit
 		exit.Signal, exit.Code = signalNamed(end.Status)
 	}
 	if end.Breaks > 0 {
-		exit.Evidence += fmt.Sprintf("; the connection broke %d times, what was printed meanwhile is lost", end.Breaks)
+		exit.OutputLost = fmt.Sprintf("the connection to the command broke %s, and what it printed meanwhile is lost", times(end.Breaks))
 		sdk.Logger().Warn("the connection to the command broke, and what it printed meanwhile is lost", "sandbox", r.s.id, "times", end.Breaks)
 	}
 	switch {
@@ -57,6 +57,13 @@ func (r *running) exit(ctx context.Context, end *envd.End, err error) (*sdk.Exit
 		r.outOfMemory(ctx, exit)
 	}
 	return exit, nil
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 func (r *running) hasBegun() bool {

@@ -152,7 +152,7 @@ func TestCommandFaults(t *testing.T) {
 		if err := <-told; err != nil {
 			t.Errorf("put: %v", err)
 		}
-		if r.err == nil && (r.exit.Code != 7 || r.exit.Cause != sdk.CauseExited || !strings.Contains(r.exit.Evidence, "broke")) || r.err != nil {
+		if r.err == nil && (r.exit.Code != 7 || r.exit.Cause != sdk.CauseExited || !strings.Contains(r.exit.OutputLost, "broke once")) || r.err != nil {
 			t.Errorf("%+v %v", r.exit, r.err)
 		}
 	})
@@ -241,8 +241,9 @@ func TestTransferFaults(t *testing.T) {
 		format sdk.Format
 		works  bool // all the same
 	}{
-		{"a tree is cut", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000))}, true, sdk.FormatTar, false},
-		{"a tree is cut quietly", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Quiet: true}, true, sdk.FormatTar, false},
+		{"a tree is cut", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000))}, true, sdk.FormatTar, true},
+		{"a tree is cut quietly", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Quiet: true}, true, sdk.FormatTar, true},
+		{"a tree is cut again and again", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Times: -1}, true, sdk.FormatTar, false},
 		{"a tree is another one", e2btest.Fault{Method: "GET", Path: "/files", Status: 200, Body: strings.Repeat("x", 5000)}, true, sdk.FormatTar, false},
 		{"the packing is not told", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(1)}, true, sdk.FormatTar, true},
 		{"a file is cut", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(2)}, true, sdk.FormatFile, false},

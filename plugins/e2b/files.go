@@ -157,6 +157,7 @@ func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Wri
 	if format == sdk.FormatTar {
 		return s.getTree(ctx, p, w)
 	}
+	sdk.Progress(ctx)("fetching the file", 0, 0)
 	err = s.sh(ctx, "read "+p, rootUser, scripts.Read, func(b []byte) error {
 		_, err := w.Write(b)
 		return err
@@ -216,20 +217,11 @@ func (s *sandbox) fetch(ctx context.Context, p string, list *sentList, take func
 	if _, err := fmt.Sscan(said.String(), &size, &sum); err != nil || size <= 0 || len(sum) != 2*sha256.Size {
 		return sdk.Errorf(sdk.ReasonUnavailable, "pack %s: the machine says %.100q of its archive", p, said.String())
 	}
-	d, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
-	body, length, err := d.Download(ctx, to)
-	if err != nil {
-		s.lost(err)
+	body := &download{ctx: ctx, s: s, path: to, size: size}
+	if err := body.open(); err != nil {
 		return typed(err, "fetch "+p)
 	}
 	defer body.Close()
-	defer context.AfterFunc(ctx, func() { body.Close() })()
-	if length >= 0 && length != size {
-		return sdk.Errorf(sdk.ReasonUnavailable, "fetch %s: the archive has %d bytes, and the daemon sends %d", p, size, length)
-	}
 	seen, got := sha256.New(), counter(0)
 	in := io.TeeReader(io.LimitReader(body, size+1), io.MultiWriter(seen, &got, &progress{step: "fetching files", total: size, tell: tell}))
 	err = unzip(in, take)

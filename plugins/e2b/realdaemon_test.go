@@ -30,6 +30,7 @@ import (
 
 // realDaemon names E2B's own daemon to run the suite against: the path of an envd program, of which each sandbox gets one
 // in namespaces of its own (as root only), or the address of one that runs already, which all sandboxes then share.
+// docs/e2b.md says how to build it.
 const realDaemon = "HUTCH_TEST_ENVD"
 
 // TestRealDaemon runs the conformance suite on E2B's own in-sandbox daemon.
@@ -83,7 +84,10 @@ func (p *plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		id = parts[1]
 	}
 	p.mu.Lock()
-	m := p.live[id]
+	m, paused := p.live[id], false
+	if m != nil {
+		paused = m.State == "paused"
+	}
 	p.mu.Unlock()
 	answer := func(status int, v any) {
 		w.WriteHeader(status)
@@ -92,16 +96,16 @@ func (p *plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch {
-	case r.Header.Get("E2b-Sandbox-Id") != "" && m == nil:
+	case r.Header.Get("E2b-Sandbox-Id") != "" && (m == nil || paused):
 		answer(http.StatusBadGateway, map[string]any{"code": 502, "message": "The sandbox was not found"})
 	case r.Header.Get("E2b-Sandbox-Id") != "":
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		m.proxy.ServeHTTP(w, r)
 	case r.URL.Path == "/v2/sandboxes":
-		all := []*machine{}
+		all := []machine{}
 		p.mu.Lock()
 		for _, m := range p.live {
-			all = append(all, m)
+			all = append(all, *m)
 		}
 		p.mu.Unlock()
 		answer(http.StatusOK, all)
@@ -128,9 +132,26 @@ func (p *plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(http.StatusNoContent, nil)
 	case len(parts) == 3 && parts[2] == "timeout":
 		answer(http.StatusNoContent, nil)
+	case len(parts) == 3 && parts[2] == "pause" && paused:
+		answer(http.StatusConflict, map[string]any{"code": 409, "message": "it is paused already"})
+	case len(parts) == 3 && parts[2] == "pause": // its daemon is only not reached
+		p.turn(m, "paused")
+		answer(http.StatusNoContent, nil)
+	case len(parts) == 3 && parts[2] == "connect":
+		answer(http.StatusOK, p.turn(m, "running"))
 	default:
-		answer(http.StatusOK, m)
+		answer(http.StatusOK, p.turn(m, ""))
 	}
+}
+
+// turn puts a machine into a state, unless that is "", and returns what it is then.
+func (p *plane) turn(m *machine, state string) machine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state != "" {
+		m.State = state
+	}
+	return *m
 }
 
 func (p *plane) close() {

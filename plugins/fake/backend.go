@@ -120,6 +120,16 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 			}
 		}
 	}
+	if c.lies("plan_holds_less") {
+		for i := range p.Holds {
+			if h := &p.Holds[i]; h.Limit == sdk.LimitFiles {
+				h.HeldBy, h.Reason, h.Fix = "", "it is said so", "do not lie"
+			}
+		}
+	}
+	if c.lies("plan_gives_less") && spec.Network == sdk.NetworkFull {
+		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: "there is no network", Detail: "do not lie"})
+	}
 	return p, nil
 }
 

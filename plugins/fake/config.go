@@ -20,6 +20,7 @@ type config struct {
 	PanicDuring string        `hutch:"panic_during" doc:"the call that panics; the same names"`
 	Garbage     string        `hutch:"garbage_during" doc:"the call in the middle of which the process writes what is no protocol into its connection; the same names"`
 	FloodDuring string        `hutch:"flood_during" doc:"the call in the middle of which the process logs 32 MiB of warnings; the same names"`
+	HoldDuring  string        `hutch:"hold_during" doc:"the call that goes on only once there is a file named as fault_once is, with .go after it; the same names"`
 	FaultOnce   string        `hutch:"fault_once" doc:"a file: a fault happens only while it is there, and takes it away first"`
 	StderrJunk  bool          `hutch:"stderr_junk" doc:"write lines to stderr, at each creation and command, that are no log: {\"@message\":42}, NULs, 100 kB without an end"`
 	StdoutJunk  bool          `hutch:"stdout_junk" doc:"write 1 MiB to stdout at each creation"`
@@ -51,7 +52,7 @@ func (c *config) Validate() []sdk.Diagnostic {
 		out = append(out, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: fmt.Sprintf(format, args...), Path: path})
 	}
 	for path, call := range map[string]string{"crash_during": c.CrashDuring, "hang_during": c.HangDuring, "freeze_during": c.Freeze, "panic_during": c.PanicDuring,
-		"garbage_during": c.Garbage, "flood_during": c.FloodDuring} {
+		"garbage_during": c.Garbage, "flood_during": c.FloodDuring, "hold_during": c.HoldDuring} {
 		if !slices.Contains(calls, call) {
 			bad(path, "there is no call %q", call)
 		}

@@ -69,6 +69,8 @@ var lies = map[string]string{
 	"stop_needs_self":    "only the process that stopped a sandbox is able to start it",
 	"untyped_errors":     "errors have no reason",
 	"plan_differs":       "the plan promises another mechanism than the creation",
+	"plan_holds_less":    "the plan says that a limit cannot be held which is",
+	"plan_gives_less":    "the plan says that there is no network where there is",
 	"check_no_fix":       "a finding that is not well has no fix",
 	"config_ignored":     "a block that is wrong is accepted",
 	"sigpipe_ignored":    "commands inherit that SIGPIPE is ignored",
@@ -76,7 +78,7 @@ var lies = map[string]string{
 
 // fault does to the call named what the block asks for.
 func (c *config) fault(call string) {
-	if !slices.Contains([]string{c.PanicDuring, c.CrashDuring, c.HangDuring, c.Freeze, c.Garbage, c.FloodDuring}, call) {
+	if !slices.Contains([]string{c.PanicDuring, c.CrashDuring, c.HangDuring, c.Freeze, c.Garbage, c.FloodDuring, c.HoldDuring}, call) {
 		return
 	}
 	if c.FaultOnce != "" && os.Remove(c.FaultOnce) != nil {
@@ -102,6 +104,14 @@ func (c *config) fault(call string) {
 		fmt.Fprintf(os.Stderr, "freezing during %s, as the block says\n", call)
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		time.Sleep(time.Duration(1<<63 - 1)) // the other threads stop a moment later than this one goes on
+	case c.HoldDuring:
+		fmt.Fprintf(os.Stderr, "holding during %s, as the block says\n", call)
+		for {
+			if _, err := os.Stat(c.FaultOnce + ".go"); err == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 	case c.HangDuring:
 		fmt.Fprintf(os.Stderr, "hanging during %s, as the block says\n", call)
 		time.Sleep(time.Duration(1<<63 - 1)) // and not select {}, which the runtime may call a deadlock

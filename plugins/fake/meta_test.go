@@ -74,6 +74,8 @@ var caught = map[string][]string{
 	"stop_needs_self":    {"stop/fresh-instance"},
 	"untyped_errors":     {"create/source-missing", "create/source-file", "input/missing", "mount/honest", "mount/missing"},
 	"plan_differs":       {"plan/agrees-with-create"},
+	"plan_holds_less":    {"plan/refusals"},
+	"plan_gives_less":    {"plan/refusals"},
 	"check_no_fix":       {"check/fix"},
 	"config_ignored":     {"config/author"},
 	"sigpipe_ignored":    {"process/signals"},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 
 	goversion "github.com/hashicorp/go-version"
@@ -38,8 +37,8 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	}
 	out = append(out, checkVersion(l.path, info.Version))
 	out = append(out, sdk.Finding{Name: "vm types", Status: sdk.SeverityOK, Detail: strings.Join(info.VMTypes, ", ") + ", in " + info.LimaHome})
-	if path, err := exec.LookPath("ssh"); err != nil {
-		out = append(out, failed("ssh", sdk.Errorf(sdk.ReasonMissing, "ssh is not in PATH: %w", err).WithFix("install the OpenSSH client, which limactl needs too")))
+	if path, err := inPath("ssh", "install the OpenSSH client, which limactl needs too"); err != nil {
+		out = append(out, failed("ssh", err))
 	} else {
 		out = append(out, sdk.Finding{Name: "ssh", Status: sdk.SeverityOK, Detail: path})
 	}

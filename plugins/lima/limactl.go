@@ -28,11 +28,23 @@ var limaEnvironment = []string{
 	"QEMU_SYSTEM_PPC64", "QEMU_SYSTEM_S390X",
 }
 
+// inPath looks for a program in PATH.
+func inPath(program, fix string) (string, error) {
+	path, err := exec.LookPath(program)
+	switch {
+	case errors.Is(err, exec.ErrNotFound): // which says the same
+		return "", sdk.Errorf(sdk.ReasonMissing, "%s is not in PATH", program).WithFix("%s", fix)
+	case err != nil:
+		return "", sdk.Errorf(sdk.ReasonMissing, "find %s: %w", program, err).WithFix("%s", fix)
+	}
+	return path, nil
+}
+
 // findLimactl looks for limactl in PATH.
 func findLimactl() (*limactl, error) {
-	path, err := exec.LookPath("limactl")
+	path, err := inPath("limactl", "install Lima 2.0 or newer: https://lima-vm.io/docs/installation/")
 	if err != nil {
-		return nil, sdk.Errorf(sdk.ReasonMissing, "limactl is not in PATH: %w", err).WithFix("install Lima 2.0 or newer: https://lima-vm.io/docs/installation/")
+		return nil, err
 	}
 	home := os.Getenv("LIMA_HOME")
 	if home == "" {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/registry"
 )
@@ -61,7 +63,18 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	if _, err := strategy(spec, m.rootless); err != nil {
 		refuse(err)
 	}
+	if err := checkNetworkOf(spec, m.rootless); err != nil {
+		refuse(err)
+	}
 	return p, nil
+}
+
+// checkNetworkOf says what this machine lacks for the network of a sandbox: a rootless container's is a tun device.
+func checkNetworkOf(spec *sdk.Spec, rootless bool) error {
+	if spec.Network != sdk.NetworkFull || !rootless || unix.Access(tunDevice, unix.R_OK|unix.W_OK) == nil {
+		return nil
+	}
+	return sdk.Errorf(sdk.ReasonMissing, "a rootless container cannot have the network: this user cannot open %s", tunDevice).WithFix("%s", tunFix)
 }
 
 // notes are what a careful user should know of a sandbox of spec.
@@ -125,6 +138,9 @@ func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool) (*sandbox, err
 		}
 	}
 	if s.over, err = strategy(spec, p.rootless); err != nil {
+		return nil, err
+	}
+	if err := checkNetworkOf(spec, p.rootless); err != nil {
 		return nil, err
 	}
 	s.who, err = identify(spec, p.rootless)

@@ -126,8 +126,8 @@ func checkStorage(i *info) sdk.Finding {
 
 func (p *podman) checkNetwork(i *info) sdk.Finding {
 	f := sdk.Finding{Name: "network", Status: sdk.SeverityOK, Detail: "none always works; full uses Podman's own network"}
-	if p.rootless && unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) != nil {
-		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, "only none works: this user cannot open /dev/net/tun", tunFix
+	if p.rootless && unix.Access(tunDevice, unix.R_OK|unix.W_OK) != nil {
+		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, "only none works: this user cannot open "+tunDevice, tunFix
 		return f
 	}
 	if p.rootless && i.Host.Slirp4netns.Executable == "" && i.Host.Pasta.Executable == "" {
@@ -136,7 +136,10 @@ func (p *podman) checkNetwork(i *info) sdk.Finding {
 	return f
 }
 
-const tunFix = "sudo chmod 0666 /dev/net/tun, or run hutch as root"
+const (
+	tunDevice = "/dev/net/tun"
+	tunFix    = "sudo chmod 0666 " + tunDevice + ", or run hutch as root"
+)
 
 // checkLimits says by what each limit is held.
 func (b *backend) checkLimits() (out []sdk.Finding) {

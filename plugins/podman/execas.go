@@ -50,7 +50,8 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 		args = append(args, "--tty", "--detach-keys=") // every key is the command's
 	}
 	args = append(append(args, s.name()), c.Argv...)
-	cmd := exec.Command(s.podman.path, slices.Concat(s.podman.globals, args)...)
+	// Podman's own log would be between what the command prints. What it fails with it says all the same.
+	cmd := exec.Command(s.podman.path, slices.Concat(s.podman.globals, []string{"--log-level=fatal"}, args)...)
 	cmd.Dir, cmd.Env = "/", s.podman.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -143,7 +143,7 @@ func (h *held) holdDisk(n int64, c *Config, m *machine) {
 	case len(c.Tmpfs) > 0:
 		h.Refuse(sdk.LimitDisk, value, "each path of tmpfs has a size of its own", "leave tmpfs away, /tmp is there anyway")
 	case free > 0 && n > free:
-		h.Refuse(sdk.LimitDisk, value, fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free)), "ask for less, or leave the limit away")
+		h.Refuse(sdk.LimitDisk, value, fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free>>20<<20)), "ask for less, or leave the limit away")
 	default:
 		h.Hold(sdk.LimitDisk, value, "tmpfs size: workspace, output, /tmp and /dev/shm are held in memory")
 	}

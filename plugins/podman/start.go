@@ -262,17 +262,28 @@ func (s *sandbox) explain(err error, over string) error {
 	}
 	image := configOf(&s.spec).image()
 	switch {
+	case imageMissing(err) && configOf(&s.spec).Pull == "never":
+		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image", Summary: fmt.Sprintf(`the image %s is not on this machine, and pull = "never" asks no registry`, image), Err: err,
+			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() + " has images of its own"}
 	case has("image not known", "no such image", "manifest unknown", "pinging container registry", "initializing source", "unable to copy from source", "short-name", "repository name not known", "unable to pull", "name unknown"):
-		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image", Summary: fmt.Sprintf("the image %s is not on this machine and cannot be had: %s", image, e.words), Err: err,
+		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image", Summary: fmt.Sprintf("the image %s is not on this machine and cannot be had: %s", image, withoutSource(e.words)), Err: err,
 			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() + " has images of its own"}
 	case over == overlayNative && s.spec.Workspace.Source != "" && has("overlay", "upperdir"):
 		return errors.Join(&noOverlay{e.words}, &sdk.Error{Reason: sdk.ReasonMissing, Path: "overlay", Summary: "Podman's overlay volume does not work here: " + e.words, Err: err, Fix: `use overlay = "union", or auto`})
-	case has("/dev/net/tun"):
+	case has(tunDevice):
 		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "Podman cannot give the container a network: " + e.words, Err: err, Fix: tunFix}
 	case has("the container name", "is already in use"):
 		return sdk.Errorf(sdk.ReasonConfig, "there is a container %s already: %w", s.name(), err).WithFix("hutch gc, or podman rm -f %s", s.name())
 	}
 	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "podman could not start the container: " + e.words, Err: err, Fix: "run hutch doctor, which tries each part by itself"}
+}
+
+// withoutSource takes from podman's words on a pull that they were about the image, which is said already.
+func withoutSource(words string) string {
+	if _, cause, ok := strings.Cut(words, ": "); ok && strings.HasPrefix(words, "initializing source ") {
+		return cause
+	}
+	return words
 }
 
 // connect finds the container's agent.
@@ -331,9 +342,12 @@ func (s *sandbox) find(ctx context.Context) error {
 		return nil
 	}
 	c, err := s.connect(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		s.container = c
 		return nil
+	case errors.Is(err, os.ErrProcessDone):
+		return nil // its end was not over when the number was read
 	}
 	if st, stErr := s.podman.state(ctx, s.name()); stErr == nil && !st.Running {
 		return nil // the number is another's by now

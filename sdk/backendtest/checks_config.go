@@ -309,11 +309,37 @@ func (c *C) unheld(l sdk.Limits) []sdk.Hold {
 	return slices.DeleteFunc(p.Holds, func(h sdk.Hold) bool { return h.HeldBy != "" || h.Default || h.Reason == "" || h.Fix == "" })
 }
 
-// needHeld skips the check where this machine cannot hold the limits.
+// needHeld skips the check where this machine cannot hold the limits. plan/refusals sees to it that they are refused.
 func (c *C) needHeld(l sdk.Limits) {
 	for _, h := range c.unheld(l) {
 		c.skipf("this machine cannot hold %s = %s: %s (%s)", h.Limit, h.Value, h.Reason, h.Fix)
 	}
+}
+
+// needNetwork skips the check where this machine lacks what a network mode needs. plan/refusals sees to it that it is refused.
+func (c *C) needNetwork(m sdk.NetworkMode) {
+	if d := c.lacking(m); d != nil {
+		c.skipf("this machine cannot give the network mode %s: %s (%s)", m, d.Summary, d.Detail)
+	}
+}
+
+// lacking is what the backend's plan says stands against a network mode on this machine, with what to do as its detail; nil
+// when nothing does. As with limits, a backend claims what it gives on a machine that has all it needs.
+func (c *C) lacking(m sdk.NetworkMode) *sdk.Diagnostic {
+	if !c.facts.Has(sdk.CapPlan) {
+		return nil
+	}
+	p, err := c.shared().Plan(c.ctx, &c.request(func(r *sdk.CreateRequest) { r.Network = m }).Spec)
+	if err != nil {
+		c.Fatalf("plan: %v", err)
+	}
+	i := slices.IndexFunc(p.Diagnostics, func(d sdk.Diagnostic) bool {
+		return d.Severity == sdk.SeverityError && d.Summary != "" && d.Detail != ""
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.Diagnostics[i]
 }
 
 // claimed leaves of the limits those that are claimed.
@@ -397,6 +423,41 @@ func planChecks() []Check {
 					if want, ok := held[h.Limit]; ok && h.HeldBy != want {
 						c.Fatalf("the plan says %s is held by %q, the sandbox says by %q", h.Limit, want, h.HeldBy)
 					}
+				}
+			}},
+		{ID: "plan/refusals", Needs: needs, Proves: "what Plan says this machine cannot hold or give, Create refuses with a reason and a fix, and leaves nothing", Fix: "let Plan and Create ask the same function, before anything is made",
+			run: func(c *C) {
+				n := 0
+				refused := func(what string, change func(*sdk.CreateRequest), reasons ...sdk.Reason) *sdk.Error {
+					n++
+					req := c.request(change)
+					_, err := c.create(c.shared(), req)
+					e := c.wantReason(err, what, reasons...)
+					if e.Fix == "" {
+						c.Fatalf("%s is refused without a fix: %v", what, err)
+					}
+					c.nothingLeft(req.ID)
+					return e
+				}
+				asks := []sdk.Limits{{CPUs: fewCPUs}}
+				for _, name := range limitNames {
+					asks = append(asks, limitOf(name, c.someValue(name)))
+				}
+				for _, l := range asks {
+					l = c.claimed(l)
+					for _, h := range c.unheld(l) {
+						if e := refused("the limit "+string(h.Limit), withLimits(l), sdk.ReasonLimit); e.Limit != h.Limit {
+							c.Fatalf("the failure names the limit %q and not %q", e.Limit, h.Limit)
+						}
+					}
+				}
+				for _, m := range c.facts.Networks {
+					if c.lacking(m) != nil {
+						refused("the network mode "+string(m), func(r *sdk.CreateRequest) { r.Network = m }, sdk.ReasonMissing, sdk.ReasonUnsupported)
+					}
+				}
+				if n == 0 {
+					c.skipf("this machine can hold and give all that is claimed")
 				}
 			}},
 		{ID: "plan/pure", Needs: needs, Proves: "Plan makes nothing", Fix: "decide in Plan, make in Create",

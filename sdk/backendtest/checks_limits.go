@@ -11,6 +11,9 @@ import (
 // limitNames are all limits, in the order of reports.
 var limitNames = []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles}
 
+// fewCPUs is so little processor time that a list of processors cannot hold it.
+const fewCPUs = 0.25
+
 // limitOf asks for one limit alone.
 func limitOf(name sdk.Limit, v float64) (l sdk.Limits) {
 	switch name {
@@ -89,12 +92,12 @@ func limitChecks() []Check {
 	}
 	return append(out, Check{ID: "limits/cpus-holds", Needs: []Need{needLimit(sdk.LimitCPUs)}, Alone: true, Proves: "a command gets no more processor time than the limit cpus allows", Fix: "cpu.max",
 		run: func(c *C) {
-			c.needHeld(sdk.Limits{CPUs: 0.25})
-			b := c.box(withLimits(sdk.Limits{CPUs: 0.25}))
+			c.needHeld(sdk.Limits{CPUs: fewCPUs})
+			b := c.box(withLimits(sdk.Limits{CPUs: fewCPUs}))
 			o := b.sh(`w() { while :; do :; done; }; w & w & sleep 1.2; kill $! %1 2>/dev/null; exit 0`, timeout(20*time.Second))
 			used, wall := b.cpuOf(o), o.Usage.Wall
-			if max := time.Duration(0.25*1.5*float64(wall)) + 150*time.Millisecond; used > max {
-				c.Fatalf("with cpus = 0.25 it used %s in %s, more than %s", used, wall, max)
+			if max := time.Duration(fewCPUs*1.5*float64(wall)) + 150*time.Millisecond; used > max {
+				c.Fatalf("with cpus = %v it used %s in %s, more than %s", fewCPUs, used, wall, max)
 			}
 		}}, Check{ID: "limits/together", Proves: "all limits that are claimed can be asked for together", Fix: "see what each needs, and that they do not stand in each other's way",
 		run: func(c *C) {

@@ -316,6 +316,7 @@ func networkChecks() []Check {
 				if err != nil || strings.Count(string(host), "\n") < 2 {
 					c.skipf("the host itself has no route")
 				}
+				c.needNetwork(sdk.NetworkFull)
 				if routes := with(c, sdk.NetworkFull).must("tail -n +2 /proc/net/route"); strings.TrimSpace(routes) == "" {
 					c.Fatalf("there is no route")
 				}

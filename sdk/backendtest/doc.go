@@ -15,9 +15,11 @@
 // which gives a [Runner] a [Target] that starts processes. Only there do the
 // checks run which kill, stop or abandon the plugin's process.
 //
-// A check is skipped for one reason only: the backend does not claim what the
-// check is about, or the door has no process to kill. Every skip is reported
-// with its reason. What a backend claims is what its Describe says.
+// A check is skipped when the backend does not claim what the check is about, when
+// its Plan says that this machine lacks what a limit or the network needs, or when
+// the door has no process to kill. Every skip is reported with its reason. What a
+// backend claims is what its Describe says, whatever the machine; what its Plan
+// says cannot be had here, its Create has to refuse (plan/refusals).
 //
 // Inside the sandbox the checks use a POSIX shell and coreutils, nothing else.
 package backendtest

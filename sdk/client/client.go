@@ -53,6 +53,11 @@ type Options struct {
 	// break the connection. It may be nil.
 	Overdue func(err error)
 
+	// Silent is told that nothing has come of a call for as long as silent says, again whenever that has doubled: after 30 s first, or
+	// half of what the call may take. most is after what the call fails, 0 when the caller or a command's own timeout ends it sooner.
+	// It is called from a goroutine of its own, maybe for several calls at once, and may be nil.
+	Silent func(call string, silent, most time.Duration)
+
 	// Wrap, if set, sees every error before it is returned, with the name of the
 	// call that it comes from, such as "exec".
 	Wrap func(call string, err error) error
@@ -85,7 +90,7 @@ func New(conn grpc.ClientConnInterface, opt Options) *Client {
 
 // Describe returns the facts about the backend.
 func (c *Client) Describe(ctx context.Context) (*sdk.Facts, error) {
-	ctx, cancel := c.deadline(ctx, c.opt.Timeout)
+	ctx, cancel := c.deadline(ctx, "describe", c.opt.Timeout)
 	defer cancel()
 	r, err := c.rpc.Describe(ctx, &pb.DescribeRequest{HostVersion: c.opt.HostVersion})
 	if err != nil {
@@ -96,7 +101,7 @@ func (c *Client) Describe(ctx context.Context) (*sdk.Facts, error) {
 
 // Check probes the machine.
 func (c *Client) Check(ctx context.Context) ([]sdk.Finding, error) {
-	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	ctx, cancel := c.deadline(ctx, "check", c.opt.SlowTimeout)
 	defer cancel()
 	r, err := c.rpc.Check(ctx, &pb.CheckRequest{})
 	if err != nil {
@@ -113,7 +118,7 @@ func (c *Client) Plan(ctx context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	if err != nil {
 		return nil, c.wrap("plan", err)
 	}
-	ctx, cancel := c.deadline(ctx, c.opt.Timeout)
+	ctx, cancel := c.deadline(ctx, "plan", c.opt.Timeout)
 	defer cancel()
 	r, err := c.rpc.Plan(ctx, &pb.PlanRequest{Spec: s})
 	if err != nil {
@@ -125,7 +130,7 @@ func (c *Client) Plan(ctx context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 // List returns the handles of the sandboxes that carry owner, of all sandboxes
 // when owner is empty.
 func (c *Client) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
-	ctx, cancel := c.deadline(ctx, c.opt.Timeout)
+	ctx, cancel := c.deadline(ctx, "list", c.opt.Timeout)
 	defer cancel()
 	r, err := c.rpc.List(ctx, &pb.ListRequest{Owner: owner})
 	if err != nil {
@@ -140,7 +145,7 @@ func (c *Client) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
 
 // Destroy removes the sandbox that h leads to. One that is unknown or gone is success.
 func (c *Client) Destroy(ctx context.Context, h sdk.Handle) error {
-	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	ctx, cancel := c.deadline(ctx, "destroy", c.opt.SlowTimeout)
 	defer cancel()
 	if _, err := c.rpc.Destroy(ctx, &pb.DestroyRequest{Handle: handleTo(h)}); err != nil {
 		return c.fail(ctx, "destroy", err)
@@ -151,7 +156,7 @@ func (c *Client) Destroy(ctx context.Context, h sdk.Handle) error {
 // Drain is the last call: the backend ends what runs, destroys what is not kept,
 // and takes no further calls.
 func (c *Client) Drain(ctx context.Context) error {
-	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	ctx, cancel := c.deadline(ctx, "drain", c.opt.SlowTimeout)
 	defer cancel()
 	if _, err := c.rpc.Drain(ctx, &pb.DrainRequest{}); err != nil {
 		return c.fail(ctx, "drain", err)
@@ -160,31 +165,59 @@ func (c *Client) Drain(ctx context.Context) error {
 }
 
 // deadline bounds ctx, unless it is bounded closer already.
-func (c *Client) deadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
+func (c *Client) deadline(ctx context.Context, call string, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, _, cancel := c.progressing(ctx, call, d)
+	return ctx, cancel
+}
+
+// progressing is deadline for a call in which the backend says how far it is; whoever hears that begins the silence anew.
+func (c *Client) progressing(ctx context.Context, call string, d time.Duration) (context.Context, *silence, context.CancelFunc) {
+	quiet := c.silence(call, d)
+	if at, ok := ctx.Deadline(); ok && time.Until(at) < d {
+		quiet = c.silence(call, 0) // how long the caller has is not ours to tell
+		quiet.room = time.Until(at)
+		quiet.first = min(quiet.first, quiet.room/2)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
+	quiet.begin()
+	return ctx, quiet, func() {
+		quiet.end()
+		cancel()
+	}
 }
 
 // wait is a deadline for each single step of a call: it runs only while the backend is waited for.
 type wait struct {
-	t *time.Timer
-	d time.Duration
+	t     *time.Timer
+	d     time.Duration
+	quiet *silence
 }
 
 // waiting returns a context for a call that has as many steps as there is something to copy.
-func (c *Client) waiting(ctx context.Context) (context.Context, wait, context.CancelFunc) {
+func (c *Client) waiting(ctx context.Context, call string) (context.Context, wait, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := c.opt.SlowTimeout
+	quiet := c.silence(call, d)
+	quiet.begin()
 	t := time.AfterFunc(d, func() {
 		cancel(&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s", d), Retryable: true, Err: context.DeadlineExceeded})
 	})
-	return ctx, wait{t, d}, func() {
+	return ctx, wait{t, d, quiet}, func() {
 		t.Stop()
+		quiet.end()
 		cancel(nil)
 	}
 }
 
-func (w wait) begin() { w.t.Reset(w.d) }
-func (w wait) end()   { w.t.Stop() }
+func (w wait) begin() {
+	w.t.Reset(w.d)
+	w.quiet.begin()
+}
+
+func (w wait) end() {
+	w.t.Stop()
+	w.quiet.end()
+}
 
 // configJSON returns what goes over the wire for a backend block.
 func configJSON(config any) (json.RawMessage, error) {

@@ -156,6 +156,9 @@ func (e *Exec) receive(ctx context.Context, opened chan<- struct{}) {
 	defer close(e.done)
 	defer e.cancel(nil)
 	var isOpen, isStarted bool
+	quiet := e.s.c.silence("exec", 0)
+	quiet.begin()
+	defer quiet.end()
 	for e.exit == nil && e.err == nil {
 		ev, err := e.stream.Recv()
 		if err != nil {
@@ -171,12 +174,14 @@ func (e *Exec) receive(ctx context.Context, opened chan<- struct{}) {
 		case *pb.ExecEvent_Started:
 			if !isStarted {
 				isStarted = true
+				quiet.end() // from now on it is the command that takes its time
 				close(e.started)
 			}
 		case *pb.ExecEvent_Exited:
 			e.exit = exitFrom(ev.Exited)
 		}
 	}
+	quiet.end()
 	close(e.ended)
 	if e.stdin != nil {
 		e.stdin.drop()

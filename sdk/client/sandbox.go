@@ -44,7 +44,7 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 	if err != nil {
 		return nil, c.wrap("create", err)
 	}
-	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	ctx, quiet, cancel := c.progressing(ctx, "create", c.opt.SlowTimeout)
 	defer cancel()
 	stream, err := c.rpc.Create(ctx)
 	if err != nil {
@@ -65,6 +65,7 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 		if err != nil {
 			return nil, c.fail(ctx, "create", err)
 		}
+		quiet.begin()
 		switch ev := ev.GetEvent().(type) {
 		case *pb.CreateEvent_Progress:
 			if req.Progress != nil {
@@ -100,7 +101,7 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 
 // Attach finds a sandbox again by its handle, made by this process or another one.
 func (c *Client) Attach(ctx context.Context, h sdk.Handle) (*Sandbox, error) {
-	ctx, cancel := c.deadline(ctx, c.opt.SlowTimeout)
+	ctx, cancel := c.deadline(ctx, "attach", c.opt.SlowTimeout)
 	defer cancel()
 	r, err := c.rpc.Attach(ctx, &pb.AttachRequest{Handle: handleTo(h)})
 	if err != nil {
@@ -111,7 +112,7 @@ func (c *Client) Attach(ctx context.Context, h sdk.Handle) (*Sandbox, error) {
 
 // Inspect says how the sandbox is.
 func (s *Sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
-	ctx, cancel := s.c.deadline(ctx, s.c.opt.Timeout)
+	ctx, cancel := s.c.deadline(ctx, "inspect", s.c.opt.Timeout)
 	defer cancel()
 	r, err := s.c.rpc.Inspect(ctx, &pb.InspectRequest{SandboxId: s.ID()})
 	if err != nil {
@@ -122,7 +123,7 @@ func (s *Sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 
 // Put writes what r holds at path inside the sandbox.
 func (s *Sandbox) Put(ctx context.Context, path string, format sdk.Format, r io.Reader) error {
-	ctx, w, cancel := s.c.waiting(ctx)
+	ctx, w, cancel := s.c.waiting(ctx, "put")
 	defer cancel()
 	stream, err := s.c.rpc.Put(ctx)
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *Sandbox) Put(ctx context.Context, path string, format sdk.Format, r io.
 // Get writes what is at path inside the sandbox to w. Every byte of it is hostile. How far it is the backend may tell, see
 // [sdk.WithProgress].
 func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
-	ctx, waits, cancel := s.c.waiting(ctx)
+	ctx, waits, cancel := s.c.waiting(ctx, "get")
 	defer cancel()
 	stream, err := s.c.rpc.Get(ctx, &pb.GetRequest{Header: s.header(path, format)})
 	if err != nil {
@@ -186,7 +187,7 @@ func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.
 
 // Remove removes what is at path inside the sandbox; a directory only with recursive.
 func (s *Sandbox) Remove(ctx context.Context, path string, recursive bool) error {
-	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	ctx, cancel := s.c.deadline(ctx, "remove", s.c.opt.SlowTimeout)
 	defer cancel()
 	if _, err := s.c.rpc.Remove(ctx, &pb.RemoveRequest{SandboxId: s.ID(), Path: []byte(path), Recursive: recursive}); err != nil {
 		return s.c.fail(ctx, "remove", err)
@@ -197,7 +198,7 @@ func (s *Sandbox) Remove(ctx context.Context, path string, recursive bool) error
 // Changes returns what differs between the workspace and the directory it was
 // made from, in path order.
 func (s *Sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
-	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	ctx, cancel := s.c.deadline(ctx, "changes", s.c.opt.SlowTimeout)
 	defer cancel()
 	stream, err := s.c.rpc.Changes(ctx, &pb.ChangesRequest{SandboxId: s.ID()})
 	if err != nil {
@@ -220,7 +221,7 @@ func (s *Sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 
 // Stop ends all that runs in the sandbox and gives back what it holds besides its files.
 func (s *Sandbox) Stop(ctx context.Context) error {
-	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	ctx, cancel := s.c.deadline(ctx, "stop", s.c.opt.SlowTimeout)
 	defer cancel()
 	if _, err := s.c.rpc.Stop(ctx, &pb.StopRequest{SandboxId: s.ID()}); err != nil {
 		return s.c.fail(ctx, "stop", err)
@@ -230,7 +231,7 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 
 // Wake makes a sandbox that is stopped or asleep ready again. progress, which may be nil, is told how far that is.
 func (s *Sandbox) Wake(ctx context.Context, progress func(step string, done, total int64)) error {
-	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	ctx, quiet, cancel := s.c.progressing(ctx, "start", s.c.opt.SlowTimeout)
 	defer cancel()
 	stream, err := s.c.rpc.Start(ctx, &pb.StartRequest{SandboxId: s.ID()})
 	if err != nil {
@@ -244,6 +245,7 @@ func (s *Sandbox) Wake(ctx context.Context, progress func(step string, done, tot
 		if err != nil {
 			return s.c.fail(ctx, "start", err)
 		}
+		quiet.begin()
 		if p := ev.GetProgress(); p != nil && progress != nil {
 			progress(p.GetStep(), p.GetDone(), p.GetTotal())
 		}
@@ -252,7 +254,7 @@ func (s *Sandbox) Wake(ctx context.Context, progress func(step string, done, tot
 
 // Reset makes the sandbox anew; the writes to the workspace stay unless hard.
 func (s *Sandbox) Reset(ctx context.Context, hard bool) error {
-	ctx, cancel := s.c.deadline(ctx, s.c.opt.SlowTimeout)
+	ctx, cancel := s.c.deadline(ctx, "reset", s.c.opt.SlowTimeout)
 	defer cancel()
 	if _, err := s.c.rpc.Reset(ctx, &pb.ResetRequest{SandboxId: s.ID(), Hard: hard}); err != nil {
 		return s.c.fail(ctx, "reset", err)

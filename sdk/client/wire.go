@@ -191,6 +191,7 @@ func exitFrom(e *pb.ExecExited) *sdk.Exit {
 		Signal:     e.GetSignal(),
 		Evidence:   e.GetEvidence(),
 		NotStarted: e.GetNotStarted(),
+		OutputLost: e.GetOutputLost(),
 		Usage: sdk.Usage{
 			Wall:       time.Duration(e.GetUsage().GetWallNs()),
 			User:       time.Duration(e.GetUsage().GetUserNs()),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"github.com/hutch-run/hutch/sdk"
@@ -21,8 +22,12 @@ func Error(p string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.As(err, &hostile) && hostile.Reason == safefile.ReasonMissing:
-		return sdk.Errorf(sdk.ReasonNotFound, "there is no %s in the sandbox: %w", p, err)
+	case errors.Is(err, syscall.ENOTDIR):
+		return &sdk.Error{Reason: sdk.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox: something on the way to it is no directory", p), Err: err}
+	case errors.Is(err, fs.ErrNotExist), errors.As(err, &hostile) && hostile.Reason == safefile.ReasonMissing:
+		return &sdk.Error{Reason: sdk.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox", p), Err: err}
+	case errors.As(err, &hostile) && strings.HasSuffix(p, "/"+hostile.Path): // it is about p itself, and names it once more
+		return &sdk.Error{Reason: sdk.ReasonConfig, Summary: p + ": " + hostile.Detail, Err: err}
 	case errors.As(err, &hostile):
 		return sdk.Errorf(sdk.ReasonConfig, "%s: %w", p, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,7 +39,8 @@ func TestFaultMatrix(t *testing.T) {
 		code      int               // that the command ends with
 		says      string            // in its message; "" for none
 		also      map[string]string // and during some calls
-		do        func(t *testing.T, c *exec.Cmd, call string)
+		config    string            // the user's configuration of the command
+		do        func(t *testing.T, u *user, c *exec.Cmd, call string)
 	}{
 		"crash":   {attribute: "crash_during", code: 125, says: `its process died \(signal: killed\); its last words: (.* / )?crashing during CALL, as the block says; log: LOG`},
 		"panic":   {attribute: "panic_during", code: 125, says: `the backend panicked: the block says panic_during = CALL(?s:.*); log: LOG`},
@@ -49,14 +51,37 @@ func TestFaultMatrix(t *testing.T) {
 			"create": `sandbox \S+: backend "fake": destroy: no answer within 20s after it was cancelled: its last words: hanging during create, as the block says \(log: LOG\); hutch gc removes it`,
 			"exec":   `the backend did not end the command within .* after it was stopped(?s:.*)its last words: hanging during exec, as the block says(?s:.*)log: LOG`,
 		}},
-		"hang and interrupts": {attribute: "hang_during", code: 130, says: `stopping; once more kills at once`, do: func(t *testing.T, c *exec.Cmd, call string) {
+		"hang and interrupts": {attribute: "hang_during", code: 130, says: `stopping; once more kills at once`, do: func(t *testing.T, u *user, c *exec.Cmd, call string) {
 			says := []string{"stopping", "killed; hutch gc removes what may be left"}
 			if call == "reset" || call == "destroy" {
 				says = says[:1] // nothing of it runs on in the backend that hutch would wait for
 			}
-			interrupt(says...)(t, c, call)
+			interrupt(says...)(t, u, c, call)
 		}},
-		"hang and a killed host": {attribute: "hang_during", code: -1, do: func(t *testing.T, c *exec.Cmd, _ string) {
+		"hang and a killed host": {attribute: "hang_during", code: -1, do: func(t *testing.T, _ *user, c *exec.Cmd, _ string) {
+			if err := c.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}},
+		"hang": {attribute: "hang_during", code: 125, config: `backend_timeout = "8s"`, says: `its last words: (.* / )?hanging during CALL, as the block says(?s:.*)log: LOG`, also: map[string]string{
+			"create":  `backend "fake" has not answered create for 4s and has 8s for it \(backend_timeout in config.hcl\)(?s:.*): create: no answer within 8s`,
+			"exec":    `the backend did not end the command within .* after its timeout of 1s`,
+			"put":     `backend "fake" has not answered put for 4s and has 8s for it \(backend_timeout in config.hcl\)(?s:.*): put: no answer within 8s`,
+			"get":     `backend "fake" has not answered get for 4s and has 8s for it \(backend_timeout in config.hcl\)(?s:.*): get: no answer within 8s`,
+			"reset":   `backend "fake" has not answered reset for 4s and has 8s for it \(backend_timeout in config.hcl\)(?s:.*): reset: no answer within 8s`,
+			"destroy": `backend "fake" has not answered destroy for 4s and has 8s for it \(backend_timeout in config.hcl\)(?s:.*): destroy: no answer within 8s`,
+		}},
+		"hold and a stopped host": {attribute: "hold_during", code: 0, do: func(t *testing.T, u *user, c *exec.Cmd, _ string) {
+			u.besideStopped(t, c)
+			if err := os.WriteFile(filepath.Join(u.work, "once.go"), nil, 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := c.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Error(err)
+			}
+		}},
+		"hang and a host that is stopped and killed": {attribute: "hang_during", code: -1, do: func(t *testing.T, u *user, c *exec.Cmd, _ string) {
+			u.besideStopped(t, c)
 			if err := c.Process.Kill(); err != nil {
 				t.Error(err)
 			}
@@ -86,7 +111,20 @@ func TestFaultMatrix(t *testing.T) {
 					u.hutch(t, 0, "create", "f.hcl", "--name", "box")
 					u.hutch(t, 0, "exec", "box", "--", "sh", "-c", "echo precious > kept")
 				}
+				write("beside.hcl", "run \"a\" {\n  backend \"fake\" {}\n  command = [\"true\"]\n}\n")
 				write("once", "")
+				config := filepath.Join(u.home, "hutch", "config.hcl")
+				if f.config != "" {
+					if err := os.MkdirAll(filepath.Dir(config), 0o700); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(config, []byte(f.config), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					if call == "exec" { // which the command's own timeout bounds
+						args = slices.Insert(args, 1, "--timeout=1s")
+					}
+				}
 
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
@@ -100,9 +138,9 @@ func TestFaultMatrix(t *testing.T) {
 				if f.do != nil {
 					waitFor(t, "the backend to be in the middle of it", func() bool {
 						b, _ := os.ReadFile(u.backendLog())
-						return bytes.Contains(b, []byte("hanging during "+call))
+						return bytes.Contains(b, []byte("ing during "+call+", as the block says"))
 					})
-					f.do(t, c, call)
+					f.do(t, u, c, call)
 				}
 				_ = c.Wait()
 				stop()
@@ -118,6 +156,10 @@ func TestFaultMatrix(t *testing.T) {
 						t.Errorf("the message %s is there %d times in\n%s", want, len(found), out)
 					}
 				}
+				// Once in the error, and once before where it was waited for.
+				if n := strings.Count(out.String(), "its last words: "); n > 1 && f.config == "" || n > 2 {
+					t.Errorf("the last words are told %d times\n%s", n, out)
+				}
 				if n := len(out.String()); n > 64<<10 {
 					t.Errorf("it printed %d bytes", n)
 				}
@@ -130,6 +172,11 @@ func TestFaultMatrix(t *testing.T) {
 						t.Errorf("the log does not tell of it: %v", err)
 					}
 				}
+				if f.config != "" {
+					if err := os.Remove(config); err != nil {
+						t.Error(err)
+					}
+				}
 				u.goesOn(t, call)
 			})
 		}
@@ -137,13 +184,36 @@ func TestFaultMatrix(t *testing.T) {
 }
 
 // interrupt sends SIGINT as often as there is something to be said to it.
-func interrupt(says ...string) func(t *testing.T, c *exec.Cmd, call string) {
-	return func(t *testing.T, c *exec.Cmd, _ string) {
+func interrupt(says ...string) func(t *testing.T, u *user, c *exec.Cmd, call string) {
+	return func(t *testing.T, _ *user, c *exec.Cmd, _ string) {
 		for _, said := range says {
 			_ = c.Process.Signal(os.Interrupt)
 			waitFor(t, said, func() bool { return strings.Contains(c.Stderr.(*shared).String(), "hutch: "+said) })
 		}
 	}
+}
+
+// besideStopped stops a hutch at once, as a debugger or a suspended terminal does, and checks that another one works beside it and takes
+// nothing of it for lost.
+func (u *user) besideStopped(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	if err := c.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Error(err)
+	}
+	waitFor(t, "hutch to be stopped", func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
+		_, state, _ := strings.Cut(string(b), ") ")
+		return strings.HasPrefix(state, "T")
+	})
+	u.nothingForGC(t)
+	u.hutch(t, 0, "create", "beside.hcl", "--name", "beside")
+	if out := u.hutch(t, 0, "exec", "beside", "--", "echo", "works"); !strings.HasPrefix(out, "works\n") {
+		t.Errorf("a sandbox beside: %q", out)
+	}
+	u.hutch(t, 0, "run", "-q", "beside.hcl")
+	u.hutch(t, 0, "ps")
+	u.hutch(t, 0, "rm", "beside")
+	u.nothingForGC(t)
 }
 
 // goesOn checks that the next commands work, and that nothing is left in the end.

@@ -111,26 +111,47 @@ func TestMessages(t *testing.T) {
 }
 
 // TestLostOutputIsTold: the connection to a command breaks after its first words. How it ended is told truly, and that
-// words are missing stands in the result and on the terminal.
+// words are missing stands in the result and on the terminal; a run that expects something of them is not ok.
 func TestLostOutputIsTold(t *testing.T) {
-	u := newUser(t, "echo one; exit 7")
-	fault := u.server.Inject(e2btest.Fault{Path: "/process.Process/Start", Skip: 2, CutMessages: new(2)}) // its start, and hutch's own sign
-	stdout, stderr, code := u.types(nil, "run", "-o", "json", "run.hcl")
-	if fault.Hits() != 1 || code != 7 {
-		t.Fatalf("met %d times, it ended with %d: %s", fault.Hits(), code, stderr)
-	}
-	var result struct {
-		Cause, Evidence string
-		OK              bool
-	}
-	if err := json.Unmarshal([]byte(stdout), &result); err != nil {
-		t.Fatal(err)
-	}
-	if result.OK || result.Cause != "exited" || !strings.Contains(result.Evidence, "what was printed meanwhile is lost") {
-		t.Errorf("the result is %+v", result)
-	}
-	if !strings.Contains(stderr, "what it printed meanwhile is lost") {
-		t.Errorf("nobody says that words are missing: %s", stderr)
+	for name, c := range map[string]struct {
+		command, expect string
+		code            int
+		ok              bool
+	}{
+		"it fails":              {"echo one; exit 7", "", 7, false},
+		"it ends well":          {"echo one", "", 0, true},
+		"nothing bad was heard": {"echo FAILED", "expect {\n stdout {\n excludes = [\"FAILED\"]\n }\n }\n", 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUser(t, c.command)
+			file := filepath.Join(u.dir, "run.hcl")
+			b, err := os.ReadFile(file)
+			if err == nil {
+				err = os.WriteFile(file, []byte(strings.TrimSuffix(string(b), "}\n")+c.expect+"}\n"), 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			fault := u.server.Inject(e2btest.Fault{Path: "/process.Process/Start", Skip: 2, CutMessages: new(2)}) // its start, and hutch's own sign
+			stdout, stderr, code := u.types(nil, "run", "-o", "json", "run.hcl")
+			if fault.Hits() != 1 || code != c.code {
+				t.Fatalf("met %d times, it ended with %d: %s", fault.Hits(), code, stderr)
+			}
+			var result struct {
+				Cause  string
+				OK     bool
+				Stdout struct{ Lost string }
+			}
+			if err := json.Unmarshal([]byte(stdout), &result); err != nil {
+				t.Fatal(err)
+			}
+			if result.OK != c.ok || result.Cause != "exited" || result.Stdout.Lost != "the connection to the command broke once, and what it printed meanwhile is lost" {
+				t.Errorf("the result is %+v", result)
+			}
+			if !strings.Contains(stderr, "what it printed meanwhile is lost") {
+				t.Errorf("nobody says that words are missing: %s", stderr)
+			}
+		})
 	}
 }
 

@@ -268,6 +268,9 @@ func (b *box) kill() {
 		_ = b.root.Kill() // gone already is as good
 	}
 	<-b.gone
+	if b.root != nil {
+		_ = b.root.Release() // its descriptor would wait for the garbage collector
+	}
 }
 
 // lastLines returns what bwrap and the daemon said last, as an error.

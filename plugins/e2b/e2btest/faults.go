@@ -88,8 +88,10 @@ func (s *Server) Inject(f Fault) *Injected {
 // postFaults switches a fault on over the wire, for clients in other processes.
 func (s *Server) postFaults(w http.ResponseWriter, r *http.Request) error {
 	var f Fault
-	if err := readJSON(w, r, &f, false); err != nil {
-		return err
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
+	d.DisallowUnknownFields() // a fault that is misspelt would be none
+	if err := d.Decode(&f); err != nil {
+		return refuse(http.StatusBadRequest, "Error when parsing request: %v", err)
 	}
 	if _, err := path.Match(f.Path, "/"); err != nil {
 		return refuse(http.StatusBadRequest, "path: %v", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -149,6 +150,9 @@ func TestFaultsOverTheWire(t *testing.T) {
 	}
 	if status, _, _ := c.do(t, "GET", "/v2/sandboxes", nil, nil); status != http.StatusOK {
 		t.Errorf("%d", status)
+	}
+	if status, _, text := c.do(t, "POST", "/e2btest/faults", nil, object{"path": "/files", "cutByte": 1}); status != 400 || !strings.Contains(text, "cutByte") {
+		t.Errorf("a field that is none: %d %s", status, text)
 	}
 	if status, _, _ := c.do(t, "POST", "/e2btest/faults", nil, object{"path": "["}); status != 400 {
 		t.Errorf("a bad pattern: %d", status)

@@ -194,13 +194,17 @@ func (c *Client) Upload(ctx context.Context, path, user string, body io.Reader) 
 	return err
 }
 
-// Download reads a file, as root. Size is -1 when the daemon does not say. The caller closes what it reads.
-func (c *Client) Download(ctx context.Context, path string) (body io.ReadCloser, size int64, err error) {
+// Download reads a file, as root, from a byte on. Size is that of what comes, or -1 when the daemon does not say. The caller
+// closes what it reads, which ends when ctx does.
+func (c *Client) Download(ctx context.Context, path string, from int64) (body io.ReadCloser, size int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.file(path, "root"), nil)
 	if err != nil {
 		return nil, 0, err
 	}
 	req.Header.Set("Accept-Encoding", "identity")
+	if from > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, 0, unwrapURL(err)
@@ -208,6 +212,10 @@ func (c *Client) Download(ctx context.Context, path string) (body io.ReadCloser,
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		resp.Body.Close()
 		return nil, 0, fmt.Errorf("the sandbox's daemon sends %s encoded as %.40q, which was not asked for", path, enc)
+	}
+	if from > 0 && resp.StatusCode != http.StatusPartialContent {
+		resp.Body.Close()
+		return nil, 0, fmt.Errorf("the sandbox's daemon sends %s from its beginning, and not from byte %d on", path, from)
 	}
 	return resp.Body, resp.ContentLength, nil
 }

@@ -162,7 +162,7 @@ func explain(p string, err error) error {
 	case err == nil || errors.As(err, &done):
 		return err
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return wire.Errorf(wire.ReasonNotFound, "there is no %s in the sandbox: %w", p, err)
+		return wire.Errorf(wire.ReasonNotFound, "there is no %s in the sandbox", p)
 	case errors.As(err, &refused), errors.Is(err, unix.EISDIR):
 		return wire.Errorf(wire.ReasonConfig, "%s: %w", p, err)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

@@ -17,12 +17,14 @@ import (
 // process of this program finds it, and never takes a stranger for it that has got its number.
 
 // register tells that pid is the first process of a command. The returned function takes that back.
-func (b box) register(pid int) (forget func(), err error) {
+func (b box) register(pid int) (forget func(), err error) { return register(b.run("commands"), pid) }
+
+func register(dir string, pid int) (forget func(), err error) {
 	start, err := startTime(pid)
 	if err != nil {
 		return nil, err
 	}
-	name := filepath.Join(b.run("commands"), fmt.Sprintf("%d-%s", pid, start))
+	name := filepath.Join(dir, fmt.Sprintf("%d-%s", pid, start))
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		return nil, err
 	}
@@ -30,8 +32,10 @@ func (b box) register(pid int) (forget func(), err error) {
 }
 
 // killAll kills every command of the sandbox, whichever process started it, and waits until nothing is left of them.
-func (b box) killAll(ctx context.Context) error {
-	entries, err := os.ReadDir(b.run("commands"))
+func (b box) killAll(ctx context.Context) error { return killAll(ctx, b.run("commands")) }
+
+func killAll(ctx context.Context, dir string) error {
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -2781,6 +2781,7 @@ type ExecExited struct {
 	Evidence      string                 `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"`
 	NotStarted    bool                   `protobuf:"varint,5,opt,name=not_started,json=notStarted,proto3" json:"not_started,omitempty"`
 	Usage         *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	OutputLost    string                 `protobuf:"bytes,7,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"` // why a part of what the command wrote may never have come; empty when all of it did
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2855,6 +2856,13 @@ func (x *ExecExited) GetUsage() *Usage {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *ExecExited) GetOutputLost() string {
+	if x != nil {
+		return x.OutputLost
+	}
+	return ""
 }
 
 type Usage struct {
@@ -4176,7 +4184,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x05event\"\f\n" +
 	"\n" +
 	"ExecOpened\"\r\n" +
-	"\vExecStarted\"\xba\x01\n" +
+	"\vExecStarted\"\xdb\x01\n" +
 	"\n" +
 	"ExecExited\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x12\n" +
@@ -4185,7 +4193,9 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\bevidence\x18\x04 \x01(\tR\bevidence\x12\x1f\n" +
 	"\vnot_started\x18\x05 \x01(\bR\n" +
 	"notStarted\x12-\n" +
-	"\x05usage\x18\x06 \x01(\v2\x17.hutch.backend.v1.UsageR\x05usage\"\x90\x01\n" +
+	"\x05usage\x18\x06 \x01(\v2\x17.hutch.backend.v1.UsageR\x05usage\x12\x1f\n" +
+	"\voutput_lost\x18\a \x01(\tR\n" +
+	"outputLost\"\x90\x01\n" +
 	"\x05Usage\x12\x17\n" +
 	"\awall_ns\x18\x01 \x01(\x03R\x06wallNs\x12\x17\n" +
 	"\auser_ns\x18\x02 \x01(\x03R\x06userNs\x12\x15\n" +

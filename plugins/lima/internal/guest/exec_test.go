@@ -1,0 +1,321 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+)
+
+// sleeperVariable makes the test binary a process that waits to be killed.
+const sleeperVariable = "HUTCH_TEST_SLEEPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(sleeperVariable) != "" {
+		time.Sleep(math.MaxInt64)
+	}
+	os.Exit(m.Run())
+}
+
+func TestValidID(t *testing.T) {
+	for id, want := range map[string]bool{
+		"261122-075633-3phgv9": true, "a": true, strings.Repeat("a", 64): true,
+		"": false, strings.Repeat("a", 65): false, "..": false, "a/b": false, "A": false, "a b": false, "a\x00": false, "ä": false,
+	} {
+		if got := validID(id); got != want {
+			t.Errorf("%q: %v", id, got)
+		}
+	}
+}
+
+// TestDo is about requests that a backend would not make.
+func TestDo(t *testing.T) {
+	s := &server{}
+	for _, tc := range []struct {
+		req  wire.Request
+		want wire.Reason
+	}{
+		{wire.Request{Op: wire.OpDestroy, ID: "../x"}, wire.ReasonConfig},
+		{wire.Request{Op: wire.OpCreate, ID: "x"}, wire.ReasonConfig},
+		{wire.Request{Op: "frob", ID: "x"}, wire.ReasonUnsupported},
+		{wire.Request{Op: wire.OpInspect, ID: "no-such-sandbox-of-a-test"}, wire.ReasonNotFound},
+		{wire.Request{Op: wire.OpReset, ID: "no-such-sandbox-of-a-test"}, wire.ReasonNotFound},
+		{wire.Request{Op: wire.OpFill, ID: "no-such-sandbox-of-a-test", Part: wire.PartInput}, wire.ReasonNotFound},
+	} {
+		reply := s.do(t.Context(), tc.req, nil)
+		if reply.Err == nil || reply.Err.Reason != tc.want {
+			t.Errorf("%s %q: %v, want %s", tc.req.Op, tc.req.ID, reply.Err, tc.want)
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "bin", "tool"), "#!/bin/sh\n", 0o755)
+	write(t, filepath.Join(dir, "bin", "data"), "x", 0o644)
+	env := [][]byte{[]byte("A=1"), []byte("PATH=" + filepath.Join(dir, "bin"))}
+	for _, tc := range []struct {
+		name string
+		exec wire.Exec
+		path string // of the program
+		code int    // of one that is not started
+		want wire.Reason
+	}{
+		{name: "by its name", exec: wire.Exec{Argv: [][]byte{[]byte("tool"), []byte("")}}, path: filepath.Join(dir, "bin", "tool")},
+		{name: "by a path", exec: wire.Exec{Argv: [][]byte{[]byte("./bin/tool")}}, path: filepath.Join(dir, "bin", "tool")},
+		{name: "not there", exec: wire.Exec{Argv: [][]byte{[]byte("none")}}, code: 127},
+		{name: "not executable", exec: wire.Exec{Argv: [][]byte{[]byte("data")}}, code: 126},
+		{name: "no directory", exec: wire.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "none"))}, want: wire.ReasonConfig},
+		{name: "a file for a directory", exec: wire.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "bin", "data"))}, want: wire.ReasonConfig},
+		{name: "on files", exec: wire.Exec{Argv: [][]byte{[]byte("remove"), []byte("/x")}, Files: true}, path: "/proc/self/exe"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.exec.Env = env
+			if tc.exec.Dir == nil {
+				tc.exec.Dir = []byte(dir)
+			}
+			o := &order{UID: 1, GID: 2, Exec: tc.exec}
+			cmd, why := o.command()
+			switch {
+			case why != nil && why.Err != nil:
+				if why.Err.Reason != tc.want {
+					t.Errorf("refused: %v", why.Err)
+				}
+			case why != nil:
+				if !why.NotStarted || why.Code != tc.code || why.Why == "" {
+					t.Errorf("not started: %+v", why)
+				}
+			case tc.path == "" || filepath.Clean(cmd.Path) != tc.path:
+				t.Errorf("it is %q, want %q", cmd.Path, tc.path)
+			case cmd.SysProcAttr.Credential.Uid != 1 || cmd.SysProcAttr.Credential.Gid != 2 || !cmd.SysProcAttr.Setsid:
+				t.Errorf("it runs as %+v", cmd.SysProcAttr)
+			case len(cmd.Env) != 2:
+				t.Errorf("its environment is %q", cmd.Env)
+			}
+		})
+	}
+}
+
+func TestNotStarted(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		code int
+		want wire.Reason
+	}{
+		{unix.ENOENT, 127, ""}, {unix.EACCES, 126, ""}, {unix.ENOEXEC, 126, ""}, {unix.E2BIG, 126, ""}, {&os.PathError{Err: unix.ETXTBSY}, 126, ""},
+		{unix.EAGAIN, 0, wire.ReasonQuota}, {unix.ENOMEM, 0, wire.ReasonQuota}, {unix.EIO, 0, wire.ReasonInternal},
+	} {
+		e := notStarted(tc.err)
+		if e.NotStarted != (tc.code != 0) || e.Code != tc.code || (e.Err == nil) != (tc.want == "") || e.Err != nil && e.Err.Reason != tc.want {
+			t.Errorf("%v: %+v %v", tc.err, e, e.Err)
+		}
+	}
+}
+
+// TestSlots has a stream and its command find each other, whichever comes first, and no other's.
+func TestSlots(t *testing.T) {
+	s := &server{streams: map[streamKey]chan *pending{}}
+	early, late := &pending{rest: strings.NewReader("early")}, &pending{rest: strings.NewReader("late")}
+	s.deliver(streamKey{1, wire.OpStdout}, early)
+	var all sync.WaitGroup
+	for _, tc := range []struct {
+		key  streamKey
+		want *pending
+	}{{streamKey{1, wire.OpStdout}, early}, {streamKey{1, wire.OpStderr}, late}} {
+		all.Go(func() {
+			if got, err := s.take(tc.key); err != nil || got != tc.want {
+				t.Errorf("%v: %v %v", tc.key, got, err)
+			}
+		})
+	}
+	s.deliver(streamKey{1, wire.OpStderr}, late)
+	all.Wait()
+	if len(s.streams) != 0 {
+		t.Errorf("%d streams are still waited for", len(s.streams))
+	}
+}
+
+// TestObey is about what ends and signals a command, and about a backend that breaks off.
+func TestObey(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		says []any
+		told string // to the first process; it is killed in the end
+	}{
+		{name: "a signal", says: []any{wire.Control{Signal: 10}}, told: `{"signal":10}`}, // and then it breaks off
+		{name: "killed", says: []any{wire.Control{Kill: true}}},
+		{name: "ended", says: []any{wire.Control{End: true, Grace: time.Nanosecond}}, told: `{"end":true}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			c := &call{init: sleeper(t), control: w}
+			var in bytes.Buffer
+			for _, v := range tc.says {
+				if err := wire.Send(&in, v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stop := make(chan struct{})
+			defer close(stop)
+			c.obey(wire.NewLines(&in), &stdPipes{}, stop)
+			err = c.init.Wait()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+				t.Errorf("the command ended with %v", err)
+			}
+			w.Close()
+			told, err := io.ReadAll(r)
+			if err != nil || strings.TrimSpace(string(told)) != tc.told {
+				t.Errorf("told %q %v, want %q", told, err, tc.told)
+			}
+		})
+	}
+}
+
+// TestListen hears of a command's end, or of none.
+func TestListen(t *testing.T) {
+	for _, tc := range []struct {
+		says    []wire.Event
+		started int
+		status  uint32
+		killed  bool
+	}{
+		{[]wire.Event{{Started: true}, {Exit: &wire.Exit{Status: 7 << 8}}}, 1, 7 << 8, false},
+		{[]wire.Event{{Started: true}}, 1, 0, true},
+		{nil, 0, 0, true},
+	} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range tc.says {
+			if err := wire.Send(w, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Close()
+		started := 0
+		exit := (&call{control: r}).listen(func() { started++ })
+		r.Close()
+		if started != tc.started || exit.Status != tc.status || exit.Killed != tc.killed {
+			t.Errorf("%v: started %d, %+v", tc.says, started, exit)
+		}
+	}
+}
+
+// TestShut lets go of a stream that nobody reads.
+func TestShut(t *testing.T) {
+	p := &stdPipes{}
+	if err := p.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	_, out, errs := p.theirs()
+	p.shut(wire.OpStdout)
+	if _, err := out.Write([]byte("x")); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("a write that nobody reads: %v", err)
+	}
+	if _, err := errs.Write([]byte("x")); err != nil {
+		t.Errorf("the other stream: %v", err)
+	}
+}
+
+// sleeper is a process that waits to be killed.
+func sleeper(t *testing.T) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), sleeperVariable+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
+}
+
+// TestKillAll kills the commands that are registered, and nobody who has got the number of one that is gone.
+func TestKillAll(t *testing.T) {
+	dir := t.TempDir()
+	if err := killAll(t.Context(), filepath.Join(dir, "none")); err != nil {
+		t.Errorf("a sandbox without commands: %v", err)
+	}
+	command, stranger := sleeper(t), sleeper(t)
+	if _, err := register(dir, command.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	start, err := startTime(stranger.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{fmt.Sprintf("%d-1%s", stranger.Process.Pid, start), "4194304-1", "litter"} {
+		write(t, filepath.Join(dir, name), "", 0o600)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }() // a process that is not waited for is not gone
+	if err := killAll(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+	var exit *exec.ExitError
+	if err := <-ended; !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the command ended with %v", err)
+	}
+	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the stranger: %v", err)
+	}
+	if now, err := startTime(stranger.Process.Pid); err != nil || now != start {
+		t.Errorf("the stranger: %s %v", now, err)
+	}
+}
+
+func TestRegisterForgets(t *testing.T) {
+	dir := t.TempDir()
+	forget, err := register(dir, os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := listing(t, dir); len(list) != 1 || !strings.HasPrefix(list[0], fmt.Sprintf("%d-", os.Getpid())) {
+		t.Errorf("registered: %v", list)
+	}
+	forget()
+	if list := listing(t, dir); list != nil {
+		t.Errorf("not forgotten: %v", list)
+	}
+	if _, err := register(dir, math.MaxInt32); err == nil {
+		t.Error("a process that is none was registered")
+	}
+}
+
+// TestWaitGone gives up with its context.
+func TestWaitGone(t *testing.T) {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := waitGone(ctx, fd); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+}
