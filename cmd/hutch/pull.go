@@ -65,14 +65,17 @@ func (c *pullCmd) Run(ctx context.Context, u *ui) error {
 			}{"hutch.pulled/v1", p})
 		}
 		n := p.Summary
-		if p.From == p.To {
+		switch {
+		case p.From == p.To:
 			err = u.line("%s is at %.12s already", p.Branch, p.To)
-		} else {
+		case n.Commits == 0:
+			err = u.line("%s has %.12s already", p.Branch, p.To)
+		default:
 			err = u.line("%s: %.12s..%.12s, %s, %s changed, %s(+), %s(-)", p.Branch, p.From, p.To,
 				count(n.Commits, "commit"), count(n.Files, "file"), count(n.Insertions, "insertion"), count(n.Deletions, "deletion"))
 		}
 		if p.Uncommitted > 0 {
-			u.note("%s in the sandbox are changed and not committed", count(p.Uncommitted, "path"))
+			u.note("%s changed in the sandbox and not committed", count(p.Uncommitted, "path"))
 		}
 		if p.Left != "" {
 			u.note("the exchange of the sandbox could not be removed: %s", p.Left)

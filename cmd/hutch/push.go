@@ -273,7 +273,7 @@ func (c *pushCmd) detach(ctx context.Context, u *ui, s *session.Session, id, nam
 // after says what there is to pull.
 func (c *pushCmd) after(u *ui, name string, o push.Outcome) {
 	if o.Uncommitted > 0 {
-		u.note("%s in the sandbox are changed and not committed", count(o.Uncommitted, "path"))
+		u.note("%s changed in the sandbox and not committed", count(o.Uncommitted, "path"))
 	}
 	if o.Nothing {
 		u.note("the command made no commit; hutch exec -it %s -- sh goes in, hutch push --resume %s runs it again, hutch rm %s removes the sandbox", name, name, name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ func TestPushScripts(t *testing.T) {
 			files := []string{"testdata/push/round_trip.txtar"}
 			if name == "bwrap" {
 				files, _ = filepath.Glob("testdata/push/*.txtar")
+				files = append(files, filepath.Join(root(t), "test/e2e/testdata/push_again.txtar"))
 			}
 			pushScripts(t, name, files)
 		})
@@ -46,6 +48,7 @@ func pushScripts(t *testing.T, backend string, files []string) {
 			env.Setenv("XDG_RUNTIME_DIR", "")
 			env.Setenv("HUTCH_BACKEND_PATH", backends)
 			env.Setenv("BACKEND", backend)
+			env.Setenv("BLOCK", fmt.Sprintf("backend %q {}", backend))
 			env.Setenv("EXAMPLES", filepath.Join(root(t), "examples"))
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("TMPDIR", env.Getenv("TMPDIR"))

@@ -33,7 +33,7 @@ type Pulled struct {
 	Ref        string      `json:"ref"` // where the commits are kept
 	From       string      `json:"from"`
 	To         string      `json:"to"`
-	Summary    git.Summary `json:"summary"`
+	Summary    git.Summary `json:"summary"` // of what the branch was moved by
 	// Uncommitted is how many paths in the sandbox are in no commit; -1 where nobody looked.
 	Uncommitted int `json:"uncommitted"`
 	// Left says why the exchange could not be removed afterwards; "" when it was.
@@ -191,7 +191,7 @@ func (p *puller) advance(ctx context.Context) error {
 	if there, err := p.repo.Ancestor(ctx, p.out.To, head); err != nil {
 		return err
 	} else if there { // somebody merged them by hand
-		return p.summarize(ctx, head)
+		return nil
 	}
 	forward, err := p.repo.Ancestor(ctx, head, p.out.To)
 	if err != nil {
@@ -207,7 +207,8 @@ func (p *puller) advance(ctx context.Context) error {
 	if err := p.move(ctx, branch, head); err != nil {
 		return err
 	}
-	return p.summarize(ctx, head)
+	p.out.Summary, err = p.repo.Summarize(ctx, head, p.out.To)
+	return err
 }
 
 // unfiltered refuses to check out what a program of the user's configuration would be run on: it may lie in the work tree, and
@@ -248,12 +249,4 @@ func (p *puller) move(ctx context.Context, branch, head string) error {
 	}
 	return p.kept(fmt.Errorf("what is not committed in %s stands in the way of the commits:\n%s", p.push.Repository, push.List(dirty)),
 		fmt.Sprintf("commit it, or git stash, and then hutch pull %s", p.info.Name))
-}
-
-func (p *puller) summarize(ctx context.Context, head string) (err error) {
-	p.out.Summary, err = p.repo.Summarize(ctx, p.push.Base, p.out.To)
-	if p.push.Base != p.push.Head && head == p.push.Head {
-		p.out.Summary.Commits++ // the one with what was not committed
-	}
-	return err
 }

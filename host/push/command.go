@@ -51,6 +51,11 @@ func begin(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string)
 		return info, err
 	}
 	p := *sb.Record.Push
+	if p.Run != "" { // what was sent may be gone with a pull
+		if err := restore(ctx, sb); err != nil {
+			return info, err
+		}
+	}
 	p.Run = st.NewID()
 	err = sb.SetPush(&p)
 	return sb.Record, err

@@ -1,6 +1,8 @@
 package push
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +11,6 @@ import (
 	"os"
 	"path"
 
-	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -43,10 +44,42 @@ func exchangeOf(sb *client.Sandbox) *Exchange {
 // Bundle is the path of the bundle that hands in, as commands see it.
 func (x *Exchange) Bundle() string { return path.Join(x.Dir, outputBundle) }
 
-// in puts a file there, in one step.
-func (x *Exchange) in(ctx context.Context, name string, write func(io.Writer) error) error {
+// file is a small one that is put in.
+type file struct {
+	name    string
+	content []byte
+}
+
+// files puts files there, and makes the directory.
+func (x *Exchange) files(ctx context.Context, files []file) error {
 	if x.host == "" {
-		return piped.Join(write, func(r io.Reader) error { return x.sb.Put(ctx, path.Join(x.Dir, name), sdk.FormatFile, r) })
+		var tree bytes.Buffer
+		t := tar.NewWriter(&tree)
+		for _, f := range files {
+			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: int64(len(f.content))}); err != nil {
+				return err
+			}
+			if _, err := t.Write(f.content); err != nil {
+				return err
+			}
+		}
+		if err := t.Close(); err != nil {
+			return err
+		}
+		return x.sb.Put(ctx, x.Dir, sdk.FormatTar, &tree)
+	}
+	for _, f := range files {
+		if err := x.in(ctx, f.name, bytes.NewReader(f.content)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// in puts a file there, in one step.
+func (x *Exchange) in(ctx context.Context, name string, r io.Reader) error {
+	if x.host == "" {
+		return x.sb.Put(ctx, path.Join(x.Dir, name), sdk.FormatFile, r)
 	}
 	root, err := os.OpenRoot(x.host)
 	if err != nil {
@@ -64,7 +97,8 @@ func (x *Exchange) in(ctx context.Context, name string, write func(io.Writer) er
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
+	_, err = io.Copy(f, r)
+	if err := errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, root.Remove(part))
 	}
 	return root.Rename(part, name)

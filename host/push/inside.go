@@ -19,13 +19,10 @@ import (
 // What hutch itself runs in a sandbox. Each is one shell, because starting a command may cost a tenth of a second on some
 // backends; values come as its arguments, and nothing is put together by the shell.
 const (
-	// probe says whether there is a git, and makes the directories for what is put in.
-	probeScript = `command -v git >/dev/null 2>&1 || exit 27
-mkdir -p -- "$1"`
-
 	// clone makes the clone, with the user's name for commits, and proves that it is at the commit that was sent. git clone takes no
 	// bundle whose history is cut off: git has to know the ends of it before.
-	cloneScript = `set -eu
+	cloneScript = `command -v git >/dev/null 2>&1 || exit 27
+set -eu
 if [ -z "$7" ]; then
 	git clone --quiet --no-hardlinks --branch "$2" -- "$1" "$3"
 	cd -- "$3"
@@ -43,7 +40,8 @@ if [ -n "$5" ]; then git config -- user.email "$5"; fi
 test "$(git rev-parse HEAD)" = "$6"`
 
 	// forward moves a clone to a commit that was sent later, in a bundle unless $1 is empty.
-	forwardScript = `cd -- "$3" && git rev-parse --git-dir >/dev/null || exit 28
+	forwardScript = `command -v git >/dev/null 2>&1 || exit 27
+cd -- "$3" && git rev-parse --git-dir >/dev/null || exit 28
 if [ -n "$1" ]; then git fetch --quiet --no-tags -- "$1" "+refs/heads/$2:refs/remotes/origin/$2" || exit 30; fi
 ` + moveScript
 

@@ -57,6 +57,11 @@ func CheckRun(d *runfile.Definition) error {
 // Make makes the sandbox of d, and puts w into it. What goes wrong leaves nothing behind, but what gc finishes. It returns the
 // record of the sandbox, in which nothing runs yet. progress is told what is being done.
 func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Work, name string, progress func(step string)) (_ *store.SandboxInfo, err error) {
+	p, err := whole(ctx, w, w.Depth) // goes on while the sandbox is made
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
 	info, err := m.Create(ctx, d, name)
 	if err != nil {
 		return nil, err
@@ -77,7 +82,7 @@ func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Wor
 	s := newSending(sb, w, progress)
 	s.setWorkdir(d.Workdir)
 	s.push.Timeout = cmp.Or(d.Limits.Timeout, DefaultTimeout)
-	if err := s.first(ctx); err != nil {
+	if err := s.first(ctx, p); err != nil {
 		return nil, err
 	}
 	return &sb.Record, s.record()
@@ -100,7 +105,7 @@ func Again(ctx context.Context, m *sandbox.Manager, ref string, w *Work, timeout
 			"go there and check that branch out, or push without --into, which makes another sandbox")
 	}
 	s := newSending(sb, w, progress)
-	s.push.Workdir, s.push.Timeout, s.push.Run = old.Workdir, cmp.Or(timeout, old.Timeout), old.Run
+	s.push.Workdir, s.push.Timeout = old.Workdir, cmp.Or(timeout, old.Timeout)
 	if err := s.again(ctx, old); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -61,26 +61,26 @@ func (s *sending) setWorkdir(dir string) {
 }
 
 // first sends into a sandbox that has nothing yet.
-func (s *sending) first(ctx context.Context) error {
-	if err := s.probe(ctx); err != nil {
-		return err
-	}
-	ends, err := s.w.Repo.Ends(ctx, s.w.Commit, s.w.Depth)
-	if err != nil {
-		return err
-	}
-	if err := s.branch(ctx, bundle.Part{Ends: ends}); err != nil {
-		return err
-	}
-	if err := s.files(ctx); err != nil {
+func (s *sending) first(ctx context.Context, p *packing) error {
+	if err := s.put(ctx, p); err != nil {
 		return err
 	}
 	s.progress("cloning")
-	code, _, said, err := script(ctx, s.sb.Sandbox, cloneScript, s.in(inputBundle), s.w.Branch, s.push.Clone, s.w.Name, s.w.Email, s.w.Commit, s.ends(ends), s.w.Repo.Format)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("clone in the sandbox: %s (code %d)", said, code)
+	code, _, said, err := script(ctx, s.sb.Sandbox, cloneScript, s.in(inputBundle), s.w.Branch, s.push.Clone, s.w.Name, s.w.Email, s.w.Commit, s.ends(p), s.w.Repo.Format)
+	switch {
+	case err != nil:
+		return err
+	case code == codeNoGit:
+		return noGit()
+	case code != 0:
+		return fmt.Errorf("clone in the sandbox: %s (code %d)", said, code)
 	}
-	return err
+	return nil
+}
+
+// noGit is the refusal for a sandbox without git.
+func noGit() error {
+	return refuse(nil, "the sandbox has no git", "use an image, or a machine, with git in it")
 }
 
 // again sends what is new since old was sent.
@@ -92,33 +92,35 @@ func (s *sending) again(ctx context.Context, old *store.SandboxPush) error {
 		return refuse(nil, fmt.Sprintf("the branch %s does not build on %.12s, which was sent into %s", s.w.Branch, old.Base, name),
 			fmt.Sprintf("hutch pull %s brings what was committed there; a push without --into makes another sandbox", name))
 	}
-	if err := s.probe(ctx); err != nil {
-		return err
-	}
-	if err := s.files(ctx); err != nil {
-		return err
-	}
 	have, err := s.known(ctx, old)
 	if err != nil {
 		return err
 	}
-	if have == s.w.Commit {
-		err = s.forward(ctx, forwardScript, "")
-	} else if err = s.branch(ctx, bundle.Part{Have: []string{have}}); err == nil {
-		err = s.forward(ctx, forwardScript, s.in(inputBundle))
+	var p *packing
+	in := ""
+	if have != s.w.Commit {
+		if p, err = pack(ctx, s.w, bundle.Part{Have: []string{have}}); err != nil {
+			return err
+		}
+		defer p.close()
+		in = s.in(inputBundle)
 	}
-	if !errors.Is(err, errLacks) {
+	if err := s.put(ctx, p); err != nil {
+		return err
+	}
+	if err := s.forward(ctx, forwardScript, in); !errors.Is(err, errLacks) {
 		return err
 	}
 	// The clone has lost what it was sent. Nobody knows what else is missing, so all of it is sent.
-	ends, err := s.w.Repo.Ends(ctx, s.w.Commit, 0)
+	all, err := whole(ctx, s.w, 0)
 	if err != nil {
 		return err
 	}
-	if err := s.branch(ctx, bundle.Part{Ends: ends}); err != nil {
+	defer all.close()
+	if err := s.put(ctx, all); err != nil {
 		return err
 	}
-	return s.forward(ctx, mendScript, s.in(inputBundle), s.ends(ends), s.w.Repo.Format)
+	return s.forward(ctx, mendScript, s.in(inputBundle), s.ends(all), s.w.Repo.Format)
 }
 
 // known is the newest commit that the clone has, as far as this host knows: what was pulled from it, or what it was sent.
@@ -164,6 +166,8 @@ func (s *sending) forward(ctx context.Context, text, in string, more ...string) 
 	switch code {
 	case 0:
 		return nil
+	case codeNoGit:
+		return noGit()
 	case codeNoClone:
 		return goneError(s.push.Clone, said)
 	case codeLacks:
@@ -178,98 +182,51 @@ func (s *sending) forward(ctx context.Context, text, in string, more ...string) 
 	return fmt.Errorf("move the clone in the sandbox forward: %s (code %d)", said, code)
 }
 
-// probe looks for git, and makes the directories for what is put in.
-func (s *sending) probe(ctx context.Context) error {
-	s.progress("looking for git in the sandbox")
-	code, _, said, err := script(ctx, s.sb.Sandbox, probeScript, s.in(planDir))
-	switch {
-	case err != nil:
-		return err
-	case code == codeNoGit:
-		return refuse(nil, "the sandbox has no git", "use an image, or a machine, with git in it")
-	case code != 0:
-		return fmt.Errorf("make %s in the sandbox: %s (code %d)", s.x.Dir, said, code)
-	}
-	return nil
-}
-
 // in is the path of a file of the exchange, as commands see it.
 func (s *sending) in(name string) string { return path.Join(s.x.Dir, name) }
 
 // ends is the path of the file with the ends of the history; "" where there are none.
-func (s *sending) ends(ends []string) string {
-	if len(ends) == 0 {
+func (s *sending) ends(p *packing) string {
+	if len(p.ends) == 0 {
 		return ""
 	}
 	return s.in(inputShallow)
 }
 
-// branch puts the bundle in.
-func (s *sending) branch(ctx context.Context, p bundle.Part) error {
+// put puts in what is beside the branch, and then the branch as p, unless that is nil.
+func (s *sending) put(ctx context.Context, p *packing) error {
 	s.progress("sending the branch " + s.w.Branch)
-	s.push.Sent = 0
-	err := s.x.in(ctx, inputBundle, func(to io.Writer) error {
-		return bundle.Write(ctx, s.w.Repo, s.w.Commit, s.w.Branch, p, &counter{to, &s.push.Sent})
-	})
-	if err == nil && len(p.Ends) > 0 {
-		err = s.x.in(ctx, inputShallow, func(to io.Writer) error {
-			_, err := io.WriteString(to, strings.Join(p.Ends, "\n")+"\n")
-			return err
-		})
+	files := beside(s.w.Plan, s.w.planText)
+	if p != nil && len(p.ends) > 0 {
+		files = append(files, file{inputShallow, []byte(strings.Join(p.ends, "\n") + "\n")})
 	}
-	if err != nil {
+	if err := s.x.files(ctx, files); err != nil {
+		return fmt.Errorf("send the plan and the instructions: %w", err)
+	}
+	s.push.Sent = 0
+	if p == nil {
+		return nil
+	}
+	if err := s.x.in(ctx, inputBundle, p); err != nil {
 		return fmt.Errorf("send the bundle: %w", err)
 	}
+	s.push.Sent = p.sent
 	return nil
 }
 
-// counter counts what is written.
-type counter struct {
-	io.Writer
-	n *int64
-}
-
-// Write implements [io.Writer].
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.Writer.Write(p)
-	*c.n += int64(n)
-	return n, err
-}
-
-// files puts in what is beside the branch: the instructions, and a plan that is not in it.
-func (s *sending) files(ctx context.Context) error {
-	if !s.w.PlanIn {
-		if err := s.x.in(ctx, path.Join(planDir, path.Base(s.w.Plan)), s.plan); err != nil {
-			return fmt.Errorf("send the plan: %w", err)
-		}
+// beside are the files that a command finds beside the clone: the instructions, and a plan that the branch does not have as it is, unless
+// text is nil.
+func beside(plan string, text []byte) []file {
+	files := []file{{instructionsName, instructions.ExecutingPlans}}
+	if text != nil {
+		files = append(files, file{path.Join(planDir, path.Base(plan)), text})
 	}
-	err := s.x.in(ctx, instructionsName, func(to io.Writer) error {
-		_, err := to.Write(instructions.ExecutingPlans)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("send the instructions: %w", err)
-	}
-	return nil
-}
-
-// plan writes the plan as it is on disk.
-func (s *sending) plan(to io.Writer) error {
-	f, err := os.Open(filepath.Join(s.w.Repo.Dir, filepath.FromSlash(s.w.Plan)))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	n, err := io.Copy(to, io.LimitReader(f, MaxPlan+1))
-	if err == nil && n > MaxPlan {
-		err = errors.New("it has grown")
-	}
-	return err
+	return files
 }
 
 // record writes down what was sent.
 func (s *sending) record() error {
-	if err := saveBase(s.sb, s.w.base); err != nil {
+	if err := errors.Join(saveBase(s.sb, s.w.base), savePlan(s.sb, s.w.planText)); err != nil {
 		return err
 	}
 	if err := s.sb.SetPush(s.push); err != nil {
@@ -289,4 +246,31 @@ func saveBase(sb *sandbox.Sandbox, b *review.Base) (err error) {
 		return err
 	}
 	return sb.PlaceBase()
+}
+
+// planCopy is the file in the sandbox's state with a plan that the branch does not have: a pull removes the exchange, and the command may run again.
+const planCopy = ".hutch-plan"
+
+// savePlan keeps the plan; nil is none.
+func savePlan(sb *sandbox.Sandbox, text []byte) error {
+	name := filepath.Join(sb.State, planCopy)
+	if text == nil {
+		if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return os.WriteFile(name, text, 0o600)
+}
+
+// restore puts in once more what the pull has removed that came after the command ran last.
+func restore(ctx context.Context, sb *sandbox.Sandbox) error {
+	text, err := os.ReadFile(filepath.Join(sb.State, planCopy))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := exchangeOf(sb.Sandbox).files(ctx, beside(sb.Record.Push.Plan, text)); err != nil {
+		return fmt.Errorf("send the plan and the instructions: %w", err)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -53,7 +54,8 @@ type Work struct {
 	Left        []git.Dirty
 	Name, Email string // of the user, for commits; may be empty
 
-	base *review.Base // what the work tree looked like, where it is what Commit holds
+	planText []byte       // of a plan that Commit does not have as it is; else nil
+	base     *review.Base // what the work tree looked like, where it is what Commit holds
 }
 
 // MaxPlan is how large a plan may be, in bytes.
@@ -124,6 +126,11 @@ func Prepare(ctx context.Context, r Request) (*Work, error) {
 		base = base.Without(differ)
 	}
 	w.base = base
+	if !w.PlanIn {
+		if w.planText, err = readPlan(w.Repo.Dir, w.Plan); err != nil {
+			return nil, err
+		}
+	}
 	w.Name, w.Email, err = w.Repo.Identity(ctx)
 	return w, err
 }
@@ -160,6 +167,20 @@ func (w *Work) plan(r Request) error {
 	}
 	w.Plan = filepath.ToSlash(rel)
 	return nil
+}
+
+// readPlan reads the plan as it is on disk.
+func readPlan(dir, plan string) ([]byte, error) {
+	f, err := os.Open(filepath.Join(dir, filepath.FromSlash(plan)))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, MaxPlan+1))
+	if err == nil && len(text) > MaxPlan {
+		err = fmt.Errorf("the plan %s has grown beyond %d MiB", plan, MaxPlan>>20)
+	}
+	return text, err
 }
 
 // mostListed is how many paths a message names.

@@ -83,7 +83,7 @@ func started(t testing.TB) error {
 		}
 		defer os.RemoveAll(dir)
 		var local *client.Local
-		if local, startError = client.InProcess(newBackend(), client.Options{PipeDir: dir}); startError != nil {
+		if local, startError = client.InProcess(&keepsConfig{newBackend()}, client.Options{PipeDir: dir}); startError != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
@@ -104,7 +104,18 @@ func started(t testing.TB) error {
 var (
 	once       sync.Once
 	startError error
+	made       *Config // what the real VM of all tests was made from; nil with the stand-in
 )
+
+// keepsConfig is the backend, which notes the block as the library has read it.
+type keepsConfig struct{ *backend }
+
+func (b *keepsConfig) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
+	if os.Getenv(limatest.RealVariable) == "1" {
+		made = configOf(&req.Spec)
+	}
+	return b.backend.Create(ctx, req)
+}
 
 // needVM starts the tests' VM.
 func needVM(t testing.TB) {

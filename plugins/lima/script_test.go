@@ -2,10 +2,15 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -13,32 +18,106 @@ import (
 	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 )
 
-// TestScripts runs the whole program, as a user does, against the stand-in.
+// TestScripts runs the whole program, as a user does, with a VM for each script on the stand-in, or with HUTCH_TEST_LIMA=1 all of them with
+// the tests' real VM, which some stop. The last script is one for every backend.
 func TestScripts(t *testing.T) {
-	standIn(t)
+	limatest.Need(t)
+	real := os.Getenv(limatest.RealVariable) == "1"
+	block, instance := `backend "lima" {}`, "hutch"
+	if real {
+		needVM(t)
+		block, instance = testBlock(t), fmt.Sprint(testConfig(t)["instance"])
+	}
+	scripts, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
 	built := filepath.Join(filepath.Dir(os.Getenv(testGuestVariable)), "..", "..")
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Files:               append(scripts, "../../test/e2e/testdata/push_again.txtar"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			home, err := os.MkdirTemp("", "l") // short: sockets lie in it
+			home, err := limaHome(env, real)
 			if err != nil {
 				return err
 			}
-			env.Defer(func() {
-				limatest.StopAll(home)
-				os.RemoveAll(home)
-			})
 			for name, value := range map[string]string{
 				"HUTCH_HOME": filepath.Join(env.WorkDir, ".hutch"), "LIMA_HOME": home, "HOME": env.WorkDir, "XDG_RUNTIME_DIR": "", "XDG_DATA_HOME": "",
-				"PATH": filepath.Join(built, "bin") + ":" + os.Getenv("PATH"), "HUTCH_BACKEND_PATH": "",
+				"PATH": filepath.Join(built, "bin") + ":" + os.Getenv("PATH"), "HUTCH_BACKEND_PATH": "", "MODEL": filepath.Join(built, "libexec", "hutch", "hutch-model"),
+				"BLOCK": block, "INSTANCE": instance,
 			} {
 				env.Setenv(name, value)
 			}
-			return cycleExample(filepath.Join(env.WorkDir, "cycle"))
+			for _, name := range limaEnvironment {
+				if value := os.Getenv(name); value != "" && name != "LIMA_HOME" {
+					env.Setenv(name, value)
+				}
+			}
+			if err := cycleExample(filepath.Join(env.WorkDir, "cycle")); err != nil {
+				return err
+			}
+			return putBlock(env.WorkDir, block)
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "real" {
+				return false, fmt.Errorf("there is no condition %s", cond)
+			}
+			return real, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": exitStatus},
+	})
+}
+
+// limaHome is where the VMs of a script are: the user's own place when they are real, else one that goes with the script.
+func limaHome(env *testscript.Env, real bool) (string, error) {
+	if real {
+		l, err := findLimactl()
+		if err != nil {
+			return "", err
+		}
+		return l.home, nil
+	}
+	home, err := os.MkdirTemp("", "l") // short: sockets lie in it
+	if err != nil {
+		return "", err
+	}
+	env.Defer(func() {
+		limatest.StopAll(home)
+		os.RemoveAll(home)
+	})
+	return home, nil
+}
+
+// testBlock is the block of a run file that says what testConfig does.
+func testBlock(t testing.TB) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("backend \"lima\" {\n")
+	c := testConfig(t)
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		value, err := json.Marshal(c[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A value of JSON is one of HCL, but for these two.
+		fmt.Fprintf(&b, "    %s = %s\n", name, strings.NewReplacer("${", "$${", "%{", "%%{").Replace(string(value)))
+	}
+	b.WriteString("  }")
+	return b.String()
+}
+
+// putBlock gives the block to the run files below dir that have an empty one.
+func putBlock(dir, block string) error {
+	return filepath.WalkDir(dir, func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(file) != ".hcl" {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(file, bytes.ReplaceAll(text, []byte(`backend "lima" {}`), []byte(block)), 0o644)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -35,8 +34,12 @@ func TestScripts(t *testing.T) {
 			}
 		}
 	})
+	scripts, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Files: append(scripts, "../e2e/testdata/push_again.txtar"), // the last one is for every backend
 		Setup: func(env *testscript.Env) error {
 			home, err := os.MkdirTemp(e2e.Dir, "home-")
 			if err != nil {
@@ -45,34 +48,15 @@ func TestScripts(t *testing.T) {
 			mu.Lock()
 			homes = append(homes, home)
 			mu.Unlock()
-			env.Vars = append(env.Vars, "HUTCH_HOME="+home, "HOME="+home, "NO_COLOR=1", "KEY="+server.Key, "TMPDIR="+home)
+			env.Vars = append(env.Vars, "HUTCH_HOME="+home, "HOME="+home, "NO_COLOR=1", "KEY="+server.Key, "TMPDIR="+home, `BLOCK=backend "e2b" {}`)
 			for _, v := range server.Env() {
 				env.Setenv(strings.SplitN(v, "=", 2)[0], strings.SplitN(v, "=", 2)[1])
 			}
 			env.Setenv("PATH", filepath.Dir(e2e.Hutch())+":"+os.Getenv("PATH"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": e2e.Status},
 	})
-}
-
-// status runs a command that has to end with a code: status CODE COMMAND…
-func status(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: status CODE COMMAND...")
-	}
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	got := 0
-	if e, ok := err.(interface{ ExitCode() int }); ok {
-		got = e.ExitCode()
-	} else if err != nil {
-		ts.Fatalf("%v", err)
-	}
-	if got != want {
-		ts.Fatalf("it ended with %d, want %d\nstdout:\n%s\nstderr:\n%s", got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
-	}
 }
 
 func headers(r e2btest.Request) string {

@@ -8,19 +8,23 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/model/scripted"
+	"github.com/hutch-run/hutch/internal/podmantest"
+	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
 const modelProgram = "libexec/hutch/hutch-model"
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{modelProgram: "cmd/hutch-model"}))
+	os.Exit(e2e.Main(m, map[string]string{modelProgram: "cmd/hutch-model", "libexec/hutch/hutch-backend-podman": "plugins/podman",
+		"libexec/hutch/hutch-podman-agent": "plugins/podman/agent", "libexec/hutch/hutch-backend-e2b": "plugins/e2b"}))
 }
 
 // bound is how long a test waits for what must come.
@@ -28,23 +32,47 @@ const bound = 2 * time.Minute
 
 // world is a directory with run files and a project, and somebody who works there with hutch.
 type world struct {
-	uid  int
-	dir  string
-	env  []string // besides what everybody has
-	mark string   // on the command lines of what is to be found again
+	uid     int
+	dir     string
+	backend string   // the block
+	env     []string // besides what everybody has
+	mark    string   // on the command lines of what is to be found again
 }
 
+// newWorld is one whose sandboxes are bwrap's.
 func newWorld(t *testing.T, uid int) *world {
 	t.Helper()
 	e2e.Require(t, "bwrap")
+	return worldOn(t, uid, `backend "bwrap" {}`)
+}
+
+// others are the worlds with other backends that run here, as whoever runs the tests. Lima's is in
+// plugins/lima/testdata/script/cycle-killed.txtar, which is run as somebody other than root.
+var others = map[string]func(t *testing.T) *world{
+	"podman": func(t *testing.T) *world {
+		block := fmt.Sprintf("backend \"podman\" {\n    image = %q\n    pull  = \"never\"\n  }", podmantest.Busybox(t))
+		// Its images are below the real home, for which a rootless Podman has a process already, by the usual TMPDIR.
+		return worldOn(t, os.Getuid(), block, "HOME="+os.Getenv("HOME"), "XDG_RUNTIME_DIR="+os.Getenv("XDG_RUNTIME_DIR"), "TMPDIR="+os.TempDir())
+	},
+	"e2b": func(t *testing.T) *world {
+		return worldOn(t, os.Getuid(), `backend "e2b" {}`, e2btest.ForTest(t, e2btest.Options{}).Env()...)
+	},
+}
+
+func worldOn(t *testing.T, uid int, backend string, env ...string) *world {
+	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "hutch-loops-") // where overlays may be made
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{uid: uid, dir: dir, mark: "mark-of-" + filepath.Base(dir)}
+	w := &world{uid: uid, dir: dir, backend: backend, env: env, mark: "mark-of-" + filepath.Base(dir)}
 	t.Cleanup(func() {
+		if out, _ := w.command("ps", "-q").Output(); t.Failed() && len(out) > 0 {
+			_ = w.command(append([]string{"rm", "--force"}, strings.Fields(string(out))...)...).Run()
+		}
 		_ = w.command("gc").Run() // a test that failed may have left something
 		e2e.KillMarked(w.mark)
+		w.endPause(t)
 		os.RemoveAll(dir)
 	})
 	tmp := filepath.Join(dir, "t") // where nobody else's hutch leaves anything
@@ -54,6 +82,23 @@ func newWorld(t *testing.T, uid int) *world {
 	w.own(t, dir)
 	w.own(t, tmp)
 	return w
+}
+
+// endPause ends the process that a rootless Podman, which gc asks what there is, leaves for each home that it sees.
+func (w *world) endPause(t *testing.T) {
+	notes, err := filepath.Glob(filepath.Join(w.dir, "t", "podman-run-*", "libpod", "tmp", "pause.pid"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, note := range notes {
+		b, err := os.ReadFile(note)
+		if err != nil {
+			t.Error(err)
+		}
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && pid > 1 {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+		}
+	}
 }
 
 // own gives something to the user.

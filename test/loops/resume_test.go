@@ -17,7 +17,7 @@ func (w *world) cycleFile(model string) string {
 	return model + `cycle "c" {
   spec = "spec.md"
 
-  backend "bwrap" {}
+  ` + w.backend + `
   workspace { source = "project" }
 
   setup = ["sh", "-c", ": ` + w.mark + `; test -e go || sleep 600"]
@@ -50,38 +50,43 @@ whether it was done is not known
 
 var begins = regexp.MustCompile(`set-up: record (\S+), sandbox (\S+)`)
 
-// TestResume kills hutch in each state of a cycle, and goes on.
+// TestResume kills hutch in each state of a cycle, on each backend, and goes on.
 func TestResume(t *testing.T) {
 	for name, uid := range e2e.Users() {
-		t.Run(name, func(t *testing.T) {
-			t.Run("set-up", func(t *testing.T) {
-				w := newWorld(t, uid)
-				id := w.kill(t, plainScript)
-				w.write(t, "project/go", "")
-				w.resume(t, id)
-			})
-			t.Run("coding", func(t *testing.T) {
-				w := newWorld(t, uid)
-				w.write(t, "project/go", "")
-				w.resume(t, w.kill(t, strings.ReplaceAll(cutOffScript, "MARK", w.mark)))
-			})
-			t.Run("sync-back", func(t *testing.T) {
-				w := newWorld(t, uid)
-				w.write(t, "project/go", "", "spec.md", "Write b.txt.\n", "c.hcl", w.cycleFile(local(serve(t, "", plainScript))))
-				p := w.sit(t, "cycle", "c.hcl", "--id", "1", "--apply=ask")
-				p.expect(t, "Apply this to ")
-				id := begins.FindStringSubmatch(p.seen())[1]
-				if err := p.cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				p.end(t, -1)
-				if w.read(t, "project/b.txt") != "" {
-					t.Error("something was applied that nobody had agreed to")
-				}
-				w.resume(t, id)
-			})
-		})
+		t.Run("bwrap/"+name, func(t *testing.T) { resumes(t, func(t *testing.T) *world { return newWorld(t, uid) }) })
 	}
+	for name, other := range others {
+		t.Run(name, func(t *testing.T) { resumes(t, other) })
+	}
+}
+
+func resumes(t *testing.T, in func(t *testing.T) *world) {
+	t.Run("set-up", func(t *testing.T) {
+		w := in(t)
+		id := w.kill(t, plainScript)
+		w.write(t, "project/go", "")
+		w.resume(t, id)
+	})
+	t.Run("coding", func(t *testing.T) {
+		w := in(t)
+		w.write(t, "project/go", "")
+		w.resume(t, w.kill(t, strings.ReplaceAll(cutOffScript, "MARK", w.mark)))
+	})
+	t.Run("sync-back", func(t *testing.T) {
+		w := in(t)
+		w.write(t, "project/go", "", "spec.md", "Write b.txt.\n", "c.hcl", w.cycleFile(local(serve(t, "", plainScript))))
+		p := w.sit(t, "cycle", "c.hcl", "--id", "1", "--apply=ask")
+		p.expect(t, "Apply this to ")
+		id := begins.FindStringSubmatch(p.seen())[1]
+		if err := p.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		p.end(t, -1)
+		if w.read(t, "project/b.txt") != "" {
+			t.Error("something was applied that nobody had agreed to")
+		}
+		w.resume(t, id)
+	})
 }
 
 // kill starts a cycle, kills hutch once a command with the mark runs, and returns the id of the record.

@@ -3,9 +3,12 @@ package podman
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/test/e2e"
@@ -83,4 +86,32 @@ func TestPush(t *testing.T) {
 	}
 	u.hutch(t, 0, "audit", "verify")
 	u.hutch(t, 0, "rm", "job")
+}
+
+// TestPushAgain runs the script that is for every backend.
+func TestPushAgain(t *testing.T) {
+	image := podmantest.Git(t)
+	testscript.Run(t, testscript.Params{
+		Files:               []string{"../e2e/testdata/push_again.txtar"},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		WorkdirRoot:         e2e.Dir,
+		Setup: func(env *testscript.Env) error {
+			for name, value := range map[string]string{
+				"HUTCH_HOME": filepath.Join(env.WorkDir, ".hutch"), "HOME": os.Getenv("HOME"), "XDG_RUNTIME_DIR": os.Getenv("XDG_RUNTIME_DIR"), "GIT_CONFIG_GLOBAL": "/dev/null",
+				"PATH": filepath.Dir(e2e.Hutch()) + ":/usr/local/bin:/usr/bin:/bin", "BLOCK": fmt.Sprintf("backend \"podman\" {\n image = %q\n pull = \"never\"\n }", image),
+			} {
+				env.Setenv(name, value)
+			}
+			env.Defer(func() {
+				for _, name := range []string{"thin", "whole"} { // of a script that failed
+					rm := exec.Command(e2e.Hutch(), "rm", "-f", name)
+					rm.Env = env.Vars
+					_ = rm.Run()
+				}
+			})
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": e2e.Status},
+	})
 }
