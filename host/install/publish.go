@@ -2,8 +2,10 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,6 +96,9 @@ func matches(got fetched, a release.Archive) error {
 // Manifests finds the manifests in a directory, or is the one file that path names.
 func Manifests(path string) ([]string, error) {
 	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no %s: name the directory that hutch backend pack wrote, or a manifest in it", path)
+	}
 	if err != nil || !st.IsDir() {
 		return []string{path}, err
 	}
@@ -108,7 +113,7 @@ func Manifests(path string) ([]string, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s holds no %s", path, release.ManifestName("NAME", "VERSION"))
+		return nil, fmt.Errorf("%s holds no %s: name the directory that hutch backend pack wrote, or a manifest in it", path, release.ManifestName("NAME", "VERSION"))
 	}
 	slices.Sort(all)
 	return all, nil

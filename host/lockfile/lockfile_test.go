@@ -86,6 +86,7 @@ func TestBadFiles(t *testing.T) {
 `
 	for _, tt := range []struct{ name, src, want string }{
 		{"syntax", `backend "a" {`, "Unclosed configuration block"},
+		{"noise", "garbage {{{\n%%%%\nfoo =\nbar baz\n", "this is no lock file"},
 		{"unknown block", `provider "a" {}`, "Unsupported block type"},
 		{"unknown argument", change("source ", "sauce "), "Missing required argument"},
 		{"an expression", change(`"1.2.3"`, `var.version`), "Variables not allowed"},
@@ -111,8 +112,8 @@ func TestBadFiles(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Parse("x.hcl", []byte(tt.src))
 			var ds diag.Diagnostics
-			if !errors.As(err, &ds) || ds[0].Range == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q with its place", err, tt.want)
+			if !errors.As(err, &ds) || len(ds) != 1 || ds[0].Range == nil || ds[0].Fix == "" || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q alone, with its place and a fix", err, tt.want)
 			}
 		})
 	}

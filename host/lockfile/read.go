@@ -18,6 +18,9 @@ import (
 	"github.com/hutch-run/hutch/host/release"
 )
 
+// fix says what to do about a file that is not as hutch init left it.
+const fix = "restore it from version control, or remove it and run hutch init"
+
 // content is the file as its blocks and attributes.
 type content struct {
 	Backends []struct {
@@ -71,15 +74,17 @@ func Parse(path string, src []byte) (*File, error) {
 	if !ds.HasErrors() {
 		ds = gohcl.DecodeBody(parsed.Body, nil, &c)
 	}
-	if ds.HasErrors() {
-		return nil, hcldiag.Diagnostics(ds)
+	if ds.HasErrors() { // the first alone: nobody writes this file by hand, so there is nothing to mend line by line
+		d := hcldiag.Diagnostics(ds)[0]
+		d.Summary, d.Fix = "this is no lock file: "+d.Summary, fix
+		return nil, diag.Diagnostics{d}
 	}
 	f := &File{}
 	for _, b := range c.Backends {
 		fail := func(at hcl.Range, format string, args ...any) (*File, error) {
 			d := diag.Errorf(format, args...)
 			in := hcldiag.Range(at)
-			d.Range, d.Fix = &in, "hutch init writes the file anew once it is removed"
+			d.Range, d.Fix = &in, fix
 			return nil, diag.Diagnostics{d}
 		}
 		l := Backend{Name: b.Name, Source: b.Source, Version: b.Version, Protocols: b.Protocols,

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,14 +27,14 @@ const native = runtime.GOOS + "/" + runtime.GOARCH
 
 var other = map[bool]string{true: "linux/amd64", false: "linux/arm64"}[runtime.GOARCH == "arm64"]
 
-// makeRelease runs make release for one backend, on two platforms, and the host on this one, and returns the directory.
+// makeRelease runs make release for this platform, with all that is shipped unless args say otherwise, and returns the directory.
 func makeRelease(t *testing.T, args ...string) string {
 	t.Helper()
 	dist := filepath.Join(t.TempDir(), "dist")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience) // it compiles
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "make", append([]string{"-C", "../..", "release", "VERSION=7.8.9"}, args...)...)
-	cmd.Env = append(os.Environ(), "DIST="+dist, "BACKENDS=bwrap", "PLATFORMS="+native+" "+other, "HOST_PLATFORMS="+native)
+	cmd := exec.CommandContext(ctx, "make", append([]string{"-C", "../..", "release", "VERSION=7.8.9", "PLATFORMS=" + native}, args...)...)
+	cmd.Env = append(os.Environ(), "DIST="+dist)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make release %q: %v\n%s", args, err, out)
 	}
@@ -52,30 +53,42 @@ func TestRelease(t *testing.T) {
 	if out, err := sums.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	platform := runtime.GOOS + "_" + runtime.GOARCH
-	manifests, err := filepath.Glob(filepath.Join(dist, "hutch-backend-bwrap_*_manifest.json"))
-	if err != nil || len(manifests) != 1 {
-		t.Fatalf("got %v, %v", manifests, err)
+	licence := func(name string) []string { return []string{"LICENSE", "hutch-backend-" + name + ".cdx.json"} }
+	want := map[string][]string{}
+	mains, err := filepath.Glob("../../plugins/*/main.go")
+	if err != nil || len(mains) < 5 {
+		t.Fatalf("got %v, %v", mains, err)
 	}
-	_, version, _ := release.SplitManifestName(filepath.Base(manifests[0]))
-	if version == "7.8.9" {
-		t.Errorf("the backend has the host's version, and not its own")
+	for _, main := range mains {
+		if name := filepath.Base(filepath.Dir(main)); name != "fake" {
+			want[name] = append([]string{"hutch-backend-" + name}, licence(name)...)
+		}
 	}
-	raw, err := os.ReadFile(manifests[0])
-	if err != nil {
-		t.Fatal(err)
+	want["podman"] = append(want["podman"], "hutch-podman-agent")
+	want["lima"] = append(want["lima"], "hutch-lima-guest")
+	versions := map[string]string{}
+	for name, want := range want {
+		m := manifestOf(t, dist, name)
+		versions[name] = m.Version
+		if diff := cmp.Diff([]string{native}, m.Platforms()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		got := files(t, filepath.Join(dist, release.ArchiveName(name, m.Version, native)+".tar.gz"), "")
+		slices.Sort(want)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the archive of %s (-want +got):\n%s", name, diff)
+		}
 	}
-	m, err := release.Parse(raw)
-	if err != nil || len(m.Archives) != 2 {
-		t.Fatalf("the manifest: %v, %+v", err, m)
-	}
+
+	// One backend for two platforms, and no host.
+	both := makeRelease(t, "BACKENDS=bwrap", "PLATFORMS="+native+" "+other, "HOST_PLATFORMS=none")
+	m := manifestOf(t, both, "bwrap")
+	version := m.Version
 	machines := map[string]elf.Machine{"linux/amd64": elf.EM_X86_64, "linux/arm64": elf.EM_AARCH64}
 	for _, platform := range []string{native, other} {
 		to := t.TempDir()
-		got := files(t, filepath.Join(dist, release.ArchiveName("bwrap", version, platform)+".tar.gz"), to)
-		if diff := cmp.Diff([]string{"hutch-backend-bwrap", "LICENSE", "hutch-backend-bwrap.cdx.json"}, got); diff != "" {
-			t.Errorf("the backend's archive for %s (-want +got):\n%s", platform, diff)
-		}
+		files(t, filepath.Join(both, release.ArchiveName("bwrap", version, platform)+".tar.gz"), to)
 		program, err := elf.Open(filepath.Join(to, "hutch-backend-bwrap"))
 		if err != nil {
 			t.Fatal(err)
@@ -85,25 +98,32 @@ func TestRelease(t *testing.T) {
 		}
 		program.Close()
 	}
+	if left, err := filepath.Glob(filepath.Join(both, "hutch_*")); err != nil || len(left) > 0 {
+		t.Errorf("a host was made for none: %v, %v", left, err)
+	}
 
 	// The host brings along every program that it starts.
-	name := "hutch_7.8.9_" + platform
+	name := "hutch_7.8.9_" + runtime.GOOS + "_" + runtime.GOARCH
 	root := t.TempDir()
-	want := []string{"CHANGELOG.md", "LICENSE", "README.md", "bin/hutch", "hutch.cdx.json", "libexec/hutch/hutch-backend-bwrap", "share/man/man1/hutch.1"}
+	programs := []string{"CHANGELOG.md", "LICENSE", "README.md", "bin/hutch", "hutch.cdx.json", "libexec/hutch/hutch-podman-agent", "libexec/hutch/hutch-lima-guest", "share/man/man1/hutch.1"}
 	commands, err := filepath.Glob("../../cmd/hutch-*")
 	if err != nil || len(commands) < 2 {
 		t.Fatalf("got %v, %v", commands, err)
 	}
 	for _, c := range commands {
-		want = append(want, "libexec/hutch/"+filepath.Base(c))
+		programs = append(programs, "libexec/hutch/"+filepath.Base(c))
+	}
+	for name := range want {
+		programs = append(programs, "libexec/hutch/hutch-backend-"+name)
 	}
 	got := files(t, filepath.Join(dist, name+".tar.gz"), root)
-	for _, w := range want {
+	for _, w := range programs {
 		if !strings.Contains(strings.Join(got, "\n")+"\n", name+"/"+w+"\n") {
 			t.Errorf("the host's archive has no %s: %q", w, got)
 		}
 	}
-	if raw, err = os.ReadFile(filepath.Join(dist, name+".cdx.json")); err != nil {
+	raw, err := os.ReadFile(filepath.Join(dist, name+".cdx.json"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	var bom struct {
@@ -123,9 +143,15 @@ func TestRelease(t *testing.T) {
 		}
 	}
 
-	// What was released works, with the backend from the registry.
+	// What was released works, with the backends from the registry.
 	project := t.TempDir()
-	text := "hutch {\n  required_backends {\n    bwrap = { source = \"" + registry + "/hutch/hutch-backend-bwrap\" }\n  }\n}\nrun \"a\" {\n  backend \"bwrap\" {}\n  command = [\"echo\", \"released\"]\n}\n"
+	text := "hutch {\n  required_backends {\n    bwrap = { source = \"" + registry + "/both/hutch-backend-bwrap\" }\n"
+	for name := range versions {
+		if name != "bwrap" {
+			text += "    " + name + " = { source = \"" + registry + "/hutch/hutch-backend-" + name + "\" }\n"
+		}
+	}
+	text += "  }\n}\nrun \"a\" {\n  backend \"bwrap\" {}\n  command = [\"echo\", \"released\"]\n}\n"
 	if err := os.WriteFile(filepath.Join(project, "a.hcl"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +167,11 @@ func TestRelease(t *testing.T) {
 		return string(out)
 	}
 	has(t, hutch("--version"), "hutch 7.8.9\n")
-	has(t, hutch("init"), "bwrap "+version+" from "+registry)
+	has(t, hutch("backend", "publish", both, registry+"/both/hutch-backend-{name}"), registry+"/both/hutch-backend-bwrap:"+version)
+	said := hutch("init")
+	for name, version := range versions {
+		has(t, said, name+" "+version+" from "+registry)
+	}
 	locks, err := lockfile.Read(project)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +183,10 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	has(t, hutch("run", "-q", "a.hcl"), "released\n")
-	has(t, hutch("backend", "list", "a.hcl"), registry)
+	list := hutch("backend", "list", "a.hcl")
+	for name := range versions {
+		has(t, list, "hutch-backend-"+name)
+	}
 
 	// Once more gives the same bytes.
 	again := makeRelease(t)
@@ -167,6 +200,27 @@ func TestRelease(t *testing.T) {
 	if diff := cmp.Diff(string(one), string(two)); diff != "" {
 		t.Errorf("a second release differs (-first +second):\n%s", diff)
 	}
+}
+
+// manifestOf reads the one manifest of a backend in a directory. Its version is the backend's own and not the host's.
+func manifestOf(t *testing.T, dist, name string) *release.Manifest {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dist, release.ManifestName(name, "*")))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("%s: got %v, %v", name, paths, err)
+	}
+	raw, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := release.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Version == "7.8.9" {
+		t.Errorf("%s has the host's version, and not its own", name)
+	}
+	return m
 }
 
 // files lists what is in an archive, and unpacks it below a directory when one is named.
