@@ -244,7 +244,7 @@ func (c *backendNewCmd) Run(u *ui) error {
 	if dir == "" {
 		dir = "hutch-backend-" + c.Name
 	}
-	u.note("next: cd %s && make test", dir)
+	u.note("next: cd %s && make test", shellWord(dir))
 	return nil
 }
 
@@ -312,9 +312,15 @@ func (c *doctorCmd) Run(ctx context.Context, u *ui) error {
 func showReport(u *ui, r *doctor.Report) error {
 	show := func(title string, findings []doctor.Finding) error {
 		rows := [][]string{}
+		said := map[string]string{} // which finding has said a fix
 		for _, f := range findings {
 			rows = append(rows, []string{"  " + f.Status, f.Name, f.Detail})
-			if f.Fix != "" {
+			switch first, again := said[f.Fix]; {
+			case f.Fix == "":
+			case again:
+				rows = append(rows, []string{"", "", "fix: that of " + first})
+			default:
+				said[f.Fix] = f.Name
 				rows = append(rows, []string{"", "", "fix: " + f.Fix})
 			}
 		}

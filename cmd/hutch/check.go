@@ -26,6 +26,21 @@ type vars struct {
 	VarFile []string `sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
 }
 
+// named refuses a file that is named and is not there. That is no answer about a run file, and has another exit code.
+func (v *vars) named(files []string) error {
+	for _, f := range files {
+		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("no run file %q", f)
+		}
+	}
+	for _, f := range v.VarFile {
+		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("--var-file: there is no file of variables %q", f)
+		}
+	}
+	return nil
+}
+
 type validateCmd struct {
 	vars
 	Files  []string `arg:"" name:"file" help:"Run files, or directories to look for *.hcl in." complete:"hcl"`
@@ -36,7 +51,7 @@ type validateCmd struct {
 func (*validateCmd) Help() string {
 	return `Reads and evaluates run files and reports every mistake with its line. Variables without a value are taken as unknown, so that a file can be checked without them. Exit code 1 means that a file is not valid.
 
-Backend blocks are checked against the backend's own schema where the backend is installed; where it is not, that is a warning.
+Backend blocks are checked against the backend's own schema where the backend is installed; where it is not, that is a warning. What only the backend itself knows to be wrong is told by hutch plan.
 
     hutch validate examples/*.hcl`
 }
@@ -206,6 +221,9 @@ func replace(name string, content []byte) error {
 func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 	files, err := runFiles(c.Files)
 	if err != nil {
+		return err
+	}
+	if err := c.named(nil); err != nil {
 		return err
 	}
 	s, done, err := openFor(u, files)

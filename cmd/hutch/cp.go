@@ -63,7 +63,7 @@ func (c *cpCmd) Run(ctx context.Context, u *ui) error {
 			return sb.StreamIn(ctx, u.in, to.path)
 		case from.sandbox != "":
 			if err := sb.CopyOut(ctx, from.path, to.path, sandbox.Caps{Bytes: int64(c.MaxSize)}); err != nil {
-				return fmt.Errorf("copy %s: %w", c.From, err)
+				return fmt.Errorf("copy %s: %w", c.From, sandbox.AboutPath(err, from.path))
 			}
 			return nil
 		}

@@ -264,6 +264,10 @@ func (c *cycleCmd) direct() (*runfile.Cycle, error) {
 	}
 	m = m.WithDefaults()
 	if err := m.Check(); err != nil {
+		var e *model.Error
+		if errors.As(err, &e) && e.Kind == model.KindAuth { // whose hint is for a run file
+			err = hint(errors.New(e.Message), "set %s_API_KEY; a server that needs none is named by --base-url", strings.ToUpper(c.Provider))
+		}
 		return nil, err
 	}
 	dir, err := filepath.Abs(cmp.Or(c.Workspace, "."))

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/hutch-run/hutch/host/agent/model"
 )
 
 var (
@@ -59,10 +61,20 @@ func usageError(k *kong.Kong, err error) error {
 		hints = meant(hints, m[3])
 	case notOneOf().MatchString(text):
 		m := notOneOf().FindStringSubmatch(text)
-		text = fmt.Sprintf("%s is one of %s, and not %s", m[1], strings.ReplaceAll(strings.ReplaceAll(m[2], `"`, ""), ",", ", "), m[3])
+		known := strings.ReplaceAll(m[2], `"`, "")
+		text = fmt.Sprintf("%s is one of %s, and not %s", m[1], strings.ReplaceAll(known, ",", ", "), m[3])
+		given := strings.Trim(m[3], `"`)
+		if at := model.Compatible(given); at != "" && m[1] == "--provider" {
+			hints = append(hints, fmt.Sprintf("%s speaks OpenAI's protocol: --provider openai --base-url %s", given, at))
+		} else if guess := closest(given, strings.Split(known, ",")); guess != "" {
+			hints = append(hints, fmt.Sprintf("did you mean %s?", guess))
+		}
 	case noNumber().MatchString(text):
 		m := noNumber().FindStringSubmatch(text)
 		text = fmt.Sprintf("%s is a whole number, and not %s", m[1], m[2])
+		if strings.HasPrefix(m[2], `"-`) {
+			text = fmt.Sprintf("%s is a whole number that is not negative, and not %s", m[1], m[2])
+		}
 	}
 	hints = append(hints, where+" --help shows what it takes")
 	return &hinted{errors.New(text), hints}

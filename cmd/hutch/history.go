@@ -35,6 +35,20 @@ func load(s *store.Store, ref string) (*store.Record, error) {
 	return s.Load(id)
 }
 
+// loadWhole is load where the parts of a generate or cycle are meant to be seen in it: latest is none of them.
+func loadWhole(s *store.Store, ref string) (*store.Record, error) {
+	if ref == "latest" || ref == "-" {
+		newest, err := s.List(store.Filter{Limit: 1, Whole: true})
+		if err != nil {
+			return nil, err
+		}
+		if len(newest) > 0 {
+			ref = newest[0].ID
+		}
+	}
+	return load(s, ref)
+}
+
 type logsCmd struct {
 	runRef
 	Follow bool   `short:"f" help:"Go on printing until the run ends."`

@@ -57,7 +57,7 @@ func (c *gcCmd) Run(ctx context.Context, u *ui) error {
 		DryRun: c.DryRun, Destroy: s.Destroy, Find: s.Lost,
 	})
 	var freed int64
-	failed := 0
+	failed, removed, others := 0, 0, 0
 	if !c.DryRun {
 		ledger := review.NewLedger(s.Store().Paths().Applies())
 		failed += recovered(ctx, u, ledger)
@@ -65,8 +65,13 @@ func (c *gcCmd) Run(ctx context.Context, u *ui) error {
 	}
 	for _, i := range items {
 		freed += i.Bytes
-		if i.Error != "" {
+		switch {
+		case i.Error != "":
 			failed++
+		case i.Kind == store.GCRuntimeDir:
+			others++
+		default:
+			removed++
 		}
 		if c.Output == "json" {
 			if err := json.NewEncoder(u.out).Encode(i); err != nil {
@@ -92,7 +97,11 @@ func (c *gcCmd) Run(ctx context.Context, u *ui) error {
 	if c.DryRun {
 		verb = "would remove"
 	}
-	u.note("%s %s, %s", verb, count(len(items)-failed, "item"), humanize.IBytes(uint64(freed)))
+	said := fmt.Sprintf("%s %s, %s", verb, count(removed, "item"), humanize.IBytes(uint64(freed)))
+	if others > 0 { // they are of no store, and those of every store lie beside each other
+		said += fmt.Sprintf(", and %d that dead processes of hutch left for their sockets", others)
+	}
+	u.note("%s", said)
 	if failed > 0 {
 		return fmt.Errorf("could not remove %s; the reasons are above", count(failed, "item"))
 	}

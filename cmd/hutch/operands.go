@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/hutch-run/hutch/host/runfile"
 )
@@ -42,6 +43,16 @@ func directory(command, name string) error {
 // escapeGlob makes a name stand for itself in a pattern.
 func escapeGlob(name string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
+}
+
+// shellWord writes a path so that a shell takes it for one word.
+func shellWord(path string) string {
+	if !strings.ContainsFunc(path, func(r rune) bool {
+		return !strings.ContainsRune("/._-+,=:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 func isDir(name string) bool {

@@ -41,6 +41,9 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	case len(files) == 0:
 		return fmt.Errorf("no run file %q", names[0])
 	}
+	if err := c.named(files); err != nil {
+		return err
+	}
 	s, done, err := openFor(u, files)
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func (c *runsCmd) Run(u *ui) error {
 		f.Since = time.Now().Add(-time.Duration(c.Since))
 	}
 	if c.Parent != "" {
-		rec, err := load(s, c.Parent)
+		rec, err := loadWhole(s, c.Parent)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ type showCmd struct {
 func (*showCmd) Help() string {
 	return `Shows how a run ended, what held its limits, what it used, what it left, and where its record lies.
 
-With --tree it draws the steps of a run, and of a generate or cycle its states, attempts, model calls, tool calls and runs, with their results, tokens and times; that is also what is shown of a generate or cycle without it. Where the locale is not UTF-8 it is drawn in ASCII.
+With --tree it draws the steps of a run, and of a generate or cycle its states, attempts, model calls, tool calls and runs, with their results, tokens and times; that is also what is shown of a generate or cycle without it. The latest is then the newest that is no part of another one. Where the locale is not UTF-8 it is drawn in ASCII.
 
     hutch show
     hutch show 3k7q2 -o json
@@ -143,7 +143,11 @@ func (c *showCmd) Run(u *ui) error {
 		return err
 	}
 	defer done()
-	rec, err := load(s, c.ID)
+	find := load
+	if c.Tree {
+		find = loadWhole
+	}
+	rec, err := find(s, c.ID)
 	if err != nil {
 		return err
 	}

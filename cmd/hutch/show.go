@@ -288,8 +288,16 @@ func (c *runCmd) github(u *ui, rs []*result.Result) error {
 	if !c.GitHub {
 		return nil
 	}
-	// Annotations are workflow commands, which the service reads from stdout.
-	if err := report.Annotations(u.out, rs); err != nil {
+	// Annotations are workflow commands, which the service reads from both streams, each on a line of its own.
+	out := u.out
+	if c.Output == "json" {
+		out = u.err // stdout is for objects alone
+	} else if len(rs) == 1 && !rs[0].OK && rs[0].Stdout.Text != "" && !strings.HasSuffix(rs[0].Stdout.Text, "\n") {
+		if err := u.line(""); err != nil { // the program's last line has no end
+			return err
+		}
+	}
+	if err := report.Annotations(out, rs); err != nil {
 		return err
 	}
 	path := os.Getenv("GITHUB_STEP_SUMMARY")

@@ -115,5 +115,8 @@ func (a *age) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return (*duration)(a).UnmarshalText(text)
+	if err := (*duration)(a).UnmarshalText(text); err != nil {
+		return fmt.Errorf("%w, or days as in 30d", err)
+	}
+	return nil
 }

@@ -132,7 +132,12 @@ func fish(b *strings.Builder, app *kong.Node) {
 				fmt.Fprintf(b, " -s %c", f.Short)
 			}
 			if !f.IsBool() && !f.IsCounter() {
-				b.WriteString(" -x" + fishValues(choices(f.Value)))
+				values := fishValues(choices(f.Value))
+				takes := " -x" // a value, and no name of a file, which -F takes back
+				if values == fishFiles {
+					takes = " -r"
+				}
+				b.WriteString(takes + values)
 			}
 			fmt.Fprintf(b, " -d %s\n", quote(f.Help))
 		}
@@ -164,10 +169,13 @@ func fishCondition(app, n *kong.Node) string {
 	return cond
 }
 
+// fishFiles offers names of files. fish refuses it together with -x.
+const fishFiles = " -F"
+
 func fishValues(words []string, kind string) string {
 	switch kind {
 	case "hcl", "file":
-		return " -F"
+		return fishFiles
 	case "dir":
 		return " -a '(__fish_complete_directories)'"
 	case "run":
