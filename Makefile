@@ -21,10 +21,12 @@ run: ## install what is missing, build, and run examples/hello.hcl
 	@$(MAKE) --no-print-directory build
 	bin/hutch run examples/hello.hcl
 
+# Tests are not vetted as they run, nor is what they build: lint vets everything, once, and with all of vet's checks. One more
+# package runs at a time than there are processors, for many wait more than they work.
 test: ## install what the tests need, and run them all
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	HUTCH_TEST_REQUIRE=$(REQUIRE) go test -timeout 15m ./...
+	HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off" go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 15m ./...
 
 build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes into containers and VMs
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
@@ -46,10 +48,10 @@ install: build ## hutch, its backends, man page and completions below PREFIX (de
 MODELS := /host/agent/model(/(anthropic|openai|worker))?$$
 
 race: ## the race detector (it needs cgo) on host and sdk, but for the clients of models
-	CGO_ENABLED=1 go test -race -short -timeout 15m $$(go list ./host/... ./sdk/... | grep -vE '$(MODELS)')
+	CGO_ENABLED=1 go test -vet=off -race -short -timeout 15m $$(go list ./host/... ./sdk/... | grep -vE '$(MODELS)')
 
 race-models: ## the race detector on the clients of models, which takes minutes to compile
-	CGO_ENABLED=1 go test -race -short -timeout 15m $$(go list ./host/agent/model/... | grep -E '$(MODELS)')
+	CGO_ENABLED=1 go test -vet=off -race -short -timeout 15m $$(go list ./host/agent/model/... | grep -E '$(MODELS)')
 
 fuzz: ## every fuzz target for FUZZTIME (default 10s)
 	scripts/fuzz $(FUZZTIME)

@@ -27,6 +27,7 @@ var measurements = []measurement{
 	{"diff of 10,000 changes, diff -rq", "<= 0.2x", atMost(0.2), diffRq},
 	{"diff of 10,000 changes, git status", "<= 0.2x", atMost(0.2), gitStatus},
 	{"push of 5,000 files", "<= 1.2x", atMost(1.2), pushBranch},
+	{"push of 5,000 files, by hand", "<= 1.2x", atMost(1.2), pushByHand},
 	{"E2B push of 2,000 files", "<= 1.2x", atMost(1.2), pushE2B},
 }
 

@@ -14,9 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
-	"github.com/hutch-run/hutch/sdk"
 )
 
 // pushE2B makes sandboxes with a project on the local E2B server, against the same by hand: a machine, tar and gzip into an
@@ -41,31 +39,16 @@ func pushE2B(b *bench) (h, base sample, err error) {
 			return h, base, err
 		}
 	}
-	dir, err := os.MkdirTemp("/tmp", "hb-") // sockets need a short path
+	plugin, stop, err := b.plugin(ctx, "e2b")
 	if err != nil {
 		return h, base, err
 	}
-	defer os.RemoveAll(dir)
-	pool := backend.NewPool(backend.Options{Dir: dir, Executable: b.hutch()})
-	defer func() { err = errors.Join(err, pool.Close(ctx)) }()
-	plugin, err := pool.Get(ctx, "e2b")
-	if err != nil {
-		return h, base, err
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 	round := 0
 	push := func() (cost, error) {
 		round++
-		state := filepath.Join(b.tmp, fmt.Sprintf("e2b-%d", round))
-		if err := os.Mkdir(state, 0o700); err != nil {
-			return cost{}, err
-		}
 		start := time.Now()
-		sandbox, err := plugin.Create(ctx, &sdk.CreateRequest{
-			ID: fmt.Sprintf("bench-%d", round), Owner: "bench", StateDir: state,
-			Spec: sdk.Spec{Config: json.RawMessage("{}"), Network: sdk.NetworkNone,
-				Workspace: sdk.Workspace{Source: src, Mode: sdk.WorkspacePrivate}},
-			Allocated: func(sdk.Handle) error { return nil },
-		})
+		sandbox, err := b.sandbox(ctx, plugin, fmt.Sprintf("bench-%d", round), "{}", src)
 		c := cost{wall: time.Since(start)}
 		if err != nil {
 			return c, err

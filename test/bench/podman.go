@@ -6,16 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/hutch-run/hutch/host/backend"
-	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/client"
 )
 
 // perPodman is how many commands of hutch's are measured for each of podman's, which takes so much longer, and after
@@ -76,22 +71,12 @@ func podmanExec(b *bench) (h, base sample, err error) {
 	if err != nil {
 		return h, base, err
 	}
-	dir, err := os.MkdirTemp("/tmp", "hb-") // sockets need a short path
+	plugin, stop, err := b.plugin(ctx, "podman")
 	if err != nil {
 		return h, base, err
 	}
-	defer os.RemoveAll(dir)
-	pool := backend.NewPool(backend.Options{Dir: dir, Executable: b.hutch()})
-	defer func() { err = errors.Join(err, pool.Close(ctx)) }()
-	plugin, err := pool.Get(ctx, "podman")
-	if err != nil {
-		return h, base, err
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 	ws, err := b.project("small", 5)
-	if err != nil {
-		return h, base, err
-	}
-	state, err := os.MkdirTemp(b.tmp, "state-")
 	if err != nil {
 		return h, base, err
 	}
@@ -100,11 +85,7 @@ func podmanExec(b *bench) (h, base sample, err error) {
 		return h, base, err
 	}
 	id := fmt.Sprintf("bench-%d", os.Getpid())
-	sandbox, err := plugin.Create(ctx, &sdk.CreateRequest{
-		ID: id, Owner: "bench", StateDir: state,
-		Spec:      sdk.Spec{Config: json.RawMessage(config), Network: sdk.NetworkNone, Workspace: sdk.Workspace{Source: ws, Mode: sdk.WorkspacePrivate}},
-		Allocated: func(sdk.Handle) error { return nil },
-	})
+	sandbox, err := b.sandbox(ctx, plugin, id, string(config), ws)
 	if err != nil {
 		return h, base, err
 	}
@@ -113,13 +94,7 @@ func podmanExec(b *bench) (h, base sample, err error) {
 	if err != nil {
 		return h, base, err
 	}
-	h, base, err = b.againstPodman(func() error {
-		exit, err := sandbox.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: "/workspace", Stdout: io.Discard, Stderr: io.Discard})
-		if err == nil && exit.Code != 0 {
-			err = fmt.Errorf("true ended with %d", exit.Code)
-		}
-		return err
-	}, container)
+	h, base, err = b.againstPodman(func() error { return execTrue(ctx, sandbox) }, container)
 	return h, base, err
 }
 

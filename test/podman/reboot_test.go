@@ -21,10 +21,18 @@ import (
 // TestReboot takes away from a sandbox what a reboot does: every process, every mount, and all of Podman and hutch that
 // does not lie on a disk. Podman has a storage of its own here, so that no other container notices.
 func TestReboot(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can unmount what a reboot would")
+	for _, name := range []string{"rootful", "rootless"} {
+		t.Run(name, func(t *testing.T) {
+			if name == "rootful" && os.Getuid() != 0 {
+				t.Skip("rootful Podman is root's, and only root can unmount what a reboot would")
+			}
+			t.Parallel()
+			testReboot(t, newUser(t, name == "rootless", ownStorage))
+		})
 	}
-	u := newUser(t, false, ownStorage)
+}
+
+func testReboot(t *testing.T, u *user) {
 	u.plant(t, map[string]string{"theirs": "p\n"})
 	file := filepath.Join(u.dir, "box.hcl")
 	if err := os.WriteFile(file, []byte(`run "box" {
@@ -84,7 +92,7 @@ func (u *user) reboot(t *testing.T) {
 		}
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	e2e.KillMarked(u.dir)
+	e2e.KillMarked(u.dir) // rootless, the process that holds Podman's namespaces and with them its mounts
 	if !e2e.Eventually(time.Minute, func() bool { return len(e2e.Marked(u.dir)) == 0 }) {
 		t.Fatalf("still runs: %v", e2e.Marked(u.dir))
 	}
@@ -100,6 +108,11 @@ func (u *user) reboot(t *testing.T) {
 		}
 		if err := os.Mkdir(at, 0o700); err != nil {
 			t.Fatal(err)
+		}
+		if u.as != nil {
+			if err := os.Chown(at, int(u.as.Credential.Uid), int(u.as.Credential.Gid)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -123,7 +136,8 @@ func (u *user) mounts(t *testing.T) (list []string) {
 // ownStorage has Podman keep everything below the user's directory: what a reboot leaves in graph, the rest in run.
 func ownStorage(u *user) error {
 	in := func(name string) string { return filepath.Join(u.dir, name) }
-	u.env = append(u.env, "CONTAINERS_STORAGE_CONF="+in("storage.conf"), "CONTAINERS_CONF="+in("containers.conf"))
+	// Rootless, Podman's database lies below the home directory, and what it says of the storage goes before any file.
+	u.env = append(u.env, "HOME="+u.dir, "CONTAINERS_STORAGE_CONF="+in("storage.conf"), "CONTAINERS_CONF="+in("containers.conf"))
 	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", in("graph"), in("run/storage"))
 	engine := fmt.Sprintf("[engine]\ntmp_dir = %q\n", in("run/libpod"))
 	return errors.Join(os.WriteFile(in("storage.conf"), []byte(storage), 0o644), os.WriteFile(in("containers.conf"), []byte(engine), 0o644))

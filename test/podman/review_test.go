@@ -67,13 +67,14 @@ func newUser(t *testing.T, rootless bool, prepare ...func(*user) error) *user {
 		}
 	}
 	script, err := os.ReadFile("../../examples/podman/image.sh")
+	image := filepath.Join(dir, "image.sh") // a copy, for the checkout may be out of the user's reach
 	if err == nil {
-		err = os.WriteFile(filepath.Join(e2e.Dir, "image.sh"), script, 0o755)
+		err = os.WriteFile(image, script, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, code := u.run(filepath.Join(e2e.Dir, "image.sh")); code != 0 {
+	if out, code := u.run("/bin/sh", image); code != 0 {
 		t.Fatalf("make the image: %s", out)
 	}
 	return u
