@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/creack/pty"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
@@ -54,6 +56,7 @@ func TestScripts(t *testing.T) {
 					env.Setenv(name, value)
 				}
 			}
+			env.Values[scriptEnv{}] = env
 			if err := cycleExample(filepath.Join(env.WorkDir, "cycle")); err != nil {
 				return err
 			}
@@ -65,7 +68,7 @@ func TestScripts(t *testing.T) {
 			}
 			return real, nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": exitStatus},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": exitStatus, "killed": killed},
 	})
 }
 
@@ -157,5 +160,32 @@ func exitStatus(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if strconv.Itoa(got) != args[0] {
 		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
+}
+
+type scriptEnv struct{} // the key of a script's environment among its values
+
+// killed is killed: it runs a program in a terminal and kills it, with no word to it, once the terminal shows a text, which is stdout
+// then: killed 'Apply this' hutch cycle …
+func killed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: killed TEXT PROGRAM [ARG...]")
+	}
+	cmd := exec.Command("env", args[1:]...) // becomes the program, which it finds in the script's PATH
+	cmd.Dir, cmd.Env = ts.MkAbs("."), ts.Value(scriptEnv{}).(*testscript.Env).Vars
+	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 200})
+	ts.Check(err)
+	defer tty.Close()
+	var seen []byte
+	for b := make([]byte, 4096); err == nil && !bytes.Contains(seen, []byte(args[0])); {
+		var n int
+		n, err = tty.Read(b)
+		seen = append(seen, b[:n]...)
+	}
+	ts.Check(cmd.Process.Kill())
+	_ = cmd.Wait() // killed
+	_, _ = ts.Stdout().Write(seen)
+	if err != nil {
+		ts.Fatalf("it ended without %q: %v", args[0], err)
 	}
 }
