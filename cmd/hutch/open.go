@@ -36,6 +36,15 @@ func open(u *ui) (*session.Session, func(), error) {
 	}, nil
 }
 
+// retire returns a function that begins to stop the backends of s, while records are completed.
+func retire(u *ui, s *session.Session) func() {
+	return func() {
+		if u.interrupted.Load() == 0 { // else they are stopped in a hurry
+			s.Retire()
+		}
+	}
+}
+
 // openFor opens a session for run files, whose lock files say which backends are used.
 func openFor(u *ui, files []string) (*session.Session, func(), error) {
 	if u.ahead != nil && !u.ahead.fits(files) {

@@ -157,11 +157,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return err
 	}
 	defer show.restore()
-	idle := func() {
-		if u.interrupted.Load() == 0 { // else they are stopped in a hurry
-			s.Retire()
-		}
-	}
+	idle := retire(u, s)
 	if c.wanted() {
 		idle = nil // the backends are needed again
 	}

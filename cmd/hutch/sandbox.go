@@ -259,6 +259,7 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 		streams, ended := show.streams(d)
 		r, err := sb.Run(ctx, sandbox.Command{
 			Argv: call.tail, Env: env, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit),
+			Over: retire(u, s),
 		}, streams)
 		if ended != nil {
 			ended()

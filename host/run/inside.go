@@ -33,6 +33,8 @@ type Inside struct {
 
 	// Begun is called once the record of the run is on disk, before the command starts; it may be nil.
 	Begun func()
+	// Over is called once nothing of this run is asked of the backend any more, before its record is completed; it may be nil.
+	Over func()
 }
 
 // Exec runs one command in a lasting sandbox. It is a run like any other, with a record, logs and a result, except that
@@ -85,6 +87,9 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 		in.Begun()
 	}
 	j.inside(ctx, in)
+	if in.Over != nil {
+		in.Over()
+	}
 	return j.res, j.finish()
 }
 

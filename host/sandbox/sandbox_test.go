@@ -181,6 +181,33 @@ func TestLifeOfASandbox(t *testing.T) {
 	}
 }
 
+// A backend can be stopped while the record of the last command is completed, and not before.
+func TestACommandIsOverBeforeItsRecordIs(t *testing.T) {
+	w := newWorld(t)
+	w.make("web")
+	s, err := w.Open(t.Context(), "web", Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	over := 0
+	var out bytes.Buffer
+	c := Command{Argv: []string{"echo", "hello"}, Over: func() {
+		over++
+		runs, err := w.store.List(store.Filter{})
+		if err != nil || len(runs) != 1 || runs[0].State != store.StateRunning || out.String() != "hello\n" {
+			t.Errorf("over with %q printed, and these runs: %+v %v", out.String(), runs, err)
+		}
+		if err := s.backend.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}}
+	r, err := s.Run(t.Context(), c, run.Streams{Stdout: &out})
+	if err != nil || !r.OK || over != 1 {
+		t.Errorf("over %d times: %+v %v", over, r, err)
+	}
+}
+
 func TestWhoHasASandboxAlone(t *testing.T) {
 	w := newWorld(t)
 	w.make("web")
