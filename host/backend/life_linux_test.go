@@ -251,7 +251,7 @@ func TestAStoppedPlugin(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "it was not done within 300ms") {
 			t.Errorf("got %v", err)
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 14*time.Second { // gRPC would find it out after 15
 			t.Errorf("took %s", took)
 		}
 		<-b.Done()
@@ -289,7 +289,7 @@ func TestADeafBackend(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	<-b.Done()
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > time.Minute { // the command sleeps a quarter of an hour
 		t.Errorf("took %s", took)
 	}
 }

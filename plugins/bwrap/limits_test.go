@@ -102,9 +102,11 @@ func TestSandboxHoldsCPUs(t *testing.T) {
 		return
 	}
 	s := newSandbox(t, req)
+	began := time.Now()
 	r := sh(t, s, "timeout 1 sh -c 'while :; do :; done'")
-	if used := r.Usage.User + r.Usage.Sys; used > 400*time.Millisecond || used < 50*time.Millisecond {
-		t.Errorf("used %v of a second with 0.2 cpus", used)
+	took := time.Since(began) // a busy machine makes it longer than a second, and the share of it smaller
+	if used := r.Usage.User + r.Usage.Sys; used > took/5+200*time.Millisecond || used == 0 {
+		t.Errorf("used %v of %v with 0.2 cpus", used, took)
 	}
 }
 
@@ -121,12 +123,14 @@ func TestSandboxHoldsWholeCPUs(t *testing.T) {
 	}
 	defer s.close()
 	all := strings.Trim(strings.ReplaceAll(fmt.Sprint(processors()), " ", ","), "[]")
+	began := time.Now()
 	r := sh(t, s, "nproc; taskset -pc "+all+" $$ 2>/dev/null >/dev/null; nproc; timeout 1 sh -c '(while :; do :; done) & while :; do :; done'")
 	if r.out != "1\n1\n" {
 		t.Errorf("the command may use %q processors", r.out)
 	}
-	if used := r.Usage.User + r.Usage.Sys; used > 1200*time.Millisecond {
-		t.Errorf("used %v in a second", used)
+	took := time.Since(began)
+	if used := r.Usage.User + r.Usage.Sys; used > took*6/5 {
+		t.Errorf("used %v in %v", used, took)
 	}
 	if by := heldBy(t, s, sdk.LimitCPUs); !strings.Contains(by, "1 of the") {
 		t.Errorf("held by %q", by)
