@@ -225,6 +225,42 @@ func TestInstallForTheUser(t *testing.T) {
 	}
 }
 
+// What is installed already is compared with the archive on this machine, of which nothing is needed.
+func TestInstalledFromAnArchiveThatChanged(t *testing.T) {
+	w := newWorld(t)
+	m := w.release("1.0.0")
+	lock := filepath.Join(w.Dir, "lock.hcl")
+	install := func(ref string) error {
+		_, err := w.Install(context.Background(), "", ref, lock)
+		return err
+	}
+	for range 2 {
+		if err := install(w.dist); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, _ := m.For(here)
+	archive, manifest := filepath.Join(w.dist, a.File), filepath.Join(w.dist, "hutch-backend-acme_1.0.0_manifest.json")
+	good := w.program(archive)
+	w.write(archive, good[:len(good)-1]+"?", 0o644)
+	for _, ref := range []string{w.dist, w.dist + ":1.0.0"} {
+		if err := install(ref); err == nil || !strings.Contains(err.Error(), "is not the archive of the manifest: SHA-256 ") || !strings.Contains(err.Error(), "; what was installed from it before is as it was") {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+	w.write(archive, good, 0o644)
+	raw := w.program(manifest)
+	other, _ := m.For("darwin/arm64")
+	w.write(manifest, strings.Replace(raw, other.SHA256, strings.Repeat("0", 64), 1), 0o644)
+	if err := install(w.dist + ":1.0.0"); err == nil || !strings.Contains(err.Error(), "is not what it was when it was locked") {
+		t.Error(err)
+	}
+	w.notes = nil
+	if err := install(w.dist); err != nil || len(w.notes) == 0 || !strings.Contains(w.notes[len(w.notes)-1], "is not the one that was installed before") {
+		t.Errorf("%v, notes %q", err, w.notes)
+	}
+}
+
 func TestSources(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"registry.example.com/acme/hutch-backend-acme", ""},

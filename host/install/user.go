@@ -2,6 +2,8 @@ package install
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,7 +67,8 @@ func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outco
 		return nil, err
 	}
 	// The same version of the same source once more is held to what it was. Without a version, the newest is meant.
-	old := file.Find(name)
+	before := file.Find(name)
+	old := before
 	if old != nil && (old.Source != text || old.Version != v) {
 		old = nil
 	}
@@ -73,11 +76,53 @@ func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outco
 	if err != nil {
 		return nil, err
 	}
+	if !o.Fetched && kindOf(text) == local {
+		if err := i.unchanged(ctx, o.Lock); err != nil {
+			return nil, fmt.Errorf("backend %q: %w; what was installed from it before is as it was", name, err)
+		}
+	}
+	if before != nil && before.Source == text && before.Version == o.Lock.Version && before.Manifest != o.Lock.Manifest {
+		i.note(name, "version %s from %s is not the one that was installed before: its manifest has the SHA-256 %s, and that one's had %s", before.Version, text, o.Lock.Manifest, before.Manifest)
+	}
 	file.Set(o.Lock)
 	if err := os.MkdirAll(filepath.Dir(lock), 0o755); err != nil {
 		return nil, err
 	}
 	return o, file.WriteFile(lock)
+}
+
+// unchanged compares a release on this machine with what was installed from it. Nothing of it is needed any more, but whoever
+// installs it once more wants to hear that it is another one by now.
+func (i *Installer) unchanged(ctx context.Context, l lockfile.Backend) error {
+	s, err := i.open(l.Source, l.Name, "")
+	if err != nil {
+		return err
+	}
+	raw, _, err := s.manifest(ctx, l.Version)
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(raw); l.Manifest != "" && hex.EncodeToString(sum[:]) != l.Manifest {
+		return i.changed(l.Version, "its manifest has the SHA-256 "+hex.EncodeToString(sum[:])+", and the lock file has "+l.Manifest)
+	}
+	m, err := release.Parse(raw)
+	if err != nil {
+		return err
+	}
+	a, ok := m.For(i.platform())
+	if !ok {
+		return fmt.Errorf("version %s is not for %s", l.Version, i.platform())
+	}
+	tmp, err := os.MkdirTemp("", "hutch-archive-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	got, err := fetch(ctx, s, l.Version, a, tmp)
+	if err != nil {
+		return err
+	}
+	return matches(got, a)
 }
 
 // nameOf finds the name of the backend that a source is for: of hutch-backend-NAME at its end, or of the only one of
