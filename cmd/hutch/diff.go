@@ -78,14 +78,16 @@ func nothingAt(u *ui, paths []string, r *review.Review) {
 	u.note("nothing changed at %s, compared with %s", strings.Join(quoted(paths), ", "), r.Subject.Project)
 }
 
-// obstacles says in two lines what an apply would meet.
+// obstacles says in a line each what an apply would meet.
 func obstacles(u *ui, r *review.Review) {
-	conflicts, refused, flags := 0, 0, []string{}
+	conflicts, refused, never, flags := 0, 0, 0, []string{}
 	for _, c := range r.Changes {
 		switch {
 		case c.Left != "":
 		case c.Conflict != "":
 			conflicts++
+		case slices.ContainsFunc(c.Refused, func(f review.Refusal) bool { return f.Rule.Flag() == "" }):
+			never++
 		case len(c.Refused) > 0:
 			refused++
 			for _, f := range c.Refused {
@@ -100,11 +102,10 @@ func obstacles(u *ui, r *review.Review) {
 	}
 	if refused > 0 {
 		slices.Sort(flags)
-		text := count(refused, "change") + " would be refused by hutch apply"
-		if len(flags) > 0 {
-			text += " without " + strings.Join(flags, " ")
-		}
-		u.note("%s", text)
+		u.note("%s would be refused by hutch apply without %s", count(refused, "change"), strings.Join(flags, " "))
+	}
+	if never > 0 {
+		u.note("%s would be refused by hutch apply whatever its flags: hutch apply --dry-run says why", count(never, "change"))
 	}
 }
 

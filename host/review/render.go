@@ -135,6 +135,10 @@ func (s Style) change(b *bytes.Buffer, c *Change, t content) {
 		s.retyped(b, c, t)
 		return
 	}
+	if c.Old.Type == Special || c.New.Type == Special { // no patch has these: git apply would make an empty file
+		s.special(b, c)
+		return
+	}
 	s.header(b, c)
 	switch {
 	case t.note != "":
@@ -159,6 +163,15 @@ func (s Style) directory(b *bytes.Buffer, c *Change) {
 	default:
 		fmt.Fprintf(b, "%s\n", s.paint(bold, fmt.Sprintf("directory %s mode %s to %s", Quote(c.Path+"/"), gitMode(c.Old), gitMode(c.New))))
 	}
+}
+
+// special names a FIFO, a socket or a device in a line that programs which apply patches pass over.
+func (s Style) special(b *bytes.Buffer, c *Change) {
+	what := map[Kind]string{Added: "new special file ", Deleted: "deleted special file "}[c.Kind]
+	if what == "" {
+		what = "changed special file "
+	}
+	fmt.Fprintf(b, "%s\n", s.paint(bold, what+Quote(c.Path)))
 }
 
 // retyped writes what was there as deleted and what is there as new, as git does.
