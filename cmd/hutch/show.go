@@ -229,6 +229,10 @@ func (s *show) result(r *result.Result) {
 		return
 	}
 	if s.silent(r) {
+		// Its name is what a caller needs, who may not see the summary.
+		if b := r.Sandbox; s.cmd.Keep && b != nil && !s.cmd.Quiet && s.cmd.Output != "json" {
+			fmt.Fprintf(s.labels.Plain(s.u.err), "hutch: the sandbox %s is kept: hutch exec %s -- CMD works in it, hutch rm %s removes it\n", b.Name, b.Name, b.Name)
+		}
 		return
 	}
 	_ = report.Summary(s.labels.Plain(s.u.err), r, report.Style{Color: s.u.color})
