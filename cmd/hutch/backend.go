@@ -154,7 +154,7 @@ type backendTestCmd struct {
 
 // Help is the text below the synopsis.
 func (*backendTestCmd) Help() string {
-	return `Starts the plugin as a host would, in whatever language it is written, and checks everything that it claims: the handshake, the life of sandboxes, streams, signals, limits, files, and what is left after it was killed. A check is skipped only when the backend does not claim what it is about. Exit code 1 means that a check failed.
+	return `Starts the plugin as a host would, in whatever language it is written, and checks everything that it claims: the handshake, the life of sandboxes, streams, signals, limits, files, and what is left after it was killed. A check is skipped only when the backend does not claim what it is about, or says of a limit why this machine cannot hold it. Exit code 1 means that a check failed.
 
     hutch backend test bwrap
     hutch backend test ./hutch-backend-acme --config testdata/block.hcl --only '^exec/'`
@@ -228,7 +228,8 @@ func (*backendNewCmd) Help() string {
 
 func (c *backendNewCmd) Run(u *ui) error {
 	o := scaffold.Options{Name: c.Name, Module: c.Module, Dir: c.Dir, Replace: c.Replace}
-	if strings.HasPrefix(version, "v") {
+	// A tag of the module, and not a commit after one.
+	if released, _ := regexp.MatchString(`^v[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)[.0-9]*)?$`, version); released {
 		o.Version = version
 	}
 	files, err := scaffold.New(o)
@@ -243,6 +244,9 @@ func (c *backendNewCmd) Run(u *ui) error {
 	dir := c.Dir
 	if dir == "" {
 		dir = "hutch-backend-" + c.Name
+	}
+	if o.Version == "" && c.Replace == "" {
+		u.note("this hutch is no release, so go cannot fetch the package for it: go mod edit -replace github.com/hutch-run/hutch=DIR, with the directory of its source, in %s", shellWord(dir))
 	}
 	u.note("next: cd %s && make test", shellWord(dir))
 	return nil

@@ -231,7 +231,7 @@ func (s *show) result(r *result.Result) {
 	if s.silent(r) {
 		// Its name is what a caller needs, who may not see the summary.
 		if b := r.Sandbox; s.cmd.Keep && b != nil && !s.cmd.Quiet && s.cmd.Output != "json" {
-			fmt.Fprintf(s.labels.Plain(s.u.err), "hutch: the sandbox %s is kept: hutch exec %s -- CMD works in it, hutch rm %s removes it\n", b.Name, b.Name, b.Name)
+			fmt.Fprintf(s.labels.Plain(s.u.err), "hutch: the sandbox %[1]s is kept: hutch exec %[1]s -- CMD works in it, hutch rm %[1]s removes it\n", b.Name)
 		}
 		return
 	}
