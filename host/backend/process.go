@@ -96,7 +96,7 @@ func (p *process) Start(ctx context.Context) error {
 		p.stop()
 		return context.Canceled
 	case <-ctx.Done():
-		se = p.startError(fmt.Sprintf("it printed nothing within %s", p.limit), "it hangs, or waits for something; its log may say for what")
+		se = p.startError(fmt.Sprintf("it printed nothing within %s", p.limit)+p.saying(), "it hangs, or waits for something; start it by hand to see more: "+p.bin.path)
 	}
 	p.stop()
 	se.Lines = p.logs.lines()
@@ -109,10 +109,16 @@ func (p *process) ended(said string) *StartError {
 	if said != "" {
 		found += " after printing " + quoteLine(said)
 	}
-	if lines := p.logs.lines(); len(lines) > 0 {
-		found += ", saying " + quoteLine(lines[len(lines)-1])
+	return p.startError(found+p.saying(), "start it by hand to see more: "+p.bin.path)
+}
+
+// saying is the last line of its standard error, for the end of a sentence.
+func (p *process) saying() string {
+	lines := p.logs.lines()
+	if len(lines) == 0 {
+		return ""
 	}
-	return p.startError(found, "start it by hand to see more: "+p.bin.path)
+	return ", saying " + quoteLine(lines[len(lines)-1])
 }
 
 func (p *process) startError(found, fix string) *StartError {

@@ -26,7 +26,8 @@ func TestStartErrors(t *testing.T) {
 	}{
 		"garbage":   {nil, `it printed "Usage: garbage [options]" where the first line of a backend belongs; it is another program, or one that prints before it calls sdk.Serve`},
 		"endless":   {nil, `it printed more than 4096 bytes without a newline, beginning with "` + strings.Repeat("x", 80) + `…"; it is another program, or one that prints before it calls sdk.Serve`},
-		"hang":      {nil, `it printed nothing within 400ms; it hangs, or waits for something; its log may say for what`},
+		"hang":      {nil, `it printed nothing within 400ms; it hangs, or waits for something; start it by hand to see more: PATH`},
+		"waits":     {script("#!/bin/sh\necho waiting for the licence >&2; exec sleep 1000\n"), `it printed nothing within 5s, saying "waiting for the licence"; it hangs, or waits for something; start it by hand to see more: PATH`},
 		"exit3":     {nil, `it ended at once (exit status 3), saying "the licence has expired"; start it by hand to see more: PATH`},
 		"core9":     {nil, `it speaks go-plugin's core protocol 9, and this hutch speaks 1; rebuild the backend with the go-plugin that hutch uses`},
 		"app99":     {nil, `it speaks backend protocol 99, and this hutch speaks 1; upgrade hutch, or install an older version of the backend`},
@@ -60,6 +61,9 @@ func TestStartErrors(t *testing.T) {
 				limit = 400 * time.Millisecond
 			case "closes": // long enough for a busy machine to start a shell, which does not end before it is up
 				limit = 4 * time.Second
+			}
+			if name == "waits" {
+				limit = 5 * time.Second // enough for a shell to say something on a busy machine
 			}
 			p := pool(t, func(o *Options) { o.Paths, o.StartTimeout = []string{dir}, limit })
 			_, err := p.Get(context.Background(), name)

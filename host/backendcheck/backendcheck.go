@@ -10,8 +10,10 @@ package backendcheck
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,6 +46,9 @@ func Run(ctx context.Context, o Options) (*backendtest.Report, error) {
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, diag.Errorf("there is no program %s", path)
 	}
 	target := &backendtest.Process{Path: path}
 	facts, err := describe(ctx, target)

@@ -97,7 +97,8 @@ func TestMistakes(t *testing.T) {
 		want string
 	}{
 		{"no backend", Options{Path: "/bin/true"}, "no backend that could be tested"},
-		{"no program", Options{Path: "/no/such"}, "cannot be executed"},
+		{"no program", Options{Path: "/no/such"}, "there is no program /no/such"},
+		{"no executable", Options{Path: "/etc/passwd"}, "/etc/passwd: it cannot be executed: permission denied"},
 		{"unknown attribute", Options{Path: bin, Config: write(t, "b.hcl", "marker = \"x\"\nmakrer = 1\n")}, "makrer"},
 		{"wrong type", Options{Path: bin, Config: write(t, "b.hcl", "lies = 3\n")}, "lies"},
 		{"syntax", Options{Path: bin, Config: write(t, "b.hcl", "lies = [\n")}, "b.hcl"},

@@ -89,6 +89,9 @@ func (p *process) start(ctx context.Context, t *Process, o StartOptions) error {
 	}
 	if err := p.cmd.Start(); err != nil {
 		close(p.done)
+		if pe := (*os.PathError)(nil); errors.As(err, &pe) {
+			err = pe.Err // the path is said already
+		}
 		return fmt.Errorf("it cannot be executed: %w", err)
 	}
 	line := make(chan string, 1)
