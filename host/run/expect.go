@@ -40,12 +40,20 @@ func (j *job) expect() {
 	j.expectStream("stderr", e.Stderr, r.Stderr)
 	for i, pattern := range e.Outputs {
 		if !slices.ContainsFunc(r.Outputs, func(o outputs.Output) bool { ok, _ := doublestar.Match(pattern, o.From); return ok }) {
-			j.unexpected(fmt.Sprintf("outputs[%d]", i), "a file that matches "+quoted(pattern), fmt.Sprintf("none among %d", len(r.Outputs)))
+			j.unexpected(fmt.Sprintf("outputs[%d]", i), "a file that matches "+quoted(pattern), noneOf(len(r.Outputs)))
 		}
 	}
 	if e.Within > 0 && r.Usage.Wall.Duration() > e.Within {
 		j.unexpected("within", e.Within.String(), r.Usage.Wall.Duration().String())
 	}
+}
+
+// noneOf says how many files there are, of which none is the one.
+func noneOf(n int) string {
+	if n == 0 {
+		return "no file at all"
+	}
+	return fmt.Sprintf("none among %d", n)
 }
 
 func (j *job) unexpected(what, want, got string) {

@@ -48,8 +48,9 @@ type Verdict struct {
 }
 
 // Classify tells what became of a run from its result: from cause, exit code, limits, outputs and expectations as hutch
-// recorded them, and of a program that ended by itself with a failure from what its interpreter said last.
-func Classify(d *runfile.Definition, r *result.Result) Verdict {
+// recorded them, and of a program that ended by itself with a failure from what its interpreter said last. installs tells
+// whether a program may ask for dependencies.
+func Classify(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	switch {
 	case r.OK:
 		return Verdict{Class: ClassOK, Summary: "it works"}
@@ -71,7 +72,7 @@ func Classify(d *runfile.Definition, r *result.Result) Verdict {
 		return v
 	}
 	if failed(r) {
-		return crashed(d, r)
+		return crashed(d, r, installs)
 	}
 	return unmet(d, r)
 }
@@ -80,6 +81,9 @@ func Classify(d *runfile.Definition, r *result.Result) Verdict {
 func failed(r *result.Result) bool {
 	if !r.Expected {
 		return true
+	}
+	if r.Cause == sdk.CauseExited && r.ExitCode != nil && *r.ExitCode == 0 {
+		return false // it ended well, even where another code is expected
 	}
 	return slices.ContainsFunc(r.ExpectFailures, func(f result.ExpectFailure) bool { return f.What == "exit_code" || f.What == "cause" })
 }
@@ -91,7 +95,7 @@ func interpreter(d *runfile.Definition, r *result.Result) Verdict {
 		name = r.Command[0]
 	}
 	return Verdict{Class: ClassInterpreter, Summary: fmt.Sprintf("the sandbox has no %s", name),
-		Advice: fmt.Sprintf("The sandbox has no %s, so nothing in %s can be run there. Write the program in another language.", name, languageOf(d.Language, d.Entrypoint))}
+		Advice: fmt.Sprintf("The sandbox has no %s, so nothing in %s can be run there. Write the whole program anew, in another language.", name, languageOf(d.Language, d.Entrypoint))}
 }
 
 // limited is about the limits that hutch itself tells as the cause.
@@ -138,7 +142,7 @@ func memory(r *result.Result) Verdict {
 }
 
 // crashed is about a program that ended with a failure of its own.
-func crashed(d *runfile.Definition, r *result.Result) Verdict {
+func crashed(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	lang := languageOf(d.Language, d.Entrypoint)
 	var files []string
 	for _, f := range d.Files {
@@ -146,7 +150,7 @@ func crashed(d *runfile.Definition, r *result.Result) Verdict {
 	}
 	e, ok := findError(lang, r.Stderr.Text, files)
 	if !ok {
-		return Verdict{Class: ClassRuntime, Summary: ending(r), Advice: "The program failed without a message of the interpreter. Handle the error that it ran into, or let it be shown with its place."}
+		return Verdict{Class: ClassRuntime, Summary: ending(r) + wanted(r), Advice: "The program failed without a message of the interpreter. Handle the error that it ran into, or let it be shown with its place."}
 	}
 	v := Verdict{Class: ClassRuntime, Summary: e.message, File: e.file, Line: e.line,
 		Advice: "The program failed while it ran. Find the reason at the place that the message names, and mend it there."}
@@ -157,7 +161,7 @@ func crashed(d *runfile.Definition, r *result.Result) Verdict {
 			v.Class, v.Advice = ClassRuntime, "The program made code or data that does not parse. Look at what it hands to the parser."
 		}
 	case faultMissing:
-		v.Class, v.Advice = ClassMissing, missing(d, lang, e)
+		v.Class, v.Advice = ClassMissing, missing(d, lang, e, installs)
 	case faultNetwork:
 		v.Class, v.Advice = ClassNetwork, "The host could not be reached. Check its name and port, and handle the error."
 		if r.Network != string(sdk.NetworkFull) {
@@ -179,7 +183,7 @@ func crashed(d *runfile.Definition, r *result.Result) Verdict {
 }
 
 // missing says what to do about a module that is not there, which depends on whose it is.
-func missing(d *runfile.Definition, lang string, e lastError) string {
+func missing(d *runfile.Definition, lang string, e lastError, installs bool) string {
 	if lang == "shell" {
 		return fmt.Sprintf("The sandbox has no program %s. Do without it.", e.what)
 	}
@@ -191,8 +195,8 @@ func missing(d *runfile.Definition, lang string, e lastError) string {
 	if strings.HasPrefix(e.what, ".") || strings.HasPrefix(e.what, "/") {
 		return fmt.Sprintf("None of the program's files is %s. Give it, or do not use it.", e.what)
 	}
-	if len(installable(lang)) > 0 {
-		return fmt.Sprintf("%s is neither one of the program's files nor a package that is installed. Use the standard library instead, or, where dependencies are allowed, list the package that has it in \"dependencies\".", e.what)
+	if installs && len(installable(lang)) > 0 {
+		return fmt.Sprintf("%s is neither one of the program's files nor a package that is installed. Use the standard library instead, or name the package that has it in the line \"Dependencies:\".", e.what)
 	}
 	return fmt.Sprintf("%s is neither one of the program's files nor part of the language, and nothing can be installed. Use the standard library.", e.what)
 }
@@ -221,7 +225,7 @@ func unmet(d *runfile.Definition, r *result.Result) Verdict {
 			elsewhere = append(elsewhere, c.Path)
 		}
 	}
-	v.Advice = "The program ended well but did not leave what is expected in the output directory, which the variable HUTCH_OUTPUT names."
+	v.Advice = "The program ended well but did not leave what is expected in the output directory, which the variable HUTCH_OUTPUT names. A relative path does not lead there."
 	if len(there) > 0 {
 		v.Advice += " It left there: " + few(there) + "."
 	}
@@ -229,6 +233,16 @@ func unmet(d *runfile.Definition, r *result.Result) Verdict {
 		v.Advice += " It made these in the workspace instead, where they do not count: " + few(elsewhere) + "."
 	}
 	return v
+}
+
+// wanted says which exit code is expected, where that is another one than 0.
+func wanted(r *result.Result) string {
+	for _, f := range r.ExpectFailures {
+		if f.What == "exit_code" && f.Want != "0" {
+			return ", and " + f.Want + " is expected"
+		}
+	}
+	return ""
 }
 
 // ending tells how a program ended that said nothing.

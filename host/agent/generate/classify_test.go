@@ -70,7 +70,7 @@ func classCases(t *testing.T) []classCase {
 
 func (c classCase) check(t *testing.T, r *result.Result) {
 	t.Helper()
-	v := Classify(c.d, r)
+	v := Classify(c.d, r, true)
 	got := string(v.Class)
 	if v.File != "" {
 		got += fmt.Sprintf(" %s:%d", v.File, v.Line)
@@ -126,7 +126,7 @@ func TestClassesOfRealRuns(t *testing.T) {
 			if *update {
 				keep(t, c.recorded, r)
 			}
-			if v := Classify(c.d, r); c.want == string(ClassMemory) && r.Cause == sdk.CauseExited && v.File != "" {
+			if v := Classify(c.d, r, true); c.want == string(ClassMemory) && r.Cause == sdk.CauseExited && v.File != "" {
 				c.want += fmt.Sprintf(" %s:%d", v.File, v.Line) // without a cgroup to write the interpreter itself ran out, and knows where
 			}
 			c.check(t, r)

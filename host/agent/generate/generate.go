@@ -58,6 +58,7 @@ type loop struct {
 	story  *Story
 
 	last     *program       // the newest program
+	anew     bool           // nothing of last can be kept: the sandbox cannot run its language
 	lastText string         // what became of it
 	bad      string         // the answer after that, of which no program could be made; "" for none
 	badText  string         // what is wrong with it
@@ -199,7 +200,7 @@ func (l *loop) ask(ctx context.Context, a *Attempt) (text string, ok bool, err e
 		l.end(Refused, failed.Message)
 		l.story.Hint = failed.Hint
 	case errors.As(err, &failed):
-		l.end(Model, failed.Message)
+		l.end(Model, "no answer from the model: "+failed.Message)
 		l.story.Hint = failed.Hint
 	default:
 		l.end(Model, err.Error())
@@ -241,7 +242,11 @@ func (l *loop) earlier() string {
 
 // try makes a program of an answer and runs it. The error is one of the record.
 func (l *loop) try(ctx context.Context, a *Attempt, text string) error {
-	p, err := l.last.take(text, l.g)
+	base := l.last
+	if l.anew {
+		base = &program{}
+	}
+	p, err := base.take(text, l.g)
 	if err != nil {
 		a.Class, a.Summary = ClassAnswer, firstLine(err.Error())
 		l.bad, l.badText = text, unusable(err)
@@ -270,7 +275,7 @@ func (l *loop) try(ctx context.Context, a *Attempt, text string) error {
 		return nil
 	}
 	l.sames, l.tried[sum] = 0, a.N
-	l.last = p
+	l.last, l.anew = p, false
 	if no := l.refused(ctx, p); no != "" {
 		a.Class, a.Summary, a.Advice = ClassPolicy, "it asks for dependencies that are not allowed: "+strings.Join(p.how.Dependencies, ", "), no
 		l.lastText = happened(Verdict{Class: a.Class, Summary: a.Summary, Advice: a.Advice}, nil)
@@ -295,7 +300,8 @@ func (l *loop) run(ctx context.Context, a *Attempt, p *program) error {
 	if l.o.Watch.Result != nil {
 		l.o.Watch.Result(r)
 	}
-	v := Classify(d, r)
+	v := Classify(d, r, l.installs())
+	l.anew = v.Class == ClassInterpreter
 	a.Run, a.Cause, a.ExitCode = r.ID, string(r.Cause), r.ExitCode
 	a.Class, a.Summary, a.Advice, a.File, a.Line = v.Class, v.Summary, v.Advice, v.File, v.Line
 	l.lastText = happened(v, r)
@@ -307,6 +313,11 @@ func (l *loop) run(ctx context.Context, a *Attempt, p *program) error {
 		}
 	}
 	return err
+}
+
+// installs tells whether the model may list dependencies.
+func (l *loop) installs() bool {
+	return l.g.Policy == runfile.DependenciesAllowed || l.g.Policy == runfile.DependenciesAsk && l.o.Ask != nil
 }
 
 // refused says why the dependencies of a program are not installed; "" when they are, or when there are none.

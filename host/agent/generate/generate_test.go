@@ -76,6 +76,10 @@ func behave(_ context.Context, src string, r *result.Result) {
 		r.Outputs = []outputs.Output{{Path: "sum.txt"}}
 	case "syntax":
 		r.Stderr.Text = "  File \"/workspace/input/main.py\", line 1\n    syntax\n          ^\nSyntaxError: invalid syntax\n"
+	case "missing":
+		r.Stderr.Text = "Traceback (most recent call last):\n  File \"/workspace/input/main.py\", line 1, in <module>\n    import x\nModuleNotFoundError: No module named 'x'\n"
+	case "nopython":
+		r.Cause, r.ExitCode, r.NotStarted, r.Command = sdk.CauseSetupFailed, nil, true, []string{"python3"}
 	case "broken":
 		r.Cause, r.ExitCode, r.Error = sdk.CauseBackend, nil, &result.Failure{Phase: "create", Summary: "no room"}
 	default:
@@ -202,8 +206,14 @@ func TestHowLoopsEnd(t *testing.T) {
 		"the same once":         {steps: []modeltest.Step{answer("a"), answer("a"), answer("good")}, ending: Worked, classes: "runtime same ok", runs: 2, told: "exactly the program of attempt 1"},
 		"the same for ever":     {steps: []modeltest.Step{answer("a"), answer("a"), answer("a"), answer("good")}, ending: Same, status: 1, classes: "runtime same same", runs: 1, reason: "the program of attempt 1 again and again"},
 		"back and forth":        {steps: []modeltest.Step{answer("a"), answer("b"), answer("a"), answer("good")}, ending: Worked, classes: "runtime runtime same ok", runs: 3, told: "exactly the program of attempt 1"},
+		"no interpreter": {steps: []modeltest.Step{answer("nopython"), modeltest.Text("```ruby path=main.rb\ngood\n```")}, ending: Worked, classes: "interpreter ok", runs: 2,
+			told: "Write the whole program anew, in another language."},
+		"a module that may be installed": {more: `dependency_policy = "allowed"`, steps: []modeltest.Step{answer("missing"), answer("good")}, ending: Worked, classes: "missing_dependency ok", runs: 2,
+			told: `or name the package that has it in the line "Dependencies:"`},
+		"a module that may not": {steps: []modeltest.Step{answer("missing"), answer("good")}, ending: Worked, classes: "missing_dependency ok", runs: 2,
+			told: "nothing can be installed. Use the standard library."},
 		"refused":               {steps: []modeltest.Step{stop(model.StopRefused, "I will not.")}, ending: Refused, status: 1, reason: "the model would not answer: I will not."},
-		"no key":                {steps: []modeltest.Step{{Err: &model.Error{Kind: model.KindAuth, Message: "no key", Hint: "set one"}}}, ending: Model, status: 125, reason: "no key"},
+		"no key":                {steps: []modeltest.Step{{Err: &model.Error{Kind: model.KindAuth, Message: "no key", Hint: "set one"}}}, ending: Model, status: 125, reason: "no answer from the model: no key"},
 		"no network to a model": {steps: []modeltest.Step{answer("a"), {Err: &model.Error{Kind: model.KindNetwork, Message: "gone"}}}, ending: Model, status: 125, classes: "runtime", runs: 1, reason: "gone"},
 		"the sandbox fails":     {steps: []modeltest.Step{answer("broken")}, ending: Sandbox, status: 125, classes: "sandbox", runs: 1, reason: "no room"},
 		"dependencies blocked":  {more: `dependency_policy = "blocked"`, steps: []modeltest.Step{answer("good", "requests"), answer("good")}, ending: Worked, classes: "policy ok", runs: 1, told: "No dependencies are allowed"},

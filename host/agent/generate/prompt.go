@@ -214,7 +214,7 @@ func happened(v Verdict, r *result.Result) string {
 		fmt.Fprintf(&b, "Where: %s, line %d.\n", v.File, v.Line)
 	}
 	fmt.Fprintf(&b, "What: %s\n", begin(termsafe.String(v.Summary), maxError))
-	if r != nil {
+	if r != nil && r.Cause != sdk.CauseSetupFailed { // there was a program that could end
 		fmt.Fprintf(&b, "How it ended: %s, after %s.\n", ending(r), r.Usage.Wall.Duration().Round(1e6))
 	}
 	fmt.Fprintf(&b, "\n%s\n", v.Advice)

@@ -60,7 +60,7 @@ func (a *Answer) Program(want Program) (Program, error) {
 			out.Language = ""
 		}
 	} else if _, ok := language.ByPath(out.Entrypoint); !ok && len(p.problems) == 0 {
-		p.problem(Problem{Path: out.Entrypoint, Message: "its name does not say how it is run", Hint: `say it with "language", one of ` + strings.Join(language.Names(), ", ")})
+		p.problem(Problem{Path: out.Entrypoint, Message: "its name does not say how it is run", Hint: "a program is in one of " + strings.Join(language.Names(), ", ") + `; where the extension does not say which, "language" does`})
 	}
 	if err := deps.Check(out.Dependencies); err != nil {
 		p.problem(Problem{Message: err.Error(), Hint: "dependencies are names of packages, perhaps with a version"})
