@@ -150,7 +150,7 @@ func (v *Server) take(q *request) (*reply, int, error) {
 	v.next++
 	n := v.next
 	if n > len(v.script.Answers) {
-		return nil, n, fmt.Errorf("%s has no answer for request %d: it has %d", v.script.Name, n, len(v.script.Answers))
+		return nil, n, fmt.Errorf("%s ends with answer %d, and this is request %d", v.script.Name, len(v.script.Answers), n)
 	}
 	a := &reply{Answer: v.script.Answers[n-1]}
 	if err := a.Expect.meets(q); err != nil {

@@ -316,7 +316,7 @@ func TestNobodyThere(t *testing.T) {
 func TestScriptErrors(t *testing.T) {
 	for protocol := range clients {
 		k, _ := asker(t, protocol, "-- answer --\n-- expect --\nnobody says this\n"+"-- answer --\nlast\n", nil)
-		for i, want := range []string{`answer 1 of test.txtar expects "nobody says this" in the last message, which is: `, "", "test.txtar has no answer for request 3: it has 2"} {
+		for i, want := range []string{`answer 1 of test.txtar expects "nobody says this" in the last message, which is: `, "", "test.txtar ends with answer 2, and this is request 3"} {
 			_, err := k.Ask(t.Context(), request, func(string) {})
 			var e *model.Error
 			if (want == "") != (err == nil) || err != nil && (!errors.As(err, &e) || e.Kind != model.KindScript || !strings.Contains(e.Message, want)) {
