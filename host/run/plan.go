@@ -94,9 +94,9 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 	if p.Outputs == nil {
 		p.Outputs = []string{}
 	}
-	red.Strings(p.Command)
+	p.Command = red.Argv(p.Command)
 	for k, v := range p.Env {
-		p.Env[k] = red.Text(v)
+		p.Env[k] = red.Argv([]string{v})[0]
 	}
 	for _, f := range d.Files {
 		from := f.Source

@@ -480,17 +480,22 @@ variable "pw" {
   default   = "` + secret + `"
   sensitive = true
 }
+variable "pin" { # too short to be looked for inside of text
+  type      = string
+  default   = "zq7"
+  sensitive = true
+}
 run "r" {
   backend "plain" {}
-  command = ["echo", var.pw]
-  env     = { PW = var.pw }
+  command = ["echo", var.pw, var.pin]
+  env     = { PW = var.pw, PIN = var.pin }
 }`)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	j, err := json.Marshal(pl)
 	var text bytes.Buffer
-	if err2 := pl.WriteText(&text); err != nil || err2 != nil || strings.Contains(string(j)+text.String(), secret) {
+	if err2 := pl.WriteText(&text); err != nil || err2 != nil || strings.Contains(string(j)+text.String(), secret) || strings.Contains(string(j)+text.String(), "zq7") {
 		t.Errorf("%v %v: the plan shows the secret: %s", err, err2, text.String())
 	}
 }
