@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -32,20 +33,25 @@ type place struct{ sandbox, path string }
 
 // placeOf tells SANDBOX:/PATH from a path of this host, which may hold a colon when it begins with a dot or a slash.
 func placeOf(s string) place {
-	name, path, ok := strings.Cut(s, ":")
+	name, at, ok := strings.Cut(s, ":")
 	if !ok || strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") || strings.Contains(name, "/") || name == "" {
 		return place{path: s}
 	}
-	return place{name, path}
+	return place{name, at}
 }
 
 func (c *cpCmd) Run(ctx context.Context, u *ui) error {
 	from, to := placeOf(c.From), placeOf(c.To)
 	switch {
 	case from.sandbox != "" && to.sandbox != "":
-		return hint(errors.New("cp does not copy from one sandbox to another"), "hutch cp %s - | hutch cp - %s", c.From, c.To)
+		return hint(errors.New("cp does not copy from one sandbox to another"), "hutch cp %s COPY, and then hutch cp COPY %s", c.From, c.To)
 	case from.sandbox == "" && to.sandbox == "":
 		return hint(errors.New("neither end is in a sandbox"), "hutch cp %s SANDBOX:/workspace/", c.From)
+	}
+	for _, p := range []place{from, to} {
+		if p.sandbox != "" && !path.IsAbs(p.path) {
+			return hint(fmt.Errorf("%s:%s: a path inside a sandbox is absolute", p.sandbox, p.path), "%s:%s is in the workspace", p.sandbox, path.Join("/workspace", p.path))
+		}
 	}
 	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
 		sb, err := m.Open(ctx, from.sandbox+to.sandbox, sandbox.Shared)

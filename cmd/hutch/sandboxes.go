@@ -166,14 +166,12 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 		}
 		row("limit", "%s = %s (%s): %s", l.Limit, l.Value, how, l.HeldBy)
 	}
-	if st.Ready != nil {
-		if l := st.Ready.Layers; l != nil {
-			row("lower layer", "%s", l.Lower)
-			row("upper layer", "%s", l.Upper)
-		}
-		for _, n := range st.Ready.Notes {
-			row("note", "%s", n)
-		}
+	if l := st.Workspace.Layers; l != nil {
+		row("lower layer", "%s", l.Lower)
+		row("upper layer", "%s", l.Upper)
+	}
+	for _, n := range st.Notes {
+		row("note", "%s", n)
 	}
 	for _, k := range slices.Sorted(maps.Keys(st.Details)) {
 		row(k, "%s", st.Details[k])
@@ -198,7 +196,10 @@ func (*resetCmd) Help() string {
 
 func (c *resetCmd) Run(ctx context.Context, u *ui) error {
 	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
-		return m.Reset(ctx, c.Sandbox, c.Hard, c.Force)
+		if err := m.Reset(ctx, c.Sandbox, c.Hard, c.Force); err != nil {
+			return err
+		}
+		return u.line("%s", c.Sandbox)
 	})
 }
 

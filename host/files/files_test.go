@@ -85,9 +85,15 @@ func TestList(t *testing.T) {
 		if diff := cmp.Diff([]string{"shown"}, paths(l)); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
-		l, err = f.List(t.Context(), ListRequest{Max: 3})
-		if err != nil || len(l.Entries) != 3 || !l.Truncated {
-			t.Errorf("%d entries, truncated %t, %v; want the first 3 of more", len(l.Entries), l.Truncated, err)
+		all, err := f.List(t.Context(), ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{1, 3} {
+			l, err = f.List(t.Context(), ListRequest{Max: n})
+			if diff := cmp.Diff(paths(all)[:n], paths(l)); diff != "" || err != nil || !l.Truncated {
+				t.Errorf("truncated %t, %v; want the first %d of more: %s", l.Truncated, err, n, diff)
+			}
 		}
 		if err := os.WriteFile(b.output+"/result", []byte("r\n"), 0o644); err != nil {
 			t.Fatal(err)

@@ -131,7 +131,7 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	}
 	out := &Listing{Path: s.name, Entries: []Entry{}}
 	var mu sync.Mutex
-	err = s.view.scan(ctx, s.rel, overlay.ScanOptions{Depth: r.Depth, MaxEntries: max(r.Max, 1) * scanFactor}, func(d folder) error {
+	err = s.view.scan(ctx, s.rel, overlay.ScanOptions{Depth: r.Depth, MaxEntries: max(r.Max*scanFactor, leastScan)}, func(d folder) error {
 		if d.err != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -181,9 +181,12 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	return out, nil
 }
 
-// scanFactor is how many times more entries than asked for are looked at, so that the first ones in path order are most
-// likely among them.
-const scanFactor = 4
+// How many entries are looked at: many times those that were asked for, and many, so that the first ones in path order are
+// most likely among them. Of a directory that holds more by itself nothing is seen.
+const (
+	scanFactor = 4
+	leastScan  = 100_000
+)
 
 // mounts are the entries of input and output that lie directly below s.
 func (f *Files) mounts(s spot, depth int) []Entry {

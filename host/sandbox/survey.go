@@ -32,7 +32,7 @@ type Status struct {
 	// Condition is one of the States here, or creating, removing, damaged from its record.
 	Condition string            `json:"condition"`
 	Details   map[string]string `json:"details,omitempty"` // what the backend says about it, for a person
-	Ready     *sdk.Ready        `json:"ready,omitempty"`   // nil when it could not be attached to
+	Notes     []string          `json:"notes,omitempty"`   // what a careful user should know of it, one sentence each
 	Problem   string            `json:"problem,omitempty"` // why it could not be attached to, or asked
 	Changes   *ChangeCount      `json:"changes,omitempty"` // nil when nobody can tell, or nobody asked
 	Base      string            `json:"base,omitempty"`    // file that says what the project looked like
@@ -111,7 +111,7 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 	}
 	defer s.Close()
 	ready := s.Ready()
-	st.Ready, st.Base = &ready, s.Base
+	st.Notes, st.Base = ready.Notes, s.Base
 	told, err := s.status(ctx)
 	if err != nil {
 		st.Condition, st.Problem = StateUnknown, err.Error()

@@ -179,7 +179,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		return nil // git archive begins with one; it says nothing about files
 	}
 	if reason, detail := LeftOut(h); reason != "" {
-		return fmt.Errorf("%q was left out: %s", h.Name, detail)
+		return fmt.Errorf("%q cannot be copied: %s", h.Name, detail)
 	}
 	name := strings.TrimPrefix(h.Name, "./")
 	isDir := h.Typeflag == tar.TypeDir
