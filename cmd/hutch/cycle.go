@@ -103,7 +103,11 @@ func (c *cycleCmd) Run(ctx context.Context, u *ui) error {
 	if when == cycle.Ask && !term.IsTerminal(int(u.in.Fd())) {
 		return errors.New("--apply=ask needs a terminal to ask at")
 	}
-	work, err := cycle.Prepare(cmp.Or(c.ID, block.Name), block)
+	id := cmp.Or(c.ID, block.Name)
+	if err := cycle.CheckID(id); err != nil {
+		return err
+	}
+	work, err := cycle.Prepare(id, block)
 	if err != nil {
 		return hint(err, "write it there, name another one with spec in the cycle block, or say with --id which cycle is meant")
 	}

@@ -38,7 +38,7 @@ func (n *number) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q is not a whole number", text)
 	}
 	if v < 1 {
-		return fmt.Errorf("%q is less than one; leave the flag out for no limit", text)
+		return fmt.Errorf("%q is less than one; leave the flag out for the default", text)
 	}
 	*n = number(v)
 	return nil
@@ -53,7 +53,7 @@ func (s *share) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q is not a number", text)
 	}
 	if v <= 0 {
-		return fmt.Errorf("%q is not more than zero; leave the flag out for no limit", text)
+		return fmt.Errorf("%q is not more than zero; leave the flag out for the default", text)
 	}
 	*s = share(v)
 	return nil

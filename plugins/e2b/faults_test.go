@@ -37,7 +37,8 @@ func TestCreateFaults(t *testing.T) {
 		{name: "the daemon is too old", fault: e2btest.Fault{Method: "POST", Path: "/sandboxes", Status: 201, Body: `{"sandboxID":"iold","templateID":"base","envdVersion":"0.4.0"}`}, reason: sdk.ReasonConfig, says: "0.5.7", posts: 1},
 		{name: "the upload breaks once", fault: e2btest.Fault{Method: "POST", Path: "/files", Upload: new(int64)}, posts: 1},
 		{name: "the upload meets a bad gateway", fault: e2btest.Fault{Method: "POST", Path: "/files", Status: 503, Times: 2}, posts: 1},
-		{name: "half of the upload vanishes", fault: e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(100)), Quiet: true}, reason: sdk.ReasonUnavailable, says: "not what was sent", posts: 1},
+		{name: "half of the upload vanishes once", fault: e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(100)), Quiet: true}, posts: 1},
+		{name: "half of the upload vanishes again", fault: e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(100)), Quiet: true, Times: 2}, reason: sdk.ReasonUnavailable, says: "not what was sent", posts: 1},
 		{name: "the upload never works", fault: e2btest.Fault{Method: "POST", Path: "/files", Drop: e2btest.Before, Times: -1}, reason: "", says: "-", posts: 1},
 	}
 	s := local(t)

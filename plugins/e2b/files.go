@@ -39,7 +39,7 @@ func knownFormat(f sdk.Format) error {
 }
 
 // Put implements [sdk.Putter]. What is put is checked here, sent to a file of its own, and brought into place by the
-// sandbox's user.
+// sandbox's user. What arrived damaged is not sent again: it comes from a stream, which is read once.
 func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Reader) error {
 	p, err := clean(p)
 	if err == nil {

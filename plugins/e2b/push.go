@@ -73,15 +73,42 @@ func checkMounts(spec *sdk.Spec) error {
 	return nil
 }
 
-// push sends what the sandbox is to see, and has it put into place.
+// push sends what the sandbox is to see, and has it put into place. What arrived damaged, without a word of it, is sent once
+// more: a way that loses bytes again does not do so by chance.
 func (s *sandbox) push(ctx context.Context) error {
+	packed, err := s.deliver(ctx)
+	var e *scriptError
+	if errors.As(err, &e) && e.code == scripts.Damaged {
+		packed, err = s.deliver(ctx)
+	}
+	if err != nil {
+		return s.setupFailed(err)
+	}
+	s.base = &base{}
+	if packed != nil {
+		s.base.Archive = packed.sum()
+		if packed.left > 0 {
+			s.ready.Notes = append(s.ready.Notes, fmt.Sprintf("%d sockets, devices and files that cannot be read were not sent", packed.left))
+		}
+	}
+	if s.base.Entries, err = s.place(ctx, packed != nil); err != nil {
+		return err
+	}
+	if packed != nil {
+		return packed.verify(s.base.Entries)
+	}
+	return nil
+}
+
+// deliver sends the archive, if there is anything to send, and sets the machine up with it.
+func (s *sandbox) deliver(ctx context.Context) (*packer, error) {
 	list := parts(&s.spec)
 	archive, size, sum := "-", int64(0), "-"
 	var packed *packer
 	if len(list) > 0 {
 		var err error
 		if packed, archive, err = s.send(ctx, list); err != nil {
-			return err
+			return nil, err
 		}
 		size, sum = packed.size, packed.sum()
 	}
@@ -96,21 +123,7 @@ func (s *sandbox) push(ctx context.Context) error {
 	}
 	s.tell("unpacking", 0, 0)
 	args := append([]string{basePath, s.user(), workspacePath, input, archive, strconv.FormatInt(size, 10), sum}, rest...)
-	if err := s.sh(ctx, "set the machine up", rootUser, scripts.Setup, nil, args...); err != nil {
-		return s.setupFailed(err)
-	}
-	s.base = &base{}
-	if packed != nil {
-		s.base.Archive = sum
-	}
-	var err error
-	if s.base.Entries, err = s.place(ctx, packed != nil); err != nil {
-		return err
-	}
-	if packed != nil {
-		return packed.verify(s.base.Entries)
-	}
-	return nil
+	return packed, s.sh(ctx, "set the machine up", rootUser, scripts.Setup, nil, args...)
 }
 
 // user is whom commands run as.
@@ -172,9 +185,6 @@ func (s *sandbox) send(ctx context.Context, list []part) (*packer, string, error
 		p := &packer{list: list, hash: sha256.New(), files: &progress{step: "sending files", total: total, tell: s.tell}, entries: map[string]entry{}}
 		err := s.upload(ctx, to, rootUser, p.write)
 		if err == nil {
-			if p.left > 0 {
-				s.ready.Notes = append(s.ready.Notes, fmt.Sprintf("%d sockets, devices and files that cannot be read were not sent", p.left))
-			}
 			return p, to, nil
 		}
 		if p.err != nil || ctx.Err() != nil || n == 3 || !again(err) {

@@ -21,8 +21,9 @@ mkdir -p -m 700 "$base/jobs/$user"
 chown "$user" "$base/jobs/$user" "$w" "$w/output" 2>/dev/null
 chmod 755 "$w" "$w/output"
 [ "$archive" != - ] || exit 0
-[ "$(stat -c %s "$archive")" = "$size" ] || fail 42 "its size is $(stat -c %s "$archive") and not $size"
-[ "$(sha256sum < "$archive")" = "$sum  -" ] || fail 42 "its hash is another one"
+damaged() { rm -f "$archive"; fail 42 "$*"; }
+[ "$(stat -c %s "$archive")" = "$size" ] || damaged "its size is $(stat -c %s "$archive") and not $size"
+[ "$(sha256sum < "$archive")" = "$sum  -" ] || damaged "its hash is another one"
 mv -f "$archive" "$base/base.tgz" && chmod 644 "$base/base.tgz" || fail 1 "move the archive"
 [ "$input" = - ] || set -- "$@" input "$input"
 while [ $# -gt 1 ]; do
