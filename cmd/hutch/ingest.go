@@ -160,7 +160,11 @@ func (c *ingestCmd) limits() runfile.Limits {
 func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answer, raw []byte) error {
 	program, err := a.Program(ingest.Program{Entrypoint: c.Entrypoint, Language: c.Language, Dependencies: c.Dependency})
 	if err != nil {
-		return c.refuse(u, err)
+		told := c.refuse(u, err)
+		if len(a.Changes) > 0 && len(a.Files) == 0 && c.Output != "json" { // what the answer's author is told helps nobody with a patch at hand
+			u.note("hint: --workspace DIR applies a patch to a directory")
+		}
+		return told
 	}
 	run := ingest.Run{Name: c.Name, Program: program, Backend: c.Backend, Network: c.Network, Limits: c.limits()}
 	if run.Name == "" {

@@ -186,8 +186,9 @@ header:
 		case strings.HasPrefix(line, "rename to "):
 			to, _ = headerName(strings.TrimPrefix(line, "rename to "))
 			named = true
-		case strings.HasPrefix(line, "copy from "), strings.HasPrefix(line, "copy to "):
+		case strings.HasPrefix(line, "copy from "):
 			refuse("give the copy as a new file", "the diff copies a file")
+		case strings.HasPrefix(line, "copy to "): // the other half
 		case strings.HasPrefix(line, "GIT binary patch"), strings.HasPrefix(line, "Binary files "):
 			refuse(`hand over what is no text as {"files":[{"path":"…","encoding":"base64","content":"…"}]}`, "the diff of a file that is no text cannot be used")
 		case key == "index", key == "similarity", key == "dissimilarity", strings.HasPrefix(line, "old mode "):

@@ -64,7 +64,7 @@ func Save(dir string, a *Answer, r Run, answer []byte) (string, error) {
 		return "", err
 	}
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-		return "", fmt.Errorf("%s is not empty", dir)
+		return "", fmt.Errorf("%s is not empty, and the code goes to a directory that is missing or empty", dir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}

@@ -8,8 +8,9 @@ import (
 
 // xmlFileAt recognises the beginning of a file in XML.
 func xmlFileAt(line string) bool {
-	name, _, _, ok := xmlOpen(line)
-	return ok && (name != "" || strings.TrimSpace(line) == "<file>")
+	name, _, rest, ok := xmlOpen(line)
+	rest = strings.TrimSpace(rest)
+	return ok && (name != "" || rest == "" || strings.HasPrefix(rest, "<path>"))
 }
 
 // xmlOpen reads <file path="…" …> at the beginning of a line, or behind the tag around all files: the path, the mode, and what
