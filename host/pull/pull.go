@@ -81,11 +81,16 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 	if p.repo, err = openRepo(ctx, info); err != nil {
 		return nil, err
 	}
-	if p.sb, err = m.Open(ctx, info.ID, sandbox.Shared); err != nil {
+	if p.sb, err = m.OpenAsleep(ctx, info.ID, sandbox.Shared); err != nil {
 		return nil, err
 	}
 	defer func() { _ = p.sb.Close() }()
 	p.x = push.ExchangeOf(p.sb.Sandbox)
+	if !p.x.OnHost() {
+		if err := p.sb.Rouse(ctx); err != nil {
+			return nil, err
+		}
+	}
 	f, err := p.await(ctx)
 	if err != nil {
 		return nil, err

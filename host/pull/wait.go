@@ -38,6 +38,9 @@ func (p *puller) await(ctx context.Context) (*os.File, error) {
 		if !errors.Is(err, push.ErrNoBundle) {
 			return f, err
 		}
+		if err := p.sb.Rouse(ctx); err != nil { // not before: a bundle on this host needs no VM
+			return nil, err
+		}
 		if !running {
 			return p.handIn(ctx)
 		}

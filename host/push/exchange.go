@@ -44,6 +44,9 @@ func exchangeOf(sb *client.Sandbox) *Exchange {
 // Bundle is the path of the bundle that hands in, as commands see it.
 func (x *Exchange) Bundle() string { return path.Join(x.Dir, outputBundle) }
 
+// OnHost says whether this host sees what is in it, and so needs no sandbox that runs.
+func (x *Exchange) OnHost() bool { return x.host != "" }
+
 // file is a small one that is put in.
 type file struct {
 	name    string

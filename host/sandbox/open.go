@@ -29,6 +29,7 @@ type Sandbox struct {
 	m       *Manager
 	rec     *store.SandboxRecord
 	backend *backend.Backend
+	asleep  bool // it sleeps since it was opened
 	own     bool // the backend was started for this sandbox alone
 	once    sync.Once
 	err     error
@@ -41,25 +42,46 @@ type Sandbox struct {
 // [store.ErrHalf] when it was never finished, a [*GoneError] when its backend does not know it any more, and a
 // [*StoppedError] when it must be started first.
 func (m *Manager) Open(ctx context.Context, ref string, lock Lock) (*Sandbox, error) {
+	s, err := m.OpenAsleep(ctx, ref, lock)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Rouse(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// OpenAsleep is Open, and leaves a sandbox that sleeps, whose VM may take minutes to boot, until [Sandbox.Rouse] is called.
+func (m *Manager) OpenAsleep(ctx context.Context, ref string, lock Lock) (*Sandbox, error) {
 	s, err := m.attach(ctx, ref, lock)
 	if err != nil {
 		return nil, err
 	}
-	if st, err := s.status(ctx); err != nil || st.State != sdk.StateReady {
-		switch {
-		case err != nil:
-		case st.State == sdk.StateAsleep:
-			if err = s.wake(ctx); err == nil {
-				return s, nil
-			}
-		case st.State == sdk.StateGone:
-			err = &GoneError{Name: s.Record.Name, Err: errors.New("its backend says so")}
-		default:
-			err = &StoppedError{Name: s.Record.Name, Startable: s.backend.Facts.Has(sdk.CapStop)}
-		}
-		return nil, errors.Join(err, s.Close())
+	st, err := s.status(ctx)
+	switch {
+	case err != nil:
+	case st.State == sdk.StateReady:
+		return s, nil
+	case st.State == sdk.StateAsleep:
+		s.asleep = true
+		return s, nil
+	case st.State == sdk.StateGone:
+		err = &GoneError{Name: s.Record.Name, Err: errors.New("its backend says so")}
+	default:
+		err = &StoppedError{Name: s.Record.Name, Startable: s.backend.Facts.Has(sdk.CapStop)}
 	}
-	return s, nil
+	return nil, errors.Join(err, s.Close())
+}
+
+// Rouse wakes the sandbox if it sleeps. It must not be called concurrently.
+func (s *Sandbox) Rouse(ctx context.Context) error {
+	if !s.asleep {
+		return nil
+	}
+	err := s.wake(ctx)
+	s.asleep = err != nil
+	return err
 }
 
 // attach is Open for sandboxes in any state.
