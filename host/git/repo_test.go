@@ -200,3 +200,20 @@ func TestNothingOfTheUserRuns(t *testing.T) {
 		t.Errorf("filtered: %q %v", list, err)
 	}
 }
+
+// TestIdentity has the user's own file named by GIT_CONFIG_GLOBAL, which counts as git has it count, unless it is one that a pull may bring.
+func TestIdentity(t *testing.T) {
+	r := newRepo(t)
+	home := t.TempDir()
+	write(t, home, map[string]string{".gitconfig": "[user]\n\tname = Home\n\temail = home@example.com\n", "other": "[user]\n\tname = Other\n"})
+	write(t, r.Dir, map[string]string{"evil": "[user]\n\tname = Evil\n"})
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", home)
+	for value, want := range map[string]string{filepath.Join(home, "other"): "Other ", "": " ", "evil": "Home home@example.com", "/dev/null": " "} {
+		t.Setenv("GIT_CONFIG_GLOBAL", value)
+		name, email, err := r.Identity(t.Context())
+		if got := name + " " + email; got != want || err != nil {
+			t.Errorf("GIT_CONFIG_GLOBAL=%q: %q %v, want %q", value, got, err, want)
+		}
+	}
+}

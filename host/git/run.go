@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -106,6 +107,10 @@ func (t Tool) command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 		if v, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}
+	}
+	// It is trusted as the file in HOME is. A relative path would name a file in the work tree, which a pull may bring.
+	if v, ok := os.LookupEnv("GIT_CONFIG_GLOBAL"); ok && (v == "" || filepath.IsAbs(v)) {
+		cmd.Env = append(cmd.Env, "GIT_CONFIG_GLOBAL="+v)
 	}
 	return cmd, nil
 }
