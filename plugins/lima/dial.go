@@ -205,7 +205,8 @@ type pipes struct {
 func (p *pipes) Write(b []byte) (int, error) { return p.in.Write(b) }
 func (p *pipes) Close() error                { return p.in.Close() }
 
-// install puts our program into the guest. Only a whole one gets its name.
+// install puts our program into the guest. Only a whole one gets its name, and that after it is on the disk: a power cut would leave
+// an empty one.
 func install(ctx context.Context, i *limaout.Instance, bin *guestBinary) error {
 	f, err := os.Open(bin.host)
 	if err != nil {
@@ -213,7 +214,7 @@ func install(ctx context.Context, i *limaout.Instance, bin *guestBinary) error {
 	}
 	defer f.Close()
 	dir, name := filepath.Split(bin.guest)
-	script := fmt.Sprintf(`set -e; umask 022; mkdir -p %[1]s; t=$(mktemp %[1]s.new.XXXXXX); cat > "$t"; test "$(wc -c < "$t")" -eq %[3]d; chmod 755 "$t"; mv "$t" %[1]s%[2]s`, dir, name, bin.size)
+	script := fmt.Sprintf(`set -e; umask 022; mkdir -p %[1]s; t=$(mktemp %[1]s.new.XXXXXX); cat > "$t"; test "$(wc -c < "$t")" -eq %[3]d; chmod 755 "$t"; sync "$t"; mv "$t" %[1]s%[2]s`, dir, name, bin.size)
 	said := &tail{}
 	cmd := ssh(ctx, i, "exec sudo -n -- sh -c '"+script+"'")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = f, said, said

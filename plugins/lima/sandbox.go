@@ -108,6 +108,9 @@ func (s *sandbox) make(ctx context.Context) error {
 	if err := s.fillWorkspace(ctx, l); err != nil {
 		return err
 	}
+	if err := s.sync(ctx, l); err != nil {
+		return err
+	}
 	s.rec.Ready = &s.ready
 	return s.note(ctx)
 }
@@ -120,6 +123,12 @@ func (s *sandbox) makeInGuest(ctx context.Context, l *link, spec *wire.Sandbox) 
 		return err
 	}
 	return context.Cause(ctx)
+}
+
+// sync has the guest write the sandbox to its disk, so that it is there after a power cut.
+func (s *sandbox) sync(ctx context.Context, l *link) error {
+	_, err := l.ask(ctx, wire.Request{Op: wire.OpSync, ID: s.rec.ID}, nil)
+	return err
 }
 
 // openExchange makes the sandbox's own part of the exchange.
@@ -235,7 +244,10 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	if !hard {
 		return nil
 	}
-	return s.fillWorkspace(ctx, l)
+	if err := s.fillWorkspace(ctx, l); err != nil {
+		return err
+	}
+	return s.sync(ctx, l)
 }
 
 // close ends everything and removes it. It may be called twice.

@@ -53,6 +53,7 @@ func TestDo(t *testing.T) {
 		{wire.Request{Op: wire.OpCreate, ID: "x"}, wire.ReasonConfig},
 		{wire.Request{Op: "frob", ID: "x"}, wire.ReasonUnsupported},
 		{wire.Request{Op: wire.OpInspect, ID: "no-such-sandbox-of-a-test"}, wire.ReasonNotFound},
+		{wire.Request{Op: wire.OpSync, ID: "no-such-sandbox-of-a-test"}, wire.ReasonNotFound},
 		{wire.Request{Op: wire.OpReset, ID: "no-such-sandbox-of-a-test"}, wire.ReasonNotFound},
 		{wire.Request{Op: wire.OpFill, ID: "no-such-sandbox-of-a-test", Part: wire.PartInput}, wire.ReasonNotFound},
 	} {

@@ -191,6 +191,8 @@ func (s *server) do(ctx context.Context, req wire.Request, data io.Reader) (repl
 		err = box.fill(ctx, req.Part, data)
 	case wire.OpSnapshot:
 		err = box.snapshot(ctx)
+	case wire.OpSync:
+		err = box.sync()
 	case wire.OpChanges:
 		reply.Changes, err = box.changes(ctx)
 	case wire.OpReset:

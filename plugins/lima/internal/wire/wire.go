@@ -37,6 +37,7 @@ const (
 	OpCreate   Op = "create"   // Sandbox: make its directories and its cgroup -> Reply
 	OpFill     Op = "fill"     // ID, Part, then a tar up to the end of the stream: unpack it -> Reply
 	OpSnapshot Op = "snapshot" // ID: remember what the workspace looks like -> Reply
+	OpSync     Op = "sync"     // ID: have what was written of it reach the disk -> Reply
 	OpChanges  Op = "changes"  // ID: compare it with that -> Reply with Changes
 	OpReset    Op = "reset"    // ID, Hard: end its commands, empty what surrounds the workspace, and with Hard the workspace -> Reply
 	OpDestroy  Op = "destroy"  // ID: end its commands and remove it -> Reply
