@@ -24,6 +24,7 @@ import (
 
 // Exec implements [sdk.Sandbox].
 func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
+	began := time.Now() // before the VM is reached, as the command's timeout begins: two clocks would contradict each other
 	l, release, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,6 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	call, err := l.start(s.rec.ID, e, in, out, errs)
 	if err != nil {
 		return nil, err
