@@ -203,7 +203,7 @@ func (c *pushCmd) send(ctx context.Context, u *ui, s *session.Session, m **sandb
 	if *m, err = sandboxes(s, show.progress); err != nil {
 		return nil, err
 	}
-	progress := func(step string) { show.step(d.Instance, step) }
+	progress := func(step string) { show.doing(d.Instance, step) }
 	var info *store.SandboxInfo
 	if c.Into != "" {
 		info, err = push.Again(ctx, *m, c.Into, w, time.Duration(c.Timeout), progress)

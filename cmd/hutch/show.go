@@ -30,6 +30,7 @@ type show struct {
 	labels   *terminal.Labels
 	attached *run.Streams
 	undo     func()
+	plain    steps // where stderr is no terminal
 
 	mu      sync.Mutex
 	status  string // the line of progress that is on the screen
@@ -41,8 +42,16 @@ type show struct {
 // patience is how long something must go on before it is worth a line of progress: below that it would only flicker.
 const patience = 250 * time.Millisecond
 
+// bareShow shows what is being done, and no output.
+func bareShow(u *ui, c *runCmd) *show {
+	s := &show{u: u, cmd: c}
+	s.plain.patience, s.plain.tell = plainPatience, func(text string) { u.note("%s", text) }
+	return s
+}
+
 func newShow(u *ui, c *runCmd, defs []*runfile.Definition) (*show, error) {
-	s := &show{u: u, cmd: c, single: len(defs) == 1}
+	s := bareShow(u, c)
+	s.single = len(defs) == 1
 	var names []string
 	for _, d := range defs {
 		names = append(names, d.Instance)
@@ -66,6 +75,7 @@ func (s *show) restore() {
 	if s.undo != nil {
 		s.undo()
 	}
+	s.plain.endAll()
 	s.clear()
 }
 
@@ -118,13 +128,27 @@ func all(fs []func() error) {
 	}
 }
 
-// progress shows what a run is doing, on a terminal only.
+// progress shows what a run is doing; no step is the end of that.
 func (s *show) progress(p run.Progress) {
 	step := p.Step
-	if p.Total > 0 {
-		step += " " + bar(p.Done, p.Total)
+	switch {
+	case step == "":
+		s.plain.end(p.Name)
+		s.clear()
+	case s.u.errTTY && p.Total > 0:
+		s.step(p.Name, step+" "+bar(p.Done, p.Total))
+	default:
+		s.doing(p.Name, step)
 	}
-	s.step(p.Name, step)
+}
+
+// doing shows what is being done for name: as a line that is replaced on a terminal, else as a line of its own if it takes long.
+func (s *show) doing(name, step string) {
+	if s.u.errTTY || s.cmd.Quiet {
+		s.step(name, step)
+		return
+	}
+	s.plain.step(name, termsafe.Line(name+": "+step))
 }
 
 // bar shows how much of something is done: [=====>    ] 55%.
@@ -223,6 +247,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // result shows one result as soon as it is there.
 func (s *show) result(r *result.Result) {
+	s.plain.end(r.Name)
 	s.clear()
 	if s.cmd.Output == "json" && !s.single {
 		_ = r.EncodeLine(s.labels.Plain(s.watched(s.u.out))) // which keeps the error

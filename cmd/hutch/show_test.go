@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hutch-run/hutch/host/run"
@@ -46,11 +48,32 @@ func TestProgressOnATerminal(t *testing.T) {
 	if got := next(); got != "\r\x1b[K" {
 		t.Errorf("at the end it shows %q", got)
 	}
-	u.errTTY = false
-	tell(run.Progress{Name: "box", Step: "fetching files", Done: 1, Total: 2})
-	select {
-	case got := <-painted:
-		t.Errorf("without a terminal it shows %q", got)
-	default:
-	}
+}
+
+// TestProgressWithoutATerminal: what takes long has a line for each step, and what does not has none.
+func TestProgressWithoutATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		u := &ui{err: &out}
+		tell := waking(u)
+		step := func(text string, after time.Duration) {
+			tell(run.Progress{Name: "box", Step: text})
+			time.Sleep(after)
+			synctest.Wait()
+		}
+		step("fetching files", plainPatience-time.Millisecond)
+		step("", plainPatience)
+		if out.Len() > 0 {
+			t.Errorf("of what was quick it says %q", out.String())
+		}
+		step("making the VM", plainPatience-time.Millisecond)
+		step("starting the VM", time.Millisecond)
+		step("starting the VM", plainPatience)
+		tell(run.Progress{Name: "box", Step: "fetching files", Done: 1, Total: 2})
+		tell(run.Progress{Name: "box", Step: "fetching files", Done: 2, Total: 2})
+		step("", plainPatience)
+		if want := "hutch: box: starting the VM\nhutch: box: fetching files\n"; out.String() != want {
+			t.Errorf("it says %q, want %q", out.String(), want)
+		}
+	})
 }

@@ -64,14 +64,5 @@ func each(ctx context.Context, u *ui, refs []string, fn func(m *sandbox.Manager,
 	})
 }
 
-// waking shows, on a terminal, how far the start of a sandbox is that was asleep.
-func waking(u *ui) func(run.Progress) {
-	steps := &show{u: u, cmd: &runCmd{}}
-	return func(p run.Progress) {
-		if p.Step == "" {
-			steps.clear()
-			return
-		}
-		steps.progress(p)
-	}
-}
+// waking shows how far the start of a sandbox is that was asleep.
+func waking(u *ui) func(run.Progress) { return bareShow(u, &runCmd{}).progress }

@@ -51,6 +51,7 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	}
 	j.event(store.EventExecStart, map[string]any{"argv": j.secrets.Argv(inv.argv), "dir": inv.dir, "env": envNames(inv.env), "tty": j.s.TTY != nil})
 
+	j.progress("", 0, 0) // all that was shown was about what is over now
 	start := time.Now()
 	var exit *sdk.Exit
 	ex, err := p.Start(ctx, cmd)
