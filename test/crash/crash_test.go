@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -109,7 +109,7 @@ func newUser(t *testing.T, uid int) *user {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(base) })
-	t.Cleanup(func() { endPause(filepath.Join(base, "r")) })
+	t.Cleanup(func() { podmantest.EndPause(filepath.Join(base, "r")) })
 	u := &user{uid: uid, home: filepath.Join(base, "h"), runtime: filepath.Join(base, "r"), tmp: filepath.Join(base, "t"),
 		work: filepath.Join(base, "w"), marker: fmt.Sprintf("hutch-crash-%d-%d", uid, time.Now().UnixNano())}
 	for _, dir := range []string{u.home, u.runtime, u.tmp, u.work} {
@@ -130,17 +130,6 @@ func newUser(t *testing.T, uid int) *user {
 	return u
 }
 
-// endPause ends the process that a rootless Podman leaves to hold its namespaces.
-func endPause(runtime string) {
-	b, err := os.ReadFile(filepath.Join(runtime, "libpod", "tmp", "pause.pid"))
-	if err != nil {
-		return
-	}
-	if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && pid > 1 {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-}
-
 func (u *user) runArgs(script string) []string {
 	return []string{"run", "-q", "--backend", "bwrap", "--workspace", u.work, "--disk", "16MiB", "--", "sh", "-c", script}
 }
@@ -150,20 +139,18 @@ func (u *user) command(args ...string) *exec.Cmd {
 	cmd.Dir = u.work
 	cmd.Env = []string{"HOME=" + u.home, "HUTCH_HOME=" + filepath.Join(u.home, "hutch"), "XDG_RUNTIME_DIR=" + u.runtime,
 		"TMPDIR=" + u.tmp, "PATH=/usr/local/bin:/usr/bin:/bin"}
-	if u.image != "" { // an ordinary user's images lie below the real home
-		cmd.Env = append(cmd.Env, "PODMAN_IMAGE="+u.image, "XDG_DATA_HOME="+dataHome())
+	if u.image != "" {
+		cmd.Env = append(cmd.Env, "PODMAN_IMAGE="+u.image)
+		for _, name := range []string{"XDG_DATA_HOME", "CONTAINERS_STORAGE_CONF", "CONTAINERS_CONF"} { // see ownStorage
+			if value := os.Getenv(name); value != "" {
+				cmd.Env = append(cmd.Env, name+"="+value)
+			}
+		}
 	}
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.uid)}}
 	}
 	return cmd
-}
-
-func dataHome() string {
-	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
-		return dir
-	}
-	return filepath.Join(os.Getenv("HOME"), ".local", "share")
 }
 
 // hutch runs a command to its end and requires its exit code.

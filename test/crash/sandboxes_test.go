@@ -36,6 +36,9 @@ func TestKilledAtSandboxes(t *testing.T) {
 // TestKilledAtContainers is the same with Podman, as whoever runs the test.
 func TestKilledAtContainers(t *testing.T) {
 	u := newUser(t, os.Getuid())
+	if os.Getuid() != 0 {
+		u.ownStorage(t)
+	}
 	u.image = podmantest.Busybox(t)
 	t.Cleanup(func() { // of a test that failed
 		for _, name := range u.containers(t) {
@@ -43,6 +46,28 @@ func TestKilledAtContainers(t *testing.T) {
 		}
 	})
 	killedAtSandboxes(t, u, "podman", containerKills)
+}
+
+// ownStorage gives an ordinary user's Podman a storage beside the runtime directory that hutch has in these tests, for the
+// rest of the test.
+func (u *user) ownStorage(t *testing.T) {
+	dir := filepath.Join(filepath.Dir(u.home), "s")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	own, err := podmantest.OwnStorage(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range own {
+		name, value, _ := strings.Cut(kv, "=")
+		t.Setenv(name, value)
+	}
+	t.Cleanup(func() {
+		if err := podmantest.EndStorage(dir, os.Environ(), nil); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // containers are the names of all containers that were made for this user's store, running or not.

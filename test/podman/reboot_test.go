@@ -2,8 +2,6 @@ package podman
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -27,7 +26,7 @@ func TestReboot(t *testing.T) {
 				t.Skip("rootful Podman is root's, and only root can unmount what a reboot would")
 			}
 			t.Parallel()
-			testReboot(t, newUser(t, name == "rootless", ownStorage))
+			testReboot(t, newUser(t, name == "rootless", true))
 		})
 	}
 }
@@ -92,7 +91,8 @@ func (u *user) reboot(t *testing.T) {
 		}
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	e2e.KillMarked(u.dir) // rootless, the process that holds Podman's namespaces and with them its mounts
+	e2e.KillMarked(u.dir)
+	podmantest.EndPause(filepath.Join(u.dir, "run")) // it holds a rootless Podman's mounts
 	if !e2e.Eventually(time.Minute, func() bool { return len(e2e.Marked(u.dir)) == 0 }) {
 		t.Fatalf("still runs: %v", e2e.Marked(u.dir))
 	}
@@ -131,14 +131,4 @@ func (u *user) mounts(t *testing.T) (list []string) {
 	}
 	slices.SortFunc(list, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	return list
-}
-
-// ownStorage has Podman keep everything below the user's directory: what a reboot leaves in graph, the rest in run.
-func ownStorage(u *user) error {
-	in := func(name string) string { return filepath.Join(u.dir, name) }
-	// Rootless, Podman's database lies below the home directory, and what it says of the storage goes before any file.
-	u.env = append(u.env, "HOME="+u.dir, "CONTAINERS_STORAGE_CONF="+in("storage.conf"), "CONTAINERS_CONF="+in("containers.conf"))
-	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", in("graph"), in("run/storage"))
-	engine := fmt.Sprintf("[engine]\ntmp_dir = %q\n", in("run/libpod"))
-	return errors.Join(os.WriteFile(in("storage.conf"), []byte(storage), 0o644), os.WriteFile(in("containers.conf"), []byte(engine), 0o644))
 }

@@ -28,9 +28,9 @@ type user struct {
 	as  *syscall.SysProcAttr
 }
 
-// newUser is whoever runs the test, or the ordinary user with subordinate ids. The example's image is there. prepare
-// may change the user before.
-func newUser(t *testing.T, rootless bool, prepare ...func(*user) error) *user {
+// newUser is whoever runs the test, or the ordinary user with subordinate ids. The example's image is there. Podman has a
+// storage of its own when it is rootless, and where the test needs one.
+func newUser(t *testing.T, rootless, ownStorage bool) *user {
 	t.Helper()
 	podmantest.Need(t)
 	dir, err := os.MkdirTemp("/var/tmp", "hutch-review-")
@@ -38,33 +38,37 @@ func newUser(t *testing.T, rootless bool, prepare ...func(*user) error) *user {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	u := &user{dir: dir}
-	for _, name := range []string{"run", "tmp", "project", "home"} {
+	u := &user{dir: dir, env: []string{"HOME=" + os.Getenv("HOME"), "XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")}}
+	mine := []string{"", "run", "tmp", "project", "home"}
+	for _, name := range mine[1:] {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	home, runtime := os.Getenv("HOME"), os.Getenv("XDG_RUNTIME_DIR")
+	if rootless || ownStorage {
+		if u.env, err = podmantest.OwnStorage(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.env = append(u.env, "HUTCH_HOME="+filepath.Join(dir, "home"), "TMPDIR="+filepath.Join(dir, "tmp"), "PATH=/usr/local/bin:/usr/bin:/bin")
 	if rootless && os.Getuid() == 0 {
-		uid, gid, userHome := e2e.Rootless(t)
-		home, runtime = userHome, filepath.Join(dir, "run")
+		uid, gid, _ := e2e.Rootless(t)
 		u.as = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-		for _, name := range []string{"", "run", "tmp", "project", "home"} {
+		for _, name := range mine {
 			if err := os.Chown(filepath.Join(dir, name), uid, gid); err != nil {
 				t.Fatal(err)
 			}
 		}
-		t.Cleanup(func() { // Podman's pause process holds the user namespace, and with it what lies in the runtime directory
-			if out, code := u.run("/usr/bin/podman", "system", "migrate"); code != 0 {
-				t.Logf("podman system migrate: %s", out)
+	}
+	if rootless {
+		t.Cleanup(func() {
+			if err := podmantest.EndStorage(dir, u.env, u.as); err != nil {
+				t.Error(err)
+			}
+			if left := e2e.Marked(dir); len(left) > 0 {
+				t.Errorf("still runs: %v", left)
 			}
 		})
-	}
-	u.env = []string{"HOME=" + home, "XDG_RUNTIME_DIR=" + runtime, "HUTCH_HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + filepath.Join(dir, "tmp"), "PATH=/usr/local/bin:/usr/bin:/bin"}
-	for _, f := range prepare {
-		if err := f(u); err != nil {
-			t.Fatal(err)
-		}
 	}
 	script, err := os.ReadFile("../../examples/podman/image.sh")
 	image := filepath.Join(dir, "image.sh") // a copy, for the checkout may be out of the user's reach
@@ -155,7 +159,7 @@ func TestReview(t *testing.T) {
 		if !c.rootless && os.Getuid() != 0 {
 			continue // whoever is not root runs it as themselves, once
 		}
-		t.Run(name+"/"+c.overlay, func(t *testing.T) { review(t, newUser(t, c.rootless), c.overlay) })
+		t.Run(name+"/"+c.overlay, func(t *testing.T) { review(t, newUser(t, c.rootless, false), c.overlay) })
 	}
 }
 
