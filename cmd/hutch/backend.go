@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -61,6 +62,11 @@ type listed struct {
 }
 
 func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
+	for _, f := range c.Files {
+		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
+			return hint(fmt.Errorf("there is no run file %q", f), "hutch backend list alone lists every backend, with a run file those that it would use")
+		}
+	}
 	s, done, err := openFor(u, c.Files)
 	if err != nil {
 		return err

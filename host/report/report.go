@@ -26,16 +26,18 @@ type Style struct {
 // the sandbox said and has to be escaped like everything else.
 func Reason(r *result.Result) string {
 	if r.NotStarted {
+		name, path := "the command", false
+		if len(r.Command) > 0 {
+			name, path = fmt.Sprintf("%q", r.Command[0]), strings.Contains(r.Command[0], "/")
+		}
 		what := "could not be started" // all that is known of a run that was expected to end so
 		switch r.Status {
 		case result.CodeNotFound:
-			what = "was not found in the sandbox"
+			if what = "was not found in the sandbox"; path { // the kernel says the same of both
+				what = "or its interpreter " + what
+			}
 		case result.CodeNotExecutable:
 			what = "cannot be executed"
-		}
-		name := "the command"
-		if len(r.Command) > 0 {
-			name = fmt.Sprintf("%q", r.Command[0])
 		}
 		return name + " " + what
 	}

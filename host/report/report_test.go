@@ -240,3 +240,20 @@ func FuzzCell(f *testing.F) {
 		}
 	})
 }
+
+// The kernel says the same of a program that is not there and of one whose interpreter is not. A name without a slash was
+// looked for in PATH, and mostly is not there.
+func TestWhatWasNotFound(t *testing.T) {
+	for name, want := range map[string]string{
+		"prog":      `"prog" was not found in the sandbox`,
+		"./prog":    `"./prog" or its interpreter was not found in the sandbox`,
+		"/bin/prog": `"/bin/prog" or its interpreter was not found in the sandbox`,
+	} {
+		if got := Reason(&result.Result{NotStarted: true, Status: result.CodeNotFound, Command: []string{name}}); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if got := Reason(&result.Result{NotStarted: true, Status: result.CodeNotExecutable, Command: []string{"./prog"}}); got != `"./prog" cannot be executed` {
+		t.Error(got)
+	}
+}
