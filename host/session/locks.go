@@ -116,7 +116,11 @@ func (l *locks) selection(path string, b *lockfile.Backend) (*backend.Selection,
 		return nil, &backend.LockError{Name: b.Name, Lock: path, Fix: "name another backend in the run file",
 			Found: fmt.Sprintf("it names version %s, which is not for %s but for %s", b.Version, backend.Platform, strings.Join(have, ", "))}
 	case !slices.Contains(b.Protocols, Protocol):
-		return nil, &backend.LockError{Name: b.Name, Lock: path, Fix: strings.Replace(fix, "hutch init", "hutch init -upgrade", 1) + ", or another version of hutch",
+		fix = "run hutch init -upgrade " + l.runs[path]
+		if path == l.own {
+			fix = "run hutch backend install " + b.Source + " for a newer version"
+		}
+		return nil, &backend.LockError{Name: b.Name, Lock: path, Fix: fix + ", or another version of hutch",
 			Found: fmt.Sprintf("it names version %s, which speaks protocol %s, and this hutch speaks %d", b.Version, strings.Trim(fmt.Sprint(b.Protocols), "[]"), Protocol)}
 	}
 	return &backend.Selection{

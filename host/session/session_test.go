@@ -10,6 +10,7 @@ import (
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/lockfile"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 )
@@ -129,5 +130,21 @@ func TestCheckBlocksWarnsOnceForEachBackend(t *testing.T) {
 	}
 	if len(ds) != 2 || ds.HasErrors() || ds[0].Severity != diag.Warning {
 		t.Errorf("got %v, want a warning for each of a and b", ds)
+	}
+}
+
+// The same version again would speak the same protocol again.
+func TestLockOfAnotherProtocol(t *testing.T) {
+	l := &locks{own: "/home/lock.hcl", runs: map[string]string{"/p/lock.hcl": "ci.hcl"}}
+	b := &lockfile.Backend{Name: "acme", Source: "reg.example/acme", Version: "2.0.0", Protocols: []int{7}, Platforms: []lockfile.Platform{{Name: backend.Platform}}}
+	for path, want := range map[string]string{
+		"/home/lock.hcl": "run hutch backend install reg.example/acme for a newer version, or another version of hutch",
+		"/p/lock.hcl":    "run hutch init -upgrade ci.hcl, or another version of hutch",
+	} {
+		_, err := l.selection(path, b)
+		var lock *backend.LockError
+		if !errors.As(err, &lock) || lock.Fix != want {
+			t.Errorf("%s: %v, want the fix %q", path, err, want)
+		}
 	}
 }
