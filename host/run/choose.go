@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,8 +153,12 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		l.Problems = append(l.Problems, diags...)
 		return l, b, nil, nil
 	}
-	if d.Network != "" && !slices.Contains(f.Networks, sdk.NetworkMode(d.Network)) && d.Network != string(sdk.NetworkNone) {
-		l.cannot("network.mode", "", "it has no network mode %q", d.Network)
+	if mode := sdk.NetworkMode(cmp.Or(d.Network, string(sdk.NetworkNone))); !slices.Contains(f.Networks, mode) {
+		fix := ""
+		if mode == sdk.NetworkNone && slices.Contains(f.Networks, sdk.NetworkFull) {
+			fix = `use another backend, or let the run have the network: mode = "full" in its network block, or --network full`
+		}
+		l.cannot("network.mode", fix, "it has no network mode %q", mode)
 	}
 	if len(d.Dependencies) > 0 && !slices.Contains(f.Networks, sdk.NetworkFull) {
 		l.cannot("dependencies", "", "its sandboxes have no network from which to install dependencies")
@@ -165,7 +170,7 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		l.cannot("", "leave out -t", "it cannot give a command a terminal")
 	}
 	if r.opt.Keep && !f.Has(sdk.CapAttach) {
-		l.cannot("", "leave out --keep", "its sandboxes end with the command")
+		l.cannot("", "use another backend, or hutch run without --keep", "its sandboxes end with the command")
 	}
 	if len(d.Outputs) > 0 && !f.Has(sdk.CapGet) {
 		l.cannot("outputs", "", "it gives no files out")
