@@ -33,7 +33,7 @@ type runsCmd struct {
 
 // Help is the text below the synopsis.
 func (*runsCmd) Help() string {
-	return `Lists runs, and the generates and cycles of models, newest first. What a generate or cycle ran counts as a part of it and is left out; RUNS says how many they are, --parent lists them, --all lists everything.
+	return `Lists runs, and the generates and cycles of models, newest first. What a generate or cycle ran counts as a part of it and is left out; RUNS says how many they are, --parent lists them, --all has them among the others.
 
     hutch runs
     hutch runs --parent latest

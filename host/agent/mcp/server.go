@@ -90,7 +90,7 @@ func (s *Server) Close(ctx context.Context) (left []string, err error) {
 				delete(s.made, name)
 				continue
 			}
-			err = errors.Join(err, fmt.Errorf("sandbox %s: %w", name, e))
+			err = errors.Join(err, e) // it names the sandbox
 		}
 		left = append(left, name)
 	}
