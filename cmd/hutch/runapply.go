@@ -26,7 +26,7 @@ type applyFlags struct {
 }
 
 // wanted reports whether anything is to be applied.
-func (a *applyFlags) wanted() bool { return a.Apply != "never" }
+func (a *applyFlags) wanted() bool { return a.Apply != "" && a.Apply != "never" }
 
 // check refuses what could not be applied, before anything runs.
 func (a *applyFlags) check(u *ui, defs []*runfile.Definition, allBackends bool) error {
@@ -88,6 +88,8 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 		if !keep {
 			if err := m.Remove(ctx, r.Sandbox.ID, false); err != nil {
 				failed = errors.Join(failed, err)
+			} else {
+				r.Kept, r.Sandbox = false, nil
 			}
 		}
 	}

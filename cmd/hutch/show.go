@@ -260,7 +260,11 @@ func (s *show) result(r *result.Result) {
 		}
 		return
 	}
-	_ = report.Summary(s.labels.Plain(s.u.err), r, report.Style{Color: s.u.color})
+	told := *r
+	if s.cmd.wanted() && !s.cmd.Keep {
+		told.Kept = false // only until it is applied; what stays is told then
+	}
+	_ = report.Summary(s.labels.Plain(s.u.err), &told, report.Style{Color: s.u.color})
 }
 
 // silent tells whether nothing is to be said about one run: several runs end in a table, and a command without a file that
