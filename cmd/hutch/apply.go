@@ -150,7 +150,7 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		if err := sandbox.Undone(ctx, st, info.ID, a); err != nil {
 			u.note("the undo cannot be recorded in the sandbox's event chain: %s", err)
 		}
-		if err := review.RefreshFile(st.Paths().SandboxBase(info.ID), a.Project, a.Common, func() error { return st.PlaceSandboxBase(info.ID) }); err != nil {
+		if err := review.UndoneFile(st.Paths().SandboxBase(info.ID), a, func() error { return st.PlaceSandboxBase(info.ID) }); err != nil {
 			u.note("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", err)
 		}
 	}

@@ -184,14 +184,53 @@ func entryOf(path string, n Node, id ident) overlay.Entry {
 	return e
 }
 
+// Undone is the base after an undo: as it was before the apply, so that what was a conflict is the same one again, and what
+// was not can be merged as before.
+func (b *Base) Undone(a *Applied) (*Base, error) {
+	out, err := b.Refresh(a.Project, a.Common)
+	if err != nil || len(a.before) == 0 {
+		return out, err
+	}
+	entries := make([]Entry, 0, len(out.entries))
+	for _, e := range out.entries {
+		was, told := a.before[e.Path]
+		switch {
+		case told && slices.Contains(a.Common, e.Path):
+			if e.Mode.IsRegular() && e.Size == was.Size {
+				e.Blob = was.Blob // the content is the same one again
+			}
+		case told:
+			continue // it follows as it was
+		}
+		entries = append(entries, e)
+	}
+	for at, was := range a.before {
+		if was.Path != "" && !slices.Contains(a.Common, at) {
+			entries = append(entries, was)
+		}
+	}
+	out.entries = entries
+	out.sort()
+	return out, nil
+}
+
 // RefreshFile is Refresh for a base on disk. It is written beside its place, as FILE.new, and place then puts it there. A
 // file that is not there is no error: there was no base.
 func RefreshFile(file, project string, paths []string, place func() error) error {
+	return rewrite(file, func(b *Base) (*Base, error) { return b.Refresh(project, paths) }, place)
+}
+
+// UndoneFile is Undone for a base on disk, as RefreshFile is Refresh.
+func UndoneFile(file string, a *Applied, place func() error) error {
+	return rewrite(file, func(b *Base) (*Base, error) { return b.Undone(a) }, place)
+}
+
+func rewrite(file string, change func(*Base) (*Base, error), place func() error) error {
 	b, err := ReadBase(file)
 	if err != nil || b == nil {
 		return err
 	}
-	if b, err = b.Refresh(project, paths); err != nil {
+	if b, err = change(b); err != nil {
 		return err
 	}
 	tmp := file + ".new"

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // An apply has a directory in the ledger:
@@ -55,6 +58,8 @@ type step struct {
 	// Settled says that both sides had changed the path, and somebody decided for the new version. To go back from it is to
 	// be in conflict again.
 	Settled bool `json:"settled,omitempty"`
+	// Base is what the sandbox's base says of the path before the apply; nil where there is no base.
+	Base *baseState `json:"base,omitempty"`
 
 	content *blob // of New, where it is a file with new content
 	part    bool  // New has only some of the sandbox's changes
@@ -71,6 +76,34 @@ type state struct {
 	Blob   int    `json:"blob,omitempty"` // number of the content in old/; 0 when it is not kept
 	// Xattrs are those of what stood there, which what takes its place gets, too.
 	Xattrs []xattr `json:"xattrs,omitempty"`
+}
+
+// baseState is an Entry on disk.
+type baseState struct {
+	None  bool        `json:"none,omitempty"` // the base has nothing there
+	Mode  fs.FileMode `json:"mode,omitempty"` // as Go has it, with the type
+	Size  int64       `json:"size,omitempty"`
+	Mtime int64       `json:"mtime,omitempty"`
+	Ctime int64       `json:"ctime,omitempty"`
+	Ino   uint64      `json:"ino,omitempty"`
+	Link  text        `json:"link,omitempty"`
+	Blob  []byte      `json:"blob,omitempty"`
+}
+
+func baseStateOf(b *Base, path string) *baseState {
+	if b == nil {
+		return nil
+	}
+	e, known := b.Lookup(path)
+	return &baseState{!known, e.Mode, e.Size, e.Mtime, e.Ctime, e.Ino, text(e.Link), []byte(e.Blob)}
+}
+
+// entry is the zero Entry for nothing.
+func (s *baseState) entry(path string) Entry {
+	if s.None {
+		return Entry{}
+	}
+	return Entry{overlay.Entry{Path: path, Mode: s.Mode, Size: s.Size, Mtime: s.Mtime, Ctime: s.Ctime, Ino: s.Ino, Link: string(s.Link)}, string(s.Blob)}
 }
 
 func jnode(n Node, id ident) state {

@@ -49,6 +49,8 @@ type Applied struct {
 	Common    []string  // those of which the project's version is what both sides have in common now, see [Base.Refresh]
 	Until     time.Time // when undo ends; the zero time when there is no undo
 	NoUndo    string    // why there is none
+
+	before map[string]Entry // of an undo: what the base said before the apply, the zero Entry for nothing
 }
 
 // Placed is what an apply or an undo left at a path of the project.
@@ -75,6 +77,9 @@ func (l *Ledger) Apply(ctx context.Context, r *Review, p *Plan) (*Applied, error
 	}
 	if err := l.prune(time.Now()); err != nil {
 		return nil, err
+	}
+	for _, s := range p.steps {
+		s.Base = baseStateOf(r.Subject.Base, string(s.Path))
 	}
 	return l.commit(ctx, &journal{Sandbox: r.Subject.Name, SandboxID: r.Subject.ID, Project: r.Subject.Project, Steps: p.steps})
 }
@@ -121,6 +126,12 @@ func (l *Ledger) commit(ctx context.Context, j *journal) (*Applied, error) {
 		a.Paths = append(a.Paths, string(s.Path))
 		if !s.Settled || j.Undoes == "" && !s.part {
 			a.Common = append(a.Common, string(s.Path))
+		}
+		if j.Undoes != "" && s.Base != nil {
+			if a.before == nil {
+				a.before = map[string]Entry{}
+			}
+			a.before[string(s.Path)] = s.Base.entry(string(s.Path))
 		}
 		a.Placed = append(a.Placed, Placed{Path: s.Path.shown(), Type: s.New.Type, Size: s.New.Size, SHA256: s.New.SHA256})
 	}

@@ -112,7 +112,7 @@ func TestMerge(t *testing.T) {
 
 	undone, err := f.ledger.Undo(t.Context(), "box-id")
 	if err == nil {
-		f.base, err = f.base.Refresh(f.project, undone.Common)
+		f.base, err = f.base.Undone(undone)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -123,6 +123,46 @@ func TestMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.has("text", numbered(30, map[int]string{3: "sandbox\n", 20: "project\n"}))
+}
+
+// TestMergeAfterUndo takes back two applies, one of a version that was taken in a conflict and one of a path that only the
+// sandbox had changed: git's version of both is known as it was before.
+func TestMergeAfterUndo(t *testing.T) {
+	gittest.Need(t)
+	f := newFixture(t, "text="+numbered(9, nil), "other="+numbered(9, nil))
+	f.commit()
+	f.write("text="+numbered(9, map[int]string{7: "sandbox\n"}), "other="+numbered(9, map[int]string{7: "sandbox\n"}))
+	f.seal()
+	mine := numbered(9, map[int]string{1: "project\n"})
+	plant(t, f.project, "text="+mine)
+
+	r := f.open()
+	picks, err := r.Settle(r.All(), []string{"text"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.settled(r, picks, Policy{})
+	undone, err := f.ledger.Undo(t.Context(), "box")
+	if err == nil {
+		f.base, err = f.base.Undone(undone)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.has("text", mine)
+	f.has("other", numbered(9, nil))
+	plant(t, f.project, "other="+mine)
+	for _, c := range f.open().Changes {
+		if c.Sides == nil || c.Sides.Base.Size != int64(len(numbered(9, nil))) {
+			t.Errorf("of %s the base is not as it was: %+v", c.Path, c.Sides)
+		}
+	}
+	if _, err := f.apply(f.openMerging(), Policy{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"text", "other"} {
+		f.has(name, numbered(9, map[int]string{1: "project\n", 7: "sandbox\n"}))
+	}
 }
 
 // TestMergeOfTheSameVersion is about a sandbox that saw what the project's side changed: its version is the outcome, and

@@ -151,7 +151,9 @@ func TestSettle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.refresh(a)
+	if f.base, err = f.base.Undone(a); err != nil {
+		t.Fatal(err)
+	}
 	if d := cmp.Diff(before, pictureOf(f.project, true)); d != "" {
 		t.Errorf("after the undo (-before +after):\n%s", d)
 	}

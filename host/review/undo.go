@@ -112,7 +112,7 @@ func undoSteps(dir string, j *journal, project *dir) ([]*step, error) {
 				continue
 			}
 		}
-		b := &step{Path: s.Path, Old: s.New, New: s.Old, Settled: s.Settled}
+		b := &step{Path: s.Path, Old: s.New, New: s.Old, Settled: s.Settled, Base: s.Base}
 		b.Old.Ident, b.Old.Blob, b.New.Blob = id, 0, 0
 		if s.Old.Type == File && !onlyMode {
 			if b.content, err = oldBlob(dir, s.Old); err != nil {
