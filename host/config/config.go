@@ -5,7 +5,7 @@
 //	backend       = "bwrap"     # for hutch run -- COMMAND
 //	jobs          = 4           # how many runs at once
 //
-//	backend_timeout = "10m"     # how long a backend may take for a call: to make a sandbox, to reset or remove it
+//	backend_timeout = "10m"     # how long a backend may take for a call, such as a reset, or say nothing while it makes or starts a sandbox
 //
 //	signatures    = "required"  # install only backends that a key below has signed; or "warn", which is the default
 //	trusted_keys  = { "registry.example.com/acme" = "RW…" } # public keys of minisign, by where they hold

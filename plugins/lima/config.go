@@ -29,7 +29,7 @@ type Config struct {
 	MountType    string        `hutch:"mount_type" doc:"How the VM sees the one directory that it shares with the host: 9p, virtiofs or reverse-sshfs. By default Lima decides."`
 	HostResolver bool          `hutch:"host_resolver" default:"true" doc:"Whether the VM resolves names by Lima's own resolver on the host. Without it, Lima's boot scripts install nothing that an image lacks for it."`
 	Provision    []string      `hutch:"provision" doc:"Shell scripts that run as root at every boot of the VM, before any sandbox is in it. They are part of what the VM is made from."`
-	StartTimeout time.Duration `hutch:"start_timeout" default:"10m" doc:"How long the VM may take to boot, 10s to 2h. A first boot may download an image. Not beyond the backend_timeout of config.hcl, which is 10m, for all of making or starting a sandbox."`
+	StartTimeout time.Duration `hutch:"start_timeout" default:"10m" doc:"How long the VM may take to boot, 10s to 2h. Before a first boot Lima may download an image, which is no part of it."`
 }
 
 // The values of enumerated attributes; an empty one leaves the choice to Lima.

@@ -34,6 +34,46 @@ func (p progress) say(format string, args ...any) {
 	}
 }
 
+// steadyTime is how often something is said where nothing changes.
+const steadyTime = 15 * time.Second
+
+// steady says again and again what was said last, until over is called: the host takes a backend that is silent for long to hang, and
+// how long a boot may take is ours to know.
+func (p progress) steady() (_ progress, over func()) {
+	if p == nil {
+		return nil, func() {}
+	}
+	var mu sync.Mutex
+	last := ""
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(steadyTime)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				mu.Lock()
+				if last != "" {
+					p(last, 0, 0)
+				}
+				mu.Unlock()
+			}
+		}
+	}()
+	return func(step string, done, total int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			last = step
+			p(step, done, total)
+		}, func() {
+			close(stop)
+			<-stopped
+		}
+}
+
 // exchangeOf says which directory a VM of its own shares with the host, on both sides.
 type exchangeOf struct{ host, guest string }
 
@@ -244,6 +284,8 @@ func (m *machine) checkSocket() error {
 
 // start boots the VM, and comes back when it has booted.
 func (m *machine) start(ctx context.Context, timeout time.Duration, say progress) error {
+	say, over := say.steady()
+	defer over()
 	say.say("starting the VM %s", m.name)
 	const look = "look at the log of its boot, %s, and at start_timeout"
 	log := filepath.Join(m.home, m.name, "serial*.log")

@@ -41,9 +41,9 @@ type Options struct {
 
 	// Timeout is the deadline of every call that should be quick; 0 means 30 s.
 	Timeout time.Duration
-	// SlowTimeout is the deadline of Check, Create, Attach, Remove, Changes, Reset, Stop, Start, Destroy and
-	// Drain, which may have to move a virtual machine; 0 means 10 minutes. Put and Get, which take as long as there is
-	// something to copy, may wait so long for the backend's next step.
+	// SlowTimeout is the deadline of Check, Attach, Remove, Changes, Reset, Stop, Destroy and Drain, which may have to move a
+	// virtual machine; 0 means 10 minutes. Create and Start may take so long until the backend says how far it is, and again
+	// after that; Put and Get, which take as long as there is something to copy, for the backend's next step.
 	SlowTimeout time.Duration
 	// Slack is how long after its timeout, or after it was stopped, plus its grace, a
 	// command may take to be reported as ended before Overdue is called; 0 means 10 s.
@@ -166,24 +166,44 @@ func (c *Client) Drain(ctx context.Context) error {
 
 // deadline bounds ctx, unless it is bounded closer already.
 func (c *Client) deadline(ctx context.Context, call string, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, _, cancel := c.progressing(ctx, call, d)
-	return ctx, cancel
+	quiet := c.silenceIn(ctx, call, d)
+	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
+	quiet.begin()
+	return ctx, func() {
+		quiet.end()
+		cancel()
+	}
 }
 
-// progressing is deadline for a call in which the backend says how far it is; whoever hears that begins the silence anew.
+// progressing is deadline for a call in which the backend says how far it is; whoever hears that begins the silence anew, and the
+// time that the backend has: it may have to boot a machine, and bounds that itself.
 func (c *Client) progressing(ctx context.Context, call string, d time.Duration) (context.Context, *silence, context.CancelFunc) {
+	quiet := c.silenceIn(ctx, call, d)
+	ctx, cancel := context.WithCancelCause(ctx)
+	quiet.limit = time.AfterFunc(d, func() { cancel(noAnswer(d)) })
+	quiet.limited = d
+	quiet.begin()
+	return ctx, quiet, func() {
+		quiet.limit.Stop()
+		quiet.end()
+		cancel(nil)
+	}
+}
+
+// silenceIn is silence for a call whose caller may have less time.
+func (c *Client) silenceIn(ctx context.Context, call string, d time.Duration) *silence {
 	quiet := c.silence(call, d)
 	if at, ok := ctx.Deadline(); ok && time.Until(at) < d {
 		quiet = c.silence(call, 0) // how long the caller has is not ours to tell
 		quiet.room = time.Until(at)
 		quiet.first = min(quiet.first, quiet.room/2)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
-	quiet.begin()
-	return ctx, quiet, func() {
-		quiet.end()
-		cancel()
-	}
+	return quiet
+}
+
+// noAnswer is the error of a backend that was waited for too long.
+func noAnswer(d time.Duration) error {
+	return &sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s", d), Retryable: true, Err: context.DeadlineExceeded}
 }
 
 // wait is a deadline for each single step of a call: it runs only while the backend is waited for.
@@ -199,9 +219,7 @@ func (c *Client) waiting(ctx context.Context, call string) (context.Context, wai
 	d := c.opt.SlowTimeout
 	quiet := c.silence(call, d)
 	quiet.begin()
-	t := time.AfterFunc(d, func() {
-		cancel(&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s", d), Retryable: true, Err: context.DeadlineExceeded})
-	})
+	t := time.AfterFunc(d, func() { cancel(noAnswer(d)) })
 	return ctx, wait{t, d, quiet}, func() {
 		t.Stop()
 		quiet.end()

@@ -16,6 +16,9 @@ type silence struct {
 	first time.Duration
 	most  time.Duration // after which the call fails; 0 when something else bounds it
 	room  time.Duration // of the time there is, whoever set it; 0 for none
+	// limit, if there is one, ends the call where nothing comes for as long as limited says.
+	limit   *time.Timer
+	limited time.Duration
 
 	mu    sync.Mutex
 	t     *time.Timer // nil while the backend is not waited for
@@ -34,6 +37,9 @@ func (c *Client) silence(call string, most time.Duration) *silence {
 
 // begin says that the backend is waited for, from now on or, since it has said something, anew.
 func (s *silence) begin() {
+	if s.limit != nil {
+		s.limit.Reset(s.limited)
+	}
 	if s.tell == nil || s.first <= 0 { // there is no time left to be silent in
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/sdk"
 )
 
 // While a backend says nothing the host is told so, at longer and longer intervals. What it says about how far it is counts as an answer.
@@ -62,4 +64,26 @@ func TestSilenceIsTold(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call in which the backend says how far it is ends when that has said nothing for long, however long it took until then.
+func TestProgressGivesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(nil, Options{})
+		ctx, quiet, cancel := c.progressing(t.Context(), "create", time.Minute)
+		defer cancel()
+		for range 5 {
+			<-time.After(59 * time.Second) // of the bubble's own time
+			quiet.begin()
+		}
+		synctest.Wait()
+		if err := context.Cause(ctx); err != nil {
+			t.Fatalf("a backend that says how far it is was given up: %v", err)
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if err := context.Cause(ctx); sdk.ReasonOf(err) != sdk.ReasonUnavailable || err.Error() != "no answer within 1m0s" {
+			t.Errorf("one that says nothing any more: %v", err)
+		}
+	})
 }
