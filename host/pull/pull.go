@@ -169,6 +169,9 @@ func (p *puller) refused(err error) error {
 		again = fmt.Sprintf("in the sandbox, its commits have to be put on top of %.12s (git rebase --onto); then %s", p.push.Base, again)
 	}
 	e.Hints = []string{where, again}
+	if errors.Is(err, bundle.ErrLargeFile) {
+		e.Hints = append(e.Hints, "hutch pull --max-file SIZE "+p.info.Name+" takes larger files")
+	}
 	return e
 }
 
@@ -253,5 +256,5 @@ func (p *puller) move(ctx context.Context, branch, head string) error {
 		return p.kept(fmt.Errorf("git does not move the branch %s forward: %w", branch, err), fmt.Sprintf("git merge --ff-only %s says more", p.out.Ref))
 	}
 	return p.kept(fmt.Errorf("what is not committed in %s stands in the way of the commits:\n%s", p.push.Repository, push.List(dirty)),
-		fmt.Sprintf("commit it, or git stash, and then hutch pull %s", p.info.Name))
+		fmt.Sprintf("git stash -u puts it away; then hutch pull %s, and git stash pop", p.info.Name))
 }

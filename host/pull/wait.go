@@ -116,8 +116,12 @@ func (p *puller) fetch(ctx context.Context) (f *os.File, err error) {
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		var bad *push.HostileError
 		if errors.As(err, &bad) {
-			return nil, &Error{Summary: bad.Error(), Err: err, Hints: []string{fmt.Sprintf("nothing in %s changed; it stays at %s in the sandbox %s", p.push.Repository, p.x.Bundle(), p.info.Name),
-				fmt.Sprintf("hutch exec %s -- rm -rf %s, and then hutch pull %s, make it anew from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)}}
+			hints := []string{fmt.Sprintf("nothing in %s changed; what stands there stays in the sandbox %s", p.push.Repository, p.info.Name),
+				fmt.Sprintf("hutch exec %s -- rm -rf %s, and then hutch pull %s, make it anew from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)}
+			if bad.TooLarge {
+				hints = append(hints, "hutch pull --max-size SIZE "+p.info.Name+" takes larger ones")
+			}
+			return nil, &Error{Summary: bad.Error(), Err: err, Hints: hints}
 		}
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -118,11 +119,11 @@ func (x *Exchange) Fetch(ctx context.Context, w io.Writer, max int64) error {
 		err := x.sb.Get(ctx, x.Bundle(), sdk.FormatFile, bounded)
 		switch {
 		case bounded.over:
-			return &HostileError{fmt.Errorf("it is larger than %d bytes", max)}
+			return &HostileError{fmt.Errorf("it is larger than %s", units.FormatSize(max)), true}
 		case errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}):
 			return ErrNoBundle
 		case errors.Is(err, &sdk.Error{Reason: sdk.ReasonConfig}):
-			return &HostileError{err}
+			return &HostileError{Err: err}
 		}
 		return err
 	}
@@ -139,14 +140,19 @@ func (x *Exchange) Fetch(ctx context.Context, w io.Writer, max int64) error {
 	switch {
 	case errors.As(err, &bad) && bad.Reason == safefile.ReasonMissing:
 		return ErrNoBundle
+	case errors.As(err, &bad) && bad.Reason == safefile.ReasonTooBig:
+		return &HostileError{fmt.Errorf("it is larger than %s", units.FormatSize(max)), true}
 	case errors.As(err, &bad) && bad.Reason != safefile.ReasonIO:
-		return &HostileError{err}
+		return &HostileError{Err: fmt.Errorf("%s: %s", x.Bundle(), bad.Detail)}
 	}
 	return err
 }
 
 // HostileError says that what stands where the bundle should be is none.
-type HostileError struct{ Err error }
+type HostileError struct {
+	Err      error
+	TooLarge bool // it may be one, and is larger than allowed
+}
 
 // Error implements error.
 func (e *HostileError) Error() string { return "the bundle cannot be fetched: " + e.Err.Error() }

@@ -27,6 +27,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // Errors inside a [RefusedError] that callers tell apart with errors.Is.
 var (
 	ErrNothingNew = errors.New("it has no commit that this repository lacks")
+	ErrLargeFile  = errors.New("more than ") // before the size that an object may have
 	ErrRewritten  = errors.New("its commits do not build on the one that was sent: history was rewritten, or is that of another repository")
 )
 

@@ -229,7 +229,7 @@ func (s *scanner) entry(left int64) (int64, error) {
 func (s *scanner) fits(size, left int64) error {
 	switch {
 	case size < 0 || size > s.caps.Object:
-		return fmt.Errorf("it has %s, more than %s", amount(size), units.FormatSize(s.caps.Object))
+		return fmt.Errorf("it has %s, %w%s", amount(size), ErrLargeFile, units.FormatSize(s.caps.Object))
 	case size > left:
 		return fmt.Errorf("all objects together have more than %s", units.FormatSize(s.caps.Total))
 	}
