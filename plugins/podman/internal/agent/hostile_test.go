@@ -371,12 +371,12 @@ func TestLifeline(t *testing.T) {
 	inContainers(t, Options{Lifeline: 100 * time.Millisecond}, func(t *testing.T, c *container) {
 		c.await("the container's end without a host", c.gone)
 	})
-	inContainersOf(t, kinds()[0], Options{Lifeline: 3 * time.Second}, func(t *testing.T, c *container) {
+	inContainersOf(t, kinds()[0], Options{Lifeline: 6 * time.Second}, func(t *testing.T, c *container) {
 		if err := c.dial().Lifeline(c.ctx()); err != nil {
 			t.Fatal(err)
 		}
 		second := c.dial()
 		second.Close()
-		run(t, c.dial(), "sleep 3.5")
+		run(t, c.dial(), "sleep 6.5")
 	})
 }
