@@ -56,12 +56,20 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, runtimeDir, temp := filepath.Join(dir, "podman.test"), filepath.Join(dir, "run"), filepath.Join(dir, "tmp")
+	program, home, temp := filepath.Join(dir, "podman.test"), filepath.Join(dir, "home"), filepath.Join(dir, "tmp")
 	for _, err := range []error{
-		os.Chmod(dir, 0o755), os.WriteFile(program, data, 0o755), os.Mkdir(runtimeDir, 0o700), os.Mkdir(temp, 0o700),
-		os.Chown(runtimeDir, uid, gid), os.Chown(temp, uid, gid),
+		os.Chmod(dir, 0o755), os.WriteFile(program, data, 0o755), os.Mkdir(home, 0o700), os.Mkdir(temp, 0o700),
 	} {
 		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := podmantest.OwnStorage(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{home, filepath.Join(home, "run"), temp} {
+		if err := os.Chown(at, uid, gid); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,8 +83,8 @@ func TestAsOrdinaryUser(t *testing.T) {
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir = "/"
-	cmd.Env = []string{"HOME=" + u.HomeDir, "USER=" + name, "PATH=" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + runtimeDir, "TMPDIR=" + temp,
-		startedFor + "=1", testAgentVariable + "=" + os.Getenv(testAgentVariable), "HUTCH_TEST_REQUIRE=" + os.Getenv("HUTCH_TEST_REQUIRE")}
+	cmd.Env = append(own, "USER="+name, "PATH="+os.Getenv("PATH"), "TMPDIR="+temp,
+		startedFor+"=1", testAgentVariable+"="+os.Getenv(testAgentVariable), "HUTCH_TEST_REQUIRE="+os.Getenv("HUTCH_TEST_REQUIRE"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -84,11 +92,8 @@ func TestAsOrdinaryUser(t *testing.T) {
 	} else if testing.Verbose() {
 		t.Logf("as %s:\n%s", name, out)
 	}
-	// Podman's pause process holds the user namespace, and with it what lies in the runtime directory.
-	stop := exec.Command("podman", "system", "migrate")
-	stop.Dir, stop.Env, stop.SysProcAttr = "/", cmd.Env, cmd.SysProcAttr
-	if out, err := stop.CombinedOutput(); err != nil {
-		t.Logf("podman system migrate: %v: %s", err, out)
+	if err := podmantest.EndStorage(home, cmd.Env, cmd.SysProcAttr); err != nil {
+		t.Errorf("as %s: %v", name, err)
 	}
 }
 
