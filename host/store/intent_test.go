@@ -1,0 +1,224 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func begin(t *testing.T, s *Store, id string) *IntentRecord {
+	t.Helper()
+	r, err := s.Begin(Intent{ID: id, Run: "261121-034512-c3k7q2", Backend: "fake", Binary: "/x/hutch-backend-fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// orphan makes an intent look like one whose host died.
+func orphan(t *testing.T, r *IntentRecord) {
+	t.Helper()
+	r.Host.PID, r.Host.Start = 1<<30, 1
+	if err := r.append(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestIntentIsOnDiskAtEveryStep(t *testing.T) {
+	s := newStore(t)
+	r := begin(t, s, "sb-1")
+	read := func() Intent {
+		t.Helper()
+		got, err := s.Intent("sb-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Intent
+	}
+	if diff := cmp.Diff(r.Intent, read()); diff != "" || r.Schema != IntentSchema || r.Host != Self() || r.Created.IsZero() {
+		t.Errorf("%+v\n%s", r.Intent, diff)
+	}
+	if fi, err := os.Stat(s.paths.SandboxState("sb-1")); err != nil || fi.Mode().Perm() != 0o700 {
+		t.Errorf("state directory: %v %v", fi, err)
+	}
+	if _, err := s.Begin(Intent{ID: "sb-1"}); err == nil {
+		t.Error("a second sandbox of the same id")
+	}
+	for _, step := range []func() error{
+		func() error { return r.SetHandle(json.RawMessage(`{"pid":1}`)) },
+		func() error { return r.AddResources(Resource{ResourceCgroup, "/sys/fs/cgroup/x"}) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(r.Intent, read()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if err := r.AddResources(Resource{ResourceDir, "relative"}); err == nil {
+		t.Error("a relative resource")
+	}
+
+	// A host that dies while it writes leaves half a line, and the line before it counts.
+	good := mustRead(t, r.file)
+	want := read()
+	for _, torn := range []string{"{", `{"schema":"hutch.intent/v1","id":"sb-1"}`, "\x00\x00"} {
+		mustWrite(t, r.file, append(slices.Clone(good), torn...))
+		if diff := cmp.Diff(want, read()); diff != "" {
+			t.Errorf("after %q: %s", torn, diff)
+		}
+	}
+	if err := r.SetHandle(json.RawMessage(`{"pid":2}`)); err != nil { // which takes the piece away first
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.Intent, read()); diff != "" {
+		t.Error(diff)
+	}
+	mustWrite(t, r.file, good[:20]) // it died inside Begin, so nothing was made
+	if list, err := s.Intents(); err != nil || len(list) != 0 {
+		t.Errorf("%v %v", list, err)
+	}
+	mustWrite(t, r.file, good)
+	if err := errors.Join(r.Done(), r.Done()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Intent("sb-1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if again := begin(t, s, "sb-1"); again.Done() != nil {
+		t.Error("its id cannot be used again")
+	}
+	if left, _ := os.ReadDir(s.paths.Sandboxes()); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	for _, id := range []string{"", "../x", "A", strings.Repeat("a", 65)} {
+		if _, err := s.Begin(Intent{ID: id}); err == nil {
+			t.Errorf("id %q", id)
+		}
+	}
+}
+
+func TestOrphans(t *testing.T) {
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	s := newStore(t)
+	s.now = func() time.Time { now = now.Add(time.Second); return now }
+	mine, dead, reused, rebooted := begin(t, s, "e-mine"), begin(t, s, "c-dead"), begin(t, s, "b-reused"), begin(t, s, "a-rebooted")
+	orphan(t, dead)
+	reused.Host.Start++ // its number went to another process, this one
+	reused.append()
+	rebooted.Host.Boot = "another"
+	rebooted.append()
+	elsewhere := begin(t, s, "f-elsewhere")
+	elsewhere.Host.Namespace = "pid:[1]" // a container that shares the store: its numbers say nothing here
+	elsewhere.append()
+	mustWrite(t, filepath.Join(s.paths.Intents(), "broken.jsonl"), []byte("{}\n"))
+	if err := mine.SetHandle(json.RawMessage(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+
+	list, err := s.Orphans()
+	if err == nil || !strings.Contains(err.Error(), "broken.jsonl") {
+		t.Errorf("a broken record was passed over: %v", err)
+	}
+	var ids []string
+	for _, r := range list {
+		ids = append(ids, r.ID)
+	}
+	if diff := cmp.Diff([]string{"c-dead", "b-reused", "a-rebooted"}, ids); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestIntentsOfSeveralProcesses: what a dead process kept is taken over by others, and its file goes with its last intent.
+func TestIntentsOfSeveralProcesses(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", mkdir(t, shortTemp(t), "r", 0o700))
+	s := newStore(t)
+	cmd, lines := startHelper(t, s, "intents", "")
+	lines.Scan()
+	own := begin(t, s, "own")
+	if list, err := s.Orphans(); err != nil || len(list) != 0 {
+		t.Fatalf("%v %v", list, err)
+	}
+	kill(t, cmd)
+	items, err := collect(t, s, GCOptions{}) // without a backend, what has a handle must wait
+	if err != nil || len(items) != 2 || items[0].Name != "kept" || items[0].Error == "" || items[1].Name != "lost" || items[1].Error != "" {
+		t.Fatalf("%+v %v", items, err)
+	}
+	kept, err := s.Intent("kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.SetHandle(json.RawMessage(`"new"`)); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err = s.Intent("kept"); err != nil || string(kept.Handle) != `"new"` {
+		t.Fatalf("%+v %v", kept, err)
+	}
+	if err := kept.Done(); err != nil {
+		t.Fatal(err)
+	}
+	items, err = collect(t, s, GCOptions{})
+	if err != nil || len(items) != 1 || items[0].Kind != GCTemp {
+		t.Errorf("%+v %v", items, err)
+	}
+	if err := kept.SetHandle(nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an intent whose file is gone: %v", err)
+	}
+	if err := errors.Join(own.Done(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(s.paths.Intents()); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	later := begin(t, s, "later") // a store works on after Close, and a file with an intent stays
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Intent("later"); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(later.Done(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// beginIntents is a host that dies with one sandbox that is there and one that it has not begun to make.
+func beginIntents(s *Store, _ string) error {
+	for _, id := range []string{"kept", "lost"} {
+		r, err := s.Begin(Intent{ID: id, Backend: "fake"})
+		if err == nil && id == "kept" {
+			err = r.SetHandle(json.RawMessage(`"old"`))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Println("ready")
+	return forever()
+}
+
+func FuzzIntents(f *testing.F) {
+	f.Add([]byte(`{"schema":"hutch.intent/v1","id":"a","host":{"pid":1}}` + "\n" + `{"schema":"hutch.intent/v1","id":"a","done":true}` + "\n"))
+	f.Add([]byte("{}\n\n{"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "x.jsonl")
+		mustWrite(t, path, data)
+		before, bad := readIntents(path)
+		if err := appendIntent(path, Intent{Schema: IntentSchema, ID: "fuzz-new"}, false); err != nil {
+			t.Fatal(err)
+		}
+		after, bad2 := readIntents(path)
+		if (bad == nil) != (bad2 == nil) || !slices.ContainsFunc(after, func(i Intent) bool { return i.ID == "fuzz-new" }) || len(after) < len(before) {
+			t.Errorf("%d intents and %v, then %d and %v", len(before), bad, len(after), bad2)
+		}
+	})
+}
