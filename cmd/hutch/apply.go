@@ -35,10 +35,10 @@ type applyCmd struct {
 	Interactive bool     `short:"i" xor:"which" help:"Ask about each hunk, as git add -p does."`
 	Hunks       []string `xor:"which" sep:"none" placeholder:"FILE:1,3-5" help:"Only these hunks of a file, as diff counts them; 0 is the change of its mode. Repeatable."`
 	Merge       bool     `help:"Join the two versions of a text where both sides changed different places, as git does; that needs the file as it was when the sandbox was made, in the project's git repository. diff --merge shows the outcome."`
-	Take        []string `sep:"none" placeholder:"PATH" help:"Settle conflicts at and below PATH: take the sandbox's version in the place of the project's, which --undo brings back. Repeatable." complete:"file"`
+	Take        []string `sep:"none" placeholder:"PATH" help:"Settle conflicts at and below PATH: take the sandbox's version in place of the project's, which --undo brings back. Repeatable." complete:"file"`
 	Partial     bool     `help:"Leave out what is in conflict or refused, instead of refusing all."`
 	DryRun      bool     `help:"Say what would be done, and do nothing."`
-	Undo        bool     `xor:"which" help:"Take back the last apply from the sandbox. It may be removed by now."`
+	Undo        bool     `xor:"which" help:"Take back the last apply from the sandbox, which may be removed by now."`
 	Output      string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object."`
 
 	allowFlags

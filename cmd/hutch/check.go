@@ -78,7 +78,7 @@ func (*fmtCmd) Help() string {
 	return `Rewrites run files in place and lists those it changed. Meaning never changes. A file with a syntax error is left as it is.
 
     hutch fmt
-    hutch fmt -check -recursive .
+    hutch fmt --check --recursive .
     hutch fmt - < draft.hcl`
 }
 

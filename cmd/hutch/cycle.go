@@ -61,7 +61,7 @@ func (*cycleCmd) Help() string {
 
 Set-up, coding, sync-back and tear-down are recorded before they begin, so that --resume goes on after a crash. An interrupt ends coding in order. The exit code is
 
-    0       the model is done, the check agrees, and what you want brought back is
+    0       the model is done, the check passes, and what was to be brought back was
     1       it is not done (blocked, refused, a budget is used up, the setup command failed), or the apply met something
     125     hutch, the backend or the model failed
     128+n   a signal ended it: 130 after ^C

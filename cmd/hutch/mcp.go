@@ -30,7 +30,7 @@ type mcpCmd struct {
 	TokenFile string `group:"http" placeholder:"FILE" help:"File with the bearer token of the clients (default: HUTCH_MCP_TOKEN, else one is made and printed on stderr)." complete:"file"`
 
 	AllowNetwork bool `group:"allow" help:"Sandboxes may ask for the network."`
-	AllowApply   bool `group:"allow" help:"Clients may bring what changed back to the directory it was made on."`
+	AllowApply   bool `group:"allow" help:"Clients may bring what changed in a sandbox back to the directory that it was made on."`
 	allowFlags
 }
 

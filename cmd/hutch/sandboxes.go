@@ -26,7 +26,7 @@ type psCmd struct {
 
 // Help is the text below the synopsis.
 func (*psCmd) Help() string {
-	return `Lists the sandboxes that last, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating and removing are halves, which hutch gc removes when their host is dead. CHANGES is what differs from the directory under a private workspace.
+	return `Lists the sandboxes that last, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating and removing are half made and half removed, and hutch gc removes them when their host is dead. CHANGES is what differs from the directory under a private workspace.
 
     hutch ps
     hutch ps -o json
@@ -108,7 +108,7 @@ type inspectCmd struct {
 
 // Help is the text below the synopsis.
 func (*inspectCmd) Help() string {
-	return `Shows all that is known of a sandbox: its record, how it is, how each limit is held, where its files lie on this host, and what its backend says about it.`
+	return `Prints its record, how it is, how each limit is held, where its files lie on this host, and what its backend says about it.`
 }
 
 func (c *inspectCmd) Run(ctx context.Context, u *ui) error {
