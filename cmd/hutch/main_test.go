@@ -33,6 +33,12 @@ func (m tests) Run() int {
 		panic(err)
 	}
 	defer os.RemoveAll(builds)
+	tmp, err := os.MkdirTemp("", "hutch-cli-") // the fake keeps its books there, and some tests leave it sandboxes; short, for sockets
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(tmp)
+	os.Setenv("TMPDIR", tmp)
 	return testbound.Run(m.M, 12*time.Minute)
 }
 

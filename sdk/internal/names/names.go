@@ -28,13 +28,6 @@ func (t table[E]) To(name string) E { return t.to[name] }
 // From returns the name of an enum.
 func (t table[E]) From(e E) string { return t.from[e] }
 
-// Each calls f for every pair, for tests.
-func (t table[E]) Each(f func(name string, e E)) {
-	for name, e := range t.to {
-		f(name, e)
-	}
-}
-
 // The tables.
 var (
 	Reasons = newTable(map[string]pb.Failure_Reason{
