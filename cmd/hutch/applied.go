@@ -58,23 +58,7 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 	p, err := r.Plan(ctx, a.picks, a.policy)
 	var blocked *review.BlockedError
 	if errors.As(err, &blocked) {
-		if doc.Left, err = leftOut(ctx, u, slices.Concat(blocked.Conflicts, blocked.Refused), a); err != nil {
-			return err
-		}
-		if a.json {
-			if err := u.json(doc); err != nil {
-				return err
-			}
-		}
-		if a.sandbox == nil { // nothing that could be applied in part
-			return blockedError{blocked}
-		}
-		hints := []string{"name the paths that you want, or leave these out with --partial"}
-		if len(blocked.Conflicts) > 0 {
-			at, name := review.Quote(blocked.Conflicts[0].Path), r.Subject.Name
-			hints = append(hints, fmt.Sprintf("settle a conflict: hutch apply %s -i %s chooses hunk by hunk, hutch apply %s %s --take %s takes the sandbox's version", name, at, name, at, at))
-		}
-		return &hinted{blockedError{blocked}, hints}
+		return a.blocked(ctx, u, doc, blocked)
 	}
 	if err != nil {
 		return err
@@ -83,17 +67,9 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		return err
 	}
 	if !a.dryRun && len(p.Paths()) > 0 {
-		done, err := a.ledger.Apply(ctx, r, p)
+		done, err := a.carryOut(ctx, u, p)
 		if err != nil {
 			return err
-		}
-		if a.sandbox != nil {
-			if err := a.sandbox.Applied(done); err != nil {
-				u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
-			}
-			if err := review.RefreshFile(a.sandbox.Base, r.Subject.Project, done.Common, a.sandbox.PlaceBase); err != nil {
-				u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
-			}
 		}
 		if !done.Until.IsZero() {
 			doc.UndoUntil = &done.Until
@@ -112,17 +88,7 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		if a.json || a.quiet {
 			continue
 		}
-		line := letter(c.Kind) + " " + review.Quote(c.Path)
-		if c.From != "" {
-			line = letter(c.Kind) + " " + review.Quote(c.From) + " => " + review.Quote(c.Path)
-		}
-		switch {
-		case !pick.Whole:
-			line += " (in part)"
-		case c.Merged:
-			line += " (merged)"
-		}
-		if err := u.line("%s", line); err != nil {
+		if err := u.line("%s", takenLine(pick)); err != nil {
 			return err
 		}
 	}
@@ -142,6 +108,59 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		u.note("applied %s to %s", count(len(p.Taken), "change"), r.Subject.Project)
 	}
 	return nil
+}
+
+// blocked tells what keeps everything from being applied, and how to go on.
+func (a applying) blocked(ctx context.Context, u *ui, doc applied, by *review.BlockedError) error {
+	var err error
+	if doc.Left, err = leftOut(ctx, u, slices.Concat(by.Conflicts, by.Refused), a); err != nil {
+		return err
+	}
+	if a.json {
+		if err := u.json(doc); err != nil {
+			return err
+		}
+	}
+	if a.sandbox == nil { // nothing that could be applied in part
+		return blockedError{by}
+	}
+	hints := []string{"name the paths that you want, or leave these out with --partial"}
+	if len(by.Conflicts) > 0 {
+		at, name := review.Quote(by.Conflicts[0].Path), a.Review.Subject.Name
+		hints = append(hints, fmt.Sprintf("settle a conflict: hutch apply %s -i %s chooses hunk by hunk, hutch apply %s %s --take %s takes the sandbox's version", name, at, name, at, at))
+	}
+	return &hinted{blockedError{by}, hints}
+}
+
+// carryOut changes the project, and has the sandbox's record know it. What cannot be recorded was applied all the same.
+func (a applying) carryOut(ctx context.Context, u *ui, p *review.Plan) (*review.Applied, error) {
+	done, err := a.ledger.Apply(ctx, a.Review, p)
+	if err != nil || a.sandbox == nil {
+		return done, err
+	}
+	if err := a.sandbox.Applied(done); err != nil {
+		u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
+	}
+	if err := review.RefreshFile(a.sandbox.Base, a.Review.Subject.Project, done.Common, a.sandbox.PlaceBase); err != nil {
+		u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
+	}
+	return done, nil
+}
+
+// takenLine is a change that was applied, as a person reads it.
+func takenLine(pick review.Pick) string {
+	c := pick.Change
+	line := letter(c.Kind) + " " + review.Quote(c.Path)
+	if c.From != "" {
+		line = letter(c.Kind) + " " + review.Quote(c.From) + " => " + review.Quote(c.Path)
+	}
+	switch {
+	case !pick.Whole:
+		line += " (in part)"
+	case c.Merged:
+		line += " (merged)"
+	}
+	return line
 }
 
 // mostLeft is how many changes are named one by one when they are left out; of more, the number is told.

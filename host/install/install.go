@@ -99,17 +99,8 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 		if err := speaks(locked.Version, locked.Protocols); err != nil {
 			return nil, err
 		}
-		if p, ok := locked.For(i.platform()); ok {
-			path := backend.InstalledPath(i.Dir, w.Name, locked.Version, p.Name, p.Binary)
-			if installed(path, w.Name, p.Binary, p.Beside) {
-				// Offline, but not blindly: what is asked of signatures may have changed since.
-				if raw, signature, err := kept(path); err == nil {
-					if _, _, err := i.Trust.verify(w.trusted(), raw, signature); err != nil {
-						return nil, fmt.Errorf("version %s from %s: %w", locked.Version, w.Source, err)
-					}
-					return &Outcome{Lock: *locked, Path: path}, nil
-				}
-			}
+		if o, err := i.offline(w, locked); o != nil || err != nil {
+			return o, err
 		}
 	}
 	s, err := i.open(w.Source, w.Name, w.Dir)
@@ -153,14 +144,8 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 	}
 	slices.SortFunc(l.Platforms, func(a, b lockfile.Platform) int { return strings.Compare(a.Name, b.Name) })
 	if locked != nil {
-		for _, p := range locked.Platforms {
-			now, ok := l.For(p.Name)
-			if p.Beside == "" { // it was locked by a hutch that did not write it
-				now.Beside = ""
-			}
-			if !ok || now != p {
-				return nil, i.changed(v, "its files for "+p.Name+" are not those of the lock file")
-			}
+		if p := differs(locked, &l); p != "" {
+			return nil, i.changed(v, "its files for "+p+" are not those of the lock file")
 		}
 	}
 	a, ok := m.For(i.platform())
@@ -176,6 +161,41 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 	}
 	o.Fetched = true
 	return o, i.bring(ctx, s, m, a, raw, signature)
+}
+
+// offline is the outcome where what is locked is installed already, and nil where it is not.
+func (i *Installer) offline(w Want, locked *lockfile.Backend) (*Outcome, error) {
+	p, ok := locked.For(i.platform())
+	if !ok {
+		return nil, nil
+	}
+	path := backend.InstalledPath(i.Dir, w.Name, locked.Version, p.Name, p.Binary)
+	if !installed(path, w.Name, p.Binary, p.Beside) {
+		return nil, nil
+	}
+	raw, signature, err := kept(path)
+	if err != nil {
+		return nil, nil // it is brought anew
+	}
+	// Not blindly: what is asked of signatures may have changed since.
+	if _, _, err := i.Trust.verify(w.trusted(), raw, signature); err != nil {
+		return nil, fmt.Errorf("version %s from %s: %w", locked.Version, w.Source, err)
+	}
+	return &Outcome{Lock: *locked, Path: path}, nil
+}
+
+// differs names a platform whose files are not those that were locked, or is "".
+func differs(locked, now *lockfile.Backend) string {
+	for _, was := range locked.Platforms {
+		is, ok := now.For(was.Name)
+		if was.Beside == "" { // it was locked by a hutch that did not write it
+			is.Beside = ""
+		}
+		if !ok || is != was {
+			return was.Name
+		}
+	}
+	return ""
 }
 
 func (i *Installer) changed(v, how string) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,20 +104,57 @@ func (p *printer) details(r *result.Result) {
 		}
 		p.line("expected", "%s%s to be %s, got %s", at, f.What, f.Want, f.Got)
 	}
-	if e := r.Error; e != nil {
-		if e.Summary != Reason(r) {
-			p.line("error", "%s", e.Summary)
+	if r.Error != nil {
+		p.failure(r.Error, Reason(r))
+	}
+	p.files(r)
+	p.streams(r)
+	for _, l := range r.Leaks {
+		p.line("left behind", "%s (hutch gc removes it)", l)
+	}
+	if r.Kept {
+		name := r.ID
+		if r.Sandbox != nil {
+			name = r.Sandbox.Name
 		}
-		if e.Detail != "" {
-			p.block("detail", e.Detail)
+		p.line("kept", "the sandbox %s: hutch exec %s -- CMD; hutch rm %s removes it", name, name, name)
+	}
+	if p.style.Verbose {
+		for _, l := range r.Limits {
+			how := "default"
+			if l.Asked {
+				how = "asked"
+			}
+			p.line("limit", "%s = %s, %s, held by %s", string(l.Limit), l.Value, how, l.HeldBy)
 		}
-		if e.Fix != "" {
-			p.line("fix", "%s", e.Fix)
-		}
-		if len(e.Diagnostics) > 0 {
-			_ = e.Diagnostics.Write(&p.buf, diag.Style{Color: p.style.Color, Width: p.style.Width}) // a buffer takes everything
+		for _, n := range r.Notes {
+			p.line("note", "%s", n)
 		}
 	}
+}
+
+// failure tells of what hutch or the backend could not do; reason stands in the headline already. What a diagnostic says at its
+// line is not said before it.
+func (p *printer) failure(e *result.Failure, reason string) {
+	said := func(field func(diag.Diagnostic) string, text string) bool {
+		return slices.ContainsFunc(e.Diagnostics, func(d diag.Diagnostic) bool { return field(d) == text })
+	}
+	if e.Summary != reason {
+		p.line("error", "%s", e.Summary)
+	}
+	if e.Detail != "" && !said(func(d diag.Diagnostic) string { return d.Detail }, e.Detail) {
+		p.block("detail", e.Detail)
+	}
+	if e.Fix != "" && !said(func(d diag.Diagnostic) string { return d.Fix }, e.Fix) {
+		p.line("fix", "%s", e.Fix)
+	}
+	if len(e.Diagnostics) > 0 {
+		_ = e.Diagnostics.Write(&p.buf, diag.Style{Color: p.style.Color, Width: p.style.Width}) // a buffer takes everything
+	}
+}
+
+// files tells what was collected, and what changed in the workspace.
+func (p *printer) files(r *result.Result) {
 	if len(r.Outputs) > 0 {
 		var n int64
 		for _, o := range r.Outputs {
@@ -141,6 +179,10 @@ func (p *printer) details(r *result.Result) {
 			}
 		}
 	}
+}
+
+// streams tells what of the program's output was not kept, or never came.
+func (p *printer) streams(r *result.Result) {
 	for _, s := range []struct {
 		name string
 		s    result.Stream
@@ -152,28 +194,6 @@ func (p *printer) details(r *result.Result) {
 			p.line(s.name, "%s written, %s of it not kept: %s", size(s.s.Bytes), size(s.s.Dropped), s.s.Lost)
 		case s.s.Dropped > 0:
 			p.line(s.name, "%s written, the first %s dropped by limits.output", size(s.s.Bytes), size(s.s.Dropped))
-		}
-	}
-	for _, l := range r.Leaks {
-		p.line("left behind", "%s (hutch gc removes it)", l)
-	}
-	if r.Kept {
-		name := r.ID
-		if r.Sandbox != nil {
-			name = r.Sandbox.Name
-		}
-		p.line("kept", "the sandbox %s: hutch exec %s -- CMD; hutch rm %s removes it", name, name, name)
-	}
-	if p.style.Verbose {
-		for _, l := range r.Limits {
-			how := "default"
-			if l.Asked {
-				how = "asked"
-			}
-			p.line("limit", "%s = %s, %s, held by %s", string(l.Limit), l.Value, how, l.HeldBy)
-		}
-		for _, n := range r.Notes {
-			p.line("note", "%s", n)
 		}
 	}
 }
