@@ -5,23 +5,19 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk/backendtest"
 )
 
-// fake builds the backend that is for tests; it is started as a program and never imported.
+// fake is the backend that is for tests; it is started as a program and never imported.
 func fake(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "hutch-backend-fake")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../plugins/fake").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return bin
+	return filepath.Join(testbackend.Dir(t, "fake"), "hutch-backend-fake")
 }
 
 func write(t *testing.T, name, content string) string {

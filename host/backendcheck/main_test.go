@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/internal/testbound"
+	"github.com/hutch-run/hutch/internal/testbackend"
 )
 
-func TestMain(m *testing.M) { os.Exit(testbound.Run(m, 5*time.Minute)) }
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 5*time.Minute)) }

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/internal/overlaytest"
-	"github.com/hutch-run/hutch/internal/testbound"
+	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	overlaytest.Main()
-	os.Exit(testbound.Run(m, 5*time.Minute))
+	os.Exit(testbackend.Run(m, 5*time.Minute))
 }
 
 // box is a sandbox made of two directories, which it reads and writes as a backend does that can mount nothing.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
 )
@@ -38,14 +38,7 @@ func startBwrap(t *testing.T) *backend.Backend {
 	}
 	_, err := exec.LookPath("bwrap")
 	need(err)
-	bin, err := os.MkdirTemp("/var/tmp", "hutch-files-test-") // nobody else may write to a directory with backends
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(bin) })
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "hutch-backend-bwrap"), "../../plugins/bwrap").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := testbackend.Dir(t, "bwrap")
 	dir, err := store.NewRuntimeDir()
 	if err != nil {
 		t.Fatal(err)

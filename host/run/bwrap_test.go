@@ -30,7 +30,7 @@ import (
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/internal/pypitest"
-	"github.com/hutch-run/hutch/internal/testbound"
+	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -54,39 +54,14 @@ func needProgram(t *testing.T, tool string, argv ...string) {
 	need(t, tool, fmt.Sprintf("%q: %v %s", argv, err, out), err == nil)
 }
 
-// buildBwrap builds the backend once for all tests.
-var buildBwrap = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "hutch-test-bwrap-")
-	if err != nil {
-		return "", err
-	}
-	bwrapDir = dir
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-bwrap"), "../../plugins/bwrap").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return dir, nil
-})
-
-var bwrapDir string
-
-func TestMain(m *testing.M) {
-	code := testbound.Run(m, 10*time.Minute)
-	if bwrapDir != "" {
-		os.RemoveAll(bwrapDir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 10*time.Minute)) }
 
 // newBwrapWorld is a world with the real backend.
 func newBwrapWorld(t *testing.T) (*world, *backend.Pool) {
 	t.Helper()
 	_, err := exec.LookPath("bwrap")
 	need(t, "bwrap", "it is not there", err == nil)
-	bin, err := buildBwrap()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := testbackend.Dir(t, "bwrap")
 	w := newWorld(t)
 	dir, err := store.NewRuntimeDir()
 	if err != nil {

@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +15,7 @@ import (
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
-	"github.com/hutch-run/hutch/internal/testbound"
+	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
@@ -30,33 +28,11 @@ type world struct {
 	dir   string // a project
 }
 
-// buildFake builds the backend once. It is built and not imported, because host must not import plugins.
-var buildFake = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "hutch-sandbox-test-")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-fake"), "../../plugins/fake").CombinedOutput()
-	if err != nil {
-		err = errors.New(string(out))
-	}
-	return dir, err
-})
-
-func TestMain(m *testing.M) {
-	code := testbound.Run(m, 10*time.Minute)
-	if dir, err := buildFake(); err == nil {
-		os.RemoveAll(dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 10*time.Minute)) }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	bin, err := buildFake()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := testbackend.Dir(t, "fake")
 	t.Setenv("HUTCH_BACKEND_PATH", bin)
 	t.Setenv("TMPDIR", t.TempDir())
 	st, err := store.Open(store.Options{Home: t.TempDir()})

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,36 +17,15 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
-	"github.com/hutch-run/hutch/internal/testbound"
+	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 )
-
-// buildFake builds the backend once. It is built and not imported, because host must not import plugins.
-var buildFake = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "hutch-cycle-test-")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-fake"), "../../../plugins/fake").CombinedOutput()
-	if err != nil {
-		err = errors.New(string(out))
-	}
-	return dir, err
-})
-
-var built bool
 
 func TestMain(m *testing.M) {
 	if point := os.Getenv("HUTCH_TEST_DIE"); point != "" {
 		dieAt(point) // does not return
 	}
-	code := testbound.Run(m, 10*time.Minute)
-	if built {
-		if dir, err := buildFake(); err == nil {
-			os.RemoveAll(dir)
-		}
-	}
-	os.Exit(code)
+	os.Exit(testbackend.Run(m, 10*time.Minute))
 }
 
 // world is a store with a project, and the backend plugins/fake as a process of its own.
@@ -119,11 +96,7 @@ func (w *world) says(steps ...modeltest.Step) *modeltest.Client {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	bin, err := buildFake()
-	built = true
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := testbackend.Dir(t, "fake")
 	t.Setenv("HUTCH_BACKEND_PATH", bin)
 	t.Setenv("TMPDIR", t.TempDir())
 	project := t.TempDir()

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,20 +18,14 @@ import (
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
-	"github.com/hutch-run/hutch/internal/testbound"
+	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 )
 
 // update records the results of the programs in testdata/classes anew, on this machine.
 var update = flag.Bool("update", false, "run the programs of testdata/classes in bwrap and record their results")
 
-func TestMain(m *testing.M) {
-	code := testbound.Run(m, 10*time.Minute)
-	if bwrapDir != "" {
-		os.RemoveAll(bwrapDir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 10*time.Minute)) }
 
 // program of testdata/classes: a run file, with what its first line wants of it.
 type classCase struct {
@@ -162,29 +155,11 @@ func need(t *testing.T, program string) {
 	}
 }
 
-var bwrapDir string
-
-// buildBwrap builds the backend once for all tests.
-var buildBwrap = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "hutch-test-generate-")
-	if err != nil {
-		return "", err
-	}
-	bwrapDir = dir
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-bwrap"), "../../../plugins/bwrap").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return dir, nil
-})
-
 // newBwrap runs in real sandboxes, with records in a directory of the test.
 func newBwrap(t *testing.T) *run.Runner {
 	t.Helper()
 	need(t, "bwrap")
-	bin, err := buildBwrap()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := testbackend.Dir(t, "bwrap")
 	s := newStore(t)
 	dir, err := store.NewRuntimeDir()
 	if err != nil {

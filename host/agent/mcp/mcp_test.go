@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,30 +21,11 @@ import (
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
-	"github.com/hutch-run/hutch/internal/testbound"
+	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// buildFake builds the backend once. It is built and not imported, because host must not import plugins.
-var buildFake = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "hutch-mcp-test-")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-fake"), "../../../plugins/fake").CombinedOutput()
-	if err != nil {
-		err = errors.New(string(out))
-	}
-	return dir, err
-})
-
-func TestMain(m *testing.M) {
-	code := testbound.Run(m, 10*time.Minute)
-	if dir, err := buildFake(); err == nil {
-		os.RemoveAll(dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 10*time.Minute)) }
 
 // world is a server whose backend is plugins/fake, as a process of its own, and a client of it.
 type world struct {
@@ -58,10 +38,7 @@ type world struct {
 
 func newServer(t *testing.T, change func(*Options)) *world {
 	t.Helper()
-	bin, err := buildFake()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := testbackend.Dir(t, "fake")
 	t.Setenv("HUTCH_BACKEND_PATH", bin)
 	t.Setenv("TMPDIR", t.TempDir())
 	st, err := store.Open(store.Options{Home: t.TempDir()})

@@ -1,0 +1,49 @@
+// Package testbackend builds backends for tests of packages that must not import them.
+package testbackend
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/internal/testbound"
+)
+
+var (
+	mu   sync.Mutex
+	dirs = map[string]string{} // by name
+)
+
+// Dir is a directory that holds the backend name of this tree and nothing else. It is built once for all tests of a package,
+// whose TestMain calls [Run].
+func Dir(t testing.TB, name string) string {
+	t.Helper()
+	mu.Lock()
+	defer mu.Unlock()
+	if dir := dirs[name]; dir != "" {
+		return dir
+	}
+	dir, err := os.MkdirTemp("", "hutch-test-backend-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-"+name), "github.com/hutch-run/hutch/plugins/"+name).CombinedOutput(); err != nil {
+		os.RemoveAll(dir)
+		t.Fatalf("build backend %s: %v\n%s", name, err, out)
+	}
+	dirs[name] = dir
+	return dir
+}
+
+// Run is [testbound.Run], and removes what was built.
+func Run(m *testing.M, bound time.Duration) int {
+	defer func() {
+		for _, dir := range dirs {
+			os.RemoveAll(dir)
+		}
+	}()
+	return testbound.Run(m, bound)
+}
