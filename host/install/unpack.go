@@ -35,13 +35,20 @@ func fetch(ctx context.Context, s source, version string, a release.Archive, dir
 	if err != nil {
 		return fetched{}, err
 	}
-	h := sha256.New()
-	n := new(counter)
-	err = s.archive(ctx, version, a, io.MultiWriter(f, h, n))
+	got, err := download(ctx, s, version, a, f)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	return fetched{path: f.Name(), size: int64(*n), sha256: hex.EncodeToString(h.Sum(nil))}, err
+	got.path = f.Name()
+	return got, err
+}
+
+// download copies an archive, and says what came.
+func download(ctx context.Context, s source, version string, a release.Archive, w io.Writer) (fetched, error) {
+	h := sha256.New()
+	n := new(counter)
+	err := s.archive(ctx, version, a, io.MultiWriter(w, h, n))
+	return fetched{size: int64(*n), sha256: hex.EncodeToString(h.Sum(nil))}, err
 }
 
 type counter int64

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -82,7 +83,8 @@ func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outco
 		}
 	}
 	if before != nil && before.Source == text && before.Version == o.Lock.Version && before.Manifest != o.Lock.Manifest {
-		i.note(name, "version %s from %s is not the one that was installed before: its manifest has the SHA-256 %s, and that one's had %s", before.Version, text, o.Lock.Manifest, before.Manifest)
+		i.note(name, "version %s from %s is not the one that was installed before: its manifest has the SHA-256 %s, and that one's had %s",
+			before.Version, text, o.Lock.Manifest, before.Manifest)
 	}
 	file.Set(o.Lock)
 	if err := os.MkdirAll(filepath.Dir(lock), 0o755); err != nil {
@@ -113,12 +115,7 @@ func (i *Installer) unchanged(ctx context.Context, l lockfile.Backend) error {
 	if !ok {
 		return fmt.Errorf("version %s is not for %s", l.Version, i.platform())
 	}
-	tmp, err := os.MkdirTemp("", "hutch-archive-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp)
-	got, err := fetch(ctx, s, l.Version, a, tmp)
+	got, err := download(ctx, s, l.Version, a, io.Discard)
 	if err != nil {
 		return err
 	}
