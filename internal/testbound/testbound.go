@@ -8,13 +8,16 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
 
 // Run is m.Run that ends the process after d with what every goroutine waits for. It should be several times what the
-// tests take on a busy machine. Benchmarks, fuzzing and repeated runs have no bound.
+// tests take on a busy machine. Benchmarks, fuzzing and repeated runs have no bound. The directories that tests make are as most
+// users have them, and not open to a group as with a umask of 002, in which hutch refuses to work.
 func Run(m *testing.M, d time.Duration) int {
+	syscall.Umask(0o022)
 	flag.Parse()
 	if bounded(func(name string) string { return flag.Lookup(name).Value.String() }) {
 		defer time.AfterFunc(d, func() {
