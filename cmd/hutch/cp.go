@@ -50,7 +50,8 @@ func (c *cpCmd) Run(ctx context.Context, u *ui) error {
 	}
 	for _, p := range []place{from, to} {
 		if p.sandbox != "" && !path.IsAbs(p.path) {
-			return hint(fmt.Errorf("%s:%s: a path inside a sandbox is absolute", p.sandbox, p.path), "%s:%s is in the workspace", p.sandbox, path.Join("/workspace", p.path))
+			err := fmt.Errorf("%s:%s: a path inside a sandbox is absolute", p.sandbox, p.path)
+			return hint(err, "%s:%s is in the workspace", p.sandbox, path.Join("/workspace", p.path))
 		}
 	}
 	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {

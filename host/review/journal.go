@@ -103,7 +103,8 @@ func (s *baseState) entry(path string) Entry {
 	if s.None {
 		return Entry{}
 	}
-	return Entry{overlay.Entry{Path: path, Mode: s.Mode, Size: s.Size, Mtime: s.Mtime, Ctime: s.Ctime, Ino: s.Ino, Link: string(s.Link)}, string(s.Blob)}
+	e := overlay.Entry{Path: path, Mode: s.Mode, Size: s.Size, Mtime: s.Mtime, Ctime: s.Ctime, Ino: s.Ino, Link: string(s.Link)}
+	return Entry{e, string(s.Blob)}
 }
 
 func jnode(n Node, id ident) state {
