@@ -123,8 +123,8 @@ func TestTerminatedTwiceAtOnce(t *testing.T) {
 
 // TestInterruptTwice has a program that does not stop when it is asked to.
 func TestInterruptTwice(t *testing.T) {
-	l := start(t, env(t, buildBackends(t, "fake")), "run", "--backend", "fake", "--",
-		"sh", "-c", `trap "" TERM INT; echo ready; while :; do sleep 0.1; done`)
+	e := env(t, buildBackends(t, "fake"))
+	l := start(t, e, "run", "--backend", "fake", "--", "sh", "-c", `trap "" TERM INT; echo ready; while :; do sleep 0.1; done`)
 	expect(t, l.stdout, "ready")
 	for _, said := range []string{"stopping; once more kills at once", "hutch gc removes"} {
 		if err := l.Process.Signal(syscall.SIGINT); err != nil {
@@ -133,6 +133,11 @@ func TestInterruptTwice(t *testing.T) {
 		expect(t, l.stderr, said)
 	}
 	l.end(t, 130)
+	gc := start(t, e, "gc")
+	out, err := io.ReadAll(gc.stdout)
+	if gc.end(t, 0); err != nil || !strings.HasPrefix(string(out), "sandbox ") {
+		t.Errorf("gc says %q, %v", out, err)
+	}
 }
 
 // TestNothingMovesOffTerminal checks that pipes get no colour, no progress, and the bytes of the program as they are.
