@@ -24,7 +24,7 @@ const (
 	cloneScript = `command -v git >/dev/null 2>&1 || exit 27
 set -eu
 if [ -z "$7" ]; then
-	git clone --quiet --no-hardlinks --branch "$2" -- "$1" "$3"
+	git clone --quiet --no-hardlinks ${4:+-c "user.name=$4"} ${5:+-c "user.email=$5"} --branch "$2" -- "$1" "$3"
 	cd -- "$3"
 else
 	if [ "$8" = sha1 ]; then git init --quiet -- "$3"; else git init --quiet --object-format="$8" -- "$3"; fi
@@ -34,9 +34,9 @@ else
 	git remote add origin "$1"
 	git fetch --quiet --no-tags origin
 	git checkout --quiet -B "$2" --track "origin/$2"
+	if [ -n "$4" ]; then git config -- user.name "$4"; fi
+	if [ -n "$5" ]; then git config -- user.email "$5"; fi
 fi
-if [ -n "$4" ]; then git config -- user.name "$4"; fi
-if [ -n "$5" ]; then git config -- user.email "$5"; fi
 test "$(git rev-parse HEAD)" = "$6"`
 
 	// forward moves a clone to a commit that was sent later, in a bundle unless $1 is empty.
