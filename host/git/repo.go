@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,9 +155,13 @@ func (r *Repo) Snapshot(ctx context.Context, parent, message string) (string, er
 	if err != nil {
 		return "", err
 	}
-	for _, who := range []string{"AUTHOR", "COMMITTER"} { // what is missing of the user's own must not keep it from being made
-		env = append(env, "GIT_"+who+"_NAME=hutch", "GIT_"+who+"_EMAIL=hutch@localhost")
+	name, email, err := r.Identity(ctx)
+	if err != nil {
+		return "", err
 	}
+	// The work is the user's. What is missing of their name must not keep the commit from being made.
+	env = append(env, "GIT_AUTHOR_NAME="+cmp.Or(name, "hutch"), "GIT_AUTHOR_EMAIL="+cmp.Or(email, "hutch@localhost"),
+		"GIT_COMMITTER_NAME=hutch", "GIT_COMMITTER_EMAIL=hutch@localhost")
 	return r.Do(ctx, Call{Env: env}, "commit-tree", "-p", parent, "-m", message, tree)
 }
 

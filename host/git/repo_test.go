@@ -216,4 +216,14 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("GIT_CONFIG_GLOBAL=%q: %q %v, want %q", value, got, err, want)
 		}
 	}
+	for value, want := range map[string]string{filepath.Join(home, ".gitconfig"): "Home <home@example.com>, hutch", "/dev/null": "hutch <hutch@localhost>, hutch"} {
+		t.Setenv("GIT_CONFIG_GLOBAL", value)
+		commit, err := r.Snapshot(t.Context(), "HEAD", "message")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := gittest.Run(t, r.Dir, "log", "-1", "--format=%an <%ae>, %cn", commit); got != want {
+			t.Errorf("with GIT_CONFIG_GLOBAL=%q the work is by %s, want %s", value, got, want)
+		}
+	}
 }
