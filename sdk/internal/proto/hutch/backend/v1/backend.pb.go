@@ -429,7 +429,7 @@ type DescribeResponse struct {
 	Summary       string                 `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line
 	Isolation     Isolation              `protobuf:"varint,5,opt,name=isolation,proto3,enum=hutch.backend.v1.Isolation" json:"isolation,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,6,opt,name=schema,proto3" json:"schema,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset tty
+	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty
 	Limits        []string               `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`             // timeout memory cpus pids disk files
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
 	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none full
