@@ -14,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/cycle"
 	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -325,12 +326,16 @@ func (c *cycleCmd) text(u *ui, r *cycle.Result) error {
 	if r.Summary != "" {
 		u.note("the model: %s", r.Summary)
 	}
-	u.diagnostics(r.Diagnostics)
+	below := r.Diagnostics.Below(r.Reason, diag.Style{Color: u.color, Width: u.width})
+	if below == "" {
+		u.diagnostics(r.Diagnostics)
+	}
 	head := fmt.Sprintf("cycle %s: %s", r.Cycle, strings.ReplaceAll(r.Outcome, "_", " "))
 	if r.Reason != "" {
 		head += ": " + r.Reason
 	}
 	u.note("%s (%s, %s, %d tokens, %s)", head, count(r.Turns, "turn"), count(r.ToolCalls, "tool call"), r.Usage.InputTokens+r.Usage.OutputTokens, r.Ended.Sub(r.Started).Round(time.Second))
+	fmt.Fprint(u.err, below)
 	if r.Apply.Problem != "" && r.ApplyError() == nil && !r.OK {
 		u.note("%s", r.Apply.Problem)
 	}

@@ -48,6 +48,24 @@ func TestText(t *testing.T) {
 }
 
 // TestNarrow shortens long lines around their mark.
+func TestBelow(t *testing.T) {
+	d := Diagnostic{Severity: Error, Summary: "there is no image x", Context: `backend "podman"`, Fix: "pull it"}
+	for _, c := range []struct {
+		text string
+		ds   Diagnostics
+		want string
+	}{
+		{"create: there is no image x", Diagnostics{d}, "  in backend \"podman\"\n  fix: pull it\n"},
+		{"create: it did not work", Diagnostics{d}, ""},
+		{"there is no image x", Diagnostics{d, d}, ""},
+		{"there is no image x", nil, ""},
+	} {
+		if got := c.ds.Below(c.text, Style{}); got != c.want {
+			t.Errorf("below %q: %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
 func TestNarrow(t *testing.T) {
 	src := strings.Repeat("a", 100) + "BAD" + strings.Repeat("c", 100)
 	r, s := mark(src, "BAD")

@@ -43,6 +43,16 @@ func (ds Diagnostics) Write(w io.Writer, s Style) error {
 	return nil
 }
 
+// Below renders what is to stand below text, a message that ends with the summary of the only diagnostic: its place and
+// all else, without the summary. It is "" for other messages, below which Write tells everything.
+func (ds Diagnostics) Below(text string, s Style) string {
+	if len(ds) != 1 || !strings.HasSuffix(text, ds[0].Summary) {
+		return ""
+	}
+	_, below, _ := strings.Cut(ds[0].Text(s), "\n")
+	return below
+}
+
 // Text renders one diagnostic as Write does.
 func (d Diagnostic) Text(s Style) string {
 	var b strings.Builder

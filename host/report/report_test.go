@@ -74,6 +74,10 @@ func results() []*result.Result {
 	refused.Error = &result.Failure{Phase: "plan", Summary: `backend "bwrap" is not able to run it`, Diagnostics: diag.Diagnostics{
 		{Severity: diag.Error, Summary: "it cannot hold memory = 64MiB here: no cgroup", Fix: "delegate one", Range: at},
 	}}
+	image := base("image") // what the diagnostic says is said already
+	image.Error = &result.Failure{Phase: "create", Summary: `backend "podman": create: there is no image x`, Fix: "pull it", Diagnostics: diag.Diagnostics{
+		{Severity: diag.Error, Summary: "there is no image x", Context: `backend "podman" of run "image"`, Range: at},
+	}}
 	pip := base("deps")
 	pip.Error = &result.Failure{Phase: "dependencies", Summary: "pip could not install nope (exit code 1)", Detail: "ERROR: no matching\x1b[31m distribution\nline two\n", Fix: "check the names"}
 	leak := base("leak")
@@ -87,6 +91,7 @@ func results() []*result.Result {
 		ended(segv, sdk.CauseSignaled, 139, false),
 		ended(missing, sdk.CauseSetupFailed, 127, false),
 		ended(refused, sdk.CauseSetupFailed, 0, false),
+		ended(image, sdk.CauseSetupFailed, 0, false),
 		ended(pip, sdk.CauseSetupFailed, 0, false),
 		ended(leak, sdk.CauseExited, 0, true),
 	}

@@ -134,7 +134,7 @@ func (p *printer) details(r *result.Result) {
 }
 
 // failure tells of what hutch or the backend could not do; reason stands in the headline already. What a diagnostic says at its
-// line is not said before it.
+// line is not said before it, and what the summary says not by a diagnostic.
 func (p *printer) failure(e *result.Failure, reason string) {
 	said := func(field func(diag.Diagnostic) string, text string) bool {
 		return slices.ContainsFunc(e.Diagnostics, func(d diag.Diagnostic) bool { return field(d) == text })
@@ -142,14 +142,17 @@ func (p *printer) failure(e *result.Failure, reason string) {
 	if e.Summary != reason {
 		p.line("error", "%s", e.Summary)
 	}
+	style := diag.Style{Color: p.style.Color, Width: p.style.Width}
+	below := e.Diagnostics.Below(e.Summary, style)
+	p.buf.WriteString(below)
 	if e.Detail != "" && !said(func(d diag.Diagnostic) string { return d.Detail }, e.Detail) {
 		p.block("detail", e.Detail)
 	}
 	if e.Fix != "" && !said(func(d diag.Diagnostic) string { return d.Fix }, e.Fix) {
 		p.line("fix", "%s", e.Fix)
 	}
-	if len(e.Diagnostics) > 0 {
-		_ = e.Diagnostics.Write(&p.buf, diag.Style{Color: p.style.Color, Width: p.style.Width}) // a buffer takes everything
+	if below == "" {
+		_ = e.Diagnostics.Write(&p.buf, style) // a buffer takes everything
 	}
 }
 

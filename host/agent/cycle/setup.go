@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
@@ -24,11 +25,15 @@ func (c *cycle) setUp(ctx context.Context) (outcome, error) {
 	}
 	info, err := c.o.Manager.Create(ctx, c.w.Block.Box, c.name)
 	if err != nil {
+		reason := err.Error()
 		var fail *result.Failure
-		if errors.As(err, &fail) && len(fail.Diagnostics) > 0 {
-			c.res.Diagnostics = fail.Diagnostics
+		if errors.As(err, &fail) && len(fail.Diagnostics) > 0 { // they tell place and mend
+			reason, c.res.Diagnostics = fail.Summary, slices.Clone(fail.Diagnostics)
+			if last := &c.res.Diagnostics[len(c.res.Diagnostics)-1]; last.Fix == "" {
+				last.Fix = fail.Fix
+			}
 		}
-		return c.ended(ctx, outcome{Word: Failed, Reason: "the sandbox could not be made: " + err.Error()}), nil
+		return c.ended(ctx, outcome{Word: Failed, Reason: "the sandbox could not be made: " + reason}), nil
 	}
 	c.res.Sandbox = &Sandbox{ID: info.ID, Name: info.Name, Kept: true}
 	c.res.Backend = info.Backend
