@@ -98,7 +98,7 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 	}
 	defer client.Close()
 	story, err := generate.Run(ctx, g, generate.Options{Store: s.Store(), Client: client, Run: runner.Run, Ask: w.ask(), Watch: w.watch()})
-	w.show.clear()
+	w.show.restore()
 	if story == nil {
 		return err
 	}
@@ -207,7 +207,9 @@ func newWatch(u *ui, c *generateCmd, g *runfile.Generate) *watch {
 	for n := range g.Attempts {
 		names = append(names, attemptName(n+1))
 	}
-	return &watch{u: u, c: c, g: g, show: &show{u: u, cmd: &runCmd{Output: c.Output, Quiet: c.Quiet || c.Output == "json"}, labels: terminal.NewLabels(names, u.color && u.outTTY)}}
+	show := bareShow(u, &runCmd{Output: c.Output, Quiet: c.Quiet || c.Output == "json"})
+	show.labels = terminal.NewLabels(names, u.color && u.outTTY)
+	return &watch{u: u, c: c, g: g, show: show}
 }
 
 func attemptName(n int) string { return fmt.Sprintf("attempt %d", n) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/runfile"
 )
 
 // TestProgressOnATerminal: what takes longer than a moment shows a bar, which the next state replaces and the end removes.
@@ -52,10 +53,19 @@ func TestProgressOnATerminal(t *testing.T) {
 
 // TestProgressWithoutATerminal: what takes long has a line for each step, and what does not has none.
 func TestProgressWithoutATerminal(t *testing.T) {
+	for name, of := range map[string]func(*ui) func(run.Progress){
+		"of a sandbox":          waking,
+		"of a loop of attempts": func(u *ui) func(run.Progress) { return newWatch(u, &generateCmd{}, &runfile.Generate{}).show.progress },
+	} {
+		t.Run(name, func(t *testing.T) { testProgressWithoutATerminal(t, of) })
+	}
+}
+
+func testProgressWithoutATerminal(t *testing.T, of func(*ui) func(run.Progress)) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		u := &ui{err: &out}
-		tell := waking(u)
+		tell := of(u)
 		step := func(text string, after time.Duration) {
 			tell(run.Progress{Name: "box", Step: text})
 			time.Sleep(after)
