@@ -12,9 +12,9 @@ func TestSteady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
 		say, over := progress(func(step string, _, _ int64) { said = append(said, step) }).steady()
-		<-time.After(steadyTime) // of the bubble's own time
+		<-time.After(steadyTime + time.Second) // of the bubble's own time; never at the moment when something is said again
 		say.say("starting")
-		<-time.After(2*steadyTime + time.Second)
+		<-time.After(2 * steadyTime)
 		say.say("waiting")
 		<-time.After(steadyTime)
 		over()
