@@ -70,7 +70,7 @@ type auditCmd struct {
 }
 
 type auditVerifyCmd struct {
-	Runs   []string `arg:"" optional:"" name:"run" help:"Runs to check (default: all of them, and the audit chain)." complete:"run"`
+	Runs   []string `arg:"" optional:"" name:"run" help:"Runs to check, a loop with the runs it is made of (default: all of them, and the audit chain)." complete:"run"`
 	Head   string   `placeholder:"HASH" help:"A head that the audit chain had once: it must still hold it."`
 	Output string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one report a line."`
 }
@@ -114,11 +114,7 @@ func (c *auditVerifyCmd) Run(ctx context.Context, u *ui) error {
 		if lerr != nil {
 			return lerr
 		}
-		var report *store.Report
-		if report, err = s.Verify(ctx, rec.ID); err == nil {
-			err = each(report)
-		}
-		if err != nil {
+		if err = s.VerifyTree(ctx, rec.ID, each); err != nil {
 			break
 		}
 	}

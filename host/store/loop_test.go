@@ -52,6 +52,55 @@ func TestLoopKnowsTheHeadsOfItsRuns(t *testing.T) {
 	wantProblems(t, verify(t, s, l.ID()), true)
 }
 
+// TestVerifyTree: what is wrong with a run of a loop is told with the loop.
+func TestVerifyTree(t *testing.T) {
+	tree := func(s *Store, id string) map[string]*Report {
+		t.Helper()
+		got := map[string]*Report{}
+		if err := s.VerifyTree(t.Context(), id, func(r *Report) error {
+			if got[r.Run] != nil {
+				t.Errorf("%s is told twice", r.Run)
+			}
+			got[r.Run] = r
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	s := newStore(t)
+	fullLoop(t, s) // another one
+	l := fullLoop(t, s)
+	parts, err := s.Parts(l.ID())
+	if err != nil || len(parts) != 2 {
+		t.Fatalf("%+v %v", parts, err)
+	}
+	got := tree(s, l.ID())
+	if len(got) != 3 {
+		t.Errorf("%d reports: %v", len(got), got)
+	}
+	for _, id := range []string{l.ID(), parts[0].ID, parts[1].ID} {
+		wantProblems(t, got[id], true)
+	}
+	if err := os.Truncate(filepath.Join(s.paths.Run(parts[0].ID), eventsFile), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(s.paths.Run(parts[1].ID)); err != nil {
+		t.Fatal(err)
+	}
+	got = tree(s, l.ID())
+	if r := got[parts[0].ID]; r == nil || r.OK {
+		t.Errorf("of a chain that was cut: %+v", r)
+	}
+	wantProblems(t, got[parts[1].ID], false, ProblemRunMissing)
+	if err := s.Remove(parts[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if got = tree(s, l.ID()); got[parts[0].ID] != nil {
+		t.Errorf("of a run that hutch removed: %+v", got[parts[0].ID])
+	}
+}
+
 // TestRemovingALoopRemovesItsRuns, and nothing of it while one of them goes on.
 func TestRemovingALoopRemovesItsRuns(t *testing.T) {
 	s := newStore(t)

@@ -58,6 +58,8 @@ type Report struct {
 	Bytes    int64     `json:"bytes"` // bytes hashed
 	Head     string    `json:"head,omitempty"`
 	Findings []Finding `json:"findings"`
+
+	parts []string // the runs that a loop names
 }
 
 func (r *Report) find(f Finding) {
@@ -79,6 +81,49 @@ func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
 		return nil, err
 	}
 	return v.run(ctx, id)
+}
+
+// VerifyTree is Verify of a run and, where that is a loop, of the runs it is made of, but for those that hutch removed. It
+// calls each with the reports as they come, the loop's first, and stops with the error that each returns.
+func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) error) error {
+	if _, err := s.Load(id); err != nil {
+		return err
+	}
+	v := verifier{store: s}
+	if _, err := v.readAudit(); err != nil {
+		return err
+	}
+	top, err := v.run(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := each(top); err != nil {
+		return err
+	}
+	there, err := s.Parts(id) // also what a loop that died had no time to name
+	if err != nil {
+		return err
+	}
+	parts := top.parts
+	for _, p := range there {
+		parts = append(parts, p.ID)
+	}
+	slices.Sort(parts)
+	for _, part := range slices.Compact(parts) {
+		if v.known[part].removed || !isRunID(part) {
+			continue
+		}
+		rep := &Report{Run: part, OK: true, Findings: []Finding{}}
+		if _, err := os.Lstat(s.paths.Run(part)); errors.Is(err, fs.ErrNotExist) {
+			rep.find(Finding{Problem: ProblemRunMissing, Path: s.paths.Run(part), Detail: "it is a part of " + id + ", is gone, and was not removed by hutch"})
+		} else if rep, err = v.run(ctx, part); err != nil {
+			return err
+		}
+		if err := each(rep); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // VerifyAll checks the audit chain, every run, newest first, and every lasting sandbox, and calls each with the reports

@@ -27,6 +27,7 @@ func (t *told) note(e Event) {
 // removed since. That a run is what the audit chain knows is the matter of its own report.
 func (t *told) parts(known map[string]auditKnown, rep *Report) {
 	for _, r := range t.runs {
+		rep.parts = append(rep.parts, r.Run)
 		k := known[r.Run]
 		wrong := func(format string, args ...any) {
 			rep.find(Finding{Problem: ProblemHeadMismatch, Event: r.event, Detail: fmt.Sprintf("run %s: ", r.Run) + fmt.Sprintf(format, args...)})
