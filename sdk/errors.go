@@ -97,6 +97,17 @@ type Diagnostic struct {
 	// by dots, list elements as [0], map elements as ["key"], as in
 	// `mount[1].options["A B"]`. Empty means the block as a whole.
 	Path string
+	Fix  string // what to do about it; may be empty
+}
+
+// DiagnosticOf is an error as a [Plan] tells it: the parts of the first [Error] in
+// err's chain, and of any other error its text.
+func DiagnosticOf(err error) Diagnostic {
+	var e *Error
+	if errors.As(err, &e) {
+		return Diagnostic{Severity: SeverityError, Summary: e.Summary, Detail: e.Detail, Path: e.Path, Fix: e.Fix}
+	}
+	return Diagnostic{Severity: SeverityError, Summary: err.Error()}
 }
 
 // Validator is a configuration struct that checks more than types. The SDK calls

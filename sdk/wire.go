@@ -112,6 +112,7 @@ func planTo(p *Plan) *pb.PlanResponse {
 			Summary:  utf8(d.Summary),
 			Detail:   utf8(d.Detail),
 			Path:     utf8(d.Path),
+			Fix:      utf8(d.Fix),
 		})
 	}
 	return out

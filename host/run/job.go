@@ -259,7 +259,7 @@ func (j *job) failure(phase string, err error) *result.Failure {
 			f.Diagnostics = diag.Diagnostics{j.d.Diagnose("limits."+string(e.Limit), e.Summary, e.Detail, e.Fix)}
 		case e.Path != "":
 			if b := j.block(); b != nil {
-				f.Diagnostics = b.Diagnose([]sdk.Diagnostic{{Severity: sdk.SeverityError, Summary: e.Summary, Detail: e.Detail, Path: e.Path}})
+				f.Diagnostics = b.Diagnose([]sdk.Diagnostic{sdk.DiagnosticOf(e)})
 			}
 		}
 	}

@@ -112,7 +112,7 @@ func (b *Backend) Diagnose(ds []sdk.Diagnostic) diag.Diagnostics {
 	b.mu.Unlock()
 	var out diag.Diagnostics
 	for _, d := range ds {
-		o := diag.Diagnostic{Severity: diag.Error, Summary: lowerFirst(d.Summary), Detail: d.Detail, Context: fmt.Sprintf("backend %q", b.Name)}
+		o := diag.Diagnostic{Severity: diag.Error, Summary: lowerFirst(d.Summary), Detail: d.Detail, Fix: d.Fix, Context: fmt.Sprintf("backend %q", b.Name)}
 		if d.Severity == sdk.SeverityWarning {
 			o.Severity = diag.Warning
 		}

@@ -11,7 +11,7 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	b.spares.warm() // what is planned will probably be made
 	p := &sdk.Plan{Holds: planLimits(spec.Limits, b.support()).Holds}
 	if _, err := findBwrap(); err != nil {
-		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: err.Error()})
+		p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
 	}
 	if spec.Network == sdk.NetworkFull {
 		p.Notes = append(p.Notes, networkNote)

@@ -71,8 +71,8 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	c := configOf(spec)
 	p := &sdk.Plan{Holds: planLimits(spec.Limits, c), Notes: notes(spec)}
 	refuse := func(err error) {
-		if e, ok := err.(*sdk.Error); ok { //nolint:errorlint // made by the line before
-			p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: e.Summary, Detail: e.Fix, Path: e.Path})
+		if err != nil {
+			p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
 		}
 	}
 	if s, err := c.service(); err != nil {

@@ -127,7 +127,7 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 		}
 	}
 	if c.lies("plan_gives_less") && spec.Network == sdk.NetworkFull {
-		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: "there is no network", Detail: "do not lie"})
+		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: "there is no network", Fix: "do not lie"})
 	}
 	return p, nil
 }

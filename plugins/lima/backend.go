@@ -84,9 +84,8 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	}
 	p.Holds = planLimits(spec.Limits, facts).Holds
 	refuse := func(err error) {
-		var e *sdk.Error
-		if errors.As(err, &e) {
-			p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: e.Summary, Detail: e.Fix, Path: e.Path})
+		if err != nil {
+			p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
 		}
 	}
 	refuse(err)

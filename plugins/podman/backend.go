@@ -49,9 +49,8 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	m := b.machine()
 	p := &sdk.Plan{Holds: planLimits(spec.Limits, configOf(spec), m).Holds, Notes: notes(spec, m.rootless)}
 	refuse := func(err error) {
-		var e *sdk.Error
-		if errors.As(err, &e) {
-			p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: e.Summary, Detail: e.Fix, Path: e.Path})
+		if err != nil {
+			p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
 		}
 	}
 	if _, err := b.podman(); err != nil {

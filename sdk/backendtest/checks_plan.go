@@ -64,11 +64,11 @@ func (c *C) needHeld(l sdk.Limits) {
 // needNetwork skips the check where this machine lacks what a network mode needs. plan/refusals sees to it that it is refused.
 func (c *C) needNetwork(m sdk.NetworkMode) {
 	if d := c.lacking(m); d != nil {
-		c.skipf("this machine cannot give the network mode %s: %s (%s)", m, d.Summary, d.Detail)
+		c.skipf("this machine cannot give the network mode %s: %s (%s)", m, d.Summary, d.Fix)
 	}
 }
 
-// lacking is what the backend's plan says stands against a network mode on this machine, with what to do as its detail; nil
+// lacking is what the backend's plan says stands against a network mode on this machine, with what to do; nil
 // when nothing does. As with limits, a backend claims what it gives on a machine that has all it needs.
 func (c *C) lacking(m sdk.NetworkMode) *sdk.Diagnostic {
 	if !c.facts.Has(sdk.CapPlan) {
@@ -79,7 +79,7 @@ func (c *C) lacking(m sdk.NetworkMode) *sdk.Diagnostic {
 		c.Fatalf("plan: %v", err)
 	}
 	i := slices.IndexFunc(p.Diagnostics, func(d sdk.Diagnostic) bool {
-		return d.Severity == sdk.SeverityError && d.Summary != "" && d.Detail != ""
+		return d.Severity == sdk.SeverityError && d.Summary != "" && d.Fix != ""
 	})
 	if i < 0 {
 		return nil

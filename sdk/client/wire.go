@@ -130,6 +130,7 @@ func planFrom(r *pb.PlanResponse) *sdk.Plan {
 			Summary:  d.GetSummary(),
 			Detail:   d.GetDetail(),
 			Path:     d.GetPath(),
+			Fix:      d.GetFix(),
 		})
 	}
 	return p

@@ -788,6 +788,7 @@ type Diagnostic struct {
 	Summary       string                 `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
 	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	Path          string                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"` // inside the block: mount[1].options["A B"]; empty: the block
+	Fix           string                 `protobuf:"bytes,5,opt,name=fix,proto3" json:"fix,omitempty"`   // what to do about it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -846,6 +847,13 @@ func (x *Diagnostic) GetDetail() string {
 func (x *Diagnostic) GetPath() string {
 	if x != nil {
 		return x.Path
+	}
+	return ""
+}
+
+func (x *Diagnostic) GetFix() string {
+	if x != nil {
+		return x.Fix
 	}
 	return ""
 }
@@ -4044,13 +4052,14 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x13NESTING_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eNESTING_SINGLE\x10\x01\x12\x10\n" +
 	"\fNESTING_LIST\x10\x02\x12\x0f\n" +
-	"\vNESTING_MAP\x10\x03\"\x8a\x01\n" +
+	"\vNESTING_MAP\x10\x03\"\x9c\x01\n" +
 	"\n" +
 	"Diagnostic\x126\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x1a.hutch.backend.v1.SeverityR\bseverity\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x12\n" +
-	"\x04path\x18\x04 \x01(\tR\x04path\"\x0e\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x10\n" +
+	"\x03fix\x18\x05 \x01(\tR\x03fix\"\x0e\n" +
 	"\fCheckRequest\"F\n" +
 	"\rCheckResponse\x125\n" +
 	"\bfindings\x18\x01 \x03(\v2\x19.hutch.backend.v1.FindingR\bfindings\"{\n" +
