@@ -328,7 +328,7 @@ func TestTakesItsOwnPIDs(t *testing.T) {
 			}
 			return len(all)
 		}
-		if n := tasks(); n < OwnPIDs-2 || n > OwnPIDs-1 {
+		if n := tasks(); n < OwnPIDs-2 || n > OwnPIDs { // one more than its own where the machine is busy
 			t.Errorf("the agent has %d threads, and %d are its own", n, OwnPIDs-1)
 		}
 		var jobs []*job
