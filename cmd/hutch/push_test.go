@@ -31,18 +31,27 @@ func TestPushScripts(t *testing.T) {
 	}
 }
 
-func pushScripts(t *testing.T, backend string, files []string) {
-	backends := buildBackends(t, backend)
-	work := filepath.Join(builds, "push-"+backend) // a place that the sandbox's user may enter
-	if err := os.MkdirAll(work, 0o755); err != nil {
+// openDir is a new directory for scripts, which the sandbox's user may enter.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(builds, "scripts-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+func pushScripts(t *testing.T, backend string, files []string) {
+	backends := buildBackends(t, backend)
 	testscript.Run(t, testscript.Params{
 		Files:               files,
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		WorkdirRoot:         work,
+		WorkdirRoot:         openDir(t),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HUTCH_HOME", filepath.Join(env.WorkDir, ".hutch"))
 			env.Setenv("XDG_RUNTIME_DIR", "")

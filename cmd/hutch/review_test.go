@@ -26,7 +26,7 @@ func TestReviewScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		WorkdirRoot:         builds, // a place that the sandbox's user may enter
+		WorkdirRoot:         openDir(t),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HUTCH_HOME", filepath.Join(env.WorkDir, ".hutch"))
 			env.Setenv("XDG_RUNTIME_DIR", "")
