@@ -26,7 +26,7 @@ type psCmd struct {
 
 // Help is the text below the synopsis.
 func (*psCmd) Help() string {
-	return `Lists the sandboxes that last, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating and removing are half made and half removed, and hutch gc removes them when their host is dead. CHANGES is what differs from the directory under a private workspace.
+	return `Lists the sandboxes that last, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating means that hutch is making it; removing, that it is to be removed, also because the process that it belongs to is gone: its name is free, and ps, create and gc finish it. CHANGES is what differs from the directory under a private workspace.
 
     hutch ps
     hutch ps -o json

@@ -44,6 +44,7 @@ func (j *job) beginBox(name string) error {
 		ID: j.id, Name: name, Backend: b.Facts.Name, BackendVersion: b.Facts.Version, Binary: b.Path, BinarySHA256: b.SHA256,
 		File: j.d.File, Workspace: store.SandboxWorkspace{Source: ws.Source, Mode: ws.Mode}, Network: j.res.Network,
 	}
+	info.EndsWith = j.r.opt.EndsWith
 	if j.d.File != "" {
 		info.Run = j.d.Instance
 	}

@@ -44,7 +44,7 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 		}
 	}
 	intent, err := st.Begin(store.Intent{
-		ID: id, Run: j.id, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: st.Owner(),
+		ID: id, Run: j.id, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: st.Owner(), Plugin: store.ProcessOf(b.PID),
 		// Namespaces, their mounts and processes are gone after a reboot, so that the record need not outlive it either.
 		Volatile: !keep && b.Facts.Isolation.Rank() <= sdk.IsolationNamespace.Rank(),
 	})

@@ -54,9 +54,36 @@ func New(o Options) *Manager { return &Manager{opt: o, store: o.Run.Store} }
 // its record. name "" lets hutch choose one. When it fails nothing is left, or what is left is a half record that gc
 // finishes. What is wrong with d is a [*result.Failure].
 func (m *Manager) Create(ctx context.Context, d *runfile.Definition, name string) (*store.SandboxInfo, error) {
+	_ = m.Finish(ctx) // what cannot be removed is in the way of nobody; gc says why
 	o := m.opt.Run
 	o.Name = name
 	return run.New(o).Create(ctx, d)
+}
+
+// Finish removes the sandboxes that others half made or half removed, and those whose process is gone. It starts nothing
+// where there are none.
+func (m *Manager) Finish(ctx context.Context) error {
+	items, err := m.store.FinishSandboxes(ctx, m.opt.Destroy)
+	for _, i := range items {
+		if i.Error != "" {
+			err = errors.Join(err, fmt.Errorf("remove sandbox %s: %s", i.Name, i.Error))
+		}
+	}
+	return err
+}
+
+// RemoveAllOf removes the sandboxes that must not outlive a process, with whatever runs in them.
+func (m *Manager) RemoveAllOf(ctx context.Context, p store.Process) error {
+	list, err := m.store.Sandboxes()
+	for _, i := range list {
+		if i.EndsWith == nil || *i.EndsWith != p {
+			continue
+		}
+		if e := m.Remove(ctx, i.ID, true); !errors.Is(e, store.ErrNoSandbox) { // else somebody else removed it
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // List returns the records of all sandboxes, oldest first.

@@ -60,6 +60,7 @@ func (m *Manager) Inspect(ctx context.Context, ref string) (*Status, error) {
 // Survey says how all sandboxes are, oldest first, with what changed in their workspaces when changes is set. It asks
 // about several at once, and each for a bounded time.
 func (m *Manager) Survey(ctx context.Context, changes bool) ([]Status, error) {
+	_ = m.Finish(ctx) // what cannot be removed is listed
 	list, err := m.store.Sandboxes()
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -177,8 +178,14 @@ func (s *Session) Find(ctx context.Context, ref string) (*backend.Backend, error
 	return p.Get(ctx, ref)
 }
 
+// pluginPatience is more than the SDK gives a backend for cleaning up after its host is gone.
+const pluginPatience = 40 * time.Second
+
 // Destroy removes what an intent says was made, through the backend that made it. It is for store.GC.
 func (s *Session) Destroy(ctx context.Context, i store.Intent) error {
+	if !i.Host.Alive() { // its backend destroys by itself what it was making; two at once would undo each other's work
+		i.Plugin.End(ctx, pluginPatience)
+	}
 	p, err := s.Pool()
 	if err != nil {
 		return err

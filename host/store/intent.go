@@ -30,6 +30,7 @@ type Intent struct {
 	// gc finds a state directory without a record by itself.
 	Volatile  bool            `json:"volatile,omitempty"`
 	Host      Process         `json:"host"`
+	Plugin    Process         `json:"plugin,omitzero"` // of the backend, which cleans up by itself when the host is gone
 	Created   time.Time       `json:"created"`
 	Handle    json.RawMessage `json:"handle,omitempty"` // once allocated: what the backend needs to find it again
 	Resources []Resource      `json:"resources,omitempty"`

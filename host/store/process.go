@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process identifies one process beyond the reuse of its number.
@@ -23,6 +26,33 @@ type Process struct {
 func Self() Process { return self() }
 
 var self = sync.OnceValue(readSelf)
+
+// ProcessOf identifies a process of this pid namespace, such as a child of this one that was not waited for yet.
+func ProcessOf(pid int) Process {
+	p := Self()
+	p.PID = pid
+	p.Start, _ = processStart(pid)
+	return p
+}
+
+// End waits until the process has ended, or ctx has. One that takes longer than patience is killed, with its process
+// group.
+func (p Process) End(ctx context.Context, patience time.Duration) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for p.Alive() && p.Namespace == Self().Namespace {
+		select {
+		case <-tick.C:
+		case <-late.C:
+			_ = unix.Kill(-p.PID, unix.SIGKILL)
+			_ = unix.Kill(p.PID, unix.SIGKILL)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // Alive reports whether the process may still be running. A process of another pid namespace on this boot counts as
 // alive, because its number says nothing here.

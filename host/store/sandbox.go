@@ -17,8 +17,10 @@ type SandboxState string
 const (
 	SandboxCreating SandboxState = "creating" // its host process is making it, or died while it did
 	SandboxReady    SandboxState = "ready"    // it is there, until somebody removes it
-	SandboxRemoving SandboxState = "removing" // somebody began to remove it; gc ends what they did not
-	SandboxDamaged  SandboxState = "damaged"  // its record cannot be read
+	// SandboxRemoving says that it is to be removed: somebody began to, or the process that it belongs to is gone. Its
+	// name is free. Whoever comes next finishes it: [Store.FinishSandboxes].
+	SandboxRemoving SandboxState = "removing"
+	SandboxDamaged  SandboxState = "damaged" // its record cannot be read
 )
 
 // Errors about lasting sandboxes that callers tell apart with errors.Is.
@@ -37,7 +39,7 @@ var (
 type SandboxInfo struct {
 	Schema string       `json:"schema"`
 	ID     string       `json:"id"`   // sorts by time, like the id of a run
-	Name   string       `json:"name"` // unique among the sandboxes that are there
+	Name   string       `json:"name"` // unique among the sandboxes that are not being removed
 	State  SandboxState `json:"state"`
 
 	Backend        string `json:"backend"`
@@ -60,10 +62,12 @@ type SandboxInfo struct {
 
 	Push *SandboxPush `json:"push,omitempty"` // nil unless hutch push made it
 
-	Created time.Time       `json:"created"`
-	Started *time.Time      `json:"started,omitempty"` // when it was last made anew; nil for never
-	Host    Process         `json:"host"`              // that made it
-	Handle  json.RawMessage `json:"handle,omitempty"`  // what the backend needs to find it again
+	Created time.Time  `json:"created"`
+	Started *time.Time `json:"started,omitempty"` // when it was last made anew; nil for never
+	Host    Process    `json:"host"`              // that made it
+	// EndsWith is the process that the sandbox must not outlive, such as an MCP server; nil for a sandbox that stays.
+	EndsWith *Process        `json:"ends_with,omitempty"`
+	Handle   json.RawMessage `json:"handle,omitempty"` // what the backend needs to find it again
 
 	// Damage says why the record cannot be read, for [SandboxDamaged].
 	Damage string `json:"damage,omitempty"`

@@ -8,6 +8,14 @@ import (
 	"os"
 )
 
+// FinishSandboxes removes persistent sandboxes that were half made or half removed, and those whose process is gone
+// ([SandboxInfo.EndsWith]), unless another process is at it. It is the part of [Store.GC] that any command can do.
+func (s *Store) FinishSandboxes(ctx context.Context, destroy func(ctx context.Context, i Intent) error) ([]GCItem, error) {
+	c := &collector{store: s, o: GCOptions{Destroy: destroy}, now: s.now()}
+	err := c.lasting(ctx)
+	return c.items, err
+}
+
 // lasting ends what was begun with lasting sandboxes and what nobody goes on with: whoever makes or removes one holds
 // its lock alone. A sandbox that is there is never touched, nor one whose record cannot be read.
 func (c *collector) lasting(ctx context.Context) error {

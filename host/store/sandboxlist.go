@@ -57,7 +57,7 @@ func (s *Store) freeName(name, want string) (string, error) {
 		return "", err
 	}
 	taken := func(name string) bool {
-		return slices.ContainsFunc(list, func(i SandboxInfo) bool { return i.Name == name })
+		return slices.ContainsFunc(list, func(i SandboxInfo) bool { return i.Name == name && i.State != SandboxRemoving })
 	}
 	if name != "" {
 		if err := CheckName(name); err != nil {
@@ -121,7 +121,7 @@ func (s *Store) Sandboxes() ([]SandboxInfo, error) {
 }
 
 // readSandbox reads sandbox.json. A record that cannot be read is in the value, as damaged; the error says only that
-// there is none.
+// there is none. A sandbox whose owner is gone is [SandboxRemoving], whatever its record says.
 func (s *Store) readSandbox(id string) (SandboxInfo, error) {
 	var info SandboxInfo
 	path := filepath.Join(s.paths.Sandbox(id), sandboxFile)
@@ -147,6 +147,9 @@ func (s *Store) readSandbox(id string) (SandboxInfo, error) {
 		made, _ := idTime(id)
 		return SandboxInfo{Schema: SandboxSchema, ID: id, State: SandboxDamaged, Created: made, Damage: err.Error()}, nil
 	}
+	if info.State == SandboxCreating && !info.Host.Alive() || info.EndsWith != nil && !info.EndsWith.Alive() {
+		info.State = SandboxRemoving
+	}
 	return info, nil
 }
 
@@ -157,14 +160,19 @@ func (s *Store) FindSandbox(ref string) (SandboxInfo, error) {
 	if err != nil {
 		return SandboxInfo{}, err
 	}
-	var found []SandboxInfo
+	var named, found []SandboxInfo
 	for _, i := range list {
 		switch {
+		case ref != "" && i.Name == ref && i.State == SandboxRemoving: // another one may have the name by now
+			named = append(named, i)
 		case ref != "" && (i.Name == ref || i.ID == ref):
 			return i, nil
 		case ref != "" && (strings.HasPrefix(i.ID, ref) || strings.HasPrefix(i.ID[len(idLayout)+1:], ref)):
 			found = append(found, i)
 		}
+	}
+	if len(named) > 0 {
+		return named[0], nil
 	}
 	switch len(found) {
 	case 0:

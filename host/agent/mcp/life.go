@@ -67,6 +67,11 @@ func (s *Server) create(ctx context.Context, in createIn) (out sandboxOut, err e
 			return out, err
 		}
 	}
+	if s.o.Remover != nil {
+		if err := s.o.Remover(); err != nil {
+			return out, err
+		}
+	}
 	info, err := s.o.Manager.Create(ctx, d, in.Name)
 	if err != nil {
 		return out, tools.Explain(err)

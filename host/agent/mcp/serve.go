@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/mcp/call"
@@ -14,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/store"
 )
 
 // EnvToken is the variable with the bearer token of HTTP's clients, where no file has it.
@@ -21,6 +23,9 @@ const EnvToken = "HUTCH_MCP_TOKEN"
 
 // Serve does what a call asks for until its client hangs up, or ctx ends. note tells the user something.
 func Serve(ctx context.Context, c *call.Call, note func(format string, args ...any)) (err error) {
+	if c.RemoverOf != nil {
+		awaitServer()
+	}
 	s, err := session.Open(session.Options{Version: c.Version, Executable: c.Hutch, Warn: func(line string) { note("%s", line) }})
 	if err != nil {
 		return err
@@ -39,13 +44,22 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 	if err != nil {
 		return err
 	}
+	manager := sandbox.Options{
+		Run:     run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), TakeBase: review.WriteBase},
+		Destroy: s.Destroy,
+	}
+	if c.RemoverOf != nil {
+		return remove(sandbox.New(manager), *c.RemoverOf)
+	}
+	if self := store.Self(); !c.Keep {
+		manager.Run.EndsWith = &self
+	}
 	o := Options{
 		Version: c.Version, Backend: c.Backend, Workspaces: c.Workspaces, Network: c.Network, Limits: c.Limits, Sandboxes: c.Sandboxes, Keep: c.Keep,
-		Allow: map[review.Rule]bool{},
-		Manager: sandbox.New(sandbox.Options{
-			Run:     run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), TakeBase: review.WriteBase},
-			Destroy: s.Destroy,
-		}),
+		Allow: map[review.Rule]bool{}, Manager: sandbox.New(manager),
+	}
+	if !c.Keep {
+		o.Remover = sync.OnceValue(func() error { return startRemover(*c) })
 	}
 	if o.Backend == "" {
 		o.Backend = conf.Backend
@@ -72,6 +86,11 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 		}
 		return err
 	})
+	defer context.AfterFunc(ctx, func() {
+		if !c.Keep {
+			note("stopping; its sandboxes are removed, by another process of hutch if this one is killed")
+		}
+	})()
 	if c.Listen == "" {
 		return server.ServeStdio(ctx)
 	}

@@ -35,6 +35,9 @@ type Options struct {
 	Allow map[review.Rule]bool
 
 	Keep bool // Close leaves the sandboxes that were made
+	// Remover is called before a sandbox is made, and has to see to it that Options.Manager's sandboxes are removed should
+	// this process be killed; nil for nobody.
+	Remover func() error
 }
 
 // Server is a server with its sandboxes and jobs. It is safe for concurrent use by any number of clients.

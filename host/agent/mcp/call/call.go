@@ -12,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
 )
 
 // Program is the file name of the program, in ../libexec/hutch beside hutch.
@@ -31,6 +32,8 @@ type Call struct {
 	Limits     runfile.Limits `json:"limits"`
 	Listen     string         `json:"listen,omitempty"` // "" serves stdin and stdout
 	TokenFile  string         `json:"token_file,omitempty"`
+	// RemoverOf makes the program the remover of a server's sandboxes, which survives the server, see mcp.Serve.
+	RemoverOf *store.Process `json:"remover_of,omitempty"`
 }
 
 // Argv is the command line of the program that belongs to the hutch which is running. It fills in Hutch.
