@@ -8,18 +8,20 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/sandbox"
 )
 
 // applying is one apply that is about to happen.
 type applying struct {
-	reviewing
-	picks  []review.Pick
-	policy review.Policy
-	ledger *review.Ledger
-	dryRun bool
-	json   bool
-	quiet  bool     // says nothing on stdout
-	paths  []string // that alone were asked for
+	*review.Review
+	sandbox *sandbox.Sandbox // nil for a model's answer, which comes from no sandbox
+	picks   []review.Pick
+	policy  review.Policy
+	ledger  *review.Ledger
+	dryRun  bool
+	json    bool
+	quiet   bool     // says nothing on stdout
+	paths   []string // that alone were asked for
 }
 
 // applied is the JSON answer of apply.
@@ -67,12 +69,21 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 		return err
 	}
 	if !a.dryRun && len(p.Paths()) > 0 {
-		done, err := a.carryOut(ctx, u, p)
+		var done *review.Applied
+		var notes []string
+		if a.sandbox == nil {
+			done, err = a.ledger.Apply(ctx, r, p)
+		} else {
+			done, notes, err = a.sandbox.Apply(ctx, a.ledger, r, p)
+		}
 		if err != nil {
 			return err
 		}
 		if !done.Until.IsZero() {
 			doc.UndoUntil = &done.Until
+		}
+		for _, n := range notes {
+			u.note("%s", n)
 		}
 		defer func() {
 			if done.Until.IsZero() {
@@ -130,21 +141,6 @@ func (a applying) blocked(ctx context.Context, u *ui, doc applied, by *review.Bl
 		hints = append(hints, fmt.Sprintf("settle a conflict: hutch apply %s -i %s chooses hunk by hunk, hutch apply %s %s --take %s takes the sandbox's version", name, at, name, at, at))
 	}
 	return &hinted{blockedError{by}, hints}
-}
-
-// carryOut changes the project, and has the sandbox's record know it. What cannot be recorded was applied all the same.
-func (a applying) carryOut(ctx context.Context, u *ui, p *review.Plan) (*review.Applied, error) {
-	done, err := a.ledger.Apply(ctx, a.Review, p)
-	if err != nil || a.sandbox == nil {
-		return done, err
-	}
-	if err := a.sandbox.Applied(done); err != nil {
-		u.note("the apply cannot be recorded in the sandbox's event chain: %s", err)
-	}
-	if err := review.RefreshFile(a.sandbox.Base, a.Review.Subject.Project, done.Common, a.sandbox.PlaceBase); err != nil {
-		u.note("the sandbox's base could not be written, so what was applied counts as changed in the project: %s", err)
-	}
-	return done, nil
 }
 
 // takenLine is a change that was applied, as a person reads it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
@@ -74,17 +75,16 @@ func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	ledger := review.NewLedger(st.Paths().Applies())
+	ledger := review.NewLedger(st.Paths().Applies(), st)
 	done()
 	recovered(ctx, u, ledger)
-	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Merge: c.Merge, Keep: ledger.Dir()}, func(v reviewing) error {
-		r := v.Review
-		picks, err := c.pick(ctx, u, r)
+	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Merge: c.Merge, Keep: ledger.Dir()}, func(v *pull.Reviewing) error {
+		picks, err := c.pick(ctx, u, v.Review)
 		if err != nil {
 			return err
 		}
 		return applyPicks(ctx, u, applying{
-			reviewing: v, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json", paths: c.Paths,
+			Review: v.Review, sandbox: v.Sandbox, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json", paths: c.Paths,
 		})
 	})
 }
@@ -123,7 +123,7 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		return err
 	}
 	defer done()
-	ledger := review.NewLedger(st.Paths().Applies())
+	ledger := review.NewLedger(st.Paths().Applies(), st)
 	recovered(ctx, u, ledger)
 	ref := c.Sandbox
 	info, err := st.FindSandbox(ref)
@@ -150,8 +150,8 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		if err := sandbox.Undone(ctx, st, info.ID, a); err != nil {
 			u.note("the undo cannot be recorded in the sandbox's event chain: %s", err)
 		}
-		if err := review.UndoneFile(st.Paths().SandboxBase(info.ID), a, func() error { return st.PlaceSandboxBase(info.ID) }); err != nil {
-			u.note("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", err)
+		if a.NoBase != nil {
+			u.note("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", a.NoBase)
 		}
 	}
 	if c.Output == "json" {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 )
@@ -37,7 +38,7 @@ What keeps a change from being applied is told on stderr, and in the JSON: a pat
 
 func (c *diffCmd) Run(ctx context.Context, u *ui) error {
 	o := review.Options{Paths: c.Paths, Merge: c.Merge, Unjudged: c.NameOnly && c.Output == "text"}
-	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r reviewing) error {
+	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r *pull.Reviewing) error {
 		out := bufio.NewWriterSize(u.out, 64<<10)
 		style := review.Style{Color: colorful(c.Color, u.outTTY), Terminal: u.outTTY, Width: u.width}
 		var err error

@@ -237,7 +237,7 @@ func (c *ingestCmd) apply(ctx context.Context, u *ui, a *ingest.Answer) error {
 		return err
 	}
 	defer done()
-	ledger := review.NewLedger(st.Paths().Applies())
+	ledger := review.NewLedger(st.Paths().Applies(), st)
 	recovered(ctx, u, ledger)
 	id := st.NewID()
 	p, err := ingest.Propose(ctx, a, c.Workspace, "ingest-"+id[strings.LastIndex(id, "-")+1:], id)
@@ -262,5 +262,5 @@ func (c *ingestCmd) apply(ctx context.Context, u *ui, a *ingest.Answer) error {
 		}
 		return r.Unified(ctx, u.out, review.Style{Color: colorful("auto", u.outTTY), Terminal: u.outTTY, Width: u.width})
 	}
-	return applyPicks(ctx, u, applying{reviewing: reviewing{r, nil}, picks: r.All(), policy: c.policy(false), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json"})
+	return applyPicks(ctx, u, applying{Review: r, picks: r.All(), policy: c.policy(false), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json"})
 }

@@ -59,7 +59,7 @@ func (c *gcCmd) Run(ctx context.Context, u *ui) error {
 	var freed int64
 	failed, removed, others := 0, 0, 0
 	if !c.DryRun {
-		ledger := review.NewLedger(s.Store().Paths().Applies())
+		ledger := review.NewLedger(s.Store().Paths().Applies(), s.Store())
 		failed += recovered(ctx, u, ledger)
 		err = errors.Join(err, ledger.Prune(ctx, time.Now()))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
@@ -62,7 +63,7 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 		return err
 	}
 	m := sandbox.New(sandbox.Options{Run: run.Options{Store: s.Store(), Backends: pool}, Destroy: s.Destroy})
-	ledger := review.NewLedger(s.Store().Paths().Applies())
+	ledger := review.NewLedger(s.Store().Paths().Applies(), s.Store())
 	recovered(ctx, u, ledger)
 	var failed error
 	for _, r := range results {
@@ -70,7 +71,7 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 			continue
 		}
 		if a.Apply == "ask" || r.OK {
-			err := inReview(ctx, u, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v reviewing) error {
+			err := inReview(ctx, u, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v *pull.Reviewing) error {
 				return a.bring(ctx, u, v, ledger)
 			})
 			if err != nil {
@@ -97,9 +98,9 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 }
 
 // bring applies one review, after asking where that is wanted.
-func (a *applyFlags) bring(ctx context.Context, u *ui, v reviewing, ledger *review.Ledger) error {
+func (a *applyFlags) bring(ctx context.Context, u *ui, v *pull.Reviewing, ledger *review.Ledger) error {
 	job := applying{
-		reviewing: v, picks: v.All(), policy: a.policy(false), ledger: ledger, quiet: true,
+		Review: v.Review, sandbox: v.Sandbox, picks: v.All(), policy: a.policy(false), ledger: ledger, quiet: true,
 	}
 	if a.Apply == "ask" && len(v.Changes) > 0 {
 		picks, err := a.decide(ctx, u, v.Review)

@@ -20,10 +20,10 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// Subject is what was pulled from a sandbox, as a review looks at it: the difference between the commit that was sent and the ref
+// subject is what was pulled from a sandbox, as a review looks at it: the difference between the commit that was sent and the ref
 // that holds what came back, against the work tree as it is. No backend is started. base is the file in which the push wrote
 // down what the work tree looked like.
-func Subject(ctx context.Context, info store.SandboxInfo, base string) (s review.Subject, err error) {
+func subject(ctx context.Context, info store.SandboxInfo, base string) (s review.Subject, err error) {
 	repo, err := openRepo(ctx, info)
 	if err != nil {
 		return s, err

@@ -122,22 +122,8 @@ func (b *Base) lookups() func(path string) (Entry, bool) {
 	}
 }
 
-// Refresh is the base with the given paths as they are in the project now: after an apply, what was brought back is
-// what the sandbox and the project have in common.
-func (b *Base) Refresh(project string, paths []string) (*Base, error) {
-	d, err := openDir(project)
-	if err != nil {
-		return nil, err
-	}
-	defer d.close()
-	fresh := make(map[string]overlay.Entry, len(paths))
-	for _, p := range paths {
-		n, id, err := d.look(p)
-		if err != nil {
-			return nil, fmt.Errorf("look at %s in the project: %w", Quote(p), err)
-		}
-		fresh[p] = entryOf(p, n, id)
-	}
+// with is the base with other entries at some paths, the zero Entry for nothing.
+func (b *Base) with(fresh map[string]Entry) *Base {
 	out := &Base{taken: b.taken, complete: b.complete}
 	for _, e := range b.list() {
 		if _, ok := fresh[e.Path]; !ok {
@@ -146,11 +132,11 @@ func (b *Base) Refresh(project string, paths []string) (*Base, error) {
 	}
 	for _, e := range fresh {
 		if e.Path != "" {
-			out.entries = append(out.entries, Entry{Entry: e})
+			out.entries = append(out.entries, e)
 		}
 	}
 	out.sort()
-	return out, nil
+	return out
 }
 
 // Without is the base without the given paths: what stands there counts as changed in the project.
@@ -184,64 +170,67 @@ func entryOf(path string, n Node, id ident) overlay.Entry {
 	return e
 }
 
-// Undone is the base after an undo: as it was before the apply, so that what was a conflict is the same one again, and what
-// was not can be merged as before.
-func (b *Base) Undone(a *Applied) (*Base, error) {
-	out, err := b.Refresh(a.Project, a.Common)
-	if err != nil || len(a.before) == 0 {
-		return out, err
+// base is the base of a sandbox; nil where there is none.
+func (l *Ledger) base(sandbox string) (*Base, error) {
+	if l.bases == nil || sandbox == "" {
+		return nil, nil
 	}
-	entries := make([]Entry, 0, len(out.entries))
-	for _, e := range out.entries {
-		was, told := a.before[e.Path]
-		switch {
-		case told && slices.Contains(a.Common, e.Path):
-			if e.Mode.IsRegular() && e.Size == was.Size {
-				e.Blob = was.Blob // the content is the same one again
-			}
-		case told:
-			continue // it follows as it was
-		}
-		entries = append(entries, e)
-	}
-	for at, was := range a.before {
-		if was.Path != "" && !slices.Contains(a.Common, at) {
-			entries = append(entries, was)
-		}
-	}
-	out.entries = entries
-	out.sort()
-	return out, nil
+	return ReadBase(l.bases.SandboxBase(sandbox))
 }
 
-// RefreshFile is Refresh for a base on disk. It is written beside its place, as FILE.new, and place then puts it there. A
-// file that is not there is no error: there was no base.
-func RefreshFile(file, project string, paths []string, place func() error) error {
-	return rewrite(file, func(b *Base) (*Base, error) { return b.Refresh(project, paths) }, place)
-}
-
-// UndoneFile is Undone for a base on disk, as RefreshFile is Refresh.
-func UndoneFile(file string, a *Applied, place func() error) error {
-	return rewrite(file, func(b *Base) (*Base, error) { return b.Undone(a) }, place)
-}
-
-func rewrite(file string, change func(*Base) (*Base, error), place func() error) error {
-	b, err := ReadBase(file)
+// rebase writes into the sandbox's base what the steps of a journal did to the project, or, with back, what taking them
+// back did. What an apply brought is what both sides have in common now. A file that was restored is another inode with
+// another change time than the base has, although its content is what the base vouched for: it gets its new stat, so
+// that it does not count as changed. What was in conflict before is in conflict again.
+func (l *Ledger) rebase(j *journal, project *dir, back bool) error {
+	b, err := l.base(j.SandboxID)
 	if err != nil || b == nil {
 		return err
 	}
-	if b, err = change(b); err != nil {
-		return err
+	e := &engine{project: project}
+	fresh := map[string]Entry{}
+	for _, s := range j.Steps {
+		at := string(s.Path)
+		now, id, err := project.look(at)
+		if err != nil {
+			return fmt.Errorf("look at %s in the project: %w", Quote(at), err)
+		}
+		entry := Entry{Entry: entryOf(at, now, id)}
+		want, was := s.New, s.Was
+		if back {
+			want, was = s.Old, s.Base
+		}
+		switch {
+		case !back && j.Undoes == "":
+			if !s.Settled || !s.part {
+				fresh[at] = entry
+			}
+		case was == nil:
+		case was.vouches(at, want) && now.Mode == want.Mode && e.equal(&move{path: at}, want, now, id):
+			entry.Blob = string(was.Blob)
+			fresh[at] = entry
+		default:
+			fresh[at] = was.entry(at)
+		}
 	}
-	tmp := file + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	file := l.bases.SandboxBase(j.SandboxID)
+	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
+	err = b.with(fresh).Save(f)
+	if err == nil && !l.noSync {
+		err = f.Sync()
 	}
-	return place()
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(file+".new"))
+	}
+	return l.bases.PlaceSandboxBase(j.SandboxID)
+}
+
+// vouches reports whether the project's version s was untouched since the base was taken.
+func (b *baseState) vouches(path string, s state) bool {
+	return !touched(b.entry(path).Entry, !b.None, Node{Type: s.Type, Mode: s.Mode, Size: s.Size, Link: string(s.Link)}, s.Ident)
 }
 
 // ReadBase reads a base from a file; nil for one that is not there.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 type crash struct{}
@@ -77,6 +78,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 		default:
 			t.Fatalf("killed at point %d, the project is neither old nor new (-old +project):\n%s", n, cmp.Diff(before, got))
 		}
+		f.noConflict("L6: killed at point %d, and recovered", n)
 		if !died {
 			if n < 40 {
 				t.Errorf("only %d points: the test looks at too little", n)
@@ -118,9 +120,49 @@ func TestCrashOfUndoAtEveryPoint(t *testing.T) {
 		if list, err := f.ledger.applied(); err != nil || len(list) > 0 {
 			t.Fatalf("killed at point %d, there is still %v to undo, %v", n, list, err)
 		}
+		f.noConflict("L6: the undo was killed at point %d, and recovered", n)
 		if !died {
 			return
 		}
+	}
+}
+
+// TestL6RolledBack ends applies at every point by a failure, as a full disk does (K4), and then lets the base be written
+// only by the recovery.
+func TestL6RolledBack(t *testing.T) {
+	for n := 1; ; n++ {
+		f := crashFixture(t)
+		before := pictureOf(f.project, true)
+		r := f.open()
+		p, err := r.Plan(t.Context(), r.All(), everything())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := 0
+		f.ledger.at = func(string) {
+			if seen++; seen == n {
+				cancel()
+			}
+		}
+		f.placeErr = unix.ENOSPC
+		if n%2 == 0 {
+			f.placeErr = nil
+		}
+		a, err := f.ledger.Apply(ctx, r, p)
+		cancel()
+		if err == nil {
+			if (a.NoBase == nil) != (f.placeErr == nil) {
+				t.Errorf("the base was not written, and the apply says %v", a.NoBase)
+			}
+			return
+		}
+		f.ledger.at, f.placeErr = nil, nil
+		recoverAll(t, f.ledger)
+		if d := cmp.Diff(before, pictureOf(f.project, true)); d != "" {
+			t.Fatalf("ended at point %d (-before +after):\n%s", n, d)
+		}
+		f.noConflict("ended at point %d and rolled back", n)
 	}
 }
 
@@ -176,6 +218,7 @@ func TestRandomCrashes(t *testing.T) {
 		if got := pictureOf(f.project, true); got != before && pictureOf(f.project, false) != want {
 			t.Fatalf("seed %d: neither old nor new (-old +project):\n%s", seed, cmp.Diff(before, got))
 		}
+		f.noConflict("L6: seed %d", seed)
 	}
 }
 
@@ -183,7 +226,8 @@ func TestRandomCrashes(t *testing.T) {
 func TestKilledProcess(t *testing.T) {
 	if top := os.Getenv("HUTCH_REVIEW_TEST_DIR"); top != "" {
 		die, _ := strconv.Atoi(os.Getenv("HUTCH_REVIEW_TEST_POINT"))
-		f := &fixture{t: t, project: top + "/project", merged: top + "/merged", upper: top + "/upper", ledger: NewLedger(top + "/ledger")}
+		f := &fixture{t: t, project: top + "/project", merged: top + "/merged", upper: top + "/upper"}
+		f.ledger = NewLedger(top+"/ledger", f)
 		f.rebase()
 		seen := 0
 		f.ledger.at = func(string) {

@@ -3,6 +3,7 @@ package review
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -22,13 +23,15 @@ type fixture struct {
 	project, merged, upper string
 	base                   *Base
 	ledger                 *Ledger
+	placeErr               error // of the base
 }
 
 // newFixture makes the project from lines such as "dir/", "file=content", "tool*=content" (executable), "link->target".
 func newFixture(t *testing.T, lines ...string) *fixture {
 	t.Helper()
 	top := t.TempDir()
-	f := &fixture{t: t, project: top + "/project", merged: top + "/merged", upper: top + "/upper", ledger: NewLedger(top + "/ledger")}
+	f := &fixture{t: t, project: top + "/project", merged: top + "/merged", upper: top + "/upper"}
+	f.ledger = NewLedger(top+"/ledger", f)
 	f.ledger.noSync = true
 	for _, d := range []string{f.project, f.merged, f.upper} {
 		if err := os.Mkdir(d, 0o755); err != nil {
@@ -47,6 +50,30 @@ func (f *fixture) rebase() {
 	if f.base, err = TakeBase(f.t.Context(), f.project); err != nil {
 		f.t.Fatal(err)
 	}
+	var b bytes.Buffer
+	if err := errors.Join(f.base.Save(&b), os.WriteFile(f.SandboxBase("box-id"), b.Bytes(), 0o600)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// SandboxBase implements Bases.
+func (f *fixture) SandboxBase(id string) string { return f.project + "." + id + ".base" }
+
+// PlaceSandboxBase implements Bases.
+func (f *fixture) PlaceSandboxBase(id string) (err error) {
+	if f.placeErr != nil {
+		return f.placeErr
+	}
+	if err = os.Rename(f.SandboxBase(id)+".new", f.SandboxBase(id)); err == nil {
+		f.base, err = ReadBase(f.SandboxBase(id))
+	}
+	return err
+}
+
+// knows reports whether the base has a path with that size.
+func (f *fixture) knows(path string, size int64) bool {
+	e, ok := f.base.Lookup(path)
+	return ok && e.Size == size
 }
 
 func plant(t *testing.T, dir string, lines ...string) {
@@ -319,6 +346,14 @@ func (f *fixture) apply(r *Review, o Policy) (*Applied, error) {
 		return nil, err
 	}
 	return f.ledger.Apply(f.t.Context(), r, p)
+}
+
+// noConflict checks that nothing the sandbox changed counts as changed in the project.
+func (f *fixture) noConflict(format string, args ...any) {
+	f.t.Helper()
+	if list := f.blocked(); len(list) > 0 {
+		f.t.Fatalf(format+": in conflict are %q", append(args, list)...)
+	}
 }
 
 // noLitter checks that nothing of hutch stays beside the user's files.

@@ -23,14 +23,16 @@ import (
 //	journal.json   what is about to be done; while it has this name the project must be put back
 //	applied.json   the same, once all of it is done; it is what undo needs
 //	undone.json    the same of an undo: it and the apply that it took back only wait for being removed
+//	restored.json  the same, when the project was put back and the sandbox's base could not be written yet
 //	stuck.json     the same, when the project could not be put back because somebody else changed it meanwhile
 //	old/N          the contents that were replaced
 const (
-	journalFile = "journal.json"
-	appliedFile = "applied.json"
-	undoneFile  = "undone.json"
-	stuckFile   = "stuck.json"
-	oldDir      = "old"
+	journalFile  = "journal.json"
+	appliedFile  = "applied.json"
+	undoneFile   = "undone.json"
+	restoredFile = "restored.json"
+	stuckFile    = "stuck.json"
+	oldDir       = "old"
 
 	journalSchema = "hutch.apply/v1"
 )
@@ -58,8 +60,10 @@ type step struct {
 	// Settled says that both sides had changed the path, and somebody decided for the new version. To go back from it is to
 	// be in conflict again.
 	Settled bool `json:"settled,omitempty"`
-	// Base is what the sandbox's base says of the path before the apply; nil where there is no base.
+	// Base is what the sandbox's base says of the path before this step; nil where there is no base.
 	Base *baseState `json:"base,omitempty"`
+	// Was is the Base of the step that an undo takes back.
+	Was *baseState `json:"was,omitempty"`
 
 	content *blob // of New, where it is a file with new content
 	part    bool  // New has only some of the sandbox's changes

@@ -28,12 +28,22 @@ const (
 // called concurrently and by several processes: applies come one after the other.
 type Ledger struct {
 	dir    string
+	bases  Bases
 	noSync bool         // for tests, which do not survive a power cut
 	at     func(string) // tells tests where an apply is
 }
 
-// NewLedger returns the ledger in dir, which is made when it is needed.
-func NewLedger(dir string) *Ledger { return &Ledger{dir: dir} }
+// Bases are the bases of sandboxes on disk, see [Base]: a store.
+type Bases interface {
+	// SandboxBase is the file of a sandbox's base. It need not exist.
+	SandboxBase(id string) string
+	// PlaceSandboxBase puts the file SandboxBase(id) + ".new" in the place of the base.
+	PlaceSandboxBase(id string) error
+}
+
+// NewLedger returns the ledger in dir, which is made when it is needed. What an apply, an undo or a recovery does to a
+// project is written into the base of the sandbox as well; with nil bases it is not.
+func NewLedger(dir string, bases Bases) *Ledger { return &Ledger{dir: dir, bases: bases} }
 
 // Dir is where the ledger lies; it is also the place for [Options].Keep.
 func (l *Ledger) Dir() string { return l.dir }
@@ -46,11 +56,11 @@ type Applied struct {
 	Project   string
 	Paths     []string  // in order
 	Placed    []Placed  // what stands at each of them now
-	Common    []string  // those of which the project's version is what both sides have in common now, see [Base.Refresh]
 	Until     time.Time // when undo ends; the zero time when there is no undo
 	NoUndo    string    // why there is none
-
-	before map[string]Entry // of an undo: what the base said before the apply, the zero Entry for nothing
+	// NoBase says why the sandbox's base could not be written: the project was changed all the same, and the paths count as
+	// changed there.
+	NoBase error
 }
 
 // Placed is what an apply or an undo left at a path of the project.
@@ -124,17 +134,10 @@ func (l *Ledger) commit(ctx context.Context, j *journal) (*Applied, error) {
 	a := &Applied{ID: j.ID, Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Until: j.Time.Add(KeepFor)}
 	for _, s := range j.Steps {
 		a.Paths = append(a.Paths, string(s.Path))
-		if !s.Settled || j.Undoes == "" && !s.part {
-			a.Common = append(a.Common, string(s.Path))
-		}
-		if j.Undoes != "" && s.Base != nil {
-			if a.before == nil {
-				a.before = map[string]Entry{}
-			}
-			a.before[string(s.Path)] = s.Base.entry(string(s.Path))
-		}
 		a.Placed = append(a.Placed, Placed{Path: s.Path.shown(), Type: s.New.Type, Size: s.New.Size, SHA256: s.New.SHA256})
 	}
+	a.NoBase = l.rebase(j, project, false)
+	l.point("base")
 	final := appliedFile
 	if j.Undoes != "" {
 		final, a.Until, a.NoUndo = undoneFile, time.Time{}, "it is an undo itself"

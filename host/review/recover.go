@@ -59,7 +59,11 @@ func (l *Ledger) recover(ctx context.Context) ([]Recovered, error) {
 			}
 			continue
 		}
-		j, err := readJournal(dir, journalFile)
+		j, err := readJournal(dir, restoredFile)
+		restored := err == nil
+		if errors.Is(err, fs.ErrNotExist) {
+			j, err = readJournal(dir, journalFile)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			if !exists(filepath.Join(dir, appliedFile)) && !exists(filepath.Join(dir, stuckFile)) {
 				os.RemoveAll(dir) // it died before it did anything, or after it was taken back
@@ -72,10 +76,15 @@ func (l *Ledger) recover(ctx context.Context) ([]Recovered, error) {
 		}
 		rec := Recovered{ID: j.ID, Project: j.Project, Paths: len(j.Steps)}
 		project, err := j.open()
-		if err != nil {
+		switch {
+		case err != nil:
 			rec.Err = fmt.Errorf("an apply was interrupted and cannot be taken back: %w", err)
-		} else {
+		case restored:
+			rec.Err = l.restored(dir, j, project)
+		default:
 			rec.Err = l.back(dir, j, project)
+		}
+		if err == nil {
 			project.close()
 		}
 		list = append(list, rec)
@@ -98,14 +107,29 @@ func (l *Ledger) back(dir string, j *journal, project *dir) error {
 			return err
 		}
 	}
+	l.point("back")
 	if len(e.left) > 0 {
-		err := os.Rename(filepath.Join(dir, journalFile), filepath.Join(dir, stuckFile))
+		err := errors.Join(l.rebase(j, project, true), os.Rename(filepath.Join(dir, journalFile), filepath.Join(dir, stuckFile)))
 		return errors.Join(&StuckError{j.Project, e.left, filepath.Join(dir, oldDir)}, err)
 	}
-	// The journal goes first: without it the rest is litter, with it and without the rest nothing could be put back.
-	if err := os.Remove(filepath.Join(dir, journalFile)); err != nil {
+	// From here on nothing of the project is put back again: its owner may change it before the base can be written.
+	if err := os.Rename(filepath.Join(dir, journalFile), filepath.Join(dir, restoredFile)); err != nil {
 		return err
 	}
+	return l.restored(dir, j, project)
+}
+
+// restored ends an apply that was taken back: the base vouches for the restored files, and the journal goes.
+func (l *Ledger) restored(dir string, j *journal, project *dir) error {
+	l.point("restored")
+	if err := os.RemoveAll(filepath.Join(dir, oldDir)); err != nil { // first: the base may need the space
+		return err
+	}
+	if err := l.rebase(j, project, true); err != nil {
+		return fmt.Errorf("%s is as before the apply, but the base of sandbox %s cannot be written, so the paths of that apply count as changed in the project; the next apply tries again: %w",
+			j.Project, j.Sandbox, err)
+	}
+	l.point("rebased")
 	return os.RemoveAll(dir)
 }
 

@@ -45,27 +45,16 @@ func (f *fixture) blocked() []string {
 	return list
 }
 
-// settled applies picks and refreshes the base as the command does.
+// settled applies picks.
 func (f *fixture) settled(r *Review, picks []Pick, o Policy) {
 	f.t.Helper()
 	p, err := r.Plan(f.t.Context(), picks, o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	a, err := f.ledger.Apply(f.t.Context(), r, p)
-	if err != nil {
+	if _, err := f.ledger.Apply(f.t.Context(), r, p); err != nil {
 		f.t.Fatal(err)
 	}
-	f.refresh(a)
-}
-
-func (f *fixture) refresh(a *Applied) {
-	f.t.Helper()
-	base, err := f.base.Refresh(f.project, a.Common)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.base = base
 }
 
 func (f *fixture) read(name string) string {
@@ -147,11 +136,7 @@ func TestSettle(t *testing.T) {
 	if d := cmp.Diff([]string{"made"}, f.blocked()); d != "" {
 		t.Errorf("in conflict after that (-want +got):\n%s", d)
 	}
-	a, err := f.ledger.Undo(t.Context(), "box")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.base, err = f.base.Undone(a); err != nil {
+	if _, err := f.ledger.Undo(t.Context(), "box"); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(before, pictureOf(f.project, true)); d != "" {

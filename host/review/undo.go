@@ -52,6 +52,13 @@ func (l *Ledger) Undo(ctx context.Context, sandbox string) (*Applied, error) {
 	if err != nil {
 		return nil, err
 	}
+	base, err := l.base(j.SandboxID)
+	if err != nil {
+		return nil, fmt.Errorf("undo: %w", err)
+	}
+	for _, s := range back {
+		s.Base = baseStateOf(base, string(s.Path))
+	}
 	return l.commit(ctx, &journal{Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Undoes: j.ID, Steps: back})
 }
 
@@ -112,7 +119,7 @@ func undoSteps(dir string, j *journal, project *dir) ([]*step, error) {
 				continue
 			}
 		}
-		b := &step{Path: s.Path, Old: s.New, New: s.Old, Settled: s.Settled, Base: s.Base}
+		b := &step{Path: s.Path, Old: s.New, New: s.Old, Settled: s.Settled, Was: s.Base}
 		b.Old.Ident, b.Old.Blob, b.New.Blob = id, 0, 0
 		if s.Old.Type == File && !onlyMode {
 			if b.content, err = oldBlob(dir, s.Old); err != nil {

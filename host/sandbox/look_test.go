@@ -181,7 +181,7 @@ func TestWhatTheChainSays(t *testing.T) {
 	}
 	for _, err := range []error{
 		s.CopyIn(t.Context(), from+"/new", "/workspace/"), s.CopyIn(t.Context(), from, "/workspace/tree"), s.CopyOut(t.Context(), "/workspace/new", from+"/out", Caps{}),
-		s.Applied(applied), s.Applied(many), s.Close(),
+		s.applied(applied), s.applied(many), s.Close(),
 		Undone(t.Context(), w.store, info.ID, applied), Undone(t.Context(), w.store, w.store.NewID(), applied), w.Reset(t.Context(), "web", false, false),
 	} {
 		if err != nil {

@@ -79,8 +79,22 @@ func noteOf(a *review.Applied) (applyNote, error) {
 	return n, nil
 }
 
-// Applied notes in the sandbox's chain what was brought back from it to its project.
-func (s *Sandbox) Applied(a *review.Applied) error {
+// Apply brings changes back to the project and notes that in the sandbox's chain. The project was changed although there
+// are notes: they say what could not be written down, for the user.
+func (s *Sandbox) Apply(ctx context.Context, l *review.Ledger, r *review.Review, p *review.Plan) (a *review.Applied, notes []string, err error) {
+	if a, err = l.Apply(ctx, r, p); err != nil {
+		return nil, nil, err
+	}
+	if err := s.applied(a); err != nil {
+		notes = append(notes, fmt.Sprintf("the changes were applied, but not recorded in the sandbox's event chain: %s", err))
+	}
+	if a.NoBase != nil {
+		notes = append(notes, fmt.Sprintf("the changes were applied, but the sandbox's base could not be written, so they count as changes of the project: %s", a.NoBase))
+	}
+	return a, notes, nil
+}
+
+func (s *Sandbox) applied(a *review.Applied) error {
 	n, err := noteOf(a)
 	if err != nil {
 		return err

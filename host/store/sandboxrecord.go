@@ -250,6 +250,9 @@ func (r *SandboxRecord) replace(name string, data []byte) error {
 // PlaceBase puts a new base, written to NewBase, in its place.
 func (r *SandboxRecord) PlaceBase() error { return r.store.PlaceSandboxBase(r.info.ID) }
 
+// SandboxBase is [Paths.SandboxBase].
+func (s *Store) SandboxBase(id string) string { return s.paths.SandboxBase(id) }
+
 // PlaceSandboxBase is [SandboxRecord.PlaceBase] for whoever has the sandbox's id and not its record.
 func (s *Store) PlaceSandboxBase(id string) error {
 	dir := s.paths.Sandbox(id)

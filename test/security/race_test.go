@@ -55,7 +55,6 @@ type race struct {
 	store   *store.Store
 	manager *sandbox.Manager
 	ledger  *review.Ledger
-	base    *review.Base
 	went    map[string]int // by operation, how often it went well
 	refused map[string]int
 }
@@ -114,7 +113,7 @@ func (r *race) open(t *testing.T) {
 	must(t, err)
 	pool := backend.NewPool(backend.Options{Dir: dir.Path(), HostVersion: "test", Paths: []string{filepath.Join(e2e.Dir, "libexec", "hutch")}})
 	t.Cleanup(func() { must(t, errors.Join(pool.Close(context.Background()), dir.Close(), st.Close())) })
-	r.store, r.ledger = st, review.NewLedger(st.Paths().Applies())
+	r.store, r.ledger = st, review.NewLedger(st.Paths().Applies(), st)
 	r.manager = sandbox.New(sandbox.Options{Run: run.Options{Store: st, Backends: pool, TakeBase: review.WriteBase}})
 }
 
@@ -210,11 +209,6 @@ func (r *race) files(t *testing.T, ctx context.Context, f *files.Files) (calls i
 func (r *race) review(t *testing.T, ctx context.Context, look *sandbox.Look) int {
 	subject, err := look.Subject()
 	must(t, err)
-	if r.base == nil {
-		r.base, err = subject.ReadBase()
-		must(t, err)
-	}
-	subject.Base = r.base
 	v, err := review.Open(ctx, subject, review.Options{Keep: r.ledger.Dir(), Paths: []string{"dir"}})
 	if err != nil {
 		r.note(t, "diff", err)
@@ -227,8 +221,7 @@ func (r *race) review(t *testing.T, ctx context.Context, look *sandbox.Look) int
 	if err == nil && len(plan.Paths()) > 0 {
 		var done *review.Applied
 		if done, err = r.ledger.Apply(ctx, v, plan); err == nil {
-			r.base, err = r.base.Refresh(r.project, done.Common)
-			must(t, err)
+			must(t, done.NoBase)
 		}
 		r.note(t, "apply", err)
 	}

@@ -73,7 +73,7 @@ func bring(ctx context.Context, w *world, ref string) error {
 	if err != nil {
 		return err
 	}
-	ledger := review.NewLedger(w.Store.Paths().Applies())
+	ledger := review.NewLedger(w.Store.Paths().Applies(), w.Store)
 	r, err := review.Open(ctx, subject, review.Options{Keep: ledger.Dir()})
 	if err != nil {
 		return err

@@ -225,7 +225,7 @@ func TestProposalIsAppliedAndUndone(t *testing.T) {
 	dir := t.TempDir()
 	before := memTree{"a.txt": "one\n", "gone.txt": "bye\n", "old/name.txt": "two\n", "untouched": "x"}
 	writeTree(t, dir, before)
-	ledger := review.NewLedger(t.TempDir())
+	ledger := review.NewLedger(t.TempDir(), nil)
 	if _, err := propose(t, ledger, dir, allKinds); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestProposalIsAllOrNothing(t *testing.T) {
 			}
 			before := readTree(t, filepath.Join(outer, "elsewhere"))
 			project := plainTree(t, dir)
-			ledger := review.NewLedger(t.TempDir())
+			ledger := review.NewLedger(t.TempDir(), nil)
 			var err error
 			if c.during == nil {
 				_, err = propose(t, ledger, dir, c.answer)

@@ -1,17 +1,23 @@
 package mcp
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
+	"github.com/hutch-run/hutch/host/push"
 	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/internal/gittest"
 )
 
 func TestFiles(t *testing.T) {
@@ -106,7 +112,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestDiffAndApply(t *testing.T) {
-	ledger := review.NewLedger(t.TempDir())
+	ledger := review.NewLedger(t.TempDir(), nil)
 	w := newWorld(t, func(o *Options) { o.Ledger = ledger })
 	sb := w.create(m{"name": "box"})
 	w.sh(sb, "echo bye > a.txt; seq 1 5000 > long.txt; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit")
@@ -158,7 +164,7 @@ func TestMerge(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	w := newWorld(t, func(o *Options) { o.Ledger = review.NewLedger(t.TempDir()) })
+	w := newWorld(t, func(o *Options) { o.Ledger = review.NewLedger(t.TempDir(), nil) })
 	text := func(lines ...string) []byte { return []byte(strings.Join(lines, "\n") + "\n") }
 	plant := func(name string, content []byte) {
 		if err := os.WriteFile(filepath.Join(w.project, name), content, 0o644); err != nil {
@@ -196,4 +202,54 @@ func TestMerge(t *testing.T) {
 	if want := text("1", "sandbox", "3", "4", "5", "project", "7"); err != nil || string(got) != string(want) || len(a.Applied) != 1 || !a.Applied[0].Merged {
 		t.Errorf("the project has %q %v, the answer is %+v", got, err, a)
 	}
+}
+
+// badBases are bases of which none can be written.
+type badBases struct{ *store.Store }
+
+func (b badBases) PlaceSandboxBase(string) error { return syscall.ENOSPC }
+
+// Command line and MCP apply and review in the same way.
+func TestL9(t *testing.T) {
+	gittest.Need(t)
+	t.Run("the project was changed and the base cannot be written", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.o.Ledger = review.NewLedger(t.TempDir(), badBases{w.store})
+		w.reviewTools()
+		sb := w.create(m{"name": "box"})
+		w.sh(sb, "echo bye > a.txt")
+		var a applyOut
+		w.call("apply", m{"sandbox": sb}, &a, "")
+		if len(a.Applied) != 1 || len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "the changes were applied, but the sandbox's base could not be written") {
+			t.Errorf("it answers %+v", a)
+		}
+	})
+	t.Run("a pushed sandbox", func(t *testing.T) {
+		w := newWorld(t, nil)
+		sb := w.create(m{"name": "box"})
+		git := func(args ...string) string { return strings.TrimSpace(gittest.Run(t, w.project, args...)) }
+		git("init", "-q")
+		git("add", "-A")
+		git("commit", "-q", "-m", "sent")
+		base := git("rev-parse", "HEAD")
+		if err := os.WriteFile(filepath.Join(w.project, "a.txt"), []byte("bye\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		git("commit", "-q", "-a", "-m", "pulled")
+		git("update-ref", push.Ref("box"), "HEAD")
+		git("reset", "-q", "--hard", base)
+		s, err := w.o.Manager.Open(t.Context(), sb, sandbox.Exclusive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top := git("rev-parse", "--show-toplevel")
+		if err := errors.Join(s.SetPush(&store.SandboxPush{Repository: top, Base: base, Clone: "/workspace"}), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var d diffOut
+		w.call("diff", m{"sandbox": sb}, &d, "")
+		if d.Total != 1 || !strings.Contains(d.Patch, "-hello\n+bye\n") {
+			t.Errorf("it shows %+v", d)
+		}
+	})
 }

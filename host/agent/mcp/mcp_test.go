@@ -21,7 +21,7 @@ func TestTools(t *testing.T) {
 	for _, apply := range []bool{false, true} {
 		w := newWorld(t, func(o *Options) {
 			if apply {
-				o.Ledger = review.NewLedger(t.TempDir())
+				o.Ledger = review.NewLedger(t.TempDir(), nil)
 			}
 		})
 		list, err := w.client.ListTools(t.Context(), nil)

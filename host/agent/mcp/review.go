@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
+	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 )
@@ -77,21 +78,12 @@ func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
 	if err := errors.Join(err, err2, tools.Negative("offset", int(in.Offset)), tools.Negative("change_offset", in.ChangeOffset), s.may(in.Sandbox)); err != nil {
 		return out, err
 	}
-	sb, err := s.o.Manager.Look(ctx, in.Sandbox)
+	r, err := pull.Review(ctx, s.o.Manager, in.Sandbox, sandbox.Shared, review.Options{Paths: in.Paths, Merge: in.Merge})
 	if err != nil {
 		return out, tools.Explain(err)
 	}
-	defer func() { _ = sb.Close() }()
-	subject, err := sb.Subject()
-	if err != nil {
-		return out, err
-	}
-	r, err := review.Open(ctx, subject, review.Options{Paths: in.Paths, Merge: in.Merge})
-	if err != nil {
-		return out, err
-	}
-	defer r.Close()
-	out.Project, out.Total = subject.Project, len(r.Changes)
+	defer func() { _ = r.Close() }()
+	out.Project, out.Total = r.Subject.Project, len(r.Changes)
 	if r.Gaps != nil {
 		out.Gaps = r.Gaps.Error()
 	}
@@ -157,6 +149,7 @@ type applyOut struct {
 	Applied []changeOut `json:"applied"`
 	DryRun  bool        `json:"dry_run,omitempty"`
 	Undo    string      `json:"undo,omitempty" jsonschema:"command with which the user takes it back"`
+	Notes   []string    `json:"notes,omitempty" jsonschema:"what the user should know about this apply"`
 }
 
 func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error) {
@@ -167,21 +160,12 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 	if slices.ContainsFunc(s.jobs.Of(in.Sandbox), func(j tools.JobOut) bool { return j.Running }) {
 		return out, fmt.Errorf("commands run in sandbox %s; wait for them, or end them with stop_job", in.Sandbox)
 	}
-	sb, err := s.o.Manager.Open(ctx, in.Sandbox, sandbox.Exclusive)
+	r, err := pull.Review(ctx, s.o.Manager, in.Sandbox, sandbox.Exclusive, review.Options{Paths: in.Paths, Merge: in.Merge, Keep: s.o.Ledger.Dir()})
 	if err != nil {
 		return out, tools.Explain(err)
 	}
-	defer func() { _ = sb.Close() }()
-	subject, err := sb.Subject()
-	if err != nil {
-		return out, err
-	}
-	r, err := review.Open(ctx, subject, review.Options{Paths: in.Paths, Merge: in.Merge, Keep: s.o.Ledger.Dir()})
-	if err != nil {
-		return out, err
-	}
-	defer r.Close()
-	out.Project = subject.Project
+	defer func() { _ = r.Close() }()
+	out.Project = r.Subject.Project
 	plan, err := r.Plan(ctx, r.All(), review.Policy{Allow: s.o.Allow})
 	if err != nil {
 		return out, s.blocked(err, in.Merge)
@@ -192,14 +176,15 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 	if in.DryRun || len(plan.Paths()) == 0 {
 		return out, nil
 	}
-	done, err := s.o.Ledger.Apply(ctx, r, plan)
+	done, notes, err := r.Sandbox.Apply(ctx, s.o.Ledger, r.Review, plan)
 	if err != nil {
 		return out, err
 	}
 	if !done.Until.IsZero() {
-		out.Undo = "hutch apply --undo " + subject.Name
+		out.Undo = "hutch apply --undo " + r.Subject.Name
 	}
-	return out, errors.Join(sb.Applied(done), review.RefreshFile(sb.Base, subject.Project, done.Common, sb.PlaceBase))
+	out.Notes = notes
+	return out, nil
 }
 
 // blocked says what stands against an apply.

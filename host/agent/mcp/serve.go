@@ -76,7 +76,7 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 		}
 	}
 	if c.Apply {
-		o.Ledger = review.NewLedger(s.Store().Paths().Applies())
+		o.Ledger = review.NewLedger(s.Store().Paths().Applies(), s.Store())
 	}
 	server := New(o)
 	defer closing(func(ctx context.Context) error {
