@@ -2,6 +2,7 @@ package security
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,84 +14,74 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestCatalogue runs every attack inside the sandbox and, to show that it bites,
-// outside.
+// TestCatalogue tries every attack of the catalogue at every place, the bare machine included: an attack that does not get
+// through there proves nothing. What came of it is the table of docs/security.md.
 func TestCatalogue(t *testing.T) {
-	e2e.Require(t, "bwrap")
-	for name, uid := range e2e.Users() {
-		t.Run(name, func(t *testing.T) {
-			for _, a := range catalogue {
-				t.Run(a.id, func(t *testing.T) {
-					t.Run("sandbox", func(t *testing.T) { a.inSandbox(t, newWorld(t, uid)) })
-					t.Run("control", func(t *testing.T) { a.control(t, uid) })
-				})
-			}
-		})
-	}
-}
-
-// weaker are the attacks that get somewhere in a container and gain nothing there: id -> why.
-var weaker = map[string]string{
-	"PRV-06": "podman hides files of /proc below /dev/null, which can be written to",
-}
-
-// TestCatalogueOnPodman runs every attack in a container, as whoever runs the tests: a uid that is nobody in particular has
-// no containers.
-func TestCatalogueOnPodman(t *testing.T) {
-	image := podmantest.Busybox(t)
-	for _, a := range catalogue {
-		t.Run(a.id, func(t *testing.T) {
-			if why := weaker[a.id]; why != "" {
-				t.Skip(why)
-			}
-			if os.Getuid() != 0 && len(a.flags) > 0 {
-				t.Skipf("%q: an ordinary user's containers may have no limits here; root's have", a.flags)
-			}
-			w := newWorld(t, os.Getuid())
-			w.backend, w.image = "podman", image
-			a.inSandbox(t, w)
-		})
-	}
-}
-
-func (a attack) inSandbox(t *testing.T, w *world) {
-	o := w.sandboxed(t, a.flags, append([]string{a.id}, a.args(w)...))
-	if o.verdict == nil && !a.mayDie {
-		t.Fatalf("%s (%s): the probe gave no verdict: cause %s, code %d\n%s", a.id, a.about, o.result.Cause, o.code, o.output)
-	}
-	if o.verdict == nil {
-		switch o.result.Cause { // it was stopped, and hutch must say by what
-		case "oom", "pids", "disk", "signaled":
-		case "exited": // all that can be told of a limit on the address space: the program learned it, the kernel counts nothing
-			if o.code == 0 || !strings.Contains(o.output, "RLIMIT_AS") {
-				t.Errorf("%s (%s): the probe was stopped, but the cause is %q\n%s", a.id, a.about, o.result.Cause, o.output)
-			}
-		default:
-			t.Errorf("%s (%s): the probe was stopped, but the cause is %q\n%s", a.id, a.about, o.result.Cause, o.output)
+	results := table{}
+	t.Run("places", func(t *testing.T) {
+		for _, p := range places(t) {
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				for _, a := range catalogue {
+					t.Run(a.id, func(t *testing.T) { results.set(a.id, p.name, a.try(t, newWorld(t, p))) })
+				}
+			})
 		}
-	} else if o.verdict.Breached {
+	})
+	results.compareWithPage(t)
+}
+
+// try makes the attack and returns what the page says of it. An outcome that cannot be judged fails the test.
+func (a attack) try(t *testing.T, w *world) string {
+	if w.backend == "" {
+		return a.control(t, w)
+	}
+	if a.terminal && w.backend == "podman" {
+		return "not tried yet"
+	}
+	o := a.run(t, w)
+	cause := o.result.Cause
+	switch {
+	case o.result.Error.Phase == "plan" && o.result.Error.Reason == "limit" && len(a.flags) > 0:
+		t.Logf("refused: %s", o.result.Error.Summary)
+		return "refused"
+	case a.judge != nil:
+		if fault := a.judge(o); fault != "" {
+			t.Errorf("%s (%s): %s\n%s", a.id, a.about, fault, o.output)
+		}
+	case o.verdict != nil && o.verdict.Breached:
 		t.Errorf("%s (%s): got through: %s", a.id, a.about, o.verdict.Detail)
-	} else {
+	case o.verdict != nil:
 		t.Logf("held: %.300s", o.verdict.Detail)
+	case !a.mayDie:
+		t.Fatalf("%s (%s): the probe gave no verdict: cause %s, code %d\n%s", a.id, a.about, cause, o.code, o.output)
+	case cause == "exited" && o.code != 0 && strings.Contains(o.output, "RLIMIT_AS"): // the kernel counts nothing there
+	case cause != "oom" && cause != "pids" && cause != "disk" && cause != "signaled": // hutch must say what stopped it
+		t.Errorf("%s (%s): the probe was stopped, but the cause is %q\n%s", a.id, a.about, cause, o.output)
 	}
 	if a.hurt != nil {
 		if harm := a.hurt(w); harm != "" {
 			t.Errorf("%s (%s): harm on the host: %s", a.id, a.about, harm)
 		}
 	}
+	if t.Failed() {
+		return "BREACHED"
+	}
+	return "held"
 }
 
-func (a attack) control(t *testing.T, uid int) {
-	if !a.bites.has(uid) {
-		t.Logf("%s (%s): nothing to win for uid %d on a bare machine", a.id, a.about, uid)
-		return
+func (a attack) control(t *testing.T, w *world) string {
+	if !a.bites.has(w.uid) {
+		return "–"
 	}
-	w := newWorld(t, uid)
-	o := w.bare(t, append([]string{a.id}, a.args(w)...))
+	if a.bare != nil {
+		a.bare(t, w)
+		return "gets through"
+	}
+	o := a.run(t, w)
 	got := o.verdict != nil && o.verdict.Breached
 	if a.hurt != nil {
 		harm := a.hurt(w)
@@ -99,100 +90,67 @@ func (a attack) control(t *testing.T, uid int) {
 	if !got {
 		t.Errorf("%s (%s): does not bite without a sandbox, so it proves nothing with one\n%s", a.id, a.about, o.output)
 	}
+	return "gets through"
 }
 
-// TestHonestCode is the case that must work: it writes, ends with 7, and the host
-// sees nothing but a record of the change.
-func TestHonestCode(t *testing.T) {
-	e2e.Require(t, "bwrap")
-	for name, uid := range e2e.Users() {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, uid)
-			o := w.sandboxed(t, nil, []string{"C0"})
-			if o.code != 7 || o.result.ExitCode != 7 || o.result.Cause != "exited" {
-				t.Errorf("code %d, result code %d, cause %s; want 7, 7, exited\n%s", o.code, o.result.ExitCode, o.result.Cause, o.output)
-			}
-			if len(o.result.Changes) != 1 || o.result.Changes[0].Path != "written" || o.result.Changes[0].Kind != "added" {
-				t.Errorf("changes %+v; want written added", o.result.Changes)
-			}
-			if harm := projectChanged(w); harm != "" {
-				t.Error(harm)
-			}
-		})
-	}
-}
-
-// TestSharedHooks tries to plant git hooks where writes do land on the host.
-func TestSharedHooks(t *testing.T) {
-	e2e.Require(t, "bwrap")
-	for name, uid := range e2e.Users() {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, uid)
-			w.mode = ":shared"
-			o := w.sandboxed(t, nil, []string{"WS-02"})
-			if harm := projectChanged(w); harm != "" {
-				t.Errorf("%s\n%s", harm, o.output)
-			}
-		})
-	}
-}
-
-// TestStubbornPayload lets the time of a payload run out that ignores every signal.
-func TestStubbornPayload(t *testing.T) {
-	e2e.Require(t, "bwrap")
-	for name, uid := range e2e.Users() {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, uid)
-			mark := nonce + "-stubborn"
-			o := w.sandboxed(t, []string{"--timeout", "500ms"}, []string{"PROC-04", mark})
-			if o.code != 124 || o.result.Cause != "timeout" {
-				t.Errorf("code %d, cause %s; want 124, timeout\n%s", o.code, o.result.Cause, o.output)
-			}
-			if !e2e.Eventually(time.Minute, func() bool { return len(e2e.Marked(mark)) == 0 }) {
-				e2e.KillMarked(mark)
-				t.Error("the payload still runs")
-			}
-			// The control: without a sandbox SIGTERM does not end it.
-			cmd := exec.Command(filepath.Join(w.project, "probe"), "PROC-04", mark)
-			w.as(cmd)
-			out, err := cmd.StdoutPipe()
-			must(t, err)
-			must(t, cmd.Start())
-			defer cmd.Wait()
-			defer cmd.Process.Kill()
-			_, err = io.ReadFull(out, make([]byte, len("ignoring\n")))
-			must(t, err)
-			must(t, cmd.Process.Signal(unix.SIGTERM))
-			if e2e.Eventually(200*time.Millisecond, func() bool { return e2e.Ended(cmd.Process.Pid) }) {
-				t.Error("the payload ends by SIGTERM alone, so this proves nothing")
-			}
-		})
-	}
-}
-
-// TestTerminalInjection gives the payload a terminal and lets it type.
-func TestTerminalInjection(t *testing.T) {
-	e2e.Require(t, "bwrap")
-	for name, uid := range e2e.Users() {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, uid)
-			v := w.onTerminal(t, e2e.Hutch(),
-				"run", "--backend", "bwrap", "--workspace", w.project, "-it", "--", "/workspace/probe", "TTY-01")
-			if v.Breached {
-				t.Errorf("TTY-01: got through: %s", v.Detail)
-			}
-			if uid == 0 { // others are refused by kernels with dev.tty.legacy_tiocsti=0
-				if v := w.onTerminal(t, filepath.Join(w.project, "probe"), "TTY-01"); !v.Breached {
-					t.Errorf("TTY-01 does not bite without a sandbox: %s", v.Detail)
-				}
-			}
-		})
-	}
-}
-
-// onTerminal runs a command on a terminal of its own and returns the probe's verdict.
-func (w *world) onTerminal(t *testing.T, name string, args ...string) verdict {
+// run starts the probe at the world's place.
+func (a attack) run(t *testing.T, w *world) outcome {
 	t.Helper()
+	probe := append([]string{a.id}, a.args(w)...)
+	w.mode = a.mode
+	switch {
+	case a.terminal:
+		return w.onTerminal(t, a.flags, probe)
+	case w.backend == "":
+		return w.bare(t, probe)
+	}
+	return w.sandboxed(t, a.flags, probe)
+}
+
+// honest judges the case that must work: it writes, ends with 7, and hutch lists what it wrote.
+func honest(o outcome) string {
+	if o.code != 7 || o.result.ExitCode != 7 || o.result.Cause != "exited" {
+		return fmt.Sprintf("code %d, result code %d, cause %s; want 7, 7, exited", o.code, o.result.ExitCode, o.result.Cause)
+	}
+	if len(o.result.Changes) != 1 || o.result.Changes[0].Path != "written" || o.result.Changes[0].Kind != "added" {
+		return fmt.Sprintf("changes %+v; want written added", o.result.Changes)
+	}
+	return ""
+}
+
+// timedOut judges a payload that ignores every signal and runs out of time.
+func timedOut(o outcome) string {
+	if o.code != 124 || o.result.Cause != "timeout" {
+		return fmt.Sprintf("code %d, cause %s; want 124, timeout", o.code, o.result.Cause)
+	}
+	return ""
+}
+
+// ignoresTerm shows that SIGTERM alone does not end the stubborn payload.
+func ignoresTerm(t *testing.T, w *world) {
+	cmd := exec.Command(filepath.Join(w.project, "probe"), "PROC-04", w.nonce+"-stubborn")
+	w.as(cmd)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	_, err = io.ReadFull(out, make([]byte, len("ignoring\n")))
+	must(t, err)
+	must(t, cmd.Process.Signal(unix.SIGTERM))
+	if e2e.Eventually(200*time.Millisecond, func() bool { return e2e.Ended(cmd.Process.Pid) }) {
+		t.Error("the payload ends by SIGTERM alone, so this proves nothing")
+	}
+}
+
+// onTerminal runs the probe on a terminal.
+func (w *world) onTerminal(t *testing.T, flags, probe []string) outcome {
+	t.Helper()
+	name, args := filepath.Join(w.project, "probe"), probe
+	if w.backend != "" {
+		name, args = e2e.Hutch(), append([]string{"run", "--backend", w.backend, "--workspace", w.workspace(), "-it"}, flags...)
+		args = append(append(args, "--", "/workspace/probe"), probe...)
+	}
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	w.as(cmd)
 	cmd.SysProcAttr.Setpgid = false
@@ -203,9 +161,26 @@ func (w *world) onTerminal(t *testing.T, name string, args ...string) verdict {
 	var out bytes.Buffer
 	_, _ = io.Copy(&out, master) // ends with EIO when the last holder is gone
 	_ = cmd.Wait()
-	v := parseVerdict(out.String())
-	if v == nil {
-		t.Fatalf("%s %s: no verdict on the terminal:\n%s", name, strings.Join(args, " "), out.String())
+	return outcome{verdict: parseVerdict(out.String()), result: &result{}, code: cmd.ProcessState.ExitCode(), output: out.String()}
+}
+
+func daemonLeft(mark string) func(*world) string {
+	return func(w *world) string {
+		if e2e.Eventually(time.Minute, func() bool { return len(e2e.Marked(w.nonce+mark)) == 0 }) {
+			return ""
+		}
+		e2e.KillMarked(w.nonce + mark)
+		return "the process still ran after a minute"
 	}
-	return *v
+}
+
+func markersLeft(w *world) string {
+	var left []string
+	for _, dir := range append(markerDirs(w), "/usr", "/proc/sys") {
+		p := filepath.Join(dir, w.marker)
+		if os.Remove(p) == nil {
+			left = append(left, p)
+		}
+	}
+	return strings.Join(left, " ")
 }

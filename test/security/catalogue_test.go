@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,9 +20,17 @@ type attack struct {
 	args  func(w *world) []string // for the probe
 	flags []string                // for hutch run
 
+	mode string // of the workspace, such as "shared"; "" is private
+
 	// hurt looks at the host afterwards and says what harm was done; nil where the
 	// probe's own verdict is enough. It undoes the harm.
 	hurt func(w *world) string
+	// judge finds what is wrong with the outcome, in place of the probe's verdict.
+	judge func(o outcome) string
+	// bare is the control, where the attack itself cannot be.
+	bare func(t *testing.T, w *world)
+	// terminal gives the probe a terminal.
+	terminal bool
 
 	// bites says for whom the attack gets through without a sandbox.
 	bites who
@@ -50,7 +59,14 @@ func none(*world) []string { return nil }
 
 func words(s ...string) func(*world) []string { return func(*world) []string { return s } }
 
+// marked is the world's nonce with a suffix, as an argument of the probe.
+func marked(suffix string) func(*world) []string {
+	return func(w *world) []string { return []string{w.nonce + suffix} }
+}
+
 var catalogue = []attack{
+	{id: "C0", about: "honest code: writes, ends with 7", bites: nobody, args: none, judge: honest, hurt: projectChanged},
+
 	// Files.
 	{id: "FS-01", about: "write anywhere", bites: everyone, args: func(w *world) []string {
 		return append([]string{w.marker}, markerDirs(w)...)
@@ -58,7 +74,7 @@ var catalogue = []attack{
 	{id: "FS-03", about: "write through a symlink in the workspace", bites: everyone,
 		args: func(w *world) []string { return []string{w.decoy} }, hurt: decoyTouched},
 	{id: "FS-04", about: "reach a secret through /proc/*/root, cwd, fd and ..", bites: everyone,
-		args: func(w *world) []string { return []string{w.secrets["vartmp"], nonce} }},
+		args: func(w *world) []string { return []string{w.secrets["vartmp"], w.nonce} }},
 	{id: "FS-05", about: "hard link a file from outside", bites: everyone,
 		args: func(w *world) []string { return []string{w.decoy} }},
 	{id: "FS-06", about: "open and make device nodes", bites: root, args: none},
@@ -70,7 +86,7 @@ var catalogue = []attack{
 	{id: "SEC-02", about: "read /etc/shadow", bites: root, args: words("", "/etc/shadow", "/etc/gshadow")},
 	{id: "SEC-03", about: "read another file in ~", bites: everyone, args: secret("home")},
 	{id: "SEC-04", about: "read secrets in /var/tmp, /tmp and /etc", bites: everyone, args: secret("vartmp", "tmp", "etc")},
-	{id: "ENV-01", about: "read a token from any environment", bites: everyone, args: words(nonce)},
+	{id: "ENV-01", about: "read a token from any environment", bites: everyone, args: marked("")},
 
 	// Privileges.
 	{id: "PRV-01", about: "no new privileges", bites: everyone, args: none},
@@ -91,10 +107,15 @@ var catalogue = []attack{
 		args: func(w *world) []string { return []string{w.socket} }},
 
 	// Processes.
-	{id: "PROC-01", about: "see host processes", bites: everyone, args: words(nonce)},
+	{id: "PROC-01", about: "see host processes", bites: everyone, args: marked("")},
 	{id: "PROC-02", about: "signal a host process", bites: everyone,
 		args: func(w *world) []string { return []string{fmt.Sprint(w.victim.Process.Pid)} }, hurt: victimGone},
-	{id: "PROC-03", about: "leave a daemon behind", bites: everyone, args: words(nonce + "-daemon"), hurt: daemonLeft},
+	{id: "PROC-03", about: "leave a daemon behind", bites: everyone, args: marked("-daemon"), hurt: daemonLeft("-daemon")},
+	{id: "PROC-04", about: "outlive the time limit by ignoring every signal", bites: everyone, args: marked("-stubborn"),
+		flags: []string{"--timeout", "500ms"}, judge: timedOut, hurt: daemonLeft("-stubborn"), bare: ignoresTerm},
+
+	// Terminals.
+	{id: "TTY-01", about: "type into the terminal", bites: root, args: none, terminal: true}, // kernels with dev.tty.legacy_tiocsti=0 refuse users
 
 	// Resources.
 	{id: "RES-01", about: "3,000 processes", bites: everyone, args: words("3000", "64"),
@@ -110,6 +131,7 @@ var catalogue = []attack{
 	// The workspace.
 	{id: "WS-01", about: "litter in the project", bites: everyone, args: none, hurt: projectChanged},
 	{id: "WS-02", about: "plant git hooks and configuration", bites: everyone, args: none, hurt: projectChanged},
+	{id: "WS-03", about: "plant git hooks and configuration in a shared workspace", bites: everyone, args: none, hurt: projectChanged, mode: "shared"},
 }
 
 // manyDescriptors asks for 70,000, or for what the machine itself allows where that is less.
@@ -123,7 +145,7 @@ func manyDescriptors(*world) []string {
 
 func secret(names ...string) func(*world) []string {
 	return func(w *world) []string {
-		args := []string{nonce}
+		args := []string{w.nonce}
 		for _, name := range names {
 			if p, ok := w.secrets[name]; ok {
 				args = append(args, p)
@@ -135,17 +157,6 @@ func secret(names ...string) func(*world) []string {
 
 func markerDirs(w *world) []string {
 	return []string{"/", "/etc", "/usr/share", "/usr/local/bin", "/var/tmp", "/tmp", "/dev/shm", "/run", w.home, filepath.Dir(w.home)}
-}
-
-func markersLeft(w *world) string {
-	var left []string
-	for _, dir := range append(markerDirs(w), "/usr", "/proc/sys") {
-		p := filepath.Join(dir, w.marker)
-		if os.Remove(p) == nil {
-			left = append(left, p)
-		}
-	}
-	return strings.Join(left, " ")
 }
 
 func decoyTouched(w *world) string {
@@ -161,14 +172,6 @@ func victimGone(w *world) string {
 		return "the host's process was terminated"
 	}
 	return ""
-}
-
-func daemonLeft(*world) string {
-	if e2e.Eventually(10*time.Second, func() bool { return len(e2e.Marked(nonce+"-daemon")) == 0 }) {
-		return ""
-	}
-	e2e.KillMarked(nonce + "-daemon")
-	return "the daemon still ran after ten seconds"
 }
 
 // projectChanged compares the project with what newWorld made.

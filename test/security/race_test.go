@@ -63,11 +63,12 @@ type race struct {
 var swapped = []string{"dir/d/f", "dir/deep/sub/f", "dir/f", "dir/pipe", "dir/plain", "dir/d2/f"}
 
 func newRace(t *testing.T, image, block string) *race {
-	w := newWorld(t, os.Getuid())
+	p := place{backend: "bwrap", uid: os.Getuid(), gid: os.Getgid()}
 	if image != "" {
-		w.backend, w.image = "podman", image
+		p.backend, p.env = "podman", ownPodman(image)
 		t.Setenv("PODMAN_IMAGE", image)
 	}
+	w := newWorld(t, p)
 	r := &race{world: w, outside: filepath.Join(filepath.Dir(w.home), "outside"), secret: []byte("SECRET " + nonce), out: t.TempDir(), went: map[string]int{}, refused: map[string]int{}}
 	for _, name := range []string{"f", "sub/f"} {
 		at := filepath.Join(r.outside, name)

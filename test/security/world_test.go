@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,7 +32,8 @@ func TestMain(m *testing.M) {
 
 // world is one user's machine, full of things that a payload must not reach.
 type world struct {
-	uid           int
+	place
+	nonce         string // no other world has it
 	home, project string
 	secrets       map[string]string // name -> path; each file holds the nonce
 	decoy         string            // a host file to write to or link
@@ -40,21 +42,22 @@ type world struct {
 	socket        string            // a pathname socket
 	victim        *exec.Cmd         // a process that carries the nonce on its command line
 	marker        string            // name of files that attacks drop
-	mode          string            // of the workspace, such as ":shared"; "" for private
-	backend       string            // "" for bwrap
-	image         string            // for podman
+	mode          string            // of the workspace; "" for private
 }
 
-func newWorld(t *testing.T, uid int) *world {
+var worlds atomic.Int64
+
+func newWorld(t *testing.T, p place) *world {
 	t.Helper()
 	base, err := os.MkdirTemp("/var/tmp", "hutch-world-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(base) })
 	must(t, os.Chmod(base, 0o755))
 	w := &world{
-		uid: uid, home: filepath.Join(base, "home"), project: filepath.Join(base, "home", "project"),
-		decoy: filepath.Join(base, "decoy"), marker: nonce + "-marker", secrets: map[string]string{},
+		place: p, nonce: fmt.Sprintf("%s-%d", nonce, worlds.Add(1)), secrets: map[string]string{},
+		home: filepath.Join(base, "home"), project: filepath.Join(base, "home", "project"), decoy: filepath.Join(base, "decoy"),
 	}
+	w.marker = w.nonce + "-marker"
 	for _, dir := range []string{w.home, filepath.Join(w.home, ".ssh"), w.project,
 		filepath.Join(w.project, "dir"), filepath.Join(w.project, ".git", "hooks")} {
 		must(t, os.MkdirAll(dir, 0o755))
@@ -62,12 +65,12 @@ func newWorld(t *testing.T, uid int) *world {
 	w.secrets["ssh"] = filepath.Join(w.home, ".ssh", "id_probe")
 	w.secrets["home"] = filepath.Join(w.home, "notes.txt")
 	w.secrets["vartmp"] = filepath.Join(base, "secret")
-	w.secrets["tmp"] = filepath.Join("/tmp", nonce)
+	w.secrets["tmp"] = filepath.Join("/tmp", w.nonce)
 	if os.Getuid() == 0 {
-		w.secrets["etc"] = filepath.Join("/etc", nonce)
+		w.secrets["etc"] = filepath.Join("/etc", w.nonce)
 	}
 	for _, p := range w.secrets {
-		must(t, os.WriteFile(p, []byte(nonce+"\n"), 0o644))
+		must(t, os.WriteFile(p, []byte(w.nonce+"\n"), 0o644))
 		t.Cleanup(func() { os.Remove(p) })
 	}
 	for p, content := range map[string]string{
@@ -84,7 +87,7 @@ func newWorld(t *testing.T, uid int) *world {
 	must(t, os.WriteFile(filepath.Join(w.project, "probe"), b, 0o755))
 
 	w.tcp = listen(t, "tcp", "127.0.0.1:0").String()
-	w.abstract = "@" + nonce + fmt.Sprint(uid)
+	w.abstract = "@" + w.nonce
 	listen(t, "unix", w.abstract)
 	w.socket = filepath.Join(base, "socket")
 	listen(t, "unix", w.socket)
@@ -94,10 +97,10 @@ func newWorld(t *testing.T, uid int) *world {
 			if err != nil {
 				return err
 			}
-			return os.Lchown(p, uid, uid)
+			return os.Lchown(p, w.uid, w.gid)
 		}))
 	}
-	w.victim = exec.Command(filepath.Join(e2e.Dir, "probe"), "linger", nonce)
+	w.victim = exec.Command(filepath.Join(e2e.Dir, "probe"), "linger", w.nonce)
 	w.as(w.victim)
 	must(t, w.victim.Start())
 	t.Cleanup(func() { w.victim.Process.Kill(); w.victim.Wait() })
@@ -130,25 +133,19 @@ func (w *world) as(cmd *exec.Cmd) {
 	cmd.Dir = w.project
 	cmd.Env = []string{
 		"HOME=" + w.home, "HUTCH_HOME=" + filepath.Join(w.home, ".hutch"), "PATH=/usr/local/bin:/usr/bin:/bin",
-		"PROBE_TOKEN=" + nonce, "GITHUB_TOKEN=" + nonce, "PODMAN_IMAGE=" + w.image,
+		"PROBE_TOKEN=" + w.nonce, "GITHUB_TOKEN=" + w.nonce,
 	}
-	if w.backend == "podman" { // an ordinary user's images lie below the real home
-		data := os.Getenv("XDG_DATA_HOME")
-		if data == "" {
-			data = filepath.Join(os.Getenv("HOME"), ".local", "share")
-		}
-		cmd.Env = append(cmd.Env, "XDG_DATA_HOME="+data, "XDG_RUNTIME_DIR="+os.Getenv("XDG_RUNTIME_DIR"))
-	}
+	cmd.Env = append(cmd.Env, w.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Getuid() == 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.gid)}
 	}
 }
 
 // outcome is what one attack came to, seen from outside.
 type outcome struct {
 	verdict *verdict // nil when the probe did not live to tell
-	result  *result  // nil in a control run
+	result  *result  // empty in a control run
 	code    int
 	output  string // all that was printed, for messages
 }
@@ -170,16 +167,15 @@ type result struct {
 		Path string `json:"path"`
 		Kind string `json:"kind"`
 	} `json:"changes"`
+	Error struct {
+		Phase, Reason, Summary string
+	} `json:"error"`
 }
 
 // sandboxed runs the probe through hutch.
 func (w *world) sandboxed(t *testing.T, flags, probe []string) outcome {
 	t.Helper()
-	backend := w.backend
-	if backend == "" {
-		backend = "bwrap"
-	}
-	args := append([]string{"run", "--backend", backend, "--workspace", w.project + w.mode, "-o", "json"}, flags...)
+	args := append([]string{"run", "--backend", w.backend, "--workspace", w.workspace(), "-o", "json"}, flags...)
 	args = append(append(args, "--", "/workspace/probe"), probe...)
 	stdout, stderr, code := w.run(t, e2e.Hutch(), args...)
 	o := outcome{code: code, output: stdout + stderr, result: &result{}}
@@ -190,16 +186,23 @@ func (w *world) sandboxed(t *testing.T, flags, probe []string) outcome {
 	return o
 }
 
+func (w *world) workspace() string {
+	if w.mode == "" {
+		return w.project
+	}
+	return w.project + ":" + w.mode
+}
+
 // bare runs the probe with no sandbox at all.
 func (w *world) bare(t *testing.T, probe []string) outcome {
 	t.Helper()
 	stdout, stderr, code := w.run(t, filepath.Join(w.project, "probe"), probe...)
-	return outcome{code: code, output: stdout + stderr, verdict: parseVerdict(stdout)}
+	return outcome{code: code, output: stdout + stderr, verdict: parseVerdict(stdout), result: &result{}}
 }
 
 func (w *world) run(t *testing.T, name string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	w.as(cmd)

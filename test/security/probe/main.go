@@ -66,7 +66,7 @@ var cases = map[string]func(args []string) verdict{
 	"TTY-01": injectInput,
 
 	"RES-01": forks, "RES-02": memory, "RES-03": bigFile, "RES-05": descriptors, "RES-06": coreLimit,
-	"WS-01": litter, "WS-02": gitHooks,
+	"WS-01": litter, "WS-02": gitHooks, "WS-03": gitHooks,
 	"RACE": swapForever,
 }
 

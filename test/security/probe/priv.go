@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,7 +138,12 @@ func sensitiveWrites([]string) verdict {
 	}
 	var a attempts
 	for _, p := range paths {
-		a.try(p, tryOpen(p, unix.O_WRONLY))
+		err := tryOpen(p, unix.O_WRONLY)
+		var st unix.Stat_t
+		if err == nil && unix.Stat(p, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3) {
+			err = errors.New("masked by /dev/null")
+		}
+		a.try(p, err)
 	}
 	return a.verdict()
 }

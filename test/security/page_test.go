@@ -1,0 +1,121 @@
+package security
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the catalogue to docs/security.md (as root, whole)")
+
+const pageFile = "../../docs/security.md"
+
+// columns are the places of the page, in order.
+var columns = []string{"bwrap root", "bwrap user", "podman root", "podman user", "control root", "control user"}
+
+// table holds the outcome of a case at a place.
+type table map[[2]string]string
+
+var tableLock sync.Mutex
+
+func (r table) set(id, place, outcome string) {
+	tableLock.Lock()
+	defer tableLock.Unlock()
+	r[[2]string{id, place}] = outcome
+}
+
+// compareWithPage requires the page to say what happened. Cells of cases that did not run are not looked at.
+func (r table) compareWithPage(t *testing.T) {
+	t.Helper()
+	old := section(t, "catalogue")
+	said := map[[2]string]string{}
+	for _, line := range strings.Split(old, "\n") {
+		if cells := strings.Split(line, " | "); len(cells) == len(columns)+2 {
+			for i, column := range columns {
+				said[[2]string{strings.TrimPrefix(cells[0], "| "), column}] = strings.TrimSuffix(cells[i+2], " |")
+			}
+		}
+	}
+	if *update {
+		replaceSection(t, "catalogue", r.markdown(t))
+		return
+	}
+	if len(said) == 0 {
+		return // not written yet
+	}
+	for at, got := range r {
+		if said[at] != got {
+			t.Errorf("docs/security.md says %q of %s at %q, and it is %q now (go test ./test/security -run TestCatalogue -update)", said[at], at[0], at[1], got)
+		}
+	}
+}
+
+func (r table) markdown(t *testing.T) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| case | attempt | %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat(" --- |", len(columns)+2))
+	for _, a := range catalogue {
+		fmt.Fprintf(&b, "| %s | %s |", a.id, a.about)
+		for _, c := range columns {
+			outcome, ok := r[[2]string{a.id, c}]
+			if !ok {
+				t.Fatalf("no outcome of %s at %q: update the page as root and with every case", a.id, c)
+			}
+			fmt.Fprintf(&b, " %s |", outcome)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// TestHostCases requires that the page lists every case on the host with tests that exist.
+func TestHostCases(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| case | attempt | safe outcome | test |\n| --- | --- | --- | --- |\n")
+	seen := map[string]bool{}
+	for _, c := range hostCases {
+		if seen[c.id] {
+			t.Errorf("%s is listed twice", c.id)
+		}
+		seen[c.id] = true
+		pkg, name, _ := strings.Cut(c.test, " ")
+		if exec.Command("grep", "-rqE", "--include=*_test.go", "^func "+name+"\\(", "../../"+pkg).Run() != nil {
+			t.Errorf("%s: %s has no test %s", c.id, pkg, name)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | `%s` in `%s` |\n", c.id, c.attempt, c.outcome, name, pkg)
+	}
+	if *update {
+		replaceSection(t, "host", b.String())
+		return
+	}
+	if d := cmp.Diff(section(t, "host"), b.String()); d != "" {
+		t.Errorf("docs/security.md is out of date: go test ./test/security -run TestHostCases -update (-is +should be)\n%s", d)
+	}
+}
+
+// section is what stands between the markers of a name on the page.
+func section(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(pageFile)
+	must(t, err)
+	_, rest, ok := strings.Cut(string(b), "<!-- "+name+" -->\n\n")
+	text, _, ok2 := strings.Cut(rest, "\n<!-- end of "+name+" -->")
+	if !ok || !ok2 {
+		t.Fatalf("%s has no section %q", pageFile, name)
+	}
+	return text
+}
+
+func replaceSection(t *testing.T, name, text string) {
+	t.Helper()
+	old := section(t, name)
+	b, err := os.ReadFile(pageFile)
+	must(t, err)
+	begin := "<!-- " + name + " -->\n\n"
+	must(t, os.WriteFile(pageFile, []byte(strings.Replace(string(b), begin+old, begin+text, 1)), 0o644))
+}
