@@ -36,6 +36,8 @@ type Hold struct {
 	// HeldBy is the mechanism, e.g. "cgroup v2 memory.max" or "rlimit RLIMIT_AS,
 	// per process". Empty means that the limit cannot be held.
 	HeldBy string
+	// Visible says where commands see the limit, e.g. "/proc/meminfo"; empty: what they look at describes the machine.
+	Visible string
 	// Reason and Fix say why a limit cannot be held and what would change that.
 	Reason, Fix string
 }

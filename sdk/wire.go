@@ -126,6 +126,7 @@ func holdsTo(in []Hold) []*pb.Hold {
 			Value:     utf8(h.Value),
 			IsDefault: h.Default,
 			HeldBy:    utf8(h.HeldBy),
+			Visible:   utf8(h.Visible),
 			Reason:    utf8(h.Reason),
 			Fix:       utf8(h.Fix),
 		}

@@ -160,11 +160,7 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 	var limits []result.Limit
 	_ = json.Unmarshal(st.Limits, &limits)
 	for _, l := range limits {
-		how := "default"
-		if l.Asked {
-			how = "asked"
-		}
-		row("limit", "%s = %s (%s): %s", l.Limit, l.Value, how, l.HeldBy)
+		row("limit", "%s", l)
 	}
 	if l := st.Workspace.Layers; l != nil {
 		row("lower layer", "%s", l.Lower)

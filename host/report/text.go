@@ -121,11 +121,7 @@ func (p *printer) details(r *result.Result) {
 	}
 	if p.style.Verbose {
 		for _, l := range r.Limits {
-			how := "default"
-			if l.Asked {
-				how = "asked"
-			}
-			p.line("limit", "%s = %s, %s, held by %s", string(l.Limit), l.Value, how, l.HeldBy)
+			p.line("limit", "%s", l.String())
 		}
 		for _, n := range r.Notes {
 			p.line("note", "%s", n)

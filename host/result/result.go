@@ -1,6 +1,7 @@
 package result
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/hutch-run/hutch/host/diag"
@@ -103,6 +104,23 @@ type Limit struct {
 	Asked  bool      `json:"asked"`   // by the run; otherwise it is a default
 	Value  string    `json:"value"`   // with its unit
 	HeldBy string    `json:"held_by"` // the mechanism
+	// Visible says where the program sees the limit; without it what it looks at describes the machine.
+	Visible string `json:"visible,omitempty"`
+}
+
+// String says in one line what the limit is, how it is held, and whether the program sees it.
+func (l Limit) String() string {
+	how, seen := "default", ""
+	if l.Asked {
+		how = "asked"
+	}
+	switch {
+	case l.Visible != "":
+		seen = "; visible in " + l.Visible
+	case l.HeldBy != "" && (l.Limit == sdk.LimitMemory || l.Limit == sdk.LimitCPUs):
+		seen = "; not visible: the program sees the machine's"
+	}
+	return fmt.Sprintf("%s = %s (%s): %s%s", l.Limit, l.Value, how, l.HeldBy, seen)
 }
 
 // Workspace is how the project directory was seen.

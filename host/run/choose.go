@@ -219,7 +219,7 @@ func (r *Runner) applyPlan(l *looked, d *runfile.Definition, block *runfile.Back
 	for _, h := range plan.Holds {
 		held[h.Limit] = true
 		l.Limits = append(l.Limits, PlannedLimit{
-			Limit:  result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy},
+			Limit:  result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy, Visible: h.Visible},
 			Reason: h.Reason, Fix: h.Fix,
 		})
 		if h.HeldBy == "" && !h.Default && (isAsked(d, h.Limit) || h.Limit == sdk.LimitTimeout) {

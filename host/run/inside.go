@@ -125,7 +125,7 @@ func held(now []sdk.Hold, made json.RawMessage) []sdk.Hold {
 		if l.Limit == limitOutput || l.Limit == limitOutputTotal || slices.ContainsFunc(now, func(h sdk.Hold) bool { return h.Limit == l.Limit }) {
 			continue
 		}
-		now = append(now, sdk.Hold{Limit: l.Limit, Value: l.Value, Default: !l.Asked, HeldBy: l.HeldBy})
+		now = append(now, sdk.Hold{Limit: l.Limit, Value: l.Value, Default: !l.Asked, HeldBy: l.HeldBy, Visible: l.Visible})
 	}
 	return now
 }

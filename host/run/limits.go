@@ -54,7 +54,7 @@ func limitsOf(d *runfile.Definition, holds []sdk.Hold, tty bool) []result.Limit 
 			}
 			timeout, h.Value = true, t.String()
 		}
-		l = append(l, result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy})
+		l = append(l, result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy, Visible: h.Visible})
 	}
 	if t := timeoutOf(d, tty); !timeout && t > 0 {
 		l = append(l, result.Limit{Limit: sdk.LimitTimeout, Asked: d.Limits.Timeout > 0, Value: t.String(), HeldBy: "sdk: cancels the command's context"})

@@ -215,11 +215,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 		row("installs", "%s: %s", i.Language, esc(strings.Join(i.Packages, " ")))
 	}
 	for _, l := range p.Limits {
-		how := "default"
-		if l.Asked {
-			how = "asked"
-		}
-		row("limit", "%s = %s (%s): %s", l.Limit, esc(l.Value), how, esc(l.HeldBy))
+		row("limit", "%s", esc(l.String()))
 	}
 	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
 		row("env", "%s=%s", esc(k), esc(p.Env[k]))

@@ -42,7 +42,7 @@ func (r *redactor) result(x *result.Result) {
 		x.Changes[i].Path = r.Text(x.Changes[i].Path)
 	}
 	for i := range x.Limits {
-		x.Limits[i].HeldBy = r.Text(x.Limits[i].HeldBy)
+		x.Limits[i].HeldBy, x.Limits[i].Visible = r.Text(x.Limits[i].HeldBy), r.Text(x.Limits[i].Visible)
 	}
 	for i := range x.Dependencies {
 		x.Dependencies[i].Packages = slices.Clone(x.Dependencies[i].Packages)

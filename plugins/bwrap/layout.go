@@ -5,12 +5,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // Places in the holder's root. The sandbox's root is inRoot.
@@ -115,6 +117,19 @@ func (l *layout) system() {
 	l.symlink("/tmp", inRoot+"/var/tmp")
 	l.etc()
 	l.file(inRoot+initPath, 0o555, nil) // its content comes with the limits
+}
+
+// show adds the files by which commands see their limits, and returns the options of bwrap that lay some of them over /proc.
+func (l *layout) show(files []visible.File) (args []string) {
+	for _, f := range files {
+		at := inRoot + f.Path
+		if strings.HasPrefix(f.Path, "/proc/") {
+			at = inRoot + "/.hutch" + f.Path
+			args = append(args, "--ro-bind", at, f.Path)
+		}
+		l.file(at, 0o444, f.Data)
+	}
+	return args
 }
 
 // etc adds a minimal /etc: what the dynamic linker, the C library and TLS need.

@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -10,6 +10,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // What a sandbox gets when nobody asks: enough for any build, too little for a
@@ -30,7 +31,8 @@ const minFiles = 8
 type held struct {
 	group   limits.Request     // what the cgroup holds; zero when none is needed
 	rlimits []microinit.Rlimit // what each command takes on itself
-	cpus    []int              // the processors that commands may use; nil means all
+	cpus    []int              // the processors that commands run on; nil means all
+	fixed   bool               // which is how the cpus limit is held
 	sdk.Holds
 }
 
@@ -80,6 +82,7 @@ func planLimits(l sdk.Limits, s *limits.Support) *held {
 		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitFiles, Value: strconv.Itoa(defaultFiles), Default: true, HeldBy: "rlimit RLIMIT_NOFILE"})
 	}
 	h.rlimit(unix.RLIMIT_CORE, 0) // nobody writes a command's memory to the host
+	visible.Mark(h.Holds)
 	return h
 }
 
@@ -88,6 +91,7 @@ func planLimits(l sdk.Limits, s *limits.Support) *held {
 // refuses to change that.
 func (h *held) holdCPUs(cpus float64, how limits.How) {
 	value := strconv.FormatFloat(cpus, 'g', -1, 64)
+	h.cpus = visible.Processors(cpus)
 	switch n := int(cpus); {
 	case cpus <= 0:
 	case how.By != "" && how.Scope == limits.WholeGroup:
@@ -96,30 +100,10 @@ func (h *held) holdCPUs(cpus float64, how limits.How) {
 	case float64(n) != cpus:
 		h.Refuse(sdk.LimitCPUs, value, how.Reason+"; a whole number would be held by letting commands use so many processors only", how.Fix)
 	default:
-		all := processors()
-		if n < len(all) {
-			start := rand.IntN(len(all)) // so that sandboxes do not crowd on the first ones
-			for i := range n {
-				h.cpus = append(h.cpus, all[(start+i)%len(all)])
-			}
-		}
+		h.fixed = true
 		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitCPUs, Value: value,
-			HeldBy: fmt.Sprintf("sched_setaffinity: %d of the %d processors", min(n, len(all)), len(all)), Reason: how.Reason, Fix: how.Fix})
+			HeldBy: fmt.Sprintf("sched_setaffinity: %d of the %d processors", len(h.cpus), runtime.NumCPU()), Reason: how.Reason, Fix: how.Fix})
 	}
-}
-
-// processors lists those that this process may use.
-func processors() (out []int) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil
-	}
-	for i := range len(set) * 64 {
-		if set.IsSet(i) {
-			out = append(out, i)
-		}
-	}
-	return out
 }
 
 // byGroup holds a limit by a cgroup where there is one, else by an rlimit.

@@ -15,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // world is what a sandbox consists of while it can run commands: a holder process,
@@ -98,9 +99,9 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		return err
 	}
 	l.file(inRoot+initPath, 0o555, image)
-	l.setup.Args = bwrapArgs(l.config.UID, s.spec.Network, masks())
+	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network, masks()), l.show(visible.Files(s.held.Holds, s.held.cpus))...)
 	l.setup.CPUs = s.held.cpus
-	l.setup.Seccomp, err = seccomp.Filter(seccomp.Options{FixedCPUs: s.held.cpus != nil})
+	l.setup.Seccomp, err = seccomp.Filter(seccomp.Options{FixedCPUs: s.held.fixed})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // Paths as the sandbox sees them.
@@ -274,6 +275,21 @@ func (l *layout) others() error {
 			mode = "ro"
 		}
 		l.bind(l.path(m.Source), target, mode)
+	}
+	return nil
+}
+
+// show lays the files by which commands see their limits over those of the machine. The container's cgroup it has anyway.
+func (l *layout) show(files []visible.File) error {
+	for i, f := range files {
+		if strings.HasPrefix(f.Path, visible.CgroupDir) {
+			continue
+		}
+		source := filepath.Join(l.dirs.alias(), fmt.Sprintf("visible%d", i))
+		if err := os.WriteFile(source, f.Data, 0o444); err != nil {
+			return err
+		}
+		l.bind(source, f.Path, "ro")
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // What a sandbox gets when nobody asks.
@@ -33,6 +34,7 @@ type held struct {
 	// checks are the kernel's values that must stand in the container's cgroup once it runs; a limit that is not there
 	// after all ends the creation.
 	cgroup bool
+	cpus   []int // the processors that commands run on; nil means all
 	memory int64
 	pids   int64 // with the room for our own processes
 	files  uint64
@@ -100,9 +102,11 @@ func planLimits(l sdk.Limits, c *Config, m *machine) *held {
 			h.flag("--cpus=%s", strconv.FormatFloat(l.CPUs, 'f', -1, 64))
 		})
 	}
+	h.cpus = visible.Processors(l.CPUs)
 	h.holdPIDs(l.PIDs, m)
 	h.holdDisk(l.Disk, c, m)
 	h.holdFiles(l.Files)
+	visible.Mark(h.Holds)
 	return h
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // settle looks whether the container became what was asked for, and ends what is missing.
@@ -23,6 +24,9 @@ func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
 			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: limit, Summary: "Podman did not hold the limits it was given: " + wrong,
 				Fix: "run hutch as root, on cgroup v2 with delegated controllers, or use the backend bwrap"}
 		}
+	}
+	if err := visible.Pin(c.pid, s.held.cpus); err != nil {
+		return err
 	}
 	mode := l.spec.Workspace.Mode
 	if l.over != overlayNative || l.spec.Workspace.Source == "" || mode == sdk.WorkspaceShared {

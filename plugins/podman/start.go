@@ -14,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // ownProcesses is how many processes and threads of ours the pids limit of a container leaves room for: the agent's,
@@ -86,6 +87,9 @@ func (s *sandbox) startBy(ctx context.Context, over string) error {
 		return err
 	}
 	l.likeSource()
+	if err := l.show(visible.Files(s.held.Holds, s.held.cpus)); err != nil {
+		return err
+	}
 	args, err := s.runArgs(l)
 	if err != nil {
 		return err

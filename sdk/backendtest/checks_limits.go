@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,7 +103,54 @@ func limitChecks() []Check {
 		}}, Check{ID: "limits/together", Proves: "all limits that are claimed can be asked for together", Fix: "see what each needs, and that they do not stand in each other's way",
 		run: func(c *C) {
 			c.eq("stdout", c.box(withLimits(c.someLimits())).must("echo works", timeout(time.Minute)), "works\n")
+		}}, Check{ID: "limits/visible", Proves: "commands see each limit that is said to be visible, also after a reset", Fix: "mount the files of sdk/visible, and run commands on its Processors; or leave Hold.Visible empty",
+		run: func(c *C) {
+			l := c.someLimits()
+			b := c.box(withLimits(l))
+			c.wantVisible(b, l)
+			if c.facts.Has(sdk.CapReset) {
+				if err := b.Reset(c.ctx, false); err != nil {
+					c.Fatalf("reset: %v", err)
+				}
+				c.wantVisible(b, l)
+			}
 		}})
+}
+
+// wantVisible looks at where programs find out how much of the machine is theirs.
+func (c *C) wantVisible(b *box, l sdk.Limits) {
+	sees := map[sdk.Limit]bool{}
+	for _, h := range b.Ready().Holds {
+		sees[h.Limit] = h.Visible != ""
+	}
+	if !sees[sdk.LimitMemory] && !sees[sdk.LimitCPUs] && !sees[sdk.LimitPIDs] {
+		c.skipf("the backend does not claim that a limit is visible")
+	}
+	// A cgroup of version 1 has other names; hutch's own processes may come on top of a limit of processes.
+	for _, look := range []struct {
+		limit     sdk.Limit
+		script    string
+		min, most int64
+	}{
+		{sdk.LimitMemory, `while read -r k v u; do case $k in MemTotal:) echo $((v * 1024));; esac; done < /proc/meminfo`, 1, l.Memory},
+		{sdk.LimitMemory, `while read -r k v u; do case $k in MemAvailable:) echo $((v * 1024));; esac; done < /proc/meminfo`, 1, l.Memory},
+		{sdk.LimitMemory, `while read -r k v u; do case $k in SwapTotal:) echo $v;; esac; done < /proc/meminfo`, 0, 0},
+		{sdk.LimitMemory, `cd /sys/fs/cgroup && cat memory.max 2>/dev/null || cat memory/memory.limit_in_bytes`, l.Memory, l.Memory},
+		{sdk.LimitCPUs, `nproc`, 1, 1},
+		{sdk.LimitCPUs, `n=0; while read -r k v; do case $k in processor) n=$((n + 1));; esac; done < /proc/cpuinfo; echo $n`, 0, 1},
+		{sdk.LimitCPUs, `n=0; while read -r k v; do case $k in cpu[0-9]*) n=$((n + 1));; esac; done < /proc/stat; echo $n`, 1, 1},
+		{sdk.LimitCPUs, `n=0; IFS=,; for r in $(cat /sys/devices/system/cpu/online); do n=$((n + ${r#*-} - ${r%-*} + 1)); done; echo $n`, 1, 1},
+		{sdk.LimitCPUs, `cd /sys/fs/cgroup && read -r q p < cpu.max 2>/dev/null || { read -r q < cpu/cpu.cfs_quota_us; read -r p < cpu/cpu.cfs_period_us; }; echo $((q / p))`, 1, 1},
+		{sdk.LimitPIDs, `cd /sys/fs/cgroup && cat pids.max 2>/dev/null || cat pids/pids.max`, l.PIDs, l.PIDs + 16},
+	} {
+		if !sees[look.limit] {
+			continue
+		}
+		got := strings.TrimSpace(b.must("set -e; " + look.script))
+		if n, err := strconv.ParseInt(got, 10, 64); err != nil || n < look.min || n > look.most {
+			c.Fatalf("the limit %s is said to be visible, and\n%s\nprints %s; want %d to %d", look.limit, look.script, quote(got), look.min, look.most)
+		}
+	}
 }
 
 // cpuOf is the processor time of a command: as reported, or as the shell counted.

@@ -144,6 +144,7 @@ func holdsFrom(in []*pb.Hold) []sdk.Hold {
 			Value:   h.GetValue(),
 			Default: h.GetIsDefault(),
 			HeldBy:  h.GetHeldBy(),
+			Visible: h.GetVisible(),
 			Reason:  h.GetReason(),
 			Fix:     h.GetFix(),
 		})

@@ -1290,13 +1290,15 @@ func (x *Mount) GetReadOnly() bool {
 
 // Hold says how one limit is held.
 type Hold struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
-	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	IsDefault     bool                   `protobuf:"varint,3,opt,name=is_default,json=isDefault,proto3" json:"is_default,omitempty"`
-	HeldBy        string                 `protobuf:"bytes,4,opt,name=held_by,json=heldBy,proto3" json:"held_by,omitempty"` // empty: cannot be held
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	Fix           string                 `protobuf:"bytes,6,opt,name=fix,proto3" json:"fix,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Limit     string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Value     string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	IsDefault bool                   `protobuf:"varint,3,opt,name=is_default,json=isDefault,proto3" json:"is_default,omitempty"`
+	HeldBy    string                 `protobuf:"bytes,4,opt,name=held_by,json=heldBy,proto3" json:"held_by,omitempty"` // empty: cannot be held
+	Reason    string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Fix       string                 `protobuf:"bytes,6,opt,name=fix,proto3" json:"fix,omitempty"`
+	// Where commands see the limit, such as "/proc/meminfo"; empty: they see what the machine has.
+	Visible       string `protobuf:"bytes,7,opt,name=visible,proto3" json:"visible,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1369,6 +1371,13 @@ func (x *Hold) GetReason() string {
 func (x *Hold) GetFix() string {
 	if x != nil {
 		return x.Fix
+	}
+	return ""
+}
+
+func (x *Hold) GetVisible() string {
+	if x != nil {
+		return x.Visible
 	}
 	return ""
 }
@@ -4091,7 +4100,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x05Mount\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\fR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\fR\x06target\x12\x1b\n" +
-	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\x94\x01\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xae\x01\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1d\n" +
@@ -4099,7 +4108,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"is_default\x18\x03 \x01(\bR\tisDefault\x12\x17\n" +
 	"\aheld_by\x18\x04 \x01(\tR\x06heldBy\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x10\n" +
-	"\x03fix\x18\x06 \x01(\tR\x03fix\"9\n" +
+	"\x03fix\x18\x06 \x01(\tR\x03fix\x12\x18\n" +
+	"\avisible\x18\a \x01(\tR\avisible\"9\n" +
 	"\vPlanRequest\x12*\n" +
 	"\x04spec\x18\x01 \x01(\v2\x16.hutch.backend.v1.SpecR\x04spec\"\x92\x01\n" +
 	"\fPlanResponse\x12,\n" +
