@@ -8,11 +8,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
@@ -235,5 +238,49 @@ func TestFIFOsAreNotWaitedFor(t *testing.T) {
 	}
 	if err := f.Put(t.Context(), "/workspace/fifo", sdk.FormatTar, strings.NewReader("")); err == nil {
 		t.Error("a tree was written to a FIFO")
+	}
+}
+
+// TestS13 has a directory of another user's, which the caller cannot read, in a shared workspace.
+func TestS13AnUnreadableDirectoryIsLeftOut(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make another user's directory")
+	}
+	dir := t.TempDir()
+	for _, err := range []error{
+		os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o777), os.WriteFile(dir+"/a", nil, 0o644),
+		os.Mkdir(dir+"/theirs", 0o700), os.Chown(dir+"/theirs", 12345, 12345), os.Mkdir(dir+"/opened", 0o755),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.LockOSThread()
+	as := func(uid int) {
+		if err := unix.Setfsuid(uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { as(0); runtime.UnlockOSThread() })
+	as(65534)
+	snap, note, err := Snapshot(t.Context(), dir)
+	if err != nil || !strings.Contains(note, `"theirs"`) {
+		t.Fatalf("note %q, %v", note, err)
+	}
+	if err := os.WriteFile(dir+"/new", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	list, err := ChangesSince(t.Context(), snap, dir)
+	if err != nil || len(list) != 1 || list[0].Path != "new" {
+		t.Errorf("changes %v, %v", list, err)
+	}
+	// One that is closed later may hide changes.
+	as(0)
+	if err := os.Chmod(dir+"/opened", 0); err != nil {
+		t.Fatal(err)
+	}
+	as(65534)
+	if _, err := ChangesSince(t.Context(), snap, dir); !errors.Is(err, overlay.ErrUnreadable) {
+		t.Errorf("a directory that was closed meanwhile: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
-// Snapshot remembers what a shared workspace looks like, for what changed in it is told later. note is for the user, and
-// there is no snapshot, when the directory has too many entries; it can be worked in all the same.
+// Snapshot remembers what a shared workspace looks like, to find out later what changed in it. note is for the user. There
+// is no snapshot when the directory has too many entries, and it leaves out directories that this user cannot read.
 func Snapshot(ctx context.Context, dir string) (s *overlay.Snapshot, note string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -19,8 +19,11 @@ func Snapshot(ctx context.Context, dir string) (s *overlay.Snapshot, note string
 	}
 	defer root.Close()
 	s, err = overlay.Take(ctx, root, overlay.Options{})
-	if errors.Is(err, overlay.ErrTooMany) {
+	switch {
+	case errors.Is(err, overlay.ErrTooMany):
 		return nil, "the shared workspace has too many entries to say afterwards what changed in it", nil
+	case errors.Is(err, overlay.ErrUnreadable): // commands have no more rights there than this user
+		return s, fmt.Sprintf("changes are not looked for where this user cannot read the shared workspace %s: %v", dir, err), nil
 	}
 	return s, "", err
 }

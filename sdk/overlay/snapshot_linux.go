@@ -17,7 +17,8 @@ import (
 type Snapshot struct {
 	entries  map[string]seen
 	contents bool
-	gaps     error // what kept it from being complete
+	gaps     gaps            // what kept it from being complete
+	closed   map[string]bool // directories that could not be read
 }
 
 // seen is one entry of a snapshot: what cannot be changed without a trace in it.
@@ -30,12 +31,17 @@ type seen struct {
 	hash         [sha256.Size]byte
 }
 
-// Take looks at every entry below root. With ErrTooMany and ErrUnreadable comes what could be seen; Changes of such a
-// snapshot reports the same error again.
+// Take looks at every entry below root. With ErrTooMany and ErrUnreadable comes what could be seen. Changes of such a
+// snapshot reports ErrTooMany again, and ErrUnreadable only for directories that could be read when it was taken.
 func Take(ctx context.Context, root *os.Root, o Options) (*Snapshot, error) {
+	return take(ctx, root, o, nil)
+}
+
+// take is Take, which does not miss the directories in closed.
+func take(ctx context.Context, root *os.Root, o Options, closed map[string]bool) (*Snapshot, error) {
 	o = o.withDefaults()
-	s := &Snapshot{entries: make(map[string]seen), contents: o.Contents}
-	t := &taker{ctx: ctx, o: o, left: o.MaxEntries, gaps: gaps{max: o}, into: s.entries}
+	s := &Snapshot{entries: make(map[string]seen), contents: o.Contents, closed: make(map[string]bool)}
+	t := &taker{ctx: ctx, o: o, left: o.MaxEntries, gaps: gaps{max: o}, into: s.entries, before: closed, closed: s.closed}
 	top, err := openTop(root)
 	if err != nil {
 		return nil, fmt.Errorf("take snapshot: %w", err)
@@ -44,8 +50,8 @@ func Take(ctx context.Context, root *os.Root, o Options) (*Snapshot, error) {
 	if err := t.walk(top, "", 0); err != nil && !errors.Is(err, ErrTooMany) {
 		return nil, fmt.Errorf("take snapshot: %w", err)
 	}
-	s.gaps = t.gaps.err()
-	return s, s.gaps
+	s.gaps = t.gaps
+	return s, s.gaps.err()
 }
 
 // Len is the number of entries seen.
@@ -68,7 +74,7 @@ func (s *Snapshot) Entries() iter.Seq[Entry] {
 // only, it is a change of mode. With Options.Contents, contents decide instead.
 func (s *Snapshot) Changes(ctx context.Context, root *os.Root, o Options) ([]Change, error) {
 	o.Contents = s.contents
-	now, err := Take(ctx, root, o)
+	now, err := take(ctx, root, o, s.closed)
 	if now == nil {
 		return nil, err
 	}
@@ -88,7 +94,9 @@ func (s *Snapshot) Changes(ctx context.Context, root *os.Root, o Options) ([]Cha
 			out = append(out, Change{Path: path, Kind: Deleted, OldMode: old.mode})
 		}
 	}
-	return sorted(out), errors.Join(s.gaps, err)
+	bounds := s.gaps
+	bounds.unread = 0 // a program that runs as this user could not look there either
+	return sorted(out), errors.Join(bounds.err(), err)
 }
 
 // compare names the difference between two looks at one path; "" for none.
@@ -125,6 +133,15 @@ type taker struct {
 	gaps gaps
 	into map[string]seen
 	buf  []byte
+
+	before, closed map[string]bool // directories that could not be read before, and now
+}
+
+func (t *taker) unreadable(path string) {
+	t.closed[path] = true
+	if !t.before[path] {
+		t.gaps.unreadable(path)
+	}
 }
 
 func (t *taker) walk(d dir, path string, depth int) error {
@@ -133,7 +150,7 @@ func (t *taker) walk(d dir, path string, depth int) error {
 	}
 	names, more, err := d.names(t.left)
 	if err != nil {
-		t.gaps.unreadable(path)
+		t.unreadable(path)
 		return nil
 	}
 	for _, name := range names {
@@ -174,7 +191,7 @@ func (t *taker) walk(d dir, path string, depth int) error {
 		sub, err := d.sub(name)
 		if err != nil {
 			if err != unix.ENOENT && err != unix.ENOTDIR {
-				t.gaps.unreadable(p)
+				t.unreadable(p)
 			}
 			continue
 		}

@@ -33,8 +33,8 @@ const snapshotFormat = 1
 
 // Save writes the snapshot so that [Load] finds it again in another process. One that is not complete cannot be saved.
 func (s *Snapshot) Save(w io.Writer) error {
-	if s.gaps != nil {
-		return fmt.Errorf("save a snapshot: it is not complete: %w", s.gaps)
+	if err := s.gaps.err(); err != nil {
+		return fmt.Errorf("save a snapshot: it is not complete: %w", err)
 	}
 	out := gob.NewEncoder(w)
 	if err := out.Encode(keptHead{Format: snapshotFormat, Entries: len(s.entries), Contents: s.contents}); err != nil {
