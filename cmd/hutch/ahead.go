@@ -106,7 +106,6 @@ func (a *ahead) drop() {
 		return
 	}
 	if s, err := a.take(); err == nil && s != nil {
-		s.Kill() // nothing has been asked of its backends
 		_ = s.Close(context.Background())
 	}
 }

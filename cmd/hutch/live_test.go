@@ -126,7 +126,7 @@ func TestInterruptTwice(t *testing.T) {
 	e := env(t, buildBackends(t, "fake"))
 	l := start(t, e, "run", "--backend", "fake", "--", "sh", "-c", `trap "" TERM INT; echo ready; while :; do sleep 0.1; done`)
 	expect(t, l.stdout, "ready")
-	for _, said := range []string{"stopping; once more kills at once", "hutch gc removes"} {
+	for _, said := range []string{"stopping; once more does not wait for that", "hutch gc removes"} {
 		if err := l.Process.Signal(syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}

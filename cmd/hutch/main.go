@@ -108,7 +108,8 @@ func asksForHelp(args []string) bool {
 }
 
 // interruptible ends ctx at the first SIGINT, SIGTERM or SIGHUP, so that runs are stopped and sandboxes removed in
-// order. At the second one the process ends at once: backends notice and clean up, and what they cannot is left to gc.
+// order. At the second one the process ends at once: backends see the end of their lifeline and clean up by themselves, as
+// when hutch is killed, and what they cannot remove is left to gc.
 // timeout(1) sends its SIGTERM to the process and then to its group, a closing terminal its SIGHUP likewise: such a pair is one.
 // Signals are caught until the process is gone, so that one in its last moments does not change how it ended.
 func interruptible(parent context.Context, u *ui) (context.Context, func()) {
@@ -132,14 +133,14 @@ func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 					os.Exit(128 + int(sig))
 				}
 				if !first.IsZero() {
-					u.ending.Lock() // what the killing makes of the command is not its outcome
+					u.ending.Lock() // what the leaving makes of the command is not its outcome
 					u.runKill()
-					u.note("killed; hutch gc removes what may be left")
+					u.note("not waiting any longer; backends finish by themselves, and hutch gc removes what they cannot")
 					os.Exit(128 + int(sig))
 				}
 				first = time.Now()
 				u.interrupted.Store(int32(sig))
-				u.note("stopping; once more kills at once")
+				u.note("stopping; once more does not wait for that")
 				cancel(errInterrupted)
 			}
 		}

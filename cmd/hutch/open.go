@@ -22,7 +22,7 @@ func open(u *ui) (*session.Session, func(), error) {
 	if err != nil {
 		return nil, nil, whereElse(err)
 	}
-	u.onKill(s.Kill)
+	u.onKill(s.Leave)
 	return s, func() {
 		patience := time.Minute
 		if u.interrupted.Load() != 0 {

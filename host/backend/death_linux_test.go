@@ -147,7 +147,6 @@ func TestADeafBackend(t *testing.T) {
 func TestTheGroupDiesWithThePlugin(t *testing.T) {
 	for name, end := range map[string]func(*Pool, *Backend) error{
 		"close":   func(p *Pool, _ *Backend) error { return p.Close(context.Background()) },
-		"kill":    func(p *Pool, b *Backend) error { p.Kill(); <-b.Done(); return nil },
 		"it died": func(_ *Pool, b *Backend) error { err := syscall.Kill(b.PID, syscall.SIGKILL); <-b.Done(); return err },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -368,20 +368,6 @@ func (p *Pool) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Kill kills all process groups without asking, for a second Ctrl-C. Close must
-// still be called.
-func (p *Pool) Kill() {
-	for _, e := range p.shut(ErrStopped) {
-		select {
-		case <-e.ready:
-			if e.backend != nil {
-				e.backend.giveUp(errors.New("it was killed on request"))
-			}
-		default:
-		}
-	}
-}
-
 // shut lets nothing be launched any more and returns what was.
 func (p *Pool) shut(cause error) []*entry {
 	p.mu.Lock()

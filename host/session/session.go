@@ -251,7 +251,7 @@ func (s *Session) Retire() {
 func (s *Session) Close(ctx context.Context) error {
 	p, dir := s.running()
 	var errs []error
-	if p != nil { // not under the lock: Kill must be able to cut this short
+	if p != nil { // not under the lock: Leave must not wait for this
 		errs = append(errs, p.Close(ctx), dir.Close())
 	}
 	s.mu.Lock()
@@ -260,10 +260,10 @@ func (s *Session) Close(ctx context.Context) error {
 	return errors.Join(append(errs, s.store.Close())...)
 }
 
-// Kill kills every backend without asking. It may be called at any time, also while Close waits for them.
-func (s *Session) Kill() {
+// Leave is for a process that ends at once afterwards, which is how backends learn that they have to finish by
+// themselves. It removes what only this process can. It may be called at any time, also while Close waits.
+func (s *Session) Leave() {
 	if p, dir := s.running(); p != nil {
-		p.Kill()
 		_ = dir.Close()
 	}
 }

@@ -47,12 +47,12 @@ func TestFaultMatrix(t *testing.T) {
 		"freeze":  {attribute: "freeze_during", code: 125, says: `its process died \(signal: killed\): it did not answer any more, and was killed; its last words: (.* / )?freezing during CALL, as the block says; log: LOG`},
 		"garbage": {attribute: "garbage_during", code: 125, says: `its process died \(signal: killed\): it did not answer any more, and was killed; its last words: (.* / )?writing garbage during CALL, as the block says; log: LOG`},
 		"flood":   {attribute: "flood_during", code: 0, says: `backend "fake" goes on in its log: LOG`},
-		"hang and an interrupt": {attribute: "hang_during", code: 130, says: `stopping; once more kills at once`, do: interrupt("stopping"), also: map[string]string{
+		"hang and an interrupt": {attribute: "hang_during", code: 130, says: `stopping; once more does not wait for that`, do: interrupt("stopping"), also: map[string]string{
 			"create": `sandbox \S+: backend "fake": destroy: no answer within 20s after it was cancelled: its last words: hanging during create, as the block says \(log: LOG\); hutch gc removes it`,
 			"exec":   `the backend did not end the command within .* after it was stopped(?s:.*)its last words: hanging during exec, as the block says(?s:.*)log: LOG`,
 		}},
-		"hang and interrupts": {attribute: "hang_during", code: 130, says: `stopping; once more kills at once`, do: func(t *testing.T, u *user, c *exec.Cmd, call string) {
-			says := []string{"stopping", "killed; hutch gc removes what may be left"}
+		"hang and interrupts": {attribute: "hang_during", code: 130, says: `stopping; once more does not wait for that`, do: func(t *testing.T, u *user, c *exec.Cmd, call string) {
+			says := []string{"stopping", "not waiting any longer; backends finish by themselves, and hutch gc removes what they cannot"}
 			if call == "reset" || call == "destroy" {
 				says = says[:1] // nothing of it runs on in the backend that hutch would wait for
 			}

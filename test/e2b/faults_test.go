@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,4 +188,64 @@ func TestKilledWhileFilesTravel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestL4SecondInterrupt: hutch does not wait any longer after a second ^C, and its backend ends the machine all the same, as it
+// does when hutch is killed. Nobody runs hutch gc.
+func TestL4SecondInterrupt(t *testing.T) {
+	for name, signals := range map[string][]os.Signal{"^C twice": {os.Interrupt, os.Interrupt}, "killed": {os.Kill}} {
+		t.Run(name, func(t *testing.T) {
+			u := newUser(t, "sleep 600")
+			slow := u.server.Inject(e2btest.Fault{Method: "DELETE", Path: "/sandboxes/*", DelayMS: 2000})
+			cmd := u.command(nil, "run", "run.hcl")
+			var said syncBuffer
+			cmd.Stderr = &said
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if !e2e.Eventually(time.Minute, func() bool { return len(u.server.Sandboxes()) == 1 }) {
+				t.Error("no machine was made")
+			}
+			if err := cmd.Process.Signal(signals[0]); err != nil {
+				t.Error(err)
+			}
+			if len(signals) > 1 {
+				// While the machine is being ended: the second one meets hutch as it waits for that.
+				if !e2e.Eventually(time.Minute, func() bool { return slow.Hits() > 0 }) {
+					t.Errorf("nothing is being destroyed: %s", said.String())
+				}
+				if err := cmd.Process.Signal(signals[1]); err != nil {
+					t.Error(err)
+				}
+			}
+			_ = cmd.Wait()
+			if len(signals) > 1 && !strings.Contains(said.String(), "backends finish by themselves, and hutch gc removes what they cannot") {
+				t.Errorf("it does not say who finishes: %s", said.String())
+			}
+			if !e2e.Eventually(time.Minute, func() bool { return len(u.server.Sandboxes()) == 0 }) {
+				t.Errorf("the machines %v are left", u.server.Sandboxes())
+			}
+			if _, stderr, code := u.types(nil, "gc"); code != 0 {
+				t.Errorf("hutch gc: %d %s", code, stderr)
+			}
+		})
+	}
+}
+
+// syncBuffer is a buffer that one may read while another one writes.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
