@@ -28,11 +28,11 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	case len(c.Var) > 0 || len(c.VarFile) > 0:
 		return nil, errors.New("--var and --var-file are for run files")
 	}
-	env, err := c.environment()
+	env, passed, err := c.environment()
 	if err != nil {
 		return nil, err
 	}
-	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Workdir: c.Workdir, Network: c.Network, Limits: c.limits()}
+	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Passed: passed, Workdir: c.Workdir, Network: c.Network, Limits: c.limits()}
 	if d.Backend == "" && c.AllBackends {
 		d.Backend = "each"
 	}

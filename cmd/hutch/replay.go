@@ -54,7 +54,7 @@ func (c *replayCmd) Run(ctx context.Context, u *ui) error {
 	}
 	o := replay.Options{Backend: c.Backend, Env: map[string]string{}, Shared: c.Shared}
 	for _, e := range c.Env {
-		if err := setEnv(o.Env, e); err != nil {
+		if err := setEnv(o.Env, new([]string), e); err != nil {
 			return err
 		}
 	}

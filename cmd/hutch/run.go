@@ -47,7 +47,7 @@ type runCmd struct {
 	Files       number   `group:"limits" placeholder:"256" help:"Open file descriptors of each process."`
 	OutputLimit size     `group:"limits" placeholder:"16m" help:"Bytes kept of each of stdout and stderr: the last ones. More is counted and dropped."`
 
-	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here. Repeatable."`
+	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here, as a secret. No record has the value. Repeatable."`
 	EnvFile     []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
 	Workdir     string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox to start in (default /workspace)."`
 	Interactive bool     `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
@@ -214,11 +214,11 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 	if len(call.tail) > 0 && len(defs) > 1 {
 		return nil, fmt.Errorf("arguments after -- are for one run, and this call has %d; name the one that is meant", len(defs))
 	}
-	env, err := c.environment()
+	env, passed, err := c.environment()
 	if err != nil {
 		return nil, err
 	}
-	o := run.Overrides{Limits: c.limits(), Network: c.Network, Env: env, Args: call.tail}
+	o := run.Overrides{Limits: c.limits(), Network: c.Network, Env: env, Passed: passed, Args: call.tail}
 	if c.Backend != "" {
 		o.Backends = []string{c.Backend}
 	}
@@ -270,32 +270,34 @@ func (c *runCmd) limits() runfile.Limits {
 }
 
 // environment is what --env-file and --env add to the environment; the latter is stronger, and so is the last of a name.
-func (c *runCmd) environment() (map[string]string, error) {
-	env := map[string]string{}
+// passed are the names whose values are those that they have here.
+func (c *runCmd) environment() (env map[string]string, passed []string, err error) {
+	env = map[string]string{}
 	for _, file := range c.EnvFile {
 		src, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("--env-file: %s", plain(err))
+			return nil, nil, fmt.Errorf("--env-file: %s", plain(err))
 		}
 		for n, line := range strings.Split(string(src), "\n") {
 			if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 				continue
 			}
-			if err := setEnv(env, line); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", file, n+1, err)
+			if err := setEnv(env, &passed, line); err != nil {
+				return nil, nil, fmt.Errorf("%s:%d: %w", file, n+1, err)
 			}
 		}
 	}
 	for _, e := range c.Env {
-		if err := setEnv(env, e); err != nil {
-			return nil, fmt.Errorf("--env %s: %w", e, err)
+		if err := setEnv(env, &passed, e); err != nil {
+			name, _, _ := strings.Cut(e, "=")
+			return nil, nil, fmt.Errorf("--env %s: %w", name, err)
 		}
 	}
-	return env, nil
+	return env, passed, nil
 }
 
 // setEnv adds NAME=VALUE, or NAME with the value it has here; one that is not set here stays unset.
-func setEnv(env map[string]string, s string) error {
+func setEnv(env map[string]string, passed *[]string, s string) error {
 	name, value, ok := strings.Cut(s, "=")
 	if name == "" || strings.ContainsAny(name, " \t\x00") || strings.ContainsRune(value, 0) {
 		return errors.New("not of the form NAME=VALUE")
@@ -304,6 +306,9 @@ func setEnv(env map[string]string, s string) error {
 		if value, ok = os.LookupEnv(name); !ok {
 			return nil
 		}
+		*passed = append(*passed, name)
+	} else {
+		*passed = slices.DeleteFunc(*passed, func(n string) bool { return n == name })
 	}
 	env[name] = value
 	return nil

@@ -234,7 +234,7 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return hint(errors.New("exec needs a command after --"), "hutch exec %s -- sh -c '…'", c.Sandbox)
 	}
 	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, Env: c.Env, EnvFile: c.EnvFile}
-	env, err := like.environment()
+	env, passed, err := like.environment()
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 		defer show.restore()
 		streams, ended := show.streams(d)
 		r, err := sb.Run(ctx, sandbox.Command{
-			Argv: call.tail, Env: env, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit),
+			Argv: call.tail, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit),
 			Over: retire(u, s),
 		}, streams)
 		if ended != nil {

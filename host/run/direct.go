@@ -16,7 +16,8 @@ import (
 type Direct struct {
 	Backend   string
 	Command   []string
-	Env       map[string]string
+	Env       map[string]string // whose values are not recorded
+	Passed    []string          // names in Env whose values came from the caller's environment, and are secrets
 	Workdir   string
 	Workspace string // host directory, absolute; "" for none
 	Mode      string // of the workspace; "" means private
@@ -53,6 +54,7 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 	if def.Env == nil {
 		def.Env = map[string]string{}
 	}
+	def.HideEnv(slices.Collect(maps.Keys(d.Env)), d.Passed)
 	switch def.Network {
 	case "":
 		def.Network = string(sdk.NetworkNone)
@@ -82,8 +84,9 @@ type Overrides struct {
 	Backends []string // tried in order instead of those in the file; blocks of the same name keep their body
 	Limits   runfile.Limits
 	Network  string
-	Env      map[string]string
-	Args     []string // appended to args
+	Env      map[string]string // whose values are not recorded
+	Passed   []string          // names in Env whose values came from the caller's environment, and are secrets
+	Args     []string          // appended to args
 }
 
 // Apply returns a copy of d with the overrides in place.
@@ -127,6 +130,7 @@ func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 			c.Env = map[string]string{}
 		}
 		maps.Copy(c.Env, o.Env)
+		c.HideEnv(slices.Collect(maps.Keys(o.Env)), o.Passed)
 	}
 	c.Args = append(slices.Clone(d.Args), o.Args...)
 	return &c

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"time"
@@ -25,7 +26,8 @@ type Inside struct {
 	ID      string            // of the run, from [store.Store.NewID]; "" for a new one
 	Parent  string            // the loop that the run is part of; "" for none
 	Argv    []string          // nil for what the run runs that the sandbox was made from
-	Env     map[string]string // on top of the sandbox's own
+	Env     map[string]string // on top of the sandbox's own; the values are not recorded
+	Passed  []string          // names in Env whose values came from the caller's environment, and are secrets
 	Workdir string            // absolute inside the sandbox, or relative to the workspace; "" for the sandbox's own
 	User    string            // "" for the sandbox's own
 	Timeout time.Duration     // 0 for the sandbox's own
@@ -58,6 +60,7 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 		Backends: []*runfile.Backend{runfile.NewBackend(info.Backend)},
 		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network, Stdin: stdin,
 	}
+	d.HideEnv(append(slices.Collect(maps.Keys(in.Env)), own.Hidden...), in.Passed)
 	set(&d.Workdir, in.Workdir)
 	set(&d.Limits.Timeout, in.Timeout)
 	set(&d.Limits.Output, in.Output)

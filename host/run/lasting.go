@@ -124,6 +124,7 @@ func (j *job) takeBase(ctx context.Context, w sdk.Workspace) (err error) {
 // clear, because later commands need them, and lie in the private part of the record.
 type surroundings struct {
 	Env     map[string]string `json:"env,omitempty"`
+	Hidden  []string          `json:"hidden,omitempty"` // names in Env of which no record has the value
 	Workdir string            `json:"workdir,omitempty"`
 	Limits  runfile.Limits    `json:"limits"`
 	Argv    []string          `json:"argv,omitempty"` // what the run that it was made from runs
@@ -144,7 +145,7 @@ func (j *job) fulfil(p *place) error {
 		delete(inv.env, name) // each command gets them anew
 	}
 	// What is secret in the backend's block alone, such as the key of a service, no command needs: it stays out.
-	if err := j.box.WritePrivate(surroundings{Env: inv.env, Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets()}); err != nil {
+	if err := j.box.WritePrivate(surroundings{Env: inv.env, Hidden: j.d.HiddenEnv(), Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets()}); err != nil {
 		return err
 	}
 	limits, err := json.Marshal(limitsOf(j.d, ready.Holds, false))

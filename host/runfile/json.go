@@ -34,6 +34,7 @@ type definitionJSON struct {
 	Command          []string          `json:"command,omitempty"`
 	Args             []string          `json:"args,omitempty"`
 	Env              map[string]string `json:"env,omitempty"`
+	EnvGiven         map[string]bool   `json:"env_given,omitempty"` // as origin.given
 	Dependencies     []string          `json:"dependencies,omitempty"`
 	Workdir          string            `json:"workdir,omitempty"`
 	Stdin            *string           `json:"stdin,omitempty"`
@@ -143,6 +144,9 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 			}
 			j.Env[k] = v
 		}
+	}
+	if d.origin != nil {
+		j.EnvGiven = d.origin.given
 	}
 	if w := d.Workspace; w != nil {
 		j.Workspace = &workspaceJSON{w.Source, w.Project, w.Mode}

@@ -2,6 +2,7 @@ package runfile
 
 import (
 	"maps"
+	"slices"
 	"sort"
 	"strings"
 
@@ -28,6 +29,38 @@ type origin struct {
 	paths   map[string]bool // keys of paths whose values are sensitive
 	secrets map[string]bool // the strings themselves, and every sensitive variable
 	used    map[string]bool // of those, what the block itself has
+	given   map[string]bool // variables of the environment that were given for this run alone, and whether texts are searched for their values
+}
+
+// MinPassed is the length in bytes below which a value that is passed on from the caller's environment is not looked for in
+// texts: CI=true would take every "true" out of the record.
+const MinPassed = 8
+
+// HideEnv leaves the values of variables of the environment out of everything that is recorded. A value in passed came
+// from the caller's environment: it is a secret like a sensitive variable, so that texts such as what the program prints
+// are recorded without it, unless it is shorter than [MinPassed].
+func (d *Definition) HideEnv(names, passed []string) {
+	o := &origin{}
+	if d.origin != nil { // copies of d share it
+		*o = *d.origin
+		o.paths, o.secrets, o.used, o.given = maps.Clone(o.paths), maps.Clone(o.secrets), maps.Clone(o.used), maps.Clone(o.given)
+	}
+	for _, name := range names {
+		if o.given == nil {
+			o.given = map[string]bool{}
+		}
+		path, value := member("env", name), d.Env[name]
+		if o.given[name] = slices.Contains(passed, name) && len(value) >= MinPassed; !o.given[name] {
+			value = ""
+		}
+		o.secret(path, value)
+	}
+	d.origin = o
+}
+
+// HiddenEnv are the variables of the environment whose values are not recorded, in order.
+func (d *Definition) HiddenEnv() []string {
+	return slices.DeleteFunc(sortedKeys(d.Env), func(name string) bool { return !d.origin.isSecret(member("env", name)) })
 }
 
 // secret remembers that the value at a path is sensitive.

@@ -53,7 +53,7 @@ func Recall(r Recorded) (*Recalled, error) {
 		Name: j.Run, Key: j.Key, Instance: j.Instance, File: j.File, Dir: j.Dir, Description: j.Description, MinIsolation: j.MinIsolation,
 		Language: j.Language, Interpreter: j.Interpreter, Entrypoint: j.Entrypoint, EntrypointIn: j.EntrypointIn,
 		Command: j.Command, Args: j.Args, Env: j.Env, Dependencies: j.Dependencies, Workdir: j.Workdir, Stdin: j.Stdin,
-		Network: j.Network, Outputs: j.Outputs, origin: &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(j.Instance)},
+		Network: j.Network, Outputs: j.Outputs, origin: &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(j.Instance), given: j.EnvGiven},
 	}
 	if d.Env == nil {
 		d.Env = map[string]string{}
@@ -90,6 +90,9 @@ func (r *Recalled) SetEnv(name, value string) bool {
 
 func (r *Recalled) setEnv(name, value string) {
 	r.Env[name] = value
+	if sought, given := r.origin.given[name]; given && !sought {
+		value = ""
+	}
 	r.origin.secret(member("env", name), value)
 }
 
@@ -283,10 +286,11 @@ func (r *recaller) secrets() {
 		if r.Env[k] == Redacted {
 			r.lacks(member("env", k), func(from *Definition) bool {
 				v, ok := from.Env[k]
-				if ok {
-					r.setEnv(k, v)
+				if _, given := r.origin.given[k]; given || !ok {
+					return false // the run had another value than its file
 				}
-				return ok
+				r.setEnv(k, v)
+				return true
 			})
 		}
 	}
