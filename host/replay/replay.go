@@ -189,7 +189,7 @@ func (r *Replay) recorded() (runfile.Recorded, error) {
 			return nil, err
 		}
 		defer root.Close()
-		f, _, err := safefile.Open(root, filepath.FromSlash(name), refs[name].Size)
+		f, _, err := safefile.OpenLinked(root, filepath.FromSlash(name), refs[name].Size)
 		return f, err
 	}
 	return out, nil

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/safepath"
@@ -19,7 +20,8 @@ import (
 // codeWriter puts declared files below code/, which it makes for the first one. Directories and files there have the
 // modes that the sandbox shall see; what keeps other users out is the run's directory, which is 0700.
 type codeWriter struct {
-	dir string
+	dir     string
+	content string // directory of shared contents; empty to share none
 
 	mu   sync.Mutex
 	root *os.Root
@@ -94,7 +96,51 @@ func (w *codeWriter) write(name string, mode fs.FileMode, content io.Reader) (Fi
 		_ = root.Remove(name)
 		return FileRef{}, err
 	}
-	return FileRef{Path: path.Join(codeDir, name), Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: octal(mode)}, nil
+	ref := FileRef{Path: path.Join(codeDir, name), Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: octal(mode)}
+	if w.content != "" && n >= minShared {
+		w.share(filepath.Join(w.dir, filepath.FromSlash(name)), ref)
+	}
+	return ref, nil
+}
+
+// minShared is the size below which a file is not worth a shared content, in bytes.
+const minShared = 16 << 10
+
+// share makes a file that was just written one with the content of other records. Contents are named by hash and mode and
+// are links of the records' files, so that one to which no record has a link is not needed any more. An existing content
+// is used only if it still is what its name says. A file that cannot be shared, as across file systems, stays a copy.
+func (w *codeWriter) share(own string, ref FileRef) {
+	kept := filepath.Join(w.content, ref.SHA256+"-"+ref.Mode)
+	err := os.Link(own, kept)
+	if errors.Is(err, fs.ErrNotExist) && os.MkdirAll(w.content, 0o700) == nil {
+		err = os.Link(own, kept)
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return
+	}
+	from, to := kept, own
+	if !isContent(w.content, filepath.Base(kept), ref) {
+		from, to = own, kept
+	}
+	tmp := tempPath(kept)
+	if err = os.Link(from, tmp); errors.Is(err, syscall.EMLINK) {
+		from, to = own, kept // later records share ours
+		err = os.Link(from, tmp)
+	}
+	if err == nil && os.Rename(tmp, to) != nil {
+		_ = os.Remove(tmp)
+	}
+}
+
+// isContent reports whether a shared content is what its name says.
+func isContent(dir, name string, ref FileRef) bool {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	got, err := refFile(root, name)
+	return err == nil && got.Size == ref.Size && got.SHA256 == ref.SHA256 && got.Mode == ref.Mode
 }
 
 // mkdirs makes dir and its parents, 0755 whatever the umask is.
@@ -123,7 +169,7 @@ func (w *codeWriter) mkdirsLocked(dir string) error {
 
 // refFile hashes one regular file below root.
 func refFile(root *os.Root, name string) (FileRef, error) {
-	f, info, err := safefile.Open(root, filepath.FromSlash(name), -1)
+	f, info, err := safefile.OpenLinked(root, filepath.FromSlash(name), -1)
 	if err != nil {
 		return FileRef{}, err
 	}

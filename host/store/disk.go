@@ -19,7 +19,7 @@ func diskError(verb, path string, err error) error {
 	}
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, full) {
-			return fmt.Errorf("%w: %s %s: %w (make room, or remove old runs with `hutch gc`)", ErrFull, verb, path, err)
+			return fmt.Errorf("%w: %s %s: %w (make room, or remove old runs, as `hutch gc --keep-runs 20` does)", ErrFull, verb, path, err)
 		}
 	}
 	return fmt.Errorf("%s %s: %w", verb, path, err)
@@ -193,13 +193,16 @@ func openUp(root *os.Root, dir string) {
 }
 
 // treeSize adds up what the files below path occupy, for gc to say. Errors count as nothing.
-func treeSize(path string) (total int64) {
+func treeSize(path string) int64 { return sizeOf(path, func(*syscall.Stat_t) bool { return true }) }
+
+// sizeOf is treeSize of what count chooses.
+func sizeOf(path string, count func(*syscall.Stat_t) bool) (total int64) {
 	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil
 		}
 		if fi, ierr := d.Info(); ierr == nil {
-			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+			if st, ok := fi.Sys().(*syscall.Stat_t); ok && count(st) {
 				total += st.Blocks * 512
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,7 @@ const (
 	GCIngested     = "ingested"     // an old run that was made of an answer; the records of its executions are runs
 	GCDependencies = "dependencies" // an unused entry of the dependency cache
 	GCRuntimeDir   = "runtime_dir"  // the runtime directory of a dead process
+	GCContent      = "content"      // what files of removed runs had in common
 	GCTemp         = "temp"         // a half-made file or directory of a dead process
 )
 
@@ -56,7 +58,7 @@ type GCItem struct {
 func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
 	c := &collector{store: s, o: o, now: s.now()}
 	var errs []error
-	for _, step := range []func(context.Context) error{c.lasting, c.intents, c.lost, c.intentFiles, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.ingested, c.deps} {
+	for _, step := range []func(context.Context) error{c.lasting, c.intents, c.lost, c.intentFiles, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.content, c.ingested, c.deps} {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))
 			break
@@ -72,7 +74,8 @@ type collector struct {
 	now   time.Time
 	items []GCItem
 
-	mounted []string // host directories that lasting sandboxes see
+	mounted []string       // host directories that lasting sandboxes see
+	links   map[uint64]int // of shared contents, those of the runs that went or would go, by inode
 }
 
 // do removes one thing, unless this is a dry run, and notes it.
@@ -193,7 +196,7 @@ func (c *collector) runtimeDirs(context.Context) error {
 // temps removes what dead processes were making or removing.
 func (c *collector) temps(context.Context) error {
 	p := c.store.paths
-	dirs := []string{p.Data, p.Runs(), p.Sandboxes(), p.Intents(), p.Deps()}
+	dirs := []string{p.Data, p.Content(), p.Runs(), p.Sandboxes(), p.Intents(), p.Deps()}
 	for _, parent := range []string{p.Runs(), p.Deps()} {
 		entries, err := os.ReadDir(parent)
 		if err != nil {
@@ -255,11 +258,53 @@ func (c *collector) runs(ctx context.Context) error {
 			continue
 		}
 		path := c.store.paths.Run(info.ID)
-		size := treeSize(path)
+		size := c.runSize(path)
 		for _, p := range parts[info.ID] {
-			size += treeSize(c.store.paths.Run(p.ID))
+			size += c.runSize(c.store.paths.Run(p.ID))
 		}
 		c.do(GCItem{Kind: GCRun, Name: info.ID, Path: path, Bytes: size}, func() error { return c.store.Remove(info.ID) })
+	}
+	return nil
+}
+
+// runSize is what a run alone occupies. Shared contents are counted when they go.
+func (c *collector) runSize(dir string) int64 {
+	if c.links == nil {
+		c.links = map[uint64]int{}
+	}
+	return sizeOf(dir, func(st *syscall.Stat_t) bool {
+		if uint32(st.Mode)&syscall.S_IFMT != syscall.S_IFREG || st.Nlink < 2 {
+			return true
+		}
+		c.links[st.Ino]++
+		return false
+	})
+}
+
+// content removes the contents to which no run has a link any more. One that a run links meanwhile stays in that run.
+func (c *collector) content(ctx context.Context) error {
+	dir := c.store.paths.Content()
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return diskError("read", dir, err)
+	}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			break
+		}
+		fi, err := e.Info()
+		if err != nil || isTemp(e.Name()) {
+			continue
+		}
+		st, ok := fi.Sys().(*syscall.Stat_t)
+		if !ok || int(st.Nlink) > 1 && (!c.o.DryRun || int(st.Nlink)-1 > c.links[st.Ino]) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		c.do(GCItem{Kind: GCContent, Name: e.Name(), Path: path, Bytes: st.Blocks * 512}, func() error { return os.Remove(path) })
 	}
 	return nil
 }

@@ -16,6 +16,9 @@ func (p Paths) Runs() string { return filepath.Join(p.Data, "runs") }
 // Run is the directory of one run.
 func (p Paths) Run(id string) string { return filepath.Join(p.Runs(), id) }
 
+// Content is the directory of what the files of several runs have in common: a link for each large content.
+func (p Paths) Content() string { return filepath.Join(p.Data, "content") }
+
 // Audit is the chain that records the begin, end and removal of every run.
 func (p Paths) Audit() string { return filepath.Join(p.Data, "audit.jsonl") }
 

@@ -177,7 +177,7 @@ func (r *Run) prepare(dir string, definition any) (head string, err error) {
 	})
 	r.said = r.head
 	r.chain.path = filepath.Join(r.dir, eventsFile)
-	r.code.dir = filepath.Join(r.dir, codeDir)
+	r.code.dir, r.code.content = filepath.Join(r.dir, codeDir), r.store.paths.Content()
 	return head, err
 }
 

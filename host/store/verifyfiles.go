@@ -131,7 +131,7 @@ func (r refAt) verify(ctx context.Context, root *os.Root, rep *Report) error {
 
 // hashBelow is refFile that can be ended.
 func hashBelow(ctx context.Context, root *os.Root, name string) (FileRef, error) {
-	f, info, err := safefile.Open(root, filepath.FromSlash(name), -1)
+	f, info, err := safefile.OpenLinked(root, filepath.FromSlash(name), -1)
 	if err != nil {
 		return FileRef{}, err
 	}

@@ -101,6 +101,18 @@ func checkName(name string) *Error {
 // Open opens a regular file for reading. name is a clean, relative slash path. max is the largest size allowed in
 // bytes; negative means any. The error is an *[Error].
 func Open(root *os.Root, name string, max int64) (*os.File, Info, error) {
+	return open(root, name, max, checkFile)
+}
+
+// OpenLinked is [Open] for directories that no sandbox can write to: a file may have several links there.
+func OpenLinked(root *os.Root, name string, max int64) (*os.File, Info, error) {
+	return open(root, name, max, func(fi fs.FileInfo, name string, max int64) *Error { return Refuse(name, fi.Mode(), 1, fi.Size(), max) })
+}
+
+// check refuses a file.
+type check func(fi fs.FileInfo, name string, max int64) *Error
+
+func open(root *os.Root, name string, max int64, ok check) (*os.File, Info, error) {
 	if err := checkName(name); err != nil {
 		return nil, Info{}, err
 	}
@@ -109,7 +121,7 @@ func Open(root *os.Root, name string, max int64) (*os.File, Info, error) {
 		return nil, Info{}, err
 	}
 	defer done()
-	f, info, rerr := openAt(parent, base, name, max)
+	f, info, rerr := openAt(parent, base, name, max, ok)
 	if rerr != nil {
 		return nil, Info{}, rerr
 	}
@@ -166,12 +178,12 @@ func openDir(parent *os.Root, base, name string) (*os.Root, error) {
 }
 
 // openAt opens the regular file base of parent; name is what errors call it.
-func openAt(parent *os.Root, base, name string, max int64) (*os.File, Info, *Error) {
+func openAt(parent *os.Root, base, name string, max int64, ok check) (*os.File, Info, *Error) {
 	before, err := parent.Lstat(base)
 	if err != nil {
 		return nil, Info{}, ioError(name, err)
 	}
-	if err := checkFile(before, name, max); err != nil {
+	if err := ok(before, name, max); err != nil {
 		return nil, Info{}, err
 	}
 	// Between looking and opening anything may have taken its place: a FIFO must not block, and what was opened must
@@ -185,7 +197,7 @@ func openAt(parent *os.Root, base, name string, max int64) (*os.File, Info, *Err
 		f.Close()
 		return nil, Info{}, ioError(name, err)
 	}
-	bad := checkFile(after, name, max)
+	bad := ok(after, name, max)
 	if bad == nil && !os.SameFile(before, after) {
 		bad = refuse(name, ReasonChanged, "it was replaced while it was opened")
 	}

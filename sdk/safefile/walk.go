@@ -25,7 +25,7 @@ type Entry struct {
 
 // Copy is [Copy] for the entry, and faster. It works only until the function that got the entry returns.
 func (e Entry) Copy(ctx context.Context, dst io.Writer, max int64) (Copied, error) {
-	f, info, err := openAt(e.parent, path.Base(e.Path), e.Path, max)
+	f, info, err := openAt(e.parent, path.Base(e.Path), e.Path, max, checkFile)
 	if err != nil {
 		return Copied{}, err
 	}
