@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -200,6 +201,8 @@ type watch struct {
 	g    *runfile.Generate
 	show *show
 	said int // characters of the answer that is coming
+
+	noted []string // what was said about the runs
 }
 
 func newWatch(u *ui, c *generateCmd, g *runfile.Generate) *watch {
@@ -207,6 +210,7 @@ func newWatch(u *ui, c *generateCmd, g *runfile.Generate) *watch {
 	for n := range g.Attempts {
 		names = append(names, attemptName(n+1))
 	}
+	u.fence(false, c.Output == "json")
 	show := bareShow(u, &runCmd{Output: c.Output, Quiet: c.Quiet || c.Output == "json"})
 	show.labels = terminal.NewLabels(names, u.color && u.outTTY)
 	return &watch{u: u, c: c, g: g, show: show}
@@ -252,8 +256,11 @@ func (w *watch) watch() generate.Watch {
 			return run.Streams{Stdout: out, Stderr: errs}, func() { all(append(done1, done2...)) }
 		},
 		Result: func(r *result.Result) {
-			for _, n := range r.Notes {
-				w.note("%s", termsafe.Line(n))
+			for _, n := range r.Notes { // most are about the backend, and the same for each attempt
+				if !slices.Contains(w.noted, n) {
+					w.noted = append(w.noted, n)
+					w.note("%s", termsafe.Line(n))
+				}
 			}
 		},
 		Ended: func(a generate.Attempt) {

@@ -227,6 +227,7 @@ func (c *logsCmd) print(ctx context.Context, u *ui, rec *store.Record, stream st
 		return err
 	}
 	defer log.Close()
+	u.fence(false, false)
 	to, tty := u.out, u.outTTY
 	if stream == store.Stderr {
 		to, tty = u.err, u.errTTY

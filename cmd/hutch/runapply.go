@@ -84,6 +84,9 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 				continue
 			}
 		} else {
+			if !keep {
+				r.ChangesDropped = len(r.Changes) + r.ChangesMore
+			}
 			u.note("%s did not succeed: nothing of it is applied", r.Name)
 		}
 		if !keep {

@@ -18,6 +18,7 @@ func TestApplyAsks(t *testing.T) {
 	const script = `echo sandbox > a; echo new > b; rm gone`
 	for _, c := range []struct {
 		name    string
+		flags   []string
 		talk    []string // a question, and the answer to it, in turn
 		project string   // afterwards: a, b, gone
 		code    int
@@ -27,6 +28,8 @@ func TestApplyAsks(t *testing.T) {
 		{name: "no drops it", talk: []string{"[y,n,d,p,?]?", "n"}, project: "old - g"},
 		{name: "the difference, help, and yes", talk: []string{"3 paths changed", "d", "+sandbox", "what", "drop it", "y"}, project: "sandbox new -"},
 		{name: "hunk by hunk", talk: []string{"[y,n,d,p,?]?", "p", "Apply this hunk", "y", "Apply this addition", "n", "Apply this deletion", "y"}, project: "sandbox - -"},
+		{name: "L5 the program had the terminal", flags: []string{"-it"}, talk: []string{"[y,n,d,p,?]?", "y"}, project: "sandbox new -"},
+		{name: "L5 the program had stdin", flags: []string{"-i"}, talk: []string{"[y,n,d,p,?]?", "y"}, project: "sandbox new -"},
 		{name: "nobody there", talk: []string{"[y,n,d,p,?]?", "\x04"}, project: "old - g", code: 125, left: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -37,7 +40,7 @@ func TestApplyAsks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			cmd := exec.Command("hutch", "run", "--backend", "fake", "--workspace", project, "--apply=ask", "--", "sh", "-c", script)
+			cmd := exec.Command("hutch", append(append([]string{"run", "--backend", "fake", "--workspace", project, "--apply=ask"}, c.flags...), "--", "sh", "-c", script)...)
 			cmd.Env = append(e, "NO_COLOR=1")
 			tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 120})
 			if err != nil {

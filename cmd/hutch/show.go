@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/hutch-run/hutch/host/report"
 	"github.com/hutch-run/hutch/host/result"
@@ -50,6 +51,7 @@ func bareShow(u *ui, c *runCmd) *show {
 }
 
 func newShow(u *ui, c *runCmd, defs []*runfile.Definition) (*show, error) {
+	u.fence(c.GitHub, c.Output == "json")
 	s := bareShow(u, c)
 	s.single = len(defs) == 1
 	var names []string
@@ -105,12 +107,19 @@ func (s *show) streams(d *runfile.Definition) (run.Streams, func()) {
 	return run.Streams{Stdout: out, Stderr: err}, func() { all(append(done1, done2...)) }
 }
 
-// stdin is the call's own, if the user wants it connected.
+// stdin is the call's own, if the user wants it connected. A terminal is read until restore, because hutch may ask there
+// afterwards.
 func (s *show) stdin() io.Reader {
-	if s.cmd.Interactive && s.single {
-		return s.u.in
+	if !s.cmd.Interactive || !s.single {
+		return nil
 	}
-	return nil
+	if term.IsTerminal(int(s.u.in.Fd())) {
+		if r, err := terminal.NewReader(s.u.in); err == nil {
+			s.undo = r.Stop
+			return r
+		}
+	}
+	return s.u.in
 }
 
 func (s *show) labelled(name string, to io.Writer, tty bool) (io.Writer, []func() error) {
@@ -258,6 +267,9 @@ func (s *show) result(r *result.Result) {
 		if b := r.Sandbox; s.cmd.Keep && b != nil && !s.cmd.Quiet && s.cmd.Output != "json" {
 			fmt.Fprintf(s.labels.Plain(s.u.err), "hutch: the sandbox %[1]s is kept: hutch exec %[1]s -- CMD works in it, hutch rm %[1]s removes it\n", b.Name)
 		}
+		if s.single {
+			s.dropped(r)
+		}
 		return
 	}
 	told := *r
@@ -265,6 +277,17 @@ func (s *show) result(r *result.Result) {
 		told.Kept = false // only until it is applied; what stays is told then
 	}
 	_ = report.Summary(s.labels.Plain(s.u.err), &told, report.Style{Color: s.u.color})
+}
+
+// dropped says what of the workspaces went with the sandboxes.
+func (s *show) dropped(rs ...*result.Result) {
+	n := 0
+	for _, r := range rs {
+		n += r.ChangesDropped
+	}
+	if n > 0 && !s.cmd.Quiet && s.cmd.Output != "json" && !s.cmd.AllBackends {
+		s.u.note("%s in the workspace dropped with the sandbox: --apply brings them back, --keep leaves the sandbox", count(n, "change"))
+	}
 }
 
 // silent tells whether nothing is to be said about one run: several runs end in a table, and a command without a file that
@@ -306,6 +329,7 @@ func (s *show) finish(rs []*result.Result, notStarted int) error {
 	if err := report.Comparisons(s.u.err, compared, report.Style{Color: s.u.color}); err != nil {
 		return err
 	}
+	s.dropped(rs...)
 	if notStarted > 0 {
 		s.u.note("%s not started", count(notStarted, "run"))
 	}
@@ -322,9 +346,9 @@ func (c *runCmd) github(u *ui, rs []*result.Result) error {
 		return nil
 	}
 	// Annotations are workflow commands, which the service reads from both streams, each on a line of its own.
-	out := u.out
+	out := u.stdout // past the fence
 	if c.Output == "json" {
-		out = u.err // stdout is for objects alone
+		out = u.stderr // stdout is for objects alone
 	} else if len(rs) == 1 && !rs[0].OK && rs[0].Stdout.Text != "" && !strings.HasSuffix(rs[0].Stdout.Text, "\n") {
 		if err := u.line(""); err != nil { // the program's last line has no end
 			return err

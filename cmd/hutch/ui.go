@@ -33,6 +33,8 @@ import (
 type ui struct {
 	in       *os.File
 	out, err io.Writer
+	stdout   *os.File // out and err without a fence, for hutch's own orders to a CI service
+	stderr   *os.File
 	outTTY   bool
 	errTTY   bool
 	width    int
@@ -48,7 +50,10 @@ type ui struct {
 }
 
 func newUI(in, out, err *os.File) *ui {
-	u := &ui{in: in, out: out, err: err, started: time.Now()}
+	u := &ui{in: in, out: out, err: err, stdout: out, stderr: err, started: time.Now()}
+	if ds := termsafe.Runner(os.Getenv); len(ds) > 0 && !regular(err) {
+		u.err = termsafe.NewFence(err, ds, false)
+	}
 	u.outTTY, u.errTTY = term.IsTerminal(int(out.Fd())), term.IsTerminal(int(err.Fd()))
 	if u.errTTY {
 		if w, _, e := term.GetSize(int(err.Fd())); e == nil {
@@ -57,6 +62,29 @@ func newUI(in, out, err *os.File) *ui {
 		u.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	}
 	return u
+}
+
+// fence keeps the output of programs from giving orders to the CI service that this call runs under, or to GitHub. A
+// stream that goes to a file stays as it is.
+func (u *ui) fence(github, json bool) {
+	ds := termsafe.Runner(os.Getenv)
+	if github {
+		ds = append(ds, termsafe.Dialects[0])
+	}
+	if len(ds) == 0 {
+		return
+	}
+	if !regular(u.stdout) {
+		u.out = termsafe.NewFence(u.stdout, ds, json)
+	}
+	if !regular(u.stderr) {
+		u.err = termsafe.NewFence(u.stderr, ds, false)
+	}
+}
+
+func regular(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode().IsRegular()
 }
 
 // note tells the user something on stderr.

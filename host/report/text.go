@@ -171,7 +171,11 @@ func (p *printer) files(r *result.Result) {
 		p.line("not collected", "%s, first %s: %s", plural(n, "file"), first.Path, first.Detail)
 	}
 	if len(r.Changes) > 0 && (p.style.Verbose || r.Workspace.Mode != "readonly") {
-		p.line("changes", "%s in the workspace", changes(r))
+		dropped := ""
+		if r.ChangesDropped > 0 {
+			dropped = ", dropped with the sandbox; --apply brings them back, --keep leaves the sandbox"
+		}
+		p.line("changes", "%s in the workspace%s", changes(r), dropped)
 		if p.style.Verbose {
 			for _, c := range r.Changes {
 				p.line("  change", "%s %s", c.Kind, c.Path)

@@ -47,15 +47,16 @@ type Result struct {
 	Limits  []Limit `json:"limits"` // in a fixed order; never null
 	Network string  `json:"network"`
 
-	Workspace    Workspace         `json:"workspace"`
-	Sandbox      *Sandbox          `json:"sandbox,omitempty"` // the lasting sandbox that it ran in, or left
-	Dependencies []Dependencies    `json:"dependencies,omitempty"`
-	Outputs      []outputs.Output  `json:"outputs"` // in path order; never null
-	Skipped      []outputs.Skipped `json:"outputs_skipped,omitempty"`
-	SkippedMore  int               `json:"outputs_skipped_more,omitempty"` // beyond those listed
-	Changes      []Change          `json:"changes"`                        // of the workspace, in path order; never null
-	ChangesMore  int               `json:"changes_more,omitempty"`         // beyond those listed
-	ChangesKnown bool              `json:"changes_known"`                  // false when the backend cannot tell
+	Workspace      Workspace         `json:"workspace"`
+	Sandbox        *Sandbox          `json:"sandbox,omitempty"` // the lasting sandbox that it ran in, or left
+	Dependencies   []Dependencies    `json:"dependencies,omitempty"`
+	Outputs        []outputs.Output  `json:"outputs"` // in path order; never null
+	Skipped        []outputs.Skipped `json:"outputs_skipped,omitempty"`
+	SkippedMore    int               `json:"outputs_skipped_more,omitempty"` // beyond those listed
+	Changes        []Change          `json:"changes"`                        // of the workspace, in path order; never null
+	ChangesMore    int               `json:"changes_more,omitempty"`         // beyond those listed
+	ChangesKnown   bool              `json:"changes_known"`                  // false when the backend cannot tell
+	ChangesDropped int               `json:"changes_dropped,omitempty"`      // that went with the sandbox, of a private workspace
 
 	Notes []string `json:"notes,omitempty"` // what a careful user should know
 

@@ -230,12 +230,15 @@ func (j *job) fail(phase string, err error) {
 	}
 }
 
+// oneLine is what an error says, on one line: joined errors have one for each.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
 // badFile is what a result says of a run whose definition is wrong; the diagnostics say the rest.
 const badFile = "the run file has errors"
 
 // failure puts an error into the words of a result, at the line of the run file that it is about.
 func (j *job) failure(phase string, err error) *result.Failure {
-	f := &result.Failure{Phase: phase, Summary: err.Error()}
+	f := &result.Failure{Phase: phase, Summary: oneLine(err)}
 	var e *sdk.Error
 	var have *result.Failure
 	var ds diag.Diagnostics
@@ -253,7 +256,7 @@ func (j *job) failure(phase string, err error) *result.Failure {
 		if before == err.Error() {
 			before = ""
 		}
-		f.Summary, f.Detail, f.Fix, f.Reason = before+e.Summary, e.Detail, e.Fix, e.Reason
+		f.Summary, f.Detail, f.Fix, f.Reason = strings.ReplaceAll(before+e.Summary, "\n", "; "), e.Detail, e.Fix, e.Reason
 		switch {
 		case e.Limit != "":
 			f.Diagnostics = diag.Diagnostics{j.d.Diagnose("limits."+string(e.Limit), e.Summary, e.Detail, e.Fix)}
@@ -282,7 +285,7 @@ func (j *job) block() *runfile.Backend {
 // note keeps an error that changes nothing about how the run ended.
 func (j *job) note(err error, doing string) {
 	if err != nil {
-		j.res.Notes = append(j.res.Notes, fmt.Sprintf("%s: %v", doing, err))
+		j.res.Notes = append(j.res.Notes, fmt.Sprintf("%s: %s", doing, oneLine(err)))
 	}
 }
 

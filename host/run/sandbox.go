@@ -104,6 +104,9 @@ func (j *job) destroy(ctx context.Context, p *place) {
 		j.fail("record", err)
 	}
 	j.remove(ctx, p, p.Handle())
+	if w := j.res.Workspace; w.Source != "" && w.Mode == string(sdk.WorkspacePrivate) {
+		j.res.ChangesDropped = len(j.res.Changes) + j.res.ChangesMore
+	}
 }
 
 // remove destroys what a handle leads to and forgets the intent. A plugin that died meanwhile is started again for it.
@@ -126,7 +129,7 @@ func (j *job) remove(ctx context.Context, p *place, h sdk.Handle) {
 	data := map[string]any{"sandbox": h.ID, "seconds": result.Seconds(time.Since(start))}
 	if err != nil {
 		data["error"] = err.Error()
-		j.res.Leaks = append(j.res.Leaks, fmt.Sprintf("sandbox %s: %v", h.ID, err))
+		j.res.Leaks = append(j.res.Leaks, fmt.Sprintf("sandbox %s: %s", h.ID, oneLine(err)))
 		if p.keep {
 			j.leaveBox() // gc goes on with it
 		}

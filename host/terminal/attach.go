@@ -18,7 +18,7 @@ var Size = sdk.WindowSize{Rows: 24, Cols: 80}
 
 // Attach gives a run a terminal that is connected to in and out: raw mode, so that every key reaches the program, ^C
 // included, and the size of out whenever it changes. With interactive unset the program has a terminal that nobody types into. Restore puts
-// the terminal back; it must be called, and may be called twice.
+// the terminal back, and nothing reads from it any more; it must be called, and may be called twice.
 func Attach(in, out *os.File, interactive bool) (s run.Streams, restore func(), err error) {
 	size := Size
 	s = run.Streams{Stdout: out, TTY: &size}
@@ -35,8 +35,13 @@ func Attach(in, out *os.File, interactive bool) (s run.Streams, restore func(), 
 		return s, restore, errors.New("-it needs a terminal, and stdout is none; leave -t out to pipe output")
 	}
 	resize(&size, outFD)
+	keys, err := NewReader(in)
+	if err != nil {
+		return s, restore, err
+	}
 	old, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
+		keys.Stop()
 		return s, restore, fmt.Errorf("put the terminal into raw mode: %w", err)
 	}
 	changes, resizes, done := make(chan os.Signal, 1), make(chan sdk.WindowSize, 1), make(chan struct{})
@@ -58,7 +63,7 @@ func Attach(in, out *os.File, interactive bool) (s run.Streams, restore func(), 
 			}
 		}
 	}()
-	s.Stdin, s.Resizes = in, resizes
+	s.Stdin, s.Resizes = keys, resizes
 	restored := false
 	return s, func() {
 		if restored {
@@ -67,6 +72,7 @@ func Attach(in, out *os.File, interactive bool) (s run.Streams, restore func(), 
 		restored = true
 		signal.Stop(changes)
 		close(done)
+		keys.Stop()
 		_ = term.Restore(int(in.Fd()), old)
 	}, nil
 }
