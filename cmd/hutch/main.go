@@ -31,6 +31,9 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
+	if os.Getenv("GOTRACEBACK") == "" {
+		debug.SetTraceback("none") // a crash ends with its message; the stack helps nobody but us
+	}
 	os.Exit(hutch(os.Args[1:]))
 }
 

@@ -32,7 +32,7 @@ func TestDeathDuringACall(t *testing.T) {
 			if !errors.As(err, &e) || e.Backend != name || e.Call != "check" || !errors.As(err, &d) {
 				t.Fatalf("got %T %v", err, err)
 			}
-			if d.How != tt.how || !strings.Contains(strings.Join(d.Lines, "\n"), tt.lastWords) || d.Log != filepath.Join(logs, name+".log") {
+			if d.How != tt.how || !strings.Contains(lastWords(d.Lines), tt.lastWords) || d.Log != filepath.Join(logs, name+".log") {
 				t.Errorf("got %+v", d)
 			}
 			if len(d.Lines) > lastLines {

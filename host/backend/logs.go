@@ -30,10 +30,11 @@ type logs struct {
 	to      func(Line) // may be nil
 	file    *logFile   // of all of them
 
-	mu   sync.Mutex
-	taps map[*tap]struct{}
-	last []string
-	left int64 // bytes that still fit the file
+	mu      sync.Mutex
+	taps    map[*tap]struct{}
+	last    []string
+	crashed bool  // the last line without a level was of a Go program that crashed: what follows is its stack
+	left    int64 // bytes that still fit the file
 }
 
 // Line is one line of a backend's log. All text in it is harmless on a terminal.
@@ -132,11 +133,14 @@ func (l *logs) line(b []byte, cut bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	stack := false
 	if level == hclog.NoLevel {
 		level = hclog.Info
-		if strings.HasPrefix(msg, "panic: ") || strings.HasPrefix(msg, "fatal error: ") {
-			level = hclog.Error // of a Go program; the stack that follows is for the log
+		if stack = l.crashed; strings.HasPrefix(msg, "panic: ") || strings.HasPrefix(msg, "fatal error: ") {
+			level, l.crashed = hclog.Error, true // of a Go program; the stack that follows is for the log
 		}
+	} else {
+		l.crashed = false
 	}
 	line := Line{Backend: l.backend, Level: level, Message: msg, Pairs: pairs}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -144,10 +148,12 @@ func (l *logs) line(b []byte, cut bool) {
 			line.Sandbox = pairs[i+1]
 		}
 	}
-	if len(l.last) == lastLines {
-		l.last = append(l.last[:0], l.last[1:]...)
+	if !stack {
+		if len(l.last) == lastLines {
+			l.last = append(l.last[:0], l.last[1:]...)
+		}
+		l.last = append(l.last, line.String())
 	}
-	l.last = append(l.last, line.String())
 	if l.to != nil {
 		l.to(line)
 	}

@@ -265,6 +265,7 @@ func FuzzListing(f *testing.F) {
 	f.Add([]byte("f 644 3 12 1.0 2.0\x00a/b\x00\x00l 777 1 13 -1.5 2.0\x00l\x00to\x00end 0\x00\x00\x00"))
 	f.Add([]byte("f 644 3 12 1.0 2.0\x00../a\x00\x00end 0\x00\x00\x00"))
 	f.Add([]byte("f 644 3 12 1.0 2.0\x00a\x00\x00end 1\x00\x00\x00"))
+	f.Add([]byte("end 0\x00a\x00b\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := readListing(b, ".")
 		for name := range got {

@@ -112,7 +112,7 @@ func readListing(rest []byte, rel string) (map[string]entry, error) {
 		facts, _ := field()
 		name, _ := field()
 		link, ok := field()
-		if how, end := strings.CutPrefix(facts, "end "); end && ok && len(rest) == 0 {
+		if how, end := strings.CutPrefix(facts, "end "); end && ok && name == "" && link == "" && len(rest) == 0 {
 			if how != "0" {
 				return nil, sdk.Errorf(sdk.ReasonUnavailable, "the machine could not list all of its files: find ended with %.20q", how).WithFix("try again")
 			}

@@ -130,8 +130,17 @@ func TestSetKeepsUndecodableNamesApart(t *testing.T) {
 	}
 }
 
+func TestFoldOfCherokee(t *testing.T) {
+	for _, pair := range []string{"\u13a0\uab70", "\u13ef\uabbf", "\u13f0\u13f8", "\u13f5\u13fd"} {
+		r := []rune(pair)
+		if a, b := Fold(string(r[0])), Fold(string(r[1])); a != b || Fold(a) != a {
+			t.Errorf("%q becomes %q and %q", pair, a, b)
+		}
+	}
+}
+
 func FuzzCheck(f *testing.F) {
-	for _, s := range []string{"a/b", "../x", "", "a//b", "\x00", "cafe\u0301", "a/./b", strings.Repeat("a/", 99)} {
+	for _, s := range []string{"a/b", "../x", "", "a//b", "\x00", "cafe\u0301", "a/./b", strings.Repeat("a/", 99), "\uab70", "\u13a0", "\u13f8", "\u13f0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, p string) {

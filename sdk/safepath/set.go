@@ -115,6 +115,12 @@ func Fold(p string) string {
 		if unicode.Is(unicode.Cf, c) || unicode.Is(unicode.Variation_Selector, c) {
 			return -1
 		}
+		switch { // x/text swaps the two cases of Cherokee letters
+		case c >= 0xab70 && c <= 0xabbf:
+			return c - 0xab70 + 0x13a0
+		case c >= 0x13f8 && c <= 0x13fd:
+			return c - 8
+		}
 		return c
 	}, p)
 	// NFD, fold, NFC: the canonical caseless match of Unicode 3.13, kept in composed form.
