@@ -33,8 +33,8 @@ type Hold struct {
 	Limit   Limit
 	Value   string // with its unit: "512MiB", "1.5", "64", "30s"
 	Default bool   // the backend's own default, which nobody asked for
-	// HeldBy is the mechanism, e.g. "cgroup v2 memory.max" or "rlimit RLIMIT_AS,
-	// per process". Empty means that the limit cannot be held.
+	// HeldBy is the mechanism, e.g. "cgroup v2 memory.max" or "sampled every 10
+	// to 250 ms". Empty means that the limit cannot be held.
 	HeldBy string
 	// Visible says where commands see the limit, e.g. "/proc/meminfo"; empty: what they look at describes the machine.
 	Visible string
@@ -55,10 +55,11 @@ func (h *Holds) Refuse(l Limit, value, reason, fix string) {
 	*h = append(*h, Hold{Limit: l, Value: value, Reason: reason, Fix: fix})
 }
 
-// Err is the refusal of a sandbox for the first limit that cannot be held, or nil.
+// Err is the refusal of a sandbox for the first limit that was asked for and cannot be held, or nil. A default that
+// cannot be held refuses nothing; see Notes.
 func (h Holds) Err() error {
 	for _, hold := range h {
-		if hold.HeldBy == "" {
+		if hold.HeldBy == "" && !hold.Default {
 			return &Error{
 				Reason: ReasonLimit, Limit: hold.Limit, Fix: hold.Fix,
 				Summary: fmt.Sprintf("the %s limit of %s cannot be held: %s", hold.Limit, hold.Value, hold.Reason),
@@ -66,4 +67,14 @@ func (h Holds) Err() error {
 		}
 	}
 	return nil
+}
+
+// Notes says, for the notes of a plan and of a sandbox, which defaults cannot be held and why.
+func (h Holds) Notes() (notes []string) {
+	for _, hold := range h {
+		if hold.HeldBy == "" && hold.Default {
+			notes = append(notes, fmt.Sprintf("no %s limit is held by default: %s", hold.Limit, hold.Reason))
+		}
+	}
+	return notes
 }

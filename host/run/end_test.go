@@ -201,14 +201,14 @@ func TestSignalsArePassedOn(t *testing.T) {
 
 func TestAnRlimitThatWasHitIsNamed(t *testing.T) {
 	for held, want := range map[string]string{
-		"rlimit RLIMIT_AS": "exited (memory is held by an rlimit here, which counts nothing: hutch doctor says what is missing)",
-		"cgroup v2":        "exited",
+		"rlimit RLIMIT_NPROC": "exited (pids is held by an rlimit here, which counts nothing: hutch doctor says what is missing)",
+		"cgroup v2":           "exited",
 	} {
-		r := &result.Result{Cause: sdk.CauseExited, Limits: []result.Limit{{Limit: sdk.LimitPIDs, HeldBy: "rlimit NPROC"}, {Limit: sdk.LimitMemory, HeldBy: held}}}
-		if got := string(r.Cause) + uncounted(r, []string{"timeout", "oom"}); got != want {
+		r := &result.Result{Cause: sdk.CauseExited, Limits: []result.Limit{{Limit: sdk.LimitFiles, HeldBy: "rlimit RLIMIT_NOFILE"}, {Limit: sdk.LimitPIDs, HeldBy: held}}}
+		if got := string(r.Cause) + uncounted(r, []string{"timeout", "pids"}); got != want {
 			t.Errorf("held by %s: %s", held, got)
 		}
-		if got := uncounted(&result.Result{Cause: sdk.CauseTimeout, Limits: r.Limits}, []string{"oom"}); got != "" {
+		if got := uncounted(&result.Result{Cause: sdk.CauseTimeout, Limits: r.Limits}, []string{"pids"}); got != "" {
 			t.Errorf("timeout%s", got)
 		}
 	}

@@ -90,7 +90,7 @@ func checkUserNamespaces() sdk.Finding {
 
 // withoutGroup says how a limit is held where no cgroup holds it; see planLimits.
 var withoutGroup = map[limits.Limit]string{
-	limits.Memory: "rlimit RLIMIT_AS, for each process alone",
+	limits.Memory: limits.Sampled + ", over all processes together",
 	limits.CPUs:   "sched_setaffinity, whole numbers only",
 	limits.Pids:   "rlimit RLIMIT_NPROC, for each command alone",
 }

@@ -65,15 +65,21 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "put the command into its cgroup: %w", errors.Join(err, werr))
 		}
 	}
+	sampled := func() (*limits.Overrun, uint64) { return nil, 0 }
+	if s.sampler != nil {
+		sampled = s.sampler.Watch(p.Init, func() { _ = p.Kill() }).End
+	}
 	stop := command.Watch(ctx, p, c, term.Resize)
 	result, err := p.Wait()
+	over, peak := sampled()
 	stop()
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "%w", err)
 	}
 	term.Drain()
-	exit, err := s.exit(ctx, result, before, candidates, c)
+	exit, err := s.exit(ctx, result, before, over, candidates, c)
 	if exit != nil {
+		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
 	}
 	return exit, err
@@ -120,7 +126,7 @@ func (s *sandbox) stats() limits.Stats {
 
 // exit says how the command ended, from what pid 1, bwrap and the kernel's
 // counters say.
-func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stats, candidates []string, c *sdk.Command) (*sdk.Exit, error) {
+func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stats, over *limits.Overrun, candidates []string, c *sdk.Command) (*sdk.Exit, error) {
 	status, ended := r.Reports[microinit.Ended]
 	if errno, ok := r.Reports[microinit.NoExec]; ok {
 		exit := command.NotStarted(syscall.Errno(errno), candidates)
@@ -147,10 +153,7 @@ func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stat
 	}
 	exit.Usage = s.usage(r, before)
 	after := s.stats()
-	met := command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PidsHits, after.PidsHits)}
-	if s.spec.Limits.Disk > 0 {
-		met.Full = s.full
-	}
+	met := command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PidsHits, after.PidsHits), Over: over, Full: s.full}
 	command.Blame(ctx, exit, met)
 	return exit, nil
 }
@@ -158,10 +161,10 @@ func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stat
 // full says whether the sandbox's sized file system has no room left.
 func (s *sandbox) full() bool {
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(s.upper.Fd()), &st); err != nil {
+	if err := unix.Fstatfs(int(s.tmp.Fd()), &st); err != nil {
 		return false
 	}
-	return st.Bfree == 0
+	return st.Bfree == 0 || st.Ffree == 0
 }
 
 // usage sums up what bwrap's rusage and the cgroup's counters say.

@@ -75,7 +75,10 @@ func (s *sandbox) join() (w *world, err error) {
 	if err := json.Unmarshal(data, &state); err != nil || len(dirs) != 2 {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the holder of sandbox %s is of another version of this backend: %v", s.id, err).WithFix("hutch reset makes the sandbox anew and keeps its files")
 	}
-	w = &world{lasts: true, holder: h, root: dirs[0], upper: dirs[1], ready: state.Ready}
+	w = &world{lasts: true, holder: h, ready: state.Ready}
+	if err = s.enter(w, dirs); err != nil {
+		return nil, err
+	}
 	w.ident = &identity{uid: state.UID, gid: state.GID, slot: -1, hostUID: state.HostUID, hostGID: state.HostGID}
 	w.ident.Privileged = state.Privileged
 	if state.Group != nil {
@@ -123,8 +126,7 @@ func (s *sandbox) drop() {
 		return
 	}
 	s.holder.Leave()
-	s.root.Close()
-	s.upper.Close()
+	s.leave()
 	s.ident.Close()
 	s.world = nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
@@ -59,10 +60,10 @@ func (l *layout) close() {
 func newLayout(s *sandbox, w *world, owner *syscall.Stat_t, bwrap int) (*layout, error) {
 	l := &layout{id: w.ident, spec: &s.spec, config: configOf(&s.spec), fds: []int{bwrap}, volatile: !s.keep}
 	l.setup.UID, l.setup.GID = w.ident.uid, w.ident.gid
-	l.setup.Scratch = int64(l.config.TmpSize)
+	l.setup.Scratch = s.held.scratch
+	l.setup.ScratchFiles = int64(limits.FilesOf(uint64(s.held.scratch)))
 	l.layer = diskLayer
-	if s.spec.Limits.Disk > 0 {
-		l.setup.Scratch = s.spec.Limits.Disk
+	if s.held.inside {
 		l.layer = scratch + "/layer"
 	}
 	l.shift = func(fd int) error {

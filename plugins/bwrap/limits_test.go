@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -87,8 +88,91 @@ func TestSandboxHoldsMemory(t *testing.T) {
 		if r := sh(t, s, "python3 -c 'bytearray(512 << 20)'; exit 5"); r.Cause != sdk.CauseOOM || r.Code != 5 {
 			t.Errorf("a killed child: %+v", r.Exit)
 		}
-	} else if r.Code == 0 || !strings.Contains(r.err, "MemoryError") || !strings.Contains(heldBy(t, s, sdk.LimitMemory), "each process") {
-		t.Errorf("beyond the limit: %+v %q, held by %s", r.Exit, r.err, heldBy(t, s, sdk.LimitMemory))
+	} else if r.Cause != sdk.CauseOOM || r.Code != 137 {
+		t.Errorf("beyond the limit: %+v", r.Exit)
+	}
+}
+
+// noCgroup is a machine that holds nothing by cgroups.
+var noCgroup = &limits.Support{Mechanism: limits.Rlimit, Limits: map[limits.Limit]limits.How{
+	limits.CPUs: {Reason: "no cgroup", Fix: "systemd-run"}, limits.Memory: {Reason: "no cgroup", Fix: "systemd-run"}, limits.Pids: {By: "x", Scope: limits.EachUser, Reason: "no cgroup"}}}
+
+// without makes a sandbox on such a machine.
+func without(t testing.TB, spec sdk.Spec, keep bool) *sandbox {
+	t.Helper()
+	needBwrap(t)
+	req := request(t, spec)
+	req.Keep = keep
+	s, err := create(t.Context(), req, noCgroup, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// TestS7SampledMemory fills memory in every way that a program has, where no cgroup holds it.
+func TestS7SampledMemory(t *testing.T) {
+	s := without(t, sdk.Spec{Limits: sdk.Limits{Memory: 256 << 20}}, false)
+	const head = "import os, mmap, socket, array, time\nM = 1 << 20\n"
+	for name, script := range map[string]string{
+		"malloc":            "x = b'x' * (2 << 30); time.sleep(60)",
+		"malloc, slowly":    "x = [b'x' * M for i in range(100) for j in [time.sleep(0.01)]]; x += [b'x' * M for i in range(2000)]; time.sleep(60)",
+		"memfd":             "f = os.memfd_create('x')\nfor i in range(4096): os.write(f, b'x' * M)\ntime.sleep(60)",
+		"memfd of a thread": "import threading, ctypes\ndef f():\n ctypes.CDLL(None).unshare(0x400)\n f = os.memfd_create('x')\n for i in range(1500): os.write(f, b'x' * M)\n time.sleep(60)\nt = threading.Thread(target=f); t.start(); t.join()",
+		"memfds in flight": `a, b = socket.socketpair()
+for i in range(100):
+    f = os.memfd_create('x'); os.write(f, b'x' * 16 * M)
+    a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [f]))]); os.close(f)
+time.sleep(60)`,
+		"shared mapping": `m = mmap.mmap(-1, 1 << 30)
+for i in range(1024):
+    if os.fork() == 0: m[i * M:(i + 1) * M] = b'x' * M; os._exit(0)
+    os.wait()
+time.sleep(60)`,
+		"sixteen processes": "for i in range(16):\n  if os.fork() == 0: x = b'x' * 200 * M; time.sleep(60); os._exit(0)\ntime.sleep(60)",
+		"files in memory":   "f = open('/dev/shm/x', 'wb')\nfor i in range(900): f.write(b'x' * M)\ntime.sleep(60)",
+		"removed files":     "f = open('/tmp/x', 'wb'); os.unlink('/tmp/x')\nfor i in range(900): f.write(b'x' * M)\ntime.sleep(60)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"/usr/bin/python3", "-c", head + script}})
+			if r.Cause != sdk.CauseOOM || r.Code != 137 || !strings.Contains(r.Evidence, "sampled memory use") {
+				t.Errorf("%+v %s", r.Exit, r.err)
+			}
+			t.Log(r.Evidence)
+			sh(t, s, "rm -f /dev/shm/x")
+		})
+	}
+	if by := heldBy(t, s, sdk.LimitMemory); !strings.HasPrefix(by, "sampled every") {
+		t.Errorf("held by %q", by)
+	}
+}
+
+// TestS7InnocentPrograms are not taken for ones that use much: neither reserved address space nor pages that processes
+// share after a fork count.
+func TestS7InnocentPrograms(t *testing.T) {
+	s := without(t, sdk.Spec{Limits: sdk.Limits{Memory: 512 << 20}}, false)
+	for name, argv := range map[string][]string{
+		"sparse": {"/usr/bin/python3", "-c", "import mmap, time; m = mmap.mmap(-1, 64 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000); m[0] = 1; time.sleep(0.5)"},
+		"fork":   {"/usr/bin/python3", "-c", "import os, time\nx = b'x' * (150 << 20)\nfor i in range(8):\n  if os.fork() == 0: time.sleep(0.7); os._exit(len(x) & 1)\nfor i in range(8): os.wait()"},
+		"node":   {"node", "-e", "let a=[]; for (let i=0;i<1e6;i++) a.push({i}); console.log(a.length)"},
+		"java":   {"java", "-version"},
+		"go":     {"/usr/local/go/bin/go", "version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if argv[0] != "/usr/bin/python3" {
+				if _, err := exec.LookPath(argv[0]); err != nil {
+					t.Skip(err)
+				}
+			}
+			if r := run(t, t.Context(), s, &sdk.Command{Argv: argv}); r.Code != 0 {
+				t.Errorf("%+v %s", r.Exit, r.err)
+			}
+		})
 	}
 }
 
@@ -139,25 +223,71 @@ func TestSandboxHoldsWholeCPUs(t *testing.T) {
 	}
 }
 
-func TestSandboxHoldsDisk(t *testing.T) {
-	dir := write(t, t.TempDir(), map[string]string{"a.txt": "hello\n"})
-	s := newSandbox(t, sdk.Spec{Limits: sdk.Limits{Disk: 8 << 20}, Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspacePrivate}})
-	if r := sh(t, s, "echo more >> a.txt && dd if=/dev/zero of=f bs=1M count=4 2>/dev/null && echo o > output/o && cat a.txt"); r.Code != 0 || r.out != "hello\nmore\n" {
-		t.Errorf("within the limit: %+v %q %q", r.Exit, r.out, r.err)
-	}
-	changes, err := s.Changes(t.Context())
-	if err != nil || len(changes) != 2 || changes[0].Path != "a.txt" {
-		t.Errorf("changes in memory: %v %v", changes, err)
-	}
-	for _, where := range []string{"big", "output/big", "/tmp/big", "/dev/shm/big"} {
-		r := sh(t, s, "exec dd if=/dev/zero of="+where+" bs=1M count=64 2>/dev/null")
-		if r.Cause != sdk.CauseDisk || r.Code != 1 {
-			t.Errorf("%s: %+v", where, r.Exit)
-		}
-		sh(t, s, "rm "+where)
-	}
-	if _, err := os.Stat(dir + "/f"); err == nil {
-		t.Error("the host got a file")
+// TestS6DiskHolds writes beyond a disk limit wherever a program can write, in every workspace mode and kind of sandbox.
+func TestS6DiskHolds(t *testing.T) {
+	const big = 64 << 20
+	for _, c := range []struct {
+		name    string
+		mode    sdk.WorkspaceMode
+		source  bool
+		keep    bool
+		refused bool
+		by      string
+	}{
+		{"empty", sdk.WorkspacePrivate, false, false, false, "tmpfs size, and 2048 files"},
+		{"private", sdk.WorkspacePrivate, true, false, false, "tmpfs size"},
+		{"read-only", sdk.WorkspaceReadOnly, true, false, false, "tmpfs size"},
+		{"shared", sdk.WorkspaceShared, true, false, true, ""},
+		{"persistent empty", sdk.WorkspacePrivate, false, true, false, "sampled"},
+		{"persistent private", sdk.WorkspacePrivate, true, true, false, "sampled"},
+		{"persistent read-only", sdk.WorkspaceReadOnly, true, true, false, "sampled"},
+		{"persistent shared", sdk.WorkspaceShared, true, true, true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			spec := sdk.Spec{Limits: sdk.Limits{Disk: 8 << 20}, Workspace: sdk.Workspace{Mode: c.mode}}
+			if c.source {
+				spec.Workspace.Source = write(t, t.TempDir(), map[string]string{"a.txt": "hello\n"})
+			}
+			var e *sdk.Error
+			if err := planLimits(&spec, false, "/", noCgroup).Err(); (err != nil) != c.refused || c.refused && (!errors.As(err, &e) || e.Fix == "") {
+				t.Fatalf("the plan says %v", err)
+			}
+			if c.refused {
+				if _, err := create(t.Context(), request(t, spec), limits.Probe(), nil); !errors.As(err, &e) || e.Limit != sdk.LimitDisk {
+					t.Errorf("create says %v", err)
+				}
+				return
+			}
+			s := without(t, spec, c.keep)
+			if by := heldBy(t, s, sdk.LimitDisk); !strings.Contains(by, c.by) {
+				t.Errorf("held by %q", by)
+			}
+			if c.mode == sdk.WorkspacePrivate && c.source {
+				r := sh(t, s, "echo more >> a.txt; dd if=/dev/zero of=f bs=1M count=4 2>/dev/null && echo o > output/o && cat a.txt")
+				if changes, err := s.Changes(t.Context()); r.Code != 0 || err != nil || len(changes) != 2 {
+					t.Errorf("within the limit: %+v %q, changes %v %v", r.Exit, r.out, changes, err)
+				}
+				sh(t, s, "rm f")
+			}
+			for _, where := range []string{"/workspace", "/workspace/output", "/tmp", "/dev/shm", "$HOME"} {
+				if c.mode == sdk.WorkspaceReadOnly && where == "/workspace" {
+					continue
+				}
+				// It sleeps because what is sampled is sampled while something runs.
+				for what, script := range map[string]string{
+					"bytes":   fmt.Sprintf("head -c %d /dev/zero > %s/big || exit 1; sleep 60", big, where),
+					"files":   fmt.Sprintf("mkdir %s/many && cd %[1]s/many && i=0; while [ $i -lt 3000 ]; do : > $i || exit 1; i=$((i+1)); done; sleep 60", where),
+					"removed": fmt.Sprintf("exec 3> %s/gone && rm %[1]s/gone && { head -c %d /dev/zero >&3 || exit 1; sleep 60; }", where, big),
+					"hidden":  fmt.Sprintf("mkdir %s/hid && head -c %d /dev/zero > %[1]s/hid/big || exit 1; chmod 0 %[1]s/hid; sleep 60", where, big),
+				} {
+					r := sh(t, s, script)
+					if r.Cause != sdk.CauseDisk && what != "removed" || r.Code == 0 {
+						t.Errorf("%s in %s: %+v %s", what, where, r.Exit, r.err)
+					}
+					sh(t, s, fmt.Sprintf("chmod 700 %s/hid; rm -rf %[1]s/big %[1]s/many %[1]s/hid", where))
+				}
+			}
+		})
 	}
 }
 
@@ -176,22 +306,52 @@ func TestSandboxTmpHasASize(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	none := &limits.Support{Mechanism: limits.Rlimit, Limits: map[limits.Limit]limits.How{
-		limits.CPUs: {Reason: "no cgroup", Fix: "systemd-run"}, limits.Memory: {By: "x", Scope: limits.EachProcess}, limits.Pids: {By: "x", Scope: limits.EachUser}}}
 	for name, c := range map[string]struct {
 		l    sdk.Limits
 		want sdk.Limit
 	}{
-		"cpus without a cgroup": {sdk.Limits{CPUs: 1.5}, sdk.LimitCPUs},
-		"disk beyond memory":    {sdk.Limits{Disk: 1 << 60}, sdk.LimitDisk},
-		"too few files":         {sdk.Limits{Files: 3}, sdk.LimitFiles},
+		"cpus without a cgroup":          {sdk.Limits{CPUs: 1.5}, sdk.LimitCPUs},
+		"too little memory":              {sdk.Limits{Memory: 1 << 10}, sdk.LimitMemory},
+		"K3 files beyond the hard limit": {sdk.Limits{Files: 1 << 40}, sdk.LimitFiles},
+		"too few files":                  {sdk.Limits{Files: 3}, sdk.LimitFiles},
 	} {
 		var e *sdk.Error
-		if err := planLimits(c.l, none).Err(); !errors.As(err, &e) || e.Limit != c.want || e.Reason != sdk.ReasonLimit || e.Fix == "" {
+		if err := planLimits(&sdk.Spec{Limits: c.l}, false, "/", noCgroup).Err(); !errors.As(err, &e) || e.Limit != c.want || e.Reason != sdk.ReasonLimit || e.Fix == "" {
 			t.Errorf("%s gave %v", name, err)
 		}
 	}
-	if err := planLimits(sdk.Limits{Memory: 1 << 30, PIDs: 5, Files: 64, Disk: 1 << 20, Timeout: time.Second}, none).Err(); err != nil {
-		t.Errorf("what rlimits hold was refused: %v", err)
+	if err := planLimits(&sdk.Spec{Limits: sdk.Limits{Memory: 1 << 30, PIDs: 5, Files: 64, Disk: 1 << 20, Timeout: time.Second}}, false, "/", noCgroup).Err(); err != nil {
+		t.Errorf("what can be held was refused: %v", err)
+	}
+}
+
+// TestK3LowHardLimits runs a sandbox below hard limits as continuous integration has them: defaults shrink, and who asks
+// for more is refused.
+func TestK3LowHardLimits(t *testing.T) {
+	const inner = "HUTCH_TEST_LOW_LIMITS"
+	if os.Getenv(inner) == "" {
+		needBwrap(t)
+		cmd := exec.Command("prlimit", "--nofile=256:256", "--nproc=512:512", "/proc/self/exe", "-test.run=^TestK3LowHardLimits$", "-test.v")
+		cmd.Args[3] = os.Args[0]
+		cmd.Env = append(os.Environ(), inner+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS: TestK3LowHardLimits") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	s := newSandbox(t, sdk.Spec{})
+	if r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"bash", "-c", "ulimit -u; ulimit -n"}}); r.out != "512\n256\n" {
+		t.Errorf("the defaults are %q %q", r.out, r.err)
+	}
+	for _, h := range s.Ready().Holds {
+		if want := map[sdk.Limit]string{sdk.LimitPIDs: "511", sdk.LimitFiles: "256"}[h.Limit]; want != "" && (h.Value != want || !h.Default) {
+			t.Errorf("%+v, want %s", h, want)
+		}
+	}
+	for _, l := range []sdk.Limits{{Files: 257}, {PIDs: 512}} {
+		var e *sdk.Error
+		if err := planLimits(&sdk.Spec{Limits: l}, false, "/", noCgroup).Err(); !errors.As(err, &e) || !strings.Contains(e.Fix, "ulimit -H") {
+			t.Errorf("%+v gave %v", l, err)
+		}
 	}
 }

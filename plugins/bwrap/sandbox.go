@@ -59,14 +59,10 @@ type keptSpec struct {
 
 // planSandbox decides how a sandbox will be; nothing exists of it yet.
 func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Support, spares *spares) (*sandbox, error) {
-	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(spec.Limits, support), support: support, spares: spares,
+	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(&spec, keep, dir, support), support: support, spares: spares,
 		running: map[*holder.Process]bool{}}
 	if err := s.held.Err(); err != nil {
 		return nil, err
-	}
-	if keep && spec.Limits.Disk > 0 {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "a sandbox with a disk limit lies in memory and cannot be kept").
-			WithFix("leave out the disk limit, or do not keep the sandbox")
 	}
 	if s.held.inGroup() {
 		s.cgroup = "bwrap-" + id + "." // ends with what no id holds, so that it is no prefix of another
@@ -263,8 +259,8 @@ func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
 }
 
 func (s *sandbox) layerText() string {
-	if s.spec.Limits.Disk > 0 {
-		return "in memory, " + sdk.Bytes(s.spec.Limits.Disk).String()
+	if s.held.inside {
+		return "in memory, " + sdk.Bytes(s.held.scratch).String()
 	}
 	return filepath.Join(s.dir, "layer")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -21,14 +22,16 @@ import (
 // world is what a sandbox consists of while it can run commands: a holder process,
 // the ids and the cgroup. A hard reset makes a new one.
 type world struct {
-	ident  *identity
-	group  *limits.Group  // nil when no limit needs one
-	holder *holder.Holder // is the world's own as long as the world is there
-	spares *spares        // gets it back; nothing gets back a lasting one
-	lasts  bool           // the holder outlives this process
-	root   *os.File       // the sandbox's root directory, as the holder sees it
-	upper  *os.File       // the workspace's upper layer
-	ready  sdk.Ready
+	ident   *identity
+	group   *limits.Group   // nil when no limit needs one
+	holder  *holder.Holder  // is the world's own as long as the world is there
+	spares  *spares         // gets it back; nothing gets back a lasting one
+	lasts   bool            // the holder outlives this process
+	root    *os.File        // the sandbox's root directory, as the holder sees it
+	upper   *os.File        // the workspace's upper layer
+	tmp     *os.File        // /tmp, on the memory file system
+	sampler *limits.Sampler // nil when no limit is sampled
+	ready   sdk.Ready
 
 	lasting *holder.Lasting // while a lasting world is made
 }
@@ -107,7 +110,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	}
 	w.ready = l.ready
 	w.ready.Holds = s.held.Holds
-	w.ready.Notes = append(w.ready.Notes, s.notes...)
+	w.ready.Notes = append(append(w.ready.Notes, s.notes...), s.held.Notes()...)
 	if s.spec.Network == sdk.NetworkFull {
 		w.ready.Notes = append(w.ready.Notes, networkNote)
 	}
@@ -121,8 +124,45 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	if err != nil {
 		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: namespaceFix()}
 	}
+	return s.enter(w, dirs)
+}
+
+// enter takes over the directories of a world that was set up, and prepares to sample what happens in it.
+func (s *sandbox) enter(w *world, dirs []*os.File) error {
 	w.root, w.upper = dirs[0], dirs[1]
+	fd, err := unix.Openat(int(w.root.Fd()), "tmp", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the sandbox's /tmp: %w", err)
+	}
+	w.tmp = os.NewFile(uintptr(fd), "tmp")
+	if s.held.memory == 0 && s.held.disk == 0 {
+		return nil
+	}
+	w.sampler = &limits.Sampler{Memory: uint64(s.held.memory), Tmpfs: []*os.File{w.tmp}}
+	if w.lasts {
+		w.sampler.Others = w.holder.Inits
+	}
+	if s.held.disk > 0 {
+		layer, err := os.Open(filepath.Join(s.dir, "layer"))
+		if err != nil {
+			return fmt.Errorf("open the sandbox's layer: %w", err)
+		}
+		w.sampler.Disk = &limits.Space{Dir: layer, Bytes: uint64(s.held.disk)}
+	}
 	return nil
+}
+
+// leave closes what enter opened.
+func (w *world) leave() {
+	files := []*os.File{w.root, w.upper, w.tmp}
+	if w.sampler != nil && w.sampler.Disk != nil {
+		files = append(files, w.sampler.Disk.Dir)
+	}
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
 }
 
 // close ends all commands and removes all but the layer on disk.
@@ -136,11 +176,7 @@ func (w *world) close() (err error) {
 	case w.holder != nil:
 		w.spares.give(w.ident, w.holder)
 	}
-	for _, f := range []*os.File{w.root, w.upper} {
-		if f != nil {
-			f.Close()
-		}
-	}
+	w.leave()
 	if w.group != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 		defer cancel()

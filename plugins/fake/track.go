@@ -34,7 +34,7 @@ type tracker struct {
 // it better, which an orphan does not get away from; but a limit of the command itself has to be set by the tracker.
 func (t *tracker) tracks() bool {
 	r := t.Rlimits()
-	return t.cgroup || t.spareSessions || r.AS != nil || r.NProc != nil || r.NoFile != nil || r.FSize != nil
+	return t.cgroup || t.spareSessions || r.NProc != nil || r.NoFile != nil || r.FSize != nil
 }
 
 // Start implements process.Group. Rlimits are set while the program is held at its

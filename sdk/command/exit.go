@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
 )
 
 // Ended says how a command ended by its wait status.
@@ -38,9 +39,10 @@ func NotStarted(errno syscall.Errno, tried []string) *sdk.Exit {
 
 // Met are the limits that a sandbox ran into while a command ran.
 type Met struct {
-	OOMKills uint64      // processes that the kernel killed for want of memory
-	PIDsHits uint64      // processes that the kernel refused to start
-	Full     func() bool // says whether its sized file system has no room left; nil where it has none
+	OOMKills uint64          // processes that the kernel killed for want of memory
+	PIDsHits uint64          // processes that the kernel refused to start
+	Full     func() bool     // says whether a sized file system of it has no room left; nil where it has none
+	Over     *limits.Overrun // the sampled limit for which it was killed; nil for none
 }
 
 // Blame decides why a command ended. What stopped it, as ctx says, counts before what it ran into; a limit counts only for a
@@ -55,6 +57,12 @@ func Blame(ctx context.Context, e *sdk.Exit, met Met) {
 		return
 	}
 	switch {
+	case met.Over != nil:
+		e.Cause = sdk.CauseDisk
+		if met.Over.Limit == limits.Memory {
+			e.Cause = sdk.CauseOOM
+		}
+		e.Evidence = met.Over.String() + "; " + e.Evidence
 	case met.OOMKills > 0:
 		e.Cause = sdk.CauseOOM
 		e.Evidence = fmt.Sprintf("cgroup oom_kill %d; %s", met.OOMKills, e.Evidence)
@@ -63,7 +71,7 @@ func Blame(ctx context.Context, e *sdk.Exit, met Met) {
 		e.Evidence = fmt.Sprintf("cgroup pids.events max %d; %s", met.PIDsHits, e.Evidence)
 	case met.Full != nil && met.Full():
 		e.Cause = sdk.CauseDisk
-		e.Evidence = "statfs: no free block in the sandbox's file system; " + e.Evidence
+		e.Evidence = "statfs: no free block or inode in the sandbox's file system; " + e.Evidence
 	}
 }
 

@@ -60,9 +60,6 @@ func (s *Support) New(id string, r Request) (*Group, error) {
 // inCgroup leaves of r what the cgroup has to hold.
 func (s *Support) inCgroup(r Request) Request {
 	r.Files, r.FileSize = 0, 0
-	if s.Limits[Memory].By == byAS {
-		r.Memory = 0
-	}
 	if s.Limits[Pids].By == byNProc {
 		r.Pids = 0
 	}

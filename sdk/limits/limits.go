@@ -10,11 +10,12 @@ import (
 // Limit names one limit. The strings are those of run files, flags and results.
 type Limit string
 
-// The limits this package knows. Time, disk and output are held elsewhere.
+// The limits this package knows. Disk is held by a [Sampler] only; time and output are held elsewhere.
 const (
 	Memory   Limit = "memory"
 	CPUs     Limit = "cpus"
 	Pids     Limit = "pids"
+	Disk     Limit = "disk"
 	Files    Limit = "files"
 	FileSize Limit = "file_size"
 )
@@ -232,4 +233,22 @@ func (s *Support) String() string {
 		return string(s.Mechanism)
 	}
 	return fmt.Sprintf("%s in %s", s.Mechanism, strings.Join(s.Where, ", "))
+}
+
+// Overrun says that a sampled limit was exceeded, and that the command was killed for it.
+type Overrun struct {
+	Limit       Limit // Memory, or Disk
+	Used, Asked uint64
+	Unit        string        // of both, "bytes" or "files"
+	After       time.Duration // since the sample before, in which the limit was not exceeded
+	Note        string        // how it was found, where that needs an explanation
+}
+
+// String is one clause for the evidence of a result.
+func (o *Overrun) String() string {
+	s := fmt.Sprintf("sampled %s use %d of %d %s, %d over, %v after the sample before", o.Limit, o.Used, o.Asked, o.Unit, o.Used-o.Asked, o.After.Round(time.Millisecond))
+	if o.Note != "" {
+		s += "; " + o.Note
+	}
+	return s
 }

@@ -1,6 +1,14 @@
 package limits
 
-import "golang.org/x/sys/unix"
+import (
+	"math"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
 
 // MemoryAndSwap returns how many bytes this machine has of both together, 0 if that is not known.
 func MemoryAndSwap() int64 {
@@ -9,4 +17,75 @@ func MemoryAndSwap() int64 {
 		return 0
 	}
 	return int64((uint64(si.Totalram) + uint64(si.Totalswap)) * uint64(max(si.Unit, 1)))
+}
+
+// DefaultMemory is the memory limit in bytes of a sandbox for which nobody asks for one: three quarters of what is
+// available now to this process, by the machine and by the cgroups it is in; in whole MiB, 0 if that is not known.
+func DefaultMemory() uint64 { return thisSystem().defaultMemory() }
+
+func (sys system) defaultMemory() uint64 {
+	free := field(readFile(sys.root+"/proc/meminfo"), "MemAvailable:")
+	if free == 0 {
+		return 0
+	}
+	mounts, err1 := sys.mounts()
+	own, err2 := sys.ownCgroups()
+	if err1 == nil && err2 == nil {
+		for _, m := range mounts {
+			p, ok := own["memory"]
+			limit, usage, inactive := "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+			if m.v2 {
+				p, ok = own[""]
+				limit, usage, inactive = "memory.max", "memory.current", "inactive_file"
+			} else if !m.controllers["memory"] {
+				continue
+			}
+			dir, there := sys.dirOf(m, p)
+			if !ok || !there {
+				continue
+			}
+			for top := sys.root + m.dir; len(dir) >= len(top); dir = path.Dir(dir) {
+				most, used := number(dir+"/"+limit), number(dir+"/"+usage)
+				for line := range strings.Lines(string(readFile(dir + "/memory.stat"))) {
+					if value, ok := strings.CutPrefix(line, inactive+" "); ok {
+						n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+						used -= min(n, used) // the kernel takes it back when somebody needs it
+					}
+				}
+				if most < math.MaxInt64>>1 {
+					free = min(free, most-min(used, most))
+				}
+			}
+		}
+	}
+	return threeQuarters(free) >> 20 << 20
+}
+
+// number reads a file with one number; without one there is no bound.
+func number(name string) uint64 {
+	b, err := os.ReadFile(name)
+	n, err2 := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil || err2 != nil {
+		return math.MaxUint64
+	}
+	return n
+}
+
+// DiskDefault is the disk limit in bytes of a sandbox for which nobody asks for one, whose files lie in dir: DefaultDisk,
+// or three quarters of what is free there.
+func DiskDefault(dir string) uint64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return DefaultDisk
+	}
+	return min(DefaultDisk, threeQuarters(st.Bavail*uint64(st.Bsize))>>20<<20)
+}
+
+// HardLimit returns the hard limit of this process for a resource, which nothing that it starts may exceed.
+func HardLimit(resource int) uint64 {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(resource, &r); err != nil {
+		return unix.RLIM_INFINITY
+	}
+	return r.Max
 }

@@ -97,7 +97,7 @@ func (s *Support) why(reason, fix string) {
 // rlimitHows is what is left without cgroups.
 func rlimitHows(euid int) map[Limit]How {
 	hows := map[Limit]How{
-		Memory:   {By: byAS, Scope: EachProcess, Reason: "an rlimit bounds the address space of each process alone"},
+		Memory:   {Reason: "no rlimit bounds the memory of several processes together"},
 		Pids:     {By: byNProc, Scope: EachUser, Reason: "an rlimit counts all processes of the user in its user namespace"},
 		CPUs:     {Reason: "no rlimit bounds the share of processor time"},
 		Files:    {By: byNoFile, Scope: EachProcess},

@@ -3,7 +3,6 @@ package limits
 // Rlimits are limits that a process takes on itself before it runs something else, because Go cannot set them between
 // fork and exec. A nil leaves the limit as it is. The soft and the hard limit become the same.
 type Rlimits struct {
-	AS     *uint64 `json:"as,omitempty"`     // bytes of address space of each process
 	NProc  *uint64 `json:"nproc,omitempty"`  // processes of the user in its user namespace; not held for host root
 	NoFile *uint64 `json:"nofile,omitempty"` // open files of each process
 	FSize  *uint64 `json:"fsize,omitempty"`  // bytes of any one file; SIGXFSZ beyond
@@ -20,9 +19,6 @@ func (s *Support) rlimits(r Request) Rlimits {
 	if r.FileSize != 0 {
 		out.FSize = &r.FileSize
 	}
-	if r.Memory != 0 && s.Limits[Memory].By == byAS {
-		out.AS = &r.Memory
-	}
 	if r.Pids != 0 && s.Limits[Pids].By == byNProc {
 		out.NProc = &r.Pids
 	}
@@ -31,7 +27,6 @@ func (s *Support) rlimits(r Request) Rlimits {
 
 // The mechanism texts of rlimits.
 const (
-	byAS     = "rlimit AS"
 	byNProc  = "rlimit NPROC"
 	byNoFile = "rlimit NOFILE"
 	byFSize  = "rlimit FSIZE"

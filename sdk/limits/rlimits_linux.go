@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// each calls set for every limit in r. The address space comes last: once it is small, little else can be done.
+// each calls set for every limit in r.
 func (r Rlimits) each(set func(name string, resource int, value uint64) error) error {
 	for _, l := range []struct {
 		name     string
@@ -15,7 +15,7 @@ func (r Rlimits) each(set func(name string, resource int, value uint64) error) e
 		value    *uint64
 	}{
 		{"CORE", unix.RLIMIT_CORE, r.Core}, {"NOFILE", unix.RLIMIT_NOFILE, r.NoFile}, {"FSIZE", unix.RLIMIT_FSIZE, r.FSize},
-		{"NPROC", unix.RLIMIT_NPROC, r.NProc}, {"AS", unix.RLIMIT_AS, r.AS},
+		{"NPROC", unix.RLIMIT_NPROC, r.NProc},
 	} {
 		if l.value == nil {
 			continue
@@ -27,9 +27,8 @@ func (r Rlimits) each(set func(name string, resource int, value uint64) error) e
 	return nil
 }
 
-// Apply sets the limits on this process, and what it starts inherits them. Call it as the last thing before exec: an
-// address space limit can leave a Go program without memory for anything else. A limit above the present hard limit
-// becomes that, which is the tighter one.
+// Apply sets the limits on this process, and what it starts inherits them. A limit above the present hard
+// limit becomes that, which is the tighter one.
 func (r Rlimits) Apply() error {
 	return r.each(func(name string, resource int, value uint64) error {
 		var old syscall.Rlimit

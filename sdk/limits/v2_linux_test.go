@@ -405,7 +405,7 @@ func TestPlanAndErrors(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %v %s: %s (%s)", h.Limit, h.Asked, h.Limit.Unit(), h.By, h.Scope))
 	}
 	want := []string{
-		"memory 1.073741824e+09 bytes: rlimit AS (process)", "cpus 1.5 cores:  ()", "pids 10 processes and threads: rlimit NPROC (user)",
+		"memory 1.073741824e+09 bytes:  ()", "cpus 1.5 cores:  ()", "pids 10 processes and threads: rlimit NPROC (user)",
 		"files 64 open files per process: rlimit NOFILE (process)", "file_size 1.048576e+06 bytes: rlimit FSIZE (process)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -414,12 +414,12 @@ func TestPlanAndErrors(t *testing.T) {
 	if _, err := s.New("x", Request{CPUs: 1}); err == nil || !strings.Contains(err.Error(), "cpus limit cannot be held here") {
 		t.Errorf("cpus without a cgroup: %v", err)
 	}
-	g, err := s.New("x", Request{Memory: 1 << 30, Pids: 10, Files: 64})
+	g, err := s.New("x", Request{Pids: 10, Files: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rl := g.Rlimits()
-	if rl.AS == nil || *rl.AS != 1<<30 || rl.NProc == nil || *rl.NProc != 10 || *rl.NoFile != 64 || *rl.Core != 0 || rl.FSize != nil {
+	if rl.NProc == nil || *rl.NProc != 10 || *rl.NoFile != 64 || *rl.Core != 0 || rl.FSize != nil {
 		t.Errorf("rlimits %+v", rl)
 	}
 	if g.Handle() != nil || !errors.Is(g.Kill(t.Context()), ErrNoCgroup) || g.Destroy(t.Context()) != nil {

@@ -228,3 +228,11 @@ func (l logWords) String() string {
 	}
 	return string(bytes.TrimSpace(b[max(0, len(b)-8192):]))
 }
+
+// Inits lists the first processes of the namespaces of all commands, whoever started them.
+func (h *Holder) Inits() (out []int) {
+	for _, bwrap := range wire.ChildrenOf(h.pid) {
+		out = append(out, wire.ChildrenOf(bwrap)...)
+	}
+	return out
+}

@@ -34,6 +34,7 @@ type Process struct {
 	reports chan struct{} // closed when no more reports come
 
 	mu      sync.Mutex // guards what follows
+	init    int        // pid of the namespace's first process, 0 while unknown
 	initFD  int        // pidfd of it, -1 while unknown
 	command int        // pid of the command, 0 while unknown
 	exec    int        // pidfd of the command, -1 while unknown
@@ -151,6 +152,13 @@ func (p *Process) Release() {
 // clear that it never will be; see Executed.
 func (p *Process) Started() <-chan struct{} { return p.started }
 
+// Init returns the first process of the command's process namespace, 0 before that is known.
+func (p *Process) Init() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.init
+}
+
 // Executed says, once Started is closed, whether the command itself ever ran.
 func (p *Process) Executed() bool {
 	p.mu.Lock()
@@ -234,6 +242,7 @@ func (p *Process) note(kind microinit.Kind, value uint32, pid int) {
 	p.kinds[kind] = value
 	switch kind {
 	case microinit.Init:
+		p.init = pid
 		p.initFD, _ = unix.PidfdOpen(pid, 0)
 		if p.killed {
 			p.kill()
@@ -335,7 +344,7 @@ func (p *Process) Wait() (*Result, error) {
 			*fd = -1
 		}
 	}
-	p.command = 0
+	p.command, p.init = 0, 0
 	if p.stuck != nil {
 		p.stuck.Stop()
 	}

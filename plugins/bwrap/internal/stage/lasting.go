@@ -210,7 +210,7 @@ func (h *holder) reaped(pid int, reap func()) bool {
 	reap()
 	delete(h.lasting.commands, pid)
 	// What outlived its bwrap is our child now.
-	for _, child := range childrenOf(os.Getpid()) {
+	for _, child := range wire.ChildrenOf(os.Getpid()) {
 		if h.lasting.commands[child] == nil {
 			_ = unix.Kill(child, unix.SIGKILL)
 			_, _ = syscall.Wait4(child, nil, syscall.WNOHANG, nil)
@@ -230,7 +230,7 @@ func (h *holder) abandon(c *client) {
 			}
 			left++
 			// As in end: first the namespace's init, after which bwrap ends by itself.
-			below := childrenOf(pid)
+			below := wire.ChildrenOf(pid)
 			for _, child := range below {
 				_ = unix.Kill(child, unix.SIGKILL)
 			}

@@ -178,6 +178,9 @@ func (h *holder) pivot(s *wire.Setup) error {
 	if s.Scratch > 0 {
 		data += fmt.Sprintf(",size=%d", s.Scratch)
 	}
+	if s.ScratchFiles > 0 {
+		data += fmt.Sprintf(",nr_inodes=%d", s.ScratchFiles)
+	}
 	if err := unix.Mount("scratch", "/scratch", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return fmt.Errorf("mount the scratch space: %w", err)
 	}

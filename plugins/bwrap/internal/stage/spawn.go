@@ -181,9 +181,9 @@ func end() {
 				break
 			}
 		}
-		children := childrenOf(os.Getpid())
+		children := wire.ChildrenOf(os.Getpid())
 		for _, bwrap := range children {
-			below := childrenOf(bwrap)
+			below := wire.ChildrenOf(bwrap)
 			for _, pid := range below {
 				_ = unix.Kill(pid, unix.SIGKILL)
 			}
@@ -197,23 +197,3 @@ func end() {
 
 // endRound is the time that the killed get to be gone before end looks again.
 const endRound = time.Millisecond
-
-// childrenOf lists the children of all threads of a process.
-func childrenOf(pid int) (out []int) {
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return nil
-	}
-	for _, t := range tasks {
-		list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
-		if err != nil {
-			continue
-		}
-		for _, f := range bytes.Fields(list) {
-			if n, err := strconv.Atoi(string(f)); err == nil {
-				out = append(out, n)
-			}
-		}
-	}
-	return out
-}

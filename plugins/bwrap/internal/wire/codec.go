@@ -182,6 +182,7 @@ func (s *Setup) fields(c *codec) {
 	})
 	list(c, &s.Freeze, text[string])
 	c.int64(&s.Scratch)
+	c.int64(&s.ScratchFiles)
 	c.int(&s.BwrapFD)
 	list(c, &s.Args, text[string])
 	c.bytes(&s.Seccomp)

@@ -39,18 +39,19 @@ type Reply struct {
 // again only after a Clear, which takes that world away. Everything is made
 // below a fresh root, in the order of the lists.
 type Setup struct {
-	Trees    []Tree   // host trees, opened while the host is still in sight
-	Files    []File   // made in the fresh root
-	Mounts   []Mount  // made on top of them
-	Freeze   []string // mounts made read-only at the very end
-	Scratch  int64    // bytes of the tmpfs at /scratch; 0 means no limit but the kernel's default
-	BwrapFD  int      // index of the descriptor of the bwrap binary
-	Args     []string // arguments of bwrap that stay the same for each command
-	Seccomp  []byte   // the filter, as bwrap reads it from a descriptor
-	CPUs     []int    // processors that bwrap and commands may use; empty means all
-	UID, GID int      // what bwrap runs as, inside the holder's user namespace
-	Give     []string // directories whose descriptors go back with the reply
-	Lasting  *Lasting // set for a holder that outlives the plugin
+	Trees        []Tree   // host trees, opened while the host is still in sight
+	Files        []File   // made in the fresh root
+	Mounts       []Mount  // made on top of them
+	Freeze       []string // mounts made read-only at the very end
+	Scratch      int64    // bytes of the tmpfs at /scratch; 0 means no limit but the kernel's default
+	ScratchFiles int64    // files and directories on it, likewise
+	BwrapFD      int      // index of the descriptor of the bwrap binary
+	Args         []string // arguments of bwrap that stay the same for each command
+	Seccomp      []byte   // the filter, as bwrap reads it from a descriptor
+	CPUs         []int    // processors that bwrap and commands may use; empty means all
+	UID, GID     int      // what bwrap runs as, inside the holder's user namespace
+	Give         []string // directories whose descriptors go back with the reply
+	Lasting      *Lasting // set for a holder that outlives the plugin
 }
 
 // Lasting makes a holder outlive the plugin that started it. It then serves any number of plugins at once, and ends
