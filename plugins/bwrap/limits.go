@@ -120,7 +120,11 @@ func (h *held) holdDisk(spec *sdk.Spec, keep bool, dir string) {
 	n := spec.Limits.Disk
 	h.scratch = int64(configOf(spec).TmpSize)
 	hold := sdk.Hold{Limit: sdk.LimitDisk, Default: n <= 0}
-	if hold.Default {
+	switch {
+	case !hold.Default:
+	case keep:
+		n = limits.DefaultDisk // and not of what is free beside what it has written before
+	default:
 		n = int64(limits.DiskDefault(dir))
 	}
 	hold.Value = sdk.Bytes(n).String()

@@ -47,7 +47,8 @@ func (b *backend) Describe() sdk.Description {
 // Plan implements [sdk.Planner].
 func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	m := b.machine()
-	p := &sdk.Plan{Holds: planLimits(spec.Limits, configOf(spec), m).Holds, Notes: notes(spec, m.rootless)}
+	held := planLimits(spec, false, "/", m)
+	p := &sdk.Plan{Holds: held.Holds, Notes: append(notes(spec, m.rootless), held.Notes()...)}
 	refuse := func(err error) {
 		if err != nil {
 			p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
@@ -123,13 +124,9 @@ func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool) (*sandbox, err
 		return nil, err
 	}
 	s := &sandbox{id: id, dirs: dirs{dir}, spec: *spec, keep: keep, podman: p}
-	s.held = planLimits(spec.Limits, configOf(spec), b.machine())
+	s.held = planLimits(spec, keep, dir, b.machine())
 	if err := s.held.Err(); err != nil {
 		return nil, err
-	}
-	if keep && spec.Limits.Disk > 0 {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "a sandbox with a disk limit lies in memory and cannot be kept").
-			WithFix("leave out the disk limit, or do not keep the sandbox")
 	}
 	if ws := spec.Workspace; ws.Source != "" {
 		if err := isDir("workspace", ws.Source); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
@@ -44,7 +45,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	})
 	if err != nil {
 		if !alive(s.container) {
-			return s.containerEnded(ctx, before)
+			return s.containerEnded(ctx, before, nil)
 		}
 		return nil, fmt.Errorf("start the command: %w", err)
 	}
@@ -56,12 +57,15 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		}
 		defer term.Close()
 	}
+	sampled := s.watch(p.Kill)
 	stop := command.Watch(ctx, p, c, term.Resize)
 	ended, err := p.Wait(context.WithoutCancel(ctx))
+	over, peak := sampled()
 	stop()
 	term.Drain()
-	exit, err := s.exit(ctx, ended, err, before, c)
+	exit, err := s.exit(ctx, ended, err, before, over)
 	if exit != nil {
+		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
 	}
 	return exit, err
@@ -97,13 +101,13 @@ func (s *sandbox) environment(c *sdk.Command) []string {
 }
 
 // exit says how the command ended, from what the agent, the kernel's counters and Podman say.
-func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before counters, c *sdk.Command) (*sdk.Exit, error) {
+func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before counters, over *limits.Overrun) (*sdk.Exit, error) {
 	var no *agent.NotRunnable
 	switch {
 	case errors.As(err, &no):
 		return command.NotStarted(no.Errno, no.Tried), nil
 	case err != nil && !alive(s.container):
-		return s.containerEnded(ctx, before)
+		return s.containerEnded(ctx, before, over)
 	case err != nil:
 		return nil, err
 	}
@@ -116,29 +120,33 @@ func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before
 	if after.pidsPeak > ownProcesses {
 		exit.Usage.PIDs = int64(after.pidsPeak) - ownProcesses
 	}
-	command.Blame(ctx, exit, s.met(before, after))
+	command.Blame(ctx, exit, s.met(before, after, over))
 	return exit, nil
 }
 
 // met are the limits that the container ran into between two looks at its counters.
-func (s *sandbox) met(before, after counters) command.Met {
-	m := command.Met{OOMKills: command.Since(before.oomKills, after.oomKills), PIDsHits: command.Since(before.pidsHits, after.pidsHits)}
-	if s.spec.Limits.Disk > 0 {
-		m.Full = s.full
-	}
-	return m
+func (s *sandbox) met(before, after counters, over *limits.Overrun) command.Met {
+	return command.Met{OOMKills: command.Since(before.oomKills, after.oomKills), PIDsHits: command.Since(before.pidsHits, after.pidsHits), Over: over, Full: s.full}
 }
 
-// full says whether the sandbox's sized file system has no room left.
+// full says whether a sized file system of the sandbox has no room left.
 func (s *sandbox) full() bool {
 	var st unix.Statfs_t
-	return unix.Statfs(s.dirs.layer(), &st) == nil && st.Bfree == 0
+	if s.held.inside && unix.Statfs(s.dirs.layer(), &st) == nil && (st.Bfree == 0 || st.Ffree == 0) {
+		return true
+	}
+	for _, f := range s.memory {
+		if unix.Fstatfs(int(f.Fd()), &st) == nil && st.Blocks > 0 && (st.Bfree == 0 || st.Files > 0 && st.Ffree == 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // containerEnded is the end of a command whose whole container ended: why, Podman knows.
-func (s *sandbox) containerEnded(ctx context.Context, before counters) (*sdk.Exit, error) {
+func (s *sandbox) containerEnded(ctx context.Context, before counters, over *limits.Overrun) (*sdk.Exit, error) {
 	exit := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 137, Signal: "SIGKILL", Evidence: "the container ended"}
-	command.Blame(ctx, exit, s.met(before, s.group.read()))
+	command.Blame(ctx, exit, s.met(before, s.group.read(), over))
 	if exit.Cause != sdk.CauseSignaled {
 		return exit, nil
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/process"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
@@ -60,14 +61,17 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 		return nil, fmt.Errorf("start podman exec: %w", err)
 	}
 	defer term.Close()
-	stop := command.Watch(ctx, &client{s, uid, cmd.Process}, c, term.Resize)
+	as := &client{s, uid, cmd.Process}
+	sampled := s.watch(as.Kill)
+	stop := command.Watch(ctx, as, c, term.Resize)
 	err = cmd.Wait()
+	over, _ := sampled()
 	stop()
 	term.Drain()
 	if err := s.endUser(uid); err != nil {
 		return nil, err
 	}
-	return s.exitAs(ctx, err, before, start)
+	return s.exitAs(ctx, err, before, over, start)
 }
 
 // startAs starts podman exec, with a terminal of ours when the command shall have one. Podman gives the command another one inside,
@@ -133,7 +137,7 @@ func (c *client) SignalGroup(sig syscall.Signal) error { return c.Signal(sig) }
 func (c *client) Kill() error { return syscall.Kill(-c.podman.Pid, syscall.SIGKILL) }
 
 // exitAs says how podman exec ended; its exit codes are those of the command, and its own from 125 to 127.
-func (s *sandbox) exitAs(ctx context.Context, err error, before counters, start time.Time) (*sdk.Exit, error) {
+func (s *sandbox) exitAs(ctx context.Context, err error, before counters, over *limits.Overrun, start time.Time) (*sdk.Exit, error) {
 	exit := &sdk.Exit{Cause: sdk.CauseExited, Usage: sdk.Usage{Wall: time.Since(start)}}
 	var e *exec.ExitError
 	switch {
@@ -151,9 +155,9 @@ func (s *sandbox) exitAs(ctx context.Context, err error, before counters, start 
 	}
 	exit.Evidence = fmt.Sprintf("podman exec: exit %d", exit.Code)
 	if !alive(s.container) {
-		return s.containerEnded(ctx, before)
+		return s.containerEnded(ctx, before, over)
 	}
-	command.Blame(ctx, exit, s.met(before, s.group.read()))
+	command.Blame(ctx, exit, s.met(before, s.group.read(), over))
 	return exit, nil
 }
 

@@ -66,10 +66,10 @@ func TestOutOfMemory(t *testing.T) {
 func TestLimitsAreRefused(t *testing.T) {
 	b := newBackend()
 	m := b.machine()
-	cases := map[sdk.Limit]sdk.Limits{sdk.LimitFiles: {Files: 1 << 40}, sdk.LimitDisk: {Disk: 1 << 60}}
-	for l, how := range map[sdk.Limit]limits.Limit{sdk.LimitMemory: limits.Memory, sdk.LimitCPUs: limits.CPUs, sdk.LimitPIDs: limits.Pids} {
+	cases := map[sdk.Limit]sdk.Limits{sdk.LimitFiles: {Files: 1 << 40}, sdk.LimitMemory: {Memory: 1 << 10}}
+	for l, how := range map[sdk.Limit]limits.Limit{sdk.LimitCPUs: limits.CPUs, sdk.LimitPIDs: limits.Pids} {
 		if m.limits[how].By == "" {
-			cases[l] = map[sdk.Limit]sdk.Limits{sdk.LimitMemory: {Memory: 64 << 20}, sdk.LimitCPUs: {CPUs: 1}, sdk.LimitPIDs: {PIDs: 100}}[l]
+			cases[l] = map[sdk.Limit]sdk.Limits{sdk.LimitCPUs: {CPUs: 1}, sdk.LimitPIDs: {PIDs: 100}}[l]
 		}
 	}
 	for l, ask := range cases {

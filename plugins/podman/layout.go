@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
@@ -48,17 +49,18 @@ type layout struct {
 	flags []string
 	ready sdk.Ready
 	plan  bool // nothing is made: it is there already
-	names int  // of aliases
+	held  *held
+	names int // of aliases
 }
 
 // newLayout makes the host's side of a sandbox, and the options of podman run for it.
-func newLayout(d dirs, spec *sdk.Spec, who identity, over string) (*layout, error) {
-	return (&layout{dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over}).fill()
+func newLayout(d dirs, spec *sdk.Spec, who identity, over string, held *held) (*layout, error) {
+	return (&layout{held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over}).fill()
 }
 
 // planLayout says what newLayout made.
-func planLayout(d dirs, spec *sdk.Spec, who identity, over string) (*layout, error) {
-	return (&layout{dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, plan: true}).fill()
+func planLayout(d dirs, spec *sdk.Spec, who identity, over string, held *held) (*layout, error) {
+	return (&layout{held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, plan: true}).fill()
 }
 
 func (l *layout) fill() (*layout, error) {
@@ -108,10 +110,10 @@ func (l *layout) make() error {
 
 // sized lays a sized file system under all that the sandbox writes, when there is a disk limit. Only root comes here.
 func (l *layout) sized() error {
-	if l.spec.Limits.Disk <= 0 || isMounted(l.dirs.layer()) {
+	if !l.held.inside || isMounted(l.dirs.layer()) {
 		return nil
 	}
-	if err := syscall.Mount("tmpfs", l.dirs.layer(), "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, fmt.Sprintf("size=%d,mode=700", l.spec.Limits.Disk)); err != nil {
+	if err := syscall.Mount("tmpfs", l.dirs.layer(), "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, fmt.Sprintf("size=%d,nr_inodes=%d,mode=700", l.spec.Limits.Disk, limits.FilesOf(uint64(l.spec.Limits.Disk)))); err != nil {
 		return fmt.Errorf("mount a file system of %s: %w", sdk.Bytes(l.spec.Limits.Disk), err)
 	}
 	return nil
@@ -126,7 +128,10 @@ func isMounted(dir string) bool {
 // temporary adds what is lost with the container: /tmp, shared memory, and what the configuration asks for.
 func (l *layout) temporary() error {
 	size := int64(l.cfg.TmpSize)
-	if l.spec.Limits.Disk > 0 {
+	if l.held.disk > 0 {
+		size = min(size, l.held.disk)
+	}
+	if l.held.inside {
 		l.bind(l.dirs.tmp(), "/tmp", "rw")
 		l.bind(l.dirs.shm(), "/dev/shm", "rw")
 	} else {

@@ -14,18 +14,9 @@ import (
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
-// What a sandbox gets when nobody asks.
-const (
-	defaultPIDs  = 2048
-	defaultFiles = 1024
-)
-
 // maxProcesses is the rlimit of processes where a cgroup holds the limit: podman lowers its own, and where that cannot be
 // raised again a container that asks for more does not start.
 const maxProcesses = 16384
-
-// minFiles is the least of open files with which a program can be loaded.
-const minFiles = 8
 
 // held says how the limits of one sandbox are held.
 type held struct {
@@ -33,12 +24,15 @@ type held struct {
 	flags []string // of podman run
 	// checks are the kernel's values that must stand in the container's cgroup once it runs; a limit that is not there
 	// after all ends the creation.
-	cgroup bool
-	cpus   []int // the processors that commands run on; nil means all
-	memory int64
-	pids   int64 // with the room for our own processes
-	files  uint64
-	nproc  uint64
+	cgroup  bool
+	memory  int64
+	pids    int64 // with the room for our own processes
+	files   uint64
+	nproc   uint64
+	inside  bool   // whether all that the sandbox writes lies in a memory file system
+	sampled uint64 // bytes of memory, where no cgroup holds them; 0 for no limit
+	disk    int64  // likewise of disk
+	cpus    []int  // the processors that commands run on; nil means all
 }
 
 // machine is what this machine lets Podman hold, found without starting anything.
@@ -84,19 +78,15 @@ func delegated() []string {
 	return strings.Fields(string(b))
 }
 
-// planLimits decides how each limit is held. One that cannot be held has an empty HeldBy.
-func planLimits(l sdk.Limits, c *Config, m *machine) *held {
+// planLimits decides how each limit is held, for a sandbox whose files lie in dir. One that cannot be held has an empty
+// HeldBy.
+func planLimits(spec *sdk.Spec, keep bool, dir string, m *machine) *held {
 	h := &held{}
+	l, c := spec.Limits, configOf(spec)
 	if l.Timeout > 0 {
 		h.Hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to all that the command started")
 	}
-	if l.Memory > 0 {
-		h.byCgroup(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), m.limits[limits.Memory], func() {
-			h.memory = l.Memory
-			h.flag("--memory=%db", l.Memory)
-			h.flag("--memory-swap=%db", l.Memory)
-		})
-	}
+	h.holdMemory(l.Memory, m.limits[limits.Memory])
 	if l.CPUs > 0 {
 		h.byCgroup(sdk.LimitCPUs, strconv.FormatFloat(l.CPUs, 'g', -1, 64), m.limits[limits.CPUs], func() {
 			h.flag("--cpus=%s", strconv.FormatFloat(l.CPUs, 'f', -1, 64))
@@ -104,10 +94,34 @@ func planLimits(l sdk.Limits, c *Config, m *machine) *held {
 	}
 	h.cpus = visible.Processors(l.CPUs)
 	h.holdPIDs(l.PIDs, m)
-	h.holdDisk(l.Disk, c, m)
+	h.holdDisk(spec, c, keep, dir, m)
 	h.holdFiles(l.Files)
 	visible.Mark(h.Holds)
 	return h
+}
+
+// holdMemory holds the memory limit by the container's cgroup where it has one, else by sampling.
+func (h *held) holdMemory(n int64, how limits.How) {
+	hold := sdk.Hold{Limit: sdk.LimitMemory, Default: n <= 0}
+	if hold.Default {
+		n = int64(limits.DefaultMemory())
+	}
+	hold.Value = sdk.Bytes(n).String()
+	switch {
+	case n == 0:
+		hold.Value, hold.Reason = "", "this machine does not say how much memory is available"
+	case n < limits.MinMemory:
+		hold.Reason, hold.Fix = "no program can be loaded with so little", "ask for at least "+sdk.Bytes(limits.MinMemory).String()
+	case how.By != "" && how.Scope == limits.WholeGroup:
+		h.cgroup, h.memory = true, n
+		h.flag("--memory=%db", n)
+		h.flag("--memory-swap=%db", n)
+		hold.HeldBy = how.By
+	default:
+		h.sampled = uint64(n)
+		hold.HeldBy, hold.Reason, hold.Fix = limits.Sampled+": private and shared memory of all processes together, and files in memory; all commands are killed", how.Reason, how.Fix
+	}
+	h.Holds = append(h.Holds, hold)
 }
 
 func (h *held) holdPIDs(n int64, m *machine) {
@@ -115,7 +129,7 @@ func (h *held) holdPIDs(n int64, m *machine) {
 	if how.By != "" && how.Scope == limits.WholeGroup {
 		asked := n > 0
 		if !asked {
-			n = defaultPIDs
+			n = limits.DefaultPids
 		}
 		h.cgroup, h.pids = true, n+ownProcesses
 		h.flag("--pids-limit=%d", h.pids)
@@ -129,41 +143,52 @@ func (h *held) holdPIDs(n int64, m *machine) {
 		h.nproc = hardLimit(unix.RLIMIT_NPROC, maxProcesses)
 		return
 	}
-	h.nproc = hardLimit(unix.RLIMIT_NPROC, 4096)
+	h.nproc = hardLimit(unix.RLIMIT_NPROC, limits.DefaultPids)
 	h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.FormatUint(h.nproc, 10), Default: true,
 		HeldBy: "rlimit RLIMIT_NPROC, of all containers of this user together", Reason: how.Reason, Fix: how.Fix})
 }
 
-func (h *held) holdDisk(n int64, c *Config, m *machine) {
-	if n <= 0 {
-		return
-	}
-	value := sdk.Bytes(n).String()
-	switch free := limits.MemoryAndSwap(); {
-	case m.rootless:
-		h.Refuse(sdk.LimitDisk, value, "it is held by a sized file system under the workspace, which only root can mount", "run hutch as root, or use the backend bwrap")
-	case !c.Root:
-		h.Refuse(sdk.LimitDisk, value, "the image's own files can be written to, and Podman's storage has no quota", "set read_only = true")
-	case len(c.Tmpfs) > 0:
-		h.Refuse(sdk.LimitDisk, value, "each path of tmpfs has a size of its own", "leave tmpfs away, /tmp is there anyway")
-	case free > 0 && n > free:
-		h.Refuse(sdk.LimitDisk, value, fmt.Sprintf("it is held by a file system in memory, and this machine has %s of memory and swap", sdk.Bytes(free>>20<<20)), "ask for less, or leave the limit away")
+// holdDisk holds the disk limit by a memory file system under all that the sandbox writes, which takes root, else by
+// sampling. Either way it bounds the number of files, too.
+func (h *held) holdDisk(spec *sdk.Spec, c *Config, keep bool, dir string, m *machine) {
+	n := spec.Limits.Disk
+	hold := sdk.Hold{Limit: sdk.LimitDisk, Default: n <= 0}
+	switch {
+	case !hold.Default:
+	case keep:
+		n = limits.DefaultDisk // and not of what is free beside what it has written before
 	default:
-		h.Hold(sdk.LimitDisk, value, "tmpfs size: workspace, output, /tmp and /dev/shm are held in memory")
+		n = int64(limits.DiskDefault(dir))
 	}
+	hold.Value = sdk.Bytes(n).String()
+	files := limits.FilesOf(uint64(n))
+	switch {
+	case spec.Workspace.Source != "" && spec.Workspace.Mode == sdk.WorkspaceShared:
+		hold.Reason = "a shared workspace is the project itself, whose file system has no limit for one sandbox"
+		hold.Fix = "use a private workspace and hutch apply, or leave the limit out"
+	case !c.Root:
+		hold.Reason, hold.Fix = "the image's own files can be written to, and Podman's storage has no quota", "set read_only = true"
+	case !hold.Default && !keep && !m.rootless && len(c.Tmpfs) == 0 && uint64(n) <= limits.DefaultMemory()/2:
+		h.inside, h.disk = true, n // where commands are root they can write to /dev, too
+		hold.HeldBy = fmt.Sprintf("tmpfs size, and %d files: workspace, output, /tmp and /dev/shm are held in memory; with /dev %s", files, limits.Sampled)
+	default:
+		h.disk = n
+		hold.HeldBy = fmt.Sprintf("%s, and %d files: workspace, output, /tmp and /dev/shm together; all commands are killed", limits.Sampled, files)
+	}
+	h.Holds = append(h.Holds, hold)
 }
 
 func (h *held) holdFiles(n int64) {
 	by := "rlimit RLIMIT_NOFILE"
 	asked := n > 0
 	if !asked {
-		n = defaultFiles
+		n = limits.DefaultFiles
 	}
 	h.files = uint64(n)
 	value := strconv.FormatInt(n, 10)
 	switch most := hardLimit(unix.RLIMIT_NOFILE, 1<<20); {
-	case n < minFiles:
-		h.Refuse(sdk.LimitFiles, value, "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", minFiles))
+	case n < limits.MinFiles:
+		h.Refuse(sdk.LimitFiles, value, "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", limits.MinFiles))
 	case h.files > most && asked:
 		h.Refuse(sdk.LimitFiles, value, fmt.Sprintf("the limit of this process is %d, and Podman cannot raise it", most), "raise the hard limit of open files, or ask for less")
 	default:
@@ -174,13 +199,7 @@ func (h *held) holdFiles(n int64) {
 
 // hardLimit returns the hard limit of this process, at the most atMost. Where it cannot be raised, a container that asks
 // for more does not start.
-func hardLimit(resource int, atMost uint64) uint64 {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(resource, &r); err != nil {
-		return atMost
-	}
-	return min(r.Max, atMost)
-}
+func hardLimit(resource int, atMost uint64) uint64 { return min(limits.HardLimit(resource), atMost) }
 
 // byCgroup holds a limit by the container's cgroup, or refuses it.
 func (h *held) byCgroup(l sdk.Limit, value string, how limits.How, flags func()) {

@@ -12,6 +12,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/inside"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
@@ -45,6 +46,44 @@ type container struct {
 	agent *agent.Conn
 	root  *os.Root // the container's, as its first process sees it
 	group *cgroup  // nil where it has none of its own
+
+	memory  []*os.File      // directories on its memory file systems
+	sampler *limits.Sampler // nil when no limit is sampled
+}
+
+// sample prepares to sample what happens in a container.
+func (s *sandbox) sample(c *container) error {
+	for _, p := range append([]string{"/tmp", "/dev/shm", "/dev"}, configOf(&s.spec).Tmpfs...) {
+		f, err := c.root.Open(strings.TrimPrefix(p, "/"))
+		if err != nil {
+			return fmt.Errorf("open %s: %w", p, err)
+		}
+		if !s.held.inside || p == "/dev" { // else it is part of the layer
+			c.memory = append(c.memory, f)
+		} else {
+			f.Close()
+		}
+	}
+	if s.held.sampled == 0 && s.held.disk == 0 {
+		return nil
+	}
+	c.sampler = &limits.Sampler{Memory: s.held.sampled, Tmpfs: c.memory}
+	if s.held.disk > 0 {
+		dir, err := os.Open(s.dirs.layer())
+		if err != nil {
+			return err
+		}
+		c.sampler.Disk = &limits.Space{Dir: dir, Bytes: uint64(s.held.disk)}
+	}
+	return nil
+}
+
+// watch samples while a command runs; the end of it is what came of that.
+func (c *container) watch(kill func() error) (end func() (*limits.Overrun, uint64)) {
+	if c.sampler == nil {
+		return func() (*limits.Overrun, uint64) { return nil, 0 }
+	}
+	return c.sampler.Watch(func() int { return c.pid }, func() { _ = kill() }).End
 }
 
 // name is the container's name.
@@ -88,6 +127,12 @@ func (c *container) leave() {
 	if c != nil {
 		_ = c.agent.Close()
 		_ = c.root.Close()
+		for _, f := range c.memory {
+			_ = f.Close()
+		}
+		if c.sampler != nil && c.sampler.Disk != nil {
+			_ = c.sampler.Disk.Dir.Close()
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func (e *noOverlay) Error() string { return "an overlay volume of Podman's canno
 
 // startBy starts the container with one overlay strategy.
 func (s *sandbox) startBy(ctx context.Context, over string) error {
-	l, err := newLayout(s.dirs, &s.spec, s.who, over)
+	l, err := newLayout(s.dirs, &s.spec, s.who, over, s.held)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *sandbox) startBy(ctx context.Context, over string) error {
 	s.container, s.over = c, over
 	s.ready = l.ready
 	s.ready.Holds = s.held.Holds
-	s.ready.Notes = append(notes(&s.spec, s.who.rootless), s.notes...)
+	s.ready.Notes = slices.Concat(notes(&s.spec, s.who.rootless), s.notes, s.held.Notes())
 	return s.save()
 }
 
@@ -309,6 +309,10 @@ func (s *sandbox) connect(ctx context.Context) (*container, error) {
 		return nil, fmt.Errorf("the container %s: %w", s.name(), err)
 	}
 	c := &container{pid: pid, agent: conn, root: root, group: cgroupOf(pid), path: pathOf(pid)}
+	if err := s.sample(c); err != nil {
+		c.leave()
+		return nil, fmt.Errorf("the container %s: %w", s.name(), err)
+	}
 	if s.keep {
 		return c, nil
 	}
@@ -335,13 +339,13 @@ func pathOf(pid int) string {
 
 // find finds the container of a sandbox that another process made. One that does not run is found, too.
 func (s *sandbox) find(ctx context.Context) error {
-	l, err := planLayout(s.dirs, &s.spec, s.who, s.over)
+	l, err := planLayout(s.dirs, &s.spec, s.who, s.over, s.held)
 	if err != nil {
 		return err
 	}
 	s.ready = l.ready
 	s.ready.Holds = s.held.Holds
-	s.ready.Notes = notes(&s.spec, s.who.rootless)
+	s.ready.Notes = append(notes(&s.spec, s.who.rootless), s.held.Notes()...)
 	if s.dirs.readPID() == 0 {
 		return nil
 	}

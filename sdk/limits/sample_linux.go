@@ -173,17 +173,18 @@ func (s *Sampler) sample(after time.Duration) (room uint64) {
 		}
 	}
 	s.rounds++
-	var files uint64
+	var files, names uint64 // bytes in, and number of, the files in memory
 	for _, f := range s.Tmpfs {
 		var st unix.Statfs_t
 		if unix.Fstatfs(int(f.Fd()), &st) == nil {
 			files += (st.Blocks - st.Bfree) * uint64(st.Bsize)
+			names += st.Files - st.Ffree
 		}
 	}
 	room = math.MaxUint64
 	if s.Disk != nil {
 		var over *Overrun
-		if over, room = s.Disk.exceeded(files, spaces, s.devices()); over != nil {
+		if over, room = s.Disk.exceeded(files, names, spaces, s.devices()); over != nil {
 			over.After = after
 			for w := range s.watched {
 				s.end(w, over)
@@ -206,8 +207,13 @@ func (s *Sampler) sample(after time.Duration) (room uint64) {
 			most = n
 		}
 	}
-	if most != nil {
-		s.end(most.watch, &Overrun{Limit: Memory, Used: used, Asked: s.Memory, Unit: "bytes", After: after, Note: note})
+	if most == nil {
+		return 0
+	}
+	for w := range s.watched { // commands that share a namespace cannot be told apart
+		if w.init() == most.init {
+			s.end(w, &Overrun{Limit: Memory, Used: used, Asked: s.Memory, Unit: "bytes", After: after, Note: note})
+		}
 	}
 	return 0
 }

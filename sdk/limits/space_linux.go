@@ -37,8 +37,8 @@ const maxDepth = 512
 
 var errDeep = errors.New("too deep")
 
-// exceeded reports an overrun, nil for none, and how many bytes are left.
-func (s *Space) exceeded(inMemory uint64, spaces []*namespace, tmpfs map[string]bool) (over *Overrun, room uint64) {
+// exceeded reports an overrun, nil for none, and how many bytes are left. What lies in memory comes on top.
+func (s *Space) exceeded(inMemory, filesInMemory uint64, spaces []*namespace, tmpfs map[string]bool) (over *Overrun, room uint64) {
 	var now unix.Statfs_t
 	if unix.Fstatfs(int(s.Dir.Fd()), &now) != nil {
 		return nil, s.Bytes
@@ -49,8 +49,8 @@ func (s *Space) exceeded(inMemory uint64, spaces []*namespace, tmpfs map[string]
 	lessBytes := (s.free.Bfree - min(now.Bfree, s.free.Bfree)) * uint64(now.Bsize)
 	lessFiles := s.free.Ffree - min(now.Ffree, s.free.Ffree)
 	allowed := FilesOf(s.Bytes)
-	if !s.walked.IsZero() && s.bytes+inMemory+lessBytes <= s.Bytes && s.files+lessFiles <= allowed && time.Since(s.walked) < max(rewalk, 50*s.cost) {
-		return nil, left(s.bytes+inMemory+lessBytes, s.files+lessFiles)
+	if !s.walked.IsZero() && s.bytes+inMemory+lessBytes <= s.Bytes && s.files+filesInMemory+lessFiles <= allowed && time.Since(s.walked) < max(rewalk, 50*s.cost) {
+		return nil, left(s.bytes+inMemory+lessBytes, s.files+filesInMemory+lessFiles)
 	}
 	began := time.Now()
 	w := walker{links: map[[2]uint64]bool{}}
@@ -74,10 +74,10 @@ func (s *Space) exceeded(inMemory uint64, spaces []*namespace, tmpfs map[string]
 	case errors.Is(err, errDeep):
 		over.Asked, over.Used, over.Unit = maxDepth, maxDepth+1, "levels of directories"
 	case over.Used > over.Asked:
-	case s.files > allowed:
-		over.Asked, over.Used, over.Unit = allowed, s.files, "files"
+	case s.files+filesInMemory > allowed:
+		over.Asked, over.Used, over.Unit = allowed, s.files+filesInMemory, "files"
 	default:
-		return nil, left(over.Used, s.files)
+		return nil, left(over.Used, s.files+filesInMemory)
 	}
 	return over, 0
 }
