@@ -109,7 +109,7 @@ func installer(s *session.Session, u *ui) (*install.Installer, error) {
 	}
 	return &install.Installer{
 		Dir:   s.Store().Paths().Installed(),
-		Trust: install.Trust{Required: conf.SignaturesRequired, Keys: conf.TrustedKeys},
+		Trust: session.Trust(conf),
 		Note:  func(name, text string) { u.note("backend %q: %s", name, text) },
 	}, nil
 }

@@ -39,6 +39,11 @@ type Options struct {
 	// Locks selects among installed binaries what a project or the user has locked; nil selects nothing.
 	Locks Locks
 
+	// Trusted refuses a program that may not be executed, as one without the signature that the user requires: it is asked
+	// before each launch of a backend that was looked up by its name, with the SHA-256 of what would be executed. The error
+	// becomes a *StartError. Nil refuses nothing.
+	Trusted func(name, path, sha256 string, origin Origin) error
+
 	// Environ is the environment of the host, as os.Environ returns it; nil means that.
 	Environ []string
 
@@ -209,15 +214,26 @@ func (p *Pool) StartMaker(name, path, sha256 string) (key string) {
 	if err == nil {
 		bin.file.Close()
 	}
-	if err != nil || bin.sha256 != sha256 {
+	origin := Origin{From: FromRecord, Selection: &Selection{Path: path, SHA256: sha256}}
+	if err != nil || bin.sha256 != sha256 || p.trusted(name, path, sha256, origin) != nil {
 		p.Start(name)
 		return name
 	}
 	key = name + " " + path // no name is like this
-	p.entry(key, func(e *entry) error {
-		return p.bring(e, name, path, &Origin{From: FromRecord, Selection: &Selection{Path: path, SHA256: sha256}})
-	})
+	p.entry(key, func(e *entry) error { return p.bring(e, name, path, &origin) })
 	return key
+}
+
+// trusted asks Options.Trusted.
+func (p *Pool) trusted(name, path, sha256 string, origin Origin) error {
+	if p.opt.Trusted == nil {
+		return nil
+	}
+	err := p.opt.Trusted(name, path, sha256, origin)
+	if se := (*StartError)(nil); err == nil || errors.As(err, &se) {
+		return err
+	}
+	return &StartError{Name: name, Path: path, Found: err.Error()}
 }
 
 // entry makes the entry for key, unless there is one, and fills it by f.
@@ -288,6 +304,11 @@ func (p *Pool) bring(e *entry, name, path string, origin *Origin) error {
 	if locked != nil && locked.Beside != "" {
 		if err := checkBeside(path, name, locked.Beside, p.opt.CacheDir); err != nil {
 			return &LockError{Name: name, Lock: locked.Lock, Fix: locked.Fix, Found: fmt.Sprintf("it names version %s, and %s", locked.Version, err)}
+		}
+	}
+	if origin != nil {
+		if err := p.trusted(name, path, bin.sha256, *origin); err != nil {
+			return err
 		}
 	}
 	if bin.facts != nil {

@@ -7,7 +7,7 @@
 //
 //	backend_timeout = "10m"     # how long a backend may take for a call, such as a reset, or say nothing while it makes or starts a sandbox
 //
-//	signatures    = "required"  # install only backends that a key below has signed; or "warn", which is the default
+//	signatures    = "required"  # install and run only backends that a key below has signed; or "warn", which is the default
 //	trusted_keys  = { "registry.example.com/acme" = "RW…" } # public keys of minisign, by where they hold
 //	backend_paths = { acme = "/home/me/acme/bin/hutch-backend-acme" } # a build of yours instead of what is installed
 //
@@ -50,7 +50,7 @@ type Config struct {
 
 	BackendTimeout time.Duration // of one call, but for the running of a command; 0 means the default
 
-	SignaturesRequired bool                // of every backend that is installed
+	SignaturesRequired bool                // of every backend that is installed, when it is installed and when it is run
 	TrustedKeys        map[string][]string // minisign public keys by source, or the beginning of one; not checked yet
 	BackendPaths       map[string]string   // absolute paths of binaries by name of the backend
 }

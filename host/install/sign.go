@@ -3,10 +3,14 @@ package install
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"aead.dev/minisign"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/release"
 )
 
 // Trust says whose releases are taken.
@@ -79,6 +83,56 @@ func (t Trust) verify(source string, manifest, signature []byte) (by, why string
 		return "", "", fmt.Errorf("%w: %s", ErrUnsigned, why)
 	}
 	return "", why, nil
+}
+
+// Installed is a program that was installed, as a host is about to execute it.
+type Installed struct {
+	Name    string
+	Program string // its path; manifest and signature lie beside it
+	SHA256  string // of the program, in hex
+	Source  string // as the lock file has it; "" when only a record names the program
+	Dir     string // what a local source is relative to
+}
+
+// CheckInstalled refuses a program that this Trust would not install now. It decides from the signed manifest alone: a lock
+// file is part of a project and can claim anything. It reads nothing when no signature is asked for.
+func (t Trust) CheckInstalled(p Installed) error {
+	source := Want{Source: p.Source, Dir: p.Dir}.trusted()
+	if p.Source == "" {
+		// Whoever signed it for any source is trusted; the program is one that this store has used before.
+		var all []string
+		for _, keys := range t.Keys {
+			all = append(all, keys...)
+		}
+		t.Keys = map[string][]string{"": all}
+	}
+	if !t.Required && len(t.forSource(source)) == 0 {
+		return nil
+	}
+	raw, signature, err := kept(p.Program)
+	if err != nil {
+		return fmt.Errorf("%w: it has no manifest: %w", ErrUnsigned, err)
+	}
+	if _, _, err := t.verify(source, raw, signature); err != nil {
+		return err
+	}
+	m, err := release.Parse(raw)
+	if err != nil {
+		return fmt.Errorf("its manifest: %w", err)
+	}
+	a, ok := m.For(backend.Platform)
+	if m.Name != p.Name || !ok || a.BinarySHA256 != p.SHA256 {
+		return fmt.Errorf("%w: the signed manifest beside it is of version %s of %q, whose program for %s has the SHA-256 %s, and this one has %s",
+			ErrUnsigned, m.Version, m.Name, backend.Platform, a.BinarySHA256, p.SHA256)
+	}
+	if a.BesideSHA256 == "" {
+		return nil
+	}
+	beside, err := backend.BesideSHA256(filepath.Dir(p.Program), p.Name)
+	if err == nil && beside != a.BesideSHA256 {
+		err = fmt.Errorf("%w: the files beside it are not those of its signed manifest", ErrUnsigned)
+	}
+	return err
 }
 
 // SignedBy is the ID of the trusted key that signed what is installed at program, "" for none. It is found out anew,

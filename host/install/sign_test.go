@@ -2,6 +2,7 @@ package install
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -118,5 +119,49 @@ func TestSignatures(t *testing.T) {
 		w.Trust.Keys = map[string][]string{"x": {"not a key"}}
 		w.release("1.0.0")
 		w.refused("is no public key of minisign", InitOptions{}, w.requires("./dist", ""))
+	})
+}
+
+func TestO3SignaturesAreRequiredAtRun(t *testing.T) {
+	public, private := keyPair(t)
+	w := newWorld(t)
+	w.Platform = ""
+	w.release("1.0.0")
+	w.sign("1.0.0", private)
+	got := w.must(InitOptions{}, w.requires("./dist", ""))
+	edited := strings.Repeat("0", 64)
+	hash, err := hashBinary(filepath.Dir(got.Path), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		trust  Trust
+		source string
+		sha256 string
+		want   string // "" for trusted
+	}{
+		"nothing asked":              {source: "./dist", sha256: edited},
+		"required, no key":           {Trust{Required: true}, "./dist", hash, "no trusted key has signed it"},
+		"required, signed":           {Trust{Required: true, Keys: map[string][]string{w.dist: {public.String()}}}, "./dist", hash, ""},
+		"a key makes it required":    {Trust{Keys: map[string][]string{w.dist: {public.String()}}}, "./dist", edited, "this one has " + edited},
+		"edited program, lock too":   {Trust{Required: true, Keys: map[string][]string{w.dist: {public.String()}}}, "./dist", edited, "this one has " + edited},
+		"a key of another source":    {Trust{Required: true, Keys: map[string][]string{"elsewhere": {public.String()}}}, "./dist", hash, "no key for"},
+		"record, signed by any key":  {Trust{Required: true, Keys: map[string][]string{"elsewhere": {public.String()}}}, "", hash, ""},
+		"record, edited":             {Trust{Required: true, Keys: map[string][]string{"elsewhere": {public.String()}}}, "", edited, "this one has"},
+		"record, no key, not wanted": {Trust{}, "", edited, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tt.trust.CheckInstalled(Installed{Name: "acme", Program: got.Path, SHA256: tt.sha256, Source: tt.source, Dir: w.project})
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("a file beside it is edited", func(t *testing.T) {
+		w.write(filepath.Join(filepath.Dir(got.Path), "LICENSE"), "pay\n", 0o644)
+		err := Trust{Required: true, Keys: map[string][]string{w.dist: {public.String()}}}.CheckInstalled(Installed{Name: "acme", Program: got.Path, SHA256: hash, Source: w.dist})
+		if !errors.Is(err, ErrUnsigned) {
+			t.Errorf("got %v", err)
+		}
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/install"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
@@ -88,12 +89,57 @@ func (s *Session) openPool() (*backend.Pool, error) {
 	p := backend.NewPool(backend.Options{
 		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Executable: s.opt.Executable, Log: s.warn,
 		LogDir: s.store.Paths().BackendLogs(), Overrides: conf.BackendPaths, Locks: s.locks,
-		CallTimeout: conf.BackendTimeout, Waiting: s.opt.Warn,
+		CallTimeout: conf.BackendTimeout, Waiting: s.opt.Warn, Trusted: s.trusted(conf),
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started, s.dir = p, dir
 	return p, nil
+}
+
+// Trust is whose releases of backends the user wants, to install and to run.
+func Trust(c *config.Config) install.Trust {
+	return install.Trust{Required: c.SignaturesRequired, Keys: c.TrustedKeys}
+}
+
+// trusted decides which programs may be executed as backends. What comes with hutch, and what the configuration itself
+// names, needs no signature; what is installed needs the one that installing it would need now.
+func (s *Session) trusted(c *config.Config) func(name, path, sha256 string, o backend.Origin) error {
+	trust, installed := Trust(c), s.store.Paths().Installed()+string(filepath.Separator)
+	return func(name, path, sha256 string, o backend.Origin) error {
+		p := install.Installed{Name: name, Program: path, SHA256: sha256}
+		refusal := &backend.StartError{Name: name, Path: path,
+			Fix: fmt.Sprintf("hutch backend install or hutch init brings a signed release; %s says whose signatures are wanted", s.store.Paths().ConfigFile())}
+		switch o.From {
+		case backend.FromConfig, backend.FromBundle, backend.FromOptions:
+			return nil
+		case backend.FromEnvironment:
+			if !trust.Required {
+				return nil
+			}
+			refusal.Found = backend.EnvPath + ` names it, it has no signature, and your configuration says signatures = "required"`
+			refusal.Fix = fmt.Sprintf("name it in backend_paths of %s", s.store.Paths().ConfigFile())
+			return refusal
+		case backend.FromLock:
+			p.Source, p.Dir = o.Selection.Source, filepath.Dir(o.Selection.Lock)
+		default: // a record, whose program may be of an older hutch
+			if real, err := filepath.EvalSymlinks(s.store.Paths().Installed()); err == nil {
+				installed = real + string(filepath.Separator)
+			}
+			if !strings.HasPrefix(path, installed) {
+				if trust.Required {
+					refusal.Found = "it is not installed"
+					return refusal
+				}
+				return nil
+			}
+		}
+		if err := trust.CheckInstalled(p); err != nil {
+			refusal.Found = "it is not trusted: " + err.Error()
+			return refusal
+		}
+		return nil
+	}
 }
 
 // What a user is shown of one backend; all is in its log.
