@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/backendcheck"
@@ -151,11 +152,12 @@ func describe(ctx context.Context, pool *backend.Pool, names []string) []listed 
 }
 
 type backendTestCmd struct {
-	Backend string `arg:"" name:"backend" help:"Name of an installed backend, or path to a binary." complete:"file"`
-	Config  string `placeholder:"FILE" help:"What the backend's block holds during the tests, as .hcl or .json." complete:"file"`
-	Only    string `placeholder:"REGEXP" help:"Run only the checks whose id matches."`
-	Output  string `short:"o" enum:"text,json,junit" default:"text" placeholder:"FORMAT" help:"text (TAP), json or junit."`
-	Quiet   bool   `short:"q" help:"Print only the report, not each check as it ends."`
+	Backend string        `arg:"" name:"backend" help:"Name of an installed backend, or path to a binary." complete:"file"`
+	Config  string        `placeholder:"FILE" help:"What the backend's block holds during the tests, as .hcl or .json." complete:"file"`
+	Only    string        `placeholder:"REGEXP" help:"Run only the checks whose id matches."`
+	Timeout time.Duration `placeholder:"DURATION" default:"2m" help:"How long one check may take (default 2m). One that hangs fails and names the call that the backend had not answered."`
+	Output  string        `short:"o" enum:"text,json,junit" default:"text" placeholder:"FORMAT" help:"text (TAP), json or junit."`
+	Quiet   bool          `short:"q" help:"Print only the report, not each check as it ends."`
 }
 
 // Help is the text below the synopsis.
@@ -167,7 +169,7 @@ func (*backendTestCmd) Help() string {
 }
 
 func (c *backendTestCmd) Run(ctx context.Context, u *ui) error {
-	o := backendcheck.Options{Path: c.Backend, Config: c.Config, Out: u.out}
+	o := backendcheck.Options{Path: c.Backend, Config: c.Config, Out: u.out, CheckTime: c.Timeout}
 	switch c.Output {
 	case "json":
 		o.Format = "json"

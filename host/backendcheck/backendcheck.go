@@ -34,13 +34,15 @@ type Options struct {
 	Config string         // file with the backend block's body as .hcl or .json; "" for an empty block
 	Only   *regexp.Regexp // picks checks by id; nil for all
 	Format backendtest.Format
+	// CheckTime is how long one check may take; 0 means two minutes.
+	CheckTime time.Duration
 	Out    io.Writer // where the report goes
 	// Progress, when set, gets one line per check as it ends.
 	Progress io.Writer
 }
 
 // Run tests the plugin and writes the report. The error says why the suite could
-// not be run at all; whether it passed is in the report: [backendtest.Report.OK].
+// not be run at all, or not to its end when ctx ended; whether it passed is in the report: [backendtest.Report.OK].
 // A mistake in the configuration file is a [diag.Diagnostics].
 func Run(ctx context.Context, o Options) (*backendtest.Report, error) {
 	path, err := filepath.Abs(o.Path)
@@ -65,13 +67,13 @@ func Run(ctx context.Context, o Options) (*backendtest.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &backendtest.Runner{Target: target, Config: config, Only: o.Only}
+	r := &backendtest.Runner{Target: target, Config: config, Only: o.Only, CheckTime: o.CheckTime}
 	if o.Progress != nil {
 		r.Progress = func(res backendtest.Result) { progress(o.Progress, res) }
 	}
-	report, err := r.Run(ctx)
-	if err != nil {
-		return nil, err
+	report, stopped := r.Run(ctx)
+	if report == nil {
+		return nil, stopped
 	}
 	if len(report.Results) == 0 {
 		return nil, diag.Errorf("no check has an id that matches %q", o.Only).WithFix("ids look like exec/exit-7; run all once to see them")
@@ -80,7 +82,7 @@ func Run(ctx context.Context, o Options) (*backendtest.Report, error) {
 	if o.Format == backendtest.Text || o.Format == "" {
 		out = termsafe.NewWriter(out) // messages quote what the plugin said
 	}
-	return report, report.Write(out, o.Format)
+	return report, errors.Join(report.Write(out, o.Format), stopped)
 }
 
 // describe starts the plugin once to learn its schema and what it wants to see.

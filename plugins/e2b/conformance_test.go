@@ -13,7 +13,7 @@ import (
 func TestConformance(t *testing.T) {
 	local(t)
 	suite := backendtest.Suite{
-		New: func() sdk.Backend { return newBackend() },
+		New: func() sdk.Backend { return newBackend() }, StandIn: true,
 		BadConfigs: []backendtest.BadConfig{
 			{Name: "a template that is a path", Config: map[string]any{"template": "../x"}, Path: "template"},
 			{Name: "a domain with a path", Config: map[string]any{"domain": "e2b.app/x"}, Path: "domain"},

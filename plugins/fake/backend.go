@@ -31,9 +31,16 @@ type backend struct {
 }
 
 func (b *backend) Describe() sdk.Description {
+	isolation := sdk.IsolationNone
+	switch {
+	case b.always.lies("claims_vm"):
+		isolation = sdk.IsolationVM
+	case b.always.lies("claims_namespace"):
+		isolation = sdk.IsolationNamespace
+	}
 	return sdk.Description{
 		Name: name, Version: version, Summary: "plain processes, and faults on request; for tests only",
-		Isolation:  sdk.IsolationNone,
+		Isolation:  isolation,
 		Config:     config{},
 		Limits:     holdable,
 		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared},

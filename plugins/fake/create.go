@@ -33,14 +33,19 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 	if st.Shared || c.lies("host_write") && st.Source != "" {
 		st.Workspace = st.Source
 	}
-	if err := req.Allocated(handle(req.ID, &st)); err != nil {
-		return nil, err
+	if c.lies("allocated_late") {
+		if err := register(handle(req.ID, &st)); err != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if err != nil {
 			b.remove(context.WithoutCancel(ctx), req.ID, &st)
 		}
 	}()
+	if err := req.Allocated(handle(req.ID, &st)); err != nil {
+		return nil, err
+	}
 	if err := delay(ctx, c.CreateDelay, req.Progress); err != nil {
 		return nil, err
 	}

@@ -131,7 +131,11 @@ func (s *sandbox) Get(_ context.Context, src string, format sdk.Format, w io.Wri
 	if c.CrashDuring != "get" { // that one comes in the middle of the bytes
 		c.fault("get")
 	}
-	fi, err := os.Lstat(src)
+	look := os.Lstat
+	if c.lies("get_follows") && format == sdk.FormatFile {
+		look = os.Stat
+	}
+	fi, err := look(src)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && c.lies("get_missing"):
 		return nil

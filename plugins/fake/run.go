@@ -140,6 +140,9 @@ func (s *sandbox) exit(ctx context.Context, r *process.Result, t *tracker) *sdk.
 	if cfg.lies("signal_as_exit") && e.Cause == sdk.CauseSignaled {
 		e.Cause, e.Signal = sdk.CauseExited, ""
 	}
+	if cfg.lies("zero_usage") {
+		e.Usage = sdk.Usage{Wall: e.Usage.Wall}
+	}
 	if cfg.lies("no_usage") {
 		e.Usage.Wall += time.Minute
 	}

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	checkTime  = 2 * time.Minute        // after which a check has failed
+	defaultCheckTime = 2 * time.Minute
+
 	soon       = 10 * time.Second       // what should take no time may take, on a busy machine
 	shortTerm  = 300 * time.Millisecond // grace of commands that are to be killed
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

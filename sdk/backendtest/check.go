@@ -37,6 +37,7 @@ type facts struct {
 	*sdk.Facts
 	process    bool
 	badConfigs bool
+	standIn    bool
 }
 
 func needCap(c sdk.Capability) Need {
@@ -66,6 +67,12 @@ func needFormat(m sdk.Format) Need {
 var (
 	// needIsolation holds for backends that put anything between code and host.
 	needIsolation = Need{"isolation above none", func(f *facts) bool { return f.Isolation.Rank() > 0 }}
+	// needOwnKernel holds for backends that claim machines, unless the suite says that those are stand-ins.
+	needOwnKernel = Need{"isolation vm or remote-vm, and a real machine", func(f *facts) bool { return f.Isolation.Rank() >= sdk.IsolationVM.Rank() && !f.standIn }}
+	// needSharedKernel holds for backends that isolate on the host's kernel.
+	needSharedKernel = Need{"isolation namespace or container", func(f *facts) bool { return f.Isolation.Rank() > 0 && f.Isolation.Rank() < sdk.IsolationVM.Rank() }}
+	// needLocal holds for backends whose commands are processes of a kernel that they can ask.
+	needLocal = Need{"isolation other than remote-vm", func(f *facts) bool { return f.Isolation != sdk.IsolationRemoteVM }}
 	// needProcess holds at the door that starts compiled plugins.
 	needProcess = Need{"a plugin process (hutch backend test)", func(f *facts) bool { return f.process }}
 	// needBadConfigs holds when the author listed configurations that must be refused.
@@ -78,7 +85,7 @@ func Checks() []Check {
 		describeChecks(), configChecks(), machineChecks(), planChecks(), createChecks(),
 		execChecks(), streamChecks(), commandChecks(), endChecks(), ttyChecks(),
 		putChecks(), getChecks(), removeChecks(), layersChecks(), exchangeChecks(), changesChecks(), workspaceChecks(), inputChecks(),
-		networkChecks(), limitChecks(), resetChecks(), stopChecks(), lifeChecks(), robustChecks(),
+		networkChecks(), isolationChecks(), limitChecks(), resetChecks(), stopChecks(), lifeChecks(), robustChecks(),
 		deathChecks(), leftoverChecks(),
 	)
 }

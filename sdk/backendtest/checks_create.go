@@ -41,6 +41,21 @@ func createChecks() []Check {
 					c.Fatalf("the data of the handle: %d bytes, %s", len(h.Data), quote(string(h.Data)))
 				}
 			}},
+		{ID: "create/allocated-first", Proves: "when Allocated is called nothing exists yet outside the backend's process and the state directory", Fix: "call Allocated first, and make things when it has returned: until then nobody could find them again",
+			run: func(c *C) {
+				req := c.request()
+				var there string
+				req.Allocated = func(sdk.Handle) error {
+					if gone, what := c.isGone(req.ID); !gone {
+						there = what
+					}
+					return nil
+				}
+				c.boxOn(c.shared(), req)
+				if there != "" {
+					c.Fatalf("before the host had the handle: %s", there)
+				}
+			}},
 		{ID: "create/handle-refused", Proves: "when the host cannot keep the handle, nothing is made", Fix: "stop when Allocated returns an error, and undo",
 			run: func(c *C) {
 				req := c.request()

@@ -93,6 +93,17 @@ func getChecks() []Check {
 				b := c.box()
 				c.wantReason(b.Get(c.ctx, b.Ready().Workspace, sdk.FormatFile, io.Discard), "fetching a directory as a file", sdk.ReasonConfig, sdk.ReasonUnsupported, sdk.ReasonNotFound)
 			}},
+		{ID: "get/file-link", Needs: asFile, Proves: "a symbolic link to a file outside the sandbox is not followed when it is fetched as a file", Fix: "open with O_NOFOLLOW below the sandbox's root, as sdk/inside does",
+			run: func(c *C) {
+				outside := filepath.Join(c.dir, "outside")
+				c.write(outside, "secret of the host\n", 0o644)
+				b := c.box()
+				b.must("", argv("/bin/ln", "-s", outside, "link"))
+				var got bytes.Buffer
+				if err := b.Get(c.ctx, b.Ready().Workspace+"/link", sdk.FormatFile, &got); err == nil || got.Len() > 0 {
+					c.Fatalf("it gave %s (%v)", quote(got.String()), err)
+				}
+			}},
 		{ID: "get/tree", Needs: asTar, Proves: "a tree that is fetched has its modes, symbolic links, empty directories and names", Fix: "write a header for each entry; names are relative",
 			run: func(c *C) {
 				b := c.box()

@@ -251,7 +251,7 @@ func networkChecks() []Check {
 	full := []Need{needNetwork(sdk.NetworkFull)}
 	none := []Need{needNetwork(sdk.NetworkNone)}
 	with := func(c *C, m sdk.NetworkMode) *box { return c.box(func(r *sdk.CreateRequest) { r.Network = m }) }
-	// knock tries to reach a listener of the host from inside, with bash where there is one.
+	// knock tries to reach a listener of the host from inside, with whatever in the sandbox can.
 	knock := func(c *C, b *box, network, address string) (tried, came bool) {
 		l, err := net.Listen(network, address)
 		if err != nil {
@@ -266,13 +266,17 @@ func networkChecks() []Check {
 			}
 			accepted <- err == nil
 		}()
-		if b.sh("command -v bash").Code != 0 {
-			return false, false
-		}
 		host, port, _ := net.SplitHostPort(l.Addr().String())
-		b.exec(b.command("", argv("bash", "-c", `exec 3<>"/dev/tcp/$1/$2"`, "bash", host, port)))
+		o := b.exec(b.command("", argv("/bin/sh", "-c", `has() { command -v "$1" > /dev/null; }
+if has bash; then exec bash -c 'exec 3<>"/dev/tcp/$1/$2"' bash "$1" "$2"
+elif has python3; then exec python3 -c 'import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)' "$1" "$2"
+elif has perl; then exec perl -e 'use IO::Socket::INET; IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Timeout => 5) or exit 1' "$1" "$2"
+elif has nc; then exec nc -w 5 "$1" "$2" < /dev/null
+elif has wget; then exec wget -q -T 5 -O /dev/null "http://$1:$2/"
+elif has curl; then exec curl -s -m 5 "http://$1:$2/"
+else exit 77; fi`, "sh", host, port), timeout(soon)))
 		l.Close()
-		return true, <-accepted
+		return o.Code != 77, <-accepted
 	}
 	return []Check{
 		{ID: "network/none-no-route", Needs: none, Proves: "without a network there is no route and no interface but loopback", Fix: "a network namespace of its own",
@@ -295,7 +299,7 @@ func networkChecks() []Check {
 					c.Fatalf("a connection to 127.0.0.1 reached the host")
 				}
 				if !tried {
-					c.skipf("there is no bash in the sandbox to try it with")
+					c.skipf("there is no program in the sandbox to try it with")
 				}
 			}},
 		{ID: "network/none-not-abstract", Needs: none, Proves: "without a network the abstract sockets of the host are not there", Fix: "a network namespace of its own",

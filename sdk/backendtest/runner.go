@@ -16,11 +16,12 @@ import (
 // reportSchema is what the JSON form calls itself.
 const reportSchema = "hutch.conformance/v1"
 
-// Run runs the table and returns the report. The error says why it could not be
-// run at all: the backend does not start, or does not describe itself.
+// Run runs the table and returns the report. An error without a report says why it could not be run at all: the backend
+// does not start, or does not describe itself. When ctx ends, Run returns within seconds, with its cause and the report of
+// the checks that had run.
 func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	began := time.Now()
-	s, err := newSession(ctx, r.Target, r.Config, r.BadConfigs)
+	s, err := newSession(ctx, r.Target, r.Config, r.BadConfigs, r.CheckTime)
 	if err != nil {
 		return nil, err
 	}
@@ -90,11 +91,12 @@ func Run(t *testing.T, s Suite) {
 	if target == nil {
 		target = &inProcess{make: s.New}
 	}
-	ses, err := newSession(t.Context(), target, s.Config, s.BadConfigs)
+	ses, err := newSession(t.Context(), target, s.Config, s.BadConfigs, s.CheckTime)
 	if err != nil {
 		t.Fatalf("the backend under test: %v", err)
 	}
 	defer ses.close()
+	ses.facts.standIn = s.StandIn
 	ses.gate(t)
 	check := func(t *testing.T, c Check) {
 		switch r := ses.run(context.Background(), c); r.Outcome {

@@ -33,7 +33,11 @@ type session struct {
 	owner  string // of all sandboxes of this run
 	before *traces
 
+	checkTime time.Duration // after which a check has failed
+
 	mu         sync.Mutex
+	hung       map[string]int // checks that hung, by the call
+	stopped    string         // why no further checks are run; "" while they are
 	main       *instance
 	complaints []string // of cleaning up, told by the leftovers checks
 	boxes      []*sdk.CreateRequest
@@ -41,7 +45,7 @@ type session struct {
 }
 
 // newSession starts the backend for the first time and asks what it claims.
-func newSession(ctx context.Context, target Target, config any, bad []BadConfig) (*session, error) {
+func newSession(ctx context.Context, target Target, config any, bad []BadConfig, checkTime time.Duration) (*session, error) {
 	raw, err := json.Marshal(config)
 	if err != nil {
 		return nil, fmt.Errorf("the configuration cannot be sent: %w", err)
@@ -56,7 +60,10 @@ func newSession(ctx context.Context, target Target, config any, bad []BadConfig)
 	}
 	var word [4]byte
 	rand.Read(word[:])
-	s := &session{target: target, config: raw, bad: bad, base: base, short: "hbt" + hex.EncodeToString(word[:])}
+	if checkTime <= 0 {
+		checkTime = defaultCheckTime
+	}
+	s := &session{checkTime: checkTime, hung: map[string]int{}, target: target, config: raw, bad: bad, base: base, short: "hbt" + hex.EncodeToString(word[:])}
 	s.owner = "owner-" + s.short
 	// A backend may serve as another user than the one who tests it.
 	if err := os.Chmod(base, 0o711); err != nil {
@@ -95,8 +102,9 @@ func (s *session) start(ctx context.Context, o StartOptions) (*instance, error) 
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{Plugin: p, dir: dir, rpc: pb.NewBackendClient(p.Conn())}
-	i.Client = client.New(p.Conn(), client.Options{PipeDir: dir, HostVersion: "conformance suite", Timeout: 20 * time.Second, SlowTimeout: checkTime})
+	conn := watched{p.Conn()}
+	i := &instance{Plugin: p, dir: dir, rpc: pb.NewBackendClient(conn)}
+	i.Client = client.New(conn, client.Options{PipeDir: dir, HostVersion: "conformance suite", Timeout: 20 * time.Second, SlowTimeout: 2 * s.checkTime}) // the check ends first
 	return i, nil
 }
 
@@ -112,9 +120,15 @@ func (i *instance) Abandon() {
 	i.Plugin.Abandon()
 }
 
-// stop ends an instance in the ordinary way.
+// stop ends an instance in the ordinary way. A backend that hangs is not waited for as long as others.
 func (s *session) stop(i *instance) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	within := time.Minute
+	s.mu.Lock()
+	if s.stopped != "" || len(s.hung) > 0 {
+		within = soon
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	err := i.Stop(ctx)
 	if err != nil {
@@ -212,13 +226,24 @@ func (s *session) run(ctx context.Context, chk Check) (res Result) {
 		res.Outcome, res.Message = Skipped, "not claimed: "+what
 		return res
 	}
+	s.mu.Lock()
+	if s.stopped == "" && ctx.Err() != nil {
+		s.stopped = context.Cause(ctx).Error()
+	}
+	why := s.stopped
+	s.mu.Unlock()
+	if why != "" {
+		res.Outcome, res.Message = Skipped, "not run: "+why
+		return res
+	}
 	began := time.Now()
 	dir := filepath.Join(s.base, "c", strings.ReplaceAll(chk.ID, "/", "."))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		res.Outcome, res.Message = Failed, "the suite's own directory: "+err.Error()
 		return res
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, checkTime, fmt.Errorf("the check took longer than %s", checkTime))
+	open := &calls{open: map[*time.Time]string{}}
+	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, callsKey{}, open), s.checkTime, errHung)
 	defer cancel()
 	c := &C{session: s, ctx: ctx, id: chk.ID, dir: dir, marker: s.short + "/" + chk.ID}
 	done := make(chan any, 1)
@@ -231,7 +256,7 @@ func (s *session) run(ctx context.Context, chk Check) (res Result) {
 	case ended = <-done:
 	case <-ctx.Done():
 		// What hangs is left behind; the cleanups below may set it free.
-		ended = failure{context.Cause(ctx).Error()}
+		ended = failure{s.hangs(context.Cause(ctx), open)}
 	}
 	switch e := ended.(type) {
 	case nil:
@@ -245,14 +270,64 @@ func (s *session) run(ctx context.Context, chk Check) (res Result) {
 	if res.Outcome == Failed {
 		res.Message += s.lastLog()
 	}
+	s.clean(c, ctx.Err() != nil)
+	res.Duration = time.Since(began)
+	return res
+}
+
+// errHung is why a check was given up.
+var errHung = errors.New("the check hangs")
+
+// mostHung is how many checks may hang in one call until the suite ends: each costs its whole time, and shows the same.
+const mostHung = 3
+
+// hangs says of a check that did not come to its end what it waits for.
+func (s *session) hangs(cause error, open *calls) string {
+	call, text := open.waiting()
+	if !errors.Is(cause, errHung) {
+		s.mu.Lock()
+		s.stopped = cause.Error()
+		s.mu.Unlock()
+		return fmt.Sprintf("the suite was ended: %v; %s", cause, text)
+	}
+	s.mu.Lock()
+	s.hung[call]++
+	if s.hung[call] == mostHung && s.stopped == "" {
+		s.stopped = fmt.Sprintf("%d checks had hung", mostHung)
+		if call != "" {
+			s.stopped = fmt.Sprintf("%d checks had hung in %s", mostHung, call)
+		}
+	}
+	inProcess := s.main.PID() == 0
+	s.mu.Unlock()
+	text = fmt.Sprintf("the check took longer than %s: %s", s.checkTime, text)
+	if stacks := servingStacks(); inProcess && stacks != "" {
+		text += "\ngoroutines of the backend:\n" + stacks
+	}
+	return text
+}
+
+// clean calls the cleanups of a check, last one first. A backend that hangs in one of them is not waited for.
+func (s *session) clean(c *C, ended bool) {
 	c.mu.Lock()
 	todo := slices.Clone(c.cleanups)
 	c.mu.Unlock()
-	for _, f := range slices.Backward(todo) {
-		f()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, f := range slices.Backward(todo) {
+			f()
+		}
+	}()
+	within := max(time.Minute, s.checkTime)
+	if ended {
+		within = soon
 	}
-	res.Duration = time.Since(began)
-	return res
+	select {
+	case <-done:
+	case <-time.After(within):
+		s.complain("cleaning up after %s took longer than %s", c.id, within)
+	}
 }
 
 // lastLog is what the plugin logged last, when there is anything.

@@ -24,6 +24,13 @@ type Suite struct {
 	// compiled plugin, with the checks that need a process.
 	Target Target
 
+	// StandIn says that the machines of a vm or remote-vm backend are stand-ins that share this host's kernel, in a test
+	// of the backend: what a kernel of their own would show is not looked at.
+	StandIn bool
+
+	// CheckTime is as in [Runner].
+	CheckTime time.Duration
+
 	// Only, when set, picks checks by their ids.
 	Only *regexp.Regexp
 }
@@ -43,6 +50,10 @@ type Runner struct {
 
 	// Only, when set, picks checks by their ids.
 	Only *regexp.Regexp
+	// CheckTime is how long one check may take; 0 means two minutes. A check that takes longer has failed, and its message
+	// names the calls that the backend had not answered. After three that hung in the same call no others are begun, and
+	// the report is of those that ran.
+	CheckTime time.Duration
 	// Parallel is how many checks run at once; 0 means 4.
 	Parallel int
 	// Progress, when set, is told of each result as it comes, in the order of
@@ -57,7 +68,7 @@ type Outcome string
 const (
 	Passed  Outcome = "pass"
 	Failed  Outcome = "fail"
-	Skipped Outcome = "skip" // Message says what is not claimed
+	Skipped Outcome = "skip" // Message says what is not claimed, or why the check was not run
 )
 
 // Result is the outcome of one check.

@@ -2882,6 +2882,8 @@ func (x *ExecExited) GetOutputLost() string {
 	return ""
 }
 
+// Zero means unknown. Only a backend whose isolation is remote-vm may leave
+// user_ns, sys_ns and peak_memory_bytes unknown.
 type Usage struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	WallNs          int64                  `protobuf:"varint,1,opt,name=wall_ns,json=wallNs,proto3" json:"wall_ns,omitempty"`
