@@ -111,7 +111,7 @@ func arguments(root, program string, hostNetwork bool) []string {
 	if !hostNetwork {
 		args = append(args, "--unshare-net")
 	}
-	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ssl", "/etc/ca-certificates", "/etc/pki"} {
+	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/ca-trust", "/etc/pki/tls/certs"} {
 		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
 			args = append(args, "--ro-bind", dir, dir)
 		}

@@ -44,7 +44,11 @@ func (s *Server) control() http.Handler {
 	route("POST /e2btest/faults", s.postFaults)
 	route("DELETE /e2btest/faults", s.deleteFaults)
 	route("/", func(_ http.ResponseWriter, r *http.Request) error {
-		return refuse(http.StatusNotFound, "%s %s is not there", r.Method, r.URL.Path)
+		if s.opts.OnlyV1 && strings.HasPrefix(r.URL.Path, "/v2/") { // as an older installation says it
+			return refuse(http.StatusNotFound, "%s %s is not there", r.Method, r.URL.Path)
+		}
+		// Not 404, which E2B's SDK takes for a sandbox that is gone.
+		return refuse(http.StatusNotImplemented, "the local server does not implement %s %s", r.Method, r.URL.Path)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch key := r.Header.Get("X-API-Key"); {

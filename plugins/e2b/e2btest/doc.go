@@ -28,9 +28,10 @@
 // A pause that keeps memory stops the processes (SIGSTOP), one that does not ends them; files stay either way. Limits of
 // CPU, memory and disk are reported and not enforced, and metrics are those of the machine.
 //
-// Not there, and answered with 404: snapshots, forks, volumes, secrets, template builds, PUT /sandboxes/{id}/network,
+// Not implemented, and answered with 501: snapshots, forks, volumes, secrets, template builds, PUT /sandboxes/{id}/network,
 // /files/compose. Secure sandboxes have a token; allowPublicTraffic false is refused.
 //
-// The walls are those of an ordinary bubblewrap without a filter for system calls. That is enough for tests and trials
-// with code of one's own; code that is not trusted belongs into hutch's bwrap backend.
+// The walls are those of an ordinary bubblewrap without a filter for system calls, and what root starts is root's on the
+// machine: hutch-e2b-server refuses root unless -allow-root is given. That is enough for tests and trials with your own
+// code; code that is not trusted belongs into hutch's bwrap backend.
 package e2btest

@@ -106,6 +106,8 @@ func TestWalls(t *testing.T) {
 		"no capabilities":  `grep -q 'CapEff:.0000000000000000' /proc/self/status && grep -q 'CapBnd:.0000000000000000' /proc/self/status`,
 		"kernel settings":  `! test -w /proc/sys/kernel/hostname && ! test -w /proc/sys/kernel/core_pattern`,
 		"system read-only": `! touch /usr/x 2>/dev/null`,
+		"private keys":     `! test -e /etc/ssl/private && ! test -e /etc/pki/tls/private`,
+		"E2B's variables":  `test "$E2B_SANDBOX" = true && test -n "$E2B_SANDBOX_ID" && test "$E2B_TEMPLATE_ID" = base`,
 		"own root":         `! test -e /root/.ssh && ! test -e /etc/shadow && ! test -e /sys/kernel`,
 	} {
 		for _, user := range []string{"user", "root"} {

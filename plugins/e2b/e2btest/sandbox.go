@@ -46,7 +46,9 @@ func newID() string {
 
 // init returns what the daemon has to know.
 func (b *sandbox) init() daemon.Init {
-	return daemon.Init{EnvVars: b.request.EnvVars, AccessToken: b.token, DefaultUser: "user", DefaultWorkdir: "/home/user"}
+	env := map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": b.id, "E2B_TEMPLATE_ID": b.request.TemplateID}
+	maps.Copy(env, b.request.EnvVars)
+	return daemon.Init{EnvVars: env, AccessToken: b.token, DefaultUser: "user", DefaultWorkdir: "/home/user"}
 }
 
 // boot starts the sandbox on the files it has. mu is held.

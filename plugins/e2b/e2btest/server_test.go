@@ -39,7 +39,7 @@ func program(t *testing.T, attr *syscall.SysProcAttr, dir string, args ...string
 		t.Fatal(err)
 	}
 	binaries = bin
-	cmd := exec.Command(bin, append([]string{"-quiet"}, args...)...)
+	cmd := exec.Command(bin, append([]string{"-quiet", "-allow-root"}, args...)...)
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = dir, os.Stderr, attr
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
 	out, err := cmd.StdoutPipe()

@@ -36,12 +36,17 @@ func main() {
 	flag.DurationVar(&o.MaxTimeout, "max-timeout", time.Hour, "the longest life of a sandbox")
 	flag.BoolVar(&o.HostNetwork, "host-network", false, "give sandboxes that ask for the internet this machine's network")
 	flag.BoolVar(&o.OnlyV1, "only-v1", false, "leave out POST /v2/sandboxes, as older installations do")
+	asRoot := flag.Bool("allow-root", false, "serve although this is root, whose files below /usr the commands of sandboxes can then read")
 	quiet := flag.Bool("quiet", false, "do not tell of every request on stderr")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "hutch-e2b-server: unexpected argument %q\n", flag.Arg(0))
 		flag.Usage()
 		os.Exit(2)
+	}
+	if os.Getuid() == 0 && !*asRoot {
+		fmt.Fprintln(os.Stderr, "hutch-e2b-server: commands in sandboxes would be root on this machine, behind an ordinary bubblewrap: start it as an ordinary user, or with -allow-root for code of your own")
+		os.Exit(1)
 	}
 	o.Templates = strings.Split(*templates, ",")
 	if !*quiet {

@@ -94,6 +94,9 @@ func (d *Daemon) Handler() http.Handler {
 	mux.HandleFunc("/freeze", method(http.MethodPost, d.freeze))
 	mux.HandleFunc("/unfreeze", method(http.MethodPost, d.freeze))
 	mux.HandleFunc("/files", d.files)
+	mux.HandleFunc("/files/compose", func(w http.ResponseWriter, _ *http.Request) {
+		httpError(w, http.StatusNotImplemented, errors.New("the local server does not implement /files/compose"))
+	})
 	mux.Handle(processconnect.NewProcessHandler(&processService{d}))
 	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{d}))
 	return d.authorized(mux)
