@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -34,7 +35,7 @@ func statusOf(err error) error {
 	if err == nil {
 		return nil
 	}
-	f := &pb.Failure{Reason: pb.Failure_REASON_INTERNAL, Summary: clip(err.Error())}
+	f := &pb.Failure{Reason: pb.Failure_REASON_INTERNAL, Summary: clip(oneLine(err.Error()))}
 	code := codes.Internal
 	var e *Error
 	switch {
@@ -43,7 +44,7 @@ func statusOf(err error) error {
 			code, f.Reason = c, names.Reasons.To(string(e.Reason))
 		}
 		// What was said around the Error belongs to its summary.
-		f.Summary = clip(strings.Replace(err.Error(), e.Error(), e.Summary, 1))
+		f.Summary = clip(oneLine(strings.Replace(err.Error(), e.Error(), e.Summary, 1)))
 		f.Detail, f.Fix = clip(e.Detail), clip(e.Fix)
 		f.Path, f.Limit, f.Retryable = clip(e.Path), clip(string(e.Limit)), e.Retryable
 	case errors.Is(err, ErrHostGone), errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
@@ -61,6 +62,18 @@ func statusOf(err error) error {
 		return status.Error(code, f.Summary)
 	}
 	return st.Err()
+}
+
+// oneLine makes the text of joined errors a summary, in which each is once: what failed and the cleaning up after it often
+// say the same.
+func oneLine(s string) string {
+	var lines []string
+	for line := range strings.SplitSeq(s, "\n") {
+		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
 }
 
 func clip(s string) string {

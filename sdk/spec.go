@@ -22,7 +22,7 @@ type Spec struct {
 
 // Mount makes a host directory visible inside the sandbox.
 type Mount struct {
-	Source   string // absolute host path
+	Source   string // absolute host path; "" in a Plan when what is to be mounted does not exist yet
 	Target   string // absolute path inside the sandbox, not below /workspace
 	ReadOnly bool
 }

@@ -190,6 +190,9 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		return l, b, cfg, nil
 	}
 	spec := specOf(d, cfg, tty)
+	if lang := languageOf(d); len(d.Dependencies) > 0 && lang != nil && lang.Deps != nil {
+		spec.Mounts = []sdk.Mount{{Target: lang.Deps.Target, ReadOnly: true}} // they are not installed yet
+	}
 	plan, err := b.Plan(ctx, &spec)
 	if ctx.Err() != nil {
 		return l, nil, nil, context.Cause(ctx)

@@ -348,6 +348,9 @@ func (s *Sandbox) inside(p string) (string, error) {
 	}
 	const workspace = "/workspace"
 	at := s.Ready().Workspace
+	if p == at || at != "" && strings.HasPrefix(p, at+"/") { // as commands in the sandbox name it
+		return p, nil
+	}
 	if rest, ok := strings.CutPrefix(p, workspace); ok && at != "" && (rest == "" || rest[0] == '/') {
 		return at + rest, nil
 	}

@@ -59,7 +59,7 @@ func (b *backend) machine(name string) (*machine, error) {
 	defer b.mu.Unlock()
 	m := b.machines[name]
 	if m == nil {
-		m = &machine{name: name, limactl: l, records: l.records(name)}
+		m = newMachine(name, l)
 		b.machines[name] = m
 	}
 	return m, nil
@@ -79,8 +79,13 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	p := &sdk.Plan{}
 	l, err := b.limactl()
 	var facts *guestFacts
+	cfg := configOf(spec)
 	if err == nil {
-		facts = l.records(configOf(spec).Instance).guest()
+		m := newMachine(cfg.Instance, l)
+		facts = m.guest()
+		if _, serr := os.Stat(filepath.Join(m.home, m.name, "lima.yaml")); serr == nil && !cfg.Dedicated {
+			err = m.fits(&plan{cfg: cfg, exchange: exchangeOf{guest: guestExchange}})
+		}
 	}
 	p.Holds = planLimits(spec.Limits, facts).Holds
 	refuse := func(err error) {
@@ -95,6 +100,7 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	if err := unsupported(spec); err != nil {
 		refuse(err)
 	}
+	p.Notes = append(p.Notes, "in the VM the workspace is at /workspace/ID, where ID is that of the sandbox, and input and output are at /input and /output")
 	if spec.Network == sdk.NetworkFull {
 		p.Notes = append(p.Notes, "network is full: commands reach whatever the VM reaches, through this machine")
 	}
@@ -123,7 +129,7 @@ func unsupported(spec *sdk.Spec) error {
 		return sdk.Errorf(sdk.ReasonUnsupported, "there is no network %q in a VM", spec.Network)
 	}
 	if len(spec.Mounts) > 0 {
-		return sdk.Errorf(sdk.ReasonUnsupported, "a VM sees no directory of the host but the one for exchange, so %s cannot be mounted at %s", spec.Mounts[0].Source, spec.Mounts[0].Target).
+		return sdk.Errorf(sdk.ReasonUnsupported, "a VM sees no directory of the host but the one for exchange, so nothing can be mounted at %s", spec.Mounts[0].Target).
 			WithFix("leave dependencies out of the run, and have provision install them in the VM")
 	}
 	return nil
@@ -271,7 +277,7 @@ func (b *backend) List(_ context.Context, owner string) ([]sdk.Handle, error) {
 	}
 	var out []sdk.Handle
 	for _, vm := range vms {
-		m := &machine{name: vm.Name(), limactl: l, records: l.records(vm.Name())}
+		m := newMachine(vm.Name(), l)
 		ids, err := m.ids("sandboxes")
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -58,9 +59,22 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	defer call.close()
 	exit, err := call.watch(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, s.lost(ctx, err)
 	}
 	return s.exit(ctx, exit, time.Since(began))
+}
+
+// lost says what became of the VM when a command's connection broke.
+func (s *sandbox) lost(ctx context.Context, err error) error {
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	text := s.machine.died(look)
+	if text == "" {
+		return err
+	}
+	e := sdk.Errorf(sdk.ReasonUnavailable, "%s", text)
+	e.Err, e.Detail, e.Retryable = err, err.Error(), true
+	return e.WithFix("the next command starts it again; what it said last is in %s", filepath.Join(s.machine.home, s.machine.name, "serial*.log"))
 }
 
 // environment is the whole environment of a command: its own, and what every program needs.

@@ -157,7 +157,7 @@ func TestTwoProcessesMakeOneVM(t *testing.T) {
 		if errs[i] != nil {
 			t.Fatalf("%v\n%s", errs[i], b.said)
 		}
-		made += strings.Count(b.said.String(), "making the VM")
+		made += strings.Count("\n"+b.said.String(), "\nmaking the VM") // and not what others say that they wait for
 		if got := sh(t, b.sandbox, "pwd"); got != "/workspace/"+b.rec.ID+"\n" {
 			t.Errorf("pwd: %q", got)
 		}
@@ -305,6 +305,120 @@ func TestCheck(t *testing.T) {
 	for _, f := range findings {
 		if f.Status == sdk.SeverityError || f.Detail == "" {
 			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// TestV1WaitersHearWhatTheyWaitFor has another hutch, and then another run of the same one, boot the VM.
+func TestV1WaitersHearWhatTheyWaitFor(t *testing.T) {
+	standIn(t)
+	name := vmName(t)
+	b := newBackend()
+	m, err := b.machine(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for whom, hold := range map[string]func() (release func()){
+		"another hutch": func() func() {
+			unlock, err := m.lock(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.records.does("starting the VM " + name)
+			return unlock
+		},
+		"another run": func() func() {
+			m.leave()
+			m.turn <- struct{}{}
+			m.does("starting the VM " + name)
+			return func() { m.does(""); <-m.turn }
+		},
+	} {
+		t.Run(whom, func(t *testing.T) {
+			release := hold()
+			w := &words{}
+			done := make(chan error, 1)
+			go func() {
+				_, err := m.connect(t.Context(), &plan{cfg: config(name), exchange: exchangeOf{t.TempDir(), guestExchange}}, config(name).StartTimeout, w.say)
+				done <- err
+			}()
+			await(t, "the waiter says for what it waits", func() string {
+				if said := w.String(); !strings.Contains(said, "waiting for "+whom+" that works on the VM "+name+": starting the VM "+name) {
+					return said
+				}
+				return ""
+			})
+			release()
+			if err := <-done; err != nil {
+				t.Errorf("after waiting: %v\n%s", err, w)
+			}
+		})
+	}
+}
+
+// TestV2ACommandWhoseVMDies loses the VM in the middle of a command: the error says so and what is kept, and the next one goes on.
+func TestV2ACommandWhoseVMDies(t *testing.T) {
+	standIn(t)
+	name := vmName(t)
+	s := mustCreate(t, newBackend(), config(name))
+	sh(t, s.sandbox, "echo kept > file; sync")
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := try(t, s.sandbox, "echo > started; exec sleep 1000")
+		done <- err
+	}()
+	await(t, "the command runs", func() string {
+		if _, exit, err := try(t, s.sandbox, "test -e started"); err != nil || exit.Code != 0 {
+			return "not started"
+		}
+		return ""
+	})
+	limactlDo(t, "stop", "--force", name)
+	e := wantReason(t, <-done, sdk.ReasonUnavailable)
+	for _, want := range []string{"the VM " + name + " died: limactl says Stopped", "the files of its sandboxes are on its disk", "the next command starts it again"} {
+		if !strings.Contains(e.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, e)
+		}
+	}
+	if text := s.machine.died(t.Context()); !strings.Contains(text, "died") {
+		t.Errorf("before the next command it says %q", text)
+	}
+	if got := sh(t, s.sandbox, "cat file"); got != "kept\n" {
+		t.Errorf("the file is %q", got)
+	}
+	if text := s.machine.died(t.Context()); text != "" {
+		t.Errorf("with the VM up again it says %q", text)
+	}
+}
+
+// TestK5StoppedByAnother stops a VM that somebody else has stopped meanwhile.
+func TestK5StoppedByAnother(t *testing.T) {
+	standIn(t)
+	name := vmName(t)
+	s := mustCreate(t, newBackend(), config(name))
+	limactlDo(t, "stop", name)
+	if err := s.machine.stop(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPlanRefusesWhatCreateWould asks for a VM that exists with other settings, and for dependencies.
+func TestPlanRefusesWhatCreateWould(t *testing.T) {
+	standIn(t)
+	name := vmName(t)
+	b := newBackend()
+	mustCreate(t, b, config(name))
+	for want, spec := range map[string]*sdk.Spec{
+		"":                             {Config: config(name)},
+		"was made from other settings": {Config: config(name, func(c *Config) { c.Memory *= 2 })},
+		"nothing can be mounted":       {Config: config(name), Mounts: []sdk.Mount{{Target: "/hutch/deps", ReadOnly: true}}},
+	} {
+		p, err := b.Plan(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" && len(p.Diagnostics) > 0 || want != "" && (len(p.Diagnostics) != 1 || !strings.Contains(p.Diagnostics[0].Summary, want)) {
+			t.Errorf("want %q, got %+v", want, p.Diagnostics)
 		}
 	}
 }

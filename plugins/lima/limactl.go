@@ -82,7 +82,8 @@ const stopTime = 10 * time.Second
 // call runs limactl and returns what it printed. Its log goes to tell line by line, if there is one.
 func (l *limactl) call(ctx context.Context, tell func(level, msg string), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, l.path, append([]string{"--tty=false", "--log-format=json"}, args...)...)
-	cmd.Dir = "/" // from elsewhere Lima would look for the same directory in the VM
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the host agent that it starts outlives the caller's terminal
+	cmd.Dir = "/"                                        // from elsewhere Lima would look for the same directory in the VM
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopTime
 	var out bytes.Buffer

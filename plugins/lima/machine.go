@@ -21,8 +21,15 @@ type machine struct {
 	*limactl
 	records
 
-	mu   sync.Mutex // held while it is connected to
-	link *link      // nil, or perhaps dead
+	turn chan struct{} // holds one token: of who connects, which may have to boot the VM
+
+	mu    sync.Mutex
+	link  *link  // nil, or perhaps dead
+	doing string // what who has the turn does, "" for nobody
+}
+
+func newMachine(name string, l *limactl) *machine {
+	return &machine{name: name, limactl: l, records: l.records(name), turn: make(chan struct{}, 1)}
 }
 
 // progress tells the user what is going on.
@@ -85,18 +92,32 @@ type plan struct {
 }
 
 // connect returns a connection to the VM, which is started for it. With a plan a VM that does not exist is made; without one that is
-// [sdk.ReasonNotFound].
+// [sdk.ReasonNotFound]. While somebody else starts it, or works on it, say hears what that does, again and again: that takes as long
+// as their own start_timeout allows, and the caller's begins afterwards.
 func (m *machine) connect(ctx context.Context, p *plan, timeout time.Duration, say progress) (*link, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.link != nil && m.link.alive() {
-		return m.link, nil
+	if l := m.live(); l != nil {
+		return l, nil
 	}
-	unlock, err := m.lock(ctx, func() { say.say("waiting for another hutch that works on the VM %s", m.name) })
+	if err := m.takeTurn(ctx, say); err != nil {
+		return nil, err
+	}
+	defer func() { m.does(""); <-m.turn }()
+	if l := m.live(); l != nil {
+		return l, nil
+	}
+	unlock, err := m.lock(ctx, say)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	told := say
+	say = func(step string, done, total int64) {
+		m.does(step)
+		m.records.does(step)
+		if told != nil {
+			told(step, done, total)
+		}
+	}
 	i, err := m.running(ctx, p, timeout, say)
 	if err != nil {
 		return nil, err
@@ -109,8 +130,52 @@ func (m *machine) connect(ctx context.Context, p *plan, timeout time.Duration, s
 		l.close()
 		return nil, err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.link = l
 	return l, nil
+}
+
+// takeTurn waits until no other call of this process connects.
+func (m *machine) takeTurn(ctx context.Context, say progress) error {
+	say, over := say.steady()
+	defer over()
+	tick := time.NewTicker(waitStep)
+	defer tick.Stop()
+	for last := ""; ; {
+		select {
+		case m.turn <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+			m.mu.Lock()
+			doing := m.doing
+			m.mu.Unlock()
+			if text := waitingFor(m.name, "another run", doing); text != last {
+				last = text
+				say.say("%s", text)
+			}
+		}
+	}
+}
+
+// waitStep is how often it is looked whether whoever is waited for does something else now.
+const waitStep = 200 * time.Millisecond
+
+// waitingFor says for what somebody waits.
+func waitingFor(vm, whom, doing string) string {
+	if doing == "" {
+		return fmt.Sprintf("waiting for %s that works on the VM %s", whom, vm)
+	}
+	return fmt.Sprintf("waiting for %s that works on the VM %s: %s", whom, vm, doing)
+}
+
+// does notes for others of this process what who has the turn does.
+func (m *machine) does(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.doing = what
 }
 
 // greet notes what the guest is, and removes what it still has of sandboxes that are gone.
@@ -315,6 +380,10 @@ func (m *machine) stop(ctx context.Context, force bool) error {
 		args = []string{"stop", "--force", m.name}
 	}
 	if _, err := m.call(ctx, nil, args...); err != nil {
+		// Somebody else may have been faster, whom our lock does not keep away: limactl calls that an error.
+		if i, lerr := m.list(ctx, m.name); lerr == nil && (i == nil || i.Status == limaout.StatusStopped) {
+			return nil
+		}
 		return sdk.Errorf(sdk.ReasonUnavailable, "the VM %s does not stop: %w", m.name, err)
 	}
 	return nil
@@ -346,6 +415,26 @@ func (m *machine) leave() {
 		m.link.close()
 		m.link = nil
 	}
+}
+
+// died says of a VM whose connection broke what has become of it; "" where there was none, or it was ended on purpose.
+func (m *machine) died(ctx context.Context) string {
+	m.mu.Lock()
+	lost := m.link != nil && !m.link.alive()
+	m.mu.Unlock()
+	if !lost {
+		return ""
+	}
+	i, err := m.list(ctx, m.name)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the connection to the VM %s broke, and limactl does not say why: %v", m.name, err)
+	case i == nil:
+		return fmt.Sprintf("the VM %s was deleted, and its sandboxes with it", m.name)
+	case i.Status == limaout.StatusRunning:
+		return fmt.Sprintf("the connection to the VM %s broke, and it runs: it hangs, or has booted again. Its commands have ended; the files of its sandboxes are on its disk", m.name)
+	}
+	return fmt.Sprintf("the VM %s died: limactl says %s. Its commands have ended; the files of its sandboxes are on its disk", m.name, orUnknown(i.Status))
 }
 
 // exists reports whether a sandbox is known to be in the VM.

@@ -21,7 +21,7 @@ import (
 
 // What hutch knows of a VM lies beside it, below LIMA_HOME/_hutch/NAME: Lima takes no name that begins with an underscore.
 //
-//	lock            held alone while the VM, or what lies here, is changed
+//	lock            held alone while the VM, or what lies here, is changed; its content is what is being done
 //	vm.json         what hutch made the VM from; missing for one that somebody else made
 //	guest.json      what the guest said of itself last
 //	sandboxes/ID    the sandboxes that are in the VM, so that they are known while it is stopped
@@ -67,9 +67,13 @@ func factsOf(h *wire.Hello) guestFacts {
 // lockStep is the time between two looks at a lock that somebody has.
 const lockStep = 50 * time.Millisecond
 
-// lock takes the VM for this process alone, and waits for others until ctx ends; waiting is called once when there is somebody to
-// wait for.
-func (r records) lock(ctx context.Context, waiting func()) (unlock func(), err error) {
+// does notes in the lock, which this process holds, what it does there.
+func (r records) does(what string) {
+	_ = os.WriteFile(filepath.Join(r.dir, "lock"), []byte(what), 0o600) // only a help for those who wait
+}
+
+// lock takes the VM for this process alone, and waits for others until ctx ends; say hears what they do meanwhile.
+func (r records) lock(ctx context.Context, say progress) (unlock func(), err error) {
 	for _, dir := range []string{r.dir, filepath.Join(r.dir, "sandboxes"), filepath.Join(r.dir, "gone")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make hutch's records beside Lima's: %w", err)
@@ -79,19 +83,24 @@ func (r records) lock(ctx context.Context, waiting func()) (unlock func(), err e
 	if err != nil {
 		return nil, err
 	}
+	say, over := say.steady()
+	defer over()
 	tick := time.NewTicker(lockStep)
 	defer tick.Stop()
-	for first := true; ; first = false {
+	for last := ""; ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
+			r.does("")
 			return func() { f.Close() }, nil
 		}
 		if err != unix.EWOULDBLOCK && err != unix.EINTR {
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
-		if first && waiting != nil {
-			waiting()
+		doing, _ := os.ReadFile(f.Name())
+		if text := waitingFor(filepath.Base(r.dir), "another hutch", strings.ToValidUTF8(string(doing), "?")); text != last {
+			last = text
+			say.say("%s", text)
 		}
 		select {
 		case <-tick.C:

@@ -155,7 +155,7 @@ func (s *sandbox) exchangeIn(e *exchangeOf) (host, guest string) {
 
 // note puts the sandbox's record on disk.
 func (s *sandbox) note(ctx context.Context) error {
-	unlock, err := s.machine.lock(ctx, nil)
+	unlock, err := s.machine.lock(ctx, s.say)
 	if err != nil {
 		return err
 	}
@@ -165,16 +165,30 @@ func (s *sandbox) note(ctx context.Context) error {
 
 // use keeps the sandbox as it is until release is called, and gives a connection to its VM.
 func (s *sandbox) use(ctx context.Context) (l *link, release func(), err error) {
-	return s.useWith(ctx, s.say)
+	return s.useWith(ctx, logged(ctx))
+}
+
+// logged is progress for a call that has nothing to tell it by: hutch shows the last line of the log with the news that the call takes long.
+func logged(ctx context.Context) progress {
+	last := ""
+	return func(step string, _, _ int64) {
+		if step != last {
+			last = step
+			sdk.Log(ctx).Info(step)
+		}
+	}
 }
 
 // useWith is use, and tells how far a VM's start is.
 func (s *sandbox) useWith(ctx context.Context, say progress) (l *link, release func(), err error) {
 	s.mu.RLock()
 	if err = s.goneError(); err == nil {
-		err = s.takeUp(ctx)
+		err = s.takeUp(ctx, say)
 	}
 	if err == nil {
+		if text := s.machine.died(ctx); text != "" {
+			sdk.Log(ctx).Warn(text + "; it is started again now, which may take as long as its start_timeout of " + s.cfg.StartTimeout.String())
+		}
 		if l, err = s.machine.connect(ctx, nil, s.cfg.StartTimeout, say); err == nil {
 			return l, s.mu.RUnlock, nil
 		}
@@ -269,7 +283,7 @@ func (s *sandbox) end(ctx context.Context) error {
 		return err
 	}
 	if !s.rec.Dedicated {
-		if err := s.takeUp(ctx); err != nil { // else others, who stop theirs, stop the VM under our hands
+		if err := s.takeUp(ctx, logged(ctx)); err != nil { // else others, who stop theirs, stop the VM under our hands
 			return err
 		}
 	}
@@ -283,7 +297,7 @@ func (s *sandbox) end(ctx context.Context) error {
 		return s.deleteVM(ctx, i)
 	}
 	if l == nil && i != nil && i.Status == limaout.StatusRunning {
-		if l, err = m.connect(ctx, nil, s.startTimeout(), nil); err != nil {
+		if l, err = m.connect(ctx, nil, s.startTimeout(), logged(ctx)); err != nil {
 			return err
 		}
 	}
@@ -307,7 +321,7 @@ func (s *sandbox) end(ctx context.Context) error {
 // not run is removed when it runs again.
 func (s *sandbox) removeRecord(ctx context.Context, runs, stopped bool) error {
 	m := s.machine
-	unlock, err := m.lock(ctx, nil)
+	unlock, err := m.lock(ctx, logged(ctx))
 	if err != nil {
 		return err
 	}
@@ -342,7 +356,7 @@ func (s *sandbox) startTimeout() time.Duration {
 func (s *sandbox) deleteVM(ctx context.Context, i *limaout.Instance) error {
 	m := s.machine
 	m.leave()
-	unlock, err := m.lock(ctx, nil)
+	unlock, err := m.lock(ctx, logged(ctx))
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ func (s *sandbox) Stop(ctx context.Context) error {
 		return err
 	}
 	m := s.machine
+	say := logged(ctx)
 	i, err := m.list(ctx, m.name)
 	if err != nil {
 		return err
@@ -29,7 +30,7 @@ func (s *sandbox) Stop(ctx context.Context) error {
 	}
 	// A sandbox that is stopped has nothing running, and does not keep others from stopping the VM under our hands.
 	if i.Status == limaout.StatusRunning && !stopped {
-		l, err := m.connect(ctx, nil, s.startTimeout(), nil)
+		l, err := m.connect(ctx, nil, s.startTimeout(), say)
 		if err != nil {
 			return err
 		}
@@ -38,7 +39,7 @@ func (s *sandbox) Stop(ctx context.Context) error {
 			return err
 		}
 	}
-	unlock, err := m.lock(ctx, nil)
+	unlock, err := m.lock(ctx, say)
 	if err != nil {
 		return err
 	}
@@ -87,12 +88,12 @@ func (s *sandbox) stopped() (bool, error) {
 }
 
 // takeUp notes that the sandbox is in use again, before its VM is looked for, so that nobody stops that any more.
-func (s *sandbox) takeUp(ctx context.Context) error {
+func (s *sandbox) takeUp(ctx context.Context, say progress) error {
 	stopped, err := s.stopped()
 	if !stopped || err != nil {
 		return err
 	}
-	unlock, err := s.machine.lock(ctx, nil)
+	unlock, err := s.machine.lock(ctx, say)
 	if err != nil {
 		return err
 	}
