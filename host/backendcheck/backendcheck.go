@@ -36,7 +36,7 @@ type Options struct {
 	Format backendtest.Format
 	// CheckTime is how long one check may take; 0 means two minutes.
 	CheckTime time.Duration
-	Out    io.Writer // where the report goes
+	Out       io.Writer // where the report goes
 	// Progress, when set, gets one line per check as it ends.
 	Progress io.Writer
 }
