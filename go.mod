@@ -43,6 +43,7 @@ require (
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 	oras.land/oras-go/v2 v2.6.4
+	pgregory.net/rapid v1.2.0
 )
 
 require (

@@ -7,7 +7,7 @@
 // namespace of its own (packages holder and stage). The holder puts the sandbox's
 // root together once, with the workspace as an overlay that needs no copy, leaves
 // the host's root for good, and then starts bwrap in it for each command, with
-// everything unshared, no capability, a system call filter (package seccomp) and
+// everything unshared, no capability, a system call filter (package sdk/seccomp) and
 // a pid 1 of ours (package microinit) that tells how the command really ended.
 // When the sandbox is destroyed, the holder drops its mounts and is used for the
 // next one, if that comes soon: spares.go.

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/seccomp"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/seccomp"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
@@ -104,10 +104,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	l.file(inRoot+initPath, 0o555, image)
 	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network, masks()), l.show(visible.Files(s.held.Holds, s.held.cpus))...)
 	l.setup.CPUs = s.held.cpus
-	l.setup.Seccomp, err = seccomp.Filter(seccomp.Options{FixedCPUs: s.held.fixed})
-	if err != nil {
-		return err
-	}
+	l.setup.Seccomp = seccomp.Program(seccomp.Options{FixedCPUs: s.held.fixed})
 	w.ready = l.ready
 	w.ready.Holds = s.held.Holds
 	w.ready.Notes = append(append(w.ready.Notes, s.notes...), s.held.Notes()...)

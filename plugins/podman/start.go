@@ -14,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/seccomp"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
@@ -129,15 +130,14 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 		"--security-opt=no-new-privileges", "--cap-drop=all",
 		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), "--ulimit=core=0:0",
 	}
-	narrowed, err := writeSeccomp(s.dirs.seccomp(), l.over)
+	filter, err := seccomp.OCI(seccomp.Options{Mounts: l.over == overlayInside})
+	if err == nil {
+		err = os.WriteFile(s.dirs.seccomp(), filter, 0o600)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write the system call filter: %w", err)
 	}
-	if narrowed {
-		args = append(args, "--security-opt=seccomp="+s.dirs.seccomp())
-	} else {
-		s.notes = append(s.notes, "this machine has no copy of Podman's default system call filter, so the one built in is not narrowed")
-	}
+	args = append(args, "--security-opt=seccomp="+s.dirs.seccomp())
 	if cfg.Root {
 		args = append(args, "--read-only", "--read-only-tmpfs=false")
 	}

@@ -2,6 +2,7 @@ package security
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,6 +97,10 @@ var catalogue = []attack{
 	{id: "PRV-05", about: "reach risky system calls", bites: everyone, args: none},
 	{id: "PRV-06", about: "write sensitive files in /proc and /sys", bites: root, args: none},
 	{id: "PRV-07", about: "read the kernel log", bites: root, args: none},
+	{id: "PRV-08", about: "S5: make 32-bit and x32 system calls", bites: nobody, args: none}, // many kernels know neither; sdk/seccomp's tests run the filter itself
+	{id: "PRV-09", about: "S1: make set-id files", bites: everyone, args: none, mode: "shared", hurt: setIDFiles},
+	{id: "PRV-10", about: "S5: open sockets of other families and netlink protocols", bites: everyone, args: none},
+	{id: "PRV-11", about: "S5, S16: personality and modify_ldt", bites: everyone, args: none},
 
 	// Network.
 	{id: "NET-01", about: "reach a service on the host's loopback", bites: everyone,
@@ -132,6 +137,21 @@ var catalogue = []attack{
 	{id: "WS-01", about: "litter in the project", bites: everyone, args: none, hurt: projectChanged},
 	{id: "WS-02", about: "plant git hooks and configuration", bites: everyone, args: none, hurt: projectChanged},
 	{id: "WS-03", about: "plant git hooks and configuration in a shared workspace", bites: everyone, args: none, hurt: projectChanged, mode: "shared"},
+}
+
+// setIDFiles looks for set-id files in the project.
+func setIDFiles(w *world) string {
+	var found []string
+	_ = filepath.WalkDir(w.project, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if st, err := d.Info(); err == nil && st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+			found = append(found, p)
+		}
+		return nil
+	})
+	return strings.Join(found, " ")
 }
 
 // manyDescriptors asks for 70,000, or for what the machine itself allows where that is less.

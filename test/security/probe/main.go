@@ -59,6 +59,7 @@ var cases = map[string]func(args []string) verdict{
 
 	"PRV-01": noNewPrivs, "PRV-02": capabilities, "PRV-03": seccomp, "PRV-04": userNamespace,
 	"PRV-05": riskySyscalls, "PRV-06": sensitiveWrites, "PRV-07": kernelLog,
+	"PRV-08": foreignCalls, "PRV-09": setIDBits, "PRV-10": families, "PRV-11": personalities, "PRV-12": hostUser, "PRV-13": machineFiles,
 
 	"NET-01": dialTCP, "NET-02": dialUnix, "NET-03": routes, "NET-04": dialUnix,
 
@@ -76,6 +77,9 @@ func main() {
 	}
 	if os.Args[1] == "linger" { // a child of daemonise, memory or forks
 		linger()
+	}
+	if os.Args[1] == "foreign" && len(os.Args) > 2 { // a child of foreignCalls
+		foreignCall(os.Args[2])
 	}
 	f, ok := cases[os.Args[1]]
 	if !ok {

@@ -1,0 +1,63 @@
+//go:build linux
+
+// Package seccomp is the system call filter of sandboxes on this host's kernel. It is a list of what is allowed, made from
+// one table in two forms: the program that bwrap and the kernel take, and the OCI profile that Podman and other container
+// engines take. docs/reference/syscalls.md shows the table.
+//
+// Both forms kill or refuse every call of another architecture, 32-bit and x32 calls included.
+package seccomp
+
+import (
+	"encoding/binary"
+	"encoding/json"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/seccomp/internal/table"
+)
+
+// Options adapt the filter to a sandbox.
+type Options struct {
+	// FixedCPUs refuses to change the processors that a process runs on, because they are how the cpus limit is held.
+	FixedCPUs bool
+	// Mounts allows mount and umount2, for a container that mounts something before its commands run. They still need
+	// CAP_SYS_ADMIN.
+	Mounts bool
+}
+
+// Program returns the filter as an array of struct sock_filter, which is what bwrap's --seccomp reads. It was assembled
+// when hutch was built.
+func Program(o Options) []byte {
+	const size = 8 // of an instruction
+	at := table.Prelude * size
+	out := append([]byte{}, program[:at]...)
+	answer := func(nr, ret uint32) {
+		out = append(instruction(out, unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, nr), instruction(nil, unix.BPF_RET|unix.BPF_K, 0, ret)...)
+	}
+	if o.FixedCPUs {
+		answer(unix.SYS_SCHED_SETAFFINITY, table.RetErrno|uint32(unix.EPERM))
+	}
+	if o.Mounts {
+		answer(unix.SYS_MOUNT, table.RetAllow)
+		answer(unix.SYS_UMOUNT2, table.RetAllow)
+	}
+	return append(out, program[at:]...)
+}
+
+// instruction appends one; those that jump skip the next number of instructions when their test fails.
+func instruction(b []byte, op uint16, skipFalse byte, k uint32) []byte {
+	b = binary.LittleEndian.AppendUint16(b, op)
+	return binary.LittleEndian.AppendUint32(append(b, 0, skipFalse), k)
+}
+
+// OCI returns the filter as the JSON that podman's --security-opt seccomp=FILE reads.
+func OCI(o Options) ([]byte, error) {
+	var always, never []string
+	if o.FixedCPUs {
+		never = []string{"sched_setaffinity"}
+	}
+	if o.Mounts {
+		always = []string{"mount", "umount2"}
+	}
+	return json.Marshal(table.OCI(scmpArch, always, never))
+}
