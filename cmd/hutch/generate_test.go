@@ -10,6 +10,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/generate"
 	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
 )
 
@@ -63,5 +64,18 @@ func TestGenerateOnATerminal(t *testing.T) {
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("what the terminal is sent (-want +got):\n%s", d)
+	}
+}
+
+// What is said about the backend is said once, and not for each attempt.
+func TestA7(t *testing.T) {
+	var said strings.Builder
+	u := &ui{err: writerFunc(func(p []byte) (int, error) { return said.Write(p) })}
+	w := newWatch(u, &generateCmd{Output: "text"}, &runfile.Generate{Name: "report", Attempts: 2, Model: &runfile.Model{}}).watch()
+	for range 2 {
+		w.Result(&result.Result{Notes: []string{"podman runs as root", "another"}})
+	}
+	if got := said.String(); got != "hutch: podman runs as root\nhutch: another\n" {
+		t.Errorf("it says %q", got)
 	}
 }

@@ -75,10 +75,10 @@ func (u *ui) fence(github, json bool) {
 		return
 	}
 	if !regular(u.stdout) {
-		u.out = termsafe.NewFence(u.stdout, ds, json)
+		u.out = termsafe.NewFence(u.out, ds, json)
 	}
 	if !regular(u.stderr) {
-		u.err = termsafe.NewFence(u.stderr, ds, false)
+		u.err = termsafe.NewFence(u.err, ds, false)
 	}
 }
 
