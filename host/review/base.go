@@ -183,12 +183,16 @@ func (l *Ledger) base(sandbox string) (*Base, error) {
 // another change time than the base has, although its content is what the base vouched for: it gets its new stat, so
 // that it does not count as changed. What was in conflict before is in conflict again.
 func (l *Ledger) rebase(j *journal, project *dir, back bool) error {
-	b, err := l.base(j.SandboxID)
-	if err != nil || b == nil {
-		return err
+	if l.bases == nil {
+		return nil
 	}
 	e := &engine{project: project}
 	fresh := map[string]Entry{}
+	type restored struct {
+		ident ident // that it had
+		entry Entry
+	}
+	files := map[string]restored{}
 	for _, s := range j.Steps {
 		at := string(s.Path)
 		now, id, err := project.look(at)
@@ -200,20 +204,60 @@ func (l *Ledger) rebase(j *journal, project *dir, back bool) error {
 		if back {
 			want, was = s.Old, s.Base
 		}
-		switch {
-		case !back && j.Undoes == "":
+		if !back && j.Undoes == "" {
 			if !s.Settled || !s.part {
 				fresh[at] = entry
 			}
+			continue
+		}
+		same := now.Mode == want.Mode && e.equal(&move{path: at}, want, now, id)
+		if same && want.Type == File {
+			files[at] = restored{want.Ident, entry}
+		}
+		switch {
 		case was == nil:
-		case was.vouches(at, want) && now.Mode == want.Mode && e.equal(&move{path: at}, want, now, id):
+		case same && was.vouches(at, want):
 			entry.Blob = string(was.Blob)
 			fresh[at] = entry
 		default:
 			fresh[at] = was.entry(at)
 		}
 	}
-	file := l.bases.SandboxBase(j.SandboxID)
+	err := l.rewrite(j.SandboxID, func(*Base) map[string]Entry { return fresh })
+	if len(files) == 0 {
+		return err
+	}
+	// The other sandboxes of the project know the restored files as they were, too.
+	others, oerr := l.bases.SandboxesOf(j.Project)
+	err = errors.Join(err, oerr)
+	for _, id := range others {
+		if id == j.SandboxID {
+			continue
+		}
+		err = errors.Join(err, l.rewrite(id, func(b *Base) map[string]Entry {
+			fresh := map[string]Entry{}
+			for at, r := range files {
+				if e, known := b.Lookup(at); known && !touched(e.Entry, true, Node{Type: File, Size: r.ident.Size}, r.ident) {
+					fresh[at] = Entry{r.entry.Entry, e.Blob}
+				}
+			}
+			return fresh
+		}))
+	}
+	return err
+}
+
+// rewrite changes some entries of a sandbox's base; a sandbox without one is left alone.
+func (l *Ledger) rewrite(id string, change func(*Base) map[string]Entry) error {
+	b, err := l.base(id)
+	if err != nil || b == nil {
+		return err
+	}
+	fresh := change(b)
+	if len(fresh) == 0 {
+		return nil
+	}
+	file := l.bases.SandboxBase(id)
 	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -225,7 +269,7 @@ func (l *Ledger) rebase(j *journal, project *dir, back bool) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(file+".new"))
 	}
-	return l.bases.PlaceSandboxBase(j.SandboxID)
+	return l.bases.PlaceSandboxBase(id)
 }
 
 // vouches reports whether the project's version s was untouched since the base was taken.

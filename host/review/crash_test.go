@@ -166,6 +166,34 @@ func TestL6RolledBack(t *testing.T) {
 	}
 }
 
+// TestL6Others undoes an apply: another sandbox of the project knows the restored file, and not one that was changed.
+func TestL6Others(t *testing.T) {
+	f := newFixture(t, "a=a", "b=b")
+	plant(t, f.project, "b=changed since")
+	b, err := os.ReadFile(f.SandboxBase("box-id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.rebase()
+	if err := os.WriteFile(f.SandboxBase("other-id"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.write("a=A", "b=B")
+	f.seal()
+	if _, err := f.apply(f.open(), everything()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ledger.Undo(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	if f.base, err = ReadBase(f.SandboxBase("other-id")); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"b"}, f.blocked()); d != "" {
+		t.Errorf("in conflict for the other sandbox (-want +got):\n%s", d)
+	}
+}
+
 func recoverAll(t *testing.T, l *Ledger) {
 	t.Helper()
 	list, err := l.Recover(context.Background())

@@ -59,12 +59,15 @@ func (f *fixture) rebase() {
 // SandboxBase implements Bases.
 func (f *fixture) SandboxBase(id string) string { return f.project + "." + id + ".base" }
 
+// SandboxesOf implements Bases.
+func (f *fixture) SandboxesOf(string) ([]string, error) { return []string{"box-id", "other-id"}, nil }
+
 // PlaceSandboxBase implements Bases.
 func (f *fixture) PlaceSandboxBase(id string) (err error) {
 	if f.placeErr != nil {
 		return f.placeErr
 	}
-	if err = os.Rename(f.SandboxBase(id)+".new", f.SandboxBase(id)); err == nil {
+	if err = os.Rename(f.SandboxBase(id)+".new", f.SandboxBase(id)); err == nil && id == "box-id" {
 		f.base, err = ReadBase(f.SandboxBase(id))
 	}
 	return err

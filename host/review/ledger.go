@@ -37,6 +37,8 @@ type Ledger struct {
 type Bases interface {
 	// SandboxBase is the file of a sandbox's base. It need not exist.
 	SandboxBase(id string) string
+	// SandboxesOf are the ids of the sandboxes that were made from a project.
+	SandboxesOf(project string) ([]string, error)
 	// PlaceSandboxBase puts the file SandboxBase(id) + ".new" in the place of the base.
 	PlaceSandboxBase(id string) error
 }

@@ -253,6 +253,18 @@ func (r *SandboxRecord) PlaceBase() error { return r.store.PlaceSandboxBase(r.in
 // SandboxBase is [Paths.SandboxBase].
 func (s *Store) SandboxBase(id string) string { return s.paths.SandboxBase(id) }
 
+// SandboxesOf are the ids of the sandboxes whose workspace was made from a project, or to which its branch was pushed.
+func (s *Store) SandboxesOf(project string) ([]string, error) {
+	all, err := s.Sandboxes()
+	var ids []string
+	for _, i := range all {
+		if i.Workspace.Source == project || i.Push != nil && i.Push.Repository == project {
+			ids = append(ids, i.ID)
+		}
+	}
+	return ids, err
+}
+
 // PlaceSandboxBase is [SandboxRecord.PlaceBase] for whoever has the sandbox's id and not its record.
 func (s *Store) PlaceSandboxBase(id string) error {
 	dir := s.paths.Sandbox(id)
