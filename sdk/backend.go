@@ -151,8 +151,7 @@ type Remover interface {
 // ChangeLister is a [Sandbox] that knows what differs between its workspace and
 // the host directory the workspace was made from.
 type ChangeLister interface {
-	// Changes returns the differences in path order. Input and output directories
-	// are not part of the workspace.
+	// Changes returns the differences in path order.
 	Changes(ctx context.Context) ([]Change, error)
 }
 

@@ -84,7 +84,8 @@ type CreateRequest struct {
 // Ready tells what a sandbox really is.
 type Ready struct {
 	// Paths as the command sees them. Input is "" without input files, Output is "" when
-	// the backend collects none.
+	// the backend collects none. With a [Workspace.Source] both lie outside of Workspace, for a project may have
+	// directories of these names: see package guestpath.
 	Workspace, Input, Output string
 	// Holds says how each limit is held, defaults of the backend included.
 	Holds []Hold
@@ -113,8 +114,8 @@ type Exchange struct {
 // Lower. Where Lower is "" nothing is hidden, and both are data.
 //
 // The host only reads below them: it writes with [Putter] and [Remover], for an overlay must not change under its mount.
-// What commands write is hostile. [Ready.Input] and [Ready.Output] are not part of the layers, even where they lie in
-// the workspace: whatever the layers hold there is hidden by them.
+// What commands write is hostile. In a workspace without Lower, [Ready.Input] and [Ready.Output] are not part of the
+// layers, even where they lie in the workspace.
 type Layers struct {
 	// Lower is the project, absolute, which no command changes while it is hidden below Upper; "" when the workspace was
 	// not made from a directory. A shared or read-only workspace is Lower alone.

@@ -101,11 +101,11 @@ func TestInASandbox(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			shell(t, sb, `rm gone.txt; rm -r old; mkdir old; echo new > old/new; echo upper > shown; chmod 755 shown; mkfifo fifo; echo r > output/r
+			shell(t, sb, `rm gone.txt; rm -r old; mkdir old; echo new > old/new; echo upper > shown; chmod 755 shown; mkfifo fifo; echo r > /output/r
 				ln README.md hard; mkdir -p many/a/b; for i in 1 2 3; do echo "line $i needle" > many/a/b/$i; done`)
 			useTools(t, f, sb)
 			compareWithShell(t, f, sb)
-			if got := paths(must(f.List(t.Context(), ListRequest{Path: "/workspace/output"}))); !slices.Equal(got, []string{"/workspace/output/r"}) {
+			if got := paths(must(f.List(t.Context(), ListRequest{Path: "/output"}))); !slices.Equal(got, []string{"/output/r"}) {
 				t.Errorf("output: %q", got)
 			}
 			if b, err := os.ReadFile(src + "/README.md"); string(b) != project["README.md"] {
@@ -155,15 +155,12 @@ func compareWithShell(t *testing.T, f *Files, sb *client.Sandbox) {
 		if e.Type == "file" {
 			size = fmt.Sprint(e.Size)
 		}
-		if e.Layer == "output" || e.Path == "input" {
-			continue // mounted, or the place for it
-		}
 		if e.Type == "fifo" && e.Mode == "0000" {
 			e.Mode = "0644" // a tree that is fetched does not tell the mode of what it leaves out
 		}
 		have = append(have, fmt.Sprintf("%s %s %s %s %s", letters[e.Type], strings.TrimPrefix(e.Mode, "0"), e.Path, size, e.Target))
 	}
-	found := shell(t, sb, `find . -mindepth 1 \( -path ./output -o -path ./input \) -prune -o -mindepth 1 -type f -printf '%y %03m %P %s %l\n' -o -mindepth 1 -printf '%y %03m %P  %l\n'`)
+	found := shell(t, sb, `find . -mindepth 1 -type f -printf '%y %03m %P %s %l\n' -o -mindepth 1 -printf '%y %03m %P  %l\n'`)
 	want := strings.Split(strings.TrimSuffix(found, "\n"), "\n")
 	slices.Sort(want)
 	slices.Sort(have)
@@ -175,7 +172,7 @@ func compareWithShell(t *testing.T, f *Files, sb *client.Sandbox) {
 	if err := m.WriteText(&b, false); err != nil {
 		t.Fatal(err)
 	}
-	grepped := strings.Split(shell(t, sb, `grep -rnE --exclude-dir=output 'needle|x' . | sed 's,^\./,,'`), "\n")
+	grepped := strings.Split(shell(t, sb, `grep -rnE 'needle|x' . | sed 's,^\./,,'`), "\n")
 	got := strings.Split(b.String(), "\n")
 	slices.Sort(grepped)
 	slices.Sort(got)

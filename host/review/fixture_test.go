@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 )
 
 // fixture is a project, the base taken of it, and what a sandbox wrote, as an overlay's upper directory.
@@ -317,7 +318,7 @@ func (f *fixture) subject() Subject {
 	return Subject{
 		Name: "box", ID: "box-id", Project: f.project, Base: f.base,
 		Layers: &sdk.Layers{Lower: f.project, Upper: f.upper},
-		Ready:  sdk.Ready{Workspace: "/workspace", Input: "/workspace/input", Output: "/workspace/output"},
+		Ready:  sdk.Ready{Workspace: "/workspace", Input: guestpath.Input(true), Output: guestpath.Output(true)},
 	}
 }
 

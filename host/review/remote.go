@@ -33,7 +33,6 @@ type Remote interface {
 type remote struct {
 	box       Remote
 	workspace string
-	ignore    []string
 	dir       string
 	files     map[string]remoteFile
 }
@@ -46,7 +45,7 @@ type remoteFile struct {
 	left  string // why the stream has a file without its content: it is too big
 }
 
-func openRemote(r Remote, workspace string, ignore []string) (source, error) {
+func openRemote(r Remote, workspace string) (source, error) {
 	if workspace == "" {
 		return nil, errors.New("the backend does not say where the workspace is")
 	}
@@ -54,7 +53,7 @@ func openRemote(r Remote, workspace string, ignore []string) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remote{box: r, workspace: workspace, ignore: ignore, dir: dir, files: map[string]remoteFile{}}, nil
+	return &remote{box: r, workspace: workspace, dir: dir, files: map[string]remoteFile{}}, nil
 }
 
 func (s *remote) close() { os.RemoveAll(s.dir) }
@@ -69,9 +68,6 @@ func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
 	for _, c := range list {
 		if !localPath(c.Path) {
 			return nil, fmt.Errorf("the backend names the path %s", Quote(c.Path))
-		}
-		if len(s.ignore) > 0 && chosen(c.Path, s.ignore) {
-			continue
 		}
 		out = append(out, overlay.Difference{Change: c})
 		wanted[c.Path] = c.Kind != overlay.Deleted

@@ -43,7 +43,7 @@ func zoo(t *testing.T) *fixture {
 		"script*=#!/bin/sh\n", "becomes-link=text\n", "becomes-dir=text\n", "becomes-file/in=z\n", "moved/from.txt=the same\ncontent\n", "empty", "spaced name=s\n")
 	f.write("a.txt=one\n2\nthree\n", "long.txt="+strings.NewReplacer("line 3\n", "line three\n", "line 6\n", "", "line 30\n", "line 30\nextra\n").Replace(long.String()),
 		"noeol=x\n", "bin=\x00\x01new!", "new.txt=n\n", "new/deep/file=\n", "new-empty", "link->long.txt", "moved/to.txt=the same\ncontent\n",
-		"hostile\x1b[2Jname\n=\x1b]0;owned\x07\r\nbell\x07\n", "caf\xe9=latin\xe9\n", "spaced name=S\n", "input/ignored=i", "output/ignored=o")
+		"hostile\x1b[2Jname\n=\x1b]0;owned\x07\r\nbell\x07\n", "caf\xe9=latin\xe9\n", "spaced name=S\n")
 	f.remove("gone.txt", "dir", "becomes-link", "becomes-dir", "becomes-file", "moved/from.txt", "empty")
 	f.write("becomes-link->a.txt", "becomes-dir/in=d\n", "becomes-file=text\n")
 	if err := os.Chmod(filepath.Join(f.merged, "script"), 0o644); err != nil {
@@ -105,7 +105,7 @@ func TestPatch(t *testing.T) {
 	f := zoo(t)
 	os.RemoveAll(f.upper)
 	os.Mkdir(f.upper, 0o755)
-	f.remove("new-empty", "input", "output")
+	f.remove("new-empty")
 	os.Mkdir(filepath.Join(f.merged, "empty"), 0o755)
 	f.write("bin=\x00\x01old")
 	f.seal()

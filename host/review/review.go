@@ -83,11 +83,11 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 	case s.Layers == nil && s.Remote == nil:
 		return nil, fmt.Errorf("the backend of %s cannot tell what changed in the workspace", s.Name)
 	case s.Layers == nil:
-		r.source, err = openRemote(s.Remote, s.Ready.Workspace, s.mountPoints())
+		r.source, err = openRemote(s.Remote, s.Ready.Workspace)
 	case s.Layers.Lower == "" || s.Layers.Upper == "":
 		return nil, fmt.Errorf("the workspace of %s has no writes of its own: there is nothing to review", s.Name)
 	default:
-		r.source, err = openLayers(s.Layers, r.project, overlay.Options{Ignore: s.mountPoints()})
+		r.source, err = openLayers(s.Layers, r.project, overlay.Options{})
 	}
 	if err != nil {
 		return nil, err
@@ -250,17 +250,6 @@ func (r *Review) dropEmpty(dirs map[string]bool) {
 		}
 	}
 	r.Changes = slices.DeleteFunc(r.Changes, func(c *Change) bool { return dirs[c.Path] && !needed[c.Path] })
-}
-
-// mountPoints are the paths below the workspace that are no part of it.
-func (s *Subject) mountPoints() []string {
-	var list []string
-	for _, p := range []string{s.Ready.Input, s.Ready.Output} {
-		if rel, ok := strings.CutPrefix(p, strings.TrimSuffix(s.Ready.Workspace, "/")+"/"); ok && s.Ready.Workspace != "" && rel != "" {
-			list = append(list, path.Clean(rel))
-		}
-	}
-	return list
 }
 
 // paths makes the paths that a user gave relative to the project; "" in the list is the project itself.

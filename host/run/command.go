@@ -13,14 +13,8 @@ import (
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/safefile"
-)
-
-// The directories of a sandbox where the backend does not say otherwise.
-const (
-	workspaceDir = "/workspace"
-	inputDir     = "/workspace/input"
-	outputDir    = "/workspace/output"
 )
 
 // defaultPath is the PATH of a command when hutch has to add directories to it and the run sets none.
@@ -34,12 +28,10 @@ type places struct{ workspace, input, output string }
 
 // expectedPlaces are where the directories will be, as far as can be told before there is a sandbox.
 func expectedPlaces(d *runfile.Definition, input bool) places {
-	p := places{workspace: workspaceDir, input: inputDir, output: outputDir}
-	if d.Workspace != nil && d.Workspace.Mode == string(sdk.WorkspaceShared) {
-		p.input, p.output = "/input", "/output" // nothing may be made in the user's own directory
-	}
-	if !input {
-		p.input = ""
+	project := d.Workspace != nil && d.Workspace.Source != ""
+	p := places{workspace: guestpath.Workspace, output: guestpath.Output(project)}
+	if input {
+		p.input = guestpath.Input(project)
 	}
 	return p
 }

@@ -55,9 +55,6 @@ func (s *sandbox) Remove(_ context.Context, p string, recursive bool) error {
 	return s.withFiles(func(f inside.Files) error { return f.Remove(p, recursive) })
 }
 
-// mounted are the paths of a workspace that input and output hide.
-var mounted = overlay.Options{Ignore: []string{"input", "output"}}
-
 // Changes implements [sdk.ChangeLister].
 func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 	ws := s.spec.Workspace
@@ -84,7 +81,7 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 		return nil, err
 	}
 	defer upper.Close()
-	return inside.Changes(ctx, ws.Source, upper, mounted)
+	return inside.Changes(ctx, ws.Source, upper, overlay.Options{})
 }
 
 // layerChanges compares the layer on disk, which needs no holder.
@@ -99,5 +96,5 @@ func (s *sandbox) layerChanges(ctx context.Context) ([]sdk.Change, error) {
 		return nil, fmt.Errorf("open the sandbox's layer: %w", err)
 	}
 	defer upper.Close()
-	return inside.Changes(ctx, s.spec.Workspace.Source, upper, mounted)
+	return inside.Changes(ctx, s.spec.Workspace.Source, upper, overlay.Options{})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +13,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
@@ -248,16 +248,13 @@ func removeFiles(dir string) error {
 
 // asleep is what the sandbox will be once somebody uses it.
 func (s *sandbox) asleep() sdk.Ready {
-	ws, beside := &s.spec.Workspace, workspacePath
-	if ws.Source != "" && ws.Mode == sdk.WorkspaceShared {
-		beside = ""
-	}
+	ws := &s.spec.Workspace
 	r := sdk.Ready{
-		Workspace: workspacePath, Output: path.Join("/", beside, "output"),
+		Workspace: workspacePath, Output: guestpath.Output(ws.Source != ""),
 		Layers: layersOf(ws, filepath.Join(s.dir, "layer", "upper")), Holds: s.held.Holds, Notes: s.notes,
 	}
 	if s.spec.Input != "" {
-		r.Input = path.Join("/", beside, "input")
+		r.Input = guestpath.Input(ws.Source != "")
 	}
 	if s.spec.Network == sdk.NetworkFull {
 		r.Notes = append(r.Notes, networkNote)

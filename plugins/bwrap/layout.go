@@ -12,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
@@ -21,14 +22,13 @@ const (
 	inRoot    = "/root"
 	scratch   = "/scratch"     // a sized tmpfs: /tmp and /dev/shm, with a disk limit all that is written
 	diskLayer = "/layer"       // the same on disk, when there is no disk limit
-	stub      = "/stub"        // lowest layer of the workspace: the mount points for input and output
 	project   = "/project"     // the host directory under the workspace
 	initPath  = "/.hutch/init" // as the sandbox sees it
 )
 
 // Paths as the sandbox sees them.
 const (
-	workspacePath = "/workspace"
+	workspacePath = guestpath.Workspace
 	homePath      = "/tmp"
 )
 
@@ -108,10 +108,7 @@ func (l *layout) system() {
 			l.mount(wire.Mount{Kind: wire.Bind, Source: inRoot + "/" + name, Target: "/" + name})
 		}
 	}
-	for _, name := range []string{"proc", "run", "home", "input", "output"} {
-		if (name == "input" || name == "output") && l.spec.Workspace.Mode != sdk.WorkspaceShared {
-			continue
-		}
+	for _, name := range []string{"proc", "run", "home"} {
 		l.dir(inRoot+"/"+name, 0o755, false)
 	}
 	l.dir(inRoot+"/var", 0o755, false)
@@ -196,15 +193,10 @@ func (l *layout) writable(dir string, owner *syscall.Stat_t) error {
 	return l.ownLayer(layer, diskLayer)
 }
 
-// workspace adds /workspace with the input and output in it, or beside it when
-// the workspace is the host's own directory.
+// workspace adds the workspace, the input and the output.
 func (l *layout) workspace() error {
 	at := inRoot + workspacePath
 	ws := &l.spec.Workspace
-	beside := workspacePath
-	// The layers' mount points: the workspace's own files must not gain any.
-	l.dir(stub+"/input", 0o755, true)
-	l.dir(stub+"/output", 0o755, true)
 	if ws.Source != "" {
 		if err := l.own(ws.Source, project, ws.Mode != sdk.WorkspaceShared); err != nil {
 			return err
@@ -215,13 +207,12 @@ func (l *layout) workspace() error {
 	case ws.Source == "":
 		l.bind(l.layer+"/upper", at, false)
 	case ws.Mode == sdk.WorkspaceShared:
-		beside = ""
 		l.bind(project, at, false)
 		l.guardGit(ws.Source, at)
 	case ws.Mode == sdk.WorkspaceReadOnly:
-		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, ReadOnly: true, Data: "lowerdir=" + stub + ":" + project + ",userxattr"})
+		l.bind(project, at, true)
 	default:
-		options := fmt.Sprintf("lowerdir=%s:%s,upperdir=%s/upper,workdir=%s/work,userxattr", stub, project, l.layer, l.layer)
+		options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr", project, l.layer, l.layer)
 		if l.volatile {
 			options += ",volatile"
 		}
@@ -229,13 +220,13 @@ func (l *layout) workspace() error {
 	}
 	l.ready.Workspace = workspacePath
 	l.ready.Layers = layersOf(ws, l.upper)
-	l.ready.Output = path.Join("/", beside, "output")
+	l.ready.Output = guestpath.Output(ws.Source != "")
 	l.bind(l.layer+"/output", inRoot+l.ready.Output, false)
 	if l.spec.Input != "" {
 		if err := isThere("input", l.spec.Input); err != nil {
 			return err
 		}
-		l.ready.Input = path.Join("/", beside, "input")
+		l.ready.Input = guestpath.Input(ws.Source != "")
 		if err := l.readable(l.spec.Input, "/input"); err != nil {
 			return err
 		}

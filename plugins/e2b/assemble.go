@@ -31,7 +31,7 @@ type assembly struct {
 	names []string         // of its entries, in the workspace, in an archive's order
 	now   map[string]entry // by such names
 	asked map[string]bool  // the names of what has to travel
-	from  map[string]*os.Root
+	from  *os.Root         // the project on this host; nil until it is needed
 }
 
 // sentTo says which directory of the workspace p is, if anything in it was sent there.
@@ -41,7 +41,7 @@ func (s *sandbox) sentTo(p string) (rel string, ok bool) {
 		return ".", ok && len(s.base.Entries) > 0
 	}
 	_, known := s.base.Entries[rel]
-	return rel, ok && (known || rel == inputMember && s.spec.Input != "")
+	return rel, ok && known
 }
 
 // assemble writes the directory rel of the workspace to w. done is false when nothing was written, and the whole has to be
@@ -60,7 +60,7 @@ func (s *sandbox) assemble(ctx context.Context, rel string, w io.Writer) (done b
 			return false, err
 		}
 	}
-	a := &assembly{s: s, rel: rel, now: now, asked: map[string]bool{}, from: map[string]*os.Root{}}
+	a := &assembly{s: s, rel: rel, now: now, asked: map[string]bool{}}
 	defer a.close()
 	if err := a.plan(ctx); err != nil {
 		return false, err
@@ -202,19 +202,13 @@ func (a *assembly) have(name string) bool {
 
 // open opens the file of this host that was sent as name. What it is now decides its hash.
 func (a *assembly) open(name string) (*os.File, error) {
-	source := a.s.spec.Workspace.Source
-	if rest, ok := strings.CutPrefix(name, inputMember+"/"); ok && a.s.spec.Input != "" {
-		source, name = a.s.spec.Input, rest
-	}
-	root := a.from[source]
-	if root == nil {
+	if a.from == nil {
 		var err error
-		if root, err = os.OpenRoot(source); err != nil {
+		if a.from, err = os.OpenRoot(a.s.spec.Workspace.Source); err != nil {
 			return nil, err
 		}
-		a.from[source] = root
 	}
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO that took its place must not hold us up
+	f, err := a.from.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO that took its place must not hold us up
 	if err != nil {
 		return nil, err
 	}
@@ -225,8 +219,8 @@ func (a *assembly) open(name string) (*os.File, error) {
 }
 
 func (a *assembly) close() {
-	for _, root := range a.from {
-		root.Close()
+	if a.from != nil {
+		a.from.Close()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/control"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 )
 
 // backend implements [sdk.Backend].
@@ -166,9 +167,9 @@ func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
 	if err := checkSources(&req.Spec); err != nil {
 		return nil, err
 	}
-	s.ready = sdk.Ready{Workspace: workspacePath, Output: outputPath, Holds: holds, Notes: notes(&req.Spec)}
+	s.ready = sdk.Ready{Workspace: workspacePath, Output: guestpath.Output(req.Workspace.Source != ""), Holds: holds, Notes: notes(&req.Spec)}
 	if req.Input != "" {
-		s.ready.Input = inputPath
+		s.ready.Input = guestpath.Input(req.Workspace.Source != "")
 	}
 	b.mu.Lock()
 	b.keys[at.apiURL] = at.key

@@ -19,27 +19,22 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 	if s.spec.Workspace.Source == "" {
 		return nil, nil
 	}
-	now, err := s.list(ctx, ".", besides(&s.spec)...)
+	now, err := s.list(ctx, ".")
 	if err != nil {
 		return nil, pathError(workspacePath, err)
 	}
 	if err := s.hash(ctx, now, s.settle(now)); err != nil {
 		return nil, err
 	}
-	was := s.base.Entries
-	if s.spec.Input != "" {
-		was = maps.Clone(was)
-		maps.DeleteFunc(was, func(name string, _ entry) bool { return strings.HasPrefix(name, inputMember+"/") })
-	}
-	return diff(was, now), nil
+	return diff(s.base.Entries, now), nil
 }
 
-// list asks the machine for everything in the directory rel of the workspace, except what prune names at its top.
-func (s *sandbox) list(ctx context.Context, rel string, prune ...string) (map[string]entry, error) {
+// list asks the machine for everything in the directory rel of the workspace.
+func (s *sandbox) list(ctx context.Context, rel string) (map[string]entry, error) {
 	var l listing
 	err := s.repeated(ctx, func() error {
 		l = listing{}
-		return s.sh(ctx, "list the workspace", rootUser, scripts.List, l.write, append([]string{scripts.Quote(path.Join(workspacePath, rel))}, prune...)...)
+		return s.sh(ctx, "list the workspace", rootUser, scripts.List, l.write, scripts.Quote(path.Join(workspacePath, rel)))
 	})
 	if err != nil {
 		return nil, err

@@ -271,7 +271,7 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 		return err
 	}
 	sum := or(s.base.Archive, "-")
-	args := append([]string{basePath, s.user(), workspacePath, map[bool]string{true: "no", false: "yes"}[hard], sum}, besides(&s.spec)...)
+	args := append([]string{basePath, s.user(), workspacePath, s.ready.Output, map[bool]string{true: "no", false: "yes"}[hard], sum}, s.besides()...)
 	var e *scriptError
 	switch err := s.sh(ctx, "reset the machine", rootUser, scripts.Reset, nil, args...); {
 	case errors.As(err, &e) && e.code == scripts.Damaged:

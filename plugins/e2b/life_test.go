@@ -170,7 +170,7 @@ func TestWhatIsSent(t *testing.T) {
 	}
 	list := "find . -type f | LC_ALL=C sort; stat -c '%a %Y' src/main.c"
 	sb := h.box(request(t, dir))
-	if got, want := must(t, sb, list), "./.gitignore\n./.hutchignore\n./keep.o\n./odd \xff name\n./src/.gitignore\n./src/main.c\n751 1580702706\n"; got != want {
+	if got, want := must(t, sb, list), "./.gitignore\n./.hutchignore\n./keep.o\n./odd \xff name\n./output/old\n./src/.gitignore\n./src/main.c\n751 1580702706\n"; got != want {
 		t.Errorf("what arrived is\n%s\nwant\n%s", got, want)
 	}
 	if ch, err := sb.Changes(t.Context()); err != nil || len(ch) != 0 {

@@ -31,7 +31,7 @@ type packer struct {
 	size    int64
 	files   *progress        // of their bytes
 	left    int              // entries that were left out
-	entries map[string]entry // of the workspace and the input, by their paths in the workspace
+	entries map[string]entry // of the workspace, by their paths in it
 	err     error            // what of this host was in the way
 }
 
@@ -75,11 +75,6 @@ func (one part) skip(root *os.Root) (skip func(string, bool) bool, err func() er
 	}
 	rules := ignore.New(root, names...)
 	return func(p string, isDir bool) bool {
-		for _, h := range one.hide {
-			if p == h {
-				return true
-			}
-		}
 		return len(names) > 0 && rules.Skip(p, isDir)
 	}, rules.Err
 }
@@ -149,11 +144,8 @@ func (p *packer) copy(out *tar.Writer, r *tar.Reader, one part) error {
 				return err
 			}
 		}
-		switch one.member {
-		case workspaceMember:
+		if one.member == workspaceMember {
 			p.entries[name] = packedEntry(h, sum)
-		case inputMember:
-			p.entries[inputMember+"/"+name] = packedEntry(h, sum)
 		}
 	}
 }

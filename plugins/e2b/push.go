@@ -13,6 +13,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/e2b/scripts"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 )
 
 // The members of the archive that is sent.
@@ -25,17 +26,16 @@ const (
 type part struct {
 	member   string // its name in the archive
 	source   string
-	readOnly bool // nobody but root may write to it there
-	git      bool // what .gitignore names is left behind
-	hutch    bool // what .hutchignore names is
-	hide     []string
+	readOnly bool   // nobody but root may write to it there
+	git      bool   // what .gitignore names is left behind
+	hutch    bool   // what .hutchignore names is
 	target   string // where it is unpacked; "" for the workspace and the input, which have places of their own
 }
 
 // parts are what a sandbox of spec is to see of this host.
 func parts(spec *sdk.Spec) (out []part) {
 	if spec.Workspace.Source != "" {
-		out = append(out, part{member: workspaceMember, source: spec.Workspace.Source, git: configOf(spec).GitIgnore, hutch: true, hide: besides(spec)})
+		out = append(out, part{member: workspaceMember, source: spec.Workspace.Source, git: configOf(spec).GitIgnore, hutch: true})
 	}
 	if spec.Input != "" {
 		out = append(out, part{member: inputMember, source: spec.Input, readOnly: true})
@@ -46,12 +46,14 @@ func parts(spec *sdk.Spec) (out []part) {
 	return out
 }
 
-// besides are the names at the workspace's top that are no part of it.
-func besides(spec *sdk.Spec) []string {
-	if spec.Input != "" {
-		return []string{"output", "input"}
+// besides are the names at the workspace's top that are no part of it: only one without a project holds input and output.
+func (s *sandbox) besides() (names []string) {
+	for _, p := range []string{s.ready.Input, s.ready.Output} {
+		if name, ok := strings.CutPrefix(p, workspacePath+"/"); ok {
+			names = append(names, name)
+		}
 	}
-	return []string{"output"}
+	return names
 }
 
 // checkMounts refuses mounts that a copy cannot stand for, and places that are not free.
@@ -64,7 +66,7 @@ func checkMounts(spec *sdk.Spec) error {
 		case !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target || strings.ContainsFunc(m.Target, func(r rune) bool { return r < ' ' || r == 0x7f }):
 			return sdk.Errorf(sdk.ReasonConfig, "the target %q of a mount is no clean absolute path", m.Target)
 		}
-		for _, own := range []string{workspacePath, basePath, "/proc", "/sys", "/dev"} {
+		for _, own := range []string{workspacePath, guestpath.Input(true), guestpath.Output(true), basePath, "/proc", "/sys", "/dev"} {
 			if m.Target == "/" || m.Target == own || strings.HasPrefix(m.Target, own+"/") {
 				return sdk.Errorf(sdk.ReasonUnsupported, "nothing can be mounted at %s in the sandbox", m.Target)
 			}
@@ -116,20 +118,20 @@ func (s *sandbox) deliver(ctx context.Context) (*packer, error) {
 	for _, p := range list {
 		switch {
 		case p.member == inputMember:
-			input = inputPath
+			input = s.ready.Input
 		case p.target != "":
 			rest = append(rest, p.member, p.target)
 		}
 	}
 	s.tell("unpacking", 0, 0)
-	args := append([]string{basePath, s.user(), workspacePath, input, archive, strconv.FormatInt(size, 10), sum}, rest...)
+	args := append([]string{basePath, s.user(), workspacePath, s.ready.Output, input, archive, strconv.FormatInt(size, 10), sum}, rest...)
 	return packed, s.sh(ctx, "set the machine up", rootUser, scripts.Setup, nil, args...)
 }
 
 // user is whom commands run as.
 func (s *sandbox) user() string { return or(configOf(&s.spec).User, "user") }
 
-// place unpacks the workspace, and lists what commands see of what was sent there, the input too.
+// place unpacks the workspace, and lists what is there.
 func (s *sandbox) place(ctx context.Context, archive bool) (map[string]entry, error) {
 	from := "-"
 	for _, p := range parts(&s.spec) {
@@ -138,19 +140,15 @@ func (s *sandbox) place(ctx context.Context, archive bool) (map[string]entry, er
 		}
 	}
 	var l listing
-	script := scripts.Place + `set -- "$w" output` + "\n" + scripts.List
+	script := scripts.Place + "shift 2\n" + scripts.List
 	err := s.repeated(ctx, func() error {
 		l = listing{}
-		return s.sh(ctx, "unpack the workspace", s.user(), script, l.write, basePath, workspacePath, from)
+		return s.sh(ctx, "unpack the workspace", s.user(), script, l.write, append([]string{basePath, from, workspacePath}, s.besides()...)...)
 	})
 	if err != nil {
 		return nil, err
 	}
-	there, err := l.entries(".")
-	if s.spec.Input != "" {
-		delete(there, inputMember) // which setup.sh made
-	}
-	return there, err
+	return l.entries(".")
 }
 
 // setupFailed says what a template lacks.

@@ -15,13 +15,12 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/control"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 )
 
 // Where things are in a machine.
 const (
-	workspacePath = "/workspace"
-	inputPath     = workspacePath + "/input"
-	outputPath    = workspacePath + "/output"
+	workspacePath = guestpath.Workspace
 	basePath      = "/var/lib/hutch" // what hutch itself keeps there
 )
 

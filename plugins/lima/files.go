@@ -10,6 +10,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 )
 
 // Files are reached by a command of ours in the sandbox, with the view and the rights that any command there has.
@@ -27,7 +28,7 @@ func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Wri
 // Remove implements [sdk.Remover].
 func (s *sandbox) Remove(ctx context.Context, p string, recursive bool) error {
 	clean := path.Clean(p)
-	for _, own := range []string{s.ready.Workspace, "/input", "/output", "/tmp", "/var/tmp", s.exchangeGuest()} {
+	for _, own := range []string{s.ready.Workspace, guestpath.Input(true), guestpath.Output(true), "/tmp", "/var/tmp", s.exchangeGuest()} {
 		if own != "" && path.IsAbs(p) && (clean == "/" || own == clean || strings.HasPrefix(own, clean+"/")) {
 			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/lima/internal/limaout"
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/inside"
 )
 
@@ -88,9 +89,9 @@ func (s *sandbox) make(ctx context.Context) error {
 	if err := held.Err(); err != nil {
 		return err
 	}
-	s.ready = sdk.Ready{Workspace: "/workspace/" + s.rec.ID, Output: "/output", Holds: held.Holds}
+	s.ready = sdk.Ready{Workspace: guestpath.Workspace + "/" + s.rec.ID, Output: guestpath.Output(true), Holds: held.Holds}
 	if s.rec.Input != "" {
-		s.ready.Input = "/input"
+		s.ready.Input = guestpath.Input(true)
 	}
 	if err := s.openExchange(l); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 )
 
 // Config is the backend "podman" block of a run file.
@@ -122,7 +123,7 @@ func parseUser(s string) (uid, gid int, err error) {
 }
 
 // madeHere are the directories that the sandbox makes itself: nothing else is mounted at them or below.
-var madeHere = []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/workspace", lowerPath, "/input", "/output", "/.hutch", "/etc"}
+var madeHere = []string{"/proc", "/sys", "/dev", "/run", "/tmp", workspacePath, lowerPath, guestpath.Input(true), guestpath.Output(true), "/.hutch", "/etc"}
 
 // reserved says whether nothing can be mounted at p.
 func reserved(p string) bool {

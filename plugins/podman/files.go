@@ -75,9 +75,5 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 		return nil, err
 	}
 	defer upper.Close()
-	o := overlay.Options{Trusted: s.ready.Layers != nil && s.ready.Layers.Trusted}
-	if s.over != overlayInside {
-		o.Ignore = []string{"input", "output"}
-	}
-	return inside.Changes(ctx, ws.Source, upper, o)
+	return inside.Changes(ctx, ws.Source, upper, overlay.Options{Trusted: s.ready.Layers != nil && s.ready.Layers.Trusted})
 }

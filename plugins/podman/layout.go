@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // Paths as the sandbox sees them.
 const (
-	workspacePath = "/workspace"
+	workspacePath = guestpath.Workspace
 	lowerPath     = "/workspace_lower" // the project, where nothing merges it with what is written
 	homePath      = "/tmp"
 	insidePath    = "/.hutch/layer" // upper and work layer under one mount, for an overlay mounted inside
@@ -144,11 +145,9 @@ func (l *layout) temporary() error {
 	return nil
 }
 
-// workspace adds /workspace with the input and output in it, or beside it where a mount point would be made in the
-// user's own directory.
+// workspace adds the workspace, the input and the output.
 func (l *layout) workspace() error {
 	ws, d := &l.spec.Workspace, l.dirs
-	beside := workspacePath
 	source := ""
 	if ws.Source != "" {
 		source = l.path(ws.Source)
@@ -158,27 +157,19 @@ func (l *layout) workspace() error {
 		l.bind(d.upper(), workspacePath, "rw")
 		l.ready.Layers = &sdk.Layers{Upper: d.upper()}
 	case ws.Mode == sdk.WorkspaceShared:
-		beside = ""
 		l.bind(source, workspacePath, "rw")
 		l.guardGit(source)
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
-	case ws.Mode == sdk.WorkspaceReadOnly && l.over == overlayUnion:
-		beside = "" // there are no mount points in it
+	case ws.Mode == sdk.WorkspaceReadOnly:
 		l.bind(source, workspacePath, "ro")
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
-	case ws.Mode == sdk.WorkspaceReadOnly:
-		beside = l.overlay(source)
-		if err := l.blockWork(); err != nil {
-			return err
-		}
-		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
 	default:
-		beside = l.overlay(source)
+		l.overlay(source)
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source, Upper: d.upper(), Trusted: trustedMarks(l.over)}
 	}
 	l.ready.Workspace = workspacePath
-	l.ready.Output = path.Join("/", beside, "output")
-	if err := l.mountPoint(beside, "output"); err != nil {
+	l.ready.Output = guestpath.Output(ws.Source != "")
+	if err := l.mountPoint("output"); err != nil {
 		return err
 	}
 	l.bind(d.output(), l.ready.Output, "rw")
@@ -188,54 +179,21 @@ func (l *layout) workspace() error {
 	if err := isDir("input", l.spec.Input); err != nil {
 		return err
 	}
-	l.ready.Input = path.Join("/", beside, "input")
-	if err := l.mountPoint(beside, "input"); err != nil {
+	l.ready.Input = guestpath.Input(ws.Source != "")
+	if err := l.mountPoint("input"); err != nil {
 		return err
 	}
 	l.bind(l.path(l.spec.Input), l.ready.Input, "ro")
 	return nil
 }
 
-// blockWork puts something into the work layer that the kernel cannot clear away, upon which it mounts the overlay for
-// reading only: the one way to that, as Podman's overlay volumes have no option for it and remounting takes a capability.
-// Nobody relies on it: settle looks at what came of it.
-func (l *layout) blockWork() error {
-	if l.plan {
+// mountPoint makes the place for a mount inside a workspace without project, in the layer that the sandbox writes. It
+// belongs to the sandbox's user, so that it goes away with the layer.
+func (l *layout) mountPoint(name string) error {
+	if l.spec.Workspace.Source != "" || l.plan {
 		return nil
 	}
-	at := l.dirs.work()
-	for _, name := range []string{"work", "hutch", "keeps", "this", "overlay", "read-only"} { // it clears two levels
-		at = filepath.Join(at, name)
-		if err := l.who.mkdir(at, 0o755); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// mountPoint makes the place for a mount inside the workspace, in the layer that the sandbox writes. It belongs to the
-// sandbox's user, so that it goes away with the layer.
-func (l *layout) mountPoint(beside, name string) error {
-	if beside == "" || l.plan {
-		return nil
-	}
-	if st, err := os.Lstat(filepath.Join(l.spec.Workspace.Source, name)); l.spec.Workspace.Source != "" && err == nil {
-		if st.IsDir() {
-			return nil // that of the project is mounted upon, and hidden
-		}
-		return sdk.Errorf(sdk.ReasonConfig, "the project has %q, which is no directory, where the sandbox has its %s", name, name).WithFix("rename it, or use workspace mode shared")
-	}
-	// The layer has the mode of the project, which may allow nobody to write.
-	upper := l.dirs.upper()
-	st, err := os.Stat(upper)
-	if err != nil {
-		return err
-	}
-	err = os.Chmod(upper, 0o700)
-	if err == nil {
-		err = l.who.mkdir(filepath.Join(upper, name), 0o755)
-	}
-	return errors.Join(err, os.Chmod(upper, st.Mode()))
+	return l.who.mkdir(filepath.Join(l.dirs.upper(), name), 0o755)
 }
 
 // guarded are the parts of a repository that make the git of the host run programs: hooks, and settings such as

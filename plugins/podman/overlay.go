@@ -14,23 +14,21 @@ const (
 	overlayInside = "in-container"
 )
 
-// overlay adds the private workspace over source, and says below what input and output lie.
-func (l *layout) overlay(source string) (beside string) {
+// overlay adds the private workspace over source.
+func (l *layout) overlay(source string) {
 	d := l.dirs
 	switch l.over {
 	case overlayUnion:
 		l.bind(source, lowerPath, "ro")
 		l.bind(d.upper(), workspacePath, "rw")
-		return workspacePath
 	case overlayInside:
 		// The kernel takes an upper and a work layer only from one mount.
 		l.bind(source, lowerPath, "ro")
 		l.bind(d.layer(), insidePath, "rw")
 		l.flag("--tmpfs=%s:rw,nosuid,nodev,mode=755,size=4096", workspacePath) // to have something to mount upon
-		return ""
+	default:
+		l.flag("--volume=%s:%s:O,upperdir=%s,workdir=%s", source, workspacePath, d.upper(), d.work())
 	}
-	l.flag("--volume=%s:%s:O,upperdir=%s,workdir=%s", source, workspacePath, d.upper(), d.work())
-	return workspacePath
 }
 
 // trustedMarks says by which name the layers' marks go: those of root's overlays are trusted.overlay.*, which no
@@ -46,10 +44,8 @@ func strategy(spec *sdk.Spec, rootless bool) (string, error) {
 			Fix: `use "native" or "union", or run hutch as an ordinary user`}
 	case over == overlayInside && len(configOf(spec).CapAdd) > 0:
 		return "", &sdk.Error{Reason: sdk.ReasonConfig, Path: "cap_add", Summary: `with overlay = "in-container" every capability is given up before commands run`, Fix: "leave cap_add away, or use another overlay"}
-	case spec.Workspace.Source == "" || spec.Workspace.Mode == sdk.WorkspaceShared:
+	case spec.Workspace.Source == "" || spec.Workspace.Mode != sdk.WorkspacePrivate:
 		return overlayNative, nil // there is nothing to keep apart
-	case spec.Workspace.Mode == sdk.WorkspaceReadOnly && over == overlayInside:
-		return overlayAuto, nil // nothing is written that would need it
 	}
 	return over, nil
 }

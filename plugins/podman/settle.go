@@ -28,8 +28,7 @@ func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
 	if err := visible.Pin(c.pid, s.held.cpus); err != nil {
 		return err
 	}
-	mode := l.spec.Workspace.Mode
-	if l.over != overlayNative || l.spec.Workspace.Source == "" || mode == sdk.WorkspaceShared {
+	if l.over != overlayNative || l.spec.Workspace.Source == "" || l.spec.Workspace.Mode != sdk.WorkspacePrivate {
 		return nil
 	}
 	kind, options, err := mountAt(c.pid, workspacePath)
@@ -38,12 +37,6 @@ func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
 	}
 	if kind != "overlay" {
 		return &noOverlay{"it is of type " + kind + ", whose marks are its own; take mount_program out of storage.conf"}
-	}
-	if mode == sdk.WorkspaceReadOnly {
-		if !slices.Contains(options, "ro") {
-			return &noOverlay{"the kernel lets it be written to"}
-		}
-		return nil
 	}
 	l.ready.Layers.Trusted = !slices.Contains(options, "userxattr")
 	return nil

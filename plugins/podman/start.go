@@ -68,11 +68,7 @@ func (s *sandbox) start(ctx context.Context) error {
 	if rmErr := errors.Join(s.removeContainer(ctx), s.removeDirs(ctx, s.dirs.layer())); rmErr != nil {
 		return errors.Join(err, rmErr)
 	}
-	if s.spec.Workspace.Mode == sdk.WorkspaceReadOnly {
-		s.notes = append(s.notes, "input and output lie beside the workspace, at /input and /output, because Podman's overlay volume does not work here: "+no.why)
-	} else {
-		s.notes = append(s.notes, "the workspace is not merged for commands: the project is at "+lowerPath+", and what they write at "+workspacePath+", because Podman's overlay volume does not work here: "+no.why)
-	}
+	s.notes = append(s.notes, "the workspace is not merged for commands: the project is at "+lowerPath+", and what they write at "+workspacePath+", because Podman's overlay volume does not work here: "+no.why)
 	return s.startBy(ctx, overlayUnion)
 }
 

@@ -22,18 +22,12 @@ import (
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
-// inUnion says whether p lies in a workspace that nothing merges but hutch's own file tools, and where in it. Input and
-// output are mounts of their own.
+// inUnion says whether p lies in a workspace that nothing merges but hutch's own file tools, and where in it.
 func (s *sandbox) inUnion(p string) (rel string, ok bool) {
-	if s.over != overlayUnion || s.spec.Workspace.Source == "" || s.spec.Workspace.Mode == sdk.WorkspaceShared || s.spec.Workspace.Mode == sdk.WorkspaceReadOnly {
+	if s.over != overlayUnion {
 		return "", false
 	}
 	p = path.Clean(p)
-	for _, mount := range []string{s.ready.Input, s.ready.Output} {
-		if mount != "" && (p == mount || strings.HasPrefix(p, mount+"/")) {
-			return "", false
-		}
-	}
 	if p == workspacePath {
 		return ".", true
 	}

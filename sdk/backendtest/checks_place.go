@@ -164,6 +164,37 @@ func workspaceChecks() []Check {
 			}},
 		{ID: "workspace/readonly-host-unchanged", Needs: readonly, Proves: "a read-only workspace leaves the host's directory as it was, before, during and after", Fix: "make no mount points inside it",
 			run: func(c *C) { untouched(c, sdk.WorkspaceReadOnly, vandal) }},
+		{ID: "workspace/own-input-output", Needs: []Need{needAnyWorkspace}, Proves: "a project's own input and output directories are seen and belong to the workspace: input and output of the sandbox lie elsewhere",
+			Fix: "with a workspace source, show input and output outside of the workspace: see package guestpath",
+			run: func(c *C) {
+				mode := c.request().Workspace.Mode
+				dir := c.project("project")
+				c.write(filepath.Join(dir, "input/in.txt"), "project's\n", 0o644)
+				c.write(filepath.Join(dir, "output/out.txt"), "project's\n", 0o644)
+				b := c.box(withSource(dir, mode), func(r *sdk.CreateRequest) { r.Input = c.project("input") })
+				for what, p := range map[string]string{"Ready.Input": b.Ready().Input, "Ready.Output": b.Ready().Output} {
+					if p == b.Ready().Workspace || strings.HasPrefix(p, b.Ready().Workspace+"/") {
+						c.Fatalf("%s is %q, below the workspace %q", what, p, b.Ready().Workspace)
+					}
+				}
+				c.eq("the project's files", b.must("ls -A input output; cat input/in.txt output/out.txt"), "input:\nin.txt\n\noutput:\nout.txt\nproject's\nproject's\n")
+				if mode == sdk.WorkspaceReadOnly {
+					return
+				}
+				b.must("echo changed > input/in.txt; rm output/out.txt; echo new > output/new.txt")
+				if mode != sdk.WorkspacePrivate || !c.facts.Has(sdk.CapChanges) {
+					return
+				}
+				changes, err := b.Changes(c.ctx)
+				if err != nil {
+					c.Fatalf("Changes: %v", err)
+				}
+				var got []string
+				for _, ch := range changes {
+					got = append(got, string(ch.Kind)+" "+ch.Path)
+				}
+				c.eq("the changes", strings.Join(got, ", "), "modified input/in.txt, added output/new.txt, deleted output/out.txt")
+			}},
 		{ID: "workspace/output", Proves: "the output directory, where there is one, can be written to and is empty at first", Fix: "make it with the sandbox",
 			run: func(c *C) {
 				b := c.box()

@@ -204,7 +204,7 @@ func TestWorkspaces(t *testing.T) {
 		return got
 	}
 	want := map[string]sdk.ChangeKind{"a": sdk.ChangeModified, "new": sdk.ChangeAdded}
-	if d := cmp.Diff(want, kinds(Changes(t.Context(), source, upper, overlay.Options{Ignore: []string{"input"}}))); d != "" {
+	if d := cmp.Diff(want, kinds(Changes(t.Context(), source, upper, overlay.Options{}))); d != "" {
 		t.Error(d)
 	}
 	snap, note, err := Snapshot(t.Context(), source)

@@ -50,8 +50,6 @@ type Stat struct {
 
 // Options bound the work. The zero value is usable.
 type Options struct {
-	// Ignore lists paths which, with all below them, are no part of the comparison: mount points inside the directory.
-	Ignore []string
 	// MaxEntries bounds the entries looked at, and so memory; 0 means DefaultMaxEntries.
 	MaxEntries int
 	// MaxDepth bounds the levels of directories, and so open descriptors, two for each; 0 means DefaultMaxDepth.
@@ -82,8 +80,6 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
-
-func (o Options) ignored(path string) bool { return slices.Contains(o.Ignore, path) }
 
 // Errors that come together with the changes that could be found.
 var (

@@ -25,13 +25,13 @@ func makeLower(t testing.TB, dir string) {
 			t.Fatal(err)
 		}
 	}
-	for _, d := range []string{"src/deep/er", "empty", "gone/sub", "opaque", "input", "swap", "modedir"} {
+	for _, d := range []string{"src/deep/er", "empty", "gone/sub", "opaque", "swap", "modedir"} {
 		must(os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	for path, content := range map[string]string{
 		"README": "read me\n", "same": "same\n", "src/a.py": "print(1)\n", "src/deep/er/b.py": "print(2)\n",
 		"gone/x": "x", "gone/sub/y": "y", "opaque/old1": "1", "opaque/old2": "2", "opaque/kept": "k", "run.sh": "#!/bin/sh\n",
-		"todir": "file", "swap/in": "i", "base": "hidden?", "input/stub": "s", "exact": "AAAA", "moved": "moved content", "zero": "",
+		"todir": "file", "swap/in": "i", "base": "hidden?", "exact": "AAAA", "moved": "moved content", "zero": "",
 	} {
 		must(os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644))
 	}
@@ -62,7 +62,6 @@ mkfifo pipe
 echo z >> zero; : > zero
 rm empty -r; mkdir empty
 ln hard hard2
-mkdir -p input; echo ignored > input/x
 mkdir wild; cd wild; printf x > "$(printf 'new\nline')"; printf x > "$(printf '\377\376')"; printf x > '-rf'
 `
 
@@ -179,7 +178,7 @@ func TestChangesOfARealOverlay(t *testing.T) {
 			l := newLayers(t)
 			makeLower(t, l.lower)
 			l.run(t, c.options, script)
-			got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{Trusted: c.trusted, Ignore: []string{"input"}})
+			got, err := Changes(context.Background(), root(t, l.lower), root(t, l.upper), Options{Trusted: c.trusted})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,7 +234,7 @@ func TestDifferencesTellWhatWasBelow(t *testing.T) {
 func TestSnapshotSeesTheSame(t *testing.T) {
 	dir := t.TempDir()
 	makeLower(t, dir)
-	o := Options{Ignore: []string{"input"}, Contents: true}
+	o := Options{Contents: true}
 	s, err := Take(context.Background(), root(t, dir), o)
 	if err != nil {
 		t.Fatal(err)

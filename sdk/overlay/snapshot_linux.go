@@ -155,9 +155,6 @@ func (t *taker) walk(d dir, path string, depth int) error {
 	}
 	for _, name := range names {
 		p := join(path, name)
-		if t.o.ignored(p) {
-			continue
-		}
 		if t.left--; t.left < 0 {
 			t.gaps.entries = true
 			return errStop

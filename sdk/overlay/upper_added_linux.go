@@ -94,9 +94,6 @@ func (w *walker) deletedIn(lo dir, name, path string, depth int) error {
 	}
 	for _, n := range names {
 		p := join(path, n)
-		if w.o.ignored(p) {
-			continue
-		}
 		if err := w.spend(); err != nil {
 			return err
 		}

@@ -151,9 +151,6 @@ func (w *walker) merge(up, lo dir, path string, depth int) error {
 		if inUpper != nil {
 			inUpper[name] = true
 		}
-		if w.o.ignored(p) {
-			continue
-		}
 		if err := w.spend(); err != nil {
 			return err
 		}
@@ -174,7 +171,7 @@ func (w *walker) merge(up, lo dir, path string, depth int) error {
 		return nil
 	}
 	for _, name := range below {
-		if inUpper[name] || w.o.ignored(join(path, name)) {
+		if inUpper[name] {
 			continue
 		}
 		st, ok, err := lo.stat(name)

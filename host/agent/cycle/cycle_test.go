@@ -342,7 +342,7 @@ func TestSpec(t *testing.T) {
 		t.Errorf("in the workspace: %+v, %v", got.Spec, err)
 	}
 	got, err = Prepare("7", b("/elsewhere/x.md"))
-	if err != nil || got.Spec.At != "/workspace/input/SPEC.md" || string(got.Block.Box.Files[0].Content) != "text" {
+	if err != nil || got.Spec.At != "/input/SPEC.md" || string(got.Block.Box.Files[0].Content) != "text" {
 		t.Errorf("elsewhere: %+v, %v", got.Spec, err)
 	}
 }

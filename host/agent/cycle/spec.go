@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -52,7 +53,7 @@ func Prepare(id string, b *runfile.Cycle) (Work, error) {
 	box.Files = append(slices.Clone(box.Files), runfile.File{Path: inputSpec, Mode: 0o644, Size: int64(len(b.SpecText)), Content: []byte(b.SpecText)})
 	slices.SortFunc(box.Files, func(a, b runfile.File) int { return strings.Compare(a.Path, b.Path) })
 	block.Box = &box
-	w.Block, w.Spec.At = &block, path.Join("/workspace/input", inputSpec)
+	w.Block, w.Spec.At = &block, path.Join(guestpath.Input(true), inputSpec)
 	return w, nil
 }
 

@@ -1,6 +1,6 @@
 # As the user. Unpacks the workspace, unless there is no archive. What list.sh tells of comes after it.
-# BASE WORKSPACE ARCHIVE(yes or -)
+# BASE ARCHIVE(yes or -) WORKSPACE PRUNE…
 set -u
-base=$1 w=$2 archive=$3
+base=$1 archive=$2 w=$3
 cd "$w" || exit 1
 [ "$archive" = - ] || tar -xpzf "$base/base.tgz" --no-same-owner -C "$w" --strip-components=1 workspace || exit 1

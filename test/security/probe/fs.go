@@ -122,7 +122,7 @@ func devices([]string) verdict {
 // remount turns read-only mounts writable and drops the marker args[0] there.
 func remount(args []string) verdict {
 	var a attempts
-	for _, dir := range []string{"/", "/usr", "/etc", "/workspace/input", "/proc/sys"} {
+	for _, dir := range []string{"/", "/usr", "/etc", "/workspace/input", "/input", "/proc/sys"} {
 		err := unix.Mount("none", dir, "", unix.MS_REMOUNT|unix.MS_BIND, "")
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, args[0]), []byte("marker\n"), 0o644)

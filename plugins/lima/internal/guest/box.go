@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
@@ -21,11 +22,12 @@ import (
 const (
 	stateDir     = "/var/lib/hutch"
 	runDir       = "/run/hutch"
-	workspaceDir = "/workspace"
+	workspaceDir = guestpath.Workspace
 	exchangeDir  = "/exchange"
-	inputDir     = "/input"
-	outputDir    = "/output"
 )
+
+// Input and output lie beside every workspace, also one without a project: it may be the clone of one.
+var inputDir, outputDir = guestpath.Input(true), guestpath.Output(true)
 
 // box is a sandbox in the guest.
 type box struct {
