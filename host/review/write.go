@@ -75,6 +75,8 @@ func owner(fd int, m *move, id ident, replaces bool) (uid, gid int, err error) {
 	switch {
 	case m.to.Ident != (ident{}):
 		return int(m.to.Ident.UID), int(m.to.Ident.GID), nil
+	case replaces && os.Geteuid() != 0: // the owner cannot be kept then, but the group can
+		return os.Geteuid(), int(id.GID), nil
 	case replaces:
 		return int(id.UID), int(id.GID), nil
 	}

@@ -199,7 +199,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSandbox", "-test.v")
 	cmd.Env = []string{"TMPDIR=" + dir, "HOME=" + dir, "PATH=" + os.Getenv("PATH"), "HUTCH_TEST_REQUIRE=" + os.Getenv("HUTCH_TEST_REQUIRE")}
 	cmd.Dir = dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUID, Gid: ordinaryUID}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUID, Gid: ordinaryUID, Groups: []uint32{ordinaryUID, ordinaryUID + 1}}, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("as an ordinary user: %v\n%s", err, out)

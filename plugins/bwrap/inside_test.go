@@ -35,7 +35,7 @@ func TestSandboxHidesTheHost(t *testing.T) {
 		"capabilities":         "grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | grep -v 0000000000000000",
 		"no new privileges":    "grep -E '^NoNewPrivs:.1$' /proc/self/status >/dev/null || echo off",
 		"system call filter":   "grep -E '^Seccomp:.2$' /proc/self/status >/dev/null || echo off",
-		"read-only system":     "for d in / /usr /usr/bin /etc /dev /var /run /home /.hutch /proc/sys/kernel /workspace/input; do (echo x > $d/x) 2>/dev/null && echo wrote $d; done",
+		"read-only system":     "for d in / /usr /usr/bin /etc /dev /var /run /home /.hutch /proc/sys/kernel /input; do (echo x > $d/x) 2>/dev/null && echo wrote $d; done",
 		"device nodes":         "mknod /tmp/n b 8 0 2>/dev/null && echo made; mknod /tmp/c c 1 3 2>/dev/null && echo made; mkfifo /tmp/p || echo no fifo",
 		"sysctl":               "(echo core > /proc/sys/kernel/core_pattern) 2>/dev/null && echo wrote; (echo 1 > /proc/sysrq-trigger) 2>/dev/null && echo wrote; head -c1 /proc/kcore /proc/keys 2>/dev/null",
 		"user namespaces":      "unshare -U true 2>/dev/null && echo made; unshare -Ur true 2>/dev/null && echo made",

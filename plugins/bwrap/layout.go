@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path"
@@ -14,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
@@ -22,7 +24,9 @@ const (
 	inRoot    = "/root"
 	scratch   = "/scratch"     // a sized tmpfs: /tmp and /dev/shm, with a disk limit all that is written
 	diskLayer = "/layer"       // the same on disk, when there is no disk limit
+	stub      = "/stub"        // an empty lower layer
 	project   = "/project"     // the host directory under the workspace
+	copies    = "/copies"      // copies of those of its files that an overlay could not change
 	initPath  = "/.hutch/init" // as the sandbox sees it
 )
 
@@ -57,7 +61,7 @@ func (l *layout) close() {
 
 // newLayout plans the sandbox's world. owner holds the attributes of the
 // workspace's source; bwrap is the layout's from now on.
-func newLayout(s *sandbox, w *world, owner *syscall.Stat_t, bwrap int) (*layout, error) {
+func newLayout(ctx context.Context, s *sandbox, w *world, owner *syscall.Stat_t, bwrap int) (*layout, error) {
 	l := &layout{id: w.ident, spec: &s.spec, config: configOf(&s.spec), fds: []int{bwrap}, volatile: !s.keep}
 	l.setup.UID, l.setup.GID = w.ident.uid, w.ident.gid
 	l.setup.Scratch = s.held.scratch
@@ -77,7 +81,7 @@ func newLayout(s *sandbox, w *world, owner *syscall.Stat_t, bwrap int) (*layout,
 	l.devices()
 	for _, part := range []func() error{
 		func() error { return l.writable(s.dir, owner) },
-		l.workspace,
+		func() error { return l.workspace(ctx, s.dir) },
 		l.others,
 	} {
 		if err := part(); err != nil {
@@ -194,7 +198,7 @@ func (l *layout) writable(dir string, owner *syscall.Stat_t) error {
 }
 
 // workspace adds the workspace, the input and the output.
-func (l *layout) workspace() error {
+func (l *layout) workspace(ctx context.Context, dir string) error {
 	at := inRoot + workspacePath
 	ws := &l.spec.Workspace
 	if ws.Source != "" {
@@ -210,9 +214,15 @@ func (l *layout) workspace() error {
 		l.bind(project, at, false)
 		l.guardGit(ws.Source, at)
 	case ws.Mode == sdk.WorkspaceReadOnly:
-		l.bind(project, at, true)
+		// Not a bind, whose mount would show the path of the project on the host. An overlay needs two lower layers.
+		l.dir(stub, 0o755, true)
+		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, ReadOnly: true, Data: "lowerdir=" + stub + ":" + project + ",userxattr"})
 	default:
-		options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr", project, l.layer, l.layer)
+		lower, err := l.lower(ctx, dir)
+		if err != nil {
+			return err
+		}
+		options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr", lower, l.layer, l.layer)
 		if l.volatile {
 			options += ",volatile"
 		}
@@ -233,6 +243,29 @@ func (l *layout) workspace() error {
 		l.bind("/input", inRoot+l.ready.Input, true)
 	}
 	return nil
+}
+
+// lower returns the lower layers of a private workspace: the project, and above it copies of what an ordinary user's
+// overlay could not change. They are made each time, from what the project is now.
+func (l *layout) lower(ctx context.Context, dir string) (string, error) {
+	if l.id.Privileged {
+		return project, nil
+	}
+	if err := removeBelow(dir, copiesDir); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "layer"), 0o755); err != nil {
+		return "", err
+	}
+	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
+	copied, err := overlay.CopyUnmapped(ctx, l.spec.Workspace.Source, filepath.Join(dir, copiesDir), overlay.UnmappedOptions{
+		Mapped: func(u, g uint32) bool { return u == uid && g == gid }})
+	if err != nil || copied.Entries == 0 {
+		return project, err
+	}
+	l.ready.Notes = append(l.ready.Notes, copied.Note())
+	l.tree(filepath.Join(dir, copiesDir), copies, true)
+	return copies + ":" + project, nil
 }
 
 // layersOf tells where the workspace lies on the host. With a disk limit what the sandbox writes is in memory that only

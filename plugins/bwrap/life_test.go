@@ -17,7 +17,7 @@ func TestSandboxResets(t *testing.T) {
 	for name, l := range map[string]sdk.Limits{"on disk": {}, "in memory": {Disk: 16 << 20, PIDs: 64}} {
 		t.Run(name, func(t *testing.T) {
 			s := newSandbox(t, sdk.Spec{Limits: l, Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspacePrivate}})
-			sh(t, s, "echo more >> a.txt; echo o > output/o; mkdir -p /tmp/d/e; echo x > /tmp/d/e/f; chmod 0 /tmp/d/e; echo s > /dev/shm/s")
+			sh(t, s, "echo more >> a.txt; echo o > /output/o; mkdir -p /tmp/d/e; echo x > /tmp/d/e/f; chmod 0 /tmp/d/e; echo s > /dev/shm/s")
 			seconds := marker(t)
 			exit := make(chan ran, 1)
 			started := make(chan struct{})
@@ -35,13 +35,13 @@ func TestSandboxResets(t *testing.T) {
 			if r := <-exit; r.Exit == nil || r.Cause != sdk.CauseSignaled || r.Signal != "SIGKILL" {
 				t.Errorf("the running command ended with %+v", r.Exit)
 			}
-			if r := sh(t, s, "cat a.txt output/o; ls -A /tmp /dev/shm"); r.out != "hello\nmore\no\n/dev/shm:\n\n/tmp:\n" {
+			if r := sh(t, s, "cat a.txt /output/o; ls -A /tmp /dev/shm"); r.out != "hello\nmore\no\n/dev/shm:\n\n/tmp:\n" {
 				t.Errorf("after a soft reset: %q %q", r.out, r.err)
 			}
 			if err := s.Reset(t.Context(), true); err != nil {
 				t.Fatal(err)
 			}
-			if r := sh(t, s, "cat a.txt; ls -A output /tmp"); r.out != "hello\n/tmp:\n\noutput:\n" {
+			if r := sh(t, s, "cat a.txt; ls -A /output /tmp"); r.out != "hello\n/output:\n\n/tmp:\n" {
 				t.Errorf("after a hard reset: %q %q", r.out, r.err)
 			}
 			if changes, err := s.Changes(t.Context()); err != nil || len(changes) != 0 {
@@ -62,7 +62,7 @@ func TestSandboxIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh(t, s, "echo more >> a.txt; rm -rf output/x; echo o > output/o")
+	sh(t, s, "echo more >> a.txt; echo o > /output/o")
 	// The plugin process ends, without anybody having destroyed the sandbox.
 	if err := s.world.close(); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestSandboxIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = again.(*sandbox)
-	if r := sh(t, s, "cat a.txt output/o; ulimit -n"); r.out != "hello\nmore\no\n1024\n" {
+	if r := sh(t, s, "cat a.txt /output/o; ulimit -n"); r.out != "hello\nmore\no\n1024\n" {
 		t.Errorf("the kept sandbox has %q %q", r.out, r.err)
 	}
 	if same, err := b.Attach(t.Context(), h); err != nil || same != again {
@@ -176,16 +176,16 @@ func TestSandboxPutsAndGets(t *testing.T) {
 			if err := s.Put(t.Context(), "/workspace/a.txt", sdk.FormatFile, strings.NewReader("new\n")); err != nil {
 				t.Fatal(err)
 			}
-			if r := sh(t, s, "cat put.txt a.txt; stat -c '%U %a' put.txt; echo mine >> put.txt; ls -A"); r.out != "put\nnew\nsandbox 644\na.txt\ninput\noutput\nput.txt\n" {
+			if r := sh(t, s, "cat put.txt a.txt; stat -c '%U %a' put.txt; echo mine >> put.txt; ls -A"); r.out != "put\nnew\nsandbox 644\na.txt\nput.txt\n" {
 				t.Errorf("the command sees %q %q", r.out, r.err)
 			}
 			var b bytes.Buffer
 			if err := s.Get(t.Context(), "/workspace/put.txt", sdk.FormatFile, &b); err != nil || b.String() != "put\nmine\n" {
 				t.Errorf("got %q, %v", b.String(), err)
 			}
-			sh(t, s, "mkdir -p output/d; echo 1 > output/d/one; ln -s one output/d/two; ln -s "+outside+" leads-out; mkfifo pipe")
+			sh(t, s, "mkdir -p /output/d; echo 1 > /output/d/one; ln -s one /output/d/two; ln -s "+outside+" leads-out; mkfifo pipe")
 			var tree bytes.Buffer
-			if err := s.Get(t.Context(), "/workspace/output", sdk.FormatTar, &tree); err != nil {
+			if err := s.Get(t.Context(), "/output", sdk.FormatTar, &tree); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Put(t.Context(), "/tmp/copy", sdk.FormatTar, &tree); err != nil {
@@ -206,7 +206,7 @@ func TestSandboxPutsAndGets(t *testing.T) {
 			if err := s.Get(t.Context(), "/workspace/none", sdk.FormatFile, &b); !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
 				t.Errorf("what is not there gave %v", err)
 			}
-			for _, p := range []string{"/workspace/leads-out", "/usr/x", "/workspace/output"} {
+			for _, p := range []string{"/workspace/leads-out", "/usr/x", "/output"} {
 				if err := s.Put(t.Context(), p, sdk.FormatFile, strings.NewReader("x")); err == nil {
 					t.Errorf("wrote to %s", p)
 				}

@@ -263,13 +263,13 @@ func TestS6DiskHolds(t *testing.T) {
 				t.Errorf("held by %q", by)
 			}
 			if c.mode == sdk.WorkspacePrivate && c.source {
-				r := sh(t, s, "echo more >> a.txt; dd if=/dev/zero of=f bs=1M count=4 2>/dev/null && echo o > output/o && cat a.txt")
+				r := sh(t, s, "echo more >> a.txt; dd if=/dev/zero of=f bs=1M count=4 2>/dev/null && echo o > /output/o && cat a.txt")
 				if changes, err := s.Changes(t.Context()); r.Code != 0 || err != nil || len(changes) != 2 {
 					t.Errorf("within the limit: %+v %q, changes %v %v", r.Exit, r.out, changes, err)
 				}
 				sh(t, s, "rm f")
 			}
-			for _, where := range []string{"/workspace", "/workspace/output", "/tmp", "/dev/shm", "$HOME"} {
+			for _, where := range []string{"/workspace", s.Ready().Output, "/tmp", "/dev/shm", "$HOME"} {
 				if c.mode == sdk.WorkspaceReadOnly && where == "/workspace" {
 					continue
 				}

@@ -105,7 +105,7 @@ func (s *sandbox) open(ctx context.Context) (err error) {
 			s.notes = append(s.notes, note)
 		}
 	}
-	s.world, err = s.makeWorld()
+	s.world, err = s.makeWorld(ctx)
 	return err
 }
 

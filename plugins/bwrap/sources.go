@@ -166,7 +166,13 @@ func modeOf(m uint32) os.FileMode {
 }
 
 // removeLayer removes what makeLayer and the sandbox made below dir.
-func removeLayer(dir string) error {
+func removeLayer(dir string) error { return removeBelow(dir, "layer") }
+
+// copiesDir is where the copies lie that a layout's lower makes, below the sandbox's directory.
+var copiesDir = filepath.Join("layer", "copies")
+
+// removeBelow removes name below dir with all that is in it, also what its owner closed to itself.
+func removeBelow(dir, name string) error {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -175,5 +181,5 @@ func removeLayer(dir string) error {
 		return err
 	}
 	defer root.Close()
-	return inside.RemoveAll(root, "layer")
+	return inside.RemoveAll(root, name)
 }

@@ -29,7 +29,7 @@ func TestSandboxPrivateWorkspaceLeavesTheHostAlone(t *testing.T) {
 		echo more >> a.txt; rm sub/b.txt; chmod 755 tool; ln -sf sub link; rm -r gone; mkdir gone; echo n > gone/n
 		mkdir -p new/deep; echo f > new/deep/f; rmdir empty; echo x > empty
 		mv sub/c.txt sub/d.txt
-		echo result > output/result; test ! -e input/x`)
+		echo result > /output/result`)
 	if r.Code != 0 || r.out != "750\n" {
 		t.Fatalf("%+v %q %q", r.Exit, r.out, r.err)
 	}
@@ -97,11 +97,11 @@ func TestSandboxSharedWorkspace(t *testing.T) {
 }
 
 func TestSandboxReadOnlyWorkspace(t *testing.T) {
-	dir := write(t, t.TempDir(), map[string]string{"a.txt": "hello\n", "input": "a file where a directory is wanted\n"})
+	dir := write(t, t.TempDir(), map[string]string{"a.txt": "hello\n", "input": "the project's own\n"})
 	before := picture(t, dir)
 	s := newSandbox(t, sdk.Spec{Input: write(t, t.TempDir(), map[string]string{"x": "x\n"}), Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspaceReadOnly}})
-	r := sh(t, s, `cat a.txt input/x; for p in a.txt new input/x input/y; do (echo x > $p) 2>/dev/null && echo wrote $p; done; rm -f a.txt; mkdir d; echo o > output/o && cat output/o`)
-	if r.out != "hello\nx\no\n" {
+	r := sh(t, s, `cat a.txt input /input/x; for p in a.txt new input /input/x /input/y; do (echo x > $p) 2>/dev/null && echo wrote $p; done; rm -f a.txt; mkdir d; echo o > /output/o && cat /output/o`)
+	if r.out != "hello\nthe project's own\nx\no\n" {
 		t.Errorf("got %q %q", r.out, r.err)
 	}
 	if after := picture(t, dir); after != before {

@@ -42,16 +42,16 @@ const groupTimeout = 20 * time.Second
 
 // makeWorld makes the world of s. On an error nothing of it is left but the layer
 // on disk.
-func (s *sandbox) makeWorld() (*world, error) {
+func (s *sandbox) makeWorld(ctx context.Context) (*world, error) {
 	w := &world{spares: s.spares}
-	if err := s.fill(w); err != nil {
+	if err := s.fill(ctx, w); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
 
 // fill makes w; what it made before an error is in w.
-func (s *sandbox) fill(w *world) error {
+func (s *sandbox) fill(ctx context.Context, w *world) error {
 	owner, err := ownerOf(s.spec.Workspace.Source)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *sandbox) fill(w *world) error {
 			return fmt.Errorf("make a cgroup for %s: %w", s.id, err)
 		}
 	}
-	l, err := newLayout(s, w, owner, bwrap)
+	l, err := newLayout(ctx, s, w, owner, bwrap)
 	if err != nil {
 		return err
 	}

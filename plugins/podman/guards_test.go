@@ -53,7 +53,7 @@ func TestOutOfMemory(t *testing.T) {
 	if r.Cause != sdk.CauseOOM || r.Evidence == "" {
 		t.Errorf("%+v", r.Exit)
 	}
-	if got := must(t, s, "ls"); got != "a.txt\nb.txt\ndir\noutput\n" {
+	if got := must(t, s, "ls"); got != "a.txt\nb.txt\ndir\n" {
 		t.Errorf("the workspace has %q", got)
 	}
 	entries, err := os.ReadDir(dir)
@@ -128,7 +128,7 @@ func TestNumericUser(t *testing.T) {
 	cfg.User = "1000:1000"
 	spec.Config = &cfg
 	s := newSandbox(t, b, spec)
-	if got := must(t, s, "id -u; id -g; echo x > output/file; cat a.txt"); got != "1000\n1000\na\n" {
+	if got := must(t, s, "id -u; id -g; echo x > /output/file; cat a.txt"); got != "1000\n1000\na\n" {
 		t.Errorf("%q", got)
 	}
 	if data, err := os.ReadFile(filepath.Join(s.dirs.output(), "file")); err != nil || string(data) != "x\n" {

@@ -18,10 +18,10 @@ func TestIsolation(t *testing.T) {
 	b := newBackend()
 	one, two := newSandbox(t, b, private(t, dir)), newSandbox(t, b, private(t, dir))
 	must(t, one, "echo mine > mine; echo changed > a.txt; rm b.txt; rm -r dir; mkdir dir; echo new > dir/e")
-	if got := must(t, two, "cat a.txt b.txt dir/c.txt; ls; ls dir"); got != "a\nb\nc\na.txt\nb.txt\ndir\noutput\nc.txt\nd.txt\n" {
+	if got := must(t, two, "cat a.txt b.txt dir/c.txt; ls; ls dir"); got != "a\nb\nc\na.txt\nb.txt\ndir\nc.txt\nd.txt\n" {
 		t.Errorf("the other sandbox sees %q", got)
 	}
-	if got := must(t, one, "cat mine a.txt; ls; ls dir"); got != "mine\nchanged\na.txt\ndir\nmine\noutput\ne\n" {
+	if got := must(t, one, "cat mine a.txt; ls; ls dir"); got != "mine\nchanged\na.txt\ndir\nmine\ne\n" {
 		t.Errorf("the sandbox itself sees %q", got)
 	}
 	// What is written is in the upper layer, and never in the lower.
@@ -52,7 +52,7 @@ func TestIsolation(t *testing.T) {
 	if err := one.Reset(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	if got := must(t, one, "cat a.txt; ls"); got != "a\na.txt\nb.txt\ndir\noutput\n" {
+	if got := must(t, one, "cat a.txt; ls"); got != "a\na.txt\nb.txt\ndir\n" {
 		t.Errorf("after a hard reset the sandbox sees %q", got)
 	}
 }

@@ -31,6 +31,7 @@ func (d dirs) base() string    { return filepath.Join(d.state, "podman") }
 func (d dirs) layer() string   { return filepath.Join(d.base(), "layer") }
 func (d dirs) upper() string   { return filepath.Join(d.layer(), "upper") }
 func (d dirs) work() string    { return filepath.Join(d.layer(), "work") }
+func (d dirs) copies() string  { return filepath.Join(d.base(), "copies") } // of a project that an overlay could not change
 func (d dirs) output() string  { return filepath.Join(d.layer(), "output") }
 func (d dirs) tmp() string     { return filepath.Join(d.layer(), "tmp") }
 func (d dirs) shm() string     { return filepath.Join(d.layer(), "shm") }
@@ -47,6 +48,7 @@ type layout struct {
 	cfg   *Config
 	who   identity
 	over  string // the overlay strategy, never auto
+	lower string // what an overlay is laid over, if not the workspace's source
 	flags []string
 	ready sdk.Ready
 	plan  bool // nothing is made: it is there already
@@ -55,8 +57,8 @@ type layout struct {
 }
 
 // newLayout makes the host's side of a sandbox, and the options of podman run for it.
-func newLayout(d dirs, spec *sdk.Spec, who identity, over string, held *held) (*layout, error) {
-	return (&layout{held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over}).fill()
+func newLayout(d dirs, spec *sdk.Spec, who identity, over, lower string, held *held) (*layout, error) {
+	return (&layout{held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, lower: lower}).fill()
 }
 
 // planLayout says what newLayout made.
@@ -164,6 +166,9 @@ func (l *layout) workspace() error {
 		l.bind(source, workspacePath, "ro")
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
 	default:
+		if l.lower != "" {
+			source = l.path(l.lower)
+		}
 		l.overlay(source)
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source, Upper: d.upper(), Trusted: trustedMarks(l.over)}
 	}

@@ -84,8 +84,8 @@ func TestAsOrdinaryUser(t *testing.T) {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = "/"
 	cmd.Env = append(own, "USER="+name, "PATH="+os.Getenv("PATH"), "TMPDIR="+temp,
-		startedFor+"=1", testAgentVariable+"="+os.Getenv(testAgentVariable), "HUTCH_TEST_REQUIRE="+os.Getenv("HUTCH_TEST_REQUIRE"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+		startedFor+"=1", testAgentVariable+"="+os.Getenv(testAgentVariable), "HUTCH_TEST_REQUIRE="+os.Getenv("HUTCH_TEST_REQUIRE"), "HUTCH_TEST_CHECKS="+os.Getenv("HUTCH_TEST_CHECKS"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: []uint32{uint32(gid), 4242}}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("as %s: %v\n%s", name, err, out)

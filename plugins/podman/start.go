@@ -65,10 +65,10 @@ func (s *sandbox) start(ctx context.Context) error {
 	if !errors.As(err, &no) {
 		return err
 	}
-	if rmErr := errors.Join(s.removeContainer(ctx), s.removeDirs(ctx, s.dirs.layer())); rmErr != nil {
+	if rmErr := errors.Join(s.removeContainer(ctx), s.removeDirs(ctx, s.dirs.layer()), s.removeDirs(ctx, s.dirs.copies())); rmErr != nil {
 		return errors.Join(err, rmErr)
 	}
-	s.notes = append(s.notes, "the workspace is not merged for commands: the project is at "+lowerPath+", and what they write at "+workspacePath+", because Podman's overlay volume does not work here: "+no.why)
+	s.notes = []string{"the workspace is not merged for commands: the project is at " + lowerPath + ", and what they write at " + workspacePath + ", because Podman's overlay volume does not work here: " + no.why}
 	return s.startBy(ctx, overlayUnion)
 }
 
@@ -79,7 +79,11 @@ func (e *noOverlay) Error() string { return "an overlay volume of Podman's canno
 
 // startBy starts the container with one overlay strategy.
 func (s *sandbox) startBy(ctx context.Context, over string) error {
-	l, err := newLayout(s.dirs, &s.spec, s.who, over, s.held)
+	lower, err := s.copyUnmapped(ctx, over)
+	if err != nil {
+		return err
+	}
+	l, err := newLayout(s.dirs, &s.spec, s.who, over, lower, s.held)
 	if err != nil {
 		return err
 	}

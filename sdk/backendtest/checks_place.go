@@ -3,6 +3,7 @@ package backendtest
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -61,6 +62,22 @@ func (c *C) project(name string) string {
 		c.Fatalf("%v", err)
 	}
 	return dir
+}
+
+// otherGroup is a group that the user may give files to, besides the first one.
+func (c *C) otherGroup() int {
+	if os.Geteuid() == 0 {
+		return 4242
+	}
+	groups, err := os.Getgroups()
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+	i := slices.IndexFunc(groups, func(gid int) bool { return gid != os.Getegid() })
+	if i < 0 {
+		c.skipf("needs a user with a second group")
+	}
+	return groups[i]
 }
 
 // vandal is what untrusted code does to a workspace.
@@ -194,6 +211,40 @@ func workspaceChecks() []Check {
 					got = append(got, string(ch.Kind)+" "+ch.Path)
 				}
 				c.eq("the changes", strings.Join(got, ", "), "modified input/in.txt, added output/new.txt, deleted output/out.txt")
+			}},
+		{ID: "workspace/other-group", Needs: append([]Need{needCap(sdk.CapChanges)}, private...), Proves: "in a private workspace files of the user's other groups, and what lies below setgid directories, can be changed, renamed, deleted and made",
+			Fix: "an overlay in a user namespace cannot copy up what belongs to a group that is not mapped: map it, or see overlay.CopyUnmapped",
+			run: func(c *C) {
+				gid := c.otherGroup()
+				dir := c.project("project")
+				for name, mode := range map[string]os.FileMode{"group/a": 0o664, "group/b": 0o664, "group/sub/c": 0o664, "group/sub/d": 0o664, "plain/x": 0o644, "plain/y": 0o644} {
+					p := filepath.Join(dir, name)
+					c.write(p, name+"\n", mode)
+					if err := os.Chown(p, -1, gid); err != nil {
+						c.Fatalf("%v", err)
+					}
+				}
+				for _, name := range []string{"group", "group/sub"} {
+					if err := errors.Join(os.Chown(filepath.Join(dir, name), -1, gid), os.Chmod(filepath.Join(dir, name), os.ModeSetgid|0o775)); err != nil {
+						c.Fatalf("%v", err)
+					}
+				}
+				before := c.hostTree(dir)
+				b := c.box(withSource(dir, sdk.WorkspacePrivate))
+				c.eq("the files", b.must("cat group/a group/b group/sub/c plain/x && ls group plain"), "group/a\ngroup/b\ngroup/sub/c\nplain/x\ngroup:\na\nb\nsub\n\nplain:\nx\ny\n")
+				b.must("echo more >> group/a && rm group/b && mv group/sub/c group/sub/c2 && mkdir group/dir && echo new > group/dir/new && echo more >> plain/x && mv plain/y plain/z && chmod 600 group/sub/d")
+				c.eq("the files afterwards", b.must("cat group/a group/sub/c2 group/dir/new plain/x plain/z; ls group group/sub plain"),
+					"group/a\nmore\ngroup/sub/c\nnew\nplain/x\nmore\nplain/y\ngroup:\na\ndir\nsub\n\ngroup/sub:\nc2\nd\n\nplain:\nx\nz\n")
+				changes, err := b.Changes(c.ctx)
+				if err != nil {
+					c.Fatalf("Changes: %v", err)
+				}
+				var got []string
+				for _, ch := range changes {
+					got = append(got, string(ch.Kind)+" "+strings.TrimSuffix(ch.Path, "/"))
+				}
+				c.eq("the changes", strings.Join(got, ", "), "modified group/a, deleted group/b, added group/dir, added group/dir/new, deleted group/sub/c, added group/sub/c2, mode group/sub/d, modified plain/x, deleted plain/y, added plain/z")
+				c.eq("the host's directory", c.hostTree(dir), before)
 			}},
 		{ID: "workspace/output", Proves: "the output directory, where there is one, can be written to and is empty at first", Fix: "make it with the sandbox",
 			run: func(c *C) {
