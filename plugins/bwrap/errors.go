@@ -10,7 +10,27 @@ import (
 
 // userNamespaceError explains why a holder cannot be started.
 func userNamespaceError(err error) error {
+	if e := usedUp(err.Error()); e != nil {
+		e.Err = err
+		return e
+	}
 	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "this machine lets nobody make user namespaces: " + err.Error(), Err: err, Fix: namespaceFix()}
+}
+
+// usedUp recognises, in what the kernel or bwrap says, that something has been used up, so that nothing is missing; nil
+// for anything else.
+func usedUp(words string) *sdk.Error {
+	for _, c := range []struct{ errno, what, fix string }{
+		{"too many open files in system", "the open files of this machine are used up", "close some, or raise sysctl fs.file-max"},
+		{"too many open files", "the file descriptors of hutch's backend are used up", "run fewer at once with -j, or raise the limit with ulimit -n"},
+		{"resource temporarily unavailable", "the processes that this user may have are used up", "end some, run fewer at once with -j, or raise the limit with ulimit -u"},
+		{"cannot allocate memory", "this machine has no memory left", "end something, or run fewer at once with -j"},
+	} {
+		if strings.Contains(strings.ToLower(words), c.errno) {
+			return &sdk.Error{Reason: sdk.ReasonUnavailable, Summary: c.what + ": " + words, Fix: c.fix}
+		}
+	}
+	return nil
 }
 
 // namespaceFix says what most probably stands in the way of user namespaces.

@@ -192,5 +192,8 @@ func setupFailed(r *holder.Result) error {
 	if words == "" {
 		words = fmt.Sprintf("it ended with wait status %#x and said nothing", int(r.Bwrap))
 	}
+	if e := usedUp(words); e != nil {
+		return e
+	}
 	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "bwrap could not make the sandbox: " + words, Fix: namespaceFix()}
 }

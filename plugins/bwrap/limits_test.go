@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/visible"
@@ -352,6 +355,33 @@ func TestK3LowHardLimits(t *testing.T) {
 		var e *sdk.Error
 		if err := planLimits(&sdk.Spec{Limits: l}, false, "/", noCgroup).Err(); !errors.As(err, &e) || !strings.Contains(e.Fix, "ulimit -H") {
 			t.Errorf("%+v gave %v", l, err)
+		}
+	}
+}
+
+// TestUsedUpDescriptors tells descriptors that are used up from user namespaces that nobody can make.
+func TestUsedUpDescriptors(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := holder.Start(newIdentity(0, 0).Identity)
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); e != nil {
+		t.Fatal(e)
+	}
+	if err == nil {
+		t.Fatal("a holder started without descriptors")
+	}
+	var e *sdk.Error
+	if err := userNamespaceError(err); !errors.As(err, &e) || !strings.Contains(e.Summary, "descriptors") || !strings.Contains(e.Fix, "ulimit -n") {
+		t.Errorf("%v", err)
+	}
+	for words, want := range map[string]string{"fork: Resource temporarily unavailable": "ulimit -u", "No permissions to create new namespace": ""} {
+		if e := usedUp(words); want == "" != (e == nil) || e != nil && !strings.Contains(e.Fix, want) {
+			t.Errorf("%s: %v", words, e)
 		}
 	}
 }

@@ -119,6 +119,9 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	}
 	dirs, err := w.holder.Setup(&l.setup, fds)
 	if err != nil {
+		if e := usedUp(err.Error()); e != nil {
+			return e
+		}
 		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: namespaceFix()}
 	}
 	return s.enter(w, dirs)
