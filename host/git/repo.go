@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/hutch-run/hutch/host/store"
 )
 
 // Errors about a repository that callers tell apart with errors.Is.
@@ -132,7 +134,7 @@ func (r *Repo) Identity(ctx context.Context) (name, email string, err error) {
 // Snapshot makes a commit on top of parent that holds the work tree as it is, files that are not tracked included. No
 // ref, no index and no file of the user changes.
 func (r *Repo) Snapshot(ctx context.Context, parent, message string) (string, error) {
-	dir, err := os.MkdirTemp("", "hutch-index-")
+	dir, err := store.MkdirTemp("index")
 	if err != nil {
 		return "", err
 	}

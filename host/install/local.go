@@ -14,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/release"
+	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -133,7 +134,7 @@ func (s *archiveSource) manifest(ctx context.Context, version string) (raw, sign
 	if version != s.m.Version {
 		return nil, nil, fmt.Errorf("%s is version %s, and not %s", a.File, s.m.Version, version)
 	}
-	tmp, err := os.MkdirTemp("", "hutch-archive-")
+	tmp, err := store.MkdirTemp("archive")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/hutch-run/hutch/host/release"
+	"github.com/hutch-run/hutch/host/store"
 )
 
 // Published is what was brought into a registry.
@@ -67,7 +68,7 @@ func (i *Installer) Publish(ctx context.Context, manifest, to string) (*Publishe
 
 // check unpacks an archive as an installation would, and throws it away.
 func check(ctx context.Context, from source, m *release.Manifest, a release.Archive) error {
-	tmp, err := os.MkdirTemp("", "hutch-publish-")
+	tmp, err := store.MkdirTemp("publish")
 	if err != nil {
 		return err
 	}

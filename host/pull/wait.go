@@ -109,7 +109,7 @@ func paths(n int) string {
 
 // fetch copies the bundle to a file that is nobody else's.
 func (p *puller) fetch(ctx context.Context) (f *os.File, err error) {
-	if f, err = os.CreateTemp("", "hutch-pull-"); err != nil {
+	if f, err = os.OpenFile(store.TempName("pull"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return nil, err
 	}
 	if err = p.x.Fetch(ctx, f, p.o.Caps.MaxBytes()); err != nil {

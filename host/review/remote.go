@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/piped"
+	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -49,7 +50,7 @@ func openRemote(r Remote, workspace string) (source, error) {
 	if workspace == "" {
 		return nil, errors.New("the backend does not say where the workspace is")
 	}
-	dir, err := os.MkdirTemp("", "hutch-review-")
+	dir, err := store.MkdirTemp("review")
 	if err != nil {
 		return nil, err
 	}

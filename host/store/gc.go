@@ -196,7 +196,7 @@ func (c *collector) runtimeDirs(context.Context) error {
 // temps removes what dead processes were making or removing.
 func (c *collector) temps(context.Context) error {
 	p := c.store.paths
-	dirs := []string{p.Data, p.Content(), p.Runs(), p.Sandboxes(), p.Intents(), p.Deps()}
+	dirs := []string{p.Data, p.Content(), p.Runs(), p.Sandboxes(), p.Intents(), p.Deps(), os.TempDir()}
 	for _, parent := range []string{p.Runs(), p.Deps()} {
 		entries, err := os.ReadDir(parent)
 		if err != nil {
@@ -219,7 +219,7 @@ func (c *collector) temps(context.Context) error {
 				continue
 			}
 			fi, err := e.Info()
-			if err != nil || !tempOwnerDead(e.Name(), c.now.Sub(fi.ModTime())) {
+			if err != nil || !ownFile(fi) || !tempOwnerDead(e.Name(), c.now.Sub(fi.ModTime())) {
 				continue
 			}
 			path := filepath.Join(dir, e.Name())
@@ -227,6 +227,12 @@ func (c *collector) temps(context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ownFile says whether a file is this user's: others' lie beside it in the directory for temporary files.
+func ownFile(fi fs.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
 }
 
 func (c *collector) runs(ctx context.Context) error {

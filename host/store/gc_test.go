@@ -199,3 +199,29 @@ func collect(t *testing.T, s *Store, o GCOptions) ([]GCItem, error) {
 	items, err := s.GC(t.Context(), o)
 	return slices.DeleteFunc(items, func(i GCItem) bool { return i.Kind == GCRuntimeDir && filepath.Dir(i.Path) == "/tmp" }), err
 }
+
+// TestL13TemporaryDirectories: what a killed hutch left for a review or a bundle goes, and what a living one works with stays.
+func TestL13TemporaryDirectories(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", mkdir(t, shortTemp(t), "r", 0o700))
+	t.Setenv("TMPDIR", mkdir(t, shortTemp(t), "t", 0o700))
+	s := newStore(t)
+	mine, err := MkdirTemp("bundle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := mkdir(t, os.TempDir(), fmt.Sprintf("hutch-review%s999999999.1.%s.00000000", tempMark, Self().namespaceDigits()), 0o700)
+	mkdir(t, os.TempDir(), "hutch-of-somebody", 0o700)
+	items := func() []GCItem {
+		l, err := collect(t, s, GCOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}()
+	if len(items) != 1 || items[0].Path != dead {
+		t.Errorf("gc removed %+v", items)
+	}
+	if _, err := os.Stat(mine); err != nil {
+		t.Error(err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -87,6 +88,20 @@ func tempPath(path string) string {
 	return dir + "." + name + tempMark + ownedName()
 }
 
+// TempName is the name of a new file or directory for what only this process needs, in the directory for temporary files.
+// gc removes it once the process is gone.
+func TempName(kind string) string {
+	return filepath.Join(os.TempDir(), tempPrefix+kind+tempMark+ownedName())
+}
+
+// MkdirTemp makes a private directory by [TempName].
+func MkdirTemp(kind string) (string, error) {
+	dir := TempName(kind)
+	return dir, os.Mkdir(dir, 0o700)
+}
+
+const tempPrefix = "hutch-"
+
 // namespaceDigits is the number in "pid:[4026531836]", or 0.
 func (p Process) namespaceDigits() string {
 	digits := strings.Map(func(r rune) rune {
@@ -98,9 +113,9 @@ func (p Process) namespaceDigits() string {
 	return cmp.Or(digits, "0")
 }
 
-// isTemp reports whether name was made by tempPath.
+// isTemp reports whether name was made by tempPath or TempName.
 func isTemp(name string) bool {
-	return strings.HasPrefix(name, ".") && strings.Contains(name, tempMark)
+	return (strings.HasPrefix(name, ".") || strings.HasPrefix(name, tempPrefix)) && strings.Contains(name, tempMark)
 }
 
 // strangerAge is how old a file of another pid namespace must be to count as left behind.

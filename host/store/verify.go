@@ -24,7 +24,7 @@ const (
 	ProblemFileMissing  Problem = "file_missing"  // a file that an event points at is gone
 	ProblemFileChanged  Problem = "file_changed"  // it differs in size or content
 	ProblemHeadMismatch Problem = "head_mismatch" // result.json or the audit chain names another head
-	ProblemUnfinished   Problem = "unfinished"    // the host died before the run had a result
+	ProblemUnfinished   Problem = "unfinished"    // the host ended before the run had a result: it was killed, or the disk was full
 	ProblemRecord       Problem = "record"        // run.jsonl, definition.json or result.json cannot be read or is not the one recorded
 	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know

@@ -145,7 +145,7 @@ func (v *runVerifier) anchors(dir string) error {
 		if hasResult {
 			before = "it wrote down that the run was finished"
 		}
-		rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq, Detail: fmt.Sprintf("the host process (pid %d) died before %s; the last event is %s", v.info.Host.PID, before, orNone(string(v.last.Type)))})
+		rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq, Detail: fmt.Sprintf("the host process (pid %d) ended before %s: it was killed, or there was no room on the disk for the record; the last event is %s", v.info.Host.PID, before, orNone(string(v.last.Type)))})
 	}
 	if hasResult {
 		v.compareResult(result)

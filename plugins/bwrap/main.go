@@ -15,8 +15,9 @@
 // Started by root, holder, bwrap and command run as an unprivileged host uid that
 // nobody else has, and see the workspace through an id-mapped mount: identity.go.
 //
-// When the plugin dies, the holder dies (PDEATHSIG and its socket), bwrap dies
-// (--die-with-parent), and pid 1 dies (its socket), and with it the namespace.
+// When the plugin dies, the holder ends (its socket does). When the holder ends, however
+// it does, the kernel kills the rest: it is the first process of the namespace that
+// bwrap and all commands are in.
 package main
 
 import (

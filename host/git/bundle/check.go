@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/host/store"
 )
 
 // RefusedError says what is wrong with a bundle. Nothing of it is in the user's repository.
@@ -108,7 +109,7 @@ func Check(ctx context.Context, r *git.Repo, f *os.File, w Wanted) (_ *Checked, 
 // isolate makes the private repository: bare, with the user's objects as alternates, and one ref. Nothing of the user's
 // configuration is in it.
 func (c *Checked) isolate(r *git.Repo, base string) (err error) {
-	if c.dir, err = os.MkdirTemp("", "hutch-bundle-"); err != nil {
+	if c.dir, err = store.MkdirTemp("bundle"); err != nil {
 		return err
 	}
 	c.quarantine = git.Tool{Dir: c.dir, Private: true}

@@ -90,7 +90,9 @@ func launch(id Identity, argv []string, stderr *os.File, env []string) (*Holder,
 	}
 	defer null.Close()
 	sys := &syscall.SysProcAttr{
-		Cloneflags:                 syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		// It is the first process of a process namespace: the kernel kills all that it started when it is killed itself. A
+		// bwrap alone would leave its child waiting for good, killed before it has said to the child that it may go on.
+		Cloneflags:                 syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
 		UidMappings:                id.UIDs,
 		GidMappings:                id.GIDs,
 		GidMappingsEnableSetgroups: id.Privileged,

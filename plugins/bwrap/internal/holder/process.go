@@ -2,11 +2,12 @@ package holder
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -135,7 +136,10 @@ func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) 
 		p.forget()
 		return nil, err
 	}
-	p.bwrap, _ = unix.PidfdOpen(a.reply.Spawned.PID, 0)
+	p.bwrap = -1
+	if len(a.fds) == 1 {
+		p.bwrap = a.fds[0]
+	}
 	p.status = pair[0]
 	go p.listen(pair[0])
 	return p, nil
@@ -378,20 +382,31 @@ func (p *Process) forget() {
 // InitPID returns the pid of a held command's namespace init. It waits until
 // bwrap has made the namespace.
 func (p *Process) InitPID() (int, error) {
-	// bwrap writes {"child-pid": N, …} and closes the descriptor when it is done.
-	var info struct {
-		PID int `json:"child-pid"`
-	}
 	if p.info == nil {
 		return 0, errors.New("the command is not held")
 	}
 	defer p.info.Close()
-	data, err := io.ReadAll(io.LimitReader(p.info, 4096))
+	// bwrap writes what it made and closes the descriptor when it is done. The pid in it is one of the holder's namespace.
+	if said, err := io.Copy(io.Discard, io.LimitReader(p.info, 4096)); err != nil || said == 0 {
+		return 0, errors.Join(errors.New("bwrap ended before it had made the namespaces"), err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", p.bwrap))
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("find bwrap: %w", err)
 	}
-	if err := json.Unmarshal(data, &info); err != nil {
-		return 0, fmt.Errorf("bwrap did not say its child's pid: %w", err)
+	for line := range strings.Lines(string(info)) {
+		if pid, ok := strings.CutPrefix(line, "Pid:"); ok {
+			pid = strings.TrimSpace(pid)
+			below, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
+			if err != nil {
+				return 0, fmt.Errorf("find bwrap's child: %w", err)
+			}
+			if f := strings.Fields(string(below)); len(f) == 1 {
+				return strconv.Atoi(f[0])
+			}
+		}
 	}
-	return info.PID, nil
+	return 0, errors.New("bwrap ended before its command was in a cgroup")
 }

@@ -130,11 +130,6 @@ func openTree(t *wire.Tree, fds []int) (int, error) {
 // runtime read, an empty /tmp, which bwrap uses as its own workbench, and then
 // what Setup names. The host's root is gone afterwards.
 func (h *holder) pivot(s *wire.Setup) error {
-	proc, err := unix.OpenTree(unix.AT_FDCWD, "/proc", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return fmt.Errorf("open /proc: %w", err)
-	}
-	defer unix.Close(proc)
 	const base = "/tmp" // is there on every machine; the host's own stays as it is
 	if err := unix.Mount("hutch", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64m"); err != nil {
 		return fmt.Errorf("mount a fresh root: %w", err)
@@ -149,8 +144,8 @@ func (h *holder) pivot(s *wire.Setup) error {
 			return fmt.Errorf("make /%s in the fresh root: %w", d, err)
 		}
 	}
-	if err := unix.MoveMount(proc, "", unix.AT_FDCWD, "proc", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("attach /proc: %w", err)
+	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
 	}
 	// The sandbox's root must be a mount of its own to be made read-only alone.
 	if err := unix.Mount("root", "root", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=16m"); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -27,19 +26,20 @@ const (
 )
 
 // spawn starts bwrap for one command and waits for it on a thread of its own.
-func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, error) {
+// The descriptor that it returns is bwrap's pidfd: the plugin knows it by another number.
+func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, error) {
 	want := 7
 	if e.Block {
 		want += 2
 	}
 	if len(fds) != want {
-		return nil, fmt.Errorf("an exec came with %d descriptors, not %d", len(fds), want)
+		return nil, nil, fmt.Errorf("an exec came with %d descriptors, not %d", len(fds), want)
 	}
 	// bwrap takes the filter and its arguments from descriptors with an offset of
 	// their own, so that commands can start at the same time.
 	seccomp, err := memfd("seccomp", h.setup.Seccomp)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer unix.Close(seccomp)
 	options := append([]string(nil), h.setup.Args...)
@@ -49,7 +49,7 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, error) 
 	}
 	args, err := memfd("args", joinArgs(options))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer unix.Close(args)
 
@@ -72,14 +72,20 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, error) 
 	defer h.mu.Unlock()
 	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", h.bwrap), line, attr)
 	if err != nil {
-		return nil, fmt.Errorf("start bwrap: %w", err)
+		return nil, nil, fmt.Errorf("start bwrap: %w", err)
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0) // before anybody reaps it
+	if err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		return nil, nil, fmt.Errorf("hold on to bwrap: %w", err)
 	}
 	h.running.Add(1)
 	if h.lasting != nil {
 		h.lasting.started(c, pid)
 	}
 	go h.wait(c, e.ID, pid)
-	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID, PID: pid}}, nil
+	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID}}, []int{pidfd}, nil
 }
 
 // wait reaps bwrap and tells the plugin. A plugin that is gone needs no answer.
@@ -158,18 +164,7 @@ func joinArgs(args []string) []byte {
 	return b.Bytes()
 }
 
-// end kills all commands and returns when nothing is left of them. The children of
-// bwrap go first: it ends after them, when their whole namespace is gone. Should
-// bwrap end before its child, the child becomes ours and goes in the next round.
-//
-// It never waits for one of them in particular: a bwrap whose child was killed
-// before it looked for the child's end sits there for good, and goes in the
-// next round, too.
-//
-// Nearly always there is nobody left. Then nothing is looked up below
-// /proc/PID/task: the kernel would have to forget those entries while our threads
-// end, and on a busy machine whoever reaps us spins for milliseconds until the
-// last thread has done so.
+// end kills every other process of the namespace and returns when none is left.
 func end() {
 	for {
 		for {
@@ -181,16 +176,7 @@ func end() {
 				break
 			}
 		}
-		children := wire.ChildrenOf(os.Getpid())
-		for _, bwrap := range children {
-			below := wire.ChildrenOf(bwrap)
-			for _, pid := range below {
-				_ = unix.Kill(pid, unix.SIGKILL)
-			}
-			if len(below) == 0 {
-				_ = unix.Kill(bwrap, unix.SIGKILL)
-			}
-		}
+		_ = unix.Kill(-1, unix.SIGKILL)
 		time.Sleep(endRound)
 	}
 }

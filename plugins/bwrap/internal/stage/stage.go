@@ -8,8 +8,10 @@
 // for each sandbox. Therefore this package imports the standard library and
 // x/sys only.
 //
-// The plugin starts the holder in a user namespace and a mount namespace of its
-// own, as uid 0 of that user namespace, which is an unprivileged uid of the host.
+// The plugin starts the holder in a user namespace, a mount namespace and a process
+// namespace of its own, as uid 0 of that user namespace, which is an unprivileged uid
+// of the host, and as the first process: whatever it started dies with it, however it
+// ends, and what bwrap leaves behind becomes its child.
 // For a sandbox the holder makes one more mount namespace, opens the trees it is
 // told to, pivots into a fresh root that holds nothing else of the host, and from
 // then on only starts bwrap and waits for it. Told to clear up, it goes back to
@@ -40,11 +42,6 @@ func init() {
 	// the first one.
 	runtime.LockOSThread()
 	unix.CloseOnExec(wire.SocketFD)
-	// What bwrap leaves behind becomes our child, so that end can find it.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: become a reaper: %v\n", wire.HolderName, err)
-		os.Exit(1)
-	}
 	h := &holder{first: &client{socket: wire.SocketFD}, bwrap: -1}
 	err := h.begin()
 	if err == nil {
@@ -131,7 +128,7 @@ func (h *holder) answer(c *client, req *wire.Request, fds []int) (err error) {
 		}
 		reply = &wire.Reply{Ready: true}
 	case req.Exec != nil && h.setup != nil:
-		reply, err = h.spawn(c, req.Exec, fds)
+		reply, give, err = h.spawn(c, req.Exec, fds)
 	case req.PTY && h.setup != nil:
 		reply, give, err = h.openPTY()
 	case req.Clear && h.setup != nil && h.lasting == nil:

@@ -206,7 +206,6 @@ func (e *Exec) fields(c *codec) {
 
 func (s *Spawned) fields(c *codec) {
 	c.id(&s.ID)
-	c.int(&s.PID)
 }
 
 func (e *Ended) fields(c *codec) {

@@ -129,10 +129,9 @@ type Exec struct {
 	Block   bool
 }
 
-// Spawned says that bwrap runs.
+// Spawned says that bwrap runs. With it comes bwrap's pidfd: the holder's process namespace has other numbers.
 type Spawned struct {
-	ID  uint64
-	PID int
+	ID uint64 // of the Exec
 }
 
 // Ended says how bwrap ended.
