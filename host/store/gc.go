@@ -39,6 +39,7 @@ const (
 	GCRun          = "run"          // an old run, or an old loop with its runs
 	GCIngested     = "ingested"     // an old run that was made of an answer; the records of its executions are runs
 	GCDependencies = "dependencies" // an unused entry of the dependency cache
+	GCProcess      = "process"      // a process that held on to a sandbox which is gone
 	GCRuntimeDir   = "runtime_dir"  // the runtime directory of a dead process
 	GCContent      = "content"      // what files of removed runs had in common
 	GCTemp         = "temp"         // a half-made file or directory of a dead process
@@ -58,7 +59,7 @@ type GCItem struct {
 func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
 	c := &collector{store: s, o: o, now: s.now()}
 	var errs []error
-	for _, step := range []func(context.Context) error{c.lasting, c.intents, c.lost, c.intentFiles, c.sandboxes, c.runtimeDirs, c.temps, c.runs, c.content, c.ingested, c.deps} {
+	for _, step := range []func(context.Context) error{c.lasting, c.intents, c.lost, c.intentFiles, c.sandboxes, c.processes, c.runtimeDirs, c.temps, c.runs, c.content, c.ingested, c.deps} {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))
 			break

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// processes kills processes that still have the state directory of a sandbox mounted which nothing speaks of any more. Backends
+// end theirs by themselves; one that was stopped or hangs does not. It comes after everything that removes sandboxes.
+func (c *collector) processes(ctx context.Context) error {
+	var dir unix.Stat_t
+	if err := unix.Stat(c.store.paths.Sandboxes(), &dir); err != nil {
+		return diskError("look at", c.store.paths.Sandboxes(), err)
+	}
+	device := fmt.Sprintf("%d:%d", unix.Major(dir.Dev), unix.Minor(dir.Dev))
+	files, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	if err != nil {
+		return err
+	}
+	found := map[Process]string{} // and the sandbox that each has
+	for _, file := range files {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if id := c.mountedState(file, device); id != "" {
+			found[ProcessOf(pid)] = id
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	// Looked at after the processes, so that a sandbox which begins meanwhile is not taken for lost.
+	intents, err := c.store.Intents()
+	if err != nil {
+		return nil // said before; without knowing all intents nothing here can be called lost
+	}
+	known := map[string]bool{}
+	for _, r := range intents {
+		known[r.ID] = true
+	}
+	for p, id := range found {
+		if known[id] || c.hasRecord(id) || !p.Alive() {
+			continue
+		}
+		c.do(GCItem{Kind: GCProcess, Name: fmt.Sprintf("%d of sandbox %s", p.PID, id)}, func() error {
+			if err := unix.Kill(p.PID, unix.SIGKILL); err != nil && err != syscall.ESRCH {
+				return fmt.Errorf("kill process %d: %w", p.PID, err)
+			}
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			if p.End(ctx, time.Second); p.Alive() {
+				return fmt.Errorf("process %d does not end", p.PID)
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+// mountedState is the id of a sandbox of which a process has the state directory, or something in it, mounted; "" for none.
+// The kernel names the directory as its file system does, which is the end of our path where that is not the root's.
+func (c *collector) mountedState(mountinfo, device string) string {
+	f, err := os.Open(mountinfo)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 || fields[2] != device {
+			continue
+		}
+		at, _, ok := strings.Cut(fields[3], stateSuffix)
+		id := filepath.Base(at)
+		if ok && isSandboxID(id) && strings.HasSuffix(c.store.paths.Sandbox(id), at) {
+			return id
+		}
+	}
+	return ""
+}

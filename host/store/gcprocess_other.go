@@ -1,0 +1,7 @@
+//go:build !linux
+
+package store
+
+import "context"
+
+func (c *collector) processes(context.Context) error { return nil }
