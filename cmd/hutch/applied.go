@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 )
@@ -42,6 +43,7 @@ type appliedPath struct {
 	Kind   review.Kind `json:"kind,omitempty"`
 	Part   bool        `json:"part,omitempty"`   // chosen hunks, not all of it
 	Merged bool        `json:"merged,omitempty"` // with what the project's side changed
+	Marks  []string    `json:"marks,omitempty"`  // what a reviewer should know of it
 }
 
 type leftPath struct {
@@ -93,9 +95,11 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 			u.note("hutch apply --undo %s takes it back, until %s", r.Subject.Name, done.Until.Local().Format("2 January"))
 		}()
 	}
+	var taken []*review.Change
 	for _, pick := range p.Taken {
 		c := pick.Change
-		doc.Applied = append(doc.Applied, appliedPath{c.Path, c.From, c.Kind, !pick.Whole, c.Merged})
+		doc.Applied = append(doc.Applied, appliedPath{c.Path, c.From, c.Kind, !pick.Whole, c.Merged, c.Marks})
+		taken = append(taken, c)
 		if a.json || a.quiet {
 			continue
 		}
@@ -108,6 +112,7 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 			return err
 		}
 	}
+	marked(u, taken)
 	switch {
 	case len(p.Taken) == 0 && len(a.paths) > 0 && len(p.Left) == 0:
 		nothingAt(u, a.paths, r)
@@ -185,7 +190,7 @@ func leftOut(ctx context.Context, u *ui, list []*review.Change, a applying) ([]l
 			}
 		case c.Left != "":
 			lines = append(lines, fmt.Sprintf("left out: %s: %s (--allow-git)", review.Quote(c.Path), c.Left))
-			l.Refused = append(l.Refused, review.DocumentRule{Refusal: review.Refusal{Rule: review.RuleGit, Detail: c.Left}, Flag: review.RuleGit.Flag()})
+			l.Refused = append(l.Refused, review.DocumentRule{Finding: judge.Finding{Rule: judge.Git, Detail: c.Left}, Flag: judge.Git.Flag()})
 		default:
 			for _, f := range c.Against(a.policy.Allow) {
 				text := fmt.Sprintf("refused: %s: %s", review.Quote(c.Path), f.Detail)
@@ -193,7 +198,7 @@ func leftOut(ctx context.Context, u *ui, list []*review.Change, a applying) ([]l
 					text += " (" + flag + ")"
 				}
 				lines = append(lines, text)
-				l.Refused = append(l.Refused, review.DocumentRule{Refusal: f, Flag: f.Rule.Flag()})
+				l.Refused = append(l.Refused, review.DocumentRule{Finding: f, Flag: f.Rule.Flag()})
 			}
 		}
 		if i < mostLeft {

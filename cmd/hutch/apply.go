@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -24,9 +25,9 @@ type allowFlags struct {
 }
 
 func (a allowFlags) policy(partial bool) review.Policy {
-	return review.Policy{Partial: partial, Allow: map[review.Rule]bool{
-		review.RuleGit: a.AllowGit, review.RuleTools: a.AllowTools, review.RuleExec: a.AllowExec, review.RuleSetID: a.AllowSetid,
-		review.RuleLinks: a.AllowLinks, review.RuleWorldWritable: a.AllowWorldWritable, review.RuleCollisions: a.AllowCollisions,
+	return review.Policy{Partial: partial, Allow: map[judge.Rule]bool{
+		judge.Git: a.AllowGit, judge.Tools: a.AllowTools, judge.Exec: a.AllowExec, judge.SetID: a.AllowSetid,
+		judge.Links: a.AllowLinks, judge.WorldWritable: a.AllowWorldWritable, judge.Collisions: a.AllowCollisions,
 	}}
 }
 
@@ -109,7 +110,7 @@ func (c *applyCmd) pick(ctx context.Context, u *ui, r *review.Review) ([]review.
 }
 
 // ask goes through the changes with the person at the terminal.
-func ask(ctx context.Context, u *ui, r *review.Review, allow map[review.Rule]bool) ([]review.Pick, error) {
+func ask(ctx context.Context, u *ui, r *review.Review, allow map[judge.Rule]bool) ([]review.Pick, error) {
 	a := review.Asker{In: bufio.NewReader(u.in), Out: u.err, Style: review.Style{Color: u.color, Terminal: true, Width: u.width}, Allow: allow}
 	return a.Ask(ctx, r)
 }

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -79,15 +81,36 @@ func nothingAt(u *ui, paths []string, r *review.Review) {
 	u.note("nothing changed at %s, compared with %s", strings.Join(quoted(paths), ", "), r.Subject.Project)
 }
 
+// marked names the changes that a reviewer should look at although they are applied without a flag.
+func marked(u *ui, list []*review.Change) {
+	byMark, order := map[string][]string{}, []string{}
+	for _, c := range list {
+		for _, m := range c.Marks {
+			if byMark[m] == nil {
+				order = append(order, m)
+			}
+			byMark[m] = append(byMark[m], review.Quote(c.Path))
+		}
+	}
+	for _, m := range order {
+		paths := byMark[m]
+		if n := len(paths) - 3; n > 0 {
+			paths = append(paths[:3:3], fmt.Sprintf("%d more", n))
+		}
+		u.note("look at %s: %s", strings.Join(paths, ", "), m)
+	}
+}
+
 // obstacles says in a line each what an apply would meet.
 func obstacles(u *ui, r *review.Review) {
 	conflicts, refused, never, flags := 0, 0, 0, []string{}
+	marked(u, r.Changes)
 	for _, c := range r.Changes {
 		switch {
 		case c.Left != "":
 		case c.Conflict != "":
 			conflicts++
-		case slices.ContainsFunc(c.Refused, func(f review.Refusal) bool { return f.Rule.Flag() == "" }):
+		case slices.ContainsFunc(c.Refused, func(f judge.Finding) bool { return f.Rule.Flag() == "" }):
 			never++
 		case len(c.Refused) > 0:
 			refused++

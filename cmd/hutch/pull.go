@@ -10,7 +10,6 @@ import (
 	"github.com/hutch-run/hutch/host/git/bundle"
 	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/push"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
@@ -24,9 +23,7 @@ type pullCmd struct {
 	MaxFile  size     `placeholder:"100m" help:"Largest file in it (default 100m)."`
 	Output   string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object."`
 
-	AllowTools      bool `group:"allow" help:"Files that tools of this machine run or obey without being asked: settings of editors, coding agents and package managers, .envrc, .gitattributes."`
-	AllowLinks      bool `group:"allow" help:"Symbolic links that are absolute or lead out of the project."`
-	AllowCollisions bool `group:"allow" help:"Names that are the same as another where case or Unicode form does not count."`
+	allowFlags
 }
 
 // Help is the text below the synopsis.
@@ -52,7 +49,7 @@ func (c *pullCmd) Run(ctx context.Context, u *ui) error {
 		p, err := pull.Pull(ctx, m, s.Store(), c.Sandbox, pull.Options{
 			Wait:  pull.Wait{Interval: time.Duration(c.Interval), Timeout: time.Duration(c.Timeout), Progress: c.waiting(u, show)},
 			Caps:  bundle.Caps{Bytes: int64(c.MaxSize), Object: int64(c.MaxFile)},
-			Allow: map[review.Rule]bool{review.RuleTools: c.AllowTools, review.RuleLinks: c.AllowLinks, review.RuleCollisions: c.AllowCollisions},
+			Allow: c.policy(false).Allow,
 		})
 		show.restore()
 		if err != nil {
@@ -63,6 +60,9 @@ func (c *pullCmd) Run(ctx context.Context, u *ui) error {
 				Schema string `json:"schema"`
 				*pull.Pulled
 			}{"hutch.pulled/v1", p})
+		}
+		for _, m := range p.Marks[:min(len(p.Marks), mostLeft)] {
+			u.note("look at %s", m)
 		}
 		n := p.Summary
 		switch {

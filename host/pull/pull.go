@@ -9,6 +9,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/host/git/bundle"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/push"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -22,7 +23,7 @@ const EventPull store.EventType = "pull"
 type Options struct {
 	Wait  Wait
 	Caps  bundle.Caps
-	Allow map[review.Rule]bool // of [review.RuleTools], [review.RuleLinks] and [review.RuleCollisions]
+	Allow map[judge.Rule]bool
 }
 
 // Pulled says what came.
@@ -36,6 +37,8 @@ type Pulled struct {
 	Summary    git.Summary `json:"summary"` // of what the branch was moved by
 	// Uncommitted is how many paths in the sandbox are in no commit; -1 where nobody looked.
 	Uncommitted int `json:"uncommitted"`
+	// Marks are what a reviewer should know of what came, a line each.
+	Marks []string `json:"marks,omitempty"`
 	// Left says why the exchange could not be removed afterwards; "" when it was.
 	Left string `json:"left,omitempty"`
 }
@@ -128,7 +131,7 @@ func (p *puller) take(ctx context.Context, f *os.File) error {
 	if err := c.Take(ctx, p.repo, p.out.Ref); err != nil {
 		return fmt.Errorf("fetch the commits from a private copy: %w", err)
 	}
-	p.out.To = c.Commit
+	p.out.To, p.out.Marks = c.Commit, c.Marks
 	var lines []string
 	flags := map[string]bool{}
 	for _, finding := range c.Findings {
@@ -144,7 +147,7 @@ func (p *puller) take(ctx context.Context, f *os.File) error {
 		lines = append(lines[:20], fmt.Sprintf("  and %d more", n))
 	}
 	var allow []string
-	for _, r := range review.Allowable {
+	for _, r := range judge.Allowable {
 		if flags[r.Flag()] {
 			allow = append(allow, r.Flag())
 		}

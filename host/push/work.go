@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
 )
 
@@ -162,7 +163,7 @@ func (w *Work) plan(r Request) error {
 		return err
 	}
 	rel, err := filepath.Rel(top, at)
-	if err != nil || !filepath.IsLocal(rel) || rel == "." || review.GitPath(filepath.ToSlash(rel)) {
+	if err != nil || !filepath.IsLocal(rel) || rel == "." || judge.GitPath(filepath.ToSlash(rel)) {
 		return refuse(err, fmt.Sprintf("the plan %s is not inside the repository %s", r.Plan, w.Repo.Dir), "copy it there")
 	}
 	w.Plan = filepath.ToSlash(rel)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/hutch-run/hutch/host/judge"
 )
 
 // Asker asks a person about each change, as `git add -p` does.
@@ -15,7 +17,7 @@ type Asker struct {
 	In    *bufio.Reader
 	Out   io.Writer
 	Style Style
-	Allow map[Rule]bool // what is refused under it is told and not asked
+	Allow map[judge.Rule]bool // what is refused under it is told and not asked
 }
 
 // part is one thing to say yes or no to: a hunk, the change of permissions, or the whole change.
@@ -42,7 +44,7 @@ func (a *Asker) Ask(ctx context.Context, r *Review) ([]Pick, error) {
 			return nil, context.Cause(ctx)
 		}
 		switch {
-		case c.Left != "" && !a.Allow[RuleGit]:
+		case c.Left != "" && !a.Allow[judge.Git]:
 			continue
 		case c.isDir() && c.Kind != Mode && busy[c.Path]:
 			// It is made when something in it is applied. Whether it goes is not asked either: it does when all in it does.
@@ -72,7 +74,7 @@ func (a *Asker) Ask(ctx context.Context, r *Review) ([]Pick, error) {
 func (a *Asker) tell(format string, args ...any) { fmt.Fprintf(a.Out, format+"\n", args...) }
 
 // allowedBy names the flag in a sentence.
-func allowedBy(r Rule) string {
+func allowedBy(r judge.Rule) string {
 	if flag := r.Flag(); flag != "" {
 		return " (" + flag + ")"
 	}
@@ -80,12 +82,12 @@ func allowedBy(r Rule) string {
 }
 
 // onlyModes reports whether refusals are about the permissions of a file whose content can be had without them.
-func onlyModes(list []Refusal, c *Change) bool {
+func onlyModes(list []judge.Finding, c *Change) bool {
 	if c.Kind != Modified {
 		return false
 	}
 	for _, f := range list {
-		if f.Rule != RuleExec && f.Rule != RuleSetID && f.Rule != RuleWorldWritable {
+		if f.Rule != judge.Exec && f.Rule != judge.SetID && f.Rule != judge.WorldWritable {
 			return false
 		}
 	}
@@ -108,6 +110,9 @@ func (a *Asker) change(ctx context.Context, r *Review, c *Change) (pick Pick, qu
 			a.tell("  %s", l)
 		}
 		a.tell("What follows leads from the project's version to the sandbox's, and may take back what the project's side changed.")
+	}
+	for _, m := range c.Marks {
+		a.tell("note: %s: %s", Quote(c.Path), m)
 	}
 	parts := a.parts(c, t)
 	var b bytes.Buffer

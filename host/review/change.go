@@ -1,6 +1,7 @@
 package review
 
 import (
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
@@ -21,26 +22,21 @@ const (
 // Change is one difference between the project and a sandbox. A directory that is new or gone is one Change, and so is
 // everything in it.
 type Change struct {
-	Path     string    // below the project, with slashes; any bytes but NUL
-	From     string    // of a renamed file, where it was
-	Kind     Kind      // what happened
-	Old, New Node      // in the project, and in the sandbox
-	Merged   bool      // New is no version of the sandbox, but one that has what both sides changed
-	Conflict string    // why it cannot be applied: what the project's side did to the path; empty for no conflict
-	Sides    *Sides    // of a conflict: the versions that there are; else nil
-	Refused  []Refusal // why it is not applied unless that is allowed
-	Left     string    // why an apply leaves it out without asking; empty for what it takes
+	Path     string          // below the project, with slashes; any bytes but NUL
+	From     string          // of a renamed file, where it was
+	Kind     Kind            // what happened
+	Old, New Node            // in the project, and in the sandbox
+	Merged   bool            // New is no version of the sandbox, but one that has what both sides changed
+	Conflict string          // why it cannot be applied: what the project's side did to the path; empty for no conflict
+	Sides    *Sides          // of a conflict: the versions that there are; else nil
+	Refused  []judge.Finding // why it is not applied unless that is allowed
+	Marks    []string        // what a reviewer should know of what lands without a flag
+	Left     string          // why an apply leaves it out without asking; empty for what it takes
 
 	id      ident // of Old
 	from    *Change
 	blob    *blob // New's content, once it is staged
 	implied bool  // not chosen, see Review.above
-}
-
-// Refusal is one reason for which a change is not applied by default.
-type Refusal struct {
-	Rule   Rule   `json:"rule"`
-	Detail string `json:"detail"` // one clause for a person, without the path
 }
 
 // hasContent reports whether the change brings the content of a file.

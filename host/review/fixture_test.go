@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 )
@@ -335,8 +336,8 @@ func (f *fixture) open(paths ...string) *Review {
 
 // everything allows all that can be allowed.
 func everything() Policy {
-	p := Policy{Allow: map[Rule]bool{}}
-	for _, r := range Allowable {
+	p := Policy{Allow: map[judge.Rule]bool{}}
+	for _, r := range judge.Allowable {
 		p.Allow[r] = true
 	}
 	return p

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/hutch-run/hutch/host/judge"
 )
 
 // DiffSchema is the schema of [Document].
@@ -36,6 +38,7 @@ type DocumentItem struct {
 	Conflict string         `json:"conflict,omitempty"` // why it is applied only where somebody decides: what the project's side did
 	Sides    *DocumentSides `json:"sides,omitempty"`    // of a conflict
 	Refused  []DocumentRule `json:"refused,omitempty"`  // why it is not applied unless that is allowed
+	Marks    []string       `json:"marks,omitempty"`    // what a reviewer should know of what is applied without a flag
 }
 
 // DocumentSides are the versions of a path in conflict; one that is absent is nothing.
@@ -92,7 +95,7 @@ type DocumentHunk struct {
 
 // DocumentRule is a refusal with the flag that allows it, where there is one.
 type DocumentRule struct {
-	Refusal
+	judge.Finding
 	Flag string `json:"flag,omitempty"`
 }
 
@@ -114,7 +117,7 @@ func (r *Review) Document(ctx context.Context) (*Document, error) {
 		}
 		i := DocumentItem{
 			Path: c.Path, From: c.From, Kind: c.Kind, Old: documentNode(old), New: documentNode(c.New), Binary: t.binary,
-			Added: t.added, Removed: t.removed, Merged: c.Merged, Conflict: c.Conflict, Sides: c.Sides.Document(),
+			Added: t.added, Removed: t.removed, Merged: c.Merged, Conflict: c.Conflict, Sides: c.Sides.Document(), Marks: c.Marks,
 		}
 		if !t.binary {
 			i.Note = t.note

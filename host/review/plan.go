@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/hutch-run/hutch/host/judge"
 )
 
 // Pick is a change that shall be applied, or a part of one.
@@ -32,7 +34,7 @@ func (r *Review) All() []Pick {
 
 // Policy says what a plan may hold.
 type Policy struct {
-	Allow map[Rule]bool
+	Allow map[judge.Rule]bool
 	// Partial leaves out what is in conflict or refused, instead of refusing all.
 	Partial bool
 }
@@ -97,7 +99,7 @@ func (r *Review) Plan(ctx context.Context, picks []Pick, o Policy) (*Plan, error
 		}
 		c := pick.Change
 		switch {
-		case c.Left != "" && !o.Allow[RuleGit]:
+		case c.Left != "" && !o.Allow[judge.Git]:
 			p.left = append(p.left, c)
 		case c.Conflict != "" && !pick.Settled:
 			blocked.Conflicts = append(blocked.Conflicts, c)
@@ -132,8 +134,8 @@ type planner struct {
 }
 
 // Against is why a change is refused under a policy.
-func (c *Change) Against(allow map[Rule]bool) []Refusal {
-	var list []Refusal
+func (c *Change) Against(allow map[judge.Rule]bool) []judge.Finding {
+	var list []judge.Finding
 	for _, f := range c.Refused {
 		if f.Rule.Flag() == "" || !allow[f.Rule] {
 			list = append(list, f)
@@ -143,11 +145,11 @@ func (c *Change) Against(allow map[Rule]bool) []Refusal {
 }
 
 // against is Against for a pick: without the mode, what is wrong with the mode does not count.
-func (p *planner) against(pick Pick) []Refusal {
+func (p *planner) against(pick Pick) []judge.Finding {
 	list := pick.Change.Against(p.policy.Allow)
 	if !pick.Whole && !pick.Mode {
-		list = slices.DeleteFunc(list, func(f Refusal) bool {
-			return f.Rule == RuleExec || f.Rule == RuleSetID || f.Rule == RuleWorldWritable
+		list = slices.DeleteFunc(list, func(f judge.Finding) bool {
+			return f.Rule == judge.Exec || f.Rule == judge.SetID || f.Rule == judge.WorldWritable
 		})
 	}
 	return list

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -148,7 +149,7 @@ func TestRemoteLies(t *testing.T) {
 			t.Fatalf("there are %d changes", len(r.Changes))
 		}
 		c := r.Changes[0]
-		if c.New.Type != File || c.New.Size != 1<<40 || slices.ContainsFunc(c.Refused, func(f Refusal) bool { return f.Rule == RuleSpecial }) {
+		if c.New.Type != File || c.New.Size != 1<<40 || slices.ContainsFunc(c.Refused, func(f judge.Finding) bool { return f.Rule == judge.Special }) {
 			t.Errorf("it is taken for %+v, refused %+v", c.New, c.Refused)
 		}
 	})
@@ -160,13 +161,13 @@ func TestRemoteLies(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		got := map[string]Rule{}
+		got := map[string]judge.Rule{}
 		for _, c := range r.Changes {
 			for _, f := range c.Refused {
 				got[c.Path] = f.Rule
 			}
 		}
-		if d := cmp.Diff(map[string]Rule{"dev": RuleSpecial, "link": RuleLinks}, got); d != "" {
+		if d := cmp.Diff(map[string]judge.Rule{"dev": judge.Special, "link": judge.Links}, got); d != "" {
 			t.Errorf("refused (-want +got):\n%s", d)
 		}
 	})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/judge"
 )
 
 // TestRefusals makes one change in a sandbox that must be refused, with the flag that allows it or "" for none.
@@ -17,42 +19,47 @@ func TestRefusals(t *testing.T) {
 		name    string
 		sandbox func(f *fixture)
 		path    string
-		rule    Rule
+		rule    judge.Rule
 		flag    string
 	}{
-		{"a git hook", func(f *fixture) { f.write(".git/hooks/pre-commit=#!") }, ".git/hooks/pre-commit", RuleGit, "--allow-git"},
-		{"git's settings", func(f *fixture) { f.write(".git/config=[alias]") }, ".git/config", RuleGit, "--allow-git"},
-		{"a nested repository's settings", func(f *fixture) { f.write("vendor/x/.git/config=[core]") }, "vendor/x/.git/config", RuleGit, "--allow-git"},
-		{"git in capitals", func(f *fixture) { f.write("sub/.GIT/config=x") }, "sub/.GIT/config", RuleGit, "--allow-git"},
-		{"git with a character that HFS ignores", func(f *fixture) { f.write(".g\u200cit/config=x") }, ".g\u200cit/config", RuleGit, "--allow-git"},
-		{"git as DOS called it", func(f *fixture) { f.write("GIT~1/config=x") }, "GIT~1/config", RuleGit, "--allow-git"},
-		{"the file that names a repository", func(f *fixture) { f.write("sub/.git=gitdir: ../x") }, "sub/.git", RuleGit, "--allow-git"},
-		{"git deleted", func(f *fixture) { f.remove(".git") }, ".git/config", RuleGit, "--allow-git"},
-		{"a bare repository", func(f *fixture) { f.write("b/HEAD=ref", "b/objects/", "b/refs/", "b/config=[core]") }, "b/config", RuleGit, "--allow-git"},
-		{"the project as a bare repository", func(f *fixture) { f.write("HEAD=ref", "objects/", "refs/", "hooks/post-checkout=x") }, "hooks/post-checkout", RuleGit, "--allow-git"},
-		{"an editor's tasks", func(f *fixture) { f.write("sub/.vscode/tasks.json={}") }, "sub/.vscode/tasks.json", RuleTools, "--allow-tools"},
-		{"direnv", func(f *fixture) { f.write(".envrc=rm -rf ~") }, ".envrc", RuleTools, "--allow-tools"},
-		{"a coding agent's hooks", func(f *fixture) { f.write(".Claude/settings.json={}") }, ".Claude/settings.json", RuleTools, "--allow-tools"},
-		{"a new executable", func(f *fixture) { f.write("tool*=#!") }, "tool", RuleExec, "--allow-exec"},
-		{"a file that becomes executable", func(f *fixture) { os.Chmod(f.merged+"/file", 0o755) }, "file", RuleExec, "--allow-exec"},
-		{"a set-user-id bit", func(f *fixture) { unix.Chmod(f.merged+"/file", 0o4644) }, "file", RuleSetID, "--allow-setid"},
-		{"a set-group-id bit on a directory", func(f *fixture) { unix.Chmod(f.merged+"/sub", 0o2755) }, "sub", RuleSetID, "--allow-setid"},
-		{"a file for everybody to write", func(f *fixture) { os.Chmod(f.merged+"/file", 0o666) }, "file", RuleWorldWritable, "--allow-world-writable"},
-		{"an absolute link", func(f *fixture) { f.write("link->/nonexistent/of-the-host") }, "link", RuleLinks, "--allow-links"},
-		{"a link that leads out", func(f *fixture) { f.write("sub/link->../../x") }, "sub/link", RuleLinks, "--allow-links"},
-		{"a link up through a link", func(f *fixture) { f.write("sub/deep/up->..", "l->sub/deep/up/../x") }, "l", RuleLinks, "--allow-links"},
-		{"a name in another case", func(f *fixture) { f.write("FILE=x") }, "FILE", RuleCollisions, "--allow-collisions"},
-		{"two new names that are one", func(f *fixture) { f.write("caf\u00e9=1", "cafe\u0301=2") }, "caf\u00e9", RuleCollisions, "--allow-collisions"},
-		{"a directory in another case", func(f *fixture) { f.write("SUB/x=1") }, "SUB", RuleCollisions, "--allow-collisions"},
-		{"a FIFO", func(f *fixture) { unix.Mkfifo(f.merged+"/fifo", 0o644) }, "fifo", RuleSpecial, ""},
+		{"a git hook", func(f *fixture) { f.write(".git/hooks/pre-commit=#!") }, ".git/hooks/pre-commit", judge.Git, "--allow-git"},
+		{"git's settings", func(f *fixture) { f.write(".git/config=[alias]") }, ".git/config", judge.Git, "--allow-git"},
+		{"a nested repository's settings", func(f *fixture) { f.write("vendor/x/.git/config=[core]") }, "vendor/x/.git/config", judge.Git, "--allow-git"},
+		{"git in capitals", func(f *fixture) { f.write("sub/.GIT/config=x") }, "sub/.GIT/config", judge.Git, "--allow-git"},
+		{"git with a character that HFS ignores", func(f *fixture) { f.write(".g\u200cit/config=x") }, ".g\u200cit/config", judge.Git, "--allow-git"},
+		{"git as DOS called it", func(f *fixture) { f.write("GIT~1/config=x") }, "GIT~1/config", judge.Git, "--allow-git"},
+		{"the file that names a repository", func(f *fixture) { f.write("sub/.git=gitdir: ../x") }, "sub/.git", judge.Git, "--allow-git"},
+		{"git deleted", func(f *fixture) { f.remove(".git") }, ".git/config", judge.Git, "--allow-git"},
+		{"a bare repository", func(f *fixture) { f.write("b/HEAD=ref", "b/objects/", "b/refs/", "b/config=[core]") }, "b/config", judge.Git, "--allow-git"},
+		{"the project as a bare repository", func(f *fixture) { f.write("HEAD=ref", "objects/", "refs/", "hooks/post-checkout=x") }, "hooks/post-checkout", judge.Git, "--allow-git"},
+		{"S2 a repository split by commondir", func(f *fixture) {
+			f.write("b/HEAD=ref: refs/heads/x", "b/commondir=../c", "b/config.worktree=[core]", "c/config=[core]", "c/objects/", "c/refs/")
+		}, "b/config.worktree", judge.Git, "--allow-git"},
+		{"S2 the rest of one that is there in parts", func(f *fixture) { f.write("parts/commondir=../c") }, "parts/commondir", judge.Git, "--allow-git"},
+		{"S12 another version control's settings", func(f *fixture) { f.write(".hg/hgrc=[hooks]") }, ".hg/hgrc", judge.Tools, "--allow-tools"},
+		{"an editor's tasks", func(f *fixture) { f.write("sub/.vscode/tasks.json={}") }, "sub/.vscode/tasks.json", judge.Tools, "--allow-tools"},
+		{"direnv", func(f *fixture) { f.write(".envrc=rm -rf ~") }, ".envrc", judge.Tools, "--allow-tools"},
+		{"a coding agent's hooks", func(f *fixture) { f.write(".Claude/settings.json={}") }, ".Claude/settings.json", judge.Tools, "--allow-tools"},
+		{"a new executable", func(f *fixture) { f.write("tool*=#!") }, "tool", judge.Exec, "--allow-exec"},
+		{"a file that becomes executable", func(f *fixture) { os.Chmod(f.merged+"/file", 0o755) }, "file", judge.Exec, "--allow-exec"},
+		{"a set-user-id bit", func(f *fixture) { unix.Chmod(f.merged+"/file", 0o4644) }, "file", judge.SetID, "--allow-setid"},
+		{"a set-group-id bit on a directory", func(f *fixture) { unix.Chmod(f.merged+"/sub", 0o2755) }, "sub", judge.SetID, "--allow-setid"},
+		{"a file for everybody to write", func(f *fixture) { os.Chmod(f.merged+"/file", 0o666) }, "file", judge.WorldWritable, "--allow-world-writable"},
+		{"an absolute link", func(f *fixture) { f.write("link->/nonexistent/of-the-host") }, "link", judge.Links, "--allow-links"},
+		{"a link that leads out", func(f *fixture) { f.write("sub/link->../../x") }, "sub/link", judge.Links, "--allow-links"},
+		{"a link up through a link", func(f *fixture) { f.write("sub/deep/up->..", "l->sub/deep/up/../x") }, "l", judge.Links, "--allow-links"},
+		{"a name in another case", func(f *fixture) { f.write("FILE=x") }, "FILE", judge.Collisions, "--allow-collisions"},
+		{"two new names that are one", func(f *fixture) { f.write("caf\u00e9=1", "cafe\u0301=2") }, "caf\u00e9", judge.Collisions, "--allow-collisions"},
+		{"a directory in another case", func(f *fixture) { f.write("SUB/x=1") }, "SUB", judge.Collisions, "--allow-collisions"},
+		{"a FIFO", func(f *fixture) { unix.Mkfifo(f.merged+"/fifo", 0o644) }, "fifo", judge.Special, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFixture(t, "file=f", "sub/x=1", ".git/config=[core]", ".git/HEAD=ref")
+			f := newFixture(t, "file=f", "sub/x=1", ".git/config=[core]", ".git/HEAD=ref", "parts/HEAD=ref")
 			c.sandbox(f)
 			f.seal()
 			before := pictureOf(f.project, true)
 			r := f.open()
-			var got []Rule
+			var got []judge.Rule
 			for _, x := range r.Changes {
 				if x.Path == c.path {
 					for _, refusal := range x.Refused {
@@ -60,7 +67,7 @@ func TestRefusals(t *testing.T) {
 					}
 				}
 			}
-			if d := cmp.Diff([]Rule{c.rule}, got); d != "" {
+			if d := cmp.Diff([]judge.Rule{c.rule}, got); d != "" {
 				t.Fatalf("%q is refused for (-want +got):\n%s", c.path, d)
 			}
 			if c.rule.Flag() != c.flag {
@@ -159,13 +166,13 @@ func TestHostileUpper(t *testing.T) {
 			t.Errorf("it does not say %q:\n%s", want, b.String())
 		}
 	}
-	refused := map[string]Rule{}
+	refused := map[string]judge.Rule{}
 	for _, c := range f.open().Changes {
 		for _, x := range c.Refused {
 			refused[c.Path] = x.Rule
 		}
 	}
-	if d := cmp.Diff(map[string]Rule{"fifo": RuleSpecial, "giant": RuleUnreadable, "hard": RuleUnreadable}, refused); d != "" {
+	if d := cmp.Diff(map[string]judge.Rule{"fifo": judge.Special, "giant": judge.Unreadable, "hard": judge.Unreadable}, refused); d != "" {
 		t.Errorf("refused (-want +got):\n%s", d)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -112,7 +113,7 @@ func (r *Review) read(ctx context.Context, parent string) (err error) {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.As(err, &bad):
-			c.refuse(RuleUnreadable, "the sandbox's file cannot be taken: %s", bad.Detail)
+			c.refuse(judge.Unreadable, "the sandbox's file cannot be taken: "+bad.Detail)
 			continue
 		case err != nil:
 			return fmt.Errorf("stage %q: %w", c.Path, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 )
@@ -174,7 +175,7 @@ func TestRunName(t *testing.T) {
 }
 
 // propose applies an answer to a directory.
-func propose(t *testing.T, ledger *review.Ledger, dir, answer string, allow ...review.Rule) (*review.Review, error) {
+func propose(t *testing.T, ledger *review.Ledger, dir, answer string, allow ...judge.Rule) (*review.Review, error) {
 	t.Helper()
 	a, err := Parse([]byte(answer), "")
 	if err != nil {
@@ -192,8 +193,8 @@ func propose(t *testing.T, ledger *review.Ledger, dir, answer string, allow ...r
 	return r, commit(t.Context(), ledger, r, allow...)
 }
 
-func commit(ctx context.Context, ledger *review.Ledger, r *review.Review, allow ...review.Rule) error {
-	policy := review.Policy{Allow: map[review.Rule]bool{}}
+func commit(ctx context.Context, ledger *review.Ledger, r *review.Review, allow ...judge.Rule) error {
+	policy := review.Policy{Allow: map[judge.Rule]bool{}}
 	for _, a := range allow {
 		policy.Allow[a] = true
 	}

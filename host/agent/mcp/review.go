@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -58,10 +59,11 @@ type changeOut struct {
 	Conflict string   `json:"conflict,omitempty" jsonschema:"why it cannot be applied"`
 	Unmerged string   `json:"unmerged,omitempty" jsonschema:"of a conflict, with \"merge\": why the two sides cannot be joined"`
 	Refused  []string `json:"refused,omitempty" jsonschema:"why it is not applied unless the user allows it"`
+	Marks    []string `json:"marks,omitempty" jsonschema:"what a reviewer should know of it"`
 }
 
-func change(c *review.Change, allow map[review.Rule]bool) changeOut {
-	out := changeOut{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), From: strings.ToValidUTF8(c.From, "\uFFFD"), Kind: string(c.Kind), Merged: c.Merged, Conflict: c.Conflict}
+func change(c *review.Change, allow map[judge.Rule]bool) changeOut {
+	out := changeOut{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), From: strings.ToValidUTF8(c.From, "\uFFFD"), Kind: string(c.Kind), Merged: c.Merged, Conflict: c.Conflict, Marks: c.Marks}
 	if c.Sides != nil {
 		out.Unmerged = c.Sides.Unmerged
 	}

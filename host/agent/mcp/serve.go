@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/mcp/call"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -56,7 +57,7 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 	}
 	o := Options{
 		Version: c.Version, Backend: c.Backend, Workspaces: c.Workspaces, Network: c.Network, Limits: c.Limits, Sandboxes: c.Sandboxes, Keep: c.Keep,
-		Allow: map[review.Rule]bool{}, Manager: sandbox.New(manager),
+		Allow: map[judge.Rule]bool{}, Manager: sandbox.New(manager),
 	}
 	if !c.Keep {
 		o.Remover = sync.OnceValue(func() error { return startRemover(*c) })

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -32,7 +33,7 @@ type Options struct {
 	// Ledger is where changes are brought back to projects; nil leaves the tool for that out.
 	Ledger *review.Ledger
 	// Allow is what may be brought back although it is refused by default.
-	Allow map[review.Rule]bool
+	Allow map[judge.Rule]bool
 
 	Keep bool // Close leaves the sandboxes that were made
 	// Remover is called before a sandbox is made, and has to see to it that Options.Manager's sandboxes are removed should

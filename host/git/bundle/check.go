@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -42,11 +41,14 @@ type Wanted struct {
 // Checked is a bundle that passed. Its commits lie in a private repository until Close.
 type Checked struct {
 	Commit string // the new one
-	// Findings are changes that a careful user looks at before they come into the work tree.
+	// Findings are what does not come into the work tree unless it is allowed, in path order.
 	Findings []Finding
+	// Marks are what a reviewer should know of the rest, a line each.
+	Marks []string
 
 	quarantine git.Tool
 	dir        string
+	worktree   string
 }
 
 // Ref is where a private repository has what it took out of a bundle.
@@ -82,7 +84,7 @@ func Check(ctx context.Context, r *git.Repo, f *os.File, w Wanted) (_ *Checked, 
 	if _, err := ScanPack(ctx, pack(), h.Format, w.Caps); err != nil {
 		return nil, refuse(err)
 	}
-	c := &Checked{Commit: commit}
+	c := &Checked{Commit: commit, worktree: r.Dir}
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -221,17 +223,18 @@ func (c *Checked) look(ctx context.Context, w Wanted) error {
 		return err
 	}
 	seen := map[string]bool{}
+	var tip, past []entry
 	err = c.changes(ctx, w.Caps.Paths, func(e entry) error {
 		if seen[e.mode+e.path] {
 			return nil
 		}
 		seen[e.mode+e.path] = true
-		return e.judge()
+		past = append(past, e)
+		return e.check()
 	}, git.Call{Stdin: strings.NewReader(commits + "\n")}, "diff-tree", "--stdin", "-r", "-m", "--root", "-z", "--raw", "--no-renames", "--no-commit-id", "--full-index")
 	if err != nil {
 		return err
 	}
-	var tip []entry
 	err = c.changes(ctx, w.Caps.Paths, func(e entry) error {
 		tip = append(tip, e)
 		return nil
@@ -239,11 +242,10 @@ func (c *Checked) look(ctx context.Context, w Wanted) error {
 	if err != nil {
 		return err
 	}
-	c.Findings, err = c.findings(ctx, tip)
-	return err
+	return c.judge(ctx, w.Base, tip, past)
 }
 
-// changes calls fn for every path that a call of diff-tree says was added or changed.
+// changes calls fn for every path that a call of diff-tree says was added, changed or removed.
 func (c *Checked) changes(ctx context.Context, most int64, fn func(entry) error, call git.Call, args ...string) error {
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
@@ -279,14 +281,12 @@ func readRaw(r io.Reader, most int64, fn func(entry) error) error {
 		if n > most {
 			return fmt.Errorf("its commits change more than %d paths", most)
 		}
-		mode, object, gone, err := parseRaw(head)
+		e, err := parseRaw(head)
 		if err != nil {
 			return err
 		}
-		if gone {
-			continue
-		}
-		if err := fn(entry{name, mode, object}); err != nil {
+		e.path = name
+		if err := fn(e); err != nil {
 			return err
 		}
 	}
@@ -312,9 +312,4 @@ func (c *Checked) Close() {
 	if c.dir != "" {
 		_ = os.RemoveAll(c.dir)
 	}
-}
-
-// sortFindings puts them in path order.
-func sortFindings(l []Finding) {
-	slices.SortFunc(l, func(a, b Finding) int { return strings.Compare(a.Path, b.Path) })
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/internal/gittest"
 )
 
@@ -262,15 +262,71 @@ func TestFindings(t *testing.T) {
 	}
 	type short struct {
 		Path string
-		Rule review.Rule
+		Rule judge.Rule
 	}
 	var list []short
 	for _, x := range got.Findings {
 		list = append(list, short{x.Path, x.Rule})
 	}
-	want := []short{{".envrc", review.RuleTools}, {".gitattributes", review.RuleTools}, {"outside", review.RuleLinks}, {"readme", review.RuleCollisions}}
+	want := []short{{".envrc", judge.Tools}, {".gitattributes", judge.Tools}, {"outside", judge.Links}, {"readme", judge.Collisions}}
 	if diff := cmp.Diff(want, list); diff != "" {
 		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"fine: it becomes executable (mode 0755)"}, got.Marks); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestS3EmbeddedRepository brings a bare repository in a commit's tree: whole, split, beside parts that lie untracked in the
+// work tree, and in a commit that the last one takes back.
+func TestS3EmbeddedRepository(t *testing.T) {
+	b := blob("x\n")
+	dir := func(names ...string) object {
+		var entries []treeEntry
+		for _, n := range names {
+			entries = append(entries, treeEntry{"100644", n, b.name()})
+		}
+		return tree(entries...)
+	}
+	sub := dir("x")
+	whole := tree(treeEntry{"100644", "HEAD", b.name()}, treeEntry{"100644", "config", b.name()}, treeEntry{"40000", "objects", sub.name()}, treeEntry{"40000", "refs", sub.name()})
+	split, rest := dir("HEAD", "commondir", "config.worktree"), dir("HEAD", "config")
+	for name, c := range map[string]struct {
+		dir  object
+		want string
+	}{
+		"whole":      {whole, "b/HEAD b/config b/objects/x b/refs/x"},
+		"commondir":  {split, "b/HEAD b/commondir b/config.worktree"},
+		"its rest":   {rest, "b/HEAD b/config"},
+		"taken back": {whole, "b/HEAD b/config b/objects/x b/refs/x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			if name == "its rest" {
+				write(t, filepath.Join(f.repo.Dir, "b/objects/x"), "x")
+				write(t, filepath.Join(f.repo.Dir, "b/refs/x"), "x")
+			}
+			top := tree(treeEntry{"40000", "b", c.dir.name()})
+			tip := commit(top.name(), f.base)
+			objects := []object{b, sub, c.dir, top, tip}
+			if name == "taken back" {
+				tip = commit(sub.name(), tip.name())
+				objects = append(objects, tip)
+			}
+			got, err := f.check(bundled(pack(objects...), []string{f.base}, Ref{tip.name(), "HEAD"}), Caps{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var list []string
+			for _, x := range got.Findings {
+				if x.Rule == judge.Git {
+					list = append(list, x.Path)
+				}
+			}
+			if g := strings.Join(list, " "); g != c.want {
+				t.Errorf("found %q, want %q", g, c.want)
+			}
+		})
 	}
 }
 

@@ -2,55 +2,108 @@ package bundle
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"os"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
-	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
-// Finding is one thing that `hutch apply` would refuse too, unless it is allowed.
+// Finding is one thing that `hutch apply` would refuse too.
 type Finding struct {
-	Path   string
-	Rule   review.Rule
-	Detail string // one clause for a person, without the path
+	Path string
+	judge.Finding
 }
 
 // maxLink is how long the target of a symbolic link may be.
 const maxLink = 4096
 
-// findings looks at what is different in the end.
-func (c *Checked) findings(ctx context.Context, tip []entry) ([]Finding, error) {
-	var out []Finding
-	fresh := map[string]bool{}
-	for _, e := range tip {
-		fresh[e.path] = true
-		if tool := review.ObeyedBy(e.path); tool != "" {
-			out = append(out, Finding{e.path, review.RuleTools, tool + " runs or obeys it without being asked"})
+// judge looks at what is different in the end, and, for repositories that hide in the tree, at what was in any new commit.
+func (c *Checked) judge(ctx context.Context, base string, tip, past []entry) error {
+	if len(past) == 0 {
+		return nil
+	}
+	changes := make([]judge.Change, 0, len(tip)+len(past))
+	for _, e := range slices.Concat(tip, past) {
+		x := judge.Change{Path: e.path, Old: node(e.was), New: node(e.mode)}
+		if e.mode == modeLink && len(changes) < len(tip) {
+			var err error
+			if x.New.Link, err = c.link(ctx, e); err != nil {
+				return err
+			}
 		}
-		if e.mode != modeLink {
-			continue
+		changes = append(changes, x)
+	}
+	to, err := c.landing(ctx, base)
+	if err != nil {
+		return err
+	}
+	defer to.dir.Close()
+	seen := map[Finding]bool{}
+	for i, v := range judge.Judge(changes, to) {
+		for _, f := range v.Refused {
+			if f.Rule == judge.Exec { // a mode is what git keeps of a file, and in every diff of it
+				v.Marks = append(v.Marks, f.Detail)
+				continue
+			}
+			// A link in a directory's place is git's to see: it writes through none.
+			if x := (Finding{changes[i].Path, f}); f.Rule != judge.Escapes && (i < len(tip) || f.Rule == judge.Git) && !seen[x] {
+				seen[x] = true
+				c.Findings = append(c.Findings, x)
+			}
 		}
-		target, err := c.link(ctx, e)
-		if err != nil {
-			return nil, err
-		}
-		if review.LeadsOut(e.path, target) {
-			out = append(out, Finding{e.path, review.RuleLinks, fmt.Sprintf("it links to %s, outside the project", review.Quote(target))})
+		for _, m := range v.Marks {
+			if i < len(tip) {
+				c.Marks = append(c.Marks, review.Quote(changes[i].Path)+": "+m)
+			}
 		}
 	}
-	if len(tip) > 0 {
-		same, err := c.collisions(ctx, fresh)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, same...)
-	}
-	sortFindings(out)
-	return out, nil
+	slices.SortStableFunc(c.Findings, func(a, b Finding) int { return strings.Compare(a.Path, b.Path) })
+	return nil
 }
+
+// landing is where commits land: the tree of the base, and what lies in the work tree besides.
+type landing struct {
+	dir   judge.Dir
+	nodes map[string]judge.Node
+	names map[string][]string
+}
+
+func (c *Checked) landing(ctx context.Context, base string) (*landing, error) {
+	list, err := c.quarantine.Run(ctx, "ls-tree", "-r", "-t", "-z", "--full-tree", base)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(c.worktree)
+	if err != nil {
+		return nil, err
+	}
+	l := &landing{dir: judge.Dir{Root: root}, nodes: map[string]judge.Node{}, names: map[string][]string{}}
+	for line := range strings.SplitSeq(list, "\x00") {
+		head, p, ok := strings.Cut(line, "\t") // mode, type and object
+		if mode, _, _ := strings.Cut(head, " "); ok {
+			l.nodes[p] = node(mode)
+			dir := strings.TrimPrefix(path.Dir("/"+p), "/")
+			l.names[dir] = append(l.names[dir], path.Base(p))
+		}
+	}
+	return l, nil
+}
+
+// Look implements [judge.Place].
+func (l *landing) Look(p string) judge.Node {
+	if n, ok := l.nodes[p]; ok {
+		return n
+	}
+	return l.dir.Look(p)
+}
+
+// Names implements [judge.Place].
+func (l *landing) Names(in string) []string { return append(l.dir.Names(in), l.names[in]...) }
 
 // link reads where a symbolic link points.
 func (c *Checked) link(ctx context.Context, e entry) (string, error) {
@@ -64,27 +117,4 @@ func (c *Checked) link(ctx context.Context, e entry) (string, error) {
 	var b strings.Builder
 	_, err = c.quarantine.Do(ctx, git.Call{Stdout: &b}, "cat-file", "blob", e.object)
 	return b.String(), err
-}
-
-// collisions finds new paths that are the same as another where case or Unicode form does not count.
-func (c *Checked) collisions(ctx context.Context, fresh map[string]bool) ([]Finding, error) {
-	list, err := c.quarantine.Run(ctx, "ls-tree", "-r", "-z", "--name-only", "--full-tree", c.Commit)
-	if err != nil {
-		return nil, err
-	}
-	paths := strings.Split(strings.TrimSuffix(list, "\x00"), "\x00")
-	set := safepath.Set{Rules: pathRules}
-	var out []Finding
-	for _, isNew := range []bool{false, true} { // what is new collides with what was there, and not the other way round
-		for _, p := range paths {
-			if fresh[p] != isNew {
-				continue
-			}
-			var bad *safepath.Error
-			if err := set.AddFile(p); errors.As(err, &bad) && isNew && bad.Kind == safepath.Collision {
-				out = append(out, Finding{p, review.RuleCollisions, fmt.Sprintf("where case or Unicode form does not count it is the same as %s", review.Quote(bad.Other))})
-			}
-		}
-	}
-	return out, nil
 }

@@ -3,9 +3,11 @@ package bundle
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
@@ -16,22 +18,27 @@ const (
 	modeExec = "100755"
 	modeLink = "120000"
 	modeGit  = "160000"
+	modeTree = "040000"
 	modeNone = "000000"
 )
 
 // rules are those of a path: git carries any bytes but NUL, and so does hutch.
 var pathRules = safepath.Rules{MaxLen: 4096, AnyBytes: true}
 
-// entry is one path that a commit adds or changes.
+// entry is one path that a commit adds, changes or removes.
 type entry struct {
 	path   string
+	was    string // mode before
 	mode   string
 	object string
 }
 
-// judge refuses what must not become part of the user's repository under any circumstances. Whether a good path is one that
+// check refuses what must not become part of the user's repository under any circumstances. Whether a good path is one that
 // the user wants is another question, which [Checked.Findings] answers.
-func (e entry) judge() error {
+func (e entry) check() error {
+	if e.mode == modeNone {
+		return nil
+	}
 	if err := pathRules.Check(e.path); err != nil {
 		var bad *safepath.Error
 		if errors.As(err, &bad) {
@@ -39,7 +46,7 @@ func (e entry) judge() error {
 		}
 		return err
 	}
-	if review.GitPath(e.path) {
+	if judge.GitPath(e.path) {
 		return fmt.Errorf("the path %s would lie in a git repository's own files", review.Quote(e.path))
 	}
 	switch e.mode {
@@ -60,11 +67,26 @@ func (e entry) judge() error {
 	return fmt.Errorf("%s has the mode %q, which no file has", review.Quote(e.path), e.mode)
 }
 
+// node is what a mode of a tree's entry stands for.
+func node(mode string) judge.Node {
+	switch mode {
+	case modeFile:
+		return judge.Node{There: true, Mode: 0o644}
+	case modeExec:
+		return judge.Node{There: true, Mode: 0o755}
+	case modeLink:
+		return judge.Node{There: true, Mode: fs.ModeSymlink | 0o777}
+	case modeTree, modeGit:
+		return judge.Node{There: true, Mode: fs.ModeDir | 0o755}
+	}
+	return judge.Node{}
+}
+
 // parseRaw takes one entry of `git diff-tree -r -z --raw` apart: ":OLDMODE MODE OLD NEW STATUS".
-func parseRaw(s string) (mode, object string, gone bool, err error) {
+func parseRaw(s string) (e entry, err error) {
 	f := strings.Split(strings.TrimPrefix(s, ":"), " ")
 	if len(f) != 5 || !strings.HasPrefix(s, ":") || !isHex(f[3]) {
-		return "", "", false, fmt.Errorf("git lists a change as %q", s)
+		return e, fmt.Errorf("git lists a change as %q", s)
 	}
-	return f[1], f[3], f[1] == modeNone, nil
+	return entry{was: f[0], mode: f[1], object: f[3]}, nil
 }

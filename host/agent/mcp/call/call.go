@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 )
@@ -27,7 +27,7 @@ type Call struct {
 	Sandboxes  []string       `json:"sandboxes,omitempty"`
 	Network    bool           `json:"network,omitempty"`
 	Apply      bool           `json:"apply,omitempty"`
-	Allow      []review.Rule  `json:"allow,omitempty"`
+	Allow      []judge.Rule   `json:"allow,omitempty"`
 	Keep       bool           `json:"keep,omitempty"`
 	Limits     runfile.Limits `json:"limits"`
 	Listen     string         `json:"listen,omitempty"` // "" serves stdin and stdout
