@@ -150,6 +150,12 @@ time.sleep(60)`,
 			sh(t, s, "rm -f /dev/shm/x")
 		})
 	}
+	// A segment of System V that no process has attached is seen by nobody.
+	const segments = `import ctypes; c = ctypes.CDLL(None); c.shmget.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+print([c.shmget(0, size, 0o1600) >= 0 for size in (56, 1 << 16, 1 << 17, 1 << 32, (1 << 32) + 56)])`
+	if r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"/usr/bin/python3", "-c", segments}}); r.out != "[True, True, False, False, False]\n" {
+		t.Errorf("segments: %s %s", r.out, r.err)
+	}
 	if by := heldBy(t, s, sdk.LimitMemory); !strings.HasPrefix(by, "sampled every") {
 		t.Errorf("held by %q", by)
 	}

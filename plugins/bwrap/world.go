@@ -104,7 +104,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	l.file(inRoot+initPath, 0o555, image)
 	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network, masks()), l.show(visible.Files(s.held.Holds, s.held.cpus))...)
 	l.setup.CPUs = s.held.cpus
-	l.setup.Seccomp = seccomp.Program(seccomp.Options{FixedCPUs: s.held.fixed})
+	l.setup.Seccomp = seccomp.Program(seccomp.Options{FixedCPUs: s.held.fixed, SmallShm: s.held.memory > 0})
 	w.ready = l.ready
 	w.ready.Holds = s.held.Holds
 	w.ready.Notes = append(append(w.ready.Notes, s.notes...), s.held.Notes()...)

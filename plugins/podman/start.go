@@ -130,7 +130,7 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 		"--security-opt=no-new-privileges", "--cap-drop=all",
 		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), "--ulimit=core=0:0",
 	}
-	filter, err := seccomp.OCI(seccomp.Options{Mounts: l.over == overlayInside})
+	filter, err := seccomp.OCI(seccomp.Options{Mounts: l.over == overlayInside, SmallShm: s.held.sampled > 0})
 	if err == nil {
 		err = os.WriteFile(s.dirs.seccomp(), filter, 0o600)
 	}

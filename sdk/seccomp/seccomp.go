@@ -10,6 +10,7 @@ package seccomp
 import (
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +24,13 @@ type Options struct {
 	// Mounts allows mount and umount2, for a container that mounts something before its commands run. They still need
 	// CAP_SYS_ADMIN.
 	Mounts bool
+	// SmallShm refuses System V shared memory of more than 64 KiB a segment, because memory is sampled: a segment that no
+	// process has attached is counted nowhere. Databases take their lock from a small one.
+	SmallShm bool
 }
+
+// smallShm is the most bytes of a segment with SmallShm.
+const smallShm = 64 << 10
 
 // Program returns the filter as an array of struct sock_filter, which is what bwrap's --seccomp reads. It was assembled
 // when hutch was built.
@@ -40,6 +47,16 @@ func Program(o Options) []byte {
 	if o.Mounts {
 		answer(unix.SYS_MOUNT, table.RetAllow)
 		answer(unix.SYS_UMOUNT2, table.RetAllow)
+	}
+	if o.SmallShm {
+		const size, high = 16 + 8, 16 + 8 + 4 // where the words of the second argument lie
+		out = instruction(out, unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 6, unix.SYS_SHMGET)
+		out = instruction(out, unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, 0, high)
+		out = instruction(out, unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 2, 0)
+		out = instruction(out, unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, 0, size)
+		out = instruction(out, unix.BPF_JMP|unix.BPF_JGT|unix.BPF_K, 1, smallShm)
+		out = instruction(out, unix.BPF_RET|unix.BPF_K, 0, table.RetErrno|uint32(unix.ENOSYS))
+		out = instruction(out, unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, 0, 0) // the number of the call again
 	}
 	return append(out, program[at:]...)
 }
@@ -59,5 +76,12 @@ func OCI(o Options) ([]byte, error) {
 	if o.Mounts {
 		always = []string{"mount", "umount2"}
 	}
-	return json.Marshal(table.OCI(scmpArch, always, never))
+	p := table.OCI(scmpArch, always, never)
+	if o.SmallShm {
+		for i := range p.Syscalls {
+			p.Syscalls[i].Names = slices.DeleteFunc(p.Syscalls[i].Names, func(name string) bool { return name == "shmget" })
+		}
+		p.Syscalls = append(p.Syscalls, table.Rule{Names: []string{"shmget"}, Action: "SCMP_ACT_ALLOW", Args: []table.Arg{{Index: 1, Value: smallShm, Op: "SCMP_CMP_LE"}}})
+	}
+	return json.Marshal(p)
 }
