@@ -96,6 +96,7 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		if proc.exited != nil && <-dialled == nil {
 			b.conn.Close()
 		}
+		proc.killStrays()
 		if proc.dir != "" {
 			os.RemoveAll(proc.dir)
 		}
@@ -115,6 +116,7 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 	close(b.started)
 	if err := <-dialled; err != nil {
 		b.proc.stop()
+		proc.killStrays()
 		os.RemoveAll(proc.dir)
 		return nil, err
 	}

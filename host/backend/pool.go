@@ -341,6 +341,7 @@ func (p *Pool) bring(e *entry, name, path string, origin *Origin) error {
 	if err != nil {
 		if b != nil {
 			b.proc.stop()
+			b.proc.killStrays()
 			_ = b.Stop(p.ctx)
 		}
 		return err

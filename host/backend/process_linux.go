@@ -1,12 +1,16 @@
 package backend
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/descendants"
 )
 
 // waitExited waits until a child has ended, without reaping it.
@@ -14,6 +18,30 @@ func waitExited(pid int) bool {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 	return true
+}
+
+// killStrays kills what a process that failed to start left outside of its group, as a daemon with a session of its own:
+// whatever has its private directory in its environment. Of a backend that works such processes may be kept sandboxes.
+func (p *process) killStrays() {
+	if p.dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	mark := []byte("=" + p.dir + "\x00")
+	_, _ = descendants.Kill(ctx, func() (pids []int) {
+		entries, _ := os.ReadDir("/proc")
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil {
+				continue
+			}
+			if env, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(env, mark) && descendants.Alive(pid) {
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	})
 }
 
 // execPath is the path to execute, by which the file is the one that was hashed,

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/process/descendants"
 )
 
 // Each way not to be a backend has a line of its own, which says what was found and
@@ -78,6 +82,36 @@ func TestStartErrors(t *testing.T) {
 			}
 			if strings.Contains(err.Error(), "\n") {
 				t.Error("more than one line")
+			}
+		})
+	}
+}
+
+// TestL15 has a backend that leaves a process with a session of its own and then fails to start.
+func TestL15NothingOfAFailedStartSurvives(t *testing.T) {
+	for name, then := range map[string]string{"ended": "exit 1", "hung": "sleep 1000", "other": "echo hello"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "pid")
+			script := "#!/bin/sh\nsetsid sh -c 'echo $$ > " + file + ".new; mv " + file + ".new " + file + "; exec sleep 1000' &\nwhile ! test -e " + file + "; do :; done\n" + then + "\n"
+			if err := os.WriteFile(filepath.Join(dir, Prefix+name), []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			p := pool(t, func(o *Options) { o.Paths, o.StartTimeout = []string{dir}, 4*time.Second })
+			if _, err := p.Get(t.Context(), name); err == nil {
+				t.Fatal("it started")
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err) // the machine was too busy for the daemon to start
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if descendants.Alive(pid) {
+				t.Errorf("process %d is alive", pid)
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		})
 	}
