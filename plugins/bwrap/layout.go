@@ -131,6 +131,9 @@ func (l *layout) show(files []visible.File) (args []string) {
 		}
 		l.file(at, 0o444, f.Data)
 	}
+	// Allocators have a cache for each number that sched_getcpu may return.
+	const possible = "/sys/devices/system/cpu/possible"
+	l.copy(possible, inRoot+possible)
 	return args
 }
 
