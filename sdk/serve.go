@@ -130,7 +130,7 @@ func takeOver() {
 }
 
 // watchHost returns a channel that gets the reason to leave: the host is gone, or
-// somebody sent SIGTERM or SIGINT. From then on a log line to a host that is gone
+// somebody sent SIGTERM, SIGINT, SIGHUP or SIGQUIT. From then on a log line to a host that is gone
 // is an error, and not a SIGPIPE that ends the process before it has cleaned up.
 func watchHost() (<-chan error, error) {
 	ends := make(chan error, 1)
@@ -141,7 +141,7 @@ func watchHost() (<-chan error, error) {
 		}
 	}
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	go func() {
 		sig := <-signals
 		Logger().Warn("asked to leave", "signal", sig.String())

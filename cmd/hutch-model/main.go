@@ -39,7 +39,7 @@ func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "channel":
 		// A signal for a whole session is not for it: hutch tears down in order and then closes its input.
-		signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 		return worker.Run(os.Stdin, os.Stdout, stamped)
 	case len(args) > 0 && args[0] == "serve":
 		return serve(args[1:], os.Stdout)
@@ -61,7 +61,7 @@ func serve(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	v, err := scripted.Serve(*listen, s, "", note)
 	if err != nil {

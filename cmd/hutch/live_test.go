@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 
@@ -81,7 +82,7 @@ func TestInterrupt(t *testing.T) {
 	for _, tc := range []struct {
 		sig  syscall.Signal
 		want int
-	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}, {syscall.SIGHUP, 129}} {
+	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}, {syscall.SIGHUP, 129}, {syscall.SIGQUIT, 131}} { // L11: no dump of goroutines
 		t.Run(tc.sig.String(), func(t *testing.T) {
 			e := env(t, backends)
 			l := start(t, e, "run", "--backend", "fake", "--", "sh", "-c", "echo ready; sleep 60")
@@ -98,6 +99,31 @@ func TestInterrupt(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// TestL11 sends a signal to a hutch that has just been started.
+func TestL11SignalInTheFirstMilliseconds(t *testing.T) {
+	e := env(t, buildBackends(t, "fake"))
+	for i := range 12 {
+		l := start(t, e, "run", "--backend", "fake", "--", "sleep", "60")
+		for until := time.Now().Add(time.Duration(i) * time.Millisecond); time.Now().Before(until); { // another moment each time
+		}
+		if err := l.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		words, _ := io.ReadAll(l.stderr)
+		_ = l.Wait()
+		// Before Go runs its first package, the signal itself ends the process, which has nothing then.
+		status := l.ProcessState.Sys().(syscall.WaitStatus)
+		if raw := status.Signaled() && status.Signal() == syscall.SIGTERM && len(words) == 0; !raw && status.ExitStatus() != 143 {
+			t.Errorf("after %d ms: %v, stderr: %s", i, l.ProcessState, words)
+		}
+	}
+	gc := start(t, e, "gc")
+	out, _ := io.ReadAll(gc.stdout)
+	if gc.end(t, 0); strings.Contains(string(out), "sandbox ") {
+		t.Errorf("a sandbox was left:\n%s", out)
 	}
 }
 

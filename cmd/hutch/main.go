@@ -7,13 +7,14 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/hutch-run/hutch/cmd/hutch/internal/signals"
 )
 
 // version is set by the linker; see the Makefile.
@@ -45,6 +46,8 @@ func hutch(args []string) int {
 		return 0
 	}
 	u := newUI(os.Stdin, os.Stdout, os.Stderr)
+	ctx, stop := interruptible(context.Background(), u) // before anything is started
+	defer stop()
 	u.ahead = lookAhead(u, args)
 	defer u.ahead.drop()
 	parser, kctx, call, err := parse(u, args)
@@ -55,8 +58,6 @@ func hutch(args []string) int {
 		_ = kongHelp(parser, u.err)
 		return exitFailure
 	}
-	ctx, stop := interruptible(context.Background(), u)
-	defer stop()
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	err = kctx.Run(u, call)
 	u.ending.Lock() // from here on a signal changes nothing any more; after a second one nobody comes here
@@ -110,23 +111,21 @@ func asksForHelp(args []string) bool {
 	return slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "--help" || a == "-help" })
 }
 
-// interruptible ends ctx at the first SIGINT, SIGTERM or SIGHUP, so that runs are stopped and sandboxes removed in
+// interruptible ends ctx at the first SIGINT, SIGTERM, SIGHUP or SIGQUIT, so that runs are stopped and sandboxes removed in
 // order. At the second one the process ends at once: backends see the end of their lifeline and clean up by themselves, as
 // when hutch is killed, and what they cannot remove is left to gc.
 // timeout(1) sends its SIGTERM to the process and then to its group, a closing terminal its SIGHUP likewise: such a pair is one.
 // Signals are caught until the process is gone, so that one in its last moments does not change how it ended.
 func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 2)
 	done := make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		var first time.Time
 		for {
 			select {
 			case <-done:
 				return
-			case s := <-signals:
+			case s := <-signals.C:
 				sig, _ := s.(syscall.Signal)
 				if !first.IsZero() && sig != syscall.SIGINT && time.Since(first) < oneSignal {
 					continue

@@ -27,7 +27,7 @@ func TestSandboxHidesTheHost(t *testing.T) {
 	s := newSandbox(t, sdk.Spec{Workspace: sdk.Workspace{Source: project, Mode: sdk.WorkspacePrivate}, Input: write(t, t.TempDir(), map[string]string{"x": "x"})})
 	// Each script prints nothing when the sandbox holds.
 	for name, script := range map[string]string{
-		"files of the host":    "cat " + secret + " /etc/shadow /root/.bashrc /home/*/.ssh/* 2>/dev/null; ls /root /boot /mnt /media /srv /sys 2>/dev/null; ls -A /home; ls -A /run",
+		"files of the host":    "cat " + secret + " /etc/shadow /root/.bashrc /home/*/.ssh/* 2>/dev/null; ls /root /boot /mnt /media /srv /sys/class /sys/block /sys/kernel /sys/bus 2>/dev/null; ls -A /home; ls -A /run",
 		"environment":          "env | grep HUTCH_TEST; for p in /proc/[0-9]*; do (tr '\\0' '\\n' < $p/environ) 2>/dev/null | grep TOKEN; done",
 		"pid 1":                "cat /proc/1/environ 2>/dev/null; ls /proc/1/fd/ 2>/dev/null; ls /proc/1/root/ 2>/dev/null",
 		"descriptors":          "for f in /proc/self/fd/*; do case $f in */[012]|*/3|*/255) ;; *) echo $f; esac; done",
