@@ -179,4 +179,8 @@ type Stopper interface {
 type Handle struct {
 	ID   string          `json:"id"`             // the id the host chose at Create
 	Data json.RawMessage `json:"data,omitempty"` // whatever the backend needs to find the sandbox; at most 64 KiB, no secrets
+
+	// StateDir is where [CreateRequest.StateDir] is now, in Attach and Destroy; "" when the host does not know. The host's
+	// store may have been moved or copied since Create: a path in Data may be another sandbox's by now.
+	StateDir string `json:"-"`
 }

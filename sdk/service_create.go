@@ -192,6 +192,7 @@ func (c *creation) allocate(h Handle) error {
 	case len(h.Data) > most:
 		return Errorf(ReasonInternal, "the handle has %d bytes, more than %d", len(h.Data), most)
 	}
+	h.StateDir = c.dir
 	c.box.setHandle(h)
 	c.allocated = true
 	if err := saveHandle(c.dir, h); err != nil {

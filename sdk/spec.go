@@ -1,6 +1,11 @@
 package sdk
 
-import "time"
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
 
 // Spec is what a sandbox shall be like.
 type Spec struct {
@@ -18,6 +23,25 @@ type Spec struct {
 
 	// Mounts are further host directories that the sandbox sees.
 	Mounts []Mount
+}
+
+// Relocate changes the paths of s that lie in the host's store after that was moved. was and is are the sandbox's state
+// directory at Create and now, which lies two levels below the store's top.
+func (s *Spec) Relocate(was, is string) {
+	from, to := filepath.Dir(filepath.Dir(was)), filepath.Dir(filepath.Dir(is))
+	if was == "" || is == "" || from == to {
+		return
+	}
+	paths := []*string{&s.Workspace.Source, &s.Input}
+	s.Mounts = slices.Clone(s.Mounts)
+	for i := range s.Mounts {
+		paths = append(paths, &s.Mounts[i].Source)
+	}
+	for _, p := range paths {
+		if rest, ok := strings.CutPrefix(*p, from+"/"); ok {
+			*p = filepath.Join(to, rest)
+		}
+	}
 }
 
 // Mount makes a host directory visible inside the sandbox.

@@ -154,7 +154,7 @@ func readyTo(r Ready) *pb.Ready {
 func handleTo(h Handle) *pb.Handle { return &pb.Handle{SandboxId: h.ID, Data: h.Data} }
 
 func handleFrom(h *pb.Handle) Handle {
-	out := Handle{ID: h.GetSandboxId()}
+	out := Handle{ID: h.GetSandboxId(), StateDir: string(h.GetStateDir())}
 	if len(h.GetData()) > 0 {
 		out.Data = h.GetData()
 	}

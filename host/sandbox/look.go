@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -37,7 +38,9 @@ func (m *Manager) Look(ctx context.Context, ref string) (*Look, error) {
 	if err != nil {
 		return nil, about(info, err)
 	}
-	info = rec.Info()
+	if info, err = m.moved(rec); err != nil {
+		return nil, errors.Join(err, rec.Close())
+	}
 	w := info.Workspace
 	if info.State == store.SandboxReady && w.Path != "" && there(w.Layers) {
 		return &Look{Record: info, m: m, rec: rec, base: rec.Base(),

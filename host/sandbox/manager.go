@@ -191,7 +191,7 @@ func (m *Manager) evict(ctx context.Context, info store.SandboxInfo) error {
 
 // intentOf says what a sandbox's record says in the words of an intent.
 func intentOf(i store.SandboxInfo) store.Intent {
-	return store.Intent{ID: i.ID, Backend: i.Backend, Binary: i.Binary, BinarySHA256: i.BinarySHA256, Owner: i.Owner, Handle: i.Handle}
+	return store.Intent{ID: i.ID, Backend: i.Backend, Binary: i.Binary, BinarySHA256: i.BinarySHA256, Owner: i.Owner, Home: i.Home, Handle: i.Handle}
 }
 
 // about says which sandbox an error is about, and what to do when it is in use.

@@ -111,11 +111,14 @@ func (m *Manager) attach(ctx context.Context, ref string, lock Lock) (s *Sandbox
 	default:
 		return nil, about(info, store.ErrHalf)
 	}
+	if info, err = m.moved(rec); err != nil {
+		return nil, err
+	}
 	s = &Sandbox{Record: info, Base: rec.Base(), State: m.store.Paths().SandboxState(info.ID), m: m, rec: rec}
 	if err := s.start(ctx); err != nil {
 		return nil, about(info, err)
 	}
-	s.Sandbox, err = s.backend.Attach(ctx, sdk.Handle{ID: info.ID, Data: info.Handle})
+	s.Sandbox, err = s.backend.Attach(ctx, sdk.Handle{ID: info.ID, Data: info.Handle, StateDir: s.State})
 	if err == nil {
 		return s, nil
 	}

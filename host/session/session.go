@@ -229,6 +229,9 @@ const pluginPatience = 40 * time.Second
 
 // Destroy removes what an intent says was made, through the backend that made it. It is for store.GC.
 func (s *Session) Destroy(ctx context.Context, i store.Intent) error {
+	if s.store.Original(i.Home, i.ID) != "" {
+		return nil // it is the other store's; what lies here are copies of files, which the caller removes
+	}
 	if !i.Host.Alive() { // its backend destroys by itself what it was making; two at once would undo each other's work
 		i.Plugin.End(ctx, pluginPatience)
 	}
@@ -247,7 +250,7 @@ func (s *Session) Destroy(ctx context.Context, i store.Intent) error {
 	if err != nil {
 		return err
 	}
-	return b.Client.Destroy(ctx, sdk.Handle{ID: i.ID, Data: i.Handle})
+	return b.Client.Destroy(ctx, sdk.Handle{ID: i.ID, Data: i.Handle, StateDir: s.store.Paths().SandboxState(i.ID)})
 }
 
 // Lost asks every backend that can tell what it has that was made for this store. It is for store.GC. A backend that

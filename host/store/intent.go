@@ -25,6 +25,7 @@ type Intent struct {
 	Binary       string `json:"binary"`        // path of the plugin
 	BinarySHA256 string `json:"binary_sha256"` // hex; may be empty
 	Owner        string `json:"owner,omitempty"`
+	Home         string `json:"home,omitempty"` // Paths.Data of the store that it belongs to
 	// Volatile says that nothing of what is made survives a reboot but the backend's state directory: processes,
 	// namespaces, mounts. The record then need not survive a power cut either, and is not forced to the disk; a later
 	// gc finds a state directory without a record by itself.
@@ -76,7 +77,7 @@ func (s *Store) Begin(i Intent) (*IntentRecord, error) {
 	if _, err := os.Lstat(state); err == nil {
 		return nil, fmt.Errorf("sandbox %s is there already (%s)", i.ID, state)
 	}
-	i.Schema, i.Host, i.Created = IntentSchema, Self(), s.now().UTC()
+	i.Schema, i.Host, i.Created, i.Home = IntentSchema, Self(), s.now().UTC(), s.paths.Data
 	file, err := s.intents.claim(i.ID, !i.Volatile)
 	if err != nil {
 		return nil, err

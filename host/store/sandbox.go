@@ -47,6 +47,7 @@ type SandboxInfo struct {
 	Binary         string `json:"binary"`                  // path of the plugin that made it
 	BinarySHA256   string `json:"binary_sha256,omitempty"` // hex
 	Owner          string `json:"owner,omitempty"`         // what the backend marked its parts with
+	Home           string `json:"home,omitempty"`          // Paths.Data of the store that it belongs to; see [Store.Original]
 
 	File    string `json:"file,omitempty"`    // run file that it was made from
 	Run     string `json:"run,omitempty"`     // label of the run block in it

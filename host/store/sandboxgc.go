@@ -49,7 +49,7 @@ func (c *collector) finishSandbox(ctx context.Context, id string) error {
 	if info.State != SandboxCreating && info.State != SandboxRemoving {
 		return nil
 	}
-	what := Intent{ID: id, Backend: info.Backend, Binary: info.Binary, BinarySHA256: info.BinarySHA256, Owner: info.Owner, Handle: info.Handle}
+	what := Intent{ID: id, Backend: info.Backend, Binary: info.Binary, BinarySHA256: info.BinarySHA256, Owner: info.Owner, Home: info.Home, Handle: info.Handle}
 	intent, err := c.store.Intent(id)
 	switch {
 	case err == nil:

@@ -36,6 +36,23 @@ func (s *Store) Owner() string {
 	return "hutch-" + hex.EncodeToString(sum[:6])
 }
 
+// Original returns the top of the store that this one is a copy of, so that the sandbox id, which was made in the store at
+// home, is another one's: nothing here may touch it. It is "" when the sandbox was made here, or when the store was moved,
+// so that nothing is left there.
+func (s *Store) Original(home, id string) string {
+	if home == "" || home == s.paths.Data {
+		return ""
+	}
+	there, err := os.Stat(Paths{Data: home}.SandboxState(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if here, herr := os.Stat(s.paths.SandboxState(id)); err == nil && herr == nil && os.SameFile(here, there) {
+		return "" // the same store by another path
+	}
+	return home
+}
+
 // lockNames keeps other processes from giving out names until the returned file is closed.
 func (s *Store) lockNames() (*os.File, error) {
 	path := filepath.Join(s.paths.Sandboxes(), ".names.lock")

@@ -62,7 +62,7 @@ func (s *Store) BeginSandbox(n SandboxInfo, want string) (*SandboxRecord, error)
 	if n.Name, err = s.freeName(n.Name, want); err != nil {
 		return nil, err
 	}
-	n.Schema, n.State, n.Created, n.Host, n.Owner = SandboxSchema, SandboxCreating, s.now().UTC(), Self(), s.Owner()
+	n.Schema, n.State, n.Created, n.Host, n.Owner, n.Home = SandboxSchema, SandboxCreating, s.now().UTC(), Self(), s.Owner(), s.paths.Data
 	r := &SandboxRecord{store: s, dir: s.paths.Sandbox(n.ID), info: n}
 	// The directory takes its name when it is complete, so nobody ever sees half a record.
 	tmp := tempPath(r.dir)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,13 +68,15 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 	if err := json.Unmarshal(h.Data, &old); err != nil {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
 	}
+	dir := cmp.Or(h.StateDir, old.Dir)
 	return b.once(ctx, h.ID, func() (*sandbox, error) {
-		if old.Kept == nil || !kept(old.Dir) {
+		if old.Kept == nil || !kept(dir) {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", h.ID)
 		}
 		k := old.Kept
 		spec := sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
-		s, err := planSandbox(h.ID, old.Dir, spec, true, b.support(), b.spares)
+		spec.Relocate(old.Dir, dir)
+		s, err := planSandbox(h.ID, dir, spec, true, b.support(), b.spares)
 		if err != nil {
 			return nil, err
 		}
@@ -112,6 +115,9 @@ func destroyForeign(ctx context.Context, h sdk.Handle) error {
 	}
 	if err := json.Unmarshal(h.Data, &old); err != nil {
 		return sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
+	}
+	if h.StateDir != "" {
+		old.Dir = h.StateDir
 	}
 	var errs []error
 	if old.Kept != nil && filepath.IsAbs(old.Dir) {

@@ -244,7 +244,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		if err != nil {
 			return nil, err
 		}
-		s := &sandbox{backend: b, id: h.ID, dir: at.Dir, keep: true, key: key, at: at}
+		s := &sandbox{backend: b, id: h.ID, dir: or(h.StateDir, at.Dir), keep: true, key: key, at: at}
 		if at.Machine == "" {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s was never made", h.ID)
 		}
@@ -324,7 +324,7 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	if err != nil {
 		return err
 	}
-	return (&sandbox{backend: b, id: h.ID, dir: at.Dir, at: at, key: key}).close(ctx)
+	return (&sandbox{backend: b, id: h.ID, dir: or(h.StateDir, at.Dir), at: at, key: key}).close(ctx)
 }
 
 // List implements [sdk.Lister]. It asks the service of the environment; without a key there is nobody to ask, and a host

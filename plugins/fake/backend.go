@@ -153,6 +153,17 @@ type state struct {
 	Workspace string         `json:"workspace"`
 }
 
+// moveTo notes where the state directory is now.
+func (st *state) moveTo(dir string) {
+	if dir == "" {
+		return
+	}
+	if st.Workspace == filepath.Join(st.Dir, "workspace") {
+		st.Workspace = filepath.Join(dir, "workspace")
+	}
+	st.Dir = dir
+}
+
 // sound refuses a state whose directory could be anybody's: what is below it gets removed, and a relative one would
 // be that of whoever started the plugin.
 func (st *state) sound() error {
@@ -173,6 +184,7 @@ func handle(id string, st *state) sdk.Handle {
 // Destroy implements [sdk.Backend].
 func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	reg, known := lookup(h.ID)
+	dir := h.StateDir
 	if known {
 		h = reg
 	}
@@ -184,6 +196,7 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 		if err := json.Unmarshal(h.Data, &st); err != nil {
 			return sdk.Errorf(sdk.ReasonConfig, "the handle of sandbox %s is not one of mine: %w", h.ID, err)
 		}
+		st.moveTo(dir)
 		if err := st.sound(); err != nil {
 			return err
 		}
@@ -254,6 +267,7 @@ func (b *backend) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	if err := json.Unmarshal(reg.Data, &st); err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the registry entry of sandbox %s is broken: %w", h.ID, err)
 	}
+	st.moveTo(h.StateDir)
 	sb := &sandbox{b: b, id: h.ID, st: &st, turn: make(chan struct{}, 1)}
 	return sb.offered(), nil
 }

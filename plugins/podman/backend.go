@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -150,11 +151,14 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		return nil, err
 	}
 	return b.once(ctx, h.ID, func() (*sandbox, error) {
-		k, err := loadSaved(dirs{old.Dir})
+		dir := cmp.Or(h.StateDir, old.Dir)
+		k, err := loadSaved(dirs{dir})
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %w", h.ID, err)
 		}
-		s, err := b.plan(h.ID, old.Dir, k.spec(), true)
+		spec := k.spec()
+		spec.Relocate(old.Dir, dir)
+		s, err := b.plan(h.ID, dir, spec, true)
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +192,7 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	if err != nil {
 		return err
 	}
-	s := &sandbox{id: h.ID, dirs: dirs{old.Dir}, podman: p}
+	s := &sandbox{id: h.ID, dirs: dirs{cmp.Or(h.StateDir, old.Dir)}, podman: p}
 	return s.close(ctx)
 }
 

@@ -59,7 +59,7 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 	}}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
 		return nil, c.fail(ctx, "create", err)
 	}
-	s := &Sandbox{c: c, handle: sdk.Handle{ID: req.ID}}
+	s := &Sandbox{c: c, handle: sdk.Handle{ID: req.ID, StateDir: req.StateDir}}
 	for {
 		ev, err := stream.Recv()
 		if err != nil {
@@ -86,6 +86,7 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 			if ctx.Err() != nil {
 				return nil, c.wrap("create", context.Cause(ctx))
 			}
+			h.StateDir = req.StateDir
 			s.mu.Lock()
 			s.handle = h
 			s.mu.Unlock()

@@ -170,7 +170,7 @@ func readyFrom(r *pb.Ready) sdk.Ready {
 }
 
 func handleTo(h sdk.Handle) *pb.Handle {
-	return &pb.Handle{SandboxId: h.ID, Data: h.Data}
+	return &pb.Handle{SandboxId: h.ID, Data: h.Data, StateDir: []byte(h.StateDir)}
 }
 
 func handleFrom(h *pb.Handle) sdk.Handle {

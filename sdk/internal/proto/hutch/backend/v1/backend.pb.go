@@ -1013,7 +1013,7 @@ type Spec struct {
 	Limits        *Limits                `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
 	Network       string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"` // none, full
 	Workspace     *Workspace             `protobuf:"bytes,4,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	Input         []byte                 `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"` // absolute host path, read-only at /workspace/input; empty: none
+	Input         []byte                 `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"` // absolute host path, read-only in the sandbox at Ready.input; empty: none
 	Mounts        []*Mount               `protobuf:"bytes,6,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1840,9 +1840,13 @@ func (x *Progress) GetTotal() int64 {
 }
 
 type Handle struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"` // JSON, at most 64 KiB, no secrets
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Data      []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"` // JSON, at most 64 KiB, no secrets
+	// Where the sandbox's state directory is now: set by the host in Attach and
+	// Destroy, empty in events. The host's store may have been moved since Create,
+	// so a backend uses this path, and none that it has noted itself.
+	StateDir      []byte `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1891,15 +1895,26 @@ func (x *Handle) GetData() []byte {
 	return nil
 }
 
+func (x *Handle) GetStateDir() []byte {
+	if x != nil {
+		return x.StateDir
+	}
+	return nil
+}
+
 type Ready struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	Input         string                 `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
-	Output        string                 `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
-	Holds         []*Hold                `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
-	Notes         []string               `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
-	Layers        *Layers                `protobuf:"bytes,6,opt,name=layers,proto3" json:"layers,omitempty"`     // absent: the workspace cannot be read on this host
-	Exchange      *Exchange              `protobuf:"bytes,7,opt,name=exchange,proto3" json:"exchange,omitempty"` // absent: there is none
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Paths as commands see them. With a workspace source, input and output lie
+	// outside of workspace (the convention is /input and /output): a project may
+	// have directories of these names. Without one they may lie inside
+	// (/workspace/input and /workspace/output).
+	Workspace     string    `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Input         string    `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`   // empty: no input
+	Output        string    `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"` // empty: nothing is collected
+	Holds         []*Hold   `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
+	Notes         []string  `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
+	Layers        *Layers   `protobuf:"bytes,6,opt,name=layers,proto3" json:"layers,omitempty"`     // absent: the workspace cannot be read on this host
+	Exchange      *Exchange `protobuf:"bytes,7,opt,name=exchange,proto3" json:"exchange,omitempty"` // absent: there is none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4138,11 +4153,12 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\bProgress\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\x03R\x05total\";\n" +
+	"\x05total\x18\x03 \x01(\x03R\x05total\"X\n" +
 	"\x06Handle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\x81\x02\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x1b\n" +
+	"\tstate_dir\x18\x03 \x01(\fR\bstateDir\"\x81\x02\n" +
 	"\x05Ready\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x16\n" +
