@@ -73,6 +73,13 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	result, err := p.Wait()
 	over, peak := sampled()
 	stop()
+	if err != nil && s.keep && isClosed(s.holder.Gone()) { // another process has removed, reset or stopped the sandbox
+		term.Drain()
+		exit := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 137, Signal: "SIGKILL", Evidence: "the sandbox's holder ended, and all commands with it"}
+		exit.Usage.Wall = time.Since(start)
+		command.Blame(ctx, exit, command.Met{})
+		return exit, nil
+	}
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "%w", err)
 	}

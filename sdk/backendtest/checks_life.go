@@ -3,6 +3,7 @@ package backendtest
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -88,6 +89,24 @@ func lifeChecks() []Check {
 					c.wantReason(err, "attaching to it afterwards", sdk.ReasonNotFound)
 				}
 			}},
+		{ID: "destroy/running-elsewhere", Needs: attach, Proves: "a command whose sandbox another process destroys ends by a signal: code 137, cause signaled or cancelled", Fix: "report an end, and no error, when the sandbox ends under a command",
+			run: func(c *C) {
+				b := c.box(func(r *sdk.CreateRequest) { r.Keep = true })
+				r := b.beating()
+				destroy(c, c.fresh(StartOptions{}), b.Handle())
+				select {
+				case <-r.Done():
+				case <-time.After(2 * soon):
+					c.Fatalf("the command had not ended after %s", 2*soon)
+				}
+				exit, err := r.Wait()
+				if err != nil {
+					c.Fatalf("the command ended with an error: %v", err)
+				}
+				if exit.Code != 137 || exit.Cause != sdk.CauseSignaled && exit.Cause != sdk.CauseCancelled {
+					c.Fatalf("the command ended with %+v", exit)
+				}
+			}},
 		{ID: "destroy/by-end", Proves: "a sandbox that is not to be kept is gone when its process has ended in the ordinary way", Fix: "the SDK destroys it; Destroy must not need more time than the host gives",
 			run: func(c *C) {
 				i := c.fresh(StartOptions{})
@@ -134,6 +153,28 @@ func lifeChecks() []Check {
 				}
 				c.eq("the file", (&box{Sandbox: sb, c: c, on: c.shared(), req: b.req}).must("cat kept"), "kept\n")
 				destroy(c, c.shared(), b.Handle())
+			}},
+		{ID: "attach/moved", Needs: attach, Proves: "a sandbox whose state directory was moved is found and removed where it is now", Fix: "use Handle.StateDir, and no path that was noted at Create",
+			run: func(c *C) {
+				i := c.fresh(StartOptions{})
+				b := c.boxOn(i, c.request(func(r *sdk.CreateRequest) { r.Keep = true }))
+				b.must("echo kept > kept")
+				if err := c.stop(i); err != nil {
+					c.Fatalf("%v", err)
+				}
+				h := b.Handle()
+				h.StateDir = b.req.StateDir + "-moved"
+				if err := os.Rename(b.req.StateDir, h.StateDir); err != nil {
+					c.Fatalf("%v", err)
+				}
+				b.req.StateDir = h.StateDir
+				sb, err := c.shared().Attach(c.ctx, h)
+				if err != nil {
+					c.Fatalf("attach: %v", err)
+				}
+				c.eq("the file", (&box{Sandbox: sb, c: c, on: c.shared(), req: b.req}).must("cat kept"), "kept\n")
+				destroy(c, c.shared(), h)
+				c.stateEmpty(b)
 			}},
 		{ID: "attach/gone", Needs: attach, Proves: "attaching to a sandbox that was destroyed, or never was, gives not found", Fix: "reason not_found",
 			run: func(c *C) {
