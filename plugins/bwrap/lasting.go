@@ -76,6 +76,9 @@ func (s *sandbox) join() (w *world, err error) {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the holder of sandbox %s is of another version of this backend: %v", s.id, err).WithFix("hutch reset makes the sandbox anew and keeps its files")
 	}
 	w = &world{lasts: true, holder: h, ready: state.Ready}
+	if w.ready.Layers != nil { // the directory may have been moved since
+		w.ready.Layers = layersOf(&s.spec.Workspace, filepath.Join(s.dir, "layer", "upper"))
+	}
 	if err = s.enter(w, dirs); err != nil {
 		return nil, err
 	}
