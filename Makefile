@@ -63,6 +63,9 @@ cover: ## coverage of all packages, as cover.out and a summary
 bench: build ## what hutch adds to the tools underneath, as ratios taken in one run
 	go run ./test/bench
 
+soak: build ## 2,000 runs and 200 persistent sandboxes with random kills; its figures go to docs/security.md
+	go run ./test/soak -page docs/security.md
+
 lint: ## gofmt, go vet and golangci-lint, import walls included
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
 	go vet ./...
@@ -83,4 +86,4 @@ clean: ## remove what make made
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: run test build install race race-models fuzz cover bench lint generate check-generated release clean help
+.PHONY: run test build install race race-models fuzz cover bench soak lint generate check-generated release clean help
