@@ -58,6 +58,9 @@ func TestFaultMatrix(t *testing.T) {
 			}
 			interrupt(says...)(t, u, c, call)
 		}},
+		"hang and SIGTERM": {attribute: "hang_during", code: 143, says: `stopping; once more does not wait for that`, do: func(t *testing.T, u *user, c *exec.Cmd, _ string) {
+			_ = c.Process.Signal(syscall.SIGTERM)
+		}, also: map[string]string{"create": `hutch gc removes it`}},
 		"hang and a killed host": {attribute: "hang_during", code: -1, do: func(t *testing.T, _ *user, c *exec.Cmd, _ string) {
 			if err := c.Process.Kill(); err != nil {
 				t.Error(err)
