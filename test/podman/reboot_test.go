@@ -48,7 +48,7 @@ func testReboot(t *testing.T, u *user) {
 	}
 	u.hutch(t, 0, "create", file, "--name", "box")
 	t.Cleanup(func() { u.hutch(t, 0, "rm", "-f", "box") })
-	u.hutch(t, 0, "exec", "-q", "box", "--", "sh", "-c", "echo stays > mine; echo o > output/o; echo goes > /tmp/f")
+	u.hutch(t, 0, "exec", "-q", "box", "--", "sh", "-c", "echo stays > mine; echo o > /output/o; echo goes > /tmp/f")
 	for _, how := range []string{"once", "twice"} {
 		u.reboot(t)
 		u.hutch(t, 0, "gc")
@@ -65,7 +65,7 @@ func testReboot(t *testing.T, u *user) {
 			t.Errorf("%s: its changes are told without it: %q", how, got)
 		}
 		u.hutch(t, 0, "start", "box")
-		if got := u.hutch(t, 0, "exec", "-q", "box", "--", "sh", "-c", "cat mine theirs output/o; echo $A; ls /tmp"); got != "stays\np\no\n1\n" {
+		if got := u.hutch(t, 0, "exec", "-q", "box", "--", "sh", "-c", "cat mine theirs /output/o; echo $A; ls /tmp"); got != "stays\np\no\n1\n" {
 			t.Errorf("%s: it goes on with %q", how, got)
 		}
 	}
