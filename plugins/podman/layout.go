@@ -247,17 +247,29 @@ func (l *layout) others() error {
 	return nil
 }
 
-// show lays the files by which commands see their limits over those of the machine. The container's cgroup it has anyway.
-func (l *layout) show(files []visible.File) error {
+// show lays the files by which commands see their limits over those of the machine. Where the container's cgroup holds all
+// of them, real says so, commands see that.
+func (l *layout) show(files []visible.File, real bool) error {
+	cgroup := filepath.Join(l.dirs.alias(), "cgroup")
 	for i, f := range files {
-		if strings.HasPrefix(f.Path, visible.CgroupDir) {
-			continue
-		}
 		source := filepath.Join(l.dirs.alias(), fmt.Sprintf("visible%d", i))
+		name, inCgroup := strings.CutPrefix(f.Path, visible.CgroupDir)
+		switch {
+		case inCgroup && real:
+			continue
+		case inCgroup:
+			source = filepath.Join(cgroup, name)
+			if err := os.Mkdir(cgroup, 0o755); err == nil {
+				l.bind(cgroup, path.Clean(visible.CgroupDir), "ro")
+			} else if !errors.Is(err, os.ErrExist) {
+				return err
+			}
+		default:
+			l.bind(source, f.Path, "ro")
+		}
 		if err := os.WriteFile(source, f.Data, 0o444); err != nil {
 			return err
 		}
-		l.bind(source, f.Path, "ro")
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (s *sandbox) startBy(ctx context.Context, over string) error {
 		return err
 	}
 	l.likeSource()
-	if err := l.show(visible.Files(s.held.Holds, s.held.cpus)); err != nil {
+	if err := l.show(visible.Files(s.held.Holds, s.held.cpus), s.held.cgroup && s.held.sampled == 0); err != nil {
 		return err
 	}
 	args, err := s.runArgs(l)
