@@ -84,7 +84,11 @@ func lookup(name, searchPath string) []string {
 }
 
 // maskedFiles show the kernel's or other people's business and are covered.
-var maskedFiles = []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sysrq-trigger", "/proc/latency_stats"}
+var maskedFiles = []string{
+	"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sysrq-trigger", "/proc/latency_stats",
+	"/proc/interrupts", "/proc/softirqs", "/proc/iomem", "/proc/ioports", "/proc/cmdline", "/proc/config.gz", "/proc/kallsyms",
+	"/proc/modules", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/kpageflags", "/proc/kpagecount", "/proc/diskstats", "/proc/partitions", "/proc/swaps",
+}
 
 // masks lists those of them that this kernel has.
 var masks = sync.OnceValue(func() (out []string) {

@@ -176,3 +176,11 @@ func syscallLines(out string) (lines [][]string) {
 	}
 	return lines
 }
+
+// TestS16MachineFilesAreMasked reads what the kernel says of the machine and not of the sandbox.
+func TestS16MachineFilesAreMasked(t *testing.T) {
+	s := newSandbox(t, sdk.Spec{})
+	if r := sh(t, s, "cat "+strings.Join(masks(), " ")); r.out != "" {
+		t.Errorf("it reads %.200q", r.out)
+	}
+}
