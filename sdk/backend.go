@@ -71,6 +71,8 @@ type Planner interface {
 
 // Plan is the answer of a [Planner].
 type Plan struct {
+	// Holds has one entry for each limit that was asked for, timeout among them, with the same HeldBy as Ready.Holds will
+	// have; one that cannot be held here has Reason and Fix instead.
 	Holds       []Hold
 	Diagnostics []Diagnostic
 	Notes       []string // what a careful user should know, one sentence each

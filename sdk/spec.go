@@ -18,7 +18,8 @@ type Spec struct {
 	Network   NetworkMode
 	Workspace Workspace
 
-	// Input is a host directory that the sandbox sees read-only; "" means none.
+	// Input is a host directory that the sandbox sees read-only; "" means none. There is no capability for it: a backend
+	// that cannot show it refuses to create. Ready.Input says where commands find it.
 	Input string
 
 	// Mounts are further host directories that the sandbox sees.

@@ -56,6 +56,9 @@ func behave(name string) {
 	case "foreign":
 		fmt.Println("1|1|unix|/tmp/somebody-elses.sock|grpc|")
 		time.Sleep(time.Hour)
+	case "nosocket":
+		fmt.Printf("1|1|unix|%s/s|grpc|\n", os.Getenv("PLUGIN_UNIX_SOCKET_DIR"))
+		time.Sleep(time.Hour)
 	case "netrpc":
 		fmt.Printf("1|1|unix|%s/s|netrpc|\n", os.Getenv("PLUGIN_UNIX_SOCKET_DIR"))
 		time.Sleep(time.Hour)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,6 +77,11 @@ func (p *process) Start(ctx context.Context) error {
 		case f.err == nil:
 			var found, fix string
 			if p.addr, found, fix = checkHandshake(f.line, p.dir); found == "" {
+				if fi, err := os.Lstat(p.addr); err != nil || fi.Mode().Type() != os.ModeSocket {
+					found, fix = "it says that it listens on the socket "+quoteLine(filepath.Base(p.addr))+", which is not there", "a backend listens before it prints its first line"
+				}
+			}
+			if found == "" {
 				p.line = f.line
 				return nil
 			}

@@ -38,6 +38,7 @@ func TestStartErrors(t *testing.T) {
 		"tcp":       {nil, `it listens on "tcp 127.0.0.1:1", and not on a socket in the directory that it was given; do not use it: others on this machine could talk to it`},
 		"foreign":   {nil, `it listens on "unix /tmp/somebody-elses.sock", and not on a socket in the directory that it was given; do not use it: others on this machine could talk to it`},
 		"netrpc":    {nil, `it does not speak gRPC; a backend is served by sdk.Serve, or by go-plugin with gRPC`},
+		"nosocket":  {nil, `it says that it listens on the socket "s", which is not there; a backend listens before it prints its first line`},
 		"wrongname": {nil, `it says its name is "another"; rename the file to hutch-backend-NAME`},
 		"empty":     {script(""), `it cannot be executed (exec format error); install the build for this machine`},
 		"text":      {script("this is no program\n"), `it cannot be executed (exec format error); install the build for this machine`},
