@@ -99,10 +99,6 @@ func TestSandboxIsKept(t *testing.T) {
 	if _, err := try(t, t.Context(), s, &sdk.Command{Argv: []string{"true"}}); !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
 		t.Errorf("a command in what is gone gave %v", err)
 	}
-	req.Limits.Disk = 1 << 20
-	if _, err := create(t.Context(), req, b.support(), nil); !errors.Is(err, &sdk.Error{Reason: sdk.ReasonUnsupported}) {
-		t.Errorf("keeping what lies in memory gave %v", err)
-	}
 }
 
 func TestSandboxCreateIsIdempotent(t *testing.T) {
