@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 )
@@ -15,13 +16,16 @@ type cpCmd struct {
 	From    string `arg:"" name:"from" help:"What is copied: a path of this host, SANDBOX:/PATH, or - for a tar stream from stdin." complete:"file"`
 	To      string `arg:"" name:"to" help:"Where to: a path of this host, SANDBOX:/PATH, or - for a tar stream to stdout." complete:"file"`
 	MaxSize size   `placeholder:"1g" help:"Refuse to take more bytes out of a sandbox (default 4 GiB)."`
+
+	AllowGit   bool `group:"allow" help:"Git repositories and their own files, in any directory."`
+	AllowTools bool `group:"allow" help:"Files that tools of this machine run or obey without being asked: settings of editors, coding agents and package managers, .envrc, .gitattributes."`
 }
 
 // Help is the text below the synopsis.
 func (*cpCmd) Help() string {
 	return `Copies between this host and a sandbox, as docker cp does. An existing directory takes the file or directory under its own name, and the contents of one whose path ends with /. alone. Paths inside a sandbox are absolute.
 
-What comes out of a sandbox is bounded in number and size, and refused as a whole when a name or a link in it leads out of the destination. Files keep their permissions on the way in; a single file gets 0644 on the way out.
+What comes out of a sandbox is bounded in number and size, and refused as a whole when a name or a link in it leads out of the destination, or when it would make a git repository there or files that tools run without being asked, until a flag allows that. A tar stream to stdout is not judged. Files keep their permissions on the way in; a single file gets 0644 on the way out.
 
     hutch cp report.py try:/workspace/
     hutch cp try:/workspace/out ./results
@@ -69,11 +73,19 @@ func (c *cpCmd) Run(ctx context.Context, u *ui) error {
 		case from.path == "-" && from.sandbox == "":
 			return sb.StreamIn(ctx, u.in, to.path)
 		case from.sandbox != "":
-			if err := sb.CopyOut(ctx, from.path, to.path, sandbox.Caps{Bytes: int64(c.MaxSize)}); err != nil {
-				return fmt.Errorf("copy %s: %w", c.From, sandbox.AboutPath(err, from.path))
+			if err := sb.CopyOut(ctx, from.path, to.path, sandbox.Caps{Bytes: int64(c.MaxSize)}, map[judge.Rule]bool{judge.Git: c.AllowGit, judge.Tools: c.AllowTools}); err != nil {
+				return hintAllow(fmt.Errorf("copy %s: %w", c.From, sandbox.AboutPath(err, from.path)))
 			}
 			return nil
 		}
 		return sb.CopyIn(ctx, from.path, to.path)
 	})
+}
+
+// hintAllow names the flags that allow what was refused.
+func hintAllow(err error) error {
+	if bad := new(judge.RefusedError); errors.As(err, &bad) {
+		return hint(err, "look at it first; %s lets it land", strings.Join(bad.Flags, " "))
+	}
+	return err
 }

@@ -174,9 +174,9 @@ func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answe
 	if err != nil {
 		return err
 	}
-	file, err := ingest.Save(dir, a, run, raw)
+	file, err := ingest.Save(dir, a, run, raw, c.policy(false).Allow)
 	if err != nil {
-		return err
+		return hintAllow(err)
 	}
 	if _, ds := runfile.Load([]string{file}, runfile.Options{}); ds.HasErrors() {
 		_ = os.RemoveAll(filepath.Dir(file)) // it was made just now

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/safepath"
 	"github.com/hutch-run/hutch/sdk/tree"
@@ -27,7 +28,8 @@ var errEntries = errors.New("too many entries")
 // Collect collects from a tree that comes out of a sandbox as an uncompressed tar stream. It writes the regular files
 // that match one of the patterns (doublestar, against the slash path; none means everything) to dst, which must exist and
 // be empty, entry by entry, and skips with a reason everything that must not become a file on the host: links, devices,
-// names that lead elsewhere or that collide, what exceeds the caps. Modes keep their permission bits but for writing by
+// names that lead elsewhere or that collide, what exceeds the caps, and the parts of a git repository, whose settings would
+// run programs on the host. Modes keep their permission bits but for writing by
 // group and others, and the owner may always read and write. One bad entry does not cost the caller the good ones. It stops reading at the
 // cap of entries and at the end of the archive, whichever is first; whoever writes the stream then gets an error.
 //
@@ -53,17 +55,17 @@ func Collect(ctx context.Context, r io.Reader, dst string, patterns []string, ca
 		h, err := tr.Next()
 		switch {
 		case err == io.EOF:
-			return c.done(), nil
+			return c.done()
 		case ctx.Err() != nil:
-			return c.done(), context.Cause(ctx)
+			return c.fail(context.Cause(ctx))
 		case err != nil && !errors.Is(err, tar.ErrInsecurePath):
-			return c.done(), fmt.Errorf("the sandbox sent a broken tar stream: %w", err)
+			return c.fail(fmt.Errorf("the sandbox sent a broken tar stream: %w", err))
 		}
 		if err := c.entry(h, tr); err != nil {
 			if errors.Is(err, errEntries) {
-				return c.done(), nil
+				return c.done()
 			}
-			return c.done(), err
+			return c.fail(err)
 		}
 	}
 }
@@ -83,11 +85,35 @@ type tarCollector struct {
 	buf      []byte
 }
 
-// done puts the result into path order; an archive has its own.
-func (c *tarCollector) done() *Result {
+// done removes what belongs to a git repository, which only shows when all files are there, and puts the result into path
+// order; an archive has its own.
+func (c *tarCollector) done() (*Result, error) {
+	var failed error
+	changes := make([]judge.Change, len(c.res.Outputs))
+	for i, o := range c.res.Outputs {
+		changes[i] = judge.Change{Path: o.Path, New: judge.Node{There: true, Mode: 0o644}}
+	}
+	kept := c.res.Outputs[:0]
+	for i, v := range judge.Judge(changes, nil) {
+		o := c.res.Outputs[i]
+		at := slices.IndexFunc(v.Refused, func(f judge.Finding) bool { return f.Rule == judge.Git })
+		if at < 0 {
+			kept = append(kept, o)
+			continue
+		}
+		failed = errors.Join(failed, c.root.Remove(o.Path))
+		c.skip(o.From, safefile.ReasonGit, "%s", v.Refused[at].Detail)
+	}
+	c.res.Outputs = kept
 	slices.SortFunc(c.res.Outputs, func(a, b Output) int { return strings.Compare(a.Path, b.Path) })
 	slices.SortStableFunc(c.res.Skipped, func(a, b Skipped) int { return strings.Compare(a.Path, b.Path) })
-	return c.res
+	return c.res, failed
+}
+
+// fail is the result so far, and why there is no more.
+func (c *tarCollector) fail(err error) (*Result, error) {
+	res, failed := c.done()
+	return res, errors.Join(err, failed)
 }
 
 func (c *tarCollector) skip(name string, reason safefile.Reason, format string, args ...any) {

@@ -265,3 +265,20 @@ func FuzzCollect(f *testing.F) {
 		}
 	})
 }
+
+// TestS2OutputsHoldNoRepository has a program leave a git repository in its output directory, whose parts come in any order.
+func TestS2OutputsHoldNoRepository(t *testing.T) {
+	data := tarOf(t,
+		entry{name: "b/config", body: "[core]"}, entry{name: "b/objects/x"}, entry{name: "b/refs/x"}, entry{name: "b/HEAD"}, entry{name: "b/readme"},
+		entry{name: "c/.git/config"}, entry{name: "d/HEAD"}, entry{name: "d/config"}, entry{name: "e/commondir"}, entry{name: "e/HEAD"}, entry{name: "e/config.worktree"},
+	)
+	want := map[string]string{"b/readme": "0644 ", "d/HEAD": "0644 ", "d/config": "0644 "}
+	git := safefile.ReasonGit
+	left := map[string]safefile.Reason{
+		"b/config": git, "b/objects/x": git, "b/refs/x": git, "b/HEAD": git, "c/.git/config": git, "e/commondir": git, "e/HEAD": git, "e/config.worktree": git,
+	}
+	files, skipped, _ := collect(t, data, nil, Caps{})
+	if d := cmp.Diff(want, files) + cmp.Diff(left, skipped); d != "" {
+		t.Error(d)
+	}
+}

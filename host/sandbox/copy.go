@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/tree"
@@ -28,8 +29,9 @@ type Caps = tree.Caps
 // CopyOut copies the file or directory at from, absolute inside the sandbox, to the host, as cp -r and docker cp do: to
 // an existing directory under its own name (or, when from ends with "/.", what is in it), else to what to names. What
 // comes out is hostile: it is bounded by caps, links that lead out of the destination refuse it, and nothing is written
-// outside of it. A directory is merged into what is there, all or nothing; a file gets mode 0644.
-func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps Caps) error {
+// outside of it. A directory is merged into what is there, all or nothing; a file gets mode 0644. What [judge.Copied]
+// refuses and allow does not allow is a *[judge.RefusedError].
+func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps Caps, allow map[judge.Rule]bool) error {
 	if err := s.needs(sdk.CapGet); err != nil {
 		return err
 	}
@@ -51,7 +53,7 @@ func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps Caps) error
 	if isDir {
 		file = filepath.Join(to, name)
 	}
-	err = s.fileOut(ctx, from, file, caps)
+	err = s.fileOut(ctx, from, file, caps, allow)
 	var no *noFileError
 	if !errors.As(err, &no) {
 		return s.copied(err, copied{Way: "out", Path: from})
@@ -60,7 +62,7 @@ func (s *Sandbox) CopyOut(ctx context.Context, from, to string, caps Caps) error
 	if isDir && !contents {
 		dir = filepath.Join(to, name)
 	}
-	return s.copied(s.treeOut(ctx, from, dir, caps, no.error), copied{Way: "out", Path: from})
+	return s.copied(s.treeOut(ctx, from, dir, caps, allow, no.error), copied{Way: "out", Path: from})
 }
 
 // noFileError says why what is to be copied is no regular file that can be taken.
@@ -70,7 +72,7 @@ type noFileError struct{ error }
 func (e *noFileError) Unwrap() error { return e.error }
 
 // fileOut copies one regular file. It takes its place when it is whole.
-func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps) error {
+func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps, allow map[judge.Rule]bool) error {
 	most := caps.File
 	if most == 0 {
 		most = caps.Bytes
@@ -78,7 +80,7 @@ func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps) error
 	if most == 0 {
 		most = tree.DefaultMaxBytes
 	}
-	w := &lateFile{to: to, most: most}
+	w := &lateFile{to: to, most: most, allow: allow}
 	err := s.Get(ctx, from, sdk.FormatFile, w)
 	if err == nil {
 		return w.place()
@@ -97,11 +99,12 @@ func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps) error
 
 // lateFile is made with the first byte, under another name.
 type lateFile struct {
-	to   string
-	most int64
-	n    int64
-	f    *os.File
-	err  error
+	to    string
+	most  int64
+	allow map[judge.Rule]bool
+	n     int64
+	f     *os.File
+	err   error
 }
 
 func (w *lateFile) open() error {
@@ -110,6 +113,9 @@ func (w *lateFile) open() error {
 	}
 	if st, err := os.Lstat(w.to); err == nil && st.IsDir() {
 		w.err = fmt.Errorf("%s is a directory", w.to)
+		return w.err
+	}
+	if w.err = judge.RefuseCopy(nil, w.to, w.allow); w.err != nil {
 		return w.err
 	}
 	w.f, w.err = os.CreateTemp(filepath.Dir(w.to), ".hutch-cp-*")
@@ -154,7 +160,7 @@ func (w *lateFile) abandon() {
 }
 
 // treeOut copies a directory into dir, which is made when it is missing. why is what was said about it as a file.
-func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, why error) error {
+func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, allow map[judge.Rule]bool, why error) error {
 	r, w := io.Pipe()
 	got := make(chan error, 1)
 	go func() {
@@ -180,7 +186,9 @@ func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, why 
 	if err == nil {
 		var root *os.Root
 		if root, err = os.OpenRoot(dir); err == nil {
-			_, err = tree.Unpack(ctx, io.MultiReader(strings.NewReader(string(first[:n])), r), root, caps)
+			_, err = tree.UnpackIf(ctx, io.MultiReader(strings.NewReader(string(first[:n])), r), root, caps, func(stage *os.Root) error {
+				return judge.RefuseCopy(stage, dir, allow)
+			})
 			err = errors.Join(err, root.Close())
 		}
 	}

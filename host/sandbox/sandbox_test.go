@@ -5,13 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
@@ -256,18 +260,64 @@ func TestWhatIsCopiedOutIsHostile(t *testing.T) {
 	for from, caps := range map[string]tree.Caps{
 		"/workspace/evil": {}, "/workspace/big": {Bytes: 4}, "/workspace/pipe": {}, "/workspace/nothing": {}, "relative": {}, "/workspace/good": {Entries: -1, Bytes: 1},
 	} {
-		if err := s.CopyOut(t.Context(), from, to, caps); err == nil {
+		if err := s.CopyOut(t.Context(), from, to, caps, nil); err == nil {
 			t.Errorf("%s came out", from)
 		}
 	}
 	if left, _ := os.ReadDir(to); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
-	if err := s.CopyOut(t.Context(), "/workspace/good/.", filepath.Join(to, "new"), tree.Caps{}); err != nil {
+	if err := s.CopyOut(t.Context(), "/workspace/good/.", filepath.Join(to, "new"), tree.Caps{}, nil); err != nil {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(to, "new", "f")); err != nil || string(b) != "ok\n" {
 		t.Errorf("%q %v", b, err)
+	}
+}
+
+// TestS3WhatIsCopiedOutIsJudged has repositories and a hook for tools in a sandbox, some of whose parts the host has already.
+func TestS3WhatIsCopiedOutIsJudged(t *testing.T) {
+	w := newWorld(t)
+	w.make("web")
+	w.sh("web", "mkdir -p bare/refs bare/objects half/refs hooks fine; echo x | tee bare/HEAD bare/config half/config hooks/pre-commit .envrc fine/f >/dev/null; cp -r bare fine/.git; cp -r bare deep; mkdir whole; cp -r bare whole/b")
+	s, err := w.Open(t.Context(), "web", Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct{ name, from, to, there string }{
+		{"a bare repository", "/workspace/bare", "", ""},
+		{"a bare repository's contents", "/workspace/bare/.", "", ""},
+		{"a bare repository below", "/workspace/whole", "", ""},
+		{"a repository", "/workspace/fine", "", ""},
+		{"its second half", "/workspace/half/.", "half", "half/HEAD half/objects/x"},
+		{"a hook into .git", "/workspace/hooks", ".git", ".git/HEAD"},
+		{"a hook as a file", "/workspace/hooks/pre-commit", ".git/hooks/pre-commit", ".git/hooks/x"},
+		{"a file that makes it one", "/workspace/bare/HEAD", "half/HEAD", "half/refs/x half/objects/x half/config"},
+		{"a tool's file", "/workspace/.envrc", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			to := t.TempDir()
+			for _, p := range strings.Fields(c.there) {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(to, p)), 0o755), os.WriteFile(filepath.Join(to, p), nil, 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			list := func() (paths []string) {
+				_ = filepath.WalkDir(to, func(p string, _ fs.DirEntry, _ error) error { paths = append(paths, p); return nil })
+				return paths
+			}
+			before, bad := list(), new(judge.RefusedError)
+			if err := s.CopyOut(t.Context(), c.from, filepath.Join(to, c.to), tree.Caps{}, nil); !errors.As(err, &bad) || len(bad.Flags) != 1 {
+				t.Errorf("%v", err)
+			}
+			if d := cmp.Diff(before, list()); d != "" {
+				t.Error(d)
+			}
+			if err := s.CopyOut(t.Context(), c.from, filepath.Join(to, c.to), tree.Caps{}, map[judge.Rule]bool{judge.Git: true, judge.Tools: true}); err != nil {
+				t.Errorf("allowed: %v", err)
+			}
+		})
 	}
 }
 

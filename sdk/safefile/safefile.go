@@ -28,6 +28,7 @@ const (
 	ReasonChanged  Reason = "changed"   // it changed while it was read
 	ReasonMissing  Reason = "missing"   // there is nothing
 	ReasonIO       Reason = "io"        // it cannot be read
+	ReasonGit      Reason = "git"       // git would take its directory for a repository
 )
 
 // Error says which file was refused and why.

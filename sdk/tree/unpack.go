@@ -28,6 +28,12 @@ import (
 //
 // All is done on the calling goroutine, so that a thread with other rights may call it.
 func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, error) {
+	return UnpackIf(ctx, r, dst, c, nil)
+}
+
+// UnpackIf is [Unpack] that asks admit, unless it is nil, once the whole tree is in a directory of its own and before
+// anything is moved into place. An error of admit leaves dst as it was.
+func UnpackIf(ctx context.Context, r io.Reader, dst *os.Root, c Caps, admit func(stage *os.Root) error) (Summary, error) {
 	c = c.withDefaults()
 	plain, done, err := decompress(&reader{ctx, r})
 	if err != nil {
@@ -52,6 +58,9 @@ func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, er
 	u.names.Rules.MaxDepth = c.Depth
 	err = u.all(tar.NewReader(&bounded{r: plain, left: c.stream()}))
 	u.leave()
+	if err == nil && admit != nil {
+		err = admit(stage)
+	}
 	if err == nil {
 		m := merger{dst: dst, stage: name}
 		if err = m.check("."); err == nil {

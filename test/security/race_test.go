@@ -234,7 +234,7 @@ func (r *race) copies(t *testing.T, ctx context.Context, open *sandbox.Sandbox) 
 	for i, name := range append([]string{"dir"}, swapped...) {
 		at := filepath.Join(r.out, fmt.Sprint(i))
 		must(t, os.RemoveAll(at))
-		r.note(t, "cp", open.CopyOut(ctx, "/workspace/"+name, at, sandbox.Caps{}))
+		r.note(t, "cp", open.CopyOut(ctx, "/workspace/"+name, at, sandbox.Caps{}, nil))
 	}
 	return 1 + len(swapped)
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/hutch-run/hutch/host/judge"
 	"unicode/utf8"
 
 	"github.com/hutch-run/hutch/sdk/safepath"
@@ -105,7 +107,7 @@ func FuzzSave(f *testing.F) {
 		}
 		outer := t.TempDir()
 		dir := filepath.Join(outer, "run")
-		if _, err := Save(dir, a, Run{Name: "fuzz", Program: p}, answer); err != nil {
+		if _, err := Save(dir, a, Run{Name: "fuzz", Program: p}, answer, map[judge.Rule]bool{judge.Git: true, judge.Tools: true}); err != nil {
 			var perr *fs.PathError
 			if !errors.As(err, &perr) {
 				t.Errorf("%T: %v", err, err)

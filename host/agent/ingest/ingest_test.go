@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,31 @@ func fences(n int) string {
 	return b.String()
 }
 
+// TestS2SavedAnswersAreJudged has answers that would be a git repository where they are saved, or settings of a tool.
+func TestS2SavedAnswersAreJudged(t *testing.T) {
+	for name, paths := range map[string][]string{
+		"--allow-git":   {"main.py", "HEAD", "objects/x", "refs/x", "config"},
+		"--allow-tools": {"main.py", ".envrc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &Answer{Format: JSON}
+			for _, p := range paths {
+				a.Files = append(a.Files, File{Path: p, Mode: 0o644})
+			}
+			dir, run, bad := filepath.Join(t.TempDir(), "new"), Run{Name: "x", Program: Program{Entrypoint: "main.py"}}, new(judge.RefusedError)
+			if _, err := Save(dir, a, run, nil, nil); !errors.As(err, &bad) || !slices.Equal(bad.Flags, []string{name}) {
+				t.Errorf("%v", err)
+			}
+			if _, err := os.Lstat(dir); err == nil {
+				t.Error("it landed")
+			}
+			if _, err := Save(dir, a, run, nil, map[judge.Rule]bool{judge.Git: true, judge.Tools: true}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestSave(t *testing.T) {
 	answer := []byte(`{"files":[{"path":"bin/run.sh","content":"echo ${x}\n","mode":"0755"},{"path":"${evil}.py","content":"print(1)\n"}],
 		"entrypoint":"${evil}.py","dependencies":["a%{ if true }b"]}`)
@@ -135,7 +161,7 @@ func TestSave(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	file, err := Save(dir, a, Run{Name: "x", Program: p, Backend: "podman", Network: "full",
-		Limits: runfile.Limits{Timeout: 90 * time.Second, Memory: 512 << 20, CPUs: 1.5, PIDs: 64, Disk: 1 << 30, Files: 128, Output: 1000}}, answer)
+		Limits: runfile.Limits{Timeout: 90 * time.Second, Memory: 512 << 20, CPUs: 1.5, PIDs: 64, Disk: 1 << 30, Files: 128, Output: 1000}}, answer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,11 +180,11 @@ func TestSave(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, AnswerFile)); err != nil || string(b) != string(answer) {
 		t.Errorf("the answer is %q %v", b, err)
 	}
-	if _, err := Save(dir, a, Run{Name: "x", Program: p}, answer); err == nil || !strings.Contains(err.Error(), "is not empty") {
+	if _, err := Save(dir, a, Run{Name: "x", Program: p}, answer, nil); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("a second time: %v", err)
 	}
 	empty := t.TempDir()
-	if _, err := Save(empty, a, Run{Name: "x", Program: p}, answer); err != nil {
+	if _, err := Save(empty, a, Run{Name: "x", Program: p}, answer, nil); err != nil {
 		t.Errorf("into an empty directory: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), ".hutch-*")); len(left) > 0 {

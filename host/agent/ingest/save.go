@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/units"
 )
@@ -53,8 +54,9 @@ func RunName(file string) string {
 }
 
 // Save writes the files of an answer below dir/code, the run file beside it, and the answer itself. dir must be missing
-// or empty; it is there with all of it, or as it was before. It returns the path of the run file.
-func Save(dir string, a *Answer, r Run, answer []byte) (string, error) {
+// or empty; it is there with all of it, or as it was before. It returns the path of the run file. What [judge.Copied] refuses
+// and allow does not allow is a *[judge.RefusedError].
+func Save(dir string, a *Answer, r Run, answer []byte, allow map[judge.Rule]bool) (string, error) {
 	text, err := r.hcl(a)
 	if err != nil {
 		return "", err
@@ -66,6 +68,13 @@ func Save(dir string, a *Answer, r Run, answer []byte) (string, error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return "", fmt.Errorf("%s is not empty, and the code goes to a directory that is missing or empty", dir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	var changes []judge.Change
+	for _, f := range a.Files {
+		changes = append(changes, judge.Change{Path: f.Path, New: judge.Node{There: true, Mode: f.Mode}})
+	}
+	if err := judge.Refuse(changes, nil, "", allow, judge.Copied...); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
