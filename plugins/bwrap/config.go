@@ -7,12 +7,14 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/gitguard"
 )
 
 // Config is the backend "bwrap" block of a run file.
 type Config struct {
 	ROBind  []string  `hutch:"ro_bind" doc:"Absolute host paths that the sandbox sees read-only at the same place, for example a toolchain below /opt. /usr is always there."`
 	TmpSize sdk.Bytes `hutch:"tmp_size" default:"1GiB" doc:"Size of the memory-backed file system behind /tmp and /dev/shm, at least 1MiB. A disk limit replaces it."`
+	Git     string    `hutch:"git" default:"readonly" doc:"What commands may do to the git repositories in a shared workspace: readonly, or writable, which lets them commit. Then only hooks and settings that are there are read-only, and a program can plant others that your next git command runs."`
 	UID     int       `hutch:"uid" default:"1000" doc:"User and group id that commands see themselves as, 1 to 65533. It says nothing about the host, where they are nobody."`
 }
 
@@ -35,6 +37,9 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 	}
 	if c.UID < 1 || c.UID > 65533 {
 		bad("uid", "a user id inside the sandbox is 1 to 65533", "it is "+strconv.Itoa(c.UID))
+	}
+	if c.Git != "" && c.Git != gitguard.ReadOnly && c.Git != gitguard.Writable {
+		bad("git", "git must be readonly or writable", "it is "+strconv.Quote(c.Git))
 	}
 	return ds
 }

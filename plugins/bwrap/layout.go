@@ -13,6 +13,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/gitguard"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/overlay"
@@ -215,7 +216,13 @@ func (l *layout) workspace(ctx context.Context, dir string) error {
 		l.bind(l.layer+"/upper", at, false)
 	case ws.Mode == sdk.WorkspaceShared:
 		l.bind(project, at, false)
-		l.guardGit(ws.Source, at)
+		parts, err := gitguard.Parts(ws.Source, l.config.Git)
+		if err != nil {
+			return sdk.Errorf(sdk.ReasonConfig, "%w", err).WithFix("use workspace mode private")
+		}
+		for _, p := range parts {
+			l.bind(path.Join(project, p.Path), path.Join(at, p.Path), p.ReadOnly)
+		}
 	case ws.Mode == sdk.WorkspaceReadOnly:
 		// Not a bind, whose mount would show the path of the project on the host. An overlay needs two lower layers.
 		l.dir(stub, 0o755, true)

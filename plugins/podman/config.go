@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/gitguard"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 )
 
@@ -24,6 +25,7 @@ type Config struct {
 	TmpSize sdk.Bytes         `hutch:"tmp_size" default:"1GiB" doc:"Size of the memory-backed file systems at /tmp, at /dev/shm, and at each path of tmpfs; at least 1MiB. With a disk limit /tmp and /dev/shm count to that instead."`
 	Tmpfs   []string          `hutch:"tmpfs" doc:"Further absolute paths in the sandbox with an empty memory-backed file system, for example \"/var/cache\"."`
 	Env     map[string]string `hutch:"env" doc:"Variables of every command, unless the run sets them itself."`
+	Git     string            `hutch:"git" default:"readonly" doc:"What commands may do to the git repositories in a shared workspace: readonly, or writable, which lets them commit. Then only hooks and settings that are there are read-only, and a program can plant others that your next git command runs."`
 	CapAdd  []string          `hutch:"cap_add" doc:"Capabilities that commands keep, of CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, NET_BIND_SERVICE, SETGID and SETUID. By default they have none. Nothing can be gained by executing a program (no-new-privileges) either way."`
 }
 
@@ -79,6 +81,9 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 		if !slices.Contains(harmlessCaps, name) {
 			bad(fmt.Sprintf("cap_add[%d]", i), "only these capabilities can be kept: "+strings.Join(harmlessCaps, ", "), "it is "+strconv.Quote(name))
 		}
+	}
+	if c.Git != "" && c.Git != gitguard.ReadOnly && c.Git != gitguard.Writable {
+		bad("git", "git must be readonly or writable", "it is "+strconv.Quote(c.Git))
 	}
 	return ds
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/gitguard"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/visible"
@@ -160,7 +161,9 @@ func (l *layout) workspace() error {
 		l.ready.Layers = &sdk.Layers{Upper: d.upper()}
 	case ws.Mode == sdk.WorkspaceShared:
 		l.bind(source, workspacePath, "rw")
-		l.guardGit(source)
+		if err := l.guardGit(); err != nil {
+			return err
+		}
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
 	case ws.Mode == sdk.WorkspaceReadOnly:
 		l.bind(source, workspacePath, "ro")
@@ -201,31 +204,23 @@ func (l *layout) mountPoint(name string) error {
 	return l.who.mkdir(filepath.Join(l.dirs.upper(), name), 0o755)
 }
 
-// guarded are the parts of a repository that make the git of the host run programs: hooks, and settings such as
-// core.fsmonitor. Everything else of it stays writable, so that commits can be made.
-var guarded = []string{"config", "config.worktree", "hooks"}
-
-// guardGit keeps a sandbox from planting programs in a shared workspace that the user's next git command would run. The
-// directory itself is mounted on itself, because a mount point cannot be renamed.
-func (l *layout) guardGit(source string) {
-	at := filepath.Join(l.spec.Workspace.Source, ".git")
-	st, err := os.Lstat(at)
-	switch {
-	case err != nil:
-		return
-	case st.Mode().IsRegular(): // of a worktree or a submodule: it names the repository
-		l.bind(source+"/.git", workspacePath+"/.git", "ro")
-		return
-	case !st.IsDir():
-		return
+// guardGit keeps a sandbox from planting programs in a shared workspace that the user's next git command would run.
+func (l *layout) guardGit() error {
+	parts, err := gitguard.Parts(l.spec.Workspace.Source, l.cfg.Git)
+	if err != nil {
+		return sdk.Errorf(sdk.ReasonConfig, "%w", err).WithFix("use workspace mode private")
 	}
-	l.bind(source+"/.git", workspacePath+"/.git", "rw")
-	for _, name := range guarded {
-		st, err := os.Lstat(filepath.Join(at, name))
-		if err == nil && (st.Mode().IsRegular() || st.IsDir()) {
-			l.bind(source+"/.git/"+name, workspacePath+"/.git/"+name, "ro")
+	for _, p := range parts {
+		target, mode := path.Join(workspacePath, p.Path), "rw"
+		if !isPlainPath(target) {
+			return sdk.Errorf(sdk.ReasonConfig, "the git repository at %q cannot be guarded: its name has a character that Podman takes apart", p.Path).WithFix("use workspace mode private")
 		}
+		if p.ReadOnly {
+			mode = "ro"
+		}
+		l.bind(l.path(filepath.Join(l.spec.Workspace.Source, filepath.FromSlash(p.Path))), target, mode)
 	}
+	return nil
 }
 
 // others adds the directories that the run names.
