@@ -14,6 +14,7 @@ const settings = `printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\
 var Attacks = map[string]string{
 	"commondir":           `mkdir c; cp -r .git/objects .git/refs c; ` + settings + `> c/config; echo ../c > .git/commondir`,
 	"gitlink":             `cp new-index .git/index; mkdir new; cp -r sub/.git new/.git; ` + settings + `> new/.git/config`,
+	"uninitialised":       `cp -r sub/.git lib/.git; ` + settings + `> lib/.git/config`,
 	"nested":              `mv sub/.git sub/old; cp -r sub/old sub/.git; ` + settings + `> sub/.git/config`,
 	"directory":           `mv sub moved; cp -r moved sub; ` + settings + `> sub/.git/config`,
 	"ancestor":            `mv a moved; cp -r moved a; ` + settings + `> a/b/.git/config`,

@@ -5,14 +5,19 @@
 package gitguard
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/gitindex"
 )
 
 // The values of a backend's attribute "git".
@@ -32,11 +37,14 @@ type Part struct {
 const most = 256
 
 // Parts lists what to mount in the directory workspace, parents first. It changes nothing there, so it cannot guard what
-// does not exist yet. A directory that cannot be read is left out: the sandbox's user cannot read it either. Parts
-// returns an error where a repository cannot be guarded.
+// does not exist yet; the directories of submodules that are not cloned become read-only. A directory that cannot be read
+// is left out: the sandbox's user cannot read it either. Parts returns an error where a repository cannot be guarded.
 func Parts(workspace, mode string) ([]Part, error) {
-	g := guard{workspace: workspace, mode: mode, seen: map[string]bool{}}
-	var err error
+	workspace, err := filepath.EvalSymlinks(workspace) // WalkDir does not follow a link to the workspace
+	if err != nil {
+		return nil, err
+	}
+	g := guard{workspace: workspace, mode: mode, readOnly: map[string]bool{}}
 	if g.mount, err = mountOf(workspace); err != nil {
 		return nil, err
 	}
@@ -56,53 +64,102 @@ func Parts(workspace, mode string) ([]Part, error) {
 		}
 		return nil
 	})
-	return g.parts, err
+	if err != nil {
+		return nil, err
+	}
+	var parts []Part
+	for _, p := range slices.Sorted(maps.Keys(g.readOnly)) {
+		parts = append(parts, Part{p, g.readOnly[p]})
+	}
+	return parts, nil
 }
 
 type guard struct {
 	workspace, mode string
 	mount           uint64 // that the workspace lies on
 	repositories    int
-	seen            map[string]bool
-	parts           []Part
+	readOnly        map[string]bool // the parts
 }
 
 func (g *guard) repository(rel string, e fs.DirEntry) error {
 	at := filepath.Join(g.workspace, rel)
-	if g.repositories++; g.repositories > most {
-		return fmt.Errorf("a shared workspace can have at most %d git repositories, and %s has more", most, g.workspace)
-	}
 	if rel == "" && g.mode != Writable {
 		return fmt.Errorf("the shared workspace %s is itself a git repository's directory, which must not be written", at)
 	}
 	if e.Type() == fs.ModeSymlink {
 		return fmt.Errorf("%s is a symbolic link, which cannot be guarded in a shared workspace", at)
 	}
-	if m, err := mountOf(at); err != nil || m != g.mount {
-		return fmt.Errorf("the git repository %s is on another mount than the shared workspace, where it cannot be guarded", at)
+	if err := g.add(rel, g.mode != Writable || !e.IsDir()); err != nil {
+		return err
 	}
-	g.add(rel, g.mode != Writable || !e.IsDir())
-	if g.mode != Writable || !e.IsDir() {
+	if g.mode != Writable {
+		if strings.EqualFold(e.Name(), ".git") {
+			return g.submodules(path.Dir(rel), at)
+		}
 		return nil
 	}
 	for _, name := range []string{"commondir", "config", "config.worktree", "hooks"} {
 		if st, err := os.Lstat(filepath.Join(at, name)); err == nil && (st.Mode().IsRegular() || st.IsDir()) {
-			g.add(path.Join(rel, name), true)
+			g.readOnly[path.Join(rel, name)] = true
 		}
 	}
 	return nil
 }
 
-// add adds a part and the directories above it.
-func (g *guard) add(p string, readOnly bool) {
-	if p == "" || g.seen[p] {
-		return
+// submodules adds the submodules of the repository with the work tree dir that are not cloned. What has a .git is found
+// by itself. git status runs in every directory that the index calls a submodule.
+func (g *guard) submodules(dir, dotGit string) error {
+	file, err := gitindex.Of(dotGit)
+	if err != nil {
+		return nil // git takes it for no repository either, and it becomes read-only
 	}
-	if dir := path.Dir(p); dir != "." {
-		g.add(dir, false)
+	x, err := gitindex.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	g.seen[p] = true
-	g.parts = append(g.parts, Part{p, readOnly})
+	for err == nil && x.Next() {
+		const gitlink = 0o160000
+		if x.Mode != gitlink {
+			continue
+		}
+		p := path.Join(dir, string(x.Path))
+		at := filepath.Join(g.workspace, p)
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			continue
+		}
+		if real, err := filepath.EvalSymlinks(at); err != nil || real != at || !filepath.IsLocal(p) {
+			return fmt.Errorf("the submodule %s of a shared workspace has no directory (git submodule update --init makes it)", at)
+		}
+		if err := g.add(p, true); err != nil {
+			return err
+		}
+	}
+	if err == nil {
+		err = x.Err
+	}
+	if err != nil {
+		return fmt.Errorf("the submodules of a shared workspace are not known: %s: %w", file, err)
+	}
+	return nil
+}
+
+// add adds a repository, or the place for one, and the directories above it.
+func (g *guard) add(p string, readOnly bool) error {
+	at := filepath.Join(g.workspace, p)
+	if g.repositories++; g.repositories > most {
+		return fmt.Errorf("a shared workspace can have at most %d git repositories, and %s has more", most, g.workspace)
+	}
+	if m, err := mountOf(at); err != nil || m != g.mount {
+		return fmt.Errorf("the git repository %s is on another mount than the shared workspace, where it cannot be guarded", at)
+	}
+	if p == "" {
+		return nil
+	}
+	for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
+		g.readOnly[dir] = g.readOnly[dir]
+	}
+	g.readOnly[p] = g.readOnly[p] || readOnly
+	return nil
 }
 
 // bare reports whether git takes the directory for a repository without the name .git.

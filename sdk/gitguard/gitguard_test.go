@@ -3,9 +3,12 @@ package gitguard
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/internal/gitattack"
 )
 
 func TestS4Parts(t *testing.T) {
@@ -23,7 +26,11 @@ func TestS4Parts(t *testing.T) {
 		Writable: {{".git", false}, {".git/config", true}, {".git/hooks", true}, {"a", false}, {"a/b", false}, {"a/b/.git", false},
 			{"a/b/.git/config", true}, {"bare", false}, {"sub", false}, {"sub/.git", true}},
 	} {
-		got, err := Parts(dir, mode)
+		link := filepath.Join(t.TempDir(), "link") // as users may name the workspace
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parts(link, mode)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", mode, err, diff)
 		}
@@ -33,5 +40,37 @@ func TestS4Parts(t *testing.T) {
 	}
 	if _, err := Parts(dir, ReadOnly); err == nil {
 		t.Error("a .git that is a symbolic link was taken")
+	}
+}
+
+func TestS4Refused(t *testing.T) {
+	bare := t.TempDir()
+	for _, p := range []string{"HEAD", "objects", "refs", "config"} {
+		if err := os.Mkdir(filepath.Join(bare, p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Parts(bare, ReadOnly); err == nil {
+		t.Error("a workspace that is a repository's directory was taken")
+	}
+	if got, err := Parts(bare, Writable); err != nil || len(got) != 1 || got[0] != (Part{"config", true}) {
+		t.Errorf("writable: %v %v", got, err)
+	}
+	project := gitattack.Project(t)
+	got, err := Parts(project, ReadOnly)
+	if err != nil || !slices.Contains(got, Part{"lib", true}) || slices.Contains(got, Part{"sub", true}) {
+		t.Errorf("submodules: %v %v", got, err)
+	}
+	if err := os.Remove(filepath.Join(project, "lib")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parts(project, ReadOnly); err == nil {
+		t.Error("a submodule without a directory was taken")
+	}
+	if err := os.WriteFile(filepath.Join(project, ".git/index"), []byte("DIRC"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parts(project, ReadOnly); err == nil {
+		t.Error("an index that cannot be read was taken")
 	}
 }
