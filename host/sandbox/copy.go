@@ -81,7 +81,17 @@ func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps, allow
 		most = tree.DefaultMaxBytes
 	}
 	w := &lateFile{to: to, most: most, allow: allow}
-	err := s.Get(ctx, from, sdk.FormatFile, w)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tell, over := s.progress()
+	err := s.Sandbox.Get(sdk.WithProgress(ctx, func(step string, done, total int64) {
+		if w.n == 0 && step == sdk.FetchingFile && total > w.most && w.err == nil {
+			w.err = w.tooLarge()
+			cancel() // before anything of it is read
+		}
+		tell(step, done, total)
+	}), from, sdk.FormatFile, w)
+	over()
 	if err == nil {
 		return w.place()
 	}
@@ -128,7 +138,7 @@ func (w *lateFile) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	if w.n += int64(len(p)); w.n > w.most {
-		w.err = fmt.Errorf("the file is larger than %d bytes (--max-size allows more)", w.most)
+		w.err = w.tooLarge()
 		return 0, w.err
 	}
 	n, err := w.f.Write(p)
@@ -136,6 +146,10 @@ func (w *lateFile) Write(p []byte) (int, error) {
 		w.err = err
 	}
 	return n, err
+}
+
+func (w *lateFile) tooLarge() error {
+	return fmt.Errorf("the file is larger than %d bytes (--max-size allows more)", w.most)
 }
 
 func (w *lateFile) place() error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -318,6 +319,37 @@ func TestS3WhatIsCopiedOutIsJudged(t *testing.T) {
 				t.Errorf("allowed: %v", err)
 			}
 		})
+	}
+}
+
+// TestS14LargeFilesAreRefusedBySize has a file of 1 TiB that is one hole, of which next to nothing may be read.
+func TestS14LargeFilesAreRefusedBySize(t *testing.T) {
+	w := newWorld(t)
+	w.make("web")
+	w.sh("web", "mkdir d; dd if=/dev/null of=d/sparse bs=1 seek=1099511627776")
+	s, err := w.Open(t.Context(), "web", Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	read := func() (n int64) {
+		b, err := os.ReadFile("/proc/self/io")
+		if err == nil {
+			_, err = fmt.Sscanf(string(b), "rchar: %d", &n)
+		}
+		if err != nil {
+			t.Skipf("what this process read cannot be found out: %v", err)
+		}
+		return n
+	}
+	for _, from := range []string{"/workspace/d/sparse", "/workspace/d"} {
+		before := read()
+		if err := s.CopyOut(t.Context(), from, t.TempDir(), tree.Caps{}, nil); err == nil || !strings.Contains(err.Error(), "bytes") {
+			t.Errorf("%s: %v", from, err)
+		}
+		if n := read() - before; n > 64<<20 {
+			t.Errorf("%s: %d bytes were read", from, n)
+		}
 	}
 }
 

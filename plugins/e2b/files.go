@@ -157,9 +157,9 @@ func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Wri
 	if format == sdk.FormatTar {
 		return s.getTree(ctx, p, w)
 	}
-	sdk.Progress(ctx)("fetching the file", 0, 0)
+	out := sdk.SizeLine(ctx, w)
 	err = s.sh(ctx, "read "+p, rootUser, scripts.Read, func(b []byte) error {
-		_, err := w.Write(b)
+		_, err := out.Write(b)
 		return err
 	}, scripts.Quote(p))
 	return pathError(p, err)

@@ -50,6 +50,7 @@ var lies = map[string]string{
 	"put_file_mode":      "a file that is put loses the permissions of the one it replaces",
 	"put_escape":         "put follows .. out of the destination",
 	"get_symlinks":       "get follows symbolic links",
+	"get_no_size":        "the size of a file is not said before its bytes",
 	"get_missing":        "getting what does not exist gives an empty answer",
 	"remove_unasked":     "a directory is removed without being asked for all that is in it",
 	"remove_follows":     "removing a symbolic link removes what it points to",

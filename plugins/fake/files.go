@@ -126,7 +126,7 @@ func putFile(dst string, r io.Reader) error {
 }
 
 // Get implements [sdk.Getter].
-func (s *sandbox) Get(_ context.Context, src string, format sdk.Format, w io.Writer) error {
+func (s *sandbox) Get(ctx context.Context, src string, format sdk.Format, w io.Writer) error {
 	c := &s.st.Config
 	if c.CrashDuring != "get" { // that one comes in the middle of the bytes
 		c.fault("get")
@@ -147,6 +147,9 @@ func (s *sandbox) Get(_ context.Context, src string, format sdk.Format, w io.Wri
 		return sdk.Errorf(sdk.ReasonConfig, "%s is no regular file", src)
 	case format == sdk.FormatTar && !fi.IsDir():
 		return sdk.Errorf(sdk.ReasonConfig, "%s is no directory", src)
+	}
+	if format == sdk.FormatFile && !c.lies("get_no_size") {
+		sdk.Progress(ctx)(sdk.FetchingFile, 0, fi.Size())
 	}
 	if c.CrashDuring == "get" {
 		if _, err := w.Write(make([]byte, 1<<20)); err != nil { // in the middle of it

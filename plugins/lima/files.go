@@ -22,6 +22,9 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 
 // Get implements [sdk.Getter].
 func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Writer) error {
+	if format == sdk.FormatFile {
+		w = sdk.SizeLine(ctx, w)
+	}
 	return s.files(ctx, []string{"get", string(format), p}, format, nil, w)
 }
 

@@ -47,7 +47,7 @@ func (s *sandbox) unionGet(ctx context.Context, rel, p string, format sdk.Format
 	defer u.Close()
 	switch format {
 	case sdk.FormatFile:
-		f, _, err := u.Open(rel, -1)
+		f, n, err := u.Open(rel, -1)
 		if errors.Is(err, unix.ENOTDIR) { // a file where the path has a directory: there is nothing of that name
 			return inside.Error(p, err)
 		}
@@ -55,6 +55,7 @@ func (s *sandbox) unionGet(ctx context.Context, rel, p string, format sdk.Format
 			return unionError(p, err)
 		}
 		defer f.Close()
+		sdk.Progress(ctx)(sdk.FetchingFile, 0, n.Size)
 		_, err = io.Copy(w, f)
 		return err
 	case sdk.FormatTar:

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"path"
@@ -70,6 +71,21 @@ func getChecks() []Check {
 				if got := b.get(b.Ready().Workspace+"/file", sdk.FormatFile); len(got) != tenMiB || len(bytes.Trim(got, "\x00")) != 0 {
 					c.Fatalf("%d bytes arrived", len(got))
 				}
+			}},
+		{ID: "get/file-size", Needs: asFile, Proves: "the size of a file is said before its first byte, holes included", Fix: "sdk.Progress(ctx)(sdk.FetchingFile, 0, size) once the file is open",
+			run: func(c *C) {
+				b := c.box()
+				b.must("printf x > file && dd if=/dev/null of=file bs=1 seek=3000000 2>/dev/null")
+				var said, got bytes.Buffer
+				ctx := sdk.WithProgress(c.ctx, func(_ string, _, total int64) {
+					if got.Len() == 0 {
+						fmt.Fprintln(&said, total)
+					}
+				})
+				if err := b.Get(ctx, b.Ready().Workspace+"/file", sdk.FormatFile, &got); err != nil || got.Len() != 3000000 {
+					c.Fatalf("%d bytes arrived: %v", got.Len(), err)
+				}
+				c.eq("what was said before the first byte", said.String(), "3000000\n")
 			}},
 		{ID: "get/file-empty", Needs: asFile, Proves: "an empty file is fetched as one", Fix: "a stream without data is an empty file",
 			run: func(c *C) {

@@ -46,11 +46,12 @@ func (f Files) Get(ctx context.Context, p string, format sdk.Format, w io.Writer
 	}
 	switch format {
 	case sdk.FormatFile:
-		file, _, err := safefile.Open(f.Root, rel, -1)
+		file, info, err := safefile.Open(f.Root, rel, -1)
 		if err != nil {
 			return Error(p, err)
 		}
 		defer file.Close()
+		sdk.Progress(ctx)(sdk.FetchingFile, 0, info.Size)
 		_, err = io.Copy(w, file)
 		return err
 	case sdk.FormatTar:

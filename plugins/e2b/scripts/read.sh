@@ -1,4 +1,4 @@
-# As root. Prints the regular file at PATH, to which no symbolic link may lead.
+# As root. Prints the size of the regular file at PATH in a line, and the file, to which no symbolic link may lead.
 # PATH
 set -u
 p=$(printf '%b.' "$1"); p=${p%.}
@@ -12,4 +12,4 @@ while [ -n "$rest" ]; do
 done
 [ -e "$p" ] || fail 44 "there is nothing"
 [ -f "$p" ] || fail 45 "it is no regular file"
-exec cat < "$p"
+stat -c %s "$p" && exec cat < "$p"

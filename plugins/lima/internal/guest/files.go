@@ -21,7 +21,8 @@ import (
 // that a hostile tree holds can lead it to more than a command could reach. How it ended goes to stderr, as a [wire.Reply].
 //
 //	put file|tar PATH < content
-//	get file|tar PATH > content
+//	get file PATH > a line with the size, content
+//	get tar PATH > content
 //	remove PATH
 //	remove-all PATH
 func Files(args []string) error {
@@ -51,12 +52,14 @@ func files(args []string) error {
 	case "put tar":
 		return explain(p, putTree(ctx, root, rel, p))
 	case "get file":
-		f, _, err := safefile.Open(root, rel, -1)
+		f, info, err := safefile.Open(root, rel, -1)
 		if err != nil {
 			return explain(p, err)
 		}
 		defer f.Close()
-		_, err = io.Copy(os.Stdout, f)
+		if _, err = fmt.Println(info.Size); err == nil {
+			_, err = io.Copy(os.Stdout, f)
+		}
 		return explain(p, err)
 	case "get tar":
 		dir, err := safefile.OpenRoot(root, rel)

@@ -3210,7 +3210,7 @@ func (x *GetRequest) GetHeader() *TransferHeader {
 type GetResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`         // at most 256 KiB
-	Progress      *Progress              `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"` // where the files come from far away
+	Progress      *Progress              `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"` // first the size of a file; then where the files come from far away
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

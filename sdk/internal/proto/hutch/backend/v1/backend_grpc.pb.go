@@ -101,8 +101,10 @@ type BackendClient interface {
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecRequest, ExecEvent], error)
 	// Put writes files into a sandbox: a header, then data. Only with the capability put.
 	Put(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutRequest, PutResponse], error)
-	// Get reads files from a sandbox. NOT_FOUND when the path does not exist. Only
-	// with the capability get.
+	// Get reads files from a sandbox. NOT_FOUND when the path does not exist. Of the
+	// format file, progress with the file's size as total, holes included, is sent
+	// before its first byte is read: the host cancels what is larger than it takes.
+	// Only with the capability get.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetResponse], error)
 	// Remove removes a file, or a tree, from a sandbox. NOT_FOUND when the path does
 	// not exist. Only with the capability remove.
@@ -381,8 +383,10 @@ type BackendServer interface {
 	Exec(grpc.BidiStreamingServer[ExecRequest, ExecEvent]) error
 	// Put writes files into a sandbox: a header, then data. Only with the capability put.
 	Put(grpc.ClientStreamingServer[PutRequest, PutResponse]) error
-	// Get reads files from a sandbox. NOT_FOUND when the path does not exist. Only
-	// with the capability get.
+	// Get reads files from a sandbox. NOT_FOUND when the path does not exist. Of the
+	// format file, progress with the file's size as total, holes included, is sent
+	// before its first byte is read: the host cancels what is larger than it takes.
+	// Only with the capability get.
 	Get(*GetRequest, grpc.ServerStreamingServer[GetResponse]) error
 	// Remove removes a file, or a tree, from a sandbox. NOT_FOUND when the path does
 	// not exist. Only with the capability remove.
