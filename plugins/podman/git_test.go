@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -39,5 +40,25 @@ func TestS4SharedGit(t *testing.T) {
 		if got := gitattack.Git(t, dir, "log", "-1", "--format=%s"); strings.TrimSpace(got) != "third" {
 			t.Errorf("the host's last commit is %q", got)
 		}
+	})
+	t.Run("S4 attach", func(t *testing.T) { // whatever commands have made
+		spec := private(t, gitattack.Project(t))
+		spec.Workspace.Mode = sdk.WorkspaceShared
+		s, h, err := makeSandbox(t, b, spec, kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := b.Destroy(context.Background(), h); err != nil {
+				t.Error(err)
+			}
+		})
+		must(t, s, "mkdir x && ln -s .. x/.git")
+		s.leave()
+		found, err := newBackend().Attach(t.Context(), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		must(t, found.(*sandbox), "true")
 	})
 }

@@ -206,6 +206,9 @@ func (l *layout) mountPoint(name string) error {
 
 // guardGit keeps a sandbox from planting programs in a shared workspace that the user's next git command would run.
 func (l *layout) guardGit() error {
+	if l.plan {
+		return nil // the mounts are there, and what commands have made since must not keep anybody out
+	}
 	parts, err := gitguard.Parts(l.spec.Workspace.Source, l.cfg.Git)
 	if err != nil {
 		return sdk.Errorf(sdk.ReasonConfig, "%w", err).WithFix("use workspace mode private")
