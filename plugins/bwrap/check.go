@@ -9,6 +9,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/hostids"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
@@ -46,7 +47,7 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 }
 
 func ifRoot(text string) string {
-	if rootOnHost() {
+	if hostids.Root() {
 		return text
 	}
 	return ""
@@ -72,8 +73,8 @@ func checkBwrap() sdk.Finding {
 
 func checkUserNamespaces() sdk.Finding {
 	f := sdk.Finding{Name: "user namespaces", Status: sdk.SeverityOK, Detail: "this user can make them"}
-	if rootOnHost() {
-		f.Detail = "root can make them; sandboxes run as host ids from " + fmt.Sprint(firstHostID) + " up"
+	if hostids.Root() {
+		f.Detail = "root can make them; sandboxes run as host ids from " + fmt.Sprint(hostids.Base(0)) + " up"
 	}
 	id := newIdentity(0, 0)
 	defer id.Close()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,16 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
-)
-
-// The host uids and gids that sandboxes get when root starts them. The range lies
-// above those of systemd-nspawn, below 2^31, and is nobody's by the registry at
-// https://systemd.io/UIDS-GIDS/. Each sandbox gets a slot of its own.
-const (
-	firstHostID = 1879048192
-	idsInSlot   = 1 << 17 // 65,536 ids as they are on disk, and room for one larger one
-	idSlots     = (1<<31 - firstHostID) / idsInSlot
-	diskIDs     = 1 << 16
+	"github.com/hutch-run/hutch/sdk/hostids"
 )
 
 // identity is who a sandbox is to the host.
@@ -44,7 +34,7 @@ type identity struct {
 // newIdentity chooses who a sandbox whose workspace belongs to owner is. Close
 // gives the ids back.
 func newIdentity(ownerUID, ownerGID int) *identity {
-	if !rootOnHost() {
+	if !hostids.Root() {
 		return &identity{
 			Identity: holder.Identity{
 				UIDs: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
@@ -61,46 +51,38 @@ func newIdentity(ownerUID, ownerGID int) *identity {
 }
 
 // become makes the identity that of a workspace owned by uid and gid. Once a
-// holder has been started with it, both must be below diskIDs.
+// holder has been started with it, both must be below [hostids.OnDisk].
 func (id *identity) become(uid, gid int) {
 	if !id.Privileged {
 		return
 	}
 	id.uid, id.gid = uid, gid
-	id.UIDs, id.hostUID = idMap(id.base, uid)
-	id.GIDs, id.hostGID = idMap(id.base, gid)
+	var hostUID, hostGID int
+	id.UIDs, hostUID = hostids.Map(id.base, uid)
+	id.GIDs, hostGID = hostids.Map(id.base, gid)
+	id.hostUID, id.hostGID = int64(hostUID), int64(hostGID)
 }
 
 // general says whether a holder with these ids is fit for other owners, too.
 func (id *identity) general() bool { return len(id.UIDs) == 1 && len(id.GIDs) == 1 }
 
-// idMap shifts the ids that are on disk to base and up, and returns what id is there.
-func idMap(base, id int) ([]syscall.SysProcIDMap, int64) {
-	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: diskIDs}}
-	if id < diskIDs {
-		return m, int64(base + id)
-	}
-	return append(m, syscall.SysProcIDMap{ContainerID: id, HostID: base + diskIDs, Size: 1}), int64(base + diskIDs)
-}
-
 // takeSlot finds a range of ids that no other sandbox uses. The lock is an
 // abstract socket: machine-wide, and freed by the kernel when this process ends.
 // Should all be taken, one is used twice, which costs no more than a layer.
 func takeSlot() (base, lock int) {
-	start := rand.IntN(idSlots)
-	for i := range idSlots {
-		slot := (start + i) % idSlots
+	start := rand.IntN(hostids.Slots)
+	for i := range hostids.Slots {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			break
 		}
-		base = firstHostID + slot*idsInSlot
+		base = hostids.Base(uint32(start + i))
 		if unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@hutch-bwrap-uids-%d", base)}) == nil {
 			return base, fd
 		}
 		unix.Close(fd)
 	}
-	return firstHostID + start*idsInSlot, -1
+	return hostids.Base(uint32(start)), -1
 }
 
 // Close gives the ids back.
@@ -109,14 +91,4 @@ func (id *identity) Close() {
 		unix.Close(id.slot)
 		id.slot = -1
 	}
-}
-
-// rootOnHost says whether uid 0 of this process is uid 0 of the machine: root of
-// a container's user namespace has no ids to give away.
-func rootOnHost() bool {
-	if os.Geteuid() != 0 {
-		return false
-	}
-	m, err := os.ReadFile("/proc/self/uid_map")
-	return err == nil && bytes.Equal(bytes.Join(bytes.Fields(m), []byte(" ")), []byte("0 0 4294967295"))
 }

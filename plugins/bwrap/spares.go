@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
+	"github.com/hutch-run/hutch/sdk/hostids"
 )
 
 // spares keeps holders that have no sandbox: one that is started before anybody
@@ -53,7 +54,7 @@ func (s *spares) warm() {
 
 // take returns a holder for a workspace of the given owner.
 func (s *spares) take(uid, gid int) (*identity, *holder.Holder, error) {
-	if s != nil && uid < diskIDs && gid < diskIDs {
+	if s != nil && uid < hostids.OnDisk && gid < hostids.OnDisk {
 		if x := s.spare(); x != nil && x.err == nil {
 			x.id.become(uid, gid)
 			return x.id, x.h, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/hostids"
 )
 
 func TestSandboxPrivateWorkspaceLeavesTheHostAlone(t *testing.T) {
@@ -141,7 +142,7 @@ func TestRootsProjectBelowARootOnlyDirectory(t *testing.T) {
 				t.Errorf("got %q %q, want %q", r.out, r.err, want)
 			}
 			uid := hostUID(t, s)
-			if uid < firstHostID || uid >= 1<<31 {
+			if uid < hostids.Base(0) || uid >= 1<<31 {
 				t.Errorf("on the host the command runs as uid %d", uid)
 			}
 			if mode == sdk.WorkspacePrivate {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/hostids"
 	"github.com/hutch-run/hutch/sdk/registry"
 )
 
@@ -80,8 +81,8 @@ func checkNetworkOf(spec *sdk.Spec, rootless bool) error {
 
 // notes are what a careful user should know of a sandbox of spec.
 func notes(spec *sdk.Spec, rootless bool) (out []string) {
-	if !rootless {
-		out = append(out, "podman runs as root: commands have no capability and cannot gain any, but there is no user namespace between them and the host")
+	if !rootless && !hostids.Root() {
+		out = append(out, "podman runs as root of a user namespace: commands have no capability and cannot gain any, but there is no user namespace between them and that root")
 	}
 	if spec.Network == sdk.NetworkFull {
 		out = append(out, "network is full: commands reach whatever Podman's own network reaches from this machine")
@@ -140,7 +141,7 @@ func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool) (*sandbox, err
 	if err := checkNetworkOf(spec, p.rootless); err != nil {
 		return nil, err
 	}
-	s.who, err = identify(spec, p.rootless)
+	s.who, err = identify(spec, p.rootless, id)
 	return s, err
 }
 

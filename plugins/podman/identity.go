@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"syscall"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/hostids"
 )
 
 // identity is who commands are: inside the container, and on the host.
@@ -15,12 +17,14 @@ type identity struct {
 	uid, gid         int // inside
 	hostUID, hostGID int
 	flags            []string // of podman run
+	// uids and gids are the user namespace of a container that root starts; none rootless, and where root is not the machine's.
+	uids, gids []syscall.SysProcIDMap
 }
 
 // identify decides who the commands of a sandbox are. Rootless they are whoever runs hutch, so that the files they make
 // can be read and removed; the container shows that user as root, or by the number asked for. Rootful they are the owner
-// of the project, or the number asked for, without any capability.
-func identify(spec *sdk.Spec, rootless bool) (identity, error) {
+// of the project, or the number asked for, inside of a user namespace whose ids are nobody's on the host.
+func identify(spec *sdk.Spec, rootless bool, sandbox string) (identity, error) {
 	uid, gid, err := parseUser(configOf(spec).User)
 	if err != nil {
 		return identity{}, sdk.Errorf(sdk.ReasonConfig, "the user of the backend block: %w", err)
@@ -40,6 +44,19 @@ func identify(spec *sdk.Spec, rootless bool) (identity, error) {
 		fallthrough
 	default:
 		id.hostUID, id.hostGID = id.uid, id.gid
+		if !hostids.Root() {
+			break
+		}
+		// By the sandbox's name, so that a later process finds the same ids. Two sandboxes may share them: they see nothing of each other.
+		base := hostids.Base(crc32.ChecksumIEEE([]byte(sandbox)))
+		id.uids, id.hostUID = hostids.Map(base, id.uid)
+		id.gids, id.hostGID = hostids.Map(base, id.gid)
+		for _, m := range id.uids {
+			id.flags = append(id.flags, fmt.Sprintf("--uidmap=%d:%d:%d", m.ContainerID, m.HostID, m.Size))
+		}
+		for _, m := range id.gids {
+			id.flags = append(id.flags, fmt.Sprintf("--gidmap=%d:%d:%d", m.ContainerID, m.HostID, m.Size))
+		}
 	}
 	id.flags = append(id.flags, fmt.Sprintf("--user=%d:%d", id.uid, id.gid))
 	return id, nil

@@ -44,6 +44,7 @@ func (d dirs) alias() string   { return filepath.Join(d.base(), "alias") }
 
 // layout collects the mounts of one container.
 type layout struct {
+	id    string // of the sandbox
 	dirs  dirs
 	spec  *sdk.Spec
 	cfg   *Config
@@ -55,16 +56,17 @@ type layout struct {
 	plan  bool // nothing is made: it is there already
 	held  *held
 	names int // of aliases
+	err   error
 }
 
 // newLayout makes the host's side of a sandbox, and the options of podman run for it.
-func newLayout(d dirs, spec *sdk.Spec, who identity, over, lower string, held *held) (*layout, error) {
-	return (&layout{held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, lower: lower}).fill()
+func newLayout(id string, d dirs, spec *sdk.Spec, who identity, over, lower string, held *held) (*layout, error) {
+	return (&layout{id: id, held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, lower: lower}).fill()
 }
 
 // planLayout says what newLayout made.
-func planLayout(d dirs, spec *sdk.Spec, who identity, over string, held *held) (*layout, error) {
-	return (&layout{held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, plan: true}).fill()
+func planLayout(id string, d dirs, spec *sdk.Spec, who identity, over string, held *held) (*layout, error) {
+	return (&layout{id: id, held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, plan: true}).fill()
 }
 
 func (l *layout) fill() (*layout, error) {
@@ -75,6 +77,9 @@ func (l *layout) fill() (*layout, error) {
 	for _, part := range []func() error{l.make, l.temporary, l.workspace, l.others} {
 		if err := part(); err != nil {
 			return nil, err
+		}
+		if l.err != nil {
+			return nil, l.err
 		}
 	}
 	return l, nil
@@ -275,6 +280,11 @@ func (l *layout) show(files []visible.File, real bool) error {
 // path returns a path to the host directory p that no option parser takes apart, by a symbolic link where needed. The
 // links lie in the sandbox's own directory, which nobody else can write to.
 func (l *layout) path(p string) string {
+	if l.who.uids != nil {
+		at, err := l.shifted(p)
+		l.err = errors.Join(l.err, err)
+		return at
+	}
 	if isPlainPath(p) {
 		return p
 	}

@@ -82,12 +82,16 @@ type noOverlay struct{ why string }
 func (e *noOverlay) Error() string { return "an overlay volume of Podman's cannot be had: " + e.why }
 
 // startBy starts the container with one overlay strategy.
-func (s *sandbox) startBy(ctx context.Context, over string) error {
+func (s *sandbox) startBy(ctx context.Context, over string) (err error) {
 	lower, err := s.copyUnmapped(ctx, over)
 	if err != nil {
 		return err
 	}
-	l, err := newLayout(s.dirs, &s.spec, s.who, over, lower, s.held)
+	if err := unshift(s.id); err != nil { // of a process that was killed
+		return err
+	}
+	defer func() { err = errors.Join(err, unshift(s.id)) }()
+	l, err := newLayout(s.id, s.dirs, &s.spec, s.who, over, lower, s.held)
 	if err != nil {
 		return err
 	}
@@ -343,7 +347,7 @@ func pathOf(pid int) string {
 
 // find finds the container of a sandbox that another process made. One that does not run is found, too.
 func (s *sandbox) find(ctx context.Context) error {
-	l, err := planLayout(s.dirs, &s.spec, s.who, s.over, s.held)
+	l, err := planLayout(s.id, s.dirs, &s.spec, s.who, s.over, s.held)
 	if err != nil {
 		return err
 	}

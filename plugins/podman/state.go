@@ -174,7 +174,7 @@ func (p *podman) whose() string {
 // removeDirs removes a directory of the sandbox with all that is in it, also what belongs to other users of its user
 // namespace and what its owner closed to itself.
 func (s *sandbox) removeDirs(ctx context.Context, dir string) error {
-	if err := unmount(s.dirs.layer()); err != nil {
+	if err := errors.Join(unshift(s.id), unmount(s.dirs.layer())); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {

@@ -36,7 +36,16 @@ func (s *sandbox) inUnion(p string) (rel string, ok bool) {
 
 // union opens the two layers. Whoever writes to them has the rights of the sandbox's user: see asUser.
 func (s *sandbox) union() (*overlay.Union, error) {
-	return overlay.OpenUnion(s.spec.Workspace.Source, s.dirs.upper(), overlay.UnionOptions{Trusted: s.ready.Layers.Trusted, At: workspacePath})
+	lower := s.spec.Workspace.Source
+	if s.who.uids != nil { // the sandbox's user reads it as commands do
+		tree, err := s.who.open(lower)
+		if err != nil {
+			return nil, err
+		}
+		defer tree.Close()
+		lower = fmt.Sprintf("/proc/self/fd/%d", tree.Fd())
+	}
+	return overlay.OpenUnion(lower, s.dirs.upper(), overlay.UnionOptions{Trusted: s.ready.Layers.Trusted, At: workspacePath})
 }
 
 func (s *sandbox) unionGet(ctx context.Context, rel, p string, format sdk.Format, w io.Writer) error {
