@@ -22,15 +22,19 @@ const (
 // overlay adds the private workspace over source.
 func (l *layout) overlay(source string) {
 	d := l.dirs
-	switch l.over {
-	case overlayUnion:
+	switch {
+	case l.over == overlayUnion:
 		l.bind(source, lowerPath, "ro")
 		l.bind(d.upper(), workspacePath, "rw")
-	case overlayInside:
+	case l.over == overlayInside:
 		// The kernel takes an upper and a work layer only from one mount.
 		l.bind(source, lowerPath, "ro")
 		l.bind(d.layer(), insidePath, "rw")
 		l.flag("--tmpfs=%s:rw,nosuid,nodev,mode=755,size=4096", workspacePath) // to have something to mount upon
+	case l.who.uids != nil && l.err == nil:
+		var at string
+		at, l.err = l.merged(source)
+		l.bind(at, workspacePath, "rw")
 	default:
 		l.flag("--volume=%s:%s:O,upperdir=%s,workdir=%s", source, workspacePath, d.upper(), d.work())
 	}

@@ -18,16 +18,42 @@ const shiftedDir = "/run/hutch-podman"
 
 // shifted returns a path at which the container's user namespace sees the host directory p with its owners as they are.
 func (l *layout) shifted(p string) (string, error) {
-	l.names++
-	at := filepath.Join(shiftedDir, l.id, fmt.Sprint(l.names))
-	if l.plan {
-		return at, nil
+	at, err := l.place()
+	if err != nil || l.plan {
+		return at, err
 	}
 	tree, err := l.who.open(p)
 	if err != nil {
 		return "", err
 	}
 	defer tree.Close()
+	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return "", &os.PathError{Op: "mount", Path: at, Err: err}
+	}
+	return at, nil
+}
+
+// merged returns a path at which the upper layer is laid over source. The OCI runtime would mount the overlay as root of the
+// container's namespace, who comes to none of its layers and may not write its marks.
+func (l *layout) merged(source string) (string, error) {
+	at, err := l.place()
+	if err != nil || l.plan {
+		return at, err
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", source, l.dirs.upper(), l.dirs.work())
+	if err := unix.Mount("overlay", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return "", errors.Join(&noOverlay{err.Error()}, sdk.Errorf(sdk.ReasonMissing, "mount the overlay of the workspace: %w", err).WithFix(`use overlay = "union", or auto`))
+	}
+	return at, nil
+}
+
+// place makes a directory to mount upon, and returns its path.
+func (l *layout) place() (string, error) {
+	l.names++
+	at := filepath.Join(shiftedDir, l.id, fmt.Sprint(l.names))
+	if l.plan {
+		return at, nil
+	}
 	// The OCI runtime looks at the path as root of the container's namespace; nobody else shall.
 	if err := os.MkdirAll(shiftedDir, 0o711); err != nil {
 		return "", err
@@ -39,9 +65,6 @@ func (l *layout) shifted(p string) (string, error) {
 		if err := os.Lchown(dir, l.who.uids[0].HostID, l.who.gids[0].HostID); err != nil {
 			return "", err
 		}
-	}
-	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return "", &os.PathError{Op: "mount", Path: at, Err: err}
 	}
 	return at, nil
 }
