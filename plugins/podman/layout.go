@@ -166,7 +166,7 @@ func (l *layout) workspace() error {
 		l.ready.Layers = &sdk.Layers{Upper: d.upper()}
 	case ws.Mode == sdk.WorkspaceShared:
 		l.bind(source, workspacePath, "rw")
-		if err := l.guardGit(); err != nil {
+		if err := l.guardGit(source); err != nil {
 			return err
 		}
 		l.ready.Layers = &sdk.Layers{Lower: ws.Source}
@@ -210,7 +210,8 @@ func (l *layout) mountPoint(name string) error {
 }
 
 // guardGit keeps a sandbox from planting programs in a shared workspace that the user's next git command would run.
-func (l *layout) guardGit() error {
+// source is a path to it that no option parser takes apart.
+func (l *layout) guardGit(source string) error {
 	if l.plan {
 		return nil // the mounts are there, and what commands have made since must not keep anybody out
 	}
@@ -226,7 +227,7 @@ func (l *layout) guardGit() error {
 		if p.ReadOnly {
 			mode = "ro"
 		}
-		l.bind(l.path(filepath.Join(l.spec.Workspace.Source, filepath.FromSlash(p.Path))), target, mode)
+		l.bind(path.Join(source, p.Path), target, mode)
 	}
 	return nil
 }
