@@ -101,6 +101,7 @@ var catalogue = []attack{
 	{id: "PRV-09", about: "S1: make set-id files", bites: everyone, args: none, mode: "shared", hurt: setIDFiles},
 	{id: "PRV-10", about: "S5: open sockets of other families and netlink protocols", bites: everyone, args: none},
 	{id: "PRV-11", about: "S5, S16: personality and modify_ldt", bites: everyone, args: none},
+	{id: "PRV-12", about: "S1: be root to the host", bites: root, args: none},
 
 	// Network.
 	{id: "NET-01", about: "reach a service on the host's loopback", bites: everyone,
