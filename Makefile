@@ -26,7 +26,8 @@ run: ## install what is missing, build, and run examples/hello.hcl
 test: ## install what the tests need, and run them all
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off" go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 15m ./...
+	trap 'scripts/setup clean' EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off" \
+		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 15m ./...
 
 build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes into containers and VMs
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
