@@ -76,7 +76,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		k := old.Kept
 		spec := sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
 		spec.Relocate(old.Dir, dir)
-		s, err := planSandbox(h.ID, dir, spec, true, b.support(), b.spares)
+		s, err := planSandbox(h.ID, dir, spec, true, b.support(), b.spares, k.DefaultMemory)
 		if err != nil {
 			return nil, err
 		}

@@ -29,15 +29,18 @@ type held struct {
 	memory  int64              // sampled; 0 for no limit
 	disk    int64              // likewise
 	sdk.Holds
+
+	defaultMemory int64 // bytes; a sandbox keeps it, however much memory is free later
 }
 
 // inGroup says whether commands have to enter a cgroup.
 func (h *held) inGroup() bool { return h.group != (limits.Request{}) }
 
 // planLimits decides how each limit is held on a machine with the given support, for a sandbox whose files lie in dir, ""
-// while that is not known. A limit that cannot be held has an empty HeldBy.
-func planLimits(spec *sdk.Spec, keep bool, dir string, s *limits.Support) *held {
-	h := &held{}
+// while that is not known. A limit that cannot be held has an empty HeldBy. defaultMemory is that of a sandbox that exists
+// already; 0 computes one.
+func planLimits(spec *sdk.Spec, keep bool, dir string, s *limits.Support, defaultMemory int64) *held {
+	h := &held{defaultMemory: defaultMemory}
 	l := spec.Limits
 	if l.Timeout > 0 {
 		h.Hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to the whole pid namespace")
@@ -60,7 +63,10 @@ func (h *held) holdMemory(n int64, how limits.How) {
 	grouped := how.By != "" && how.Scope == limits.WholeGroup
 	hold := sdk.Hold{Limit: sdk.LimitMemory, Value: sdk.Bytes(n).String()}
 	if n <= 0 {
-		n = int64(limits.DefaultMemory())
+		if h.defaultMemory == 0 {
+			h.defaultMemory = int64(limits.DefaultMemory())
+		}
+		n = h.defaultMemory
 		hold.Default, hold.Value = true, sdk.Bytes(n).String()
 		if n == 0 {
 			hold.Value, hold.Reason = "", "this machine does not say how much memory is available"

@@ -258,7 +258,7 @@ func TestS6DiskHolds(t *testing.T) {
 				spec.Workspace.Source = write(t, t.TempDir(), map[string]string{"a.txt": "hello\n"})
 			}
 			var e *sdk.Error
-			if err := planLimits(&spec, false, "/", noCgroup).Err(); (err != nil) != c.refused || c.refused && (!errors.As(err, &e) || e.Fix == "") {
+			if err := planLimits(&spec, false, "/", noCgroup, 0).Err(); (err != nil) != c.refused || c.refused && (!errors.As(err, &e) || e.Fix == "") {
 				t.Fatalf("the plan says %v", err)
 			}
 			if c.refused {
@@ -325,11 +325,11 @@ func TestPlanRefuses(t *testing.T) {
 		"too few files":                  {sdk.Limits{Files: 3}, sdk.LimitFiles},
 	} {
 		var e *sdk.Error
-		if err := planLimits(&sdk.Spec{Limits: c.l}, false, "/", noCgroup).Err(); !errors.As(err, &e) || e.Limit != c.want || e.Reason != sdk.ReasonLimit || e.Fix == "" {
+		if err := planLimits(&sdk.Spec{Limits: c.l}, false, "/", noCgroup, 0).Err(); !errors.As(err, &e) || e.Limit != c.want || e.Reason != sdk.ReasonLimit || e.Fix == "" {
 			t.Errorf("%s gave %v", name, err)
 		}
 	}
-	if err := planLimits(&sdk.Spec{Limits: sdk.Limits{Memory: 1 << 30, PIDs: 5, Files: 64, Disk: 1 << 20, Timeout: time.Second}}, false, "/", noCgroup).Err(); err != nil {
+	if err := planLimits(&sdk.Spec{Limits: sdk.Limits{Memory: 1 << 30, PIDs: 5, Files: 64, Disk: 1 << 20, Timeout: time.Second}}, false, "/", noCgroup, 0).Err(); err != nil {
 		t.Errorf("what can be held was refused: %v", err)
 	}
 }
@@ -359,7 +359,7 @@ func TestK3LowHardLimits(t *testing.T) {
 	}
 	for _, l := range []sdk.Limits{{Files: 257}, {PIDs: 512}} {
 		var e *sdk.Error
-		if err := planLimits(&sdk.Spec{Limits: l}, false, "/", noCgroup).Err(); !errors.As(err, &e) || !strings.Contains(e.Fix, "ulimit -H") {
+		if err := planLimits(&sdk.Spec{Limits: l}, false, "/", noCgroup, 0).Err(); !errors.As(err, &e) || !strings.Contains(e.Fix, "ulimit -H") {
 			t.Errorf("%+v gave %v", l, err)
 		}
 	}

@@ -55,12 +55,14 @@ type keptSpec struct {
 	Workspace sdk.Workspace   `json:"workspace"`
 	Input     string          `json:"input"`
 	Mounts    []sdk.Mount     `json:"mounts"`
+
+	DefaultMemory int64 `json:"default_memory"` // bytes, chosen when the sandbox was made
 }
 
 // planSandbox decides how a sandbox will be; nothing exists of it yet.
-func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Support, spares *spares) (*sandbox, error) {
-	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(&spec, keep, dir, support), support: support, spares: spares,
-		running: map[*holder.Process]bool{}}
+func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Support, spares *spares, defaultMemory int64) (*sandbox, error) {
+	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(&spec, keep, dir, support, defaultMemory), support: support,
+		spares: spares, running: map[*holder.Process]bool{}}
 	if err := s.held.Err(); err != nil {
 		return nil, err
 	}
@@ -72,14 +74,14 @@ func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Suppo
 
 // create makes a sandbox. On an error nothing is left.
 func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support, spares *spares) (*sandbox, error) {
-	s, err := planSandbox(req.ID, req.StateDir, req.Spec, req.Keep, support, spares)
+	s, err := planSandbox(req.ID, req.StateDir, req.Spec, req.Keep, support, spares, 0)
 	if err != nil {
 		return nil, err
 	}
 	s.owner = req.Owner
 	h := handle{Dir: req.StateDir, Owner: req.Owner, Cgroup: s.cgroup}
 	if req.Keep {
-		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Workspace, req.Input, req.Mounts}
+		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Workspace, req.Input, req.Mounts, s.held.defaultMemory}
 	}
 	data, err := json.Marshal(h)
 	if err != nil {

@@ -49,7 +49,7 @@ func (b *backend) Describe() sdk.Description {
 // Plan implements [sdk.Planner].
 func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	m := b.machine()
-	held := planLimits(spec, false, "/", m)
+	held := planLimits(spec, false, "/", m, 0)
 	p := &sdk.Plan{Holds: held.Holds, Notes: append(notes(spec, m.rootless), held.Notes()...)}
 	refuse := func(err error) {
 		if err != nil {
@@ -96,7 +96,7 @@ func notes(spec *sdk.Spec, rootless bool) (out []string) {
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
 	return b.once(ctx, req.ID, func() (*sandbox, error) {
-		s, err := b.plan(req.ID, req.StateDir, &req.Spec, req.Keep)
+		s, err := b.plan(req.ID, req.StateDir, &req.Spec, req.Keep, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -120,13 +120,13 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 }
 
 // plan decides how a sandbox will be; nothing exists of it yet.
-func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool) (*sandbox, error) {
+func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool, defaultMemory int64) (*sandbox, error) {
 	p, err := b.podman()
 	if err != nil {
 		return nil, err
 	}
 	s := &sandbox{id: id, dirs: dirs{dir}, spec: *spec, keep: keep, podman: p}
-	s.held = planLimits(spec, keep, dir, b.machine())
+	s.held = planLimits(spec, keep, dir, b.machine(), defaultMemory)
 	if err := s.held.Err(); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		}
 		spec := k.spec()
 		spec.Relocate(old.Dir, dir)
-		s, err := b.plan(h.ID, dir, spec, true)
+		s, err := b.plan(h.ID, dir, spec, true, k.DefaultMemory)
 		if err != nil {
 			return nil, err
 		}

@@ -181,7 +181,7 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 	cfg := configOf(&sdk.Spec{})
 	cfg.Image, cfg.Pull = image, "never"
 	spec := &sdk.Spec{Config: cfg, Workspace: sdk.Workspace{Source: project, Mode: sdk.WorkspacePrivate}, Network: sdk.NetworkNone}
-	s, err := b.plan("check-"+strings.ToLower(rand.Text()), stateDir, spec, false)
+	s, err := b.plan("check-"+strings.ToLower(rand.Text()), stateDir, spec, false, 0)
 	if err == nil {
 		if err = s.save(); err == nil {
 			err = s.open(ctx)

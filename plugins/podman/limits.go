@@ -33,6 +33,8 @@ type held struct {
 	sampled uint64 // bytes of memory, where no cgroup holds them; 0 for no limit
 	disk    int64  // likewise of disk
 	cpus    []int  // the processors that commands run on; nil means all
+
+	defaultMemory int64 // bytes; a sandbox keeps it, however much memory is free later
 }
 
 // machine is what this machine lets Podman hold, found without starting anything.
@@ -79,9 +81,9 @@ func delegated() []string {
 }
 
 // planLimits decides how each limit is held, for a sandbox whose files lie in dir. One that cannot be held has an empty
-// HeldBy.
-func planLimits(spec *sdk.Spec, keep bool, dir string, m *machine) *held {
-	h := &held{}
+// HeldBy. defaultMemory is that of a sandbox that exists already; 0 computes one.
+func planLimits(spec *sdk.Spec, keep bool, dir string, m *machine, defaultMemory int64) *held {
+	h := &held{defaultMemory: defaultMemory}
 	l, c := spec.Limits, configOf(spec)
 	if l.Timeout > 0 {
 		h.Hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to all that the command started")
@@ -104,7 +106,10 @@ func planLimits(spec *sdk.Spec, keep bool, dir string, m *machine) *held {
 func (h *held) holdMemory(n int64, how limits.How) {
 	hold := sdk.Hold{Limit: sdk.LimitMemory, Default: n <= 0}
 	if hold.Default {
-		n = int64(limits.DefaultMemory())
+		if h.defaultMemory == 0 {
+			h.defaultMemory = int64(limits.DefaultMemory())
+		}
+		n = h.defaultMemory
 	}
 	hold.Value = sdk.Bytes(n).String()
 	switch {

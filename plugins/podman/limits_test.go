@@ -50,7 +50,7 @@ func TestS6DiskHolds(t *testing.T) {
 			spec := private(t, project(t))
 			spec.Workspace.Mode, spec.Limits.Disk = c.mode, 8<<20
 			var e *sdk.Error
-			if err := planLimits(&spec, c.keep, "/", b.machine()).Err(); (err != nil) != c.refused || c.refused && (!errors.As(err, &e) || e.Fix == "") {
+			if err := planLimits(&spec, c.keep, "/", b.machine(), 0).Err(); (err != nil) != c.refused || c.refused && (!errors.As(err, &e) || e.Fix == "") {
 				t.Fatalf("the plan says %v", err)
 			}
 			if c.refused {

@@ -19,6 +19,8 @@ type saved struct {
 	Input     string          `json:"input"`
 	Mounts    []sdk.Mount     `json:"mounts"`
 	Overlay   string          `json:"overlay"` // the strategy in use
+
+	DefaultMemory int64 `json:"default_memory"` // bytes, chosen when the sandbox was made
 }
 
 func (k *saved) spec() *sdk.Spec {
@@ -29,7 +31,7 @@ func (d dirs) saved() string { return filepath.Join(d.base(), "sandbox.json") }
 
 // save writes down what the sandbox is, whole or not at all.
 func (s *sandbox) save() error {
-	data, err := json.Marshal(saved{configOf(&s.spec), s.spec.Limits, s.spec.Network, s.spec.Workspace, s.spec.Input, s.spec.Mounts, s.over})
+	data, err := json.Marshal(saved{configOf(&s.spec), s.spec.Limits, s.spec.Network, s.spec.Workspace, s.spec.Input, s.spec.Mounts, s.over, s.held.defaultMemory})
 	if err != nil {
 		return err
 	}
