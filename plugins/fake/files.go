@@ -259,7 +259,7 @@ func copyTree(ctx context.Context, src, dst string) error {
 		}
 		var fi fs.FileInfo
 		if fi, err = os.Stat(filepath.Join(src, rel)); err == nil {
-			err = os.Chmod(filepath.Join(dst, rel), fi.Mode().Perm())
+			err = os.Chmod(filepath.Join(dst, rel), fi.Mode()&(fs.ModePerm|fs.ModeSetgid))
 		}
 	}
 	return err
