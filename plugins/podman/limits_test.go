@@ -90,7 +90,7 @@ func TestS8Defaults(t *testing.T) {
 			t.Errorf("no default of %s in %+v", l, s.Ready().Holds)
 		}
 	}
-	r := sh(t, s, "i=0; while [ $i -lt 1500 ]; do sleep 60 & i=$((i+1)); done; exit 0")
+	r := sh(t, s, "i=0; while [ $i -lt 1500 ]; do sleep 600 & i=$((i+1)); done; exit 0")
 	if r.Code == 0 {
 		t.Error("1,500 processes ran")
 	}

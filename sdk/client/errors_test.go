@@ -240,12 +240,12 @@ func TestAllocatedThatFailsEndsTheCreation(t *testing.T) {
 		destroy: func(_ context.Context, h sdk.Handle) error { destroyed <- h; return nil },
 	}
 	c := serve(t, p)
-	full := &fs.PathError{Op: "write", Path: "/state", Err: errors.New("no space left")}
-	_, err := c.Create(context.Background(), &sdk.CreateRequest{ID: "one", StateDir: t.TempDir(), Allocated: func(sdk.Handle) error { return full }})
+	full, dir := &fs.PathError{Op: "write", Path: "/state", Err: errors.New("no space left")}, t.TempDir()
+	_, err := c.Create(context.Background(), &sdk.CreateRequest{ID: "one", StateDir: dir, Allocated: func(sdk.Handle) error { return full }})
 	if !errors.Is(err, full) {
 		t.Errorf("got %v, want the error of Allocated", err)
 	}
-	if diff := cmp.Diff(sdk.Handle{ID: "one", Data: []byte(`{"n":1}`)}, <-destroyed); diff != "" {
+	if diff := cmp.Diff(sdk.Handle{ID: "one", Data: []byte(`{"n":1}`), StateDir: dir}, <-destroyed); diff != "" {
 		t.Errorf("what was allocated must be destroyed; -want +got:\n%s", diff)
 	}
 }

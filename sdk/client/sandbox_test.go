@@ -42,6 +42,7 @@ func TestCreateIsIdempotent(t *testing.T) {
 			if diff := cmp.Diff([]sdk.Handle{want}, told); diff != "" {
 				t.Errorf("allocated; -want +got:\n%s", diff)
 			}
+			want.StateDir = dir
 			if diff := cmp.Diff(want, sb.Handle()); diff != "" {
 				t.Errorf("handle; -want +got:\n%s", diff)
 			}
