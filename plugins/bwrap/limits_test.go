@@ -121,6 +121,12 @@ func without(t testing.TB, spec sdk.Spec, keep bool) *sandbox {
 // TestS7SampledMemory fills memory in every way that a program has, where no cgroup holds it.
 func TestS7SampledMemory(t *testing.T) {
 	s := without(t, sdk.Spec{Limits: sdk.Limits{Memory: 256 << 20}}, false)
+	// A segment of System V that no process has attached is seen by nobody.
+	const segments = `import ctypes; c = ctypes.CDLL(None); c.shmget.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+print([c.shmget(0, size, 0o1600) >= 0 for size in (56, 1 << 16, 1 << 17, 1 << 32, (1 << 32) + 56)])`
+	if r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"/usr/bin/python3", "-c", segments}}); r.out != "[True, True, False, False, False]\n" {
+		t.Errorf("segments: %s %s", r.out, r.err)
+	}
 	const head = "import os, mmap, socket, array, time\nM = 1 << 20\n"
 	for name, script := range map[string]string{
 		"malloc":            "x = b'x' * (2 << 30); time.sleep(60)",
@@ -149,12 +155,6 @@ time.sleep(60)`,
 			t.Log(r.Evidence)
 			sh(t, s, "rm -f /dev/shm/x")
 		})
-	}
-	// A segment of System V that no process has attached is seen by nobody.
-	const segments = `import ctypes; c = ctypes.CDLL(None); c.shmget.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
-print([c.shmget(0, size, 0o1600) >= 0 for size in (56, 1 << 16, 1 << 17, 1 << 32, (1 << 32) + 56)])`
-	if r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"/usr/bin/python3", "-c", segments}}); r.out != "[True, True, False, False, False]\n" {
-		t.Errorf("segments: %s %s", r.out, r.err)
 	}
 	if by := heldBy(t, s, sdk.LimitMemory); !strings.HasPrefix(by, "sampled every") {
 		t.Errorf("held by %q", by)

@@ -41,7 +41,7 @@ func createChecks() []Check {
 					c.Fatalf("the data of the handle: %d bytes, %s", len(h.Data), quote(string(h.Data)))
 				}
 			}},
-		{ID: "create/allocated-first", Proves: "when Allocated is called nothing exists yet outside the backend's process and the state directory", Fix: "call Allocated first, and make things when it has returned: until then nobody could find them again",
+		{ID: "create/allocated-first", Needs: []Need{needLocal}, Proves: "when Allocated is called nothing exists yet outside the backend's process and the state directory", Fix: "call Allocated first, and make things when it has returned: until then nobody could find them again",
 			run: func(c *C) {
 				req := c.request()
 				var there string

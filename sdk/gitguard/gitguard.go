@@ -156,7 +156,7 @@ func (g *guard) add(p string, readOnly bool) error {
 		return nil
 	}
 	for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
-		g.readOnly[dir] = g.readOnly[dir]
+		g.readOnly[dir] = g.readOnly[dir] || false // present, and writable unless it is a repository itself
 	}
 	g.readOnly[p] = g.readOnly[p] || readOnly
 	return nil

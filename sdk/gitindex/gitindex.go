@@ -35,7 +35,10 @@ type Index struct {
 
 // The stat data of an entry, as offsets into Stat. Numbers have 32 bits, big-endian; times are seconds and nanoseconds.
 const (
-	StatCtime, StatMtime, StatIno, StatSize = 0, 8, 20, 36
+	StatCtime = 0
+	StatMtime = 8
+	StatIno   = 20
+	StatSize  = 36
 
 	StatBytes = 40
 

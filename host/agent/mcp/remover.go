@@ -22,7 +22,7 @@ import (
 // end, and the next command removes them.
 
 // lifeline is the end of the pipe that the kernel closes when the server is gone.
-var lifeline *os.File
+var lifeline *os.File //nolint:unused // it is never read, and must not be collected: that would close it
 
 // startRemover starts the remover of this process.
 func startRemover(c call.Call) error {

@@ -32,9 +32,12 @@ func loaded(t *testing.T, p *Profile) *bpf.VM {
 	args := []string{"run", "--detach", "--rm", "--network=none", "--security-opt=no-new-privileges", "--cap-drop=all", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
 		"--security-opt=seccomp=" + file,
 		podmantest.Busybox(t), "sleep", "60"}
-	out, err := exec.Command("podman", args...).Output()
+	var stderr strings.Builder
+	run := exec.Command("podman", args...)
+	run.Stderr = &stderr
+	out, err := run.Output()
 	if err != nil {
-		t.Fatalf("podman run: %v %s", err, err.(*exec.ExitError).Stderr)
+		t.Fatalf("podman run: %v %s", err, stderr.String())
 	}
 	id := strings.TrimSpace(string(out))
 	t.Cleanup(func() { _ = exec.Command("podman", "rm", "--force", "--time=0", id).Run() })
