@@ -45,12 +45,12 @@ var caught = map[string][]string{
 	"claims_vm":          {"input/read-only", "remove/out", "isolation/kernel", "isolation/host-files", "isolation/host-processes", "isolation/links"},
 	"no_usage":           {"exec/usage-wall"},
 	"destroy_unknown":    {"destroy/unknown", "destroy/ten-times", "destroy/at-once", "destroy/half-made", "robust/many-calls", "leftovers/destroy", "leftovers/stop"},
-	"destroy_needs_self": {"destroy/fresh-instance", "list/handles"},
+	"destroy_needs_self": {"destroy/fresh-instance", "destroy/running-elsewhere", "list/handles"},
 	"destroy_keeps":      {"create/again-after-destroy", "destroy/files", "destroy/fresh-instance", "destroy/by-end", "list/handles", "drain/ends-commands", "death/host"},
 	"list_all":           {"list/owner"},
 	"list_gone":          {"create/cancelled-after-allocated", "destroy/ten-times", "destroy/running", "destroy/fresh-instance", "destroy/by-end", "attach/gone", "list/destroyed"},
 	"attach_gone":        {"destroy/fresh-instance", "attach/gone"},
-	"attach_needs_self":  {"attach/fresh-instance", "attach/outlives"},
+	"attach_needs_self":  {"attach/fresh-instance", "attach/outlives", "attach/moved"},
 	"put_modes":          {"put/tree", "get/round-trip"},
 	"put_file_mode":      {"put/file-mode"},
 	"put_escape":         {"put/hostile-dotdot"},
@@ -66,8 +66,8 @@ var caught = map[string][]string{
 	"exchange_apart":     {"exchange/in", "exchange/out"},
 	"changes_deleted":    {"changes/deleted", "changes/order"},
 	"changes_order":      {"changes/order"},
-	"host_write":         {"changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/names", "workspace/private-host-unchanged", "workspace/private-two", "reset/hard-restores"},
-	"stub_file":          {"changes/none", "changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/input-output", "changes/names", "workspace/private-host-unchanged", "workspace/shared-no-litter", "workspace/shared-survives", "reset/hard-restores"},
+	"host_write":         {"changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/names", "workspace/private-host-unchanged", "workspace/private-two", "workspace/own-input-output", "workspace/other-group", "reset/hard-restores"},
+	"stub_file":          {"changes/none", "changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/input-output", "changes/names", "workspace/private-host-unchanged", "workspace/shared-no-litter", "workspace/shared-survives", "workspace/own-input-output", "workspace/other-group", "reset/hard-restores"},
 	"unheld_limit":       {"limits/memory-trips", "limits/pids-trips", "limits/files-trips"},
 	"tty_size":           {"tty/size"},
 	"no_tty":             {"tty/terminal", "tty/size", "tty/resize", "tty/stderr", "tty/ctrl-c"},
@@ -89,11 +89,12 @@ var caught = map[string][]string{
 
 // racy are checks that a lie may fail or not: it depends on how quick the machine is.
 var racy = map[string][]string{
-	"leave_file":    {"create/cancelled-early", "create/cancelled-after-allocated", "death/host-while-creating"},
-	"list_gone":     {"create/cancelled-early", "create/cancelled-after-allocated", "death/host-while-creating"},
-	"merge_streams": {"end/grace"},
-	"unheld_limit":  {"limits/cpus-holds"},
-	"keep_setsid":   {"end/tree-cancel", "destroy/running", "death/host", "drain/ends-commands", "leftovers/cgroups", "leftovers/descriptors", "leftovers/processes", "reset/ends-processes"},
+	"leave_file":         {"create/cancelled-early", "create/cancelled-after-allocated", "death/host-while-creating"},
+	"list_gone":          {"create/cancelled-early", "create/cancelled-after-allocated", "death/host-while-creating"},
+	"merge_streams":      {"end/grace"},
+	"unheld_limit":       {"limits/cpus-holds"},
+	"destroy_needs_self": {"destroy/running"},
+	"keep_setsid":        {"end/tree-cancel", "end/connection-lost", "destroy/running", "death/host", "drain/ends-commands", "leftovers/cgroups", "leftovers/descriptors", "leftovers/processes", "reset/ends-processes"},
 }
 
 // failing runs the suite, or the part of it that only picks, against a fake that
