@@ -156,7 +156,9 @@ func (g *guard) add(p string, readOnly bool) error {
 		return nil
 	}
 	for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
-		g.readOnly[dir] = g.readOnly[dir] || false // present, and writable unless it is a repository itself
+		if _, ok := g.readOnly[dir]; !ok {
+			g.readOnly[dir] = false
+		}
 	}
 	g.readOnly[p] = g.readOnly[p] || readOnly
 	return nil
