@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -90,6 +91,9 @@ func TestBad(t *testing.T) {
 			}
 			if strings.ContainsAny(out.String(), "\x1b\x00\r") {
 				t.Error("the message holds control characters")
+			}
+			if !utf8.Valid(out.Bytes()) {
+				t.Error("S16: the message holds bytes that are not UTF-8")
 			}
 			golden(t, strings.TrimSuffix(f, ".hcl")+".golden", out.String())
 		})

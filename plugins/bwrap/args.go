@@ -10,6 +10,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // defaultPath is the PATH of a command that is given none.
@@ -17,7 +18,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // bwrapArgs are the options of bwrap that are the same for each command of a
 // sandbox. The root is ready made, so that bwrap has little to mount: see layout.
-func bwrapArgs(uid int, network sdk.NetworkMode, masks []string) []string {
+func bwrapArgs(uid int, network sdk.NetworkMode) []string {
 	id := strconv.Itoa(uid)
 	args := []string{
 		"--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try",
@@ -29,8 +30,8 @@ func bwrapArgs(uid int, network sdk.NetworkMode, masks []string) []string {
 	}
 	// The mounts below the root have their flags already; device nodes are bound one by one.
 	args = append(args, "--dev-bind", inRoot, "/", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
-	for _, m := range masks {
-		args = append(args, "--ro-bind", inRoot+"/dev/null", m)
+	for _, m := range masks() {
+		args = append(args, "--ro-bind", m.with, m.path)
 	}
 	return append(args, "--chdir", "/")
 }
@@ -83,18 +84,19 @@ func lookup(name, searchPath string) []string {
 	return out
 }
 
-// maskedFiles show the kernel's or other people's business and are covered.
-var maskedFiles = []string{
-	"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sysrq-trigger", "/proc/latency_stats",
-	"/proc/interrupts", "/proc/softirqs", "/proc/iomem", "/proc/ioports", "/proc/cmdline", "/proc/config.gz", "/proc/kallsyms",
-	"/proc/modules", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/kpageflags", "/proc/kpagecount", "/proc/diskstats", "/proc/partitions", "/proc/swaps",
-}
+// mask is an option of bwrap that lays nothing over a path.
+type mask struct{ with, path string }
 
-// masks lists those of them that this kernel has.
-var masks = sync.OnceValue(func() (out []string) {
-	for _, p := range maskedFiles {
-		if _, err := os.Lstat(p); err == nil {
-			out = append(out, p)
+// masks lists what this kernel has of [visible.Masked] below /proc; of /sys commands see what layout.show adds.
+var masks = sync.OnceValue(func() (out []mask) {
+	for _, p := range visible.Masked {
+		st, err := os.Lstat(p)
+		switch {
+		case err != nil || !strings.HasPrefix(p, "/proc/"):
+		case st.IsDir():
+			out = append(out, mask{inRoot + emptyPath, p})
+		default:
+			out = append(out, mask{inRoot + "/dev/null", p})
 		}
 	}
 	return out

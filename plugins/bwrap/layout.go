@@ -29,6 +29,7 @@ const (
 	project   = "/project"     // the host directory under the workspace
 	copies    = "/copies"      // copies of those of its files that an overlay could not change
 	initPath  = "/.hutch/init" // as the sandbox sees it
+	emptyPath = "/.hutch/none" // likewise, an empty directory
 )
 
 // Paths as the sandbox sees them.
@@ -120,6 +121,7 @@ func (l *layout) system() {
 	l.symlink("/tmp", inRoot+"/var/tmp")
 	l.etc()
 	l.file(inRoot+initPath, 0o555, nil) // its content comes with the limits
+	l.dir(inRoot+emptyPath, 0o755, false)
 }
 
 // show adds the files by which commands see their limits, and returns the options of bwrap that lay some of them over /proc.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // attempts are system calls with arguments that the kernel itself would refuse
@@ -177,10 +178,17 @@ func syscallLines(out string) (lines [][]string) {
 	return lines
 }
 
-// TestS16MachineFilesAreMasked reads what the kernel says of the machine and not of the sandbox.
-func TestS16MachineFilesAreMasked(t *testing.T) {
-	s := newSandbox(t, sdk.Spec{})
-	if r := sh(t, s, "cat "+strings.Join(masks(), " ")); r.out != "" {
+// TestS16 reads what the kernel says of the machine and not of the sandbox.
+func TestS16(t *testing.T) {
+	s := newSandbox(t, sdk.Spec{Workspace: sdk.Workspace{Source: t.TempDir()}})
+	r := sh(t, s, "for p in "+strings.Join(visible.Masked, " ")+"; do test -d $p && ls -A $p || cat $p; done 2>/dev/null")
+	if r.out != "" {
 		t.Errorf("it reads %.200q", r.out)
+	}
+	// The kernel names the source of each mount. What is left of the host's paths is the sandbox's own directory.
+	for line := range strings.Lines(sh(t, s, "cat /proc/self/mountinfo").out) {
+		if strings.Contains(strings.ReplaceAll(line, s.dir, ""), s.spec.Workspace.Source) {
+			t.Errorf("a mount shows where the project is: %s", line)
+		}
 	}
 }

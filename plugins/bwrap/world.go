@@ -102,7 +102,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		return err
 	}
 	l.file(inRoot+initPath, 0o555, image)
-	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network, masks()), l.show(visible.Files(s.held.Holds, s.held.cpus))...)
+	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network), l.show(visible.Files(s.held.Holds, s.held.cpus))...)
 	l.setup.CPUs = s.held.cpus
 	l.setup.Seccomp = seccomp.Program(seccomp.Options{FixedCPUs: s.held.fixed, SmallShm: s.held.memory > 0})
 	w.ready = l.ready

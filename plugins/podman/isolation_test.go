@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // TestIsolation shares one project between sandboxes.
@@ -54,6 +55,14 @@ func TestIsolation(t *testing.T) {
 	}
 	if got := must(t, one, "cat a.txt; ls"); got != "a\na.txt\nb.txt\ndir\n" {
 		t.Errorf("after a hard reset the sandbox sees %q", got)
+	}
+}
+
+// TestS16 reads what the kernel says of the machine and not of the sandbox.
+func TestS16(t *testing.T) {
+	s := newSandbox(t, newBackend(), private(t, project(t)))
+	if got := sh(t, s, "for p in "+strings.Join(visible.Masked, " ")+"; do test -d $p && ls -A $p || cat $p; done 2>/dev/null"); got.out != "" {
+		t.Errorf("it reads %.200q", got.out)
 	}
 }
 

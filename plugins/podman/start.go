@@ -22,10 +22,6 @@ import (
 // which come to one less, and the one that stands above a command.
 const ownProcesses = agent.OwnPIDs
 
-// maskedFiles say something of the machine and nothing of the sandbox, and Podman shows them.
-const maskedFiles = "/proc/interrupts:/proc/softirqs:/proc/iomem:/proc/ioports:/proc/cmdline:/proc/config.gz:/proc/kallsyms:/proc/modules:" +
-	"/proc/key-users:/proc/slabinfo:/proc/vmallocinfo:/proc/kpageflags:/proc/kpagecount:/proc/diskstats:/proc/partitions:/proc/swaps"
-
 // ownFiles is how many open files a container's own limit allows; the agent holds commands to theirs.
 const ownFiles = 4096
 
@@ -135,7 +131,7 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 	args := []string{"run", "--detach", "--name=" + s.name(), "--pidfile=" + s.dirs.pid(), "--pull=never",
 		"--label=" + labelID + "=" + s.id, "--label=" + labelOwner + "=" + s.owner, "--label=" + labelData + "=" + string(h.Data),
 		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536", "--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck",
-		"--security-opt=no-new-privileges", "--cap-drop=all", "--security-opt=mask=" + maskedFiles,
+		"--security-opt=no-new-privileges", "--cap-drop=all", "--security-opt=mask=" + strings.Join(visible.Masked, ":"),
 		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), "--ulimit=core=0:0",
 	}
 	filter, err := seccomp.OCI(seccomp.Options{Mounts: l.over == overlayInside, SmallShm: s.held.sampled > 0})

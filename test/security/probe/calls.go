@@ -177,7 +177,7 @@ func machineFiles([]string) verdict {
 	var a attempts
 	for _, p := range []string{"/proc/interrupts", "/proc/softirqs", "/proc/iomem", "/proc/ioports", "/proc/cmdline", "/proc/config.gz", "/proc/kallsyms", "/proc/modules",
 		"/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/kpageflags", "/proc/kpagecount", "/proc/diskstats",
-		"/proc/partitions", "/proc/swaps", "/proc/acpi", "/proc/scsi", "/proc/asound", "/proc/bus", "/proc/driver", "/proc/irq", "/proc/tty/drivers", "/proc/fs", "/sys/firmware",
+		"/proc/partitions", "/proc/swaps", "/proc/acpi", "/proc/scsi", "/proc/asound", "/proc/bus", "/proc/driver", "/proc/irq", "/proc/fs", "/sys/firmware",
 		"/sys/devices/virtual/powercap"} {
 		b, err := os.ReadFile(p)
 		if errors.Is(err, unix.EISDIR) {
