@@ -130,7 +130,7 @@ func TestVMThatStopsUnderACommand(t *testing.T) {
 	limactlDo(t, "stop", "--force", name)
 	select {
 	case e := <-ended:
-		if got := wantReason(t, e.err, sdk.ReasonUnavailable); !strings.Contains(got.Summary, "broke") {
+		if got := wantReason(t, e.err, sdk.ReasonUnavailable); !strings.Contains(got.Error(), "broke") {
 			t.Errorf("%+v", got)
 		}
 	case <-time.After(time.Minute):

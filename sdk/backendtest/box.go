@@ -86,6 +86,16 @@ func (b *box) sh(script string, change ...func(*client.Command)) *out {
 	return b.exec(b.command(script, change...))
 }
 
+// shPatiently runs a script that prints something and is then ended by its timeout, once more with a longer one where a
+// busy machine did not get as far as the print.
+func (b *box) shPatiently(script string, change ...func(*client.Command)) *out {
+	o := b.sh(script, append(change, timeout(500*time.Millisecond))...)
+	if o.stdout == "" {
+		o = b.sh(script, append(change, timeout(5*time.Second))...)
+	}
+	return o
+}
+
 // must runs a script that has to end well and returns what it printed.
 func (b *box) must(script string, change ...func(*client.Command)) string {
 	o := b.sh(script, change...)

@@ -66,14 +66,14 @@ func endChecks() []Check {
 			}},
 		{ID: "end/timeout-output", Proves: "what a command printed before its time was up arrives", Fix: "report exited only when all output is in the pipes",
 			run: func(c *C) {
-				o := c.box().sh("echo before; exec sleep 300", timeout(500*time.Millisecond))
+				o := c.box().shPatiently("echo before; exec sleep 300")
 				c.eq("stdout", o.stdout, "before\n")
 			}},
 		{ID: "end/timeout-not-early", Proves: "a timeout that is not reached changes nothing", Fix: "compare durations, not guesses",
 			run: func(c *C) { c.wantExit(c.box().sh("sleep 0.3; exit 3", timeout(time.Minute)), 3) }},
 		{ID: "end/grace", Proves: "a command gets SIGTERM and its grace before SIGKILL, and the cause stays timeout", Fix: "SIGTERM, wait for Command.Grace, SIGKILL",
 			run: func(c *C) {
-				o := c.box().sh(`trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.05; done`, timeout(500*time.Millisecond), func(cmd *client.Command) { cmd.Grace = 10 * time.Second })
+				o := c.box().shPatiently(`trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.05; done`, func(cmd *client.Command) { cmd.Grace = 10 * time.Second })
 				if o.Cause != sdk.CauseTimeout || o.stdout != "hello\nbye\n" {
 					c.Fatalf("%s, stdout %s", o.how(), quote(o.stdout))
 				}

@@ -182,7 +182,7 @@ func TestAsUser(t *testing.T) {
 // TestWorkspaces tells what changed in a layer, and since a snapshot.
 func TestWorkspaces(t *testing.T) {
 	source, layer := t.TempDir(), t.TempDir()
-	for name, text := range map[string]string{source + "/a": "a", layer + "/a": "A", layer + "/new": "n", layer + "/input": "hidden"} {
+	for name, text := range map[string]string{source + "/a": "a", layer + "/a": "A", layer + "/new": "n", layer + "/input": "of the project"} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestWorkspaces(t *testing.T) {
 		}
 		return got
 	}
-	want := map[string]sdk.ChangeKind{"a": sdk.ChangeModified, "new": sdk.ChangeAdded}
+	want := map[string]sdk.ChangeKind{"a": sdk.ChangeModified, "new": sdk.ChangeAdded, "input": sdk.ChangeAdded}
 	if d := cmp.Diff(want, kinds(Changes(t.Context(), source, upper, overlay.Options{}))); d != "" {
 		t.Error(d)
 	}

@@ -232,7 +232,7 @@ func TestManySandboxesOnOneProject(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if out := u.hutch(t, 0, "exec", "s0", "--", "ls"); out != "base\ninput\nmine0\noutput\n" {
+			if out := u.hutch(t, 0, "exec", "s0", "--", "ls"); out != "base\nmine0\n" {
 				t.Errorf("%q", out)
 			}
 		})

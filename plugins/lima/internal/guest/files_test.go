@@ -149,7 +149,7 @@ func TestFiles(t *testing.T) {
 		{name: "a tree in the place of a file", op: "put tar", path: "dir/kept", in: archive(t), want: wire.ReasonConfig},
 		{name: "a tree that leads out", op: "put tar", path: "dir", in: archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "../x", Mode: 0o644}), want: wire.ReasonConfig},
 		{name: "no tree", op: "put tar", path: "dir", in: []byte(strings.Repeat("no tar ", 200)), want: wire.ReasonConfig},
-		{name: "a file comes back", op: "get file", path: "dir/kept", stdout: "kept"},
+		{name: "a file comes back", op: "get file", path: "dir/kept", stdout: "4\nkept"},
 		{name: "no file to come back", op: "get file", path: "none", want: wire.ReasonNotFound},
 		{name: "a directory is no file", op: "get file", path: "dir", want: wire.ReasonConfig},
 		{name: "a link is no file", op: "get file", path: "link", want: wire.ReasonConfig},
