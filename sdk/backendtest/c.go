@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type C struct {
 	dir    string // for everything the check makes on the host
 	marker string // value of markerName
 
+	alone    bool // no other check runs now
+	failed   atomic.Bool
 	mu       sync.Mutex
 	boxes    int
 	cleanups []func()
@@ -107,6 +110,10 @@ func (c *C) boxOn(i *instance, req *sdk.CreateRequest) *box {
 
 // create is boxOn for creations that may fail.
 func (c *C) create(i *instance, req *sdk.CreateRequest) (*client.Sandbox, error) {
+	return c.createWith(c.ctx, i, req)
+}
+
+func (c *C) createWith(ctx context.Context, i *instance, req *sdk.CreateRequest) (*client.Sandbox, error) {
 	h := sdk.Handle{ID: req.ID}
 	var mu sync.Mutex
 	known := false
@@ -136,12 +143,68 @@ func (c *C) create(i *instance, req *sdk.CreateRequest) (*client.Sandbox, error)
 			c.complain("destroying the sandbox of %s: %v", c.id, err)
 		}
 	})
-	return i.Create(c.ctx, &own)
+	return i.Create(ctx, &own)
 }
 
 // box creates a sandbox on the shared instance.
 func (c *C) box(change ...func(*sdk.CreateRequest)) *box {
 	return c.boxOn(c.shared(), c.request(change...))
+}
+
+// used returns a sandbox as box does, with an empty workspace, in which commands of other checks may have run. It is for
+// checks that look at commands and files and leave the sandbox itself as it is: making one is most of what a check costs.
+func (c *C) used() *box {
+	if c.alone {
+		return c.box()
+	}
+	s, i := c.session, c.shared()
+	s.mu.Lock()
+	s.idle = slices.DeleteFunc(s.idle, func(b *box) bool { return b.on != i })
+	var b box
+	if n := len(s.idle); n > 0 {
+		b = *s.idle[n-1]
+		s.idle = s.idle[:n-1]
+	}
+	s.mu.Unlock()
+	if b.Sandbox == nil {
+		req := s.keeper.request()
+		sb, err := s.keeper.createWith(c.ctx, i, req)
+		if err != nil {
+			c.Fatalf("creating a sandbox: %v", err)
+		}
+		b = box{Sandbox: sb, on: i, req: req}
+	}
+	b.c = c
+	c.later(func() { s.giveBack(&b) })
+	return &b
+}
+
+// giveBack empties the workspace of a used sandbox for the next check. One in which a check failed, or that cannot be
+// emptied, is not used again.
+func (s *session) giveBack(b *box) {
+	if b.c.failed.Load() || b.on.over.Load() || gone(b.on) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	var left bytes.Buffer
+	cmd := b.command("find . -mindepth 1 -maxdepth 1 ! -name input ! -name output -exec chmod -R u+rwX {} + -exec rm -rf {} +; ls -A | grep -vxE 'input|output'; true")
+	cmd.Stdout = &left
+	if exit, err := b.Exec(ctx, cmd); err != nil || exit.Code != 0 || left.Len() > 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, b)
+}
+
+// endUsed destroys the sandboxes that checks have shared.
+func (s *session) endUsed() {
+	s.mu.Lock()
+	s.idle = nil
+	s.mu.Unlock()
+	s.clean(s.keeper, false)
+	s.keeper.cleanups = nil
 }
 
 // fresh starts an instance that this check alone uses.

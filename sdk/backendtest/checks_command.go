@@ -17,7 +17,7 @@ func commandChecks() []Check {
 	args := func(name, what string, list ...string) Check {
 		return Check{ID: "argv/" + name, Proves: "arguments arrive as they are: " + what, Fix: "pass the list on; let no shell see it",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				script := `printf '%d:' $#; for a in "$@"; do printf '%s\001' "$a"; done`
 				o := b.exec(b.command("", argv(append([]string{"/bin/sh", "-c", script, "sh"}, list...)...)))
 				c.wantExit(o, 0)
@@ -39,7 +39,7 @@ func commandChecks() []Check {
 		args("many", "2,000 arguments", slices.Repeat([]string{"arg"}, 2_000)...),
 		{ID: "env/exact", Proves: "each variable arrives with exactly its value", Fix: "pass NAME=value on as it is",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				given := map[string]string{
 					"PATH": searchPath, "SIMPLE": "1", "EMPTY": "", "SPACES": "  a  b  ", "NEWLINE": "a\nb\n", "EQUALS": "a=b=c", "QUOTES": `'"$HOME\`,
 					"UNICODE": "grüße 🦔", "BYTES": "\xff\xfe", "lower_case": "yes", "LONG": strings.Repeat("y", 60_000), "HOME": "/given/home", "LANG": "C", markerName: c.marker,
@@ -57,7 +57,7 @@ func commandChecks() []Check {
 				os.Setenv("HUTCH_BACKENDTEST_CANARY", "it leaks")
 				defer os.Unsetenv("HUTCH_BACKENDTEST_CANARY")
 				given := map[string]string{"ONLY": "this", markerName: c.marker}
-				for name, v := range c.environ(c.box(), given) {
+				for name, v := range c.environ(c.used(), given) {
 					if _, ok := given[name]; !ok && !slices.Contains([]string{"HOME", "PATH", "TERM", "LANG"}, name) {
 						c.Fatalf("%s=%s is there, and was not given", name, quote(v))
 					}
@@ -65,32 +65,32 @@ func commandChecks() []Check {
 			}},
 		{ID: "env/path-and-home", Proves: "a command that was given no PATH and no HOME has one of each", Fix: "add them where missing",
 			run: func(c *C) {
-				got := c.environ(c.box(), map[string]string{"ONLY": "this", markerName: c.marker})
+				got := c.environ(c.used(), map[string]string{"ONLY": "this", markerName: c.marker})
 				if got["PATH"] == "" || !strings.HasPrefix(got["HOME"], "/") {
 					c.Fatalf("PATH=%s HOME=%s", quote(got["PATH"]), quote(got["HOME"]))
 				}
 			}},
 		{ID: "env/home-writable", Proves: "the HOME that a backend adds is a directory that the command may write to", Fix: "make a home directory in the sandbox",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must(`test -d "$HOME" && echo x > "$HOME/.file" && rm "$HOME/.file"`)
 			}},
 		{ID: "dir/given", Proves: "a command starts in the directory it was given", Fix: "use Command.Dir",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir -p 'sub dir/ü'")
 				dir := b.Ready().Workspace + "/sub dir/ü"
 				c.eq("pwd", b.must("pwd -P", func(cmd *client.Command) { cmd.Dir = dir }), strings.TrimSuffix(b.must("cd 'sub dir/ü' && pwd -P"), "\n")+"\n")
 			}},
 		{ID: "dir/default", Proves: "a command that was given no directory starts in the workspace", Fix: "an empty Dir means the workspace",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("echo here > marker")
 				c.eq("the file", b.must("cat marker", func(cmd *client.Command) { cmd.Dir = "" }), "here\n")
 			}},
 		{ID: "dir/missing", Proves: "a command whose directory does not exist is not run anywhere else", Fix: "refuse it, or report that it was not started",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				o, err := b.tryExec(b.command("echo ran", func(cmd *client.Command) { cmd.Dir = "/no/such/dir" }))
 				if err != nil {
 					c.wantReason(err, "a directory that does not exist", sdk.ReasonConfig, sdk.ReasonNotFound)
@@ -100,13 +100,13 @@ func commandChecks() []Check {
 			}},
 		{ID: "dir/relative", Proves: "a directory that is not absolute is refused", Fix: "reason config",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				_, err := b.tryExec(b.command("true", func(cmd *client.Command) { cmd.Dir = "relative" }))
 				c.wantReason(err, "a relative directory", sdk.ReasonConfig)
 			}},
 		{ID: "user/unknown", Proves: "a user that does not exist is refused, and nothing runs as another one", Fix: "refuse it, or report that it was not started",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				o, err := b.tryExec(b.command("echo ran", func(cmd *client.Command) { cmd.User = "no-such-user-here" }))
 				if err != nil {
 					c.wantReason(err, "a user that does not exist", sdk.ReasonConfig, sdk.ReasonNotFound, sdk.ReasonUnsupported, sdk.ReasonDenied)
@@ -117,7 +117,7 @@ func commandChecks() []Check {
 		{ID: "process/descriptors", Proves: "a command has its three streams and no descriptor of the backend", Fix: "set close-on-exec on everything",
 			run: func(c *C) {
 				// ls itself opens the directory; a shell keeps none of its own when it replaces itself.
-				got := strings.Fields(c.box().must("exec ls /proc/self/fd", stdin("x")))
+				got := strings.Fields(c.used().must("exec ls /proc/self/fd", stdin("x")))
 				slices.Sort(got)
 				if len(got) != 4 || !slices.Equal(got[:3], []string{"0", "1", "2"}) {
 					c.Fatalf("the descriptors are %v; want 0, 1, 2 and the one of ls", got)
@@ -125,7 +125,7 @@ func commandChecks() []Check {
 			}},
 		{ID: "process/signals", Proves: "a command ignores and blocks no signal from the start", Fix: "catch SIGPIPE in the backend instead of ignoring it: what is ignored is inherited",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				o := b.exec(b.command("", argv("grep", "-E", "^Sig(Ign|Blk):", "/proc/self/status")))
 				for line := range strings.Lines(o.stdout) {
 					f := strings.Fields(line)

@@ -19,13 +19,13 @@ import (
 func execChecks() []Check {
 	code := func(n int) Check {
 		return Check{ID: fmt.Sprintf("exec/exit-%d", n), Proves: fmt.Sprintf("a command that exits with %d is reported as exited with %[1]d", n), Fix: "a code that is not zero is a result and no error",
-			run: func(c *C) { c.wantExit(c.box().sh(fmt.Sprintf("exit %d", n)), n) }}
+			run: func(c *C) { c.wantExit(c.used().sh(fmt.Sprintf("exit %d", n)), n) }}
 	}
 	return []Check{
 		code(0), code(1), code(7), code(126), code(127), code(255),
 		{ID: "exec/not-found", Proves: "a command that is not found has code 127 and is said not to have started", Fix: "look the program up before starting it, and set NotStarted",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				for _, name := range []string{"no-such-program-here", "/no/such/program", "./no-such-program"} {
 					o := b.exec(b.command("", argv(name)))
 					if o.Code != 127 || !o.NotStarted {
@@ -35,7 +35,7 @@ func execChecks() []Check {
 			}},
 		{ID: "exec/not-executable", Proves: "a file that is not executable has code 126 and is said not to have started", Fix: "tell EACCES from ENOENT",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("echo 'echo hello' > script && chmod 644 script")
 				o := b.exec(b.command("", argv("./script")))
 				if o.Code != 126 || !o.NotStarted {
@@ -44,7 +44,7 @@ func execChecks() []Check {
 			}},
 		{ID: "exec/directory", Proves: "a directory as command has code 126 and is said not to have started", Fix: "tell EACCES from ENOENT",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				o := b.exec(b.command("", argv("/")))
 				if o.Code != 126 || !o.NotStarted {
 					c.Fatalf("%s", o.how())
@@ -52,25 +52,25 @@ func execChecks() []Check {
 			}},
 		{ID: "exec/empty-argv", Proves: "no command at all is refused, and the backend lives", Fix: "refuse with reason config",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				_, err := b.tryExec(b.command("", argv()))
 				c.wantReason(err, "an empty argv", sdk.ReasonConfig)
 				b.must("true")
 			}},
 		{ID: "exec/looked-up", Proves: "a command without a slash is looked up in the PATH it is given", Fix: "use the PATH of the command's environment, not the backend's",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				dir := strings.TrimSpace(b.must(`mkdir bin && printf '#!/bin/sh\necho found\n' > bin/only-here && chmod 755 bin/only-here && cd bin && pwd`))
 				o := b.exec(b.command("", argv("only-here"), env(map[string]string{"PATH": dir + ":" + searchPath})))
 				c.eq("what the program in PATH printed", o.stdout, "found\n")
 			}},
 		{ID: "exec/signaled", Proves: "a command that dies by SIGKILL of its own is reported as signaled, with the signal and 137", Fix: "read the wait status; cause signaled, code 128+n",
-			run: func(c *C) { c.wantSignal(c.box().sh("kill -KILL $$"), "SIGKILL", 137) }},
+			run: func(c *C) { c.wantSignal(c.used().sh("kill -KILL $$"), "SIGKILL", 137) }},
 		{ID: "exec/signaled-term", Proves: "a command that dies by SIGTERM of its own is reported as signaled, with the signal and 143", Fix: "read the wait status; cause signaled, code 128+n",
-			run: func(c *C) { c.wantSignal(c.box().sh("kill -TERM $$"), "SIGTERM", 143) }},
+			run: func(c *C) { c.wantSignal(c.used().sh("kill -TERM $$"), "SIGTERM", 143) }},
 		{ID: "exec/signal-delivered", Proves: "a signal that the host sends reaches the command", Fix: "read Command.Signals and pass them on",
 			run: func(c *C) {
-				r := c.box().begin(`trap 'echo got it; exit 9' USR1; echo ready; while :; do sleep 0.05; done`)
+				r := c.used().begin(`trap 'echo got it; exit 9' USR1; echo ready; while :; do sleep 0.05; done`)
 				if err := r.Signal(10); err != nil {
 					c.Fatalf("%v", err)
 				}
@@ -80,7 +80,7 @@ func execChecks() []Check {
 			}},
 		{ID: "exec/signal-kills", Proves: "a signal that the host sends and the command does not handle is what it dies of", Fix: "do not turn a signal of the host into a cancellation",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				r := b.begin(`echo ready; exec sleep 300`)
 				if err := r.Signal(15); err != nil {
 					c.Fatalf("%v", err)
@@ -89,7 +89,7 @@ func execChecks() []Check {
 			}},
 		{ID: "exec/events", Proves: "the events are opened, started and exited, each once and in this order", Fix: "send started once the command runs, and exited as the last word",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				events := c.rawExec(b, &pb.ExecRequest{Request: &pb.ExecRequest_Start{Start: &pb.ExecStart{
 					SandboxId: b.ID(), Argv: [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte("exit 3")}, Env: [][]byte{[]byte("PATH=" + searchPath)}, Dir: []byte(b.Ready().Workspace),
 				}}})
@@ -101,33 +101,33 @@ func execChecks() []Check {
 		{ID: "exec/usage-wall", Proves: "the time that a command took is told", Fix: "fill in Usage.Wall",
 			run: func(c *C) {
 				began := time.Now()
-				o := c.box().sh("sleep 0.3")
+				o := c.used().sh("sleep 0.3")
 				if max := time.Since(began); o.Usage.Wall < 250*time.Millisecond || o.Usage.Wall > max {
 					c.Fatalf("sleep 0.3 is said to have taken %s, of at most %s", o.Usage.Wall, max)
 				}
 			}},
 		{ID: "exec/usage-honest", Proves: "what a command is said to have used is not negative, and not more processor time than there was", Fix: "leave zero what is not known",
 			run: func(c *C) {
-				u := c.box().sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done").Usage
+				u := c.used().sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done").Usage
 				if u.User < 0 || u.Sys < 0 || u.PeakMemory < 0 || u.PIDs < 0 || u.User+u.Sys > 64*u.Wall+time.Second {
 					c.Fatalf("%+v", u)
 				}
 			}},
 		{ID: "exec/usage-known", Needs: []Need{needLocal}, Proves: "processor time and memory that a command used are told", Fix: "fill in Usage.User, Usage.Sys and Usage.PeakMemory from wait4, or from the counters of a cgroup",
 			run: func(c *C) {
-				if u := c.box().sh("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done").Usage; u.User+u.Sys < 10*time.Millisecond || u.PeakMemory < 1<<10 {
+				if u := c.used().sh("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done").Usage; u.User+u.Sys < 10*time.Millisecond || u.PeakMemory < 1<<10 {
 					c.Fatalf("of a loop that takes a good part of a second it says %s of processor time and %d bytes of memory", u.User+u.Sys, u.PeakMemory)
 				}
 			}},
 		{ID: "exec/persists", Proves: "what one command writes to the workspace the next one sees", Fix: "give all commands of a sandbox the same workspace",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir -p a/b && echo one > a/b/file")
 				c.eq("the file", b.must("cat a/b/file"), "one\n")
 			}},
 		{ID: "exec/parallel-50", Proves: "50 commands run at once in one sandbox, each with its own output and code", Fix: "share nothing between commands",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				var wg sync.WaitGroup
 				bad := make([]string, 50)
 				for i := range bad {
@@ -150,7 +150,7 @@ func execChecks() []Check {
 			}},
 		{ID: "exec/at-once", Proves: "commands of one sandbox run at the same time and not one after the other", Fix: "do not hold a lock while a command runs",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				r := b.begin("echo ready; cat; exit 0", func(cmd *client.Command) { in, end := blocked(); cmd.Stdin = in; c.later(end) })
 				began := time.Now()
 				b.must("true")

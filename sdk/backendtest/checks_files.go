@@ -120,7 +120,7 @@ func putChecks() []Check {
 	hostile := func(name, what string, entries ...entry) Check {
 		return Check{ID: "put/hostile-" + name, Needs: asTar, Proves: "a tar with " + what + " writes nothing outside its place", Fix: "open files through os.Root, and refuse what leads out",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				w := b.Ready().Workspace
 				b.must("mkdir place other && echo untouched > other/file && echo untouched > victim")
 				before := b.must("cat other/file victim; ls -A . other")
@@ -137,21 +137,21 @@ func putChecks() []Check {
 	return []Check{
 		{ID: "put/file", Needs: asFile, Proves: "a file that is put has exactly its bytes", Fix: "write what comes, to its end",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				data := noise(3 << 20)
 				put(b, b.Ready().Workspace+"/file", sdk.FormatFile, data)
 				c.eq("the sum", strings.Fields(b.must("sha256sum < file") + " -")[0], digest(data))
 			}},
 		{ID: "put/file-replaces", Needs: asFile, Proves: "a file that is put replaces what was there", Fix: "truncate, or rename over it",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("echo a much longer content than before > file")
 				put(b, b.Ready().Workspace+"/file", sdk.FormatFile, []byte("new\n"))
 				c.eq("the file", b.must("cat file"), "new\n")
 			}},
 		{ID: "put/file-mode", Needs: asFile, Proves: "a file that is put has the permissions of the one it replaces, a new one 0644", Fix: "set the mode of what is written beside it before renaming, whatever the umask is",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("for m in 755 600 664 444; do echo x > f$m; chmod $m f$m; done")
 				for _, m := range []string{"755", "600", "664", "444", "new"} {
 					put(b, b.Ready().Workspace+"/f"+m, sdk.FormatFile, []byte("new\n"))
@@ -160,13 +160,13 @@ func putChecks() []Check {
 			}},
 		{ID: "put/file-empty", Needs: asFile, Proves: "an empty file can be put", Fix: "a stream without data is an empty file",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				put(b, b.Ready().Workspace+"/file", sdk.FormatFile, nil)
 				b.must("test -f file && test ! -s file")
 			}},
 		{ID: "put/file-cut", Needs: asFile, Proves: "a put that breaks off is an error, and leaves no half of a file in place of a whole one", Fix: "write beside it and rename; treat only the stream's good end as the end",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("echo whole > file")
 				err := b.Put(c.ctx, b.Ready().Workspace+"/file", sdk.FormatFile, io.MultiReader(bytes.NewReader(noise(1<<20)), brokenReader{}))
 				if err == nil {
@@ -176,14 +176,14 @@ func putChecks() []Check {
 			}},
 		{ID: "put/tree", Needs: asTar, Proves: "a tree that is put has its modes, symbolic links, empty directories and names", Fix: "take modes and links from the headers; set the modes of directories last",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				put(b, b.Ready().Workspace+"/in/to", sdk.FormatTar, c.tar(tree...))
 				c.eq("the tree", b.must("cd in/to && "+describeTree), treeText(tree))
 				c.eq("the program", b.must("in/to/dir/program"), "ran\n")
 			}},
 		{ID: "put/merges", Needs: asTar, Proves: "a tree that is put is merged into what is there", Fix: "remove nothing that the tar does not hold",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir -p t/dir && echo old > t/dir/old && echo old > t/dir/both")
 				put(b, b.Ready().Workspace+"/t", sdk.FormatTar, c.tar(folder("dir", 0o755), file("dir/both", "new\n", 0o644), file("dir/new", "new\n", 0o644)))
 				c.eq("the files", b.must("cat t/dir/old t/dir/both t/dir/new"), "old\nnew\nnew\n")
@@ -195,7 +195,7 @@ func putChecks() []Check {
 		hostile("hardlink", "a hard link to a file outside", entry{name: "hard", link: "../victim", mode: 0o644, typ: tar.TypeLink}, file("hard", "owned\n", 0o644)),
 		{ID: "put/cut-tar", Needs: asTar, Proves: "a tar that ends in the middle is an error", Fix: "treat an unexpected end as a failure",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				whole := c.tar(file("big", string(noise(100_000)), 0o644))
 				if err := b.Put(c.ctx, b.Ready().Workspace+"/t", sdk.FormatTar, bytes.NewReader(whole[:50_000])); err == nil {
 					c.Fatalf("it succeeded")
@@ -203,7 +203,7 @@ func putChecks() []Check {
 			}},
 		{ID: "put/not-tar", Needs: asTar, Proves: "bytes that are no tar are an error, and the backend lives", Fix: "refuse what cannot be read",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				if err := b.Put(c.ctx, b.Ready().Workspace+"/t", sdk.FormatTar, bytes.NewReader(noise(100_000))); err == nil {
 					c.Fatalf("they were accepted")
 				}
@@ -211,7 +211,7 @@ func putChecks() []Check {
 			}},
 		{ID: "put/unclaimed-format", Needs: needs, Proves: "a format that is not claimed is refused", Fix: "reason unsupported",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				for _, f := range []sdk.Format{sdk.FormatTar, sdk.FormatFile, sdk.FormatBundle, "floppy"} {
 					if !slices.Contains(c.facts.Formats, f) {
 						err := b.Put(c.ctx, b.Ready().Workspace+"/x", f, strings.NewReader("x"))
@@ -221,7 +221,7 @@ func putChecks() []Check {
 			}},
 		{ID: "put/relative", Needs: asFile, Proves: "a path that is not absolute is refused", Fix: "reason config",
 			run: func(c *C) {
-				c.wantReason(c.box().Put(c.ctx, "relative/file", sdk.FormatFile, strings.NewReader("x")), "a relative path", sdk.ReasonConfig)
+				c.wantReason(c.used().Put(c.ctx, "relative/file", sdk.FormatFile, strings.NewReader("x")), "a relative path", sdk.ReasonConfig)
 			}},
 		{ID: "put/destroyed", Needs: asFile, Proves: "putting into a destroyed sandbox is refused as not found", Fix: "reason not_found",
 			run: func(c *C) {

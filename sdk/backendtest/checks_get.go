@@ -59,14 +59,14 @@ func getChecks() []Check {
 	return []Check{
 		{ID: "get/file", Needs: asFile, Proves: "a file that is fetched has exactly its bytes", Fix: "send what is there, to its end",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				data := noise(3 << 20)
 				b.must("cat > file", stdin(string(data)))
 				c.sameBytes("the file", b.get(b.Ready().Workspace+"/file", sdk.FormatFile), data)
 			}},
 		{ID: "get/file-10mib", Needs: asFile, Proves: "10 MiB can be fetched", Fix: "send pieces of at most 256 KiB",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("head -c 10485760 /dev/zero > file")
 				if got := b.get(b.Ready().Workspace+"/file", sdk.FormatFile); len(got) != tenMiB || len(bytes.Trim(got, "\x00")) != 0 {
 					c.Fatalf("%d bytes arrived", len(got))
@@ -74,7 +74,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/file-size", Needs: asFile, Proves: "the size of a file is said before its first byte, holes included", Fix: "sdk.Progress(ctx)(sdk.FetchingFile, 0, size) once the file is open",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("printf x > file && dd if=/dev/null of=file bs=1 seek=3000000 2>/dev/null")
 				var said, got bytes.Buffer
 				ctx := sdk.WithProgress(c.ctx, func(_ string, _, total int64) {
@@ -89,7 +89,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/file-empty", Needs: asFile, Proves: "an empty file is fetched as one", Fix: "a stream without data is an empty file",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must(": > file")
 				if got := b.get(b.Ready().Workspace+"/file", sdk.FormatFile); len(got) != 0 {
 					c.Fatalf("%d bytes arrived", len(got))
@@ -97,7 +97,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/missing", Needs: needs, Proves: "what does not exist is said to be not found", Fix: "reason not_found",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				for _, f := range c.facts.Formats {
 					if f != sdk.FormatBundle {
 						c.wantReason(b.Get(c.ctx, b.Ready().Workspace+"/no/such", f, io.Discard), "fetching what does not exist as "+string(f), sdk.ReasonNotFound)
@@ -106,14 +106,14 @@ func getChecks() []Check {
 			}},
 		{ID: "get/directory-as-file", Needs: asFile, Proves: "a directory cannot be fetched as a file", Fix: "look at what is there first",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				c.wantReason(b.Get(c.ctx, b.Ready().Workspace, sdk.FormatFile, io.Discard), "fetching a directory as a file", sdk.ReasonConfig, sdk.ReasonUnsupported, sdk.ReasonNotFound)
 			}},
 		{ID: "get/file-link", Needs: asFile, Proves: "a symbolic link to a file outside the sandbox is not followed when it is fetched as a file", Fix: "open with O_NOFOLLOW below the sandbox's root, as sdk/inside does",
 			run: func(c *C) {
 				outside := filepath.Join(c.dir, "outside")
 				c.write(outside, "secret of the host\n", 0o644)
-				b := c.box()
+				b := c.used()
 				b.must("", argv("/bin/ln", "-s", outside, "link"))
 				var got bytes.Buffer
 				if err := b.Get(c.ctx, b.Ready().Workspace+"/link", sdk.FormatFile, &got); err == nil || got.Len() > 0 {
@@ -122,13 +122,13 @@ func getChecks() []Check {
 			}},
 		{ID: "get/tree", Needs: asTar, Proves: "a tree that is fetched has its modes, symbolic links, empty directories and names", Fix: "write a header for each entry; names are relative",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must(grow)
 				c.eq("the tree", treeText(c.untar(b.get(b.Ready().Workspace+"/t", sdk.FormatTar))), treeText(tree))
 			}},
 		{ID: "get/symlinks", Needs: asTar, Proves: "symbolic links are fetched as links and never followed", Fix: "use lstat; a sandbox may link to anything",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir t && ln -s /etc/passwd t/passwd && ln -s / t/root && ln -s loop t/loop")
 				for _, e := range c.untar(b.get(b.Ready().Workspace+"/t", sdk.FormatTar)) {
 					if e.typ != tar.TypeSymlink {
@@ -138,7 +138,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/special", Needs: asTar, Proves: "a FIFO in a tree does not hold the fetching up", Fix: "open nothing but regular files",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir t && mkfifo t/fifo && echo x > t/file")
 				if !slices.ContainsFunc(c.untar(b.get(b.Ready().Workspace+"/t", sdk.FormatTar)), func(e entry) bool { return e.name == "file" && e.content == "x\n" }) {
 					c.Fatalf("the file beside it is missing")
@@ -146,7 +146,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/output", Needs: asTar, Proves: "what a command leaves in the output directory can be fetched", Fix: "fill in Ready.Output, and let Get reach it",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				o := b.Ready().Output
 				if o == "" {
 					c.skipf("needs an output directory")
@@ -159,7 +159,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/while-running", Needs: asFile, Proves: "files can be fetched while a command runs", Fix: "do not hold a lock while a command runs",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				r := b.begin("echo x > file; echo ready; exec sleep 300")
 				c.eq("the file", string(b.get(b.Ready().Workspace+"/file", sdk.FormatFile)), "x\n")
 				r.Stop(sdk.CauseCancelled)
@@ -167,7 +167,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/round-trip", Needs: append(slices.Clone(asTar), needCap(sdk.CapPut)), Proves: "a tree that is put, and fetched again, is the same", Fix: "see put/tree and get/tree",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				at := b.Ready().Workspace + "/rt"
 				if err := b.Put(c.ctx, at, sdk.FormatTar, bytes.NewReader(c.tar(tree...))); err != nil {
 					c.Fatalf("%v", err)
@@ -182,7 +182,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/bundle", Needs: append(slices.Clone(needs), needFormat(sdk.FormatBundle)), Proves: "a workspace that is a git repository can be fetched as a bundle", Fix: "git bundle create - --all",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				if b.sh("command -v git").Code != 0 {
 					c.skipf("there is no git in the sandbox, with which a repository could be made")
 				}

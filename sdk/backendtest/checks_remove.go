@@ -16,7 +16,7 @@ func removeChecks() []Check {
 	return []Check{
 		{ID: "remove/file", Needs: needs, Proves: "a file that is removed is gone, and its neighbours are not", Fix: "remove what the path names, as a command of the sandbox sees it",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir d && echo x > d/a && echo x > d/b && mkfifo d/fifo && chmod 0 d/a")
 				remove(b, b.Ready().Workspace+"/d/a", false)
 				remove(b, b.Ready().Workspace+"/d/fifo", false)
@@ -38,14 +38,14 @@ func removeChecks() []Check {
 			}},
 		{ID: "remove/tree", Needs: needs, Proves: "a tree is removed with all that is in it, also where modes forbid it", Fix: "give the owner the permissions that are missing, then remove",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir -p t/closed/deep t/empty && echo x > t/closed/deep/file && echo x > t/file && ln -s / t/root && chmod 500 t/closed/deep && chmod 0 t/closed && chmod 500 t/empty")
 				remove(b, b.Ready().Workspace+"/t", true)
 				b.must("test ! -e t")
 			}},
 		{ID: "remove/directory", Needs: needs, Proves: "a directory is removed only when all that is in it is asked for, an empty one too", Fix: "reason config unless recursive",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir -p full empty && echo x > full/file")
 				for _, d := range []string{"full", "empty"} {
 					c.wantReason(b.Remove(c.ctx, b.Ready().Workspace+"/"+d, false), "removing a directory without recursive", sdk.ReasonConfig)
@@ -54,7 +54,7 @@ func removeChecks() []Check {
 			}},
 		{ID: "remove/link", Needs: needs, Proves: "a symbolic link is removed and not what it points to", Fix: "use lstat; never resolve the last name",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("mkdir d && echo x > d/file && ln -s d dirlink && ln -s d/file filelink && ln -s nowhere dangling")
 				remove(b, b.Ready().Workspace+"/filelink", false)
 				remove(b, b.Ready().Workspace+"/dirlink", true)
@@ -63,7 +63,7 @@ func removeChecks() []Check {
 			}},
 		{ID: "remove/out", Needs: append([]Need{needIsolation}, needs...), Proves: "no link leads a removal out of the sandbox", Fix: "resolve the path inside the sandbox's root, as os.Root does",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				victim := c.hostDir("victim")
 				c.write(path.Join(victim, "file"), "x\n", 0o644)
 				b.must("ln -s \"$V\" abs && ln -s ../../../../../../../../../..\"$V\" up", env(map[string]string{"V": victim}))
@@ -79,7 +79,7 @@ func removeChecks() []Check {
 			}},
 		{ID: "remove/missing", Needs: needs, Proves: "what does not exist is said to be not found", Fix: "reason not_found",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				b.must("echo x > file")
 				for _, recursive := range []bool{false, true} {
 					for _, p := range []string{"nothing", "no/such", "file/below"} {
@@ -89,7 +89,7 @@ func removeChecks() []Check {
 			}},
 		{ID: "remove/own", Needs: needs, Proves: "the directories that the sandbox is made of cannot be removed, nor is what is in them", Fix: "refuse the root, workspace, input, output and what holds them; reason config",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				r := b.Ready()
 				b.must("echo x > file")
 				for _, p := range []string{"/", r.Workspace, r.Workspace + "/", path.Dir(r.Workspace), r.Workspace + "/d/..", r.Output} {
@@ -102,7 +102,7 @@ func removeChecks() []Check {
 			}},
 		{ID: "remove/relative", Needs: needs, Proves: "a path that is not absolute is refused", Fix: "reason config",
 			run: func(c *C) {
-				c.wantReason(c.box().Remove(c.ctx, "relative/file", true), "a relative path", sdk.ReasonConfig)
+				c.wantReason(c.used().Remove(c.ctx, "relative/file", true), "a relative path", sdk.ReasonConfig)
 			}},
 		{ID: "remove/destroyed", Needs: needs, Proves: "removing from a destroyed sandbox is refused as not found", Fix: "reason not_found",
 			run: func(c *C) {

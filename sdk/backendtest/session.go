@@ -41,6 +41,8 @@ type session struct {
 	main       *instance
 	complaints []string // of cleaning up, told by the leftovers checks
 	boxes      []*sdk.CreateRequest
+	idle       []*box // that checks have used and given back
+	keeper     *C     // what made them, which destroys them
 	instances  int
 }
 
@@ -83,6 +85,7 @@ func newSession(ctx context.Context, target Target, config any, bad []BadConfig,
 		return nil, err
 	}
 	s.main = first
+	s.keeper = &C{session: s, id: "used", dir: filepath.Join(base, "used"), marker: s.short + "/used"}
 	s.facts = &facts{Facts: f, process: first.PID() != 0, badConfigs: len(bad) > 0}
 	return s, nil
 }
@@ -178,6 +181,7 @@ func (s *session) recordBox(req *sdk.CreateRequest) {
 // close ends the session and removes what the suite itself made.
 func (s *session) close() {
 	if !gone(s.main) {
+		s.endUsed()
 		s.stop(s.main)
 	}
 	killAll(markerName+"="+s.short+"/", s.base+"/") // what a broken backend left running has been told by now
@@ -245,7 +249,10 @@ func (s *session) run(ctx context.Context, chk Check) (res Result) {
 	open := &calls{open: map[*time.Time]string{}}
 	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, callsKey{}, open), s.checkTime, errHung)
 	defer cancel()
-	c := &C{session: s, ctx: ctx, id: chk.ID, dir: dir, marker: s.short + "/" + chk.ID}
+	if chk.Alone {
+		s.endUsed()
+	}
+	c := &C{session: s, ctx: ctx, id: chk.ID, dir: dir, marker: s.short + "/" + chk.ID, alone: chk.Alone}
 	done := make(chan any, 1)
 	go func() {
 		defer func() { done <- recover() }()
@@ -268,6 +275,7 @@ func (s *session) run(ctx context.Context, chk Check) (res Result) {
 		res.Outcome, res.Message, res.Fix = Failed, fmt.Sprintf("the check itself panicked: %v", e), "report it: this is a bug of the suite"
 	}
 	if res.Outcome == Failed {
+		c.failed.Store(true)
 		res.Message += s.lastLog()
 	}
 	s.clean(c, ctx.Err() != nil)
