@@ -185,6 +185,44 @@ func TestS7InnocentPrograms(t *testing.T) {
 	}
 }
 
+// TestS7MemoryOfOthers is not charged to a command that passes descriptors, which hide what they hold while they are in
+// flight.
+func TestS7MemoryOfOthers(t *testing.T) {
+	s := without(t, sdk.Spec{Limits: sdk.Limits{Memory: 128 << 20}}, false)
+	fd, err := unix.MemfdCreate("others", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	ended, filled := make(chan struct{}), make(chan int64)
+	go func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for size := int64(0); ; size += 2 << 20 {
+			select {
+			case <-ended:
+				filled <- size
+				return
+			case <-tick.C:
+			}
+			if size < 1<<30 {
+				_ = unix.Fallocate(fd, 0, size, 2<<20)
+			}
+		}
+	}()
+	r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"/usr/bin/python3", "-c", `import array, os, socket, time
+a, b = socket.socketpair()
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    socket.send_fds(a, [b'x'], [0]); time.sleep(0.0005)
+    for f in socket.recv_fds(b, 1, 1)[1]: os.close(f)
+    time.sleep(0.01)`}})
+	close(ended)
+	if size := <-filled; r.Cause != sdk.CauseExited || r.Code != 0 || size < 256<<20 {
+		t.Errorf("others filled %d bytes: %+v %s", size, r.Exit, r.err)
+	}
+}
+
 func TestSandboxHoldsCPUs(t *testing.T) {
 	req := sdk.Spec{Limits: sdk.Limits{CPUs: 0.2}}
 	if !inCgroup(limits.CPUs) {

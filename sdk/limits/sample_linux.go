@@ -24,6 +24,10 @@ import (
 // systems, memfds, and shared mappings. A private mapping counts by its pages in use and not by its size. A shared
 // anonymous mapping counts by its size, because nobody outside can see how much of it is in use.
 //
+// Nobody sees what descriptors in flight hold, those that were sent through a socket and not received yet. A sandbox that
+// keeps some in flight for doubtLooks samples is charged with what the machine's shared memory has grown since it had none,
+// or since the command began: whoever else fills shared memory meanwhile can have it killed, and no other sandbox.
+//
 // The fields must be set before the first Watch. Watch and End may be called concurrently.
 type Sampler struct {
 	Memory uint64 // bytes; 0 for no limit
@@ -37,10 +41,24 @@ type Sampler struct {
 	mu      sync.Mutex
 	watched map[*Watch]bool
 	stop    chan struct{}
-	shmem   uint64 // of the machine, without the sandbox's: the least that was seen
-	seen    bool
+	others  others
 	rounds  int
 }
+
+// others is the machine's shared memory that is not the sandbox's, as far as that is known. While nothing is hidden it is
+// known; but a look is no instant, and a program may pass descriptors on behind its back. So one look proves neither that
+// something is hidden nor that nothing is.
+type others struct {
+	known        uint64 // bytes; the least that was seen since
+	least        uint64 // in the looks that found nothing hidden
+	clear, doubt int    // looks that found nothing hidden, and looks that found that too much may be
+}
+
+// How many looks settle it.
+const (
+	clearLooks = 4
+	doubtLooks = 8
+)
 
 // The bounds of the interval between two samples. Within them it is the time in which the rest of the limit could be
 // filled at fillRate by each processor, and at least costShare times what a sample takes.
@@ -77,6 +95,7 @@ func (s *Sampler) Watch(init func() int, kill func()) *Watch {
 	s.watched[w] = true
 	if len(s.watched) == 1 {
 		s.stop = make(chan struct{})
+		s.others = others{known: math.MaxUint64}
 		go s.loop(s.stop)
 	}
 	return w
@@ -194,12 +213,12 @@ func (s *Sampler) sample(after time.Duration) (room uint64) {
 	if s.Memory == 0 {
 		return room
 	}
-	used, note := s.used(files, spaces)
+	used, hidden, note := s.used(files, spaces)
 	for w := range s.watched {
 		w.peak = max(w.peak, used)
 	}
 	if used <= s.Memory {
-		return min(room, s.Memory-used)
+		return min(room, s.Memory-min(used+hidden, s.Memory))
 	}
 	var most *namespace
 	for _, n := range spaces {
@@ -239,14 +258,13 @@ func (s *Sampler) end(w *Watch, over *Overrun) {
 	}
 }
 
-// used adds up the memory of all processes: cheaply and from above at first, and exactly only where that is too much.
-func (s *Sampler) used(files uint64, spaces []*namespace) (used uint64, note string) {
+// used adds up the memory of all processes: cheaply and from above at first, and exactly only where that is too much. hidden
+// is how much more it may be.
+func (s *Sampler) used(files uint64, spaces []*namespace) (used, hidden uint64, note string) {
 	all := field(readFile("/proc/meminfo"), "Shmem:") // of the whole machine
-	others := all - min(files, all)
-	if !s.seen || others < s.shmem {
-		s.shmem, s.seen = others, true
-	}
-	grown := others - s.shmem
+	rest := all - min(files, all)
+	s.others.known = min(s.others.known, rest)
+	grown := rest - s.others.known
 	var private uint64
 	for _, n := range spaces {
 		n.private = 0
@@ -257,16 +275,22 @@ func (s *Sampler) used(files uint64, spaces []*namespace) (used uint64, note str
 		private += n.private
 	}
 	if private+files+grown <= s.Memory && s.rounds%fullEvery != 0 {
-		return private + files, ""
+		return private + files, 0, ""
 	}
 	o := openFiles(spaces, s.devices())
 	shared := o.memory
-	if o.inFlight > 0 && grown > shared {
+	switch {
+	case o.inFlight == 0:
+		s.others.without(rest - min(shared, rest))
+	case private+files+shared <= s.Memory && private+files+grown > s.Memory:
+		if s.others.doubt++; s.others.doubt < doubtLooks {
+			return private + files + shared, grown, ""
+		}
 		shared = grown
 		note = fmt.Sprintf("%d descriptors lie in sockets, where nobody sees what they hold, and the machine's shared memory has grown by %d bytes", o.inFlight, grown)
 	}
 	if private+files+shared <= s.Memory {
-		return private + files + shared, ""
+		return private + files + shared, 0, ""
 	}
 	private = 0
 	for _, n := range spaces {
@@ -282,7 +306,17 @@ func (s *Sampler) used(files uint64, spaces []*namespace) (used uint64, note str
 		}
 		private += n.private
 	}
-	return private + files + shared, note
+	return private + files + shared, 0, note
+}
+
+// without takes note of a look that found nothing hidden.
+func (o *others) without(bytes uint64) {
+	if o.clear++; o.clear == 1 || bytes < o.least {
+		o.least = bytes
+	}
+	if o.clear == clearLooks {
+		*o = others{known: o.least}
+	}
 }
 
 // namespace is the processes of one process namespace, as the namespace's own /proc shows them.
