@@ -26,8 +26,8 @@ run: ## install what is missing, build, and run examples/hello.hcl
 test: ## install what the tests need, and run them all
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	trap 'scripts/setup clean' EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off" \
-		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 15m ./...
+	umask 022; trap 'scripts/setup clean' EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off" \
+		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 30m ./...
 
 build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes into containers and VMs
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
@@ -49,10 +49,10 @@ install: build ## hutch, its backends, man page and completions below PREFIX (de
 MODELS := /host/agent/model(/(anthropic|openai|worker))?$$
 
 race: ## the race detector (it needs cgo) on host and sdk, but for the clients of models
-	CGO_ENABLED=1 go test -vet=off -race -short -timeout 15m $$(go list ./host/... ./sdk/... | grep -vE '$(MODELS)')
+	CGO_ENABLED=1 go test -vet=off -race -short -timeout 30m $$(go list ./host/... ./sdk/... | grep -vE '$(MODELS)')
 
 race-models: ## the race detector on the clients of models, which takes minutes to compile
-	CGO_ENABLED=1 go test -vet=off -race -short -timeout 15m $$(go list ./host/agent/model/... | grep -E '$(MODELS)')
+	CGO_ENABLED=1 go test -vet=off -race -short -timeout 30m $$(go list ./host/agent/model/... | grep -E '$(MODELS)')
 
 fuzz: ## every fuzz target for FUZZTIME (default 10s)
 	scripts/fuzz $(FUZZTIME)

@@ -11,12 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-
-	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 // The test binary is a backend too, when SDK_TEST_SERVE says which.
@@ -29,7 +26,7 @@ func TestMain(m *testing.M) {
 	case "bad name":
 		Serve(&small{name: "../evil"})
 	}
-	os.Exit(testbound.Run(m, 5*time.Minute))
+	os.Exit(m.Run())
 }
 
 type small struct {

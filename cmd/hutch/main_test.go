@@ -7,11 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -39,7 +36,7 @@ func (m tests) Run() int {
 	}
 	defer os.RemoveAll(tmp)
 	os.Setenv("TMPDIR", tmp)
-	return testbound.Run(m.M, 12*time.Minute)
+	return m.M.Run()
 }
 
 func TestScripts(t *testing.T) {

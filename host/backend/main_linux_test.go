@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -27,7 +26,7 @@ func TestMain(m *testing.M) {
 		actAsHost(dir)
 		return
 	}
-	os.Exit(testbound.Run(m, 5*time.Minute))
+	os.Exit(m.Run())
 }
 
 // behave is the main of the plugin called name.

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hutch-run/hutch/internal/overlaytest"
 	"github.com/hutch-run/hutch/internal/testbackend"
@@ -25,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	overlaytest.Main()
-	os.Exit(testbackend.Run(m, 5*time.Minute))
+	os.Exit(testbackend.Run(m))
 }
 
 // box is a sandbox made of two directories, which it reads and writes as a backend does that can mount nothing.

@@ -54,7 +54,7 @@ func needProgram(t *testing.T, tool string, argv ...string) {
 	need(t, tool, fmt.Sprintf("%q: %v %s", argv, err, out), err == nil)
 }
 
-func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 10*time.Minute)) }
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m)) }
 
 // newBwrapWorld is a world with the real backend.
 func newBwrapWorld(t *testing.T) (*world, *backend.Pool) {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -33,7 +32,7 @@ type world struct {
 	dir   string // a project
 }
 
-func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 10*time.Minute)) }
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m)) }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 // The test binary is its own helper process: with helperEnv set it does what that names and ends.
@@ -34,7 +32,7 @@ func TestMain(m *testing.M) {
 	syscall.Umask(0o022)
 	name := os.Getenv(helperEnv)
 	if name == "" {
-		os.Exit(testbound.Run(m, 10*time.Minute))
+		os.Exit(m.Run())
 	}
 	s, err := Open(Options{Home: os.Getenv(homeEnv)})
 	if err == nil {

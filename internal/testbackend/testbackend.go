@@ -7,9 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 var (
@@ -38,12 +35,12 @@ func Dir(t testing.TB, name string) string {
 	return dir
 }
 
-// Run is [testbound.Run], and removes what was built.
-func Run(m *testing.M, bound time.Duration) int {
+// Run runs the tests of a package and removes what was built.
+func Run(m *testing.M) int {
 	defer func() {
 		for _, dir := range dirs {
 			os.RemoveAll(dir)
 		}
 	}()
-	return testbound.Run(m, bound)
+	return m.Run()
 }

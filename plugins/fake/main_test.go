@@ -4,9 +4,6 @@ import (
 	"flag"
 	"os"
 	"testing"
-	"time"
-
-	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 func TestMain(m *testing.M) {
@@ -14,5 +11,5 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("4") // a lie is waited for more than it is computed
 	}
-	os.Exit(testbound.Run(m, 12*time.Minute))
+	os.Exit(m.Run())
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/internal/podmantest"
-	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -38,7 +37,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	os.Setenv(testAgentVariable, agent)
-	return testbound.Run(m, 10*time.Minute)
+	return m.Run()
 }
 
 // config is a backend block for tests: an image of this machine.

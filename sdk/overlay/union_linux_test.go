@@ -14,17 +14,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/internal/overlaytest"
-	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 func TestMain(m *testing.M) {
 	overlaytest.Main()
-	os.Exit(testbound.Run(m, 5*time.Minute))
+	os.Exit(m.Run())
 }
 
 func openUnion(t testing.TB, lower, upper string, trusted bool) *Union {

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 // Ordinary is the uid of a user who is nobody in particular: no entry in the
@@ -56,7 +54,7 @@ func Main(m *testing.M, more map[string]string) int {
 			return 1
 		}
 	}
-	return testbound.Run(m, 12*time.Minute)
+	return m.Run()
 }
 
 // Require skips the test where a tool is missing, and fails it where

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if point := os.Getenv("HUTCH_TEST_DIE"); point != "" {
 		dieAt(point) // does not return
 	}
-	os.Exit(testbackend.Run(m, 10*time.Minute))
+	os.Exit(testbackend.Run(m))
 }
 
 // world is a store with a project, and the backend plugins/fake as a process of its own.

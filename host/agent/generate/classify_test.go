@@ -25,7 +25,7 @@ import (
 // update records the results of the programs in testdata/classes anew, on this machine.
 var update = flag.Bool("update", false, "run the programs of testdata/classes in bwrap and record their results")
 
-func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 10*time.Minute)) }
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m)) }
 
 // program of testdata/classes: a run file, with what its first line wants of it.
 type classCase struct {

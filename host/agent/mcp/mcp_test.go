@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -15,7 +14,7 @@ import (
 	"github.com/hutch-run/hutch/internal/testbackend"
 )
 
-func TestMain(m *testing.M) { os.Exit(testbackend.Run(m, 10*time.Minute)) }
+func TestMain(m *testing.M) { os.Exit(testbackend.Run(m)) }
 
 func TestTools(t *testing.T) {
 	for _, apply := range []bool{false, true} {

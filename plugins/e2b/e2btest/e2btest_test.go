@@ -7,18 +7,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
-	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
 )
 
 // TestMain sees to it that nothing of the sandboxes outlives the tests.
 func TestMain(m *testing.M) {
-	code := testbound.Run(m, 10*time.Minute)
+	code := m.Run()
 	if binaries != "" {
 		os.RemoveAll(filepath.Dir(binaries))
 	}

@@ -14,9 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/hutch-run/hutch/internal/testbound"
 )
 
 // ordinaryUser is for whom root runs the tests; HUTCH_TEST_ROOTLESS_USER names another one.
@@ -74,12 +71,12 @@ func runTests(m *testing.M) int {
 		}
 		return m.Run()
 	case os.Getenv(baseVariable) != "":
-		return testbound.Run(m, 12*time.Minute)
+		return m.Run()
 	case slices.Contains(os.Args, "-update"): // golden files are written by whoever they belong to
 		if err := os.Setenv(skippedVariable, "golden files are rewritten"); err != nil {
 			return fail(err)
 		}
-		return testbound.Run(m, 12*time.Minute)
+		return m.Run()
 	}
 	base, err := os.MkdirTemp("/tmp", "hl-") // short: sockets lie in it
 	if err != nil {
@@ -96,7 +93,7 @@ func runTests(m *testing.M) int {
 				return fail(err)
 			}
 		}
-		return testbound.Run(m, 12*time.Minute)
+		return m.Run()
 	}
 	return runAsOrdinaryUser(base)
 }

@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/internal/testbound"
 	"github.com/hutch-run/hutch/sdk/process/descendants"
 )
 
@@ -34,7 +33,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "container:", become(root))
 		os.Exit(1)
 	}
-	code := testbound.Run(m, 10*time.Minute)
+	code := m.Run()
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}
