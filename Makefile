@@ -31,7 +31,7 @@ test: ## install what the tests need, and run them all
 
 build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes into containers and VMs
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
-	go build -o libexec/hutch/ ./cmd/hutch-registry ./cmd/hutch-mcp ./cmd/hutch-model
+	go build -o libexec/hutch/ ./cmd/hutch-agent
 	@for b in $(BACKENDS); do (set -x; go build -o "libexec/hutch/hutch-backend-$$b" "./plugins/$$b"); done
 	go build -ldflags "-s -w" -o libexec/hutch/hutch-podman-agent ./plugins/podman/agent
 	go build -ldflags "-s -w" -o libexec/hutch/hutch-lima-guest ./plugins/lima/guest
@@ -39,7 +39,7 @@ build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes
 install: build ## hutch, its backends, man page and completions below PREFIX (default /usr/local)
 	install -d "$(DESTDIR)$(PREFIX)"/{bin,libexec/hutch,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}
 	install bin/hutch "$(DESTDIR)$(PREFIX)/bin/"
-	install libexec/hutch/hutch-backend-* libexec/hutch/hutch-podman-agent libexec/hutch/hutch-lima-guest libexec/hutch/hutch-registry libexec/hutch/hutch-mcp libexec/hutch/hutch-model "$(DESTDIR)$(PREFIX)/libexec/hutch/"
+	install libexec/hutch/hutch-backend-* libexec/hutch/hutch-{podman-agent,lima-guest,agent} "$(DESTDIR)$(PREFIX)/libexec/hutch/"
 	bin/hutch docs man > "$(DESTDIR)$(PREFIX)/share/man/man1/hutch.1"
 	bin/hutch completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/hutch"
 	bin/hutch completion zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_hutch"

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hutch-run/hutch/host/helper"
 	"github.com/hutch-run/hutch/host/install/careful"
 	"github.com/hutch-run/hutch/host/release"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -25,7 +26,8 @@ type Registry interface {
 	Versions(ctx context.Context) ([]string, error)
 	Manifest(ctx context.Context, version string) (raw, signature []byte, err error)
 	Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error
-	Push(ctx context.Context, m *release.Manifest, raw, signature []byte, open func(release.Archive) (io.ReadCloser, error)) (string, error)
+	Push(ctx context.Context, m *release.Manifest, raw, signature []byte,
+		open func(release.Archive) (io.ReadCloser, error)) (string, error)
 }
 
 // registrySource is the repository of a registry as a source.
@@ -39,37 +41,25 @@ func (s registrySource) archive(ctx context.Context, version string, a release.A
 	return s.Archive(ctx, version, a, w)
 }
 
-// repositoryForm is HOST[:PORT]/PATH. A host has a dot or a port, or is localhost: what has none is more likely a mistake.
+// repositoryForm is HOST[:PORT]/PATH. A host has a dot or a port, or is localhost: a host with neither is more likely a
+// mistake.
 var repositoryForm = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+$`)
+	return regexp.MustCompile(`^(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\])` +
+		`(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+$`)
 })
 
-// HelperName is the program, beside the backends that come with hutch, that talks to registries.
-const HelperName = "hutch-registry"
-
-// helper is a repository that is worked with through HelperName.
-type helper struct {
+// agent is a repository that is reached through hutch-agent.
+type agent struct {
 	program string
 	ref     string
 }
 
-// newHelper finds the helper beside the host that runs.
-func newHelper(ref string) (*helper, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	if exe, err = filepath.EvalSymlinks(exe); err != nil {
-		return nil, err
-	}
-	program := filepath.Join(filepath.Dir(exe), "..", "libexec", "hutch", HelperName)
-	if _, err := os.Stat(program); err != nil {
-		return nil, fmt.Errorf("registries need %s, which comes with hutch: %w", HelperName, err)
-	}
-	return &helper{program: program, ref: ref}, nil
+func newAgent(ref string) (*agent, error) {
+	_, program, err := helper.Find()
+	return &agent{program: program, ref: ref}, err
 }
 
-// Answer is what the helper prints as its last or only line on stdout, or for archive as its last on stderr.
+// Answer is what hutch-agent prints as its last or only line on stdout, or for archive as its last on stderr.
 type Answer struct {
 	Versions  []string `json:"versions,omitempty"`
 	Manifest  []byte   `json:"manifest,omitempty"`
@@ -82,9 +72,9 @@ type Answer struct {
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 2 << 20
 
-// run runs the helper. Data goes to w when it is not nil, and then the answer comes on stderr.
-func (h *helper) run(ctx context.Context, w io.Writer, args ...string) (*Answer, error) {
-	cmd := exec.CommandContext(ctx, h.program, args...)
+// run makes one call. Data goes to w when it is not nil, and then the answer comes on stderr.
+func (h *agent) run(ctx context.Context, w io.Writer, args ...string) (*Answer, error) {
+	cmd := exec.CommandContext(ctx, h.program, append([]string{"registry"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	var answer bounded
@@ -103,7 +93,7 @@ func (h *helper) run(ctx context.Context, w io.Writer, args ...string) (*Answer,
 		if err == nil {
 			err = jerr
 		}
-		return nil, fmt.Errorf("%s: %w: %s", HelperName, err, termsafe.Line(string(answer)))
+		return nil, fmt.Errorf("%s: %w: %s", helper.Name, err, termsafe.Line(string(answer)))
 	}
 	switch {
 	case a.Error != "" && a.None:
@@ -111,7 +101,7 @@ func (h *helper) run(ctx context.Context, w io.Writer, args ...string) (*Answer,
 	case a.Error != "":
 		return nil, errors.New(a.Error)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", HelperName, err)
+		return nil, fmt.Errorf("%s: %w", helper.Name, err)
 	}
 	return &a, nil
 }
@@ -129,7 +119,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 }
 
 // Versions implements [Registry].
-func (h *helper) Versions(ctx context.Context) ([]string, error) {
+func (h *agent) Versions(ctx context.Context) ([]string, error) {
 	a, err := h.run(ctx, nil, "versions", h.ref)
 	if err != nil {
 		return nil, err
@@ -138,7 +128,7 @@ func (h *helper) Versions(ctx context.Context) ([]string, error) {
 }
 
 // Manifest implements [Registry].
-func (h *helper) Manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
+func (h *agent) Manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
 	a, err := h.run(ctx, nil, "manifest", h.ref, version)
 	if err != nil {
 		return nil, nil, err
@@ -147,13 +137,14 @@ func (h *helper) Manifest(ctx context.Context, version string) (raw, signature [
 }
 
 // Archive implements [Registry].
-func (h *helper) Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
+func (h *agent) Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
 	_, err := h.run(ctx, w, "archive", h.ref, version, a.SHA256, fmt.Sprint(a.Size))
 	return err
 }
 
 // Push implements [Registry]. The archives must be files.
-func (h *helper) Push(ctx context.Context, m *release.Manifest, _, _ []byte, open func(release.Archive) (io.ReadCloser, error)) (string, error) {
+func (h *agent) Push(ctx context.Context, m *release.Manifest, _, _ []byte,
+	open func(release.Archive) (io.ReadCloser, error)) (string, error) {
 	f, err := open(m.Archives[0])
 	if err != nil {
 		return "", err
@@ -163,7 +154,8 @@ func (h *helper) Push(ctx context.Context, m *release.Manifest, _, _ []byte, ope
 	if !ok {
 		return "", errors.New("a release is published from a directory")
 	}
-	a, err := h.run(ctx, nil, "push", h.ref, filepath.Join(filepath.Dir(file.Name()), release.ManifestName(m.Name, m.Version)))
+	manifest := filepath.Join(filepath.Dir(file.Name()), release.ManifestName(m.Name, m.Version))
+	a, err := h.run(ctx, nil, "push", h.ref, manifest)
 	if err != nil {
 		return "", err
 	}

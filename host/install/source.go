@@ -120,5 +120,5 @@ func (i *Installer) registry(text string) (Registry, error) {
 	if i.Registry != nil {
 		return i.Registry(ref)
 	}
-	return newHelper(ref)
+	return newAgent(ref)
 }

@@ -43,7 +43,7 @@ func build() (dir string, err error) {
 	program := filepath.Join(dir, "libexec", "hutch", guestProgram)
 	for to, pkg := range map[string]string{
 		program: "./guest", filepath.Join(dir, "libexec", "hutch", "hutch-backend-lima"): ".", filepath.Join(dir, "bin", "hutch"): "../../cmd/hutch",
-		filepath.Join(dir, "libexec", "hutch", "hutch-model"): "../../cmd/hutch-model",
+		filepath.Join(dir, "libexec", "hutch", "hutch-agent"): "../../cmd/hutch-agent",
 	} {
 		cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", to, pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

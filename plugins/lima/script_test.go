@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 			}
 			for name, value := range map[string]string{
 				"HUTCH_HOME": filepath.Join(env.WorkDir, ".hutch"), "LIMA_HOME": home, "HOME": env.WorkDir, "XDG_RUNTIME_DIR": "", "XDG_DATA_HOME": "",
-				"PATH": filepath.Join(built, "bin") + ":" + os.Getenv("PATH"), "HUTCH_BACKEND_PATH": "", "MODEL": filepath.Join(built, "libexec", "hutch", "hutch-model"),
+				"PATH": filepath.Join(built, "bin") + ":" + os.Getenv("PATH"), "HUTCH_BACKEND_PATH": "", "MODEL": filepath.Join(built, "libexec", "hutch", "hutch-agent"),
 				"BLOCK": block, "INSTANCE": instance,
 			} {
 				env.Setenv(name, value)

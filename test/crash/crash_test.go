@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16") // those that are parallel wait most of the time
 	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
-		"libexec/hutch/hutch-backend-fake": "plugins/fake", "libexec/hutch/hutch-mcp": "cmd/hutch-mcp"}))
+		"libexec/hutch/hutch-backend-fake": "plugins/fake", "libexec/hutch/hutch-agent": "cmd/hutch-agent"}))
 }
 
 // kills is how often the host is killed for each user.

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
-		"libexec/hutch/hutch-backend-e2b": "plugins/e2b", "libexec/hutch/hutch-model": "cmd/hutch-model"}))
+		"libexec/hutch/hutch-backend-e2b": "plugins/e2b", "libexec/hutch/hutch-agent": "cmd/hutch-agent"}))
 }
 
 func files(t *testing.T) []string { return found(t, "*.hcl", 7) }

@@ -58,7 +58,7 @@ model "m" {
 			begun(t, "tool-"+w.mark) // and not the set-up, before which no model is started
 			models := e2e.Marked(filepath.Join(e2e.Dir, modelProgram))
 			if len(models) != 1 {
-				t.Errorf("there are %d processes of hutch-model", len(models))
+				t.Errorf("there are %d processes of hutch-agent", len(models))
 			}
 			for _, pid := range processes(t) {
 				for _, what := range []string{"cmdline", "environ"} {
@@ -125,9 +125,9 @@ func TestModelProgram(t *testing.T) {
 		args []string
 		want string
 	}{
-		"nothing":          {nil, "this is a part of hutch"},
-		"no hutch":         {[]string{"channel"}, "this is a part of hutch"},
-		"no script":        {[]string{"serve"}, "hutch-model serve [--listen 127.0.0.1:0] SCRIPT"},
+		"nothing":          {nil, "a part of hutch"},
+		"no hutch":         {[]string{"model"}, "a part of hutch"},
+		"no script":        {[]string{"serve"}, "hutch-agent serve [--listen 127.0.0.1:0] SCRIPT"},
 		"missing script":   {[]string{"serve", "/nosuch.txtar"}, "/nosuch.txtar"},
 		"for the internet": {[]string{"serve", "--listen", "0.0.0.0:0", "../../examples/cycle/answers.txtar"}, "is not an address of this machine alone"},
 	} {

@@ -20,10 +20,10 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-const modelProgram = "libexec/hutch/hutch-model"
+const modelProgram = "libexec/hutch/hutch-agent"
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{modelProgram: "cmd/hutch-model", "libexec/hutch/hutch-backend-podman": "plugins/podman",
+	os.Exit(e2e.Main(m, map[string]string{modelProgram: "cmd/hutch-agent", "libexec/hutch/hutch-backend-podman": "plugins/podman",
 		"libexec/hutch/hutch-podman-agent": "plugins/podman/agent", "libexec/hutch/hutch-backend-e2b": "plugins/e2b"}))
 }
 
@@ -209,7 +209,7 @@ func begun(t *testing.T, mark string) {
 	}
 }
 
-// gone waits until no command of the world's, and no hutch-model, runs any more.
+// gone waits until no command of the world's, and no hutch-agent, runs any more.
 func (w *world) gone(t *testing.T) {
 	t.Helper()
 	for _, what := range []string{w.mark, filepath.Join(e2e.Dir, modelProgram)} {

@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-mcp": "cmd/hutch-mcp"}))
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-agent": "cmd/hutch-agent"}))
 }
 
 const token = "the-token-of-this-test"

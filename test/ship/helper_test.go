@@ -72,14 +72,14 @@ func TestHelperRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "usage: hutch-registry"},
-		{[]string{"versions"}, "usage: hutch-registry"},
+		{nil, "usage: hutch-agent registry"},
+		{[]string{"versions"}, "usage: hutch-agent registry"},
 		{[]string{"steal", repo}, `no call "steal"`},
 		{[]string{"versions", repo, "1.0.0"}, `no call "versions" with 1 arguments`},
 		{[]string{"manifest", repo}, "with 0 arguments"},
-		{[]string{"archive", repo, "1.0.0", "x", "5"}, "is no hash and size"},
-		{[]string{"archive", repo, "1.0.0", strings.Repeat("0", 64), "many"}, "is no hash and size"},
-		{[]string{"archive", repo, "1.0.0", strings.Repeat("0", 64), "-1"}, "is no hash and size"},
+		{[]string{"archive", repo, "1.0.0", "x", "5"}, "invalid hash or size"},
+		{[]string{"archive", repo, "1.0.0", strings.Repeat("0", 64), "many"}, "invalid hash or size"},
+		{[]string{"archive", repo, "1.0.0", strings.Repeat("0", 64), "-1"}, "invalid hash or size"},
 		{[]string{"versions", "no repository"}, "invalid reference"},
 		{[]string{"versions", ""}, "invalid reference"},
 		{[]string{"versions", "192.0.2.1:99999/x"}, ""},

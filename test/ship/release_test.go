@@ -133,7 +133,7 @@ func TestRelease(t *testing.T) {
 	if err := json.Unmarshal(raw, &bom); err != nil || bom.BOMFormat != "CycloneDX" {
 		t.Errorf("%q, %v", bom.BOMFormat, err)
 	}
-	for _, part := range []string{"hutch-registry", "hutch-backend-bwrap", "stdlib", "google.golang.org/grpc", "oras.land/oras-go/v2"} { // the last one is in hutch-registry alone
+	for _, part := range []string{"hutch-agent", "hutch-backend-bwrap", "stdlib", "google.golang.org/grpc", "oras.land/oras-go/v2"} { // the last one is in hutch-agent alone
 		found := false
 		for _, c := range bom.Components {
 			found = found || c.Name == part

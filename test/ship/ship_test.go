@@ -1,5 +1,5 @@
 // Package ship runs what brings backends from their publisher to a user as users do: the built hutch with its helper
-// hutch-registry, and a real registry on this machine.
+// hutch-agent, and a real registry on this machine.
 package ship
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-registry": "cmd/hutch-registry", "fakes/hutch-backend-fake": "plugins/fake"}))
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-agent": "cmd/hutch-agent", "fakes/hutch-backend-fake": "plugins/fake"}))
 }
 
 // patience is how long a call may take that is expected to end by itself; it is long, for a busy machine.
@@ -60,7 +60,7 @@ func private(rw http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// helper runs hutch-registry to its end. data is what it wrote to stdout when the call is archive.
+// helper runs hutch-agent registry to its end. data is what it wrote to stdout when the call is archive.
 func helper(t *testing.T, env []string, args ...string) (a install.Answer, data []byte, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -71,7 +71,7 @@ func helper(t *testing.T, env []string, args ...string) (a install.Answer, data 
 	err := cmd.Run()
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) || ctx.Err() != nil {
-		t.Fatalf("hutch-registry %q: %v, %v\n%s%s", args, err, ctx.Err(), stdout.Bytes(), stderr.Bytes())
+		t.Fatalf("hutch-agent registry %q: %v, %v\n%s%s", args, err, ctx.Err(), stdout.Bytes(), stderr.Bytes())
 	}
 	answer, other := &stdout, &stderr
 	if len(args) > 0 && args[0] == "archive" {
@@ -79,20 +79,20 @@ func helper(t *testing.T, env []string, args ...string) (a install.Answer, data 
 		data = stdout.Bytes()
 	}
 	if err := json.Unmarshal(answer.Bytes(), &a); err != nil {
-		t.Fatalf("hutch-registry %q answered %q, which is no answer: %v", args, answer, err)
+		t.Fatalf("hutch-agent registry %q answered %q, which is no answer: %v", args, answer, err)
 	}
 	if data == nil && other.Len() > 0 {
-		t.Errorf("hutch-registry %q wrote %q besides", args, other)
+		t.Errorf("hutch-agent registry %q wrote %q besides", args, other)
 	}
 	if code = cmd.ProcessState.ExitCode(); (code == 0) != (a.Error == "") {
-		t.Errorf("hutch-registry %q ended with %d and said %q", args, code, a.Error)
+		t.Errorf("hutch-agent registry %q ended with %d and said %q", args, code, a.Error)
 	}
 	return a, data, code
 }
 
-// command is a call of hutch-registry, with nobody's credentials.
+// command is a call of hutch-agent registry, with nobody's credentials.
 func command(ctx context.Context, env []string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(e2e.Dir, "libexec", "hutch", install.HelperName), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(e2e.Dir, "libexec", "hutch", "hutch-agent"), append([]string{"registry"}, args...)...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "DOCKER_CONFIG=/nonexistent"}, env...)
 	return cmd
 }

@@ -42,7 +42,7 @@ func startRemover(c call.Call) error {
 	}
 	defer r.Close()
 	// Nothing of the client's: it may wait for the end of our stderr.
-	cmd := exec.Command(exe, string(argument))
+	cmd := exec.Command(exe, call.Subcommand, string(argument))
 	cmd.Dir, cmd.Stdin, cmd.SysProcAttr = "/", r, &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the process that removes sandboxes when this one is killed: %w", err)

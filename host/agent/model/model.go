@@ -1,5 +1,5 @@
 // Package model talks to language models. What a loop needs of a model is one interface, [Client]; the clients of the
-// providers are linked into a program of their own, hutch-model, so that no other command pays for them at its start.
+// providers are linked into hutch-agent alone, so that no other command pays for them at its start.
 package model
 
 import (

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,11 +16,8 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/model/channel"
+	"github.com/hutch-run/hutch/host/helper"
 )
-
-// Program is the file name of the program that talks to providers, in ../libexec/hutch beside hutch. The providers' libraries
-// are linked into it alone.
-const Program = "hutch-model"
 
 // How long the program may take for what needs no provider. They are bounds against a hang and not expectations.
 const (
@@ -41,30 +36,11 @@ func Open(ctx context.Context, c Config) (Client, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	program, err := find()
+	_, program, err := helper.Find()
 	if err != nil {
 		return nil, err
 	}
 	return start(ctx, program, c)
-}
-
-// find is the program that belongs to the hutch which is running.
-func find() (string, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	if exe, err = filepath.EvalSymlinks(exe); err != nil {
-		return "", err
-	}
-	path := filepath.Join(filepath.Dir(exe), "..", "libexec", "hutch", Program)
-	if _, err := os.Stat(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fs.ErrNotExist
-		}
-		return "", fmt.Errorf("models need %s, which comes with hutch: %s: %w", Program, path, err)
-	}
-	return path, nil
 }
 
 // child is a running program.
@@ -92,7 +68,7 @@ func start(ctx context.Context, program string, c Config) (Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &child{config: c, cmd: exec.Command(program, "channel"), log: &lastWords{}, lines: make(chan channel.Line), quit: make(chan struct{}),
+	k := &child{config: c, cmd: exec.Command(program, "model"), log: &lastWords{}, lines: make(chan channel.Line), quit: make(chan struct{}),
 		exited: make(chan struct{}), turn: make(chan struct{}, 1)}
 	k.cmd.Env = environment(os.Environ())
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is for hutch, which ends it in order
@@ -119,7 +95,7 @@ func start(ctx context.Context, program string, c Config) (Client, error) {
 	k.turn <- struct{}{}
 	go k.read(out)
 
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%s did not start within %s", Program, startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%s did not start within %s", helper.Name, startTimeout))
 	defer cancel()
 	l, err := k.say(ctx, channel.Line{Version: channel.Version, Config: config})
 	switch {
@@ -220,13 +196,13 @@ func (k *child) broken(what string) error {
 	if words := strings.TrimSpace(k.config.Redact(k.log.String())); words != "" {
 		what += "; its last words are:\n" + words
 	}
-	return &Error{Kind: KindProtocol, Message: Program + " does not work: " + what}
+	return &Error{Kind: KindProtocol, Message: helper.Name + " does not work: " + what}
 }
 
 func errorOf(raw json.RawMessage) error {
 	e := &Error{}
 	if err := json.Unmarshal(raw, e); err != nil {
-		return fmt.Errorf("%s tells an error that makes no sense: %w", Program, err)
+		return fmt.Errorf("%s tells an error that makes no sense: %w", helper.Name, err)
 	}
 	return e
 }

@@ -26,11 +26,11 @@ import (
 // bound is how long a test waits for what must come.
 const bound = 2 * time.Minute
 
-// The test is hutch-model too, and a hutch that is killed.
+// The test is hutch-agent too, and a hutch that is killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "channel":
+		case "model":
 			if err := worker.Run(os.Stdin, os.Stdout, func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
@@ -195,7 +195,7 @@ func TestProgramDies(t *testing.T) {
 	pid := model.PID(c)
 	_, err := c.Answer(t.Context(), hello, func(string) { _ = syscall.Kill(pid, syscall.SIGKILL) })
 	var e *model.Error
-	if !errors.As(err, &e) || !strings.Contains(e.Message, "hutch-model does not work") || !strings.Contains(e.Message, "killed") {
+	if !errors.As(err, &e) || !strings.Contains(e.Message, "hutch-agent does not work") || !strings.Contains(e.Message, "killed") {
 		t.Error(err)
 	}
 }
@@ -204,7 +204,7 @@ func TestNoStart(t *testing.T) {
 	if _, err := open(filepath.Join(t.TempDir(), "nothing.txtar")); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("%v", err)
 	}
-	if _, err := model.Start(t.Context(), "/bin/true", model.Config{}); err == nil || !strings.Contains(err.Error(), "hutch-model does not work") {
+	if _, err := model.Start(t.Context(), "/bin/true", model.Config{}); err == nil || !strings.Contains(err.Error(), "hutch-agent does not work") {
 		t.Errorf("%v", err)
 	}
 	var e *model.Error

@@ -1,24 +1,21 @@
-// Package call is what `hutch mcp` asks of the program hutch-mcp. They are two programs, because the protocol's library
-// would add a tenth of a millisecond and five megabytes to every start of hutch.
+// Package call is what `hutch mcp` passes to hutch-agent, which serves the protocol: its library would add a tenth of a
+// millisecond and five megabytes to every start of hutch.
 package call
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
+	"github.com/hutch-run/hutch/host/helper"
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 )
 
-// Program is the file name of the program, in ../libexec/hutch beside hutch.
-const Program = "hutch-mcp"
+// Subcommand is that of hutch-agent; the call follows it as JSON.
+const Subcommand = "mcp"
 
-// Call is its only argument, as JSON.
+// Call is what the server shall do.
 type Call struct {
 	Version    string         `json:"version"` // of hutch: both are of one build
 	Hutch      string         `json:"hutch"`   // its path, beside which backends lie
@@ -36,34 +33,21 @@ type Call struct {
 	RemoverOf *store.Process `json:"remover_of,omitempty"`
 }
 
-// Argv is the command line of the program that belongs to the hutch which is running. It fills in Hutch.
-func (c *Call) Argv() ([]string, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	if c.Hutch, err = filepath.EvalSymlinks(exe); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(filepath.Dir(c.Hutch), "..", "libexec", "hutch", Program)
-	switch _, err := os.Stat(path); {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s is not installed: there is no %s", Program, path)
-	case err != nil:
+// Argv returns the command line of the server that belongs to the running hutch. It sets Hutch.
+func (c *Call) Argv() (argv []string, err error) {
+	var agent string
+	if c.Hutch, agent, err = helper.Find(); err != nil {
 		return nil, err
 	}
 	b, err := json.Marshal(c)
-	return []string{path, string(b)}, err
+	return []string{agent, Subcommand, string(b)}, err
 }
 
-// Parse reads the command line of the program.
-func Parse(argv []string) (*Call, error) {
+// Parse reads the argument that Argv wrote.
+func Parse(argument string) (*Call, error) {
 	c := &Call{}
-	if len(argv) != 2 {
-		return nil, errors.New("this is a part of hutch: start it with hutch mcp")
-	}
-	if err := json.Unmarshal([]byte(argv[1]), c); err != nil {
-		return nil, fmt.Errorf("this is a part of hutch, and its argument makes no sense: %w", err)
+	if err := json.Unmarshal([]byte(argument), c); err != nil {
+		return nil, fmt.Errorf("this is a part of hutch; start it with hutch mcp: decode the argument: %w", err)
 	}
 	return c, nil
 }

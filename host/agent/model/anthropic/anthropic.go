@@ -1,4 +1,4 @@
-// Package anthropic asks models by Anthropic's messages. It is linked into hutch-model alone.
+// Package anthropic asks models by Anthropic's messages. It is linked into hutch-agent alone.
 package anthropic
 
 import (

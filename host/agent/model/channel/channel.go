@@ -1,4 +1,4 @@
-// Package channel is what hutch and hutch-model say to each other over the latter's standard input and output: one JSON object
+// Package channel is what hutch and hutch-agent say to each other over the latter's standard input and output: one JSON object
 // in each line.
 //
 //	→ {"version":1,"config":{…}}              once, first
@@ -8,7 +8,7 @@
 //	← {"id":1,"answer":{…}} or {"id":1,"error":{…}}
 //	→ {"id":1,"cancel":true}                  is answered by whichever of the two comes first
 //
-// The end of its input ends hutch-model.
+// The end of its input ends hutch-agent.
 package channel
 
 import (

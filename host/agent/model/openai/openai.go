@@ -1,5 +1,5 @@
 // Package openai asks every server that speaks OpenAI's chat completions: the hosted ones, vLLM, llama.cpp, Ollama. It is linked
-// into hutch-model alone.
+// into hutch-agent alone.
 package openai
 
 import (

@@ -1,5 +1,5 @@
 // Package provider has what the clients of all providers share: one HTTP client with bounds, one sorting of what can go wrong,
-// one way of asking again, and one collector of answers. It is linked into hutch-model alone.
+// one way of asking again, and one collector of answers. It is linked into hutch-agent alone.
 package provider
 
 import (

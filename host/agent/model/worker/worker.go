@@ -1,4 +1,4 @@
-// Package worker is the program hutch-model: it asks one provider for the hutch that started it.
+// Package worker is the program hutch-agent: it asks one provider for the hutch that started it.
 package worker
 
 import (
@@ -50,7 +50,7 @@ func begin(r *channel.Reader, note func(string, ...any)) (*provider.Asker, func(
 	case err != nil:
 		return nil, nil, err
 	case l.Version != channel.Version:
-		return nil, nil, fmt.Errorf("hutch-model speaks version %d of the channel and hutch version %d: install both from one release", channel.Version, l.Version)
+		return nil, nil, fmt.Errorf("hutch-agent speaks version %d of the channel and hutch version %d: install both from one release", channel.Version, l.Version)
 	}
 	var c model.Config
 	if err := json.Unmarshal(l.Config, &c); err != nil {

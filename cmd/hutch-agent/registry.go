@@ -1,12 +1,3 @@
-// Command hutch-registry talks to OCI registries for hutch, which starts it: a registry client that was linked into hutch
-// would cost each of its starts half a millisecond. It is not for people; `hutch backend publish` and `hutch init` are.
-//
-//	hutch-registry versions REPOSITORY
-//	hutch-registry manifest REPOSITORY VERSION
-//	hutch-registry archive  REPOSITORY VERSION SHA256 SIZE   the archive goes to stdout, the answer to stderr
-//	hutch-registry push     REPOSITORY MANIFEST
-//
-// The answer is one line of JSON, an [install.Answer].
 package main
 
 import (
@@ -16,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"github.com/hutch-run/hutch/host/install"
 	"github.com/hutch-run/hutch/host/install/careful"
@@ -27,26 +16,33 @@ import (
 	"github.com/hutch-run/hutch/host/release"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	defer stop()
+// registry makes one call of a registry, for `hutch backend publish` and `hutch init`, and returns the exit code:
+//
+//	versions REPOSITORY
+//	manifest REPOSITORY VERSION
+//	archive  REPOSITORY VERSION SHA256 SIZE   writes the archive to stdout and the answer to stderr
+//	push     REPOSITORY MANIFEST
+//
+// The answer is one line of JSON, an [install.Answer].
+func registry(ctx context.Context, args []string) int {
 	var a install.Answer
-	to := os.Stdout
-	if len(os.Args) > 1 && os.Args[1] == "archive" {
-		to = os.Stderr
-	}
-	err := do(ctx, os.Args[1:], &a)
+	err := callRegistry(ctx, args, &a)
 	if err != nil {
 		a = install.Answer{Error: err.Error(), None: errors.Is(err, careful.ErrNone)}
 	}
-	if json.NewEncoder(to).Encode(a) != nil || err != nil {
-		os.Exit(1)
+	to := os.Stdout
+	if len(args) > 0 && args[0] == "archive" {
+		to = os.Stderr
 	}
+	if json.NewEncoder(to).Encode(a) != nil || err != nil {
+		return 1
+	}
+	return 0
 }
 
-func do(ctx context.Context, args []string, a *install.Answer) error {
+func callRegistry(ctx context.Context, args []string, a *install.Answer) error {
 	if len(args) < 2 {
-		return errors.New("usage: hutch-registry versions|manifest|archive|push REPOSITORY …")
+		return errors.New("usage: hutch-agent registry versions|manifest|archive|push REPOSITORY …")
 	}
 	call, rest := args[0], args[2:]
 	repo, err := oci.Open(args[1], careful.NewClient(nil, careful.DefaultStall))
@@ -61,7 +57,7 @@ func do(ctx context.Context, args []string, a *install.Answer) error {
 	case call == "archive" && len(rest) == 3:
 		size, serr := strconv.ParseInt(rest[2], 10, 64)
 		if serr != nil || size < 1 || size > release.MaxArchive || release.CheckSHA256(rest[1]) != nil {
-			return fmt.Errorf("%s %s is no hash and size", rest[1], rest[2])
+			return fmt.Errorf("invalid hash or size: %s %s", rest[1], rest[2])
 		}
 		err = repo.Archive(ctx, rest[0], release.Archive{SHA256: rest[1], Size: size}, os.Stdout)
 	case call == "push" && len(rest) == 1:
@@ -72,6 +68,7 @@ func do(ctx context.Context, args []string, a *install.Answer) error {
 	return err
 }
 
+// push publishes the release whose archives lie beside its manifest.
 func push(ctx context.Context, repo *oci.Repository, manifest string) (string, error) {
 	raw, err := os.ReadFile(manifest)
 	if err != nil {
