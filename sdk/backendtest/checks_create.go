@@ -292,7 +292,7 @@ func (c *C) createCancelled(ctx context.Context, req *sdk.CreateRequest, late bo
 
 // nothingLeft ends the check when something with this id can still be found.
 func (c *C) nothingLeft(id string) {
-	c.eventually(soon, "nothing of sandbox "+id+" is left", func() (bool, string) { return c.isGone(id) })
+	c.eventually(3*soon, "nothing of sandbox "+id+" is left", func() (bool, string) { return c.isGone(id) })
 }
 
 func (c *C) isGone(id string) (bool, string) {

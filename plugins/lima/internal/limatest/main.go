@@ -72,7 +72,7 @@ func runTests(m *testing.M) int {
 		return m.Run()
 	case os.Getenv(baseVariable) != "":
 		return m.Run()
-	case slices.Contains(os.Args, "-update"): // golden files are written by whoever they belong to
+	case slices.Contains(os.Args, "-update"): // golden files are written by their owner
 		if err := os.Setenv(skippedVariable, "golden files are rewritten"); err != nil {
 			return fail(err)
 		}
