@@ -24,8 +24,8 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/mcp"
 	"github.com/hutch-run/hutch/host/agent/mcp/call"
+	"github.com/hutch-run/hutch/host/agent/model/provider"
 	"github.com/hutch-run/hutch/host/agent/model/scripted"
-	"github.com/hutch-run/hutch/host/agent/model/worker"
 	"github.com/hutch-run/hutch/host/termsafe"
 )
 
@@ -48,7 +48,7 @@ func main() {
 	name, err := "hutch-agent", errors.New(usage)
 	switch {
 	case command == "model" && len(args) == 0:
-		err = worker.Run(os.Stdin, os.Stdout, func(format string, args ...any) {
+		err = provider.Run(os.Stdin, os.Stdout, func(format string, args ...any) {
 			note(name, time.Now().UTC().Format(time.RFC3339)+" "+format, args...)
 		})
 	case command == "mcp" && len(args) == 1:

@@ -28,8 +28,8 @@ var hcl = []string{"github.com/hashicorp/hcl", "github.com/zclconf/go-cty"}
 // heavy are the libraries, and the packages that need them, which are linked into hutch-agent alone.
 var heavy = []string{"github.com/openai/openai-go", "github.com/anthropics/anthropic-sdk-go",
 	module + "/host/agent/model/provider",
-	module + "/host/agent/model/worker", module + "/host/agent/model/scripted", module + "/host/agent/mcp",
-	module + "/host/install/oci", "github.com/modelcontextprotocol/go-sdk", "oras.land/oras-go"}
+	module + "/host/agent/model/scripted", module + "/host/agent/mcp", module + "/host/install/oci",
+	"github.com/modelcontextprotocol/go-sdk", "oras.land/oras-go"}
 
 var walls = []wall{
 	{from: "sdk", deny: []string{module + "/host", module + "/plugins", module + "/cmd"}, deep: true, tests: true},

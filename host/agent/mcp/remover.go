@@ -16,10 +16,10 @@ import (
 	"github.com/hutch-run/hutch/host/store"
 )
 
-// Coding agents kill a server some 100 ms after they asked it to end, which is before sandboxes are removed. So a server
-// that makes sandboxes starts a remover: this program once more, in a session of its own, that waits for the end of a pipe
-// of the server, and then removes what is left. Should it be killed too, the records say with which process the sandboxes
-// end, and the next command removes them.
+// Coding agents kill a server some 100 ms after they asked it to end, which is before sandboxes are removed. So a
+// server that makes sandboxes starts a remover: this program once more, in a session of its own, that waits for
+// the end of a pipe of the server, and then removes what is left. Should it be killed too, the records say with
+// which process the sandboxes end, and the next command removes them.
 
 // lifeline is the end of the pipe that the kernel closes when the server is gone.
 var lifeline *os.File //nolint:unused // it is never read, and must not be collected: that would close it

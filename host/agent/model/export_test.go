@@ -7,4 +7,4 @@ var Start = start
 var Environment = environment
 
 // PID is the program of a client.
-func PID(c Client) int { return c.(*child).cmd.Process.Pid }
+func PID(c Client) int { return c.(*process).cmd.Process.Pid }

@@ -33,7 +33,8 @@ type Config struct {
 	Temperature *float64
 	// Timeout bounds one answer, with its retries; 0 is the default.
 	Timeout time.Duration
-	// Retries is how often a request is repeated that the provider could not take (rate, capacity, broken connections). 0 is none.
+	// Retries is how often a request is repeated that the provider could not take (rate, capacity, broken
+	// connections). 0 is none.
 	Retries int
 	// Log is the file to which the program that talks to the provider writes what it has to say besides; "" keeps nothing.
 	Log string
@@ -140,9 +141,10 @@ type Usage struct {
 
 // Client asks one model. It is safe for concurrent use.
 type Client interface {
-	// Answer sends the conversation and waits for the whole answer. Pieces of its text are handed to delta as they come, in
-	// order and on the calling goroutine; delta may be nil. They are for showing only: when a connection breaks in the middle
-	// and the request is repeated, they begin anew. Errors of the provider are of type [*Error].
+	// Answer sends the conversation and waits for the whole answer. Pieces of its text are handed to delta as they
+	// come, in order and on the calling goroutine; delta may be nil. They are for showing only: when a connection
+	// breaks in the middle and the request is repeated, they begin anew. Errors of the provider are of type
+	// [*Error].
 	Answer(ctx context.Context, r Request, delta func(text string)) (Answer, error)
 	// Close ends the client and what it has started.
 	Close() error

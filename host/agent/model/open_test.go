@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/host/agent/model"
-	"github.com/hutch-run/hutch/host/agent/model/worker"
+	"github.com/hutch-run/hutch/host/agent/model/provider"
 )
 
 // bound is how long a test waits for what must come.
@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "model":
-			if err := worker.Run(os.Stdin, os.Stdout, func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }); err != nil {
+			note := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+			if err := provider.Run(os.Stdin, os.Stdout, note); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
@@ -56,7 +57,8 @@ func open(script string) (model.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return model.Start(context.Background(), exe, model.Config{Name: "m", Provider: model.Scripted, Script: script}.WithDefaults())
+	c := model.Config{Name: "m", Provider: model.Scripted, Script: script}
+	return model.Start(context.Background(), exe, c.WithDefaults())
 }
 
 func client(t *testing.T, script string) model.Client {
@@ -99,7 +101,8 @@ func TestProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := model.Answer{Text: "first answer, in pieces of some length", Stop: model.StopEnd, Usage: model.Usage{InputTokens: 3, OutputTokens: 4}, Model: "scripted", RequestID: "req-scripted-1"}
+	want := model.Answer{Text: "first answer, in pieces of some length", Stop: model.StopEnd,
+		Usage: model.Usage{InputTokens: 3, OutputTokens: 4}, Model: "scripted", RequestID: "req-scripted-1"}
 	if diff := cmp.Diff(want, a); diff != "" {
 		t.Error(diff)
 	}
@@ -163,7 +166,8 @@ func TestDiesWithHutch(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := filepath.Join(t.TempDir(), "script.txtar")
-	if err := os.WriteFile(script, []byte("-- answer --\nhalf of this text is sent and then nothing more\n-- fault --\nstall\n"), 0o644); err != nil {
+	if err := os.WriteFile(script,
+		[]byte("-- answer --\nhalf of this text is sent and then nothing more\n-- fault --\nstall\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe, "hang", script)
@@ -195,23 +199,29 @@ func TestProgramDies(t *testing.T) {
 	pid := model.PID(c)
 	_, err := c.Answer(t.Context(), hello, func(string) { _ = syscall.Kill(pid, syscall.SIGKILL) })
 	var e *model.Error
-	if !errors.As(err, &e) || !strings.Contains(e.Message, "hutch-agent does not work") || !strings.Contains(e.Message, "killed") {
+	if !errors.As(err, &e) || !strings.Contains(e.Message, "hutch-agent does not work") ||
+		!strings.Contains(e.Message, "killed") {
 		t.Error(err)
 	}
 }
 
 func TestNoStart(t *testing.T) {
-	if _, err := open(filepath.Join(t.TempDir(), "nothing.txtar")); err == nil || !strings.Contains(err.Error(), "no such file") {
+	_, err := open(filepath.Join(t.TempDir(), "nothing.txtar"))
+	if err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("%v", err)
 	}
-	if _, err := model.Start(t.Context(), "/bin/true", model.Config{}); err == nil || !strings.Contains(err.Error(), "hutch-agent does not work") {
+	_, err = model.Start(t.Context(), "/bin/true", model.Config{})
+	if err == nil || !strings.Contains(err.Error(), "hutch-agent does not work") {
 		t.Errorf("%v", err)
 	}
 	var e *model.Error
-	if _, err := model.Open(t.Context(), model.Config{Name: "m", Provider: model.OpenAI, Model: "x"}); !errors.As(err, &e) || e.Kind != model.KindAuth || !strings.Contains(e.Hint, "OPENAI_API_KEY") {
+	c := model.Config{Name: "m", Provider: model.OpenAI, Model: "x"}
+	if _, err = model.Open(t.Context(), c); !errors.As(err, &e) || e.Kind != model.KindAuth ||
+		!strings.Contains(e.Hint, "OPENAI_API_KEY") {
 		t.Errorf("%v", err)
 	}
-	if _, err := model.Open(t.Context(), model.Config{Name: "m", Provider: model.OpenAI, Model: "x", APIKey: "k"}); !errors.Is(err, os.ErrNotExist) {
+	c.APIKey = "k"
+	if _, err = model.Open(t.Context(), c); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }
@@ -223,7 +233,8 @@ func TestWhereTheKeyIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := model.Start(t.Context(), exe, model.Config{Name: "m", Provider: model.OpenAI, Model: "x", APIKey: "hunter2", Log: filepath.Join(t.TempDir(), "log")}.WithDefaults())
+	c, err := model.Start(t.Context(), exe, model.Config{Name: "m", Provider: model.OpenAI, Model: "x",
+		APIKey: "hunter2", Log: filepath.Join(t.TempDir(), "log")}.WithDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +251,8 @@ func TestWhereTheKeyIs(t *testing.T) {
 			t.Errorf("%s holds the key", name)
 		}
 	}
-	if got := model.Environment([]string{"PATH=/bin", "OPENAI_API_KEY=x", "ANTHROPIC_AUTH_TOKEN=x", "https_proxy=p", "OPENAI_BASE_URL=x"}); !cmp.Equal(got, []string{"PATH=/bin", "https_proxy=p"}) {
+	if got := model.Environment([]string{"PATH=/bin", "OPENAI_API_KEY=x", "ANTHROPIC_AUTH_TOKEN=x", "https_proxy=p",
+		"OPENAI_BASE_URL=x"}); !cmp.Equal(got, []string{"PATH=/bin", "https_proxy=p"}) {
 		t.Errorf("%q", got)
 	}
 }

@@ -5,103 +5,140 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/model"
 )
 
-// Pauses between two tries of which the provider said nothing.
+// Pauses between two tries where the provider asks for none.
 const (
 	firstPause = 500 * time.Millisecond
 	maxPause   = 15 * time.Second
 )
 
-// Asker asks a provider as a configuration says: within its time, with its retries, and without its key in what comes back.
-type Asker struct {
-	Provider Provider
-	Config   model.Config
-	// Note is told of each failure that is followed by another try, and of each answer, without any secret.
-	Note func(format string, args ...any)
-
-	pause func(try int) time.Duration // nil is backoff
+// protocol is what differs between the providers.
+type protocol interface {
+	// post sends one request. An answer whose status is not 2xx is a [*failure].
+	post(ctx context.Context, r model.Request) (*http.Response, error)
+	// reader puts one answer into s.
+	reader(s *stream) reader
 }
 
-// Ask sends a request until it is answered, or more tries are of no use.
-func (k *Asker) Ask(ctx context.Context, r model.Request, delta func(string)) (model.Answer, error) {
-	late := Fail(model.KindNetwork, "there was no answer within %s", k.Config.Timeout)
+// asker asks one model as its configuration says: within its time, with its retries, and without its key in what comes
+// back. The libraries' own retries are off: they do not repeat an answer whose stream breaks, and there is one count.
+type asker struct {
+	config   model.Config
+	protocol protocol
+	log      func(format string, args ...any) // gets each failure that is followed by another try, and each answer
+	pause    func(try int) time.Duration
+}
+
+func newAsker(c model.Config, log func(format string, args ...any)) *asker {
+	k := &asker{config: c, log: log, pause: backoff}
+	if c.Provider == model.Anthropic {
+		k.protocol = newAnthropic(c, newHTTPClient())
+	} else {
+		k.protocol = newOpenAI(c, newHTTPClient())
+	}
+	return k
+}
+
+// ask sends a request until it is answered, or another try is of no use.
+func (k *asker) ask(ctx context.Context, r model.Request, delta func(string)) (model.Answer, error) {
+	late := fail(model.KindNetwork, "there was no answer within %s", k.config.Timeout)
 	late.Hint = "a slow model needs more: timeout = \"…\""
-	ctx, cancel := context.WithTimeoutCause(ctx, k.Config.Timeout, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, late)
 	defer cancel()
+	deadline, _ := ctx.Deadline()
 	for try := 0; ; try++ {
-		hide := &redactor{key: k.Config.APIKey, out: delta}
+		hide := &redactor{key: k.config.APIKey, out: delta}
 		began := time.Now()
-		a, err := k.Provider.Try(ctx, r, hide.write)
+		a, err := read(ctx, k.protocol, r, hide.write)
 		if err == nil {
 			hide.flush()
 			a.Retries = try
-			k.note("answered in %s after %d retries: %s, %d tokens in, %d out", time.Since(began).Round(time.Millisecond), try, a.Stop, a.Usage.InputTokens, a.Usage.OutputTokens)
+			k.note("answered in %s after %d retries: %s, %d tokens in, %d out", time.Since(began).Round(time.Millisecond),
+				try, a.Stop, a.Usage.InputTokens, a.Usage.OutputTokens)
 			return k.redact(a), nil
 		}
-		var f *Failure
-		if !errors.As(err, &f) {
-			if ctx.Err() == nil { // a bug of a provider's client
-				f = Fail(model.KindProtocol, "%s", err)
-			} else if !errors.As(context.Cause(ctx), &f) {
-				return model.Answer{}, context.Cause(ctx)
-			}
+		f, ok := errors.AsType[*failure](sortError(ctx, err))
+		if !ok {
+			return model.Answer{}, context.Cause(ctx)
 		}
-		f.Message, f.Hint = k.Config.Redact(f.Message), k.Config.Redact(f.Hint)
-		pause := backoff(try)
-		if k.pause != nil {
+		f.Message, f.Hint = k.config.Redact(f.Message), k.config.Redact(f.Hint)
+		pause := f.after
+		if pause < 0 {
 			pause = k.pause(try)
 		}
-		if f.After >= 0 {
-			pause = f.After
-		}
-		deadline, _ := ctx.Deadline()
 		switch {
-		case !f.Retry:
+		case !f.retry:
 			return model.Answer{Retries: try}, &f.cause
-		case try >= k.Config.Retries:
+		case try >= k.config.Retries:
 			if try > 0 {
 				f.Message = fmt.Sprintf("%s (after %d tries)", f.Message, try+1)
 			}
 			return model.Answer{Retries: try}, &f.cause
 		case time.Until(deadline) < pause:
-			f.Message = fmt.Sprintf("%s (it asks for a pause of %s, and of the timeout less is left)", f.Message, pause.Round(time.Millisecond))
+			f.Message = fmt.Sprintf("%s (it asks for a pause of %s, and of the timeout less is left)", f.Message,
+				pause.Round(time.Millisecond))
 			return model.Answer{Retries: try}, &f.cause
 		}
-		k.note("try %d of %d: %s: %s; the next one in %s", try+1, k.Config.Retries+1, f.Kind, f.Message, pause.Round(time.Millisecond))
-		t := time.NewTimer(pause)
+		k.note("try %d of %d: %s: %s; the next one in %s", try+1, k.config.Retries+1, f.Kind, f.Message,
+			pause.Round(time.Millisecond))
 		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			if errors.As(context.Cause(ctx), &f) {
-				return model.Answer{Retries: try}, &f.cause
-			}
-			return model.Answer{Retries: try}, context.Cause(ctx)
+		case <-time.After(pause):
+		case <-ctx.Done(): // the next try fails at once, with the reason
 		}
 	}
 }
 
-func (k *Asker) note(format string, args ...any) {
-	if k.Note != nil {
-		k.Note("%s", k.Config.Redact(fmt.Sprintf(format, args...)))
-	}
+func (k *asker) note(format string, args ...any) {
+	k.log("%s", k.config.Redact(fmt.Sprintf(format, args...)))
 }
 
-// backoff doubles, with a quarter of chance in it so that many do not come back at once.
+// backoff doubles, less up to a quarter at random, so that many clients do not come back at once.
 func backoff(try int) time.Duration {
 	d := min(maxPause, firstPause<<min(try, 10))
 	return d - time.Duration(rand.Int64N(int64(d)/4))
 }
 
-// redact takes the key out of all that a provider may have echoed.
-func (k *Asker) redact(a model.Answer) model.Answer {
-	a.Text, a.Model, a.RequestID = k.Config.Redact(a.Text), k.Config.Redact(a.Model), k.Config.Redact(a.RequestID)
+// redact removes the key from all that a provider may have echoed.
+func (k *asker) redact(a model.Answer) model.Answer {
+	hide := k.config.Redact
+	a.Text, a.Model, a.RequestID = hide(a.Text), hide(a.Model), hide(a.RequestID)
 	for i, c := range a.Calls {
-		a.Calls[i] = model.ToolCall{ID: k.Config.Redact(c.ID), Name: k.Config.Redact(c.Name), Arguments: k.Config.Redact(c.Arguments)}
+		a.Calls[i] = model.ToolCall{ID: hide(c.ID), Name: hide(c.Name), Arguments: hide(c.Arguments)}
 	}
 	return a
+}
+
+// redactor removes a key from a text that comes in pieces. It holds back what may be the beginning of one.
+type redactor struct {
+	key  string
+	out  func(string)
+	held string
+}
+
+func (r *redactor) write(piece string) {
+	if len(r.key) < 4 { // as model.Config.Redact
+		r.out(piece)
+		return
+	}
+	text := strings.ReplaceAll(r.held+piece, r.key, model.Redacted)
+	hold := min(len(r.key)-1, len(text))
+	for ; hold > 0 && !strings.HasPrefix(r.key, text[len(text)-hold:]); hold-- {
+	}
+	r.held = text[len(text)-hold:]
+	if text = text[:len(text)-hold]; text != "" {
+		r.out(text)
+	}
+}
+
+// flush passes on what was held back and was no key.
+func (r *redactor) flush() {
+	if r.held != "" {
+		r.out(r.held)
+	}
 }

@@ -3,7 +3,6 @@ package provider
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,192 +13,138 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hutch-run/hutch/host/agent/model"
-)
+	"github.com/tidwall/gjson"
 
-// ScriptType is the type of an error of the scripted server that no script answers.
-const ScriptType = "hutch_script_error"
+	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/agent/model/scripted"
+)
 
 // cause is embedded by another name, because Error is that of its method.
 type cause = model.Error
 
-// Failure is one try that brought no answer. It is an error as its pointer.
-type Failure struct {
+// failure is one try that brought no answer. It is an error as its pointer.
+type failure struct {
 	cause
-	// Retry says that the same request may well be answered another time.
-	Retry bool
-	// After is how long the provider wants to be left alone; negative when it did not say.
-	After time.Duration
+	retry bool          // the same request may be answered another time
+	after time.Duration // the pause that the provider asks for; negative if it asks for none
 }
 
-// Unwrap is what the caller of the client sees.
-func (f *Failure) Unwrap() error { return &f.cause }
-
-// Fail makes a failure that is not worth another try.
-func Fail(kind model.Kind, format string, args ...any) *Failure {
-	return &Failure{cause: model.Error{Kind: kind, Message: fmt.Sprintf(format, args...)}, After: -1}
-}
-
-// Again makes a failure that is worth another try.
-func Again(kind model.Kind, format string, args ...any) *Failure {
-	f := Fail(kind, format, args...)
-	f.Retry = true
-	return f
+// fail makes a failure that is not worth another try.
+func fail(kind model.Kind, format string, args ...any) *failure {
+	return &failure{cause: model.Error{Kind: kind, Message: fmt.Sprintf(format, args...)}, after: -1}
 }
 
 // maxErrorBody is how much is read of what a provider says about an error.
 const maxErrorBody = 64 << 10
 
-// errorBody is what providers and servers send: {"error":{"message":…}}, {"error":"…"}, {"message":…}, {"detail":…} and more.
-type errorBody struct {
-	Type    string          `json:"type"`
-	Message string          `json:"message"`
-	Detail  json.RawMessage `json:"detail"`
-	Code    json.RawMessage `json:"code"`
-	Error   json.RawMessage `json:"error"`
-}
-
-// describe finds the words and the codes in what a provider sent.
+// describe finds the message and the codes in what providers and servers send: {"error":{"message":…}},
+// {"error":"…"}, {"message":…}, {"detail":…} and more. What is not JSON is mostly the page of a proxy: its
+// beginning is the message.
 func describe(body []byte) (message string, codes []string) {
-	var outer errorBody
-	if json.Unmarshal(body, &outer) != nil {
-		return plainText(body), nil
-	}
-	add := func(b errorBody) {
-		for _, code := range []string{b.Type, text(b.Code)} {
-			if code != "" && code != "error" {
+	if gjson.ValidBytes(body) {
+		for _, path := range []string{"error.type", "error.code", "type", "code"} {
+			if code := gjson.GetBytes(body, path).String(); code != "" && code != "error" {
 				codes = append(codes, code)
 			}
 		}
-		for _, m := range []string{b.Message, text(b.Detail)} {
-			if message == "" {
-				message = m
+		for _, path := range []string{"error.message", "error.detail", "message", "detail", "error"} {
+			if message = gjson.GetBytes(body, path).String(); message != "" {
+				return message, codes
 			}
 		}
 	}
-	var inner errorBody
-	switch {
-	case len(outer.Error) > 0 && json.Unmarshal(outer.Error, &inner) == nil:
-		add(inner)
-	default:
-		message = text(outer.Error)
-	}
-	add(outer)
-	if message == "" {
-		message = plainText(body)
-	}
-	return message, codes
+	return beginning(string(body)), codes
 }
 
-// text is a JSON string, or the JSON of anything else.
-func text(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil || string(raw) == "null" {
-		return s
-	}
-	return string(raw)
-}
-
-// plainText is the beginning of something that is no JSON: a proxy's page, mostly.
-func plainText(b []byte) string {
+// beginning is the first line or so of a long text.
+func beginning(text string) string {
 	const most = 300
-	s := strings.Join(strings.Fields(strings.ToValidUTF8(string(b), "")), " ")
+	s := strings.Join(strings.Fields(strings.ToValidUTF8(text, "")), " ")
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + " …"
 	}
 	return s
 }
 
-// FromResponse sorts an answer whose status is not 2xx. It reads the body and leaves it open.
-func FromResponse(res *http.Response) *Failure {
+// fromResponse sorts an answer whose status is not 2xx. It reads the body and leaves it open.
+func fromResponse(res *http.Response) *failure {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what came is all there is to say
 	message, codes := describe(body)
-	f := sort(res.StatusCode, message, codes)
-	f.After = retryAfter(res.Header, time.Now())
-	if should := res.Header.Get("x-should-retry"); should == "false" {
-		f.Retry = false
+	f := sortStatus(res.StatusCode, message, codes)
+	f.after = retryAfter(res.Header, time.Now())
+	if res.Header.Get("x-should-retry") == "false" {
+		f.retry = false
 	}
 	if to := res.Header.Get("location"); res.StatusCode/100 == 3 && to != "" {
 		f.Kind, f.Hint = model.KindNotFound, "if you trust that address, set base_url to it"
-		f.Message = "the address moved to " + plainText([]byte(to))
+		f.Message = "the address moved to " + beginning(to)
 	}
 	return f
 }
 
-// FromStream sorts an error that a provider sent inside of a stream.
-func FromStream(body []byte) *Failure {
+// streamStatus is the status of a code in a stream. A provider does not send the beginning of an answer to a bad
+// request, so any other code is a failure of the provider.
+var streamStatus = map[string]int{"overloaded_error": 529, "authentication_error": 401,
+	"rate_limit_error": 429, "rate_limit_exceeded": 429, "invalid_request_error": 400, "BadRequestError": 400}
+
+// fromStream sorts an error that a provider sent inside of a stream.
+func fromStream(body []byte) *failure {
 	message, codes := describe(body)
-	status := 0
+	status := http.StatusInternalServerError
 	for _, c := range codes {
-		switch c {
-		case "overloaded_error":
-			status = 529
-		case "rate_limit_error", "rate_limit_exceeded":
-			status = http.StatusTooManyRequests
-		case "api_error", "server_error", "internal_server_error", "InternalServerError":
-			status = http.StatusInternalServerError
-		case "invalid_request_error", "BadRequestError":
-			status = http.StatusBadRequest
-		case "authentication_error":
-			status = http.StatusUnauthorized
-		default:
-			if n, err := strconv.Atoi(c); err == nil && n >= 400 && n < 600 {
-				status = n
-			}
+		if n, err := strconv.Atoi(c); err == nil && n >= 400 && n < 600 {
+			status = n
+		} else if n := streamStatus[c]; n != 0 {
+			status = n
 		}
 	}
-	if status == 0 {
-		status = http.StatusInternalServerError // nobody sends the beginning of an answer to a bad request
-	}
-	f := sort(status, message, codes)
+	f := sortStatus(status, message, codes)
 	f.Status = 0 // HTTP said 200
 	return f
 }
 
-// sort makes of a status, and what was said with it, one of our kinds.
-func sort(status int, message string, codes []string) *Failure {
-	f := &Failure{cause: model.Error{Status: status, Message: message}, After: -1}
-	if f.Message == "" {
+// sortStatus makes one of our kinds of a status and what was said with it.
+func sortStatus(status int, message string, codes []string) *failure {
+	f := &failure{cause: model.Error{Status: status, Message: message}, after: -1}
+	if message == "" {
 		f.Message = fmt.Sprintf("the provider answered with status %d %s", status, http.StatusText(status))
 	}
-	low := strings.ToLower(message)
+	said := strings.ToLower(message + "\n" + strings.Join(codes, "\n"))
 	says := func(words ...string) bool {
 		for _, w := range words {
-			if strings.Contains(low, w) {
+			if strings.Contains(said, w) {
 				return true
-			}
-			for _, c := range codes {
-				if strings.Contains(strings.ToLower(c), w) {
-					return true
-				}
 			}
 		}
 		return false
 	}
 	switch {
-	case says(ScriptType):
+	case says(scripted.ErrorType):
 		f.Kind = model.KindScript
-	case status == http.StatusPaymentRequired, says("insufficient_quota", "billing_error", "credit balance is too low", "exceeded your current quota"):
+	case status == http.StatusPaymentRequired,
+		says("insufficient_quota", "billing_error", "credit balance is too low", "exceeded your current quota"):
 		f.Kind, f.Hint = model.KindQuota, "look at the account's balance and limits with the provider"
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusProxyAuthRequired:
 		f.Kind, f.Hint = model.KindAuth, "look at api_key, and whether it belongs to base_url"
 	case status == http.StatusTooManyRequests:
-		f.Kind, f.Retry = model.KindRate, true
-	case status == http.StatusRequestEntityTooLarge, status < 500 && says("context_length", "context length", "maximum context", "context window", "context size", "prompt is too long", "too many tokens", "exceed_context", "input is too long"):
+		f.Kind, f.retry = model.KindRate, true
+	case status == http.StatusRequestEntityTooLarge,
+		status < 500 && says("context_length", "context length", "maximum context", "context window", "context size",
+			"prompt is too long", "too many tokens", "exceed_context", "input is too long"):
 		f.Kind = model.KindTooLong
 	case status < 500 && says("content_policy", "content_filter", "content management policy", "safety"):
 		f.Kind = model.KindRefused
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
 		f.Kind, f.Hint = model.KindNotFound, "look at model and base_url; for most servers base_url ends in /v1"
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly:
-		f.Kind, f.Retry = model.KindServer, status != http.StatusNotImplemented
+		f.Kind, f.retry = model.KindServer, status != http.StatusNotImplemented
 	default:
 		f.Kind = model.KindProtocol
 	}
 	return f
 }
 
-// retryAfter is how long a provider wants to be left alone; negative when it does not say.
+// retryAfter is the pause that a provider asks for; negative if it asks for none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("retry-after-ms"), 64); err == nil && ms >= 0 && ms < 1e9 {
 		return time.Duration(ms * float64(time.Millisecond))
@@ -214,30 +159,32 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return -1
 }
 
-// FromError sorts what the transport, or a stream that broke, said. The error of ctx stays what it is.
-func FromError(ctx context.Context, err error) error {
-	var f *Failure
-	if errors.As(err, &f) {
+// sortError makes a failure of what the transport, or a stream that broke, said. If ctx has ended, it is the reason.
+func sortError(ctx context.Context, err error) error {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	text := err.Error()
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		text = u.Err.Error()
 	}
-	f = Again(model.KindNetwork, "%s", text)
-	var dns *net.DNSError
-	var op *net.OpError
-	var cert *tls.CertificateVerificationError
+	f := fail(model.KindNetwork, "%s", text)
+	f.retry = true
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	op, isOp := errors.AsType[*net.OpError](err)
+	_, isCert := errors.AsType[*tls.CertificateVerificationError](err)
+	_, isTooLarge := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case errors.As(err, &cert):
-		f.Retry, f.Hint = false, "hutch trusts the certificates of this machine; SSL_CERT_FILE names others"
-	case errors.As(err, &dns):
-		f.Retry, f.Hint = dns.IsTemporary || dns.IsTimeout, "look at base_url, and whether this machine has a network"
-	case errors.As(err, &op) && op.Op == "dial":
+	case isTooLarge:
+		return tooLarge(maxBody)
+	case isCert:
+		f.retry, f.Hint = false, "hutch trusts the certificates of this machine; SSL_CERT_FILE names others"
+	case isDNS:
+		f.retry, f.Hint = dns.IsTemporary || dns.IsTimeout, "look at base_url, and whether this machine has a network"
+	case isOp && op.Op == "dial":
 		f.Hint = "look at base_url, and whether the server is running"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		f.Message = "the connection broke before the answer was whole"

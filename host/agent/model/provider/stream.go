@@ -2,108 +2,226 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
-	"iter"
 	"mime"
 	"net/http"
+	"strings"
+
+	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"github.com/hutch-run/hutch/host/agent/model"
 )
 
-// Protocol is what differs between servers before anything of an answer is looked at.
-type Protocol struct {
-	Name string // whose it is
-	Hint string // what to look at when a server speaks another one
-	ID   string // the header with the server's id of a request
+// Bounds of one answer.
+const (
+	maxBody  = 256 << 20 // bytes of a response: far more than any model writes, with what surrounds each piece
+	maxText  = 16 << 20  // bytes of text and arguments together
+	maxCalls = 256
+)
+
+// newHTTPClient makes a client for one provider. It follows no redirects, which would bring the key to an address that
+// nobody named; an answer that is not 2xx is a [*failure]; bodies are bounded. It has no deadline: a context has.
+func newHTTPClient() *http.Client {
+	return &http.Client{
+		Transport:     &transport{http.DefaultTransport.(*http.Transport).Clone()},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
-// Foreign is the failure of a server that does not speak the protocol.
-func (p Protocol) Foreign(what string) *Failure {
-	f := Fail(model.KindProtocol, "the server does not speak %s's protocol: %s", p.Name, what)
-	f.Hint = p.Hint
-	return f
+type transport struct{ *http.Transport }
+
+// RoundTrip implements [http.RoundTripper].
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := t.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode/100 != 2 {
+		defer res.Body.Close()
+		return nil, fromResponse(res)
+	}
+	res.Body = http.MaxBytesReader(nil, res.Body, maxBody)
+	return res, nil
 }
 
-// Parser puts what a server sent into a Stream.
-type Parser interface {
-	Event(name string, data []byte) error // one event of a stream
-	Whole(data []byte) error              // an answer of a server that does not stream
+// reader puts an answer into its stream.
+type reader interface {
+	event(data []byte) error // one event of a stream
+	whole(data []byte) error // an answer of a server that does not stream
+	end()                    // puts in what is known only at the end
 }
 
-// Events are the names and data of a stream's events, and why there are no more, as a provider's library reads them.
-type Events struct {
-	All iter.Seq2[string, []byte]
-	Err func() error
+// stream is one answer on its way.
+type stream struct {
+	provider string // whose protocol is spoken
+	hint     string // what to look at when the server speaks another one
+	header   string // has the server's ID of the request
+
+	delta    func(string)
+	text     strings.Builder
+	calls    []model.ToolCall
+	stop     model.Stop // why the answer ended; "" where that was not said
+	usage    model.Usage
+	model    string
+	id       string // the server's ID of the answer
+	size     int    // bytes of text and arguments
+	thoughts int    // bytes of what the model thought aloud: no part of the answer, but of an estimate
+	ended    bool   // the server said that nothing follows
 }
 
-// Stream is one answer on its way.
-type Stream struct {
-	*Collector
-	Protocol
-	Stop    model.Stop // why the answer ended; "" where that was not said
-	Usage   model.Usage
-	Counted bool // the server told the usage
-	Model   string
-	Answer  string // the server's id of it
-	Ended   bool   // the server said that nothing follows
-}
-
-// Read reads the answer to r.
-func (s *Stream) Read(ctx context.Context, r model.Request, res *http.Response, e Events, p Parser) (model.Answer, error) {
-	var err error
+// read sends one request and reads the answer to it.
+func read(ctx context.Context, p protocol, r model.Request, delta func(string)) (model.Answer, error) {
+	res, err := p.post(ctx, r)
+	if err != nil {
+		return model.Answer{}, err
+	}
+	defer res.Body.Close()
+	s := &stream{delta: delta}
+	to := p.reader(s)
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("content-type")) // one that cannot be read is none
 	switch kind {
 	case "text/event-stream":
-		err = s.events(e, p)
+		err = s.events(res, to)
 	case "application/json": // a server that cannot stream
 		var data []byte
 		if data, err = io.ReadAll(res.Body); err == nil {
-			err = p.Whole(data)
+			err = to.whole(data)
 		}
 	case "":
-		err = s.Foreign("it answers with no content type")
+		err = s.foreign("it answers with no content type")
 	default:
-		err = s.Foreign("it answers with " + kind)
-	}
-	if err == nil {
-		err = s.Err()
+		err = s.foreign("it answers with " + kind)
 	}
 	if err != nil {
-		return model.Answer{}, FromError(ctx, err)
+		return model.Answer{}, err
 	}
-	a := s.Finish(r, s.Stop, s.Usage, s.Counted)
-	if a.Model, a.RequestID = s.Model, res.Header.Get(s.ID); a.RequestID == "" {
-		a.RequestID = s.Answer
-	}
-	return a, nil
+	to.end()
+	return s.answer(r, res.Header.Get(s.header))
 }
 
-func (s *Stream) events(e Events, p Parser) error {
+func (s *stream) events(res *http.Response, to reader) error {
 	some := false
-	for name, data := range e.All {
-		if data = bytes.TrimSpace(data); len(data) == 0 {
+	d := ssestream.NewDecoder(res)
+	for !s.ended && d.Next() {
+		data := bytes.TrimSpace(d.Event().Data)
+		switch {
+		case len(data) == 0:
 			continue
-		}
-		if bytes.Equal(data, []byte("[DONE]")) { // OpenAI's end, which servers of other protocols send too
-			s.Ended = true
-			break
+		case bytes.Equal(data, []byte("[DONE]")): // OpenAI's end, which servers of other protocols send too
+			s.ended = true
+		case !json.Valid(data) || data[0] != '{':
+			return s.foreign("a piece of its stream is no JSON object")
+		default:
+			if err := to.event(data); err != nil {
+				return err
+			}
 		}
 		some = true
-		if err := p.Event(name, data); err != nil {
-			return err
-		}
-		if err := s.Err(); err != nil || s.Ended {
-			return err
-		}
 	}
-	switch err := e.Err(); {
+	switch err := d.Err(); {
 	case err != nil:
 		return err
 	case !some:
-		return s.Foreign("its stream is empty")
-	case s.Stop == "" && !s.Ended: // some servers do not say that nothing follows; none leaves out why it ended as well
+		return s.foreign("its stream is empty")
+	case s.stop == "" && !s.ended: // some servers say only one of the two, and none leaves out both
 		return io.ErrUnexpectedEOF
 	}
 	return nil
+}
+
+// foreign is the failure of a server that does not speak the protocol.
+func (s *stream) foreign(what string) *failure {
+	f := fail(model.KindProtocol, "the server does not speak %s's protocol: %s", s.provider, what)
+	f.Hint = s.hint
+	return f
+}
+
+func tooLarge(most int) *failure {
+	f := fail(model.KindProtocol, "the answer is larger than %d MiB", most>>20)
+	f.Hint = "lower max_tokens"
+	return f
+}
+
+// say adds a piece of text.
+func (s *stream) say(text string) error {
+	if err := s.grow(len(text)); err != nil || text == "" {
+		return err
+	}
+	s.text.WriteString(text)
+	s.delta(text)
+	return nil
+}
+
+// grow counts bytes of the answer.
+func (s *stream) grow(n int) error {
+	if s.size += n; s.size > maxText {
+		return tooLarge(maxText)
+	}
+	return nil
+}
+
+// answer is the whole answer to r. Where the server counts no tokens they are estimated.
+func (s *stream) answer(r model.Request, id string) (model.Answer, error) {
+	if len(s.calls) > maxCalls {
+		return model.Answer{}, fail(model.KindProtocol, "the answer has more than %d tool calls", maxCalls)
+	}
+	for i := range s.calls {
+		c := &s.calls[i]
+		if c.ID == "" { // results refer to calls by it
+			c.ID = fmt.Sprintf("call_%d_%d", len(r.Messages), i+1)
+		}
+		if strings.TrimSpace(c.Arguments) == "" {
+			c.Arguments = "{}"
+		}
+	}
+	switch {
+	case len(s.calls) > 0 && (s.stop == "" || s.stop == model.StopEnd):
+		s.stop = model.StopTools
+	case len(s.calls) == 0 && (s.stop == "" || s.stop == model.StopTools):
+		s.stop = model.StopEnd
+	}
+	if s.usage == (model.Usage{}) {
+		in, out := estimate(requestSize(r)), estimate(s.size+s.thoughts)
+		s.usage = model.Usage{InputTokens: in, OutputTokens: out, Estimated: true}
+	}
+	return model.Answer{Text: s.text.String(), Calls: s.calls, Stop: s.stop, Usage: s.usage, Model: s.model,
+		RequestID: cmp.Or(id, s.id)}, nil
+}
+
+// estimate guesses tokens from bytes: about four of English or code, and rather too many than too few.
+func estimate(bytes int) int64 { return int64(bytes+3) / 4 }
+
+func requestSize(r model.Request) int {
+	n := len(r.System)
+	for _, m := range r.Messages {
+		n += len(m.Text)
+		for _, c := range m.Calls {
+			n += len(c.Name) + len(c.Arguments)
+		}
+		for _, t := range m.Results {
+			n += len(t.Text)
+		}
+	}
+	for _, t := range r.Tools {
+		n += len(t.Name) + len(t.Description) + len(t.Schema)
+	}
+	return n
+}
+
+// arguments are those of a call as the providers take them back: a JSON object. Anything else that the model wrote goes
+// into one, so that the model sees what was wrong.
+func arguments(written string) json.RawMessage {
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(written), &object) == nil && object != nil {
+		return json.RawMessage(written)
+	}
+	if strings.TrimSpace(written) == "" {
+		return json.RawMessage("{}")
+	}
+	b, _ := json.Marshal(map[string]string{"invalid_arguments": written}) // a map of strings always encodes
+	return b
 }

@@ -1,10 +1,11 @@
-// Package scripted is a model whose answers stand in a file: a real HTTP server on this machine that speaks the protocols of
-// OpenAI and Anthropic, streaming and not, and goes wrong where the script says so. It serves tests, examples without a key,
-// and whoever wants to see what hutch sends.
+// Package scripted is a model whose answers come from a file: a real HTTP server on this machine that speaks the
+// protocols of OpenAI and Anthropic, streaming and not, and goes wrong where the script says so. It serves tests,
+// examples without a key, and users who want to see what hutch sends. It is linked into hutch-agent alone.
 package scripted
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +67,8 @@ type Expect struct {
 	Tools []string `json:"tools,omitempty"`
 }
 
-// Call asks for a tool. Arguments are any JSON; a string is taken as it is, so that it may be what a model writes wrongly.
+// Call asks for a tool. Arguments are any JSON; a string is taken as it is, so that it may be what a model writes
+// wrongly.
 type Call struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name"`
@@ -134,7 +136,7 @@ func Parse(name string, data []byte) (*Script, error) {
 	s := &Script{Name: name}
 	var err error
 	if strings.HasSuffix(name, ".json") {
-		err = s.json(data)
+		err = decode(data, s)
 	} else {
 		err = s.txtar(data)
 	}
@@ -147,10 +149,11 @@ func Parse(name string, data []byte) (*Script, error) {
 	return s, nil
 }
 
-func (s *Script) json(data []byte) error {
+// decode reads one JSON object, all of whose fields must be known.
+func decode(data []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
+	if err := d.Decode(to); err != nil {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -159,7 +162,8 @@ func (s *Script) json(data []byte) error {
 	return nil
 }
 
-// txtar reads sections. Each answer begins with one that is called answer, whose body is its text; those that follow belong to it.
+// txtar reads sections. Each answer begins with one that is called answer, whose body is its text; those that follow
+// belong to it.
 func (s *Script) txtar(data []byte) error {
 	for _, f := range txtar.Parse(data).Files {
 		words := strings.Fields(f.Name)
@@ -202,15 +206,15 @@ func (a *Answer) section(words []string, body string) error {
 	if len(words) != 1 {
 		return fmt.Errorf("%q is too much", words[1])
 	}
-	switch words[0] {
+	switch e := &a.Expect; words[0] {
 	case "expect":
-		a.Expect.Last = append(a.Expect.Last, lines(body)...)
+		e.Last = append(e.Last, lines(body)...)
 	case "not":
-		a.Expect.Not = append(a.Expect.Not, lines(body)...)
+		e.Not = append(e.Not, lines(body)...)
 	case "system":
-		a.Expect.System = append(a.Expect.System, lines(body)...)
+		e.System = append(e.System, lines(body)...)
 	case "tools":
-		a.Expect.Tools = append(a.Expect.Tools, strings.Fields(body)...)
+		e.Tools = append(e.Tools, strings.Fields(body)...)
 	case "thought":
 		a.Thought = body
 	case "stop":
@@ -221,10 +225,7 @@ func (a *Answer) section(words []string, body string) error {
 		return a.fault(body)
 	default:
 		fix := diag.DidYouMean(words[0], sections)
-		if fix == "" {
-			fix = "there are " + strings.Join(sections, ", ")
-		}
-		return errors.New("there is no such section; " + fix)
+		return errors.New("there is no such section; " + cmp.Or(fix, "there are "+strings.Join(sections, ", ")))
 	}
 	return nil
 }
@@ -242,25 +243,19 @@ func lines(body string) []string {
 
 // usage reads "input 120 output 40 cached 20".
 func (a *Answer) usage(body string) error {
-	words := strings.Fields(body)
 	a.Usage = &model.Usage{}
-	for i := 0; i < len(words); i += 2 {
-		n, err := int64(0), error(nil)
-		if i+1 < len(words) {
-			n, err = strconv.ParseInt(words[i+1], 10, 64)
+	counts := map[string]*int64{"input": &a.Usage.InputTokens, "output": &a.Usage.OutputTokens,
+		"cached": &a.Usage.CachedTokens}
+	for words := strings.Fields(body); len(words) > 0; words = words[min(2, len(words)):] {
+		count := counts[words[0]]
+		if count == nil {
+			return fmt.Errorf("there is no count %q; write input N output N cached N", words[0])
 		}
-		if i+1 == len(words) || err != nil {
+		var err error
+		if len(words) == 1 {
 			return errors.New("write input N output N cached N")
-		}
-		switch words[i] {
-		case "input":
-			a.Usage.InputTokens = n
-		case "output":
-			a.Usage.OutputTokens = n
-		case "cached":
-			a.Usage.CachedTokens = n
-		default:
-			return fmt.Errorf("there is no count %q; write input N output N cached N", words[i])
+		} else if *count, err = strconv.ParseInt(words[1], 10, 64); err != nil {
+			return errors.New("write input N output N cached N")
 		}
 	}
 	return nil
@@ -285,9 +280,7 @@ func (a *Answer) fault(body string) error {
 	if err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	return d.Decode(&a.Fault)
+	return decode(b, &a.Fault)
 }
 
 // check finds what cannot be served.
@@ -310,37 +303,32 @@ func (a *Answer) check() error {
 	if !slices.Contains([]model.Stop{"", model.StopEnd, model.StopTools, model.StopLength, model.StopRefused}, a.Stop) {
 		return fmt.Errorf("there is no stop %q; it is end, tools, length or refused", a.Stop)
 	}
-	for _, c := range a.Calls {
-		if c.Name == "" {
-			return errors.New("a call has no name")
-		}
+	if slices.ContainsFunc(a.Calls, func(c Call) bool { return c.Name == "" }) {
+		return errors.New("a call has no name")
 	}
-	if u := a.Usage; u != nil && (u.InputTokens < 0 || u.OutputTokens < 0 || u.CachedTokens < 0 || u.CachedTokens > u.InputTokens) {
+	if u := a.Usage; u != nil &&
+		(min(u.InputTokens, u.OutputTokens, u.CachedTokens) < 0 || u.CachedTokens > u.InputTokens) {
 		return errors.New("usage counts less than nothing, or more cached than input")
 	}
 	f := a.Fault
 	if f.Status != 0 && (f.Status < 300 || f.Status > 599) {
-		return fmt.Errorf("a fault of status %d is none; it is from 300 to 599", f.Status)
+		return fmt.Errorf("invalid status %d of a fault: it is from 300 to 599", f.Status)
 	}
 	if f.Big < 0 || f.Big > maxBig {
 		return fmt.Errorf("big is %d; it is from 0 to %d", f.Big, maxBig)
 	}
-	if f.RetryAfter != "" && f.RetryAfter != "date" {
-		if _, err := duration(f.RetryAfter); err != nil {
-			return fmt.Errorf("retry_after: %w", err)
-		}
+	if _, err := duration(f.RetryAfter); f.RetryAfter != "date" && err != nil {
+		return fmt.Errorf("retry_after: %w", err)
 	}
-	if f.Delay != "" {
-		if _, err := duration(f.Delay); err != nil {
-			return fmt.Errorf("delay: %w", err)
-		}
+	if _, err := duration(f.Delay); err != nil {
+		return fmt.Errorf("delay: %w", err)
 	}
 	return nil
 }
 
-// duration reads one that a script has; 0s is one here.
+// duration reads one; "" is 0.
 func duration(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
+	d, err := time.ParseDuration(cmp.Or(text, "0s"))
 	if err != nil || d < 0 || d > maxDelay {
 		return 0, fmt.Errorf("%q is not a duration from 0s to %s, such as 1.5s", text, maxDelay)
 	}
@@ -350,14 +338,13 @@ func duration(text string) (time.Duration, error) {
 // text is what the call's arguments are, as a model writes them.
 func (c Call) text() string {
 	var s string
+	var compact bytes.Buffer
 	switch {
 	case len(c.Arguments) == 0:
 		return "{}"
 	case json.Unmarshal(c.Arguments, &s) == nil:
 		return s
-	}
-	var compact bytes.Buffer
-	if json.Compact(&compact, c.Arguments) != nil {
+	case json.Compact(&compact, c.Arguments) != nil:
 		return string(c.Arguments)
 	}
 	return compact.String()

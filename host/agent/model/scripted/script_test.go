@@ -49,9 +49,11 @@ echo_key
 		t.Fatal(err)
 	}
 	want := []Answer{
-		{Text: "I look.\n", Expect: Expect{Last: []string{"one thing", "another thing"}, Not: []string{"a third"}, System: []string{"be kind"}, Tools: []string{"read_file", "run"}},
+		{Text: "I look.\n", Expect: Expect{Last: []string{"one thing", "another thing"}, Not: []string{"a third"},
+			System: []string{"be kind"}, Tools: []string{"read_file", "run"}},
 			Thought: "hmm", Usage: &model.Usage{InputTokens: 12, OutputTokens: 4, CachedTokens: 3},
-			Calls: []Call{{ID: "c1", Name: "read_file", Arguments: json.RawMessage(`{"path": "a b"}`)}, {Name: "run", Arguments: json.RawMessage(`"{\"command"`)}}},
+			Calls: []Call{{ID: "c1", Name: "read_file", Arguments: json.RawMessage(`{"path": "a b"}`)}, {Name: "run",
+				Arguments: json.RawMessage(`"{\"command"`)}}},
 		{Stop: model.StopLength, Fault: Fault{Status: 429, RetryAfter: "1s", Message: "no more for today", EchoKey: true}},
 	}
 	if diff := cmp.Diff(want, got.Answers); diff != "" {
@@ -70,7 +72,7 @@ func TestBadScripts(t *testing.T) {
 		{"a.txtar", "-- answer --\n-- usage --\nmoney 3\n", `there is no count "money"`},
 		{"a.txtar", "-- answer --\n-- usage --\ninput 1 cached 3\n", "more cached than input"},
 		{"a.txtar", "-- answer --\n-- fault --\nexplode\n", `unknown field "explode"`},
-		{"a.txtar", "-- answer --\n-- fault --\nstatus 200\n", "a fault of status 200 is none"},
+		{"a.txtar", "-- answer --\n-- fault --\nstatus 200\n", "invalid status 200 of a fault"},
 		{"a.txtar", "-- answer --\n-- fault --\ndelay soon\n", `delay: "soon" is not a duration`},
 		{"a.txtar", "-- answer --\n-- fault --\nbig -1\n", "big is -1"},
 		{"a.txtar", "-- answer --\n-- stop --\nnow\n", `there is no stop "now"`},
@@ -110,8 +112,10 @@ func TestPage(t *testing.T) {
 
 // faultNames are those of the JSON form.
 func faultNames(t *testing.T) []string {
-	b, err := json.Marshal(Fault{Status: 1, Message: "x", Type: "x", RetryAfter: "x", EchoKey: true, Redirect: "x", Delay: "x", Hang: true, Stall: true, Reset: true, Cut: true,
-		Garbage: true, HTML: true, Empty: true, ErrorInStream: true, Whole: true, NoUsage: true, NoIDs: true, NoDone: true, NoStop: true, SameIndex: true, Big: 1})
+	b, err := json.Marshal(Fault{Status: 1, Message: "x", Type: "x", RetryAfter: "x", EchoKey: true, Redirect: "x",
+		Delay: "x", Hang: true, Stall: true, Reset: true, Cut: true,
+		Garbage: true, HTML: true, Empty: true, ErrorInStream: true, Whole: true, NoUsage: true, NoIDs: true, NoDone: true,
+		NoStop: true, SameIndex: true, Big: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,9 +172,9 @@ func FuzzParse(f *testing.F) {
 			if a.Fault.Big > 1<<16 {
 				continue
 			}
-			for _, p := range []wire{openaiWire{}, anthropicWire{}} {
+			for _, p := range []wire{openai{}, anthropic{}} {
 				r := &reply{Answer: a, model: "m", id: "1"}
-				(&Server{}).prepare(r, &request{}, "key")
+				r.prepare(&request{key: "key"})
 				for _, e := range p.events(r) {
 					if _, text := e.data.(string); text {
 						continue

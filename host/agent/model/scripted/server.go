@@ -1,19 +1,25 @@
 package scripted
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/hutch-run/hutch/host/agent/model/provider"
+	"github.com/hutch-run/hutch/host/agent/model"
 )
+
+// ErrorType is the type of an error when no answer of the script fits.
+const ErrorType = "hutch_script_error"
 
 // maxRequest is how much is read of a request, in bytes.
 const maxRequest = 256 << 20
@@ -31,8 +37,8 @@ type Server struct {
 	next int
 }
 
-// Serve starts a server on an address of this machine, such as 127.0.0.1:0. A key that is not empty must come with each request.
-// note is told of each request; it may be nil.
+// Serve starts a server on an address of this machine, such as 127.0.0.1:0. A key that is not empty must come with each
+// request. note is called for each request; it may be nil.
 func Serve(addr string, s *Script, key string, note func(format string, args ...any)) (*Server, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -50,8 +56,9 @@ func Serve(addr string, s *Script, key string, note func(format string, args ...
 	}
 	v := &Server{script: s, key: key, note: note, ln: ln, done: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) { v.serve(w, r, openaiWire{}) })
-	mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { v.serve(w, r, anthropicWire{}) })
+	for path, p := range map[string]wire{"/v1/chat/completions": openai{}, "/v1/messages": anthropic{}} {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { v.serve(w, r, p) })
+	}
 	v.http = &http.Server{Handler: mux, ReadHeaderTimeout: 30 * time.Second}
 	go func() {
 		defer close(v.done)
@@ -60,7 +67,7 @@ func Serve(addr string, s *Script, key string, note func(format string, args ...
 	return v, nil
 }
 
-// URL is the address, without the part of the path that OpenAI's clients want to be told: /v1.
+// URL is the address, without the part of the path that OpenAI's clients expect in theirs: /v1.
 func (v *Server) URL() string { return "http://" + v.ln.Addr().String() }
 
 // Used is how many answers were given.
@@ -77,73 +84,112 @@ func (v *Server) Close() error {
 	return err
 }
 
-// wire is one of the two protocols.
-type wire interface {
-	// read takes a request apart.
-	read(body []byte) (*request, error)
-	// key is what came to authenticate.
-	key(h http.Header) string
-	// fail is the body of an error.
-	fail(typ, message string) any
-	// whole is the body of an answer that is not streamed.
-	whole(a *reply) any
-	// events are those of a stream.
-	events(a *reply) []event
-	// streamError is one that comes instead of the rest.
-	streamError(message string) event
-}
-
-// request is what a script looks at.
+// request is a request of either protocol.
 type request struct {
-	Model, System string
-	Last          string // all that was said since the model's last answer
-	Tools         []string
+	Model, system string
 	Stream        bool
-	Size          int // bytes of the whole conversation
-	Turn          int // messages of the conversation
+	System        json.RawMessage // Anthropic's; OpenAI's is a message
+	MaxTokens     int             `json:"max_tokens"`
+	Messages      []struct {
+		Role    string
+		Content json.RawMessage
+	}
+	Tools []struct {
+		Name     string                // Anthropic's
+		Function struct{ Name string } // OpenAI's
+	}
+
+	key   string
+	last  string // all that was said since the model's last answer
+	tools []string
+	size  int // bytes of the whole conversation
 }
 
-// event is one piece of a stream; a name of "" is left out.
-type event struct {
-	name string
-	data any // a string is sent as it is
+func readRequest(header http.Header, body []byte) (*request, error) {
+	bearer, _ := strings.CutPrefix(header.Get("authorization"), "Bearer ")
+	q := &request{key: cmp.Or(header.Get("x-api-key"), bearer), size: len(body)}
+	if err := json.Unmarshal(body, q); err != nil {
+		return q, err
+	}
+	if len(q.Messages) == 0 {
+		return q, errors.New("the request has no messages")
+	}
+	q.system = contentText(q.System)
+	for _, m := range q.Messages {
+		switch text := contentText(m.Content); m.Role {
+		case "system", "developer":
+			q.system += text
+		case "assistant":
+			q.last = ""
+		default:
+			q.last += text + "\n"
+		}
+	}
+	for _, t := range q.Tools {
+		q.tools = append(q.tools, t.Name+t.Function.Name)
+	}
+	return q, nil
 }
 
-// reply is an answer as it is going to be sent.
-type reply struct {
-	Answer
-	model, id string
-	stream    bool
+// contentText is a string, or the texts of a list of parts, also of parts in parts.
+func contentText(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var parts []struct {
+		Text    string
+		Content json.RawMessage
+	}
+	if json.Unmarshal(raw, &parts) != nil {
+		return ""
+	}
+	var all []string
+	for _, p := range parts {
+		if p.Text != "" {
+			all = append(all, p.Text)
+		}
+		if len(p.Content) > 0 {
+			all = append(all, contentText(p.Content))
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 func (v *Server) serve(w http.ResponseWriter, r *http.Request, p wire) {
+	refuse := func(status int, typ, message string) {
+		w.Header().Set("content-type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(p.fail(typ, message)) // the client may be gone
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
-		v.error(w, p, http.StatusRequestEntityTooLarge, "invalid_request_error", "the request cannot be read: "+err.Error())
+		refuse(http.StatusRequestEntityTooLarge, "invalid_request_error", "the request cannot be read: "+err.Error())
 		return
 	}
-	key := p.key(r.Header)
-	if v.key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(v.key)) != 1 {
-		v.error(w, p, http.StatusUnauthorized, "authentication_error", "the key is not the right one")
+	q, err := readRequest(r.Header, body)
+	switch {
+	case v.key != "" && subtle.ConstantTimeCompare([]byte(q.key), []byte(v.key)) != 1:
+		refuse(http.StatusUnauthorized, "authentication_error", "the key is not the right one")
 		return
-	}
-	q, err := p.read(body)
-	if err != nil {
-		v.error(w, p, http.StatusBadRequest, "invalid_request_error", err.Error())
+	case err != nil:
+		refuse(http.StatusBadRequest, "invalid_request_error", err.Error())
+		return
+	case p == wire(anthropic{}) && q.MaxTokens < 1:
+		refuse(http.StatusBadRequest, "invalid_request_error", "the request has no max_tokens")
 		return
 	}
 	a, n, err := v.take(q)
 	if err != nil {
 		v.note("request %d: %s", n, err)
-		v.error(w, p, http.StatusBadRequest, provider.ScriptType, err.Error())
+		refuse(http.StatusBadRequest, ErrorType, err.Error())
 		return
 	}
 	v.note("request %d: answered", n)
-	a.model, a.id, a.stream = q.Model, fmt.Sprintf("scripted-%d", n), q.Stream
-	v.answer(w, r, p, a, q, key)
+	answer(w, r, p, a, q, refuse)
 }
 
-// take uses up the next answer, and is an error when the request is not what it expects.
+// take uses up the next answer. It is an error when the request is not what the answer expects.
 func (v *Server) take(q *request) (*reply, int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -152,45 +198,37 @@ func (v *Server) take(q *request) (*reply, int, error) {
 	if n > len(v.script.Answers) {
 		return nil, n, fmt.Errorf("%s ends with answer %d, and this is request %d", v.script.Name, len(v.script.Answers), n)
 	}
-	a := &reply{Answer: v.script.Answers[n-1]}
-	if err := a.Expect.meets(q); err != nil {
+	a := &reply{Answer: v.script.Answers[n-1], model: q.Model, id: fmt.Sprintf("scripted-%d", n)}
+	if err := a.Expect.check(q); err != nil {
 		return nil, n, fmt.Errorf("answer %d of %s %w", n, v.script.Name, err)
 	}
 	return a, n, nil
 }
 
-// meets says what a request lacks.
-func (e Expect) meets(q *request) error {
-	for _, want := range e.Last {
-		if !strings.Contains(q.Last, want) {
-			return fmt.Errorf("expects %q in the last message, which is: %s", want, short(q.Last))
+// check says what a request lacks.
+func (e Expect) check(q *request) error {
+	for _, c := range []struct {
+		all   []string
+		where string
+		text  string
+	}{{e.Last, "last message", q.last}, {e.System, "system prompt", q.system}} {
+		for _, want := range c.all {
+			if !strings.Contains(c.text, want) {
+				return fmt.Errorf("expects %q in the %s, which is: %s", want, c.where, short(c.text))
+			}
 		}
 	}
 	for _, not := range e.Not {
-		if strings.Contains(q.Last, not) {
-			return fmt.Errorf("expects no %q in the last message, which is: %s", not, short(q.Last))
-		}
-	}
-	for _, want := range e.System {
-		if !strings.Contains(q.System, want) {
-			return fmt.Errorf("expects %q in the system prompt, which is: %s", want, short(q.System))
+		if strings.Contains(q.last, not) {
+			return fmt.Errorf("expects no %q in the last message, which is: %s", not, short(q.last))
 		}
 	}
 	for _, want := range e.Tools {
-		if !contains(q.Tools, want) {
-			return fmt.Errorf("expects the tool %q; there are: %s", want, strings.Join(q.Tools, ", "))
+		if !slices.Contains(q.tools, want) {
+			return fmt.Errorf("expects the tool %q; there are: %s", want, strings.Join(q.tools, ", "))
 		}
 	}
 	return nil
-}
-
-func contains(all []string, s string) bool {
-	for _, e := range all {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // short is the beginning and the end of a long text.
@@ -202,20 +240,147 @@ func short(s string) string {
 	return s
 }
 
-func (v *Server) error(w http.ResponseWriter, p wire, status int, typ, message string) {
-	w.Header().Set("content-type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(p.fail(typ, message)) // who asked may be gone
+// statusTypes are the types of errors as the providers name them.
+var statusTypes = map[int]string{400: "invalid_request_error", 401: "authentication_error", 402: "billing_error",
+	403: "permission_error", 404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 500: "api_error",
+	503: "api_error", 529: "overloaded_error"}
+
+// answer sends what the script has, with its faults.
+func answer(w http.ResponseWriter, r *http.Request, p wire, a *reply, q *request, refuse func(int, string, string)) {
+	f := a.Fault
+	ctx := r.Context()
+	if d, _ := duration(f.Delay); d > 0 { // the script was checked
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return
+		}
+	}
+	switch {
+	case f.Hang:
+		<-ctx.Done()
+		return
+	case f.Reset:
+		panic(http.ErrAbortHandler)
+	case f.Redirect != "":
+		http.Redirect(w, r, f.Redirect, http.StatusTemporaryRedirect)
+		return
+	case f.HTML:
+		w.Header().Set("content-type", "text/html; charset=utf-8")
+		fmt.Fprint(w, "<html><body><h1>Welcome</h1></body></html>")
+		return
+	case f.Status != 0:
+		retryAfter(w.Header(), f.RetryAfter)
+		message := cmp.Or(f.Message, fmt.Sprintf("the script wants status %d", f.Status))
+		if f.EchoKey {
+			message += ": " + q.key
+		}
+		refuse(f.Status, cmp.Or(f.Type, statusTypes[f.Status]), message)
+		return
+	}
+	a.prepare(q)
+	w.Header().Set("x-request-id", "req-"+a.id)
+	w.Header().Set("request-id", "req-"+a.id)
+	if !q.Stream || f.Whole {
+		w.Header().Set("content-type", "application/json")
+		_ = json.NewEncoder(w).Encode(p.whole(a)) // the client may be gone
+		return
+	}
+	w.Header().Set("content-type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	if !f.Empty {
+		stream(ctx, w, p, a)
+	}
 }
 
-// wait is false when the client went away before.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+// stream sends the events of an answer.
+func stream(ctx context.Context, w http.ResponseWriter, p wire, a *reply) {
+	f := a.Fault
+	flush := http.NewResponseController(w)
+	events := p.events(a)
+	for i, e := range events {
+		last := false
+		if i == len(events)/2 {
+			switch {
+			case f.Cut:
+				_ = flush.Flush() // what was sent before is to arrive
+				panic(http.ErrAbortHandler)
+			case f.Stall:
+				_ = flush.Flush()
+				<-ctx.Done()
+				return
+			case f.Garbage:
+				e = event{"", "{this is no JSON"}
+			case f.ErrorInStream:
+				e, last = p.streamError("the model has fallen over"), true
+			}
+		}
+		text, ok := e.data.(string)
+		if !ok {
+			b, _ := json.Marshal(e.data) // maps, lists and strings always encode
+			text = string(b)
+		}
+		if e.name != "" {
+			fmt.Fprintf(w, "event: %s\n", e.name)
+		}
+		fmt.Fprintf(w, "data: %s\n\n", text)
+		if err := flush.Flush(); err != nil || ctx.Err() != nil || last {
+			return
+		}
+	}
+}
+
+// retryAfter sets the header that asks for a pause.
+func retryAfter(h http.Header, pause string) {
+	switch d, _ := duration(pause); { // the script was checked
+	case pause == "":
+	case pause == "date":
+		h.Set("retry-after", time.Now().Add(time.Second).UTC().Format(http.TimeFormat))
+	case d%time.Second == 0:
+		h.Set("retry-after", fmt.Sprint(int(d/time.Second)))
+	default:
+		h.Set("retry-after-ms", fmt.Sprint(d.Milliseconds()))
+	}
+}
+
+// reply is an answer as it is going to be sent.
+type reply struct {
+	Answer
+	model, id string
+}
+
+// prepare fills in what the script leaves open.
+func (a *reply) prepare(q *request) {
+	f := a.Fault
+	if f.Big > 0 {
+		a.Text = strings.Repeat("0123456789abcdef", f.Big/16+1)[:f.Big]
+	}
+	if a.Stop == "" {
+		a.Stop = model.StopEnd
+		if len(a.Calls) > 0 {
+			a.Stop = model.StopTools
+		}
+	}
+	a.Calls = slices.Clone(a.Calls)
+	for i := range a.Calls {
+		c := &a.Calls[i]
+		if f.NoIDs {
+			c.ID = ""
+		} else if c.ID == "" {
+			c.ID = fmt.Sprintf("call_%s_%d", a.id, i+1)
+		}
+		if f.EchoKey {
+			c.Arguments, _ = json.Marshal(map[string]string{"key": q.key}) // a map of strings always encodes
+		}
+	}
+	if f.EchoKey {
+		a.Text += q.key
+	}
+	if a.Usage == nil {
+		out := len(a.Text) + len(a.Thought)
+		for _, c := range a.Calls {
+			out += len(c.Name) + len(c.text())
+		}
+		a.Usage = &model.Usage{InputTokens: int64(q.size+3) / 4, OutputTokens: int64(out+3) / 4}
 	}
 }
