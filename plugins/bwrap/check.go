@@ -93,7 +93,7 @@ func checkUserNamespaces() sdk.Finding {
 var withoutGroup = map[limits.Limit]string{
 	limits.Memory: limits.Sampled + ", over all processes together",
 	limits.CPUs:   "sched_setaffinity, whole numbers only",
-	limits.Pids:   "rlimit RLIMIT_NPROC, for each command alone",
+	limits.PIDs:   "rlimit RLIMIT_NPROC, for each command alone",
 }
 
 // checkCgroups says by what each limit is held on this machine.
@@ -111,7 +111,7 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 		}
 	}
 	out := []sdk.Finding{f}
-	for _, l := range []limits.Limit{limits.Memory, limits.CPUs, limits.Pids} {
+	for _, l := range []limits.Limit{limits.Memory, limits.CPUs, limits.PIDs} {
 		how := support.Limits[l]
 		f := sdk.Finding{Name: "limit " + string(l), Status: sdk.SeverityOK, Detail: how.By}
 		if how.Scope != limits.WholeGroup {

@@ -160,7 +160,7 @@ func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stat
 	}
 	exit.Usage = s.usage(r, before)
 	after := s.stats()
-	met := command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PidsHits, after.PidsHits), Over: over, Full: s.full}
+	met := command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PIDsHits, after.PIDsHits), Over: over, Full: s.full}
 	command.Blame(ctx, exit, met)
 	return exit, nil
 }
@@ -187,8 +187,8 @@ func (s *sandbox) usage(r *holder.Result, before limits.Stats) sdk.Usage {
 	if after.Counts.MemoryPeak {
 		u.PeakMemory = int64(after.MemoryPeak)
 	}
-	if after.Counts.PidsPeak {
-		u.PIDs = max(int64(after.PidsPeak)-ownProcesses, 0)
+	if after.Counts.PIDsPeak {
+		u.PIDs = max(int64(after.PIDsPeak)-ownProcesses, 0)
 	}
 	return u
 }

@@ -46,7 +46,7 @@ func planLimits(spec *sdk.Spec, keep bool, dir string, s *limits.Support, defaul
 		h.Hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to the whole pid namespace")
 	}
 	h.holdCPUs(l.CPUs, s.Limits[limits.CPUs])
-	h.holdPIDs(l.PIDs, s.Limits[limits.Pids])
+	h.holdPIDs(l.PIDs, s.Limits[limits.PIDs])
 	h.holdMemory(l.Memory, s.Limits[limits.Memory])
 	h.holdDisk(spec, keep, dir)
 	h.holdRlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE", limits.How{})
@@ -91,11 +91,11 @@ func (h *held) holdMemory(n int64, how limits.How) {
 // holdPIDs holds the limit by a cgroup where somebody asks and there is one, else by an rlimit.
 func (h *held) holdPIDs(n int64, how limits.How) {
 	if n > 0 && how.By != "" && how.Scope == limits.WholeGroup {
-		h.group.Pids = uint64(n + ownProcesses)
+		h.group.PIDs = n + ownProcesses
 		h.Hold(sdk.LimitPIDs, strconv.FormatInt(n, 10), how.By)
 		return
 	}
-	h.holdRlimit(sdk.LimitPIDs, unix.RLIMIT_NPROC, n, limits.DefaultPids, ownProcesses, "rlimit RLIMIT_NPROC in a user namespace of its own, for each command", how)
+	h.holdRlimit(sdk.LimitPIDs, unix.RLIMIT_NPROC, n, limits.DefaultPIDs, ownProcesses, "rlimit RLIMIT_NPROC in a user namespace of its own, for each command", how)
 }
 
 // holdRlimit holds a limit by an rlimit with room for own more. Nothing can have more than the hard limit of this process:

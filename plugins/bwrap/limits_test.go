@@ -54,7 +54,7 @@ print("no limit"); sys.exit(0)`
 			t.Errorf("asked for %d: %q %q, %+v", c.asked, r.out, r.err, r.Exit)
 		}
 		wantCause := sdk.CauseExited
-		if inCgroup(limits.Pids) {
+		if inCgroup(limits.PIDs) {
 			wantCause = sdk.CausePIDs
 			if r.Usage.PIDs != c.asked {
 				t.Errorf("asked for %d, and %d ran", c.asked, r.Usage.PIDs)
@@ -98,7 +98,7 @@ func TestSandboxHoldsMemory(t *testing.T) {
 
 // noCgroup is a machine that holds nothing by cgroups.
 var noCgroup = &limits.Support{Mechanism: limits.Rlimit, Limits: map[limits.Limit]limits.How{
-	limits.CPUs: {Reason: "no cgroup", Fix: "systemd-run"}, limits.Memory: {Reason: "no cgroup", Fix: "systemd-run"}, limits.Pids: {By: "x", Scope: limits.EachUser, Reason: "no cgroup"}}}
+	limits.CPUs: {Reason: "no cgroup", Fix: "systemd-run"}, limits.Memory: {Reason: "no cgroup", Fix: "systemd-run"}, limits.PIDs: {By: "x", Scope: limits.EachUser, Reason: "no cgroup"}}}
 
 // without makes a sandbox on such a machine.
 func without(t testing.TB, spec sdk.Spec, keep bool) *sandbox {

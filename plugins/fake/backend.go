@@ -76,7 +76,7 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 
 // request is what package limits is asked for. The timeout is the SDK's.
 func request(l sdk.Limits) limits.Request {
-	return limits.Request{Memory: uint64(l.Memory), CPUs: l.CPUs, Pids: uint64(l.PIDs), Files: uint64(l.Files)}
+	return limits.Request{Memory: uint64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, Files: uint64(l.Files)}
 }
 
 // holds says how the limits asked for would be held, refused ones included.
@@ -103,7 +103,7 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 			value = sdk.Bytes(p.Asked).String()
 		}
 		how := p.How
-		if p.Limit == limits.Pids && how.Scope != limits.WholeGroup { // what a bomb leaves behind would get away from the tracker
+		if p.Limit == limits.PIDs && how.Scope != limits.WholeGroup { // what a bomb leaves behind would get away from the tracker
 			how = limits.How{Reason: "without a cgroup, orphans cannot be told from others: " + how.Reason, Fix: how.Fix}
 		}
 		add(sdk.Limit(p.Limit), value, how)

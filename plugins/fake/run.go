@@ -128,7 +128,7 @@ func (s *sandbox) exit(ctx context.Context, r *process.Result, t *tracker) *sdk.
 		e.Cause, e.Evidence = sdk.CauseOf(ctx), context.Cause(ctx).Error()
 	case counted.OOMKills > 0 && e.Code != 0:
 		e.Cause, e.Evidence = sdk.CauseOOM, "the kernel's count of kills for want of memory rose"
-	case counted.PidsHits > 0 && e.Code != 0:
+	case counted.PIDsHits > 0 && e.Code != 0:
 		e.Cause, e.Evidence = sdk.CausePIDs, "the kernel's count of refused forks rose"
 	}
 	if cfg.lies("wrong_cause") && e.Cause == sdk.CauseTimeout {

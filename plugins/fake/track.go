@@ -52,10 +52,10 @@ func (t *tracker) Start(cmd *exec.Cmd) error {
 	return errors.Join(t.Rlimits().ApplyTo(t.leader), unix.PtraceDetach(t.leader))
 }
 
-// Pids implements process.Group.
-func (t *tracker) Pids() (pids []int, err error) {
+// PIDs implements process.Group.
+func (t *tracker) PIDs() (pids []int, err error) {
 	if t.cgroup {
-		pids, err = t.Group.Pids()
+		pids, err = t.Group.PIDs()
 	} else {
 		pids = descendants(t.leader)
 	}
@@ -74,7 +74,7 @@ func (t *tracker) Kill(ctx context.Context) error {
 		return t.Group.Kill(ctx)
 	}
 	for {
-		pids, err := t.Pids()
+		pids, err := t.PIDs()
 		if err != nil || !slices.ContainsFunc(pids, alive) {
 			return err
 		}

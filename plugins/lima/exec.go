@@ -326,10 +326,10 @@ func (s *sandbox) exit(ctx context.Context, e *wire.Exit, wall time.Duration) (*
 		exit = command.Ended(syscall.WaitStatus(unix.SIGKILL))
 		exit.Evidence = "its namespace in the VM was killed"
 	}
-	exit.Usage = sdk.Usage{Wall: wall, User: e.User, Sys: e.Sys, PeakMemory: e.MaxRSS, PIDs: int64(e.PidsPeak)}
+	exit.Usage = sdk.Usage{Wall: wall, User: e.User, Sys: e.Sys, PeakMemory: e.MaxRSS, PIDs: int64(e.PIDsPeak)}
 	if e.MemoryPeak > 0 {
 		exit.Usage.PeakMemory = int64(e.MemoryPeak)
 	}
-	command.Blame(ctx, exit, command.Met{OOMKills: e.OOMKills, PIDsHits: e.PidsHits})
+	command.Blame(ctx, exit, command.Met{OOMKills: e.OOMKills, PIDsHits: e.PIDsHits})
 	return exit, nil
 }

@@ -24,7 +24,7 @@ type held struct {
 var expected = map[limits.Limit]limits.How{
 	limits.Memory: {By: "cgroup v2 memory.max", Scope: limits.WholeGroup},
 	limits.CPUs:   {By: "cgroup v2 cpu.max", Scope: limits.WholeGroup},
-	limits.Pids:   {By: "cgroup v2 pids.max", Scope: limits.WholeGroup},
+	limits.PIDs:   {By: "cgroup v2 pids.max", Scope: limits.WholeGroup},
 }
 
 // planLimits decides how each limit is held. One that cannot be held has an empty HeldBy. Of a VM that has never run the best is
@@ -44,7 +44,7 @@ func planLimits(l sdk.Limits, facts *guestFacts) *held {
 	if l.CPUs > 0 {
 		h.inCgroup(sdk.LimitCPUs, strconv.FormatFloat(l.CPUs, 'g', -1, 64), can[limits.CPUs], func() { h.request.CPUs = l.CPUs })
 	}
-	h.holdPIDs(l.PIDs, can[limits.Pids])
+	h.holdPIDs(l.PIDs, can[limits.PIDs])
 	if l.Disk > 0 {
 		h.Refuse(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), "the sandboxes of a VM share its disk", "leave the limit away, and give the VM a disk of that size with dedicated = true")
 	}
@@ -62,9 +62,9 @@ func planLimits(l sdk.Limits, facts *guestFacts) *held {
 func (h *held) holdPIDs(n int64, how limits.How) {
 	switch {
 	case n > 0:
-		h.inCgroup(sdk.LimitPIDs, strconv.FormatInt(n, 10), how, func() { h.request.Pids = uint64(n) })
+		h.inCgroup(sdk.LimitPIDs, strconv.FormatInt(n, 10), how, func() { h.request.PIDs = n })
 	case how.By != "" && how.Scope == limits.WholeGroup:
-		h.request.Pids = defaultPIDs
+		h.request.PIDs = defaultPIDs
 		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.Itoa(defaultPIDs), Default: true, HeldBy: how.By + " in the VM"})
 	}
 }

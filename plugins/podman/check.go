@@ -144,7 +144,7 @@ const (
 // checkLimits says by what each limit is held.
 func (b *backend) checkLimits() (out []sdk.Finding) {
 	m := b.machine()
-	for _, l := range []limits.Limit{limits.Memory, limits.CPUs, limits.Pids} {
+	for _, l := range []limits.Limit{limits.Memory, limits.CPUs, limits.PIDs} {
 		how := m.limits[l]
 		f := sdk.Finding{Name: "limit " + string(l), Status: sdk.SeverityOK, Detail: how.By}
 		if how.By == "" || how.Scope != limits.WholeGroup {

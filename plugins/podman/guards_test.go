@@ -67,7 +67,7 @@ func TestLimitsAreRefused(t *testing.T) {
 	b := newBackend()
 	m := b.machine()
 	cases := map[sdk.Limit]sdk.Limits{sdk.LimitFiles: {Files: 1 << 40}, sdk.LimitMemory: {Memory: 1 << 10}}
-	for l, how := range map[sdk.Limit]limits.Limit{sdk.LimitCPUs: limits.CPUs, sdk.LimitPIDs: limits.Pids} {
+	for l, how := range map[sdk.Limit]limits.Limit{sdk.LimitCPUs: limits.CPUs, sdk.LimitPIDs: limits.PIDs} {
 		if m.limits[how].By == "" {
 			cases[l] = map[sdk.Limit]sdk.Limits{sdk.LimitCPUs: {CPUs: 1}, sdk.LimitPIDs: {PIDs: 100}}[l]
 		}

@@ -51,7 +51,7 @@ func probeMachine() *machine {
 		return m
 	}
 	controllers := delegated()
-	for l, file := range map[limits.Limit]string{limits.Memory: "memory.max", limits.CPUs: "cpu.max", limits.Pids: "pids.max"} {
+	for l, file := range map[limits.Limit]string{limits.Memory: "memory.max", limits.CPUs: "cpu.max", limits.PIDs: "pids.max"} {
 		name, _, _ := strings.Cut(file, ".")
 		switch {
 		case slices.Contains(controllers, name):
@@ -130,11 +130,11 @@ func (h *held) holdMemory(n int64, how limits.How) {
 }
 
 func (h *held) holdPIDs(n int64, m *machine) {
-	how := m.limits[limits.Pids]
+	how := m.limits[limits.PIDs]
 	if how.By != "" && how.Scope == limits.WholeGroup {
 		asked := n > 0
 		if !asked {
-			n = limits.DefaultPids
+			n = limits.DefaultPIDs
 		}
 		h.cgroup, h.pids = true, n+ownProcesses
 		h.flag("--pids-limit=%d", h.pids)
@@ -148,7 +148,7 @@ func (h *held) holdPIDs(n int64, m *machine) {
 		h.nproc = hardLimit(unix.RLIMIT_NPROC, maxProcesses)
 		return
 	}
-	h.nproc = hardLimit(unix.RLIMIT_NPROC, limits.DefaultPids)
+	h.nproc = hardLimit(unix.RLIMIT_NPROC, limits.DefaultPIDs)
 	h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.FormatUint(h.nproc, 10), Default: true,
 		HeldBy: "rlimit RLIMIT_NPROC, of all containers of this user together", Reason: how.Reason, Fix: how.Fix})
 }

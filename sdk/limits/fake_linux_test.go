@@ -112,7 +112,7 @@ func (k *fakeKernel) write(path, value string) error {
 		})
 		return err
 	case "cgroup.subtree_control":
-		pids, err := readPids(dir + "/cgroup.procs")
+		pids, err := readPIDs(dir + "/cgroup.procs")
 		if err != nil {
 			return err
 		}

@@ -67,8 +67,8 @@ func readKeyed(path string) map[string]uint64 {
 	return out
 }
 
-// readPids reads a file with one process id in each line.
-func readPids(path string) ([]int, error) {
+// readPIDs reads a file with one process id in each line.
+func readPIDs(path string) ([]int, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

@@ -60,8 +60,8 @@ func (s *Support) New(id string, r Request) (*Group, error) {
 // inCgroup leaves of r what the cgroup has to hold.
 func (s *Support) inCgroup(r Request) Request {
 	r.Files, r.FileSize = 0, 0
-	if s.Limits[Pids].By == byNProc {
-		r.Pids = 0
+	if s.Limits[PIDs].By == byNProc {
+		r.PIDs = 0
 	}
 	return r
 }
@@ -108,8 +108,8 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 // Add moves a running process, all its threads, into the group. Its descendants stay where they are.
 func (g *Group) Add(pid int) error { return g.with(func(c cgroup) error { return c.add(pid) }) }
 
-// Pids lists the processes in the group, at this moment.
-func (g *Group) Pids() (pids []int, err error) {
+// PIDs lists the processes in the group, at this moment.
+func (g *Group) PIDs() (pids []int, err error) {
 	err = g.with(func(c cgroup) error { pids, err = c.pids(); return err })
 	return pids, err
 }

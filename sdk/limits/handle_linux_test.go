@@ -13,7 +13,7 @@ import (
 )
 
 func TestHandleOpensTheGroupAgain(t *testing.T) {
-	g := newGroup(t, Request{Pids: 50, Memory: 128 << 20})
+	g := newGroup(t, Request{PIDs: 50, Memory: 128 << 20})
 	cmd := payload("wait", "")
 	if err := g.Start(cmd); err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestHandleOpensTheGroupAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pids, err := again.Pids(); err != nil || !slices.Equal(pids, []int{cmd.Process.Pid}) {
+	if pids, err := again.PIDs(); err != nil || !slices.Equal(pids, []int{cmd.Process.Pid}) {
 		t.Errorf("pids %v, %v; want %d", pids, err, cmd.Process.Pid)
 	}
 	more := payload("wait", "")
@@ -78,7 +78,7 @@ func TestSweep(t *testing.T) {
 	prefix := fmt.Sprintf("sweep-%d-", os.Getpid())
 	var cmds []*exec.Cmd
 	for i := range 3 {
-		g, err := s.New(prefix+strconv.Itoa(i), Request{Pids: 10})
+		g, err := s.New(prefix+strconv.Itoa(i), Request{PIDs: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestSweep(t *testing.T) {
 		}
 		cmds = append(cmds, cmd)
 	}
-	other := newGroup(t, Request{Pids: 10})
+	other := newGroup(t, Request{PIDs: 10})
 	if _, err := Sweep(deadline(t), ""); err == nil {
 		t.Error("an empty prefix is accepted")
 	}
@@ -108,8 +108,8 @@ func TestSweep(t *testing.T) {
 }
 
 func TestNewRefusesTheSameIDTwiceAndKeepsTheFirst(t *testing.T) {
-	g := newGroup(t, Request{Pids: 10})
-	if _, err := New(g.ID(), Request{Pids: 10}); !errors.Is(err, os.ErrExist) {
+	g := newGroup(t, Request{PIDs: 10})
+	if _, err := New(g.ID(), Request{PIDs: 10}); !errors.Is(err, os.ErrExist) {
 		t.Errorf("got %v, want that it exists", err)
 	}
 	if _, err := g.Stats(); err != nil {
@@ -131,7 +131,7 @@ func TestTryLeavesNothing(t *testing.T) {
 }
 
 func TestAdd(t *testing.T) {
-	g := newGroup(t, Request{Pids: 10})
+	g := newGroup(t, Request{PIDs: 10})
 	cmd := payload("wait", "")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestAdd(t *testing.T) {
 	if err := g.Add(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	if pids, err := g.Pids(); err != nil || !slices.Equal(pids, []int{cmd.Process.Pid}) {
+	if pids, err := g.PIDs(); err != nil || !slices.Equal(pids, []int{cmd.Process.Pid}) {
 		t.Errorf("pids %v, %v", pids, err)
 	}
 	if err := g.Kill(deadline(t)); err != nil {

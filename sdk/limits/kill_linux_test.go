@@ -15,7 +15,7 @@ import (
 )
 
 func TestKillReachesDaemons(t *testing.T) {
-	g := newGroup(t, Request{Pids: 100})
+	g := newGroup(t, Request{PIDs: 100})
 	// Forks twice, makes a session, ignores every signal that can be ignored, and its parents are gone.
 	cmd := exec.Command("/bin/sh", "-c", `setsid sh -c 'trap "" TERM INT HUP; (sleep 1000 & sleep 1000) & exit 0' ; exit 0`)
 	if err := g.Start(cmd); err != nil {
@@ -24,7 +24,7 @@ func TestKillReachesDaemons(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	pids, err := g.Pids()
+	pids, err := g.PIDs()
 	if err != nil || len(pids) == 0 {
 		t.Fatalf("pids %v, %v; want the daemon", pids, err)
 	}
@@ -44,14 +44,14 @@ func zombie(pid int) bool {
 }
 
 func TestKillBeatsAForkBomb(t *testing.T) {
-	g := newGroup(t, Request{Pids: 500, CPUs: 1})
+	g := newGroup(t, Request{PIDs: 500, CPUs: 1})
 	// Every process makes two, as fast as it can, for ever.
 	cmd := exec.Command("/bin/sh", "-c", `f() { f & f & wait; }; f 2>/dev/null`)
 	if err := g.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	for {
-		if st := stats(t, g); st.PidsHits > 0 {
+		if st := stats(t, g); st.PIDsHits > 0 {
 			break
 		}
 		if deadlineHit(t) {
@@ -65,7 +65,7 @@ func TestKillBeatsAForkBomb(t *testing.T) {
 	}
 	t.Logf("killed in %v", time.Since(began))
 	cmd.Wait()
-	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
+	if pids, err := g.PIDs(); err != nil || len(pids) != 0 {
 		t.Errorf("pids %v, %v; want none", pids, err)
 	}
 }
@@ -127,7 +127,7 @@ func deadlineHit(t *testing.T) bool {
 }
 
 func TestKillSparesAProcessThatOnlyForksInside(t *testing.T) {
-	g := newGroup(t, Request{Pids: 50})
+	g := newGroup(t, Request{PIDs: 50})
 	v1, ok := g.cg.(*v1Group)
 	if !ok {
 		t.Skip("only in v1 does a thread of the host enter the group")
@@ -151,7 +151,7 @@ func TestKillSparesAProcessThatOnlyForksInside(t *testing.T) {
 		return nil
 	})
 	<-inside
-	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
+	if pids, err := g.PIDs(); err != nil || len(pids) != 0 {
 		t.Errorf("pids %v, %v: a host that forks is no member", pids, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)

@@ -14,7 +14,7 @@ type Limit string
 const (
 	Memory   Limit = "memory"
 	CPUs     Limit = "cpus"
-	Pids     Limit = "pids"
+	PIDs     Limit = "pids"
 	Disk     Limit = "disk"
 	Files    Limit = "files"
 	FileSize Limit = "file_size"
@@ -27,7 +27,7 @@ func (l Limit) Unit() string {
 		return "bytes"
 	case CPUs:
 		return "cores"
-	case Pids:
+	case PIDs:
 		return "processes and threads"
 	case Files:
 		return "open files per process"
@@ -39,7 +39,7 @@ func (l Limit) Unit() string {
 type Request struct {
 	Memory   uint64  // bytes of all processes together, page cache they cause and swap included
 	CPUs     float64 // cores' worth of processor time, all processes together
-	Pids     uint64  // processes and threads alive at one time
+	PIDs     int64   // processes and threads alive at one time
 	Files    uint64  // open files of each process
 	FileSize uint64  // bytes of any one file written
 }
@@ -47,7 +47,7 @@ type Request struct {
 // asked lists the limits that r asks for, in a fixed order, with their amounts.
 func (r Request) asked() []amount {
 	all := []amount{
-		{Memory, float64(r.Memory)}, {CPUs, r.CPUs}, {Pids, float64(r.Pids)},
+		{Memory, float64(r.Memory)}, {CPUs, r.CPUs}, {PIDs, float64(r.PIDs)},
 		{Files, float64(r.Files)}, {FileSize, float64(r.FileSize)},
 	}
 	var out []amount
@@ -77,8 +77,8 @@ func (r Request) Check() error {
 		return fmt.Errorf("memory limit of %d bytes: at least 1MiB is needed to load a program", r.Memory)
 	case r.CPUs != 0 && !(r.CPUs >= MinCPUs && r.CPUs <= 1<<20):
 		return fmt.Errorf("cpus limit of %v: give a number of cores from %v up", r.CPUs, MinCPUs)
-	case r.Pids > 1<<22:
-		return fmt.Errorf("pids limit of %d: the kernel numbers at most %d processes", r.Pids, 1<<22)
+	case r.PIDs < 0 || r.PIDs > 1<<22:
+		return fmt.Errorf("pids limit of %d: want 1 to %d, which the kernel can number", r.PIDs, 1<<22)
 	}
 	return nil
 }
@@ -198,8 +198,8 @@ var (
 type Stats struct {
 	MemoryPeak uint64        // most bytes in use at one time
 	OOMKills   uint64        // processes that the kernel killed for want of memory
-	PidsPeak   uint64        // most processes and threads at one time
-	PidsHits   uint64        // forks refused because of the pids limit
+	PIDsPeak   uint64        // most processes and threads at one time
+	PIDsHits   uint64        // forks refused because of the pids limit
 	CPU        time.Duration // processor time, user and system
 	CPUUser    time.Duration
 	CPUSystem  time.Duration
@@ -210,7 +210,7 @@ type Stats struct {
 }
 
 // Counters tell a counter that is zero from one that does not exist.
-type Counters struct{ MemoryPeak, OOMKills, PidsPeak, PidsHits, CPU, Throttled bool }
+type Counters struct{ MemoryPeak, OOMKills, PIDsPeak, PIDsHits, CPU, Throttled bool }
 
 // Handle is all that another process needs to find a group again with Open. It survives JSON.
 type Handle struct {

@@ -205,8 +205,8 @@ func TestMemoryBelowTheLimitIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestForkBombHitsThePidsLimit(t *testing.T) {
-	g := newGroup(t, Request{Pids: 32})
+func TestForkBombHitsThePIDsLimit(t *testing.T) {
+	g := newGroup(t, Request{PIDs: 32})
 	cmd := payload("forks", "200")
 	out, _ := cmd.StdoutPipe()
 	if err := g.Start(cmd); err != nil {
@@ -219,26 +219,26 @@ func TestForkBombHitsThePidsLimit(t *testing.T) {
 		t.Errorf("payload said %q, want some children and fewer than 32", line)
 	}
 	st := stats(t, g)
-	if st.PidsHits == 0 {
+	if st.PIDsHits == 0 {
 		t.Errorf("no hit of the pids limit counted: %+v", st)
 	}
-	if st.Counts.PidsPeak && st.PidsPeak > 33 {
-		t.Errorf("peak of %d pids, want at most 32 and, on v1, the one thread of ours that forks", st.PidsPeak)
+	if st.Counts.PIDsPeak && st.PIDsPeak > 33 {
+		t.Errorf("peak of %d pids, want at most 32 and, on v1, the one thread of ours that forks", st.PIDsPeak)
 	}
-	if pids, err := g.Pids(); err != nil || len(pids) < got {
+	if pids, err := g.PIDs(); err != nil || len(pids) < got {
 		t.Errorf("pids: %d, %v; want at least %d", len(pids), err, got)
 	}
 	if err := g.Kill(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
+	if pids, err := g.PIDs(); err != nil || len(pids) != 0 {
 		t.Errorf("after kill: %v, %v; want none", pids, err)
 	}
 }
 
-func TestPidsLimitOfOneStillRunsOneProcess(t *testing.T) {
-	g := newGroup(t, Request{Pids: 1})
+func TestPIDsLimitOfOneStillRunsOneProcess(t *testing.T) {
+	g := newGroup(t, Request{PIDs: 1})
 	cmd := exec.Command("/bin/sh", "-c", "echo ok; (echo no) || exit 3")
 	out, _ := cmd.StdoutPipe()
 	if err := g.Start(cmd); err != nil {
@@ -292,7 +292,7 @@ func groupsOf(t *testing.T, path string) string {
 }
 
 func TestOnlyTheChildIsInTheGroup(t *testing.T) {
-	g := newGroup(t, Request{Memory: 512 << 20, CPUs: 1, Pids: 500}) // a Go program has many threads
+	g := newGroup(t, Request{Memory: 512 << 20, CPUs: 1, PIDs: 500}) // a Go program has many threads
 	before := groupsOf(t, "/proc/self/cgroup")
 	cmds := make([]*exec.Cmd, 8)
 	var wg sync.WaitGroup
@@ -330,7 +330,7 @@ func TestOnlyTheChildIsInTheGroup(t *testing.T) {
 			t.Errorf("thread %s of ours is in\n%swant\n%s", task.Name(), data, before)
 		}
 	}
-	pids, err := g.Pids()
+	pids, err := g.PIDs()
 	if err != nil || len(pids) != len(cmds) {
 		t.Errorf("pids %v, %v; want the %d children", pids, err, len(cmds))
 	}
@@ -343,11 +343,11 @@ func TestOnlyTheChildIsInTheGroup(t *testing.T) {
 }
 
 func TestStartThatFailsLeavesNobodyInside(t *testing.T) {
-	g := newGroup(t, Request{Pids: 5})
+	g := newGroup(t, Request{PIDs: 5})
 	if err := g.Start(exec.Command("/nonexistent/program")); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("got %v, want not found", err)
 	}
-	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
+	if pids, err := g.PIDs(); err != nil || len(pids) != 0 {
 		t.Errorf("pids %v, %v; want none", pids, err)
 	}
 	if err := g.Start(exec.Command("/bin/true")); err != nil {
@@ -376,7 +376,7 @@ func BenchmarkGroup(b *testing.B) {
 					}
 					continue
 				}
-				g, err := s.New(fmt.Sprintf("bench-%d-%d", os.Getpid(), n), Request{Memory: 1 << 30, CPUs: 2, Pids: 100})
+				g, err := s.New(fmt.Sprintf("bench-%d-%d", os.Getpid(), n), Request{Memory: 1 << 30, CPUs: 2, PIDs: 100})
 				if err != nil {
 					b.Fatal(err)
 				}

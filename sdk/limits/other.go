@@ -10,7 +10,7 @@ import (
 // Probe says that nothing can be held: rlimits of other systems differ too much to promise anything.
 func Probe() *Support {
 	how := How{Reason: "limits are held on Linux only"}
-	return &Support{Mechanism: Rlimit, Limits: map[Limit]How{Memory: how, CPUs: how, Pids: how, Files: how, FileSize: how}}
+	return &Support{Mechanism: Rlimit, Limits: map[Limit]How{Memory: how, CPUs: how, PIDs: how, Files: how, FileSize: how}}
 }
 
 // Try says ErrNoCgroup.

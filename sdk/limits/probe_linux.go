@@ -79,7 +79,7 @@ func (s *Support) take(hows map[Limit]How) {
 
 // why gives the limits that cgroups would hold better, and here do not, their reason and fix.
 func (s *Support) why(reason, fix string) {
-	for _, l := range []Limit{Memory, CPUs, Pids} {
+	for _, l := range []Limit{Memory, CPUs, PIDs} {
 		h := s.Limits[l]
 		if h.Scope == WholeGroup {
 			continue
@@ -98,16 +98,16 @@ func (s *Support) why(reason, fix string) {
 func rlimitHows(euid int) map[Limit]How {
 	hows := map[Limit]How{
 		Memory:   {Reason: "no rlimit bounds the memory of several processes together"},
-		Pids:     {By: byNProc, Scope: EachUser, Reason: "an rlimit counts all processes of the user in its user namespace"},
+		PIDs:     {By: byNProc, Scope: EachUser, Reason: "an rlimit counts all processes of the user in its user namespace"},
 		CPUs:     {Reason: "no rlimit bounds the share of processor time"},
 		Files:    {By: byNoFile, Scope: EachProcess},
 		FileSize: {By: byFSize, Scope: EachProcess},
 	}
 	if euid == 0 {
 		// The kernel does not count the processes of host root; a caller that drops to a user may say otherwise.
-		h := hows[Pids]
+		h := hows[PIDs]
 		h.Reason += ", and none of root's"
-		hows[Pids] = h
+		hows[PIDs] = h
 	}
 	return hows
 }
@@ -127,8 +127,8 @@ func (s *Support) Try(ctx context.Context) error {
 			r.Memory = 64 << 20
 		case CPUs:
 			r.CPUs = 1
-		case Pids:
-			r.Pids = 16
+		case PIDs:
+			r.PIDs = 16
 		}
 	}
 	g, err := s.New(fmt.Sprintf("try-%d-%s", os.Getpid(), strconv.FormatInt(time.Now().UnixNano(), 36)), r)

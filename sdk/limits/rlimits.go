@@ -19,8 +19,9 @@ func (s *Support) rlimits(r Request) Rlimits {
 	if r.FileSize != 0 {
 		out.FSize = &r.FileSize
 	}
-	if r.Pids != 0 && s.Limits[Pids].By == byNProc {
-		out.NProc = &r.Pids
+	if r.PIDs != 0 && s.Limits[PIDs].By == byNProc {
+		n := uint64(r.PIDs)
+		out.NProc = &n
 	}
 	return out
 }

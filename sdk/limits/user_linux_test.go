@@ -177,7 +177,7 @@ func delegatedPayload(want string) {
 	if string(s.Mechanism) != want {
 		panic(fmt.Sprint(s, s.Limits))
 	}
-	g, err := s.New(fmt.Sprintf("user-%d", os.Getpid()), Request{Memory: 32 << 20, CPUs: 1, Pids: 20})
+	g, err := s.New(fmt.Sprintf("user-%d", os.Getpid()), Request{Memory: 32 << 20, CPUs: 1, PIDs: 20})
 	must(err)
 	for range 2 {
 		cmd := payload("hog", "100")

@@ -20,7 +20,7 @@ type v1Group struct {
 	parts []v1Part
 	// The directories with the files of each controller; empty where there is none.
 	memory, pid, cpu, cpuacct, freezer string
-	maxPids                            uint64
+	maxPIDs                            int64
 	starting                           *sync.Mutex // see start; shared by all that this process has of one group
 }
 
@@ -83,9 +83,9 @@ func (g *v1Group) setUp(r Request, swap bool) error {
 			return err
 		}
 	}
-	if r.Pids != 0 {
-		g.maxPids = r.Pids
-		if err := write(g.pid+"/pids.max", strconv.FormatUint(r.Pids, 10)); err != nil {
+	if r.PIDs != 0 {
+		g.maxPIDs = r.PIDs
+		if err := write(g.pid+"/pids.max", strconv.FormatInt(r.PIDs, 10)); err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (g *v1Group) main() string {
 }
 
 func (g *v1Group) pids() ([]int, error) {
-	pids, err := readPids(g.main() + "/cgroup.procs")
+	pids, err := readPIDs(g.main() + "/cgroup.procs")
 	if gone(err) {
 		err = ErrGone
 	}
@@ -175,9 +175,9 @@ func (g *v1Group) stats() (Stats, error) {
 		s.OOMKills, s.Counts.OOMKills = ev["oom_kill"], ev != nil
 	}
 	if g.pid != "" {
-		s.PidsPeak, s.Counts.PidsPeak = readUint(g.pid + "/pids.peak")
+		s.PIDsPeak, s.Counts.PIDsPeak = readUint(g.pid + "/pids.peak")
 		ev := readKeyed(g.pid + "/pids.events")
-		s.PidsHits, s.Counts.PidsHits = ev["max"], ev != nil
+		s.PIDsHits, s.Counts.PIDsHits = ev["max"], ev != nil
 	}
 	if g.cpuacct != "" {
 		var n, u, k uint64
@@ -214,7 +214,7 @@ func (g *v1Group) kill(ctx context.Context) error {
 		}
 	}
 	k := killer{
-		list:  func() ([]int, error) { return readPids(g.main() + "/cgroup.procs") },
+		list:  func() ([]int, error) { return readPIDs(g.main() + "/cgroup.procs") },
 		spare: g.guest,
 	}
 	if f := g.freezer + "/freezer.state"; g.freezer != "" && g.pid == "" {

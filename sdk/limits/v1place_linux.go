@@ -130,7 +130,7 @@ func (p *v1Place) limits() map[Limit]How {
 	for _, k := range []struct {
 		controller, file string
 		limit            Limit
-	}{{"memory", "memory.limit_in_bytes", Memory}, {"pids", "pids.max", Pids}, {"cpu", "cpu.cfs_quota_us", CPUs}} {
+	}{{"memory", "memory.limit_in_bytes", Memory}, {"pids", "pids.max", PIDs}, {"cpu", "cpu.cfs_quota_us", CPUs}} {
 		b, ok := p.at[k.controller]
 		if !ok || k.limit == CPUs && !exists(b.dir+"/cpu.shares") {
 			continue

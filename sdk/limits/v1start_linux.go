@@ -24,8 +24,8 @@ func (g *v1Group) start(cmd *exec.Cmd) (err error) {
 	if err := g.openTasks(); err != nil {
 		return err
 	}
-	if g.maxPids != 0 {
-		if err := write(g.pid+"/pids.max", strconv.FormatUint(g.maxPids+1, 10)); err != nil {
+	if g.maxPIDs != 0 {
+		if err := write(g.pid+"/pids.max", strconv.FormatInt(g.maxPIDs+1, 10)); err != nil {
 			return err
 		}
 	}
@@ -58,9 +58,9 @@ func (g *v1Group) startHere(cmd *exec.Cmd) (err error) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if g.maxPids != 0 {
+	if g.maxPIDs != 0 {
 		// Before the thread leaves, so that its place is never anybody else's.
-		err = errors.Join(err, write(g.pid+"/pids.max", strconv.FormatUint(g.maxPids, 10)))
+		err = errors.Join(err, write(g.pid+"/pids.max", strconv.FormatInt(g.maxPIDs, 10)))
 	}
 	var stuck error
 	for _, p := range g.parts[:in] {

@@ -34,8 +34,8 @@ func (g *v2Group) setUp(r Request, swap bool) error {
 	if r.CPUs != 0 {
 		set = append(set, [2]string{"cpu.max", fmt.Sprintf("%d %d", quota(r.CPUs), cpuPeriod)})
 	}
-	if r.Pids != 0 {
-		set = append(set, [2]string{"pids.max", strconv.FormatUint(r.Pids, 10)})
+	if r.PIDs != 0 {
+		set = append(set, [2]string{"pids.max", strconv.FormatInt(r.PIDs, 10)})
 	}
 	for _, kv := range set {
 		if err := write(g.dir+"/"+kv[0], kv[1]); err != nil {
@@ -74,7 +74,7 @@ func (g *v2Group) start(cmd *exec.Cmd) error {
 func (g *v2Group) add(pid int) error { return write(g.dir+"/cgroup.procs", strconv.Itoa(pid)) }
 
 func (g *v2Group) pids() ([]int, error) {
-	pids, err := readPids(g.dir + "/cgroup.procs")
+	pids, err := readPIDs(g.dir + "/cgroup.procs")
 	if gone(err) {
 		err = ErrGone
 	}
@@ -90,9 +90,9 @@ func (g *v2Group) stats() (Stats, error) {
 	if ev := readKeyed(g.dir + "/memory.events"); ev != nil {
 		s.OOMKills, s.Counts.OOMKills = ev["oom_kill"], true
 	}
-	s.PidsPeak, s.Counts.PidsPeak = readUint(g.dir + "/pids.peak")
+	s.PIDsPeak, s.Counts.PIDsPeak = readUint(g.dir + "/pids.peak")
 	if ev := readKeyed(g.dir + "/pids.events"); ev != nil {
-		s.PidsHits, s.Counts.PidsHits = ev["max"], true
+		s.PIDsHits, s.Counts.PIDsHits = ev["max"], true
 	}
 	if st := readKeyed(g.dir + "/cpu.stat"); st != nil {
 		us := func(k string) time.Duration { return time.Duration(st[k]) * time.Microsecond }
@@ -121,7 +121,7 @@ func (g *v2Group) kill(ctx context.Context) error {
 }
 
 func (g *v2Group) killEach(ctx context.Context) error {
-	k := killer{list: func() ([]int, error) { return readPids(g.dir + "/cgroup.procs") }}
+	k := killer{list: func() ([]int, error) { return readPIDs(g.dir + "/cgroup.procs") }}
 	if f := g.dir + "/cgroup.freeze"; exists(f) {
 		k.freeze = func() error { return write(f, "1") }
 		k.thaw = func() error { return write(f, "0") }

@@ -48,7 +48,7 @@ func TestFindingAPlaceInV2(t *testing.T) {
 	}{
 		"root on a bare machine": {
 			own: "/", set: func(k *fakeKernel) { k.cgroup("/", "cpuset cpu io memory pids\n", "", 1, 2, 3) },
-			where: "", limits: []Limit{CPUs, Memory, Pids},
+			where: "", limits: []Limit{CPUs, Memory, PIDs},
 			writes: []string{"/cgroup.subtree_control=+memory", "/cgroup.subtree_control=+cpu", "/cgroup.subtree_control=+pids"},
 		},
 		"root in a login session": {
@@ -59,7 +59,7 @@ func TestFindingAPlaceInV2(t *testing.T) {
 				k.cgroup("/user.slice/user-0.slice", all, "memory pids\n")
 				k.cgroup("/user.slice/user-0.slice/session-1.scope", "memory pids\n", "", 100, 101)
 			},
-			where: "/user.slice/user-0.slice", limits: []Limit{CPUs, Memory, Pids},
+			where: "/user.slice/user-0.slice", limits: []Limit{CPUs, Memory, PIDs},
 			writes: []string{"/user.slice/user-0.slice/cgroup.subtree_control=+cpu"},
 		},
 		"root in a container": {
@@ -67,13 +67,13 @@ func TestFindingAPlaceInV2(t *testing.T) {
 				k.cgroup("/", all, "", 1, 7)
 				k.put("/sys/fs/cgroup/cgroup.type", "domain\n")
 			},
-			where: "", limits: []Limit{CPUs, Memory, Pids},
+			where: "", limits: []Limit{CPUs, Memory, PIDs},
 			writes: []string{"/hutch-host/cgroup.procs=1", "/hutch-host/cgroup.procs=7",
 				"/cgroup.subtree_control=+memory", "/cgroup.subtree_control=+cpu", "/cgroup.subtree_control=+pids"},
 		},
 		"a user in a terminal: the slice above is the user's and empty": {
 			own: scope, euid: 1000, set: userTree,
-			where: user, limits: []Limit{CPUs, Memory, Pids},
+			where: user, limits: []Limit{CPUs, Memory, PIDs},
 			writes: []string{user + "/cgroup.subtree_control=+cpu"},
 		},
 		"a user whose scope was delegated by name": {
@@ -83,7 +83,7 @@ func TestFindingAPlaceInV2(t *testing.T) {
 				k.cgroup(scope, all, "", 100, 101)
 				k.delegate(scope)
 			},
-			where: scope, limits: []Limit{CPUs, Memory, Pids},
+			where: scope, limits: []Limit{CPUs, Memory, PIDs},
 			writes: []string{scope + "/hutch-host/cgroup.procs=100", scope + "/hutch-host/cgroup.procs=101",
 				scope + "/cgroup.subtree_control=+memory", scope + "/cgroup.subtree_control=+cpu", scope + "/cgroup.subtree_control=+pids"},
 		},
@@ -92,7 +92,7 @@ func TestFindingAPlaceInV2(t *testing.T) {
 				userTree(k)
 				k.cgroup(user, "memory pids\n", "memory pids\n")
 			},
-			where: user + "/app.slice", limits: []Limit{Memory, Pids}, reason: "lacks the controller",
+			where: user + "/app.slice", limits: []Limit{Memory, PIDs}, reason: "lacks the controller",
 		},
 		"a user who logged in by ssh": {
 			own: "/user.slice/user-1000.slice/session-3.scope", euid: 1000, set: func(k *fakeKernel) {
@@ -148,7 +148,7 @@ func TestFindingAPlaceInV2(t *testing.T) {
 			if len(k.wrote) > 0 {
 				t.Errorf("looking has written %v", k.wrote)
 			}
-			r := Request{Memory: 64 << 20, Pids: 10}
+			r := Request{Memory: 64 << 20, PIDs: 10}
 			if slices.Contains(c.limits, CPUs) {
 				r.CPUs = 0.5
 			}
@@ -229,7 +229,7 @@ func TestStatsOfV2(t *testing.T) {
 	}
 	got, err := (&v2Group{dir: k.root + "/sys/fs/cgroup/g"}).stats()
 	want := Stats{
-		MemoryPeak: 1 << 20, OOMKills: 2, PidsPeak: 9, PidsHits: 4, CPU: 1500 * time.Millisecond, CPUUser: time.Second,
+		MemoryPeak: 1 << 20, OOMKills: 2, PIDsPeak: 9, PIDsHits: 4, CPU: 1500 * time.Millisecond, CPUUser: time.Second,
 		CPUSystem: 500 * time.Millisecond, Periods: 20, Throttled: 7, Waited: 250 * time.Millisecond,
 		Counts: Counters{true, true, true, true, true, true},
 	}
@@ -242,7 +242,7 @@ func TestStatsOfV2(t *testing.T) {
 	// An old kernel without peak files, and without the memory controller.
 	k.put("/sys/fs/cgroup/old/pids.events", "max 0\n")
 	got, err = (&v2Group{dir: k.root + "/sys/fs/cgroup/old"}).stats()
-	if diff := cmp.Diff(Stats{Counts: Counters{PidsHits: true}}, got); err != nil || diff != "" {
+	if diff := cmp.Diff(Stats{Counts: Counters{PIDsHits: true}}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }
@@ -399,7 +399,7 @@ func FuzzParseMounts(f *testing.F) {
 func TestPlanAndErrors(t *testing.T) {
 	k := newFakeKernel(t, "/")
 	s := k.system(1000).probe() // no cgroup at all
-	plan := s.Plan(Request{Memory: 1 << 30, CPUs: 1.5, Pids: 10, Files: 64, FileSize: 1 << 20})
+	plan := s.Plan(Request{Memory: 1 << 30, CPUs: 1.5, PIDs: 10, Files: 64, FileSize: 1 << 20})
 	var got []string
 	for _, h := range plan {
 		got = append(got, fmt.Sprintf("%s %v %s: %s (%s)", h.Limit, h.Asked, h.Limit.Unit(), h.By, h.Scope))
@@ -414,7 +414,7 @@ func TestPlanAndErrors(t *testing.T) {
 	if _, err := s.New("x", Request{CPUs: 1}); err == nil || !strings.Contains(err.Error(), "cpus limit cannot be held here") {
 		t.Errorf("cpus without a cgroup: %v", err)
 	}
-	g, err := s.New("x", Request{Pids: 10, Files: 64})
+	g, err := s.New("x", Request{PIDs: 10, Files: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +425,7 @@ func TestPlanAndErrors(t *testing.T) {
 	if g.Handle() != nil || !errors.Is(g.Kill(t.Context()), ErrNoCgroup) || g.Destroy(t.Context()) != nil {
 		t.Error("a group without cgroups pretends to have one")
 	}
-	for _, r := range []Request{{Memory: 1000}, {CPUs: -1}, {CPUs: 0.001}, {Pids: 1 << 40}} {
+	for _, r := range []Request{{Memory: 1000}, {CPUs: -1}, {CPUs: 0.001}, {PIDs: 1 << 40}} {
 		if r.Check() == nil {
 			t.Errorf("%+v is accepted", r)
 		}

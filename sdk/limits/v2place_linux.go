@@ -28,7 +28,7 @@ var v2Controllers = []struct {
 	name  string
 	limit Limit
 	file  string
-}{{"memory", Memory, "memory.max"}, {"cpu", CPUs, "cpu.max"}, {"pids", Pids, "pids.max"}}
+}{{"memory", Memory, "memory.max"}, {"cpu", CPUs, "cpu.max"}, {"pids", PIDs, "pids.max"}}
 
 // leafName is where a process moves itself to make its cgroup an inner node, which may hold no process ("no internal
 // processes" in the kernel's documentation). Sweep does not take it for a group.
@@ -136,7 +136,7 @@ func (sys system) tryV2(d string, isOwn, isTop bool) (*v2Place, error) {
 	if realRoot {
 		return p, nil
 	}
-	procs, err := readPids(d + "/cgroup.procs")
+	procs, err := readPIDs(d + "/cgroup.procs")
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (p *v2Place) arrange() error {
 		}
 		// A process that forks while it is moved may leave its child behind: look again until none is left.
 		for tries := 0; ; tries++ {
-			pids, err := readPids(p.dir + "/cgroup.procs")
+			pids, err := readPIDs(p.dir + "/cgroup.procs")
 			if err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ import (
 type Group interface {
 	Start(cmd *exec.Cmd) error      // start cmd inside it, on the calling thread
 	Kill(ctx context.Context) error // kill all of it and wait until it is empty
-	Pids() ([]int, error)
+	PIDs() ([]int, error)
 }
 
 // DefaultGrace is the time between SIGTERM and SIGKILL when Options holds none.

@@ -86,7 +86,7 @@ func (t groupTree) signal(sig syscall.Signal) error { return syscall.Kill(-t.pid
 // terminate sends SIGTERM to every process of the group, and SIGCONT so that one that is stopped gets it.
 func (t groupTree) terminate() error {
 	list := func() []int {
-		pids, _ := t.group.Pids()
+		pids, _ := t.group.PIDs()
 		return pids
 	}
 	return errors.Join(descendants.Signal(list, syscall.SIGTERM), descendants.Signal(list, syscall.SIGCONT))
@@ -98,7 +98,7 @@ func (t groupTree) kill(ctx context.Context) error { return t.group.Kill(ctx) }
 func (t groupTree) cleanUp() (left bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
-	pids, err := t.group.Pids()
+	pids, err := t.group.PIDs()
 	for _, pid := range pids {
 		left = left || pid != t.pid
 	}

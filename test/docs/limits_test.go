@@ -17,7 +17,7 @@ func TestS8DefaultsTable(t *testing.T) {
 		"| `memory` | three quarters of ",
 		"| `disk` | " + sdk.Bytes(limits.DefaultDisk).String() + ", or three quarters of ",
 		"| files and directories | one for each " + sdk.Bytes(limits.BytesPerFile).String() + " ",
-		fmt.Sprintf("| `pids` | %d,", limits.DefaultPids),
+		fmt.Sprintf("| `pids` | %d,", limits.DefaultPIDs),
 		fmt.Sprintf("| `files` | %d,", limits.DefaultFiles),
 		"| `cpus` | none |",
 	} {

@@ -157,8 +157,8 @@ func (s *server) runCommand(req wire.Request, stream *yamux.Stream, in *wire.Lin
 	wait() // and with that all of its processes are gone
 	io3.finish(output)
 	after := stats(group)
-	exit.OOMKills, exit.PidsHits = after.OOMKills-before.OOMKills, after.PidsHits-before.PidsHits
-	exit.MemoryPeak, exit.PidsPeak = after.MemoryPeak, after.PidsPeak
+	exit.OOMKills, exit.PIDsHits = after.OOMKills-before.OOMKills, after.PIDsHits-before.PIDsHits
+	exit.MemoryPeak, exit.PIDsPeak = after.MemoryPeak, after.PIDsPeak
 	return exit
 }
 

@@ -122,9 +122,9 @@ type Exit struct {
 	MaxRSS     int64         `json:"max_rss,omitempty"` // bytes
 	// What the kernel counted in the sandbox's cgroup: of the time of this command, and at most.
 	OOMKills   uint64 `json:"oom_kills,omitempty"`
-	PidsHits   uint64 `json:"pids_hits,omitempty"`
+	PIDsHits   uint64 `json:"pids_hits,omitempty"`
 	MemoryPeak uint64 `json:"memory_peak,omitempty"`
-	PidsPeak   uint64 `json:"pids_peak,omitempty"`
+	PIDsPeak   uint64 `json:"pids_peak,omitempty"`
 }
 
 // Reply ends every operation but OpExec.
