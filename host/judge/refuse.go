@@ -25,21 +25,37 @@ func (e *RefusedError) Error() string {
 	return "it holds what does not land unseen:\n" + strings.Join(e.Lines, "\n")
 }
 
+// Landed is what is wrong with one path of a landing.
+type Landed struct {
+	Path string
+	Finding
+}
+
 // Refuse judges a landing of all changes or none by some of the rules. The error is a *[RefusedError], which names the
 // paths without prefix.
 func Refuse(changes []Change, to Place, prefix string, allow map[Rule]bool, rules ...Rule) error {
-	const most = 20
-	e, against, n := &RefusedError{}, map[Rule]bool{}, 0
+	var found []Landed
 	for i, v := range Judge(changes, to) {
 		for _, f := range v.Refused {
-			if !slices.Contains(rules, f.Rule) || allow[f.Rule] {
-				continue
+			if slices.Contains(rules, f.Rule) {
+				found = append(found, Landed{strings.TrimPrefix(strings.TrimPrefix(changes[i].Path, prefix), "/"), f})
 			}
-			against[f.Rule] = true
-			if n++; n <= most {
-				p := strings.TrimPrefix(strings.TrimPrefix(changes[i].Path, prefix), "/")
-				e.Lines = append(e.Lines, fmt.Sprintf("  %.200q: %s", p, f.Detail))
-			}
+		}
+	}
+	return RefuseFound(found, allow)
+}
+
+// RefuseFound returns a *[RefusedError] for what is found and not allowed, nil for none.
+func RefuseFound(found []Landed, allow map[Rule]bool) error {
+	const most = 20
+	e, against, n := &RefusedError{}, map[Rule]bool{}, 0
+	for _, f := range found {
+		if allow[f.Rule] {
+			continue
+		}
+		against[f.Rule] = true
+		if n++; n <= most {
+			e.Lines = append(e.Lines, fmt.Sprintf("  %.200q: %s", f.Path, f.Detail))
 		}
 	}
 	if n == 0 {

@@ -132,28 +132,13 @@ func (p *puller) take(ctx context.Context, f *os.File) error {
 		return fmt.Errorf("fetch the commits from a private copy: %w", err)
 	}
 	p.out.To, p.out.Marks = c.Commit, c.Marks
-	var lines []string
-	flags := map[string]bool{}
-	for _, finding := range c.Findings {
-		if !p.o.Allow[finding.Rule] {
-			lines = append(lines, fmt.Sprintf("  %s: %s", review.Quote(finding.Path), finding.Detail))
-			flags[finding.Rule.Flag()] = true
-		}
+	err = judge.RefuseFound(c.Findings, p.o.Allow)
+	var bad *judge.RefusedError
+	if !errors.As(err, &bad) {
+		return err
 	}
-	if len(lines) == 0 {
-		return nil
-	}
-	if n := len(lines) - 20; n > 0 {
-		lines = append(lines[:20], fmt.Sprintf("  and %d more", n))
-	}
-	var allow []string
-	for _, r := range judge.Allowable {
-		if flags[r.Flag()] {
-			allow = append(allow, r.Flag())
-		}
-	}
-	return p.kept(fmt.Errorf("the commits change what is not taken over unseen:\n%s", strings.Join(lines, "\n")),
-		fmt.Sprintf("hutch diff %s shows them; hutch pull %s %s takes them", p.info.Name, strings.Join(allow, " "), p.info.Name))
+	return p.kept(fmt.Errorf("the commits are not taken over: %w", err),
+		fmt.Sprintf("hutch diff %s shows them; hutch pull %s %s takes them", p.info.Name, strings.Join(bad.Flags, " "), p.info.Name))
 }
 
 // refused says what can be done with a bundle that is refused. It stays where it is.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -42,7 +43,7 @@ type Wanted struct {
 type Checked struct {
 	Commit string // the new one
 	// Findings are what does not come into the work tree unless it is allowed, in path order.
-	Findings []Finding
+	Findings []judge.Landed
 	// Marks are what a reviewer should know of the rest, a line each.
 	Marks []string
 

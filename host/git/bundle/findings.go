@@ -13,12 +13,6 @@ import (
 	"github.com/hutch-run/hutch/host/review"
 )
 
-// Finding is one thing that `hutch apply` would refuse too.
-type Finding struct {
-	Path string
-	judge.Finding
-}
-
 // maxLink is how long the target of a symbolic link may be.
 const maxLink = 4096
 
@@ -43,7 +37,7 @@ func (c *Checked) judge(ctx context.Context, base string, tip, past []entry) err
 		return err
 	}
 	defer to.dir.Close()
-	seen := map[Finding]bool{}
+	seen := map[judge.Landed]bool{}
 	for i, v := range judge.Judge(changes, to) {
 		for _, f := range v.Refused {
 			if f.Rule == judge.Exec { // a mode is what git keeps of a file, and in every diff of it
@@ -51,7 +45,7 @@ func (c *Checked) judge(ctx context.Context, base string, tip, past []entry) err
 				continue
 			}
 			// A link in a directory's place is git's to see: it writes through none.
-			if x := (Finding{changes[i].Path, f}); f.Rule != judge.Escapes && (i < len(tip) || f.Rule == judge.Git) && !seen[x] {
+			if x := (judge.Landed{Path: changes[i].Path, Finding: f}); f.Rule != judge.Escapes && (i < len(tip) || f.Rule == judge.Git) && !seen[x] {
 				seen[x] = true
 				c.Findings = append(c.Findings, x)
 			}
@@ -62,7 +56,7 @@ func (c *Checked) judge(ctx context.Context, base string, tip, past []entry) err
 			}
 		}
 	}
-	slices.SortStableFunc(c.Findings, func(a, b Finding) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(c.Findings, func(a, b judge.Landed) int { return strings.Compare(a.Path, b.Path) })
 	return nil
 }
 
