@@ -86,3 +86,26 @@ func FuzzArrange(f *testing.F) {
 		}
 	})
 }
+
+func FuzzEnvFile(f *testing.F) {
+	for _, s := range []string{"A=1\nB = 2", "# x\n\nPATH\nA==\r\n", "=x", "a\x00b=1", "A=\x00", "\ufeffA=1", "A=1\nA"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		env := map[string]string{}
+		var passed []string
+		if addEnvFile(env, &passed, "file", src) != nil {
+			return
+		}
+		for name, value := range env {
+			if name == "" || strings.ContainsAny(name+value, "\x00\n") || strings.Contains(name, "=") {
+				t.Fatalf("%q is set to %q", name, value)
+			}
+		}
+		for _, name := range passed {
+			if _, ok := env[name]; !ok {
+				t.Fatalf("%q is passed and not set", name)
+			}
+		}
+	})
+}

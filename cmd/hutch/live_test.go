@@ -102,7 +102,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestL11 sends a signal to a hutch that has just been started.
+// TestL11SignalInTheFirstMilliseconds sends a signal to a hutch that has just been started.
 func TestL11SignalInTheFirstMilliseconds(t *testing.T) {
 	e := env(t, buildBackends(t, "fake"))
 	for i := range 12 {
@@ -124,6 +124,19 @@ func TestL11SignalInTheFirstMilliseconds(t *testing.T) {
 	out, _ := io.ReadAll(gc.stdout)
 	if gc.end(t, 0); strings.Contains(string(out), "sandbox ") {
 		t.Errorf("a sandbox was left:\n%s", out)
+	}
+}
+
+// TestL11SignalByTheStartedBackend has the backend signal hutch as the first thing that it does: hutch catches signals
+// before it starts anything.
+func TestL11SignalByTheStartedBackend(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/hutch-backend-early", []byte("#!/bin/sh\nkill -TERM $PPID\nexec sleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	e := env(t, dir)
+	for range 8 {
+		start(t, e, "run", "--backend", "early", "--", "true").end(t, 143)
 	}
 }
 

@@ -278,13 +278,8 @@ func (c *runCmd) environment() (env map[string]string, passed []string, err erro
 		if err != nil {
 			return nil, nil, fmt.Errorf("--env-file: %s", plain(err))
 		}
-		for n, line := range strings.Split(string(src), "\n") {
-			if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
-				continue
-			}
-			if err := setEnv(env, &passed, line); err != nil {
-				return nil, nil, fmt.Errorf("%s:%d: %w", file, n+1, err)
-			}
+		if err := addEnvFile(env, &passed, file, string(src)); err != nil {
+			return nil, nil, err
 		}
 	}
 	for _, e := range c.Env {
@@ -294,6 +289,19 @@ func (c *runCmd) environment() (env map[string]string, passed []string, err erro
 		}
 	}
 	return env, passed, nil
+}
+
+// addEnvFile adds the variables of a file, one a line; empty lines and comments count for nothing.
+func addEnvFile(env map[string]string, passed *[]string, file, src string) error {
+	for n, line := range strings.Split(src, "\n") {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err := setEnv(env, passed, line); err != nil {
+			return fmt.Errorf("%s:%d: %w", file, n+1, err)
+		}
+	}
+	return nil
 }
 
 // setEnv adds NAME=VALUE, or NAME with the value it has here; one that is not set here stays unset.

@@ -146,3 +146,28 @@ func write(t *testing.T, f *Fence, p []byte) {
 		t.Fatal(n, err)
 	}
 }
+
+func FuzzFence(f *testing.F) {
+	for _, s := range []string{"::error::x", "##vso[x]", "\x1b]0;::x", "a\u200b:\u200b:x\n", "section_start:1:x", "##teamcity[x"} {
+		f.Add([]byte(s), 2)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, size int) {
+		size = max(1, size%16)
+		var out bytes.Buffer
+		w := NewFence(&out, Dialects, false)
+		for i := 0; i < len(in); i += size {
+			write(t, w, in[i:min(i+size, len(in))])
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range Dialects {
+			if obeyed(d, out.String()) {
+				t.Fatalf("%s obeys %q, which was %q", d.Name, out.String(), in)
+			}
+		}
+		if got, want := strings.ReplaceAll(out.String(), " ", ""), strings.ReplaceAll(string(in), " ", ""); got != want {
+			t.Fatalf("%q became %q", in, out.String())
+		}
+	})
+}

@@ -278,3 +278,15 @@ func FuzzListing(f *testing.F) {
 		}
 	})
 }
+
+func FuzzHandle(f *testing.F) {
+	for _, s := range []string{`{"tag":"t","api":"https://a.example","domain":"a.example","machine":"m"}`, `{"tag":"t","api":"http://127.0.0.1:1","domain":"a","daemons":"https://x/"}`, `{}`, `[]`, `{"machine":"../x"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := readHandle(sdk.Handle{ID: "x", Data: data})
+		if err == nil && (checkURL(p.API) != nil || p.Machine != "" && strings.ContainsAny(p.Machine, "/.?#@:")) {
+			t.Fatalf("%+v", p)
+		}
+	})
+}

@@ -54,3 +54,23 @@ func FuzzScanPack(f *testing.F) {
 		}
 	})
 }
+
+func FuzzReadRaw(f *testing.F) {
+	oid := strings.Repeat("a", 40)
+	for _, s := range []string{":100644 100755 " + oid + " " + oid + " M\x00a b\x00", ":000000 160000 " + oid + " " + oid + " A\x00../x\x00", ":\x00\x00", "x", ":1 2 3 g M\x00a\x00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		const most = 3
+		n := 0
+		err := readRaw(strings.NewReader(s), most, func(e entry) error {
+			if n++; !isHex(e.object) || strings.Contains(e.path, "\x00") {
+				t.Fatalf("%+v", e)
+			}
+			return nil
+		})
+		if n > most || err == nil && n != strings.Count(s, "\x00")/2 {
+			t.Fatalf("%d changes of %q, %v", n, s, err)
+		}
+	})
+}

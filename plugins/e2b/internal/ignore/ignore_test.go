@@ -205,3 +205,16 @@ func TestLikeGit(t *testing.T) {
 		}
 	}
 }
+
+func FuzzSkip(f *testing.F) {
+	for _, s := range [][2]string{{"*.o\n!a.o\n/build/\n", "a/b.o"}, {"\\#x\n[a-\n**/\n", "x"}, {"a/**/b", "a/b"}, {"{a,b}*?[!c]\\", "ab"}, {strings.Repeat("*", 40), "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}} {
+		f.Add(s[0], s[1])
+	}
+	f.Fuzz(func(t *testing.T, rules, p string) {
+		for _, r := range parse(rules) {
+			if r.matches(p, false) && !r.matches(p, true) {
+				t.Fatalf("%+v matches %q unless it is a directory", r, p)
+			}
+		}
+	})
+}

@@ -92,3 +92,19 @@ func FuzzLines(f *testing.F) {
 		}
 	})
 }
+
+func FuzzHello(f *testing.F) {
+	for _, s := range []string{"noise\n" + Magic + `{"version":1,"limits":{"memory":{"By":"x"}},"size":{"memory":1}}` + "\nrest", Magic + "{}\n", Magic + "\n", "\n\n", Magic + Magic + "{}\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		in := strings.NewReader(s)
+		h, noise, err := ReadHello(in)
+		if (h == nil) != (err != nil) || len(noise) > maxNoise+maxHello+1 {
+			t.Fatalf("%v, %d bytes of noise, %v", h, len(noise), err)
+		}
+		if read := s[:len(s)-in.Len()]; err == nil && !strings.HasSuffix(read, "\n") {
+			t.Fatalf("it read %q", read)
+		}
+	})
+}
