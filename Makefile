@@ -26,7 +26,8 @@ run: ## install what is missing, build, and run examples/hello.hcl
 test: ## install what the tests need, and run them all
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	umask 022; trap 'scripts/setup clean' EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off" \
+	example=; podman image exists localhost/hutch-example 2>/dev/null || example=localhost/hutch-example; \
+		umask 022; trap "scripts/setup clean $$example" EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off" \
 		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 30m ./...
 
 build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes into containers and VMs
