@@ -160,7 +160,8 @@ func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stat
 	}
 	exit.Usage = s.usage(r, before)
 	after := s.stats()
-	met := command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PIDsHits, after.PIDsHits), Over: over, Full: s.full}
+	met := command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PIDsHits, after.PIDsHits), Over: over, Full: s.full,
+		Memory: s.held.Shown.Memory, Files: []*os.File{s.tmp}}
 	command.Blame(ctx, exit, met)
 	return exit, nil
 }

@@ -126,13 +126,14 @@ func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before
 
 // met are the limits that the container ran into between two looks at its counters.
 func (s *sandbox) met(before, after counters, over *limits.Overrun) command.Met {
-	return command.Met{OOMKills: command.Since(before.oomKills, after.oomKills), PIDsHits: command.Since(before.pidsHits, after.pidsHits), Over: over, Full: s.full}
+	return command.Met{OOMKills: command.Since(before.oomKills, after.oomKills), PIDsHits: command.Since(before.pidsHits, after.pidsHits), Over: over, Full: s.full,
+		Memory: s.held.Shown.Memory, Files: s.memory}
 }
 
 // full says whether a sized file system of the sandbox has no room left.
 func (s *sandbox) full() bool {
 	var st unix.Statfs_t
-	if s.held.inside && unix.Statfs(s.dirs.layer(), &st) == nil && (st.Bfree == 0 || st.Ffree == 0) {
+	if s.held.InMemory && unix.Statfs(s.dirs.layer(), &st) == nil && (st.Bfree == 0 || st.Ffree == 0) {
 		return true
 	}
 	for _, f := range s.memory {

@@ -43,6 +43,24 @@ type Met struct {
 	PIDsHits uint64          // processes that the kernel refused to start
 	Full     func() bool     // says whether a sized file system of it has no room left; nil where it has none
 	Over     *limits.Overrun // the sampled limit for which it was killed; nil for none
+	Memory   uint64          // the memory limit in bytes; 0 for none
+	Files    []*os.File      // files or directories on each memory file system of it, which counts to that limit
+}
+
+// filled says what to do about files in memory that take so much of the limit that later commands die, too; "" where they do not.
+func (m *Met) filled() string {
+	var used uint64
+	for _, f := range m.Files {
+		var st unix.Statfs_t
+		if unix.Fstatfs(int(f.Fd()), &st) == nil {
+			used += (st.Blocks - st.Bfree) * uint64(st.Bsize)
+		}
+	}
+	if m.Memory == 0 || used < m.Memory/2 {
+		return ""
+	}
+	return fmt.Sprintf("files in memory take %s of the limit of %s and stay for later commands: remove them with hutch fs rm, or empty /tmp and /dev/shm with hutch reset; ",
+		sdk.Bytes(used), sdk.Bytes(m.Memory))
 }
 
 // Blame decides why a command ended. What stopped it, as ctx says, counts before what it ran into; a limit counts only for a
@@ -58,14 +76,15 @@ func Blame(ctx context.Context, e *sdk.Exit, met Met) {
 	}
 	switch {
 	case met.Over != nil:
+		filled := ""
 		e.Cause = sdk.CauseDisk
 		if met.Over.Limit == limits.Memory {
-			e.Cause = sdk.CauseOOM
+			e.Cause, filled = sdk.CauseOOM, met.filled()
 		}
-		e.Evidence = met.Over.String() + "; " + e.Evidence
+		e.Evidence = met.Over.String() + "; " + filled + e.Evidence
 	case met.OOMKills > 0:
 		e.Cause = sdk.CauseOOM
-		e.Evidence = fmt.Sprintf("cgroup oom_kill %d; %s", met.OOMKills, e.Evidence)
+		e.Evidence = fmt.Sprintf("cgroup oom_kill %d; %s%s", met.OOMKills, met.filled(), e.Evidence)
 	case met.PIDsHits > 0:
 		e.Cause = sdk.CausePIDs
 		e.Evidence = fmt.Sprintf("cgroup pids.events max %d; %s", met.PIDsHits, e.Evidence)
