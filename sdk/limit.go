@@ -55,6 +55,20 @@ func (h *Holds) Refuse(l Limit, value, reason, fix string) {
 	*h = append(*h, Hold{Limit: l, Value: value, Reason: reason, Fix: fix})
 }
 
+// Default adds a limit that nobody asked for and that is held.
+func (h *Holds) Default(l Limit, value, by string) {
+	*h = append(*h, Hold{Limit: l, Value: value, Default: true, HeldBy: by})
+}
+
+// Show sets Visible of the limits that are held, given where commands see each one.
+func (h Holds) Show(where map[string]string) {
+	for i := range h {
+		if h[i].HeldBy != "" {
+			h[i].Visible = where[string(h[i].Limit)]
+		}
+	}
+}
+
 // Err is the refusal of a sandbox for the first limit that was asked for and cannot be held, or nil. A default that
 // cannot be held refuses nothing; see Notes.
 func (h Holds) Err() error {

@@ -69,7 +69,7 @@ func newLayout(ctx context.Context, s *sandbox, w *world, owner *syscall.Stat_t,
 	l.setup.Scratch = s.held.scratch
 	l.setup.ScratchFiles = int64(limits.FilesOf(uint64(s.held.scratch)))
 	l.layer = diskLayer
-	if s.held.inside {
+	if s.held.InMemory {
 		l.layer = scratch + "/layer"
 	}
 	l.shift = func(fd int) error {

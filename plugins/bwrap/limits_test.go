@@ -161,6 +161,47 @@ time.sleep(60)`,
 	}
 }
 
+// TestDiskAndWritableMount: nothing bounds what commands write to a directory of the host.
+func TestDiskAndWritableMount(t *testing.T) {
+	spec := &sdk.Spec{Limits: sdk.Limits{Disk: 8 << 20}, Mounts: []sdk.Mount{{Source: "/x", Target: "/extra"}}}
+	var e *sdk.Error
+	if err := planLimits(spec, false, "/", noCgroup, 0).Err(); !errors.As(err, &e) || e.Limit != sdk.LimitDisk || !strings.Contains(e.Error(), "/extra") {
+		t.Errorf("a disk limit beside it: %v", err)
+	}
+	spec.Limits.Disk = 0
+	if notes := planLimits(spec, false, "/", noCgroup, 0).Notes(); len(notes) != 1 || !strings.Contains(notes[0], "no disk limit is held by default: /extra") {
+		t.Errorf("the notes are %q", notes)
+	}
+	spec.Limits.Disk, spec.Mounts[0].ReadOnly = 8<<20, true
+	if err := planLimits(spec, false, "/", noCgroup, 0).Err(); err != nil {
+		t.Errorf("beside a read-only mount: %v", err)
+	}
+}
+
+// TestFilesInMemoryFillTheLimit kills every command in the sandbox until they are removed, and says so.
+func TestFilesInMemoryFillTheLimit(t *testing.T) {
+	spec := sdk.Spec{Limits: sdk.Limits{Memory: 64 << 20}}
+	for name, s := range map[string]*sandbox{"sampled": without(t, spec, false), "cgroup": newSandbox(t, spec)} {
+		t.Run(name, func(t *testing.T) {
+			if !t.Run("fill", func(t *testing.T) {
+				sh(t, s, "head -c 200M /dev/zero > /tmp/x; sleep 60")
+			}) {
+				return
+			}
+			const says = "remove them with hutch fs rm, or empty /tmp and /dev/shm with hutch reset"
+			if r := sh(t, s, "python3 -c 'bytearray(48 << 20)' && sleep 60"); r.Cause != sdk.CauseOOM || !strings.Contains(r.Evidence, says) {
+				t.Errorf("%s, code %d: %s", r.Cause, r.Code, r.Evidence)
+			}
+			if err := s.Remove(t.Context(), "/tmp/x", false); err != nil {
+				t.Fatal(err)
+			}
+			if r := sh(t, s, "python3 -c 'bytearray(8 << 20)'"); r.Cause != sdk.CauseExited || r.Code != 0 {
+				t.Errorf("after the removal: %s, code %d: %s", r.Cause, r.Code, r.Evidence)
+			}
+		})
+	}
+}
+
 // TestS7InnocentPrograms are not taken for ones that use much: neither reserved address space nor pages that processes
 // share after a fork count.
 func TestS7InnocentPrograms(t *testing.T) {
@@ -403,7 +444,7 @@ func TestK3LowHardLimits(t *testing.T) {
 	}
 }
 
-// TestUsedUpDescriptors tells descriptors that are used up from user namespaces that nobody can make.
+// TestUsedUpDescriptors distinguishes descriptors that are used up from user namespaces that nobody can make.
 func TestUsedUpDescriptors(t *testing.T) {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {

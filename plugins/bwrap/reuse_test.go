@@ -27,7 +27,7 @@ func TestSandboxHolderIsUsedAgain(t *testing.T) {
 		spec := sdk.Spec{Workspace: sdk.Workspace{Source: ws, Mode: sdk.WorkspacePrivate}}
 		if i == 1 { // one that is quite different, in between
 			spec = sdk.Spec{Limits: sdk.Limits{CPUs: 1, Disk: 8 << 20, Files: 100}, Network: sdk.NetworkFull,
-				Workspace: sdk.Workspace{Source: ws, Mode: sdk.WorkspaceReadOnly}, Mounts: []sdk.Mount{{Source: ws, Target: "/extra"}}}
+				Workspace: sdk.Workspace{Source: ws, Mode: sdk.WorkspaceReadOnly}, Mounts: []sdk.Mount{{Source: ws, Target: "/extra", ReadOnly: true}}}
 		}
 		req := request(t, spec)
 		made, err := b.Create(t.Context(), req)

@@ -81,7 +81,7 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 	s.owner = req.Owner
 	h := handle{Dir: req.StateDir, Owner: req.Owner, Cgroup: s.cgroup}
 	if req.Keep {
-		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Workspace, req.Input, req.Mounts, s.held.defaultMemory}
+		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Workspace, req.Input, req.Mounts, s.held.DefaultMemory}
 	}
 	data, err := json.Marshal(h)
 	if err != nil {
@@ -261,7 +261,7 @@ func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
 }
 
 func (s *sandbox) layerText() string {
-	if s.held.inside {
+	if s.held.InMemory {
 		return "in memory, " + sdk.Bytes(s.held.scratch).String()
 	}
 	return filepath.Join(s.dir, "layer")

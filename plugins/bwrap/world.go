@@ -25,7 +25,7 @@ type world struct {
 	ident   *identity
 	group   *limits.Group   // nil when no limit needs one
 	holder  *holder.Holder  // is the world's own as long as the world is there
-	spares  *spares         // gets it back; nothing gets back a lasting one
+	spares  *spares         // gets it back; nothing gets back a persistent one
 	lasts   bool            // the holder outlives this process
 	root    *os.File        // the sandbox's root directory, as the holder sees it
 	upper   *os.File        // the workspace's upper layer
@@ -102,9 +102,9 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		return err
 	}
 	l.file(inRoot+initPath, 0o555, image)
-	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network), l.show(visible.Files(s.held.Holds, s.held.cpus))...)
+	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network), l.show(visible.Files(s.held.Shown, s.held.cpus))...)
 	l.setup.CPUs = s.held.cpus
-	l.setup.Seccomp = seccomp.Program(seccomp.Options{FixedCPUs: s.held.fixed, SmallShm: s.held.memory > 0})
+	l.setup.Seccomp = seccomp.Program(seccomp.Options{FixedCPUs: s.held.fixed, SmallShm: s.held.Sampled > 0})
 	w.ready = l.ready
 	w.ready.Holds = s.held.Holds
 	w.ready.Notes = append(append(w.ready.Notes, s.notes...), s.held.Notes()...)
@@ -135,19 +135,19 @@ func (s *sandbox) enter(w *world, dirs []*os.File) error {
 		return fmt.Errorf("open the sandbox's /tmp: %w", err)
 	}
 	w.tmp = os.NewFile(uintptr(fd), "tmp")
-	if s.held.memory == 0 && s.held.disk == 0 {
+	if s.held.Sampled == 0 && s.held.Disk == 0 {
 		return nil
 	}
-	w.sampler = &limits.Sampler{Memory: uint64(s.held.memory), Tmpfs: []*os.File{w.tmp}}
+	w.sampler = &limits.Sampler{Memory: s.held.Sampled, Tmpfs: []*os.File{w.tmp}}
 	if w.lasts {
 		w.sampler.Others = w.holder.Inits
 	}
-	if s.held.disk > 0 {
+	if s.held.Disk > 0 {
 		layer, err := os.Open(filepath.Join(s.dir, "layer"))
 		if err != nil {
 			return fmt.Errorf("open the sandbox's layer: %w", err)
 		}
-		w.sampler.Disk = &limits.Space{Dir: layer, Bytes: uint64(s.held.disk)}
+		w.sampler.Disk = &limits.Space{Dir: layer, Bytes: s.held.Disk}
 	}
 	return nil
 }

@@ -70,7 +70,8 @@ func (b *backend) Describe() sdk.Description {
 // Plan implements [sdk.Planner].
 func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	c := configOf(spec)
-	p := &sdk.Plan{Holds: planLimits(spec.Limits, c), Notes: notes(spec)}
+	holds := planLimits(spec.Limits, c, c.size())
+	p := &sdk.Plan{Holds: holds, Notes: append(notes(spec), holds.Notes()...)}
 	refuse := func(err error) {
 		if err != nil {
 			p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
@@ -160,14 +161,15 @@ func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
 	}
 	s := &sandbox{backend: b, id: req.ID, owner: req.Owner, dir: req.StateDir, spec: req.Spec, keep: req.Keep, progress: req.Progress, key: at.key,
 		at: place{Tag: newTag(), API: at.apiURL, Domain: at.domain, Daemons: at.sandboxURL}}
-	holds := planLimits(req.Limits, configOf(&req.Spec))
-	if err := limitError(holds); err != nil {
+	c := configOf(&req.Spec)
+	holds := planLimits(req.Limits, c, c.size())
+	if err := holds.Err(); err != nil {
 		return nil, err
 	}
 	if err := checkSources(&req.Spec); err != nil {
 		return nil, err
 	}
-	s.ready = sdk.Ready{Workspace: workspacePath, Output: guestpath.Output(req.Workspace.Source != ""), Holds: holds, Notes: notes(&req.Spec)}
+	s.ready = sdk.Ready{Workspace: workspacePath, Output: guestpath.Output(req.Workspace.Source != ""), Holds: holds, Notes: append(notes(&req.Spec), holds.Notes()...)}
 	if req.Input != "" {
 		s.ready.Input = guestpath.Input(req.Workspace.Source != "")
 	}

@@ -12,49 +12,57 @@ import (
 const (
 	heldByHutch    = "hutch, which ends the command and all that it started"
 	heldByTemplate = "the template: its machines have no more"
+	machineShows   = "all that describes the machine" // where commands see what it has
 )
 
-// planLimits says how each limit that was asked for is held. What the template's machines have is what the configuration
-// says they have; checkMachine asks the service whether that is true.
-func planLimits(l sdk.Limits, c *Config) (holds []sdk.Hold) {
-	fixed := func(limit sdk.Limit, value string, asked, has float64, is, attribute string) {
-		h := sdk.Hold{Limit: limit, Value: value}
+// size is what the machines of a template have. A zero is unknown.
+type size struct {
+	memory, disk sdk.Bytes
+	cpus         float64
+}
+
+func (c *Config) size() size { return size{c.Memory, c.Disk, c.VCPUs} }
+
+// sizeOf is what the service says that a machine has.
+func sizeOf(d *control.Detail) size {
+	return size{sdk.Bytes(d.MemoryMB << 20), sdk.Bytes(d.DiskMB << 20), float64(d.CPUs)}
+}
+
+// planLimits says how each limit is held by a machine of size has: that of the configuration, which checkMachine compares
+// with what the service says. What nobody asked for is bounded by the machine, too: that is the default.
+func planLimits(l sdk.Limits, c *Config, has size) (holds sdk.Holds) {
+	if l.Timeout > 0 {
+		holds.Hold(sdk.LimitTimeout, l.Timeout.String(), heldByHutch)
+	}
+	number := func(n float64) string { return strconv.FormatFloat(n, 'g', -1, 64) }
+	for _, f := range []struct {
+		limit          sdk.Limit
+		asked, has     float64
+		value, is, set string
+	}{
+		{sdk.LimitMemory, float64(l.Memory), float64(has.memory), sdk.Bytes(l.Memory).String(), has.memory.String(), "memory"},
+		{sdk.LimitCPUs, l.CPUs, has.cpus, number(l.CPUs), number(has.cpus), "vcpus"},
+		{sdk.LimitDisk, float64(l.Disk), float64(has.disk), sdk.Bytes(l.Disk).String(), has.disk.String(), "disk"},
+	} {
+		h := sdk.Hold{Limit: f.limit, Value: f.value, Visible: machineShows}
 		switch {
-		case has <= 0:
-			h.Reason = "what the template's machines have is not known"
-			h.Fix = fmt.Sprintf("say it in the backend block (%s = …), or leave the limit out", attribute)
-		case has > asked:
-			h.Reason = fmt.Sprintf("machines of the template %s have %s, and the service bounds a machine by its template alone", c.Template, is)
-			h.Fix = fmt.Sprintf("ask for %s or more, or use a smaller template and say so (template, %s)", is, attribute)
+		case f.asked <= 0 && f.has > 0:
+			h.Default, h.Value, h.HeldBy = true, f.is, heldByTemplate
+		case f.asked <= 0:
+			h.Default, h.Value, h.Visible = true, "", ""
+			h.Reason = "the template's machines have a bound that is not known here; say it in the backend block (" + f.set + ")"
+		case f.has <= 0:
+			h.Visible, h.Reason = "", "what the template's machines have is not known"
+			h.Fix = fmt.Sprintf("say it in the backend block (%s = …), or leave the limit out", f.set)
+		case f.has > f.asked:
+			h.Visible, h.Reason = "", fmt.Sprintf("machines of the template %s have %s, and the service bounds a machine by its template alone", c.Template, f.is)
+			h.Fix = fmt.Sprintf("ask for %s or more, or use a smaller template and say so (template, %s)", f.is, f.set)
 		default:
 			h.HeldBy = heldByTemplate
 		}
 		holds = append(holds, h)
 	}
-	if l.Timeout > 0 {
-		holds = append(holds, sdk.Hold{Limit: sdk.LimitTimeout, Value: l.Timeout.String(), HeldBy: heldByHutch})
-	}
-	if l.Memory > 0 {
-		fixed(sdk.LimitMemory, sdk.Bytes(l.Memory).String(), float64(l.Memory), float64(c.Memory), c.Memory.String(), "memory")
-	}
-	if l.CPUs > 0 {
-		n := strconv.FormatFloat(c.VCPUs, 'g', -1, 64)
-		fixed(sdk.LimitCPUs, strconv.FormatFloat(l.CPUs, 'g', -1, 64), l.CPUs, c.VCPUs, n, "vcpus")
-	}
-	if l.Disk > 0 {
-		fixed(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), float64(l.Disk), float64(c.Disk), c.Disk.String(), "disk")
-	}
 	return holds
-}
-
-// limitError is the first limit that is not held, nil when all are.
-func limitError(holds []sdk.Hold) error {
-	for _, h := range holds {
-		if h.HeldBy == "" {
-			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: h.Limit, Summary: fmt.Sprintf("the limit %s = %s cannot be held: %s", h.Limit, h.Value, h.Reason), Fix: h.Fix}
-		}
-	}
-	return nil
 }
 
 // checkMachine refuses a machine that has more than a limit allows: the configuration said otherwise, or the template
@@ -82,9 +90,6 @@ func mebibytes(n int64) string {
 	}
 	return sdk.Bytes(n << 20).String()
 }
-
-// fixedLimits reports whether a limit is asked for that the template has to hold.
-func fixedLimits(l sdk.Limits) bool { return l.Memory > 0 || l.CPUs > 0 || l.Disk > 0 }
 
 // notes are what a careful user should know of a sandbox of spec.
 func notes(spec *sdk.Spec) (out []string) {

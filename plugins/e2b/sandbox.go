@@ -69,15 +69,19 @@ func (s *sandbox) make(ctx context.Context, tell func() error) error {
 	if err := tell(); err != nil {
 		return err
 	}
-	if fixedLimits(s.spec.Limits) {
-		d, err := s.client().Get(ctx, m.ID)
-		if err != nil {
-			return typed(err, "look at the machine")
-		}
-		if err := checkMachine(s.spec.Limits, d); err != nil {
-			return err
-		}
+	d, err := s.client().Get(ctx, m.ID)
+	if err != nil {
+		return typed(err, "look at the machine")
 	}
+	if err := checkMachine(s.spec.Limits, d); err != nil {
+		return err
+	}
+	has := sizeOf(d) // the template may differ from what the block says
+	if configOf(&s.spec).Disk == 0 {
+		has.disk = 0 // as in the plan
+	}
+	holds := planLimits(s.spec.Limits, configOf(&s.spec), has)
+	s.ready.Holds, s.ready.Notes = holds, append(notes(&s.spec), holds.Notes()...)
 	if _, err := s.adopt(m); err != nil {
 		return err
 	}

@@ -74,9 +74,16 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	return out, nil
 }
 
+// defaultFiles is the one default that there is.
+const defaultFiles = 512
+
 // request is what package limits is asked for. The timeout is the SDK's.
-func request(l sdk.Limits) limits.Request {
-	return limits.Request{Memory: uint64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, Files: uint64(l.Files)}
+func request(c *config, l sdk.Limits) limits.Request {
+	r := limits.Request{Memory: uint64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, Files: uint64(l.Files)}
+	if c.Defaults && r.Files == 0 && !c.lies("default_unheld") {
+		r.Files = defaultFiles
+	}
+	return r
 }
 
 // holds says how the limits asked for would be held, refused ones included.
@@ -97,7 +104,7 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 	if l.Timeout > 0 {
 		add(sdk.LimitTimeout, l.Timeout.String(), limits.How{By: "timer"})
 	}
-	for _, p := range b.support().Plan(request(l)) {
+	for _, p := range b.support().Plan(request(&config{}, l)) {
 		value := fmt.Sprint(p.Asked)
 		if p.Limit == limits.Memory {
 			value = sdk.Bytes(p.Asked).String()
@@ -107,6 +114,12 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 			how = limits.How{Reason: "without a cgroup, orphans cannot be told from others: " + how.Reason, Fix: how.Fix}
 		}
 		add(sdk.Limit(p.Limit), value, how)
+	}
+	if c.Defaults && (l.Files == 0 || c.lies("default_stays")) {
+		if i := slices.IndexFunc(out, func(h sdk.Hold) bool { return h.Limit == sdk.LimitFiles }); i >= 0 {
+			out = slices.Delete(out, i, i+1)
+		}
+		out = append(out, sdk.Hold{Limit: sdk.LimitFiles, Value: fmt.Sprint(defaultFiles), Default: true, HeldBy: "rlimit NOFILE, per command"})
 	}
 	if l.Disk > 0 {
 		add(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), limits.How{Reason: "plain processes write where they like", Fix: "use another backend"})
@@ -119,6 +132,9 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	c := spec.Config.(*config)
 	c.fault("plan")
 	p := &sdk.Plan{Holds: b.holds(c, spec.Limits), Notes: []string{"nothing is isolated: the code is able to do all that you are able to do"}}
+	if c.lies("default_unsaid") {
+		p.Holds = slices.DeleteFunc(p.Holds, func(h sdk.Hold) bool { return h.Default })
+	}
 	if c.lies("plan_differs") {
 		for i := range p.Holds {
 			if p.Holds[i].HeldBy != "" {

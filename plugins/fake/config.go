@@ -29,6 +29,7 @@ type config struct {
 	Lie         []string      `hutch:"lies" doc:"promises of the contract to break without saying so; faults.go has the list"`
 	Marker      string        `hutch:"marker" doc:"text that Inspect gives back; it has no meaning"`
 	Exchange    bool          `hutch:"exchange" doc:"offer a directory that host and commands both see"`
+	Defaults    bool          `hutch:"defaults" doc:"hold open files to 512 in sandboxes for which nobody asked"`
 	Option      []option      `hutch:"option,block" doc:"a nested block to test diagnostics with; it has no meaning"`
 }
 

@@ -10,7 +10,7 @@ import (
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Suite{
 		New:    func() sdk.Backend { return &backend{} },
-		Config: map[string]any{"marker": "healthy", "exchange": true},
+		Config: map[string]any{"marker": "healthy", "exchange": true, "defaults": true},
 		BadConfigs: []backendtest.BadConfig{
 			{Name: "in a list", Config: map[string]any{"refuse_limits": []string{"memory", "gravity"}}, Path: "refuse_limits[1]"},
 			{Name: "in a block", Config: map[string]any{"option": []any{map[string]any{"even": 2}, map[string]any{"even": 3}}}, Path: "option[1].even"},

@@ -68,7 +68,7 @@ var caught = map[string][]string{
 	"changes_order":      {"changes/order"},
 	"host_write":         {"changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/names", "workspace/private-host-unchanged", "workspace/private-two", "workspace/own-input-output", "workspace/other-group", "reset/hard-restores"},
 	"stub_file":          {"changes/none", "changes/added", "changes/modified", "changes/modified-same-size", "changes/deleted", "changes/mode", "changes/type", "changes/order", "changes/input-output", "changes/names", "workspace/private-host-unchanged", "workspace/shared-no-litter", "workspace/shared-survives", "workspace/own-input-output", "workspace/other-group", "reset/hard-restores"},
-	"unheld_limit":       {"limits/memory-trips", "limits/pids-trips", "limits/files-trips"},
+	"unheld_limit":       {"limits/default-holds", "limits/memory-trips", "limits/pids-trips", "limits/files-trips"},
 	"tty_size":           {"tty/size"},
 	"no_tty":             {"tty/terminal", "tty/size", "tty/resize", "tty/stderr", "tty/ctrl-c"},
 	"network_leak":       {"network/none-no-route", "network/none-not-loopback", "network/none-not-abstract"},
@@ -79,8 +79,11 @@ var caught = map[string][]string{
 	"stop_unseen":        {"stop/state", "stop/asleep", "stop/fresh-instance"},
 	"stop_needs_self":    {"stop/fresh-instance"},
 	"untyped_errors":     {"create/source-missing", "create/source-file", "input/missing", "mount/honest", "mount/missing"},
-	"plan_differs":       {"plan/agrees-with-create"},
-	"plan_holds_less":    {"plan/refusals"},
+	"default_unsaid":     {"plan/defaults"},
+	"default_stays":      {"limits/default-overridable", "plan/every-limit"},
+	"default_unheld":     {"limits/default-holds"},
+	"plan_differs":       {"plan/agrees-with-create", "plan/defaults"},
+	"plan_holds_less":    {"plan/refusals", "plan/defaults"},
 	"plan_gives_less":    {"plan/refusals"},
 	"check_no_fix":       {"check/fix"},
 	"config_ignored":     {"config/author"},
@@ -129,8 +132,8 @@ func TestOneLie(t *testing.T) {
 		t.Skip("run by TestEveryLieIsCaught")
 	}
 	r := backendtest.Runner{
-		Target:     backendtest.InProcess(func() sdk.Backend { return &backend{always: config{Lie: []string{lie}}} }),
-		Config:     map[string]any{"lies": []string{lie}},
+		Target:     backendtest.InProcess(func() sdk.Backend { return &backend{always: config{Lie: []string{lie}, Defaults: true}} }),
+		Config:     map[string]any{"lies": []string{lie}, "defaults": true},
 		BadConfigs: []backendtest.BadConfig{{Name: "crash_during", Config: map[string]any{"lies": []string{lie}, "crash_during": "lunch"}, Path: "crash_during"}},
 		Parallel:   8,
 		Only:       regexp.MustCompile(os.Getenv("HUTCH_TEST_ONLY")),

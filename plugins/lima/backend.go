@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/registry"
 )
@@ -87,7 +88,11 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 			err = m.fits(&plan{cfg: cfg, exchange: exchangeOf{guest: guestExchange}})
 		}
 	}
-	p.Holds = planLimits(spec.Limits, facts).Holds
+	if facts != nil && cfg.Dedicated {
+		facts.Size = wire.Machine{} // of another VM
+	}
+	held := planLimits(spec.Limits, cfg, facts)
+	p.Holds, p.Notes = held.Holds, held.Notes()
 	refuse := func(err error) {
 		if err != nil {
 			p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))

@@ -110,12 +110,12 @@ func (m *machine) connect(ctx context.Context, p *plan, timeout time.Duration, s
 		return nil, err
 	}
 	defer unlock()
-	told := say
+	report := say
 	say = func(step string, done, total int64) {
 		m.does(step)
 		m.records.does(step)
-		if told != nil {
-			told(step, done, total)
+		if report != nil {
+			report(step, done, total)
 		}
 	}
 	i, err := m.running(ctx, p, timeout, say)
@@ -160,7 +160,7 @@ func (m *machine) takeTurn(ctx context.Context, say progress) error {
 	}
 }
 
-// waitStep is how often it is looked whether whoever is waited for does something else now.
+// waitStep is the interval between two looks at what the process that is waited for does now.
 const waitStep = 200 * time.Millisecond
 
 // waitingFor says for what somebody waits.

@@ -58,10 +58,11 @@ type guestFacts struct {
 	User   string                      `json:"user"`
 	Kernel string                      `json:"kernel"`
 	Arch   string                      `json:"arch"`
+	Size   wire.Machine                `json:"size"`
 }
 
 func factsOf(h *wire.Hello) guestFacts {
-	return guestFacts{Limits: h.Limits, User: h.User, Kernel: h.Kernel, Arch: h.Arch}
+	return guestFacts{Limits: h.Limits, User: h.User, Kernel: h.Kernel, Arch: h.Arch, Size: h.Size}
 }
 
 // lockStep is the time between two looks at a lock that somebody has.

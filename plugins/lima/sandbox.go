@@ -85,11 +85,11 @@ func (s *sandbox) make(ctx context.Context) error {
 	if err := s.note(ctx); err != nil {
 		return err
 	}
-	held := planLimits(s.rec.Limits, &guestFacts{Limits: l.hello.Limits})
+	held := planLimits(s.rec.Limits, s.cfg, &guestFacts{Limits: l.hello.Limits, Size: l.hello.Size})
 	if err := held.Err(); err != nil {
 		return err
 	}
-	s.ready = sdk.Ready{Workspace: guestpath.Workspace + "/" + s.rec.ID, Output: guestpath.Output(true), Holds: held.Holds}
+	s.ready = sdk.Ready{Workspace: guestpath.Workspace + "/" + s.rec.ID, Output: guestpath.Output(true), Holds: held.Holds, Notes: held.Notes()}
 	if s.rec.Input != "" {
 		s.ready.Input = guestpath.Input(true)
 	}

@@ -119,7 +119,7 @@ func (l *layout) make() error {
 
 // sized lays a sized file system under all that the sandbox writes, when there is a disk limit. Only root comes here.
 func (l *layout) sized() error {
-	if !l.held.inside || isMounted(l.dirs.layer()) {
+	if !l.held.InMemory || isMounted(l.dirs.layer()) {
 		return nil
 	}
 	if err := syscall.Mount("tmpfs", l.dirs.layer(), "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, fmt.Sprintf("size=%d,nr_inodes=%d,mode=700", l.spec.Limits.Disk, limits.FilesOf(uint64(l.spec.Limits.Disk)))); err != nil {
@@ -137,10 +137,10 @@ func isMounted(dir string) bool {
 // temporary adds what is lost with the container: /tmp, shared memory, and what the configuration asks for.
 func (l *layout) temporary() error {
 	size := int64(l.cfg.TmpSize)
-	if l.held.disk > 0 {
-		size = min(size, l.held.disk)
+	if l.held.Disk > 0 {
+		size = min(size, int64(l.held.Disk))
 	}
-	if l.held.inside {
+	if l.held.InMemory {
 		l.bind(l.dirs.tmp(), "/tmp", "rw")
 		l.bind(l.dirs.shm(), "/dev/shm", "rw")
 	} else {

@@ -58,22 +58,22 @@ func (s *sandbox) sample(c *container) error {
 		if err != nil {
 			return fmt.Errorf("open %s: %w", p, err)
 		}
-		if !s.held.inside || p == "/dev" { // else it is part of the layer
+		if !s.held.InMemory || p == "/dev" { // else it is part of the layer
 			c.memory = append(c.memory, f)
 		} else {
 			f.Close()
 		}
 	}
-	if s.held.sampled == 0 && s.held.disk == 0 {
+	if s.held.Sampled == 0 && s.held.Disk == 0 {
 		return nil
 	}
-	c.sampler = &limits.Sampler{Memory: s.held.sampled, Tmpfs: c.memory}
-	if s.held.disk > 0 {
+	c.sampler = &limits.Sampler{Memory: s.held.Sampled, Tmpfs: c.memory}
+	if s.held.Disk > 0 {
 		dir, err := os.Open(s.dirs.layer())
 		if err != nil {
 			return err
 		}
-		c.sampler.Disk = &limits.Space{Dir: dir, Bytes: uint64(s.held.disk)}
+		c.sampler.Disk = &limits.Space{Dir: dir, Bytes: s.held.Disk}
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (d dirs) saved() string { return filepath.Join(d.base(), "sandbox.json") }
 
 // save writes down what the sandbox is, whole or not at all.
 func (s *sandbox) save() error {
-	data, err := json.Marshal(saved{configOf(&s.spec), s.spec.Limits, s.spec.Network, s.spec.Workspace, s.spec.Input, s.spec.Mounts, s.over, s.held.defaultMemory})
+	data, err := json.Marshal(saved{configOf(&s.spec), s.spec.Limits, s.spec.Network, s.spec.Workspace, s.spec.Input, s.spec.Mounts, s.over, s.held.DefaultMemory})
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // shiftedDir is where the mounts with shifted owners are while a container is started. It is outside the sandbox's state
-// directory, because whoever removes that with all that is in it would remove the project.
+// directory, because removing that with all that is in it would remove the project.
 const shiftedDir = "/run/hutch-podman"
 
 // shifted returns a path at which the container's user namespace sees the host directory p with its owners as they are.

@@ -92,7 +92,7 @@ func (s *sandbox) startBy(ctx context.Context, over string) (err error) {
 		return err
 	}
 	l.likeSource()
-	if err := l.show(visible.Files(s.held.Holds, s.held.cpus), s.held.cgroup && s.held.sampled == 0); err != nil {
+	if err := l.show(visible.Files(s.held.Shown, s.held.cpus), s.held.cgroup && s.held.Sampled == 0); err != nil {
 		return err
 	}
 	args, err := s.runArgs(l)
@@ -134,7 +134,7 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 		"--security-opt=no-new-privileges", "--cap-drop=all", "--security-opt=mask=" + strings.Join(visible.Masked, ":"),
 		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), "--ulimit=core=0:0",
 	}
-	filter, err := seccomp.OCI(seccomp.Options{Mounts: l.over == overlayInside, SmallShm: s.held.sampled > 0})
+	filter, err := seccomp.OCI(seccomp.Options{Mounts: l.over == overlayInside, SmallShm: s.held.Sampled > 0})
 	if err == nil {
 		err = os.WriteFile(s.dirs.seccomp(), filter, 0o600)
 	}

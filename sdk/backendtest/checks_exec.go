@@ -113,7 +113,7 @@ func execChecks() []Check {
 					c.Fatalf("%+v", u)
 				}
 			}},
-		{ID: "exec/usage-known", Needs: []Need{needLocal}, Proves: "processor time and memory that a command used are told", Fix: "fill in Usage.User, Usage.Sys and Usage.PeakMemory from wait4, or from the counters of a cgroup",
+		{ID: "exec/usage-known", Needs: []Need{needLocal}, Proves: "processor time and memory that a command used are reported", Fix: "fill in Usage.User, Usage.Sys and Usage.PeakMemory from wait4, or from the counters of a cgroup",
 			run: func(c *C) {
 				if u := c.used().sh("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done").Usage; u.User+u.Sys < 10*time.Millisecond || u.PeakMemory < 1<<10 {
 					c.Fatalf("of a loop that takes a good part of a second it says %s of processor time and %d bytes of memory", u.User+u.Sys, u.PeakMemory)

@@ -103,6 +103,54 @@ func limitChecks() []Check {
 		}}, Check{ID: "limits/together", Proves: "all limits that are claimed can be asked for together", Fix: "see what each needs, and that they do not stand in each other's way",
 		run: func(c *C) {
 			c.eq("stdout", c.box(withLimits(c.someLimits())).must("echo works", timeout(time.Minute)), "works\n")
+		}}, Check{ID: "limits/default-overridable", Needs: []Need{needCap(sdk.CapPlan)}, Proves: "a limit that is asked for takes the place of the default", Fix: "add the default only where the spec has no such limit",
+		run: func(c *C) {
+			n := 0
+			for _, d := range c.box().Ready().Holds {
+				l := c.claimed(limitOf(d.Limit, c.someValue(d.Limit)))
+				if !d.Default || d.HeldBy == "" || l == (sdk.Limits{}) || len(c.unheld(l)) > 0 {
+					continue
+				}
+				n++
+				var got []sdk.Hold
+				for _, h := range c.box(withLimits(l)).Ready().Holds {
+					if h.Limit == d.Limit {
+						got = append(got, h)
+					}
+				}
+				if len(got) != 1 || got[0].Default || got[0].Value == d.Value {
+					c.Fatalf("with %s = %v it is held by %+v; the default is %+v", d.Limit, c.someValue(d.Limit), got, d)
+				}
+			}
+			if n == 0 {
+				c.skipf("there is no default that this machine could replace")
+			}
+		}}, Check{ID: "limits/default-holds", Proves: "a default holds: no process can have more open files than it says, and commands see the memory that it says", Fix: "apply a default in the same way as a limit that was asked for",
+		run: func(c *C) {
+			b := c.box()
+			n := 0
+			for _, d := range b.Ready().Holds {
+				script := ""
+				switch {
+				case !d.Default || d.HeldBy == "":
+				case d.Limit == sdk.LimitFiles:
+					script = "ulimit -Hn"
+				case d.Limit == sdk.LimitMemory && strings.Contains(d.Visible, "/proc/meminfo"):
+					script = `while read -r k v u; do case $k in MemTotal:) echo $((v * 1024));; esac; done < /proc/meminfo`
+				}
+				if script == "" {
+					continue
+				}
+				n++
+				most, err := sdk.ParseBytes(d.Value)
+				got, gerr := strconv.ParseInt(strings.TrimSpace(b.must(script)), 10, 64)
+				if err != nil || gerr != nil || got > int64(most) {
+					c.Fatalf("%s prints %d; the default of %s is %q (%v, %v)", script, got, d.Limit, d.Value, err, gerr)
+				}
+			}
+			if n == 0 {
+				c.skipf("there is no default of open files or of visible memory")
+			}
 		}}, Check{ID: "limits/visible", Proves: "commands see each limit that is said to be visible, also after a reset", Fix: "mount the files of sdk/visible, and run commands on its Processors; or leave Hold.Visible empty",
 		run: func(c *C) {
 			l := c.someLimits()
@@ -119,12 +167,14 @@ func limitChecks() []Check {
 
 // wantVisible looks at where programs find out how much of the machine is theirs.
 func (c *C) wantVisible(b *box, l sdk.Limits) {
-	sees := map[sdk.Limit]bool{}
+	sees := map[sdk.Limit]string{}
 	for _, h := range b.Ready().Holds {
-		sees[h.Limit] = h.Visible != ""
+		if !h.Default {
+			sees[h.Limit] = h.Visible
+		}
 	}
-	if !sees[sdk.LimitMemory] && !sees[sdk.LimitCPUs] && !sees[sdk.LimitPIDs] {
-		c.skipf("the backend does not claim that a limit is visible")
+	if sees[sdk.LimitMemory] == "" && sees[sdk.LimitCPUs] == "" && sees[sdk.LimitPIDs] == "" {
+		c.skipf("the backend claims of no limit that is asked for that it is visible")
 	}
 	// A cgroup of version 1 has other names; hutch's own processes may come on top of a limit of processes.
 	for _, look := range []struct {
@@ -143,7 +193,7 @@ func (c *C) wantVisible(b *box, l sdk.Limits) {
 		{sdk.LimitCPUs, `cd /sys/fs/cgroup && read -r q p < cpu.max 2>/dev/null || { read -r q < cpu/cpu.cfs_quota_us; read -r p < cpu/cpu.cfs_period_us; }; echo $((q / p))`, 1, 1},
 		{sdk.LimitPIDs, `cd /sys/fs/cgroup && cat pids.max 2>/dev/null || cat pids/pids.max`, l.PIDs, l.PIDs + 16},
 	} {
-		if !sees[look.limit] {
+		if sees[look.limit] == "" || strings.Contains(look.script, "/sys/fs/cgroup") && !strings.Contains(sees[look.limit], "/sys/fs/cgroup") {
 			continue
 		}
 		got := strings.TrimSpace(b.must("set -e; " + look.script))

@@ -159,7 +159,7 @@ func planChecks() []Check {
 				l := c.someLimits()
 				held := map[sdk.Limit]string{}
 				for _, h := range plan(c, l).Holds {
-					if h.HeldBy == "" {
+					if h.HeldBy == "" && !h.Default {
 						c.Fatalf("the limit %s is claimed and cannot be held on this machine: %s (%s)", h.Limit, h.Reason, h.Fix)
 					}
 					held[h.Limit] = h.HeldBy
@@ -167,6 +167,23 @@ func planChecks() []Check {
 				for _, h := range c.box(withLimits(l)).Ready().Holds {
 					if want, ok := held[h.Limit]; ok && h.HeldBy != want {
 						c.Fatalf("the plan says %s is held by %q, the sandbox says by %q", h.Limit, want, h.HeldBy)
+					}
+				}
+			}},
+		{ID: "plan/defaults", Needs: needs, Proves: "Plan shows every default that a sandbox has for which nobody asked, as a default with its value", Fix: "let Plan and Create ask the same function, and set Hold.Default",
+			run: func(c *C) {
+				holds := c.box().Ready().Holds // first: a machine may be known once it has run
+				planned := map[sdk.Limit]sdk.Hold{}
+				for _, h := range plan(c, sdk.Limits{}).Holds {
+					planned[h.Limit] = h
+				}
+				if len(holds) != len(planned) {
+					c.Fatalf("without limits the plan has %+v, the sandbox %+v", planned, holds)
+				}
+				for _, h := range holds {
+					p, ok := planned[h.Limit]
+					if !ok || !p.Default || !h.Default || p.HeldBy != h.HeldBy || h.HeldBy != "" && (h.Value == "" || p.Value == "") {
+						c.Fatalf("the plan has %+v, the sandbox %+v", p, h)
 					}
 				}
 			}},

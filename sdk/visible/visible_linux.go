@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
 )
 
 // cpuPeriod is the period of a quota in cpu.max, in microseconds.
@@ -85,12 +85,10 @@ func Pin(pid int, processors []int) error {
 	return nil
 }
 
-// Files returns what commands shall see at places that describe the machine, given how the limits are held and which
+// Files returns what commands shall see at places that describe the machine, given the limits that are held and which
 // processors commands run on: nothing about memory and processors that are not limited. It may be called concurrently.
-func Files(holds sdk.Holds, processors []int) []File {
-	memory := held(holds, sdk.LimitMemory, parseBytes)
-	cpus := held(holds, sdk.LimitCPUs, parseCPUs)
-	pids := held(holds, sdk.LimitPIDs, parseCount)
+func Files(held limits.Request, processors []int) []File {
+	memory, cpus, pids := int64(held.Memory), held.CPUs, held.PIDs
 	var out []File
 	add := func(path, data string) { out = append(out, File{path, []byte(data)}) }
 	if total := machineMemory(); memory > 0 && (total == 0 || memory < total) {

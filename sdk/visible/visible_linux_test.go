@@ -11,18 +11,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
 )
 
 func TestS9FilesShowWhatIsHeld(t *testing.T) {
-	holds := sdk.Holds{
-		{Limit: sdk.LimitMemory, Value: "256MiB", HeldBy: "cgroup", Default: true},
-		{Limit: sdk.LimitCPUs, Value: "1.5", HeldBy: "cgroup"},
-		{Limit: sdk.LimitPIDs, Value: "64"}, // not held
-		{Limit: sdk.LimitFiles, Value: "10", HeldBy: "rlimit"},
-	}
+	held := limits.Request{Memory: 256 << 20, CPUs: 1.5, Files: 10}
 	got := map[string]string{}
-	for _, f := range Files(holds, []int{3, 4, 7}) {
+	for _, f := range Files(held, []int{3, 4, 7}) {
 		got[f.Path] = string(f.Data)
 	}
 	for path, want := range map[string]string{
@@ -41,16 +36,10 @@ func TestS9FilesShowWhatIsHeld(t *testing.T) {
 	if strings.Contains(got["/proc/stat"], "cpu0") {
 		t.Errorf("/proc/stat shows other processors:\n%s", got["/proc/stat"])
 	}
-	Mark(holds)
-	for _, h := range holds {
-		if want := h.Limit == sdk.LimitMemory || h.Limit == sdk.LimitCPUs; (h.Visible != "") != want {
-			t.Errorf("%s is visible in %q", h.Limit, h.Visible)
-		}
-	}
-	if f := Files(sdk.Holds{{Limit: sdk.LimitMemory, Value: "1024TiB", HeldBy: "cgroup"}}, nil); slices.ContainsFunc(f, func(f File) bool { return f.Path == "/proc/meminfo" }) {
+	if f := Files(limits.Request{Memory: 1 << 50}, nil); slices.ContainsFunc(f, func(f File) bool { return f.Path == "/proc/meminfo" }) {
 		t.Error("a limit above the machine's memory is shown as the memory")
 	}
-	if f := Files(nil, Processors(0)); f != nil {
+	if f := Files(limits.Request{}, Processors(0)); f != nil {
 		t.Errorf("without limits there are %d files", len(f))
 	}
 }

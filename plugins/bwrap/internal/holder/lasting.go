@@ -229,7 +229,7 @@ func (l logWords) String() string {
 	return string(bytes.TrimSpace(b[max(0, len(b)-8192):]))
 }
 
-// Inits lists the first processes of the namespaces of all commands, whoever started them.
+// Inits lists the first processes of the namespaces of all commands, of every plugin.
 func (h *Holder) Inits() (out []int) {
 	for _, bwrap := range wire.ChildrenOf(h.pid) {
 		out = append(out, wire.ChildrenOf(bwrap)...)

@@ -15,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // order is what the first process of a command's namespaces is told to do.
@@ -27,19 +28,16 @@ type order struct {
 	Input     bool
 	Exchange  bool
 	Group     *limits.Handle
-	Files     uint64 // open files of each process
+	Limits    limits.Request
 	Exec      wire.Exec
 }
 
 func newOrder(b box, spec *wire.Sandbox, e *wire.Exec, group *limits.Group) *order {
 	return &order{
 		ID: b.id, UID: b.user.uid, GID: b.user.gid, SetGroups: setGroupsAllowed(), Home: b.user.home,
-		Network: spec.Network, Input: spec.Input, Exchange: spec.Exchange, Group: group.Handle(), Files: spec.Limits.Files, Exec: *e,
+		Network: spec.Network, Input: spec.Input, Exchange: spec.Exchange, Group: group.Handle(), Limits: spec.Limits, Exec: *e,
 	}
 }
-
-// defaultFiles is how many files each process may have open when nothing was asked for.
-const defaultFiles = 65536
 
 // controlFD is the socket to the server.
 const controlFD = 3
@@ -68,8 +66,12 @@ func (o *order) live(control *os.File, lines *wire.Lines) *wire.Exit {
 	broke := func(what string, err error) *wire.Exit {
 		return &wire.Exit{Err: wire.AsError(fmt.Errorf("%s: %w", what, err))}
 	}
-	if err := o.mount(); err != nil {
+	cpus := visible.Processors(o.Limits.CPUs)
+	if err := o.mount(visible.Files(o.Limits, cpus)); err != nil {
 		return broke("make the command's view of the sandbox", err)
+	}
+	if err := visible.Pin(os.Getpid(), cpus); err != nil {
+		return broke("choose the command's processors", err)
 	}
 	if !o.Network {
 		if err := raiseLoopback(); err != nil {
@@ -88,7 +90,7 @@ func (o *order) live(control *os.File, lines *wire.Lines) *wire.Exit {
 		}
 		group = g
 	}
-	if err := confine(o.UID == 0, o.Files); err != nil {
+	if err := confine(o.UID == 0, o.Limits.Files); err != nil {
 		return broke("take the command's rights away", err)
 	}
 	start := cmd.Start
@@ -181,13 +183,6 @@ func confine(root bool, files uint64) error {
 		}
 	}
 	none := uint64(0)
-	if files == 0 {
-		files = defaultFiles
-		var now unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err == nil {
-			files = min(files, now.Max)
-		}
-	}
 	return limits.Rlimits{NoFile: &files, Core: &none}.Apply()
 }
 

@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // mount makes the command's view: of what belongs to sandboxes only its own, and nothing by which a program of the VM's user could
-// be asked to do what the command may not.
-func (o *order) mount() error {
+// be asked to do what the command may not. shown lie over what describes the machine.
+func (o *order) mount(shown []visible.File) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
@@ -84,6 +87,43 @@ func (o *order) mount() error {
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
+	}
+	return show(shown)
+}
+
+// show mounts files over those of the machine. They are written to a tmpfs that has no other name afterwards. The cgroup is
+// shown by the kernel.
+func show(files []visible.File) error {
+	const at = "/tmp"
+	if err := tmpfs(at, "mode=755,size=16m"); err != nil {
+		return err
+	}
+	for i, f := range files {
+		if strings.HasPrefix(f.Path, visible.CgroupDir) {
+			continue
+		}
+		source := fmt.Sprintf("%s/%d", at, i)
+		if err := os.WriteFile(source, f.Data, 0o444); err != nil {
+			return err
+		}
+		if err := readOnly(source, f.Path); err != nil {
+			return err
+		}
+	}
+	return unix.Unmount(at, unix.MNT_DETACH)
+}
+
+// readOnly mounts a file at another place. A place that the machine lacks shows nothing of it.
+func readOnly(source, at string) error {
+	err := unix.Mount(source, at, "", unix.MS_BIND, "")
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err == nil {
+		err = unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+	}
+	if err != nil {
+		return fmt.Errorf("show the limits at %s: %w", at, err)
 	}
 	return nil
 }

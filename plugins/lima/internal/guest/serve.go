@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/user"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // server is one process of the guest's program.
@@ -49,6 +51,7 @@ func Serve(ctx context.Context, name string, bootWait time.Duration) error {
 		return errors.Join(wire.WriteHello(os.Stdout, hello), err)
 	}
 	hello.User, hello.UID, hello.Home, hello.Limits = s.user.name, s.user.uid, s.user.home, s.limit.Limits
+	hello.Size = size()
 	if err := wire.WriteHello(os.Stdout, hello); err != nil {
 		return err
 	}
@@ -94,6 +97,20 @@ func (s *server) prepare(ctx context.Context, name string, bootWait time.Duratio
 		}
 	}
 	return nil
+}
+
+// size is how large this machine is.
+func size() wire.Machine {
+	m := wire.Machine{CPUs: len(visible.Processors(math.MaxInt32)), Files: limits.HardLimit(unix.RLIMIT_NOFILE)}
+	var mem unix.Sysinfo_t
+	if unix.Sysinfo(&mem) == nil {
+		m.Memory = int64(mem.Totalram) * int64(mem.Unit)
+	}
+	var disk unix.Statfs_t
+	if unix.Statfs(workspaceDir, &disk) == nil {
+		m.Disk = int64(disk.Blocks) * disk.Bsize
+	}
+	return m
 }
 
 // bootDone is made by Lima's boot scripts when they are done; sshd answers long before that.

@@ -191,8 +191,17 @@ type Hello struct {
 	Kernel  string `json:"kernel"`
 	// Limits says by what the guest would hold each limit.
 	Limits map[limits.Limit]limits.How `json:"limits"`
+	Size   Machine                     `json:"size"`
 	// Err says why the program cannot work; the session ends after it.
 	Err *Error `json:"err,omitempty"`
+}
+
+// Machine is how large a VM is, as programs in it see it. A zero is unknown.
+type Machine struct {
+	Memory int64  `json:"memory"` // bytes
+	CPUs   int    `json:"cpus"`
+	Disk   int64  `json:"disk"`  // bytes of the file system that workspaces are on
+	Files  uint64 `json:"files"` // hard limit of open files of each process
 }
 
 // Magic begins the line of [Hello]. What comes before it is the talk of login scripts.
