@@ -136,7 +136,7 @@ type Putter interface {
 // and treats every byte of them as hostile.
 type Getter interface {
 	// Get writes what is at path inside the sandbox to w. A path that does not
-	// exist is an [Error] with [ReasonNotFound]. Of a file it first tells [Progress] the
+	// exist is an [Error] with [ReasonNotFound]. Of a file it first gives [Progress] the
 	// size as total, holes included, before the first byte is read: the host then ends a
 	// Get of more than it takes.
 	Get(ctx context.Context, path string, format Format, w io.Writer) error

@@ -73,7 +73,7 @@ type Exit struct {
 }
 
 // Usage is what a command used; zero means unknown. Only a backend whose commands run on another machine may leave User,
-// Sys and PeakMemory unknown: elsewhere the kernel tells them of every child (wait4).
+// Sys and PeakMemory unknown: elsewhere the kernel reports them of every child (wait4).
 type Usage struct {
 	Wall       time.Duration
 	User, Sys  time.Duration

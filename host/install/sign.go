@@ -99,7 +99,7 @@ type Installed struct {
 func (t Trust) CheckInstalled(p Installed) error {
 	source := Want{Source: p.Source, Dir: p.Dir}.trusted()
 	if p.Source == "" {
-		// Whoever signed it for any source is trusted; the program is one that this store has used before.
+		// A key that signed it for any source is trusted; the program is one that this store has used before.
 		var all []string
 		for _, keys := range t.Keys {
 			all = append(all, keys...)

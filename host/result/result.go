@@ -48,7 +48,7 @@ type Result struct {
 	Network string  `json:"network"`
 
 	Workspace      Workspace         `json:"workspace"`
-	Sandbox        *Sandbox          `json:"sandbox,omitempty"` // the lasting sandbox that it ran in, or left
+	Sandbox        *Sandbox          `json:"sandbox,omitempty"` // the persistent sandbox that it ran in, or left
 	Dependencies   []Dependencies    `json:"dependencies,omitempty"`
 	Outputs        []outputs.Output  `json:"outputs"` // in path order; never null
 	Skipped        []outputs.Skipped `json:"outputs_skipped,omitempty"`

@@ -17,7 +17,7 @@ type Asker struct {
 	In    *bufio.Reader
 	Out   io.Writer
 	Style Style
-	Allow map[judge.Rule]bool // what is refused under it is told and not asked
+	Allow map[judge.Rule]bool // what is refused under it is printed and not asked
 }
 
 // part is one thing to say yes or no to: a hunk, the change of permissions, or the whole change.

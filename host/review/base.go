@@ -170,7 +170,7 @@ func entryOf(path string, n Node, id ident) overlay.Entry {
 	return e
 }
 
-// base is the base of a sandbox; nil where there is none.
+// base is the base of a sandbox; nil without one.
 func (l *Ledger) base(sandbox string) (*Base, error) {
 	if l.bases == nil || sandbox == "" {
 		return nil, nil

@@ -75,7 +75,7 @@ type collector struct {
 	now   time.Time
 	items []GCItem
 
-	mounted []string       // host directories that lasting sandboxes see
+	mounted []string       // host directories that persistent sandboxes see
 	links   map[uint64]int // of shared contents, those of the runs that went or would go, by inode
 }
 

@@ -67,7 +67,7 @@ type Info struct {
 	File     string     `json:"file,omitempty"`
 	Backend  string     `json:"backend,omitempty"`
 	Parent   string     `json:"parent,omitempty"`
-	Sandbox  string     `json:"sandbox,omitempty"` // name of the lasting sandbox that it ran in, or left
+	Sandbox  string     `json:"sandbox,omitempty"` // name of the persistent sandbox that it ran in, or left
 	State    State      `json:"state"`
 	OK       bool       `json:"ok"`                  // it did what was expected of it
 	Cause    string     `json:"cause,omitempty"`     // once finished

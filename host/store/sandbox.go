@@ -18,7 +18,7 @@ const (
 	SandboxCreating SandboxState = "creating" // its host process is making it, or died while it did
 	SandboxReady    SandboxState = "ready"    // it is there, until somebody removes it
 	// SandboxRemoving says that it is to be removed: somebody began to, or the process that it belongs to is gone. Its
-	// name is free. Whoever comes next finishes it: [Store.FinishSandboxes].
+	// name is free. The next command finishes it: [Store.FinishSandboxes].
 	SandboxRemoving SandboxState = "removing"
 	SandboxDamaged  SandboxState = "damaged" // its record cannot be read
 )
@@ -64,7 +64,7 @@ type SandboxInfo struct {
 	Push *SandboxPush `json:"push,omitempty"` // nil unless hutch push made it
 
 	Created time.Time  `json:"created"`
-	Started *time.Time `json:"started,omitempty"` // when it was last made anew; nil for never
+	Started *time.Time `json:"started,omitempty"` // when it was last made again; nil for never
 	Host    Process    `json:"host"`              // that made it
 	// EndsWith is the process that the sandbox must not outlive, such as an MCP server; nil for a sandbox that stays.
 	EndsWith *Process        `json:"ends_with,omitempty"`

@@ -180,7 +180,7 @@ func readRegular(file string, max int64) (data []byte, when int64, err error) {
 	return data, fi.ModTime().UnixNano(), err
 }
 
-// offsetVarint reads the kind of number that version 4 has; n is 0 where there is none.
+// offsetVarint reads the kind of number that version 4 has; n is 0 without one.
 func offsetVarint(p []byte) (v uint64, n int) {
 	for n < len(p) && n < 9 {
 		b := p[n]

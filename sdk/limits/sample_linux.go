@@ -229,7 +229,7 @@ func (s *Sampler) sample(after time.Duration) (room uint64) {
 	if most == nil {
 		return 0
 	}
-	for w := range s.watched { // commands that share a namespace cannot be told apart
+	for w := range s.watched { // commands that share a namespace cannot be distinguished
 		if w.init() == most.init {
 			s.end(w, &Overrun{Limit: Memory, Used: used, Asked: s.Memory, Unit: "bytes", After: after, Note: note})
 		}

@@ -82,7 +82,7 @@ func (s *Space) exceeded(inMemory, filesInMemory uint64, spaces []*namespace, tm
 	return over, 0
 }
 
-// walker adds up what a tree takes. Whoever writes to the tree may change it meanwhile.
+// walker adds up what a tree takes. A writer may change the tree meanwhile.
 type walker struct {
 	bytes, files uint64
 	links        map[[2]uint64]bool // files with more than one name that were counted

@@ -172,7 +172,7 @@ func hostUser([]string) verdict {
 	return held("uid %d with %q", os.Getuid(), b)
 }
 
-// machineFiles reads what tells about the machine and its other users.
+// machineFiles reads what describes the machine and its other users.
 func machineFiles([]string) verdict {
 	var a attempts
 	for _, p := range []string{"/proc/interrupts", "/proc/softirqs", "/proc/iomem", "/proc/ioports", "/proc/cmdline", "/proc/config.gz", "/proc/kallsyms", "/proc/modules",
