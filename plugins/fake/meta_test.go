@@ -83,7 +83,7 @@ var caught = map[string][]string{
 	"default_stays":      {"limits/default-overridable", "plan/every-limit"},
 	"default_unheld":     {"limits/default-holds"},
 	"plan_differs":       {"plan/agrees-with-create", "plan/defaults"},
-	"plan_holds_less":    {"plan/refusals", "plan/defaults"},
+	"plan_holds_less":    {"plan/agrees-with-create", "plan/refusals", "plan/defaults"},
 	"plan_gives_less":    {"plan/refusals"},
 	"check_no_fix":       {"check/fix"},
 	"config_ignored":     {"config/author"},
