@@ -53,6 +53,15 @@ func Busybox(t testing.TB) string {
 	return name
 }
 
+// BusyboxFor is Busybox for the Podman of an environment, such as one with an [OwnStorage].
+func BusyboxFor(env []string) (string, error) {
+	environment = env
+	defer func() { environment = nil }()
+	return build("hutch-test-busybox", nil)
+}
+
+var environment []string // of podman; nil for that of the test
+
 var busybox = sync.OnceValues(func() (string, error) { return build("hutch-test-busybox", nil) })
 
 // Python is Busybox with the host's python3 and its standard library.
@@ -250,7 +259,7 @@ func (t *root) libraries(program string) {
 // podman runs podman, from the root directory, for its helpers drop files where they are.
 func podman(stdin io.Reader, args ...string) (string, error) {
 	cmd := exec.Command("podman", args...)
-	cmd.Dir, cmd.Stdin = "/", stdin
+	cmd.Dir, cmd.Stdin, cmd.Env = "/", stdin, environment
 	var out, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &words
 	if err := cmd.Run(); err != nil {

@@ -29,12 +29,15 @@ func OwnStorage(dir string) (env []string, err error) {
 		"CONTAINERS_STORAGE_CONF=" + in("storage.conf"), "CONTAINERS_CONF=" + in("containers.conf")}, err
 }
 
-// EndStorage removes what a rootless Podman with a storage of its own leaves: files of other users of its user namespace,
+// EndStorage removes what a Podman with a storage of its own leaves: rootless, files of other users of its user namespace,
 // and the process that holds this namespace. env is that of [OwnStorage] and what Podman needs besides.
 func EndStorage(dir string, env []string, as *syscall.SysProcAttr) error {
 	// Podman mounts the directory of its layers upon itself.
 	const script = `umount -l graph/overlay .local/share/containers/storage/overlay 2>/dev/null; exec rm -rf graph .local`
 	cmd := exec.Command("podman", "unshare", "sh", "-c", script)
+	if os.Getuid() == 0 && as == nil {
+		cmd = exec.Command("sh", "-c", script)
+	}
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, env, as
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -13,16 +13,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/hutch-run/hutch/internal/podmantest"
 )
 
 type options struct {
 	hutch     string // path of the command
+	backend   string
 	runs      int
 	sandboxes int
 	jobs      int // at once
@@ -34,40 +38,58 @@ var victims = []string{"host", "backend", "holder", "payload"}
 
 // figures are what came of it.
 type figures struct {
+	options
 	runs, sandboxes atomic.Int64 // that nobody killed, and that ended as they had to
+	late            atomic.Int64 // runs that were refused, because a backend did not start within 10 s on a busy machine
 	kills           [4]atomic.Int64
 	took            time.Duration
 	left            map[string][]string
-	grown           string // of a host and a backend over many runs
+	grown           [2]string // of a host and a backend over many runs
 
-	mu    sync.Mutex
-	wrong []string
+	mu      sync.Mutex
+	wrong   []string
+	cgroups map[string]bool // of the processes that could have been killed
 }
 
 func (f *figures) failed(format string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
+	f.wrong = append(f.wrong, f.backend+": "+fmt.Sprintf(format, args...))
+	fmt.Fprintln(os.Stderr, f.wrong[len(f.wrong)-1])
 }
 
 // soaking is one soak with its directories.
 type soaking struct {
 	options
 	base string
+	env  []string // of a Podman with a storage below base
 	f    *figures
 }
 
-func soak(o options) (*figures, error) {
+func soak(o options) (_ *figures, err error) {
 	base, err := os.MkdirTemp("/var/tmp", "hutch-soak-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(base)
-	s := &soaking{options: o, base: base, f: &figures{left: map[string][]string{}}}
-	for _, dir := range []string{"h", "r", "t", "w"} {
+	s := &soaking{options: o, base: base, f: &figures{options: o, left: map[string][]string{}, cgroups: map[string]bool{}}}
+	for _, dir := range []string{"h", "r", "t", "w", "s"} {
 		if err := os.Mkdir(filepath.Join(base, dir), 0o700); err != nil {
 			return nil, err
 		}
+	}
+	if o.backend == "podman" {
+		if s.env, err = podmantest.OwnStorage(filepath.Join(base, "s")); err != nil {
+			return nil, err
+		}
+		defer func() {
+			err = errors.Join(err, podmantest.EndStorage(filepath.Join(base, "s"), append(os.Environ(), s.env...), nil))
+		}()
+		image, err := podmantest.BusyboxFor(append(os.Environ(), s.env...))
+		if err != nil {
+			return nil, err
+		}
+		s.env = append(s.env, "PODMAN_IMAGE="+image)
 	}
 	if err := os.WriteFile(filepath.Join(base, "w", "file"), []byte("of the project\n"), 0o600); err != nil {
 		return nil, err
@@ -87,6 +109,9 @@ func soak(o options) (*figures, error) {
 		})
 	}
 	for i := range max(o.runs, o.sandboxes) {
+		if i%100 == 0 {
+			fmt.Fprintf(os.Stderr, "%s: %s: %d begun\n", time.Now().Format(time.TimeOnly), o.backend, i)
+		}
 		if i < o.sandboxes {
 			work <- func(r *rand.Rand) { s.sandbox(i, r) }
 		}
@@ -103,20 +128,24 @@ func soak(o options) (*figures, error) {
 func (s *soaking) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.hutch, args...)
 	cmd.Dir = filepath.Join(s.base, "w")
-	cmd.Env = []string{"HOME=" + s.base, "HUTCH_HOME=" + filepath.Join(s.base, "h"), "XDG_RUNTIME_DIR=" + filepath.Join(s.base, "r"),
-		"TMPDIR=" + filepath.Join(s.base, "t"), "PATH=/usr/local/bin:/usr/bin:/bin"}
+	cmd.Env = append(s.env, "HOME="+s.base, "HUTCH_HOME="+filepath.Join(s.base, "h"), "XDG_RUNTIME_DIR="+filepath.Join(s.base, "r"),
+		"TMPDIR="+filepath.Join(s.base, "t"), "PATH=/usr/local/bin:/usr/bin:/bin")
 	return cmd
 }
 
 // run makes one run and checks what it printed and how it ended; one in five is killed.
 func (s *soaking) run(i int, r *rand.Rand) {
 	word, code := fmt.Sprintf("word-%d-%d", i, r.Uint64()), r.IntN(100)
-	args := []string{"run", "-q", "--backend", "bwrap", "--workspace", ".", "--", "sh", "-c"}
+	args := []string{"run", "-q", "--backend", s.backend, "--workspace", ".", "--", "sh", "-c"}
 	if r.IntN(5) == 0 {
-		s.killed(r, append(args, "echo "+word+"; sleep 2 & sleep 2")...)
+		s.killed(r, word, append(args, "echo "+word+"; sleep 2 & sleep 2")...)
 		return
 	}
 	out, got := s.call(append(args, fmt.Sprintf("cat file; echo %s; exit %d", word, code))...)
+	if got == 125 && strings.Contains(out, "it printed nothing within") {
+		s.f.late.Add(1)
+		return
+	}
 	if want := "of the project\n" + word + "\n"; got != code || out != want {
 		s.f.failed("run %d ended with %d and printed %q, want %d and %q", i, got, out, code, want)
 		return
@@ -128,18 +157,25 @@ func (s *soaking) run(i int, r *rand.Rand) {
 func (s *soaking) sandbox(i int, r *rand.Rand) {
 	name := fmt.Sprintf("box-%d", i)
 	if r.IntN(5) == 0 { // and its name is free afterwards
-		s.killed(r, "create", "--backend", "bwrap", "--workspace", ".", "--name", name)
+		s.killed(r, "", "create", "--backend", s.backend, "--workspace", ".", "--name", name)
 		if _, code := s.call("inspect", name); code == 0 {
 			_, _ = s.call("rm", "-f", name)
 		}
 	}
-	if out, code := s.call("create", "--backend", "bwrap", "--workspace", ".", "--name", name); code != 0 {
+	if out, code := s.call("create", "--backend", s.backend, "--workspace", ".", "--name", name); code != 0 {
 		s.f.failed("create %s: %d %s", name, code, out)
 		return
 	}
-	_, _ = s.call("exec", name, "--", "sh", "-c", "echo kept > kept")
+	if out, code := s.call("exec", name, "--", "sh", "-c", "echo kept > kept"); code != 0 {
+		s.f.failed("exec %s: %d %s", name, code, out)
+		return
+	}
 	if r.IntN(2) == 0 {
-		s.killed(r, "exec", name, "--", "sh", "-c", "sleep 2 & sleep 2")
+		word := fmt.Sprintf("word-%s-%d", name, r.Uint64())
+		s.killed(r, word, "exec", name, "--", "sh", "-c", "echo "+word+"; sleep 2 & sleep 2")
+	}
+	if out, _ := s.call("inspect", name); strings.Contains(out, ", stopped\n") { // a container whose first process was killed
+		_, _ = s.call("start", name)
 	}
 	if out, code := s.call("exec", name, "--", "cat", "kept"); code != 0 || out != "kept\n" {
 		s.f.failed("the files of %s: %d %q", name, code, out)
@@ -165,8 +201,8 @@ func (s *soaking) call(args ...string) (string, int) {
 	return out.String(), code
 }
 
-// killed runs a command and kills one of its processes at a random moment.
-func (s *soaking) killed(r *rand.Rand, args ...string) {
+// killed runs a command and kills one of its processes at a random moment. Its program has word in its arguments.
+func (s *soaking) killed(r *rand.Rand, word string, args ...string) {
 	cmd := s.command(args...)
 	if err := cmd.Start(); err != nil {
 		s.f.failed("start hutch: %v", err)
@@ -187,12 +223,16 @@ func (s *soaking) killed(r *rand.Rand, args ...string) {
 			return true
 		}
 	}
-	for alive() && len(victim(cmd.Process.Pid, victims[which])) == 0 {
-		time.Sleep(time.Millisecond)
+	for alive() && len(victim(cmd.Process.Pid, word, victims[which])) == 0 {
+		time.Sleep(5 * time.Millisecond)
 	}
 	time.Sleep(time.Duration(r.Int64N(int64(most))))
-	if pids := victim(cmd.Process.Pid, victims[which]); alive() && len(pids) > 0 && syscall.Kill(pids[r.IntN(len(pids))], syscall.SIGKILL) == nil {
-		s.f.kills[which].Add(1)
+	if pids := victim(cmd.Process.Pid, word, victims[which]); alive() && len(pids) > 0 {
+		pid := pids[r.IntN(len(pids))]
+		s.f.cgroupsOf(pid)
+		if syscall.Kill(pid, syscall.SIGKILL) == nil {
+			s.f.kills[which].Add(1)
+		}
 	}
 	select {
 	case <-ended:
@@ -203,32 +243,83 @@ func (s *soaking) killed(r *rand.Rand, args ...string) {
 	}
 }
 
-// victim finds the processes of one kind below a host.
-func victim(host int, kind string) (found []int) {
+// holders are the command lines of what holds a sandbox: bwrap's holder, the first process of a container, and its monitor.
+var holders = []string{"hutch-bwrap-holder", "/run/hutch-agent", "/usr/bin/conmon"}
+
+// victim finds the processes of one kind that belong to a host: below it, or around the program with word in its arguments.
+func victim(host int, word, kind string) (found []int) {
 	if kind == "host" {
 		return []int{host}
+	}
+	add := func(pid int, is string) {
+		if is == kind && !slices.Contains(found, pid) {
+			found = append(found, pid)
+		}
+	}
+	isHolder := func(pid int) bool {
+		line := commandLine(pid)
+		return slices.ContainsFunc(holders, func(h string) bool { return strings.HasPrefix(line, h) })
 	}
 	var walk func(pid int, in string)
 	walk = func(pid int, in string) {
 		for _, child := range children(pid) {
-			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
 			is := in
 			switch {
-			case bytes.HasPrefix(line, []byte("hutch-bwrap-holder")):
+			case isHolder(child):
 				is = "holder"
-			case bytes.Contains(line, []byte("hutch-backend-")):
+			case strings.Contains(commandLine(child), "hutch-backend-"):
 				is = "backend"
 			case in == "holder" || in == "payload":
 				is = "payload"
 			}
-			if is == kind {
-				found = append(found, child)
-			}
+			add(child, is)
 			walk(child, is)
 		}
 	}
 	walk(host, "")
+	if len(found) > 0 || word == "" || kind == "backend" {
+		return found
+	}
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range all {
+		pid, err := strconv.Atoi(filepath.Base(p))
+		if err != nil || pid == host || !strings.Contains(commandLine(pid), word) {
+			continue
+		}
+		for is := "payload"; pid > 1 && (is == "payload" || isHolder(pid)); pid = parent(pid) {
+			if isHolder(pid) {
+				is = "holder"
+			}
+			add(pid, is)
+		}
+	}
 	return found
+}
+
+func commandLine(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return string(line)
+}
+
+func parent(pid int) (ppid int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(b), ") ")
+	_, _ = fmt.Sscanf(after, "%1s %d", new(string), &ppid)
+	return ppid
+}
+
+// cgroupsOf notes the cgroups of a process that bear a name of ours or of a container.
+func (f *figures) cgroupsOf(pid int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for line := range strings.Lines(string(b)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) == 3 && (strings.Contains(parts[2], "hutch") || strings.Contains(parts[2], "libpod-")) {
+			name := strings.TrimPrefix(parts[1], "name=")
+			f.cgroups[filepath.Join("/sys/fs/cgroup", name, parts[2])] = true
+		}
+	}
 }
 
 func children(pid int) (out []int) {
@@ -247,7 +338,7 @@ func children(pid int) (out []int) {
 // growth lets one host make many runs, and compares its descriptors and memory, and those of its backend, early and late.
 func (s *soaking) growth() error {
 	n := min(max(s.runs/4, 40), 1000)
-	file := fmt.Sprintf("run \"a\" {\n  for_each = toset([for i in range(%d) : tostring(i)])\n  backend \"bwrap\" {}\n  command = [\"true\"]\n}\n", n)
+	file := fmt.Sprintf("run \"a\" {\n  for_each = toset([for i in range(%d) : tostring(i)])\n  backend %q {}\n  command = [\"true\"]\n}\n", n, s.backend)
 	if err := os.WriteFile(filepath.Join(s.base, "w", "many.hcl"), []byte(file), 0o600); err != nil {
 		return err
 	}
@@ -274,14 +365,15 @@ func (s *soaking) growth() error {
 					s.f.failed("descriptors of %s grow: %d early, %d late", victims[i], early[i].fds, late[i].fds)
 				}
 			}
-			s.f.grown = fmt.Sprintf("host %d → %d descriptors, %d → %d KiB; backend %d → %d descriptors, %d → %d KiB", early[0].fds, late[0].fds, early[0].kib, late[0].kib,
-				early[1].fds, late[1].fds, early[1].kib, late[1].kib)
+			for i := range early {
+				s.f.grown[i] = fmt.Sprintf("%d → %d descriptors, %d → %d KiB", early[i].fds, late[i].fds, early[i].kib, late[i].kib)
+			}
 			return nil
 		case <-tick.C:
 		}
 		done, _ := os.ReadDir(filepath.Join(s.base, "h", "runs"))
 		for i, kind := range victims[:2] {
-			pids := victim(cmd.Process.Pid, kind)
+			pids := victim(cmd.Process.Pid, "", kind)
 			if len(pids) == 0 {
 				continue
 			}
@@ -323,7 +415,7 @@ func (s *soaking) leaks() error {
 		return err
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, s.base) {
+		if strings.Contains(line, s.base) && !strings.HasSuffix(strings.Fields(line)[4], "/s/graph/overlay") { // which Podman mounts upon itself
 			s.f.left["mounts"] = append(s.f.left["mounts"], strings.TrimSpace(line))
 		}
 	}
@@ -341,8 +433,25 @@ func (s *soaking) leaks() error {
 		}
 		return nil
 	})
+	for p := range s.f.cgroups {
+		if _, err := os.Stat(p); err == nil && !slices.Contains(s.f.left["cgroups"], p) {
+			s.f.left["cgroups"] = append(s.f.left["cgroups"], p)
+		}
+	}
+	if s.backend == "podman" {
+		cmd := exec.Command("podman", "ps", "--all", "--quiet", "--external")
+		cmd.Env = append(os.Environ(), s.env...)
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("podman ps: %w", err)
+		}
+		s.f.left["containers"] = strings.Fields(string(out))
+	}
 	for _, dir := range []string{"r", "t", "h/sandboxes", "h/state/intents"} {
 		_ = filepath.WalkDir(filepath.Join(s.base, dir), func(p string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && (p == filepath.Join(s.base, "r/libpod") || p == filepath.Join(s.base, "r/containers")) {
+				return fs.SkipDir // Podman's own books
+			}
 			if err == nil && !d.IsDir() && d.Name() != ".names.lock" {
 				s.f.left["files"] = append(s.f.left["files"], p)
 			}
@@ -354,12 +463,16 @@ func (s *soaking) leaks() error {
 
 // processes are those that have anything of this soak on their command line, in their environment or mounted.
 func (s *soaking) processes() (found []string) {
+	here, _ := os.Readlink("/proc/self/ns/mnt")
 	pids, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range pids {
 		if filepath.Base(p) == strconv.Itoa(os.Getpid()) {
 			continue
 		}
 		for _, name := range []string{"cmdline", "environ", "mountinfo"} {
+			if ns, _ := os.Readlink(filepath.Join(p, "ns/mnt")); name == "mountinfo" && ns == here {
+				continue // Podman's mounts on the host
+			}
 			b, _ := os.ReadFile(filepath.Join(p, name))
 			if bytes.Contains(b, []byte(s.base)) {
 				line, _ := os.ReadFile(filepath.Join(p, "cmdline"))
@@ -371,23 +484,33 @@ func (s *soaking) processes() (found []string) {
 	return found
 }
 
-// table is the figures in markdown.
-func (f *figures) table(o options) string {
+// table is the figures in markdown, a column for each soak.
+func table(all []*figures) string {
 	var b strings.Builder
-	row := func(what string, value any) { fmt.Fprintf(&b, "| %s | %v |\n", what, value) }
-	b.WriteString("| what | figure |\n| --- | --- |\n")
-	row("runs asked for, seed", fmt.Sprintf("%d, %d", o.runs, o.seed))
-	row("runs that nobody killed, each with the right bytes and code", f.runs.Load())
-	row("persistent sandboxes, each with all its files after kills", f.sandboxes.Load())
+	row := func(what string, value func(f *figures) any) {
+		fmt.Fprintf(&b, "| %s |", what)
+		for _, f := range all {
+			fmt.Fprintf(&b, " %v |", value(f))
+		}
+		b.WriteString("\n")
+	}
+	row("what", func(f *figures) any { return f.backend })
+	row("---", func(*figures) any { return "---" })
+	row("runs asked for, seed", func(f *figures) any { return fmt.Sprintf("%d, %d", f.options.runs, f.seed) })
+	row("runs that nobody killed, each with the right bytes and code", func(f *figures) any { return f.runs.Load() })
+	row("persistent sandboxes, each with all its files after kills", func(f *figures) any { return f.sandboxes.Load() })
+	row("runs refused because a backend did not start within 10 s", func(f *figures) any { return f.late.Load() })
 	for i, v := range victims {
-		row("kills of a "+v, f.kills[i].Load())
+		row("kills of a "+v, func(f *figures) any { return f.kills[i].Load() })
 	}
-	for _, kind := range []string{"processes", "mounts", "cgroups", "files"} {
-		row(kind+" left", len(f.left[kind]))
+	for _, kind := range []string{"processes", "mounts", "cgroups", "containers", "files"} {
+		row(kind+" left", func(f *figures) any { return len(f.left[kind]) })
 	}
-	row("growth over many runs in one call", f.grown)
-	row("wrong ends", len(f.wrong))
-	row("took", f.took)
+	for i, v := range victims[:2] {
+		row(v+" over many runs in one call", func(f *figures) any { return f.grown[i] })
+	}
+	row("wrong ends", func(f *figures) any { return len(f.wrong) })
+	row("took", func(f *figures) any { return f.took })
 	return b.String()
 }
 
@@ -396,7 +519,7 @@ func (f *figures) problems() []string {
 	all := f.wrong
 	for kind, list := range f.left {
 		for _, one := range list {
-			all = append(all, "left, "+kind+": "+one)
+			all = append(all, f.backend+": left, "+kind+": "+one)
 		}
 	}
 	return all
