@@ -81,7 +81,7 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (runner.Runner, error) {
 			proc.dir = dir
 			proc.env = append(env, cmd.Env...)
-			proc.env = append(proc.env, client.EnvLogLevel+"="+level.String())
+			proc.env = append(proc.env, client.EnvLogLevel+"="+level.String(), client.EnvTemp+"="+p.opt.Temp)
 			return proc, nil
 		},
 	})

@@ -53,6 +53,9 @@ type Options struct {
 
 	HostVersion string // told to backends
 
+	// Temp is how the names of the backends' temporary directories begin, such as store.TempName returns; "" leaves it to them.
+	Temp string
+
 	// Log gets every line that a backend logs, one at a time for each of them; nil
 	// drops them. It must be quick: the backend waits for it when its pipe is full.
 	Log func(Line)

@@ -87,7 +87,7 @@ func (s *Session) openPool() (*backend.Pool, error) {
 		return nil, err
 	}
 	p := backend.NewPool(backend.Options{
-		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Executable: s.opt.Executable, Log: s.warn,
+		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Temp: store.TempName("backend"), Executable: s.opt.Executable, Log: s.warn,
 		LogDir: s.store.Paths().BackendLogs(), Overrides: conf.BackendPaths, Locks: s.locks,
 		CallTimeout: conf.BackendTimeout, Waiting: s.opt.Warn, Trusted: s.trusted(conf),
 	})

@@ -28,7 +28,7 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	if !ok {
 		return out, nil
 	}
-	dir, err := os.MkdirTemp("", "hutch-check-")
+	dir, err := sdk.MkdirTemp()
 	if err != nil {
 		return out, fmt.Errorf("make a directory to try things in: %w", err)
 	}

@@ -76,7 +76,7 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 
 // unpackHere takes a tree that somebody hostile may have made into a directory of this host, where it is checked.
 func unpackHere(ctx context.Context, r io.Reader) (string, error) {
-	dir, err := os.MkdirTemp("", "hutch-e2b-put-")
+	dir, err := sdk.MkdirTemp()
 	if err != nil {
 		return "", err
 	}

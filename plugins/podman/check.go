@@ -169,7 +169,7 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 	if image == "" {
 		return []sdk.Finding{{Name: name, Status: sdk.SeverityWarning, Detail: "not tried: no image is on this machine", Fix: "podman pull " + configOf(&sdk.Spec{}).image()}}
 	}
-	dir, err := os.MkdirTemp("", "hutch-check-")
+	dir, err := sdk.MkdirTemp()
 	if err != nil {
 		return []sdk.Finding{failed(name, err)}
 	}

@@ -9,5 +9,6 @@ const (
 	Protocol    = handshake.Protocol    // major version of the contract
 	PluginName  = handshake.PluginName  // name of the only plugin, as go-plugin counts
 	EnvLifeline = handshake.EnvLifeline // variable with the number of the descriptor that ends with the host
+	EnvTemp     = handshake.EnvTemp     // variable with how the names of temporary directories begin
 	EnvLogLevel = handshake.EnvLogLevel // variable with the least level of the log
 )

@@ -21,6 +21,9 @@ const (
 	// EnvLogLevel is the least level that the host wants to hear.
 	EnvLogLevel = "HUTCH_LOG_LEVEL"
 
+	// EnvTemp is how the names of temporary directories begin, by which the host's gc knows whose they are.
+	EnvTemp = "HUTCH_TEMP"
+
 	// EnvSocketDir is go-plugin's: the private directory of the process, which holds
 	// its socket and its FIFOs.
 	EnvSocketDir = "PLUGIN_UNIX_SOCKET_DIR"
@@ -29,7 +32,7 @@ const (
 // Environment lists all variables by which a host speaks to a backend, ours and
 // go-plugin's. No program that a backend starts may see them.
 var Environment = []string{
-	CookieKey, EnvLifeline, EnvLogLevel, EnvSocketDir,
+	CookieKey, EnvLifeline, EnvLogLevel, EnvTemp, EnvSocketDir,
 	"PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT", "PLUGIN_PROTOCOL_VERSIONS",
 	"PLUGIN_CLIENT_CERT", "PLUGIN_MULTIPLEX_GRPC", "PLUGIN_UNIX_SOCKET_GROUP",
 }
