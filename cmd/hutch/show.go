@@ -294,6 +294,8 @@ func (s *show) dropped(rs ...*result.Result) {
 // simply ended is like one without hutch, unless a person watches.
 func (s *show) silent(r *result.Result) bool {
 	switch ended := r.Cause == "exited" && r.Error == nil; {
+	case s.cmd.Output != "json" && len(r.NewRepositories) > 0:
+		return false // which are a danger to the host
 	case s.cmd.Output == "json", s.cmd.Quiet && ended:
 		return true
 	case r.File == "":

@@ -170,6 +170,9 @@ func (p *printer) files(r *result.Result) {
 		first := r.Skipped[0]
 		p.line("not collected", "%s, first %s: %s", plural(n, "file"), first.Path, first.Detail)
 	}
+	for _, repo := range r.NewRepositories {
+		p.line("git", "%s is new, and git may run what it names: look at its files or delete it before you use git there", repo)
+	}
 	if len(r.Changes) > 0 && (p.style.Verbose || r.Workspace.Mode != "readonly") {
 		dropped := ""
 		if r.ChangesDropped > 0 {

@@ -58,7 +58,8 @@ type Result struct {
 	ChangesKnown   bool              `json:"changes_known"`                  // false when the backend cannot tell
 	ChangesDropped int               `json:"changes_dropped,omitempty"`      // that went with the sandbox, of a private workspace
 
-	Notes []string `json:"notes,omitempty"` // what a careful user should know
+	NewRepositories []string `json:"new_repositories,omitempty"` // absolute paths of git repositories that a command made in a shared workspace
+	Notes           []string `json:"notes,omitempty"`            // what a careful user should know
 
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended"`

@@ -144,6 +144,27 @@ func TestLanguagesInSandbox(t *testing.T) {
 	}
 }
 
+// TestS4NewRepositories names the git repositories that a command made in a shared workspace, where nothing guards them.
+func TestS4NewRepositories(t *testing.T) {
+	w, _ := newBwrapWorld(t)
+	project := filepath.Join(w.dir, "shared")
+	if err := os.MkdirAll(filepath.Join(project, "old", ".git"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := w.runOn(`run "r" {
+  backend "bwrap" {}
+  workspace {
+    source = "shared"
+    mode   = "shared"
+  }
+  command = ["sh", "-c", "mkdir -p new/.git bare/objects bare/refs plain && echo x > bare/HEAD"]
+}`)
+	want := []string{filepath.Join(project, "bare"), filepath.Join(project, "new", ".git")}
+	if !r.OK || !slices.Equal(r.NewRepositories, want) {
+		t.Errorf("%s %v: %q, want %q", r.Cause, r.Error, r.NewRepositories, want)
+	}
+}
+
 // TestPipInstalls installs from an index on loopback that wants a password.
 func TestPipInstalls(t *testing.T) {
 	w, _ := newBwrapWorld(t)

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
+	"slices"
 
 	"github.com/hutch-run/hutch/host/outputs"
 	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/gitguard"
 )
 
 // maxChanges is how many changes a result lists; more are counted.
@@ -100,6 +103,28 @@ func (j *job) changes(l []sdk.Change, err error) {
 		})
 	}
 	j.event(store.EventChanges, map[string]any{"counts": counts})
+}
+
+// watchRepositories notes which git repositories a shared workspace has. What it returns takes those into the result that
+// were made meanwhile: they cannot be guarded before they exist, and git on this host runs what their configuration says.
+func (j *job) watchRepositories() (after func()) {
+	w := j.d.Workspace
+	if w == nil || w.Mode != string(sdk.WorkspaceShared) {
+		return func() {}
+	}
+	before, err := gitguard.Repositories(w.Source)
+	return func() {
+		now, err2 := gitguard.Repositories(w.Source)
+		if err := errors.Join(err, err2); err != nil {
+			j.note(err, "look for new git repositories")
+			return
+		}
+		for _, p := range now {
+			if !slices.Contains(before, p) {
+				j.res.NewRepositories = append(j.res.NewRepositories, filepath.Join(w.Source, p))
+			}
+		}
+	}
 }
 
 func octal(m fs.FileMode) string {

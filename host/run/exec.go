@@ -19,6 +19,7 @@ import (
 func (j *job) exec(ctx context.Context, p *place) bool {
 	sp := j.span.child("exec")
 	defer sp.end()
+	defer j.watchRepositories()()
 	ready := p.Ready()
 	at := expectedPlaces(j.d, j.input != "")
 	if ready.Workspace != "" {

@@ -33,6 +33,7 @@ func (r *redactor) result(x *result.Result) {
 	x.Workdir = r.Text(x.Workdir)
 	x.Evidence = r.Text(x.Evidence)
 	r.Strings(x.Notes)
+	r.Strings(x.NewRepositories)
 	r.Strings(x.Leaks)
 	for i := range x.ExpectFailures {
 		f := &x.ExpectFailures[i]

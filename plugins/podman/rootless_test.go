@@ -99,4 +99,4 @@ func TestAsOrdinaryUser(t *testing.T) {
 
 // rootlessTests are run as an ordinary user too. The whole conformance suite is not, for its time.
 var rootlessTests = []string{"TestIsolation", "TestOverlayStrategies", "TestReadOnlyWorkspace", "TestUnionEqualsOverlay", "TestLimitsAreRefused", "TestNumericUser", "TestOtherUser",
-	"TestNothingIsLeft", "TestGuards", "TestAttach", "TestCheck", "TestSandboxConformance"}
+	"TestNothingIsLeft", "TestGuards", "TestAttach", "TestCheck", "TestS4SharedGit", "TestSandboxConformance"}

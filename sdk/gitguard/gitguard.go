@@ -48,23 +48,7 @@ func Parts(workspace, mode string) ([]Part, error) {
 	if g.mount, err = mountOf(workspace); err != nil {
 		return nil, err
 	}
-	err = filepath.WalkDir(workspace, func(at string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		rel := strings.TrimPrefix(strings.TrimPrefix(at, workspace), "/")
-		if (rel == "" || !strings.EqualFold(e.Name(), ".git")) && !bare(at, e) {
-			return nil
-		}
-		if err := g.repository(rel, e); err != nil {
-			return err
-		}
-		if e.IsDir() {
-			return fs.SkipDir
-		}
-		return nil
-	})
-	if err != nil {
+	if err := each(workspace, g.repository); err != nil {
 		return nil, err
 	}
 	var parts []Part
@@ -72,6 +56,38 @@ func Parts(workspace, mode string) ([]Part, error) {
 		parts = append(parts, Part{p, g.readOnly[p]})
 	}
 	return parts, nil
+}
+
+// Repositories lists what git takes for a repository in a directory, by their paths below it: .git, sub/.git, mirror.
+func Repositories(workspace string) (paths []string, err error) {
+	if workspace, err = filepath.EvalSymlinks(workspace); err != nil {
+		return nil, err
+	}
+	err = each(workspace, func(rel string, _ fs.DirEntry) error {
+		paths = append(paths, rel)
+		return nil
+	})
+	return paths, err
+}
+
+// each calls f for each repository, by its path below workspace.
+func each(workspace string, f func(rel string, e fs.DirEntry) error) error {
+	return filepath.WalkDir(workspace, func(at string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		rel := strings.TrimPrefix(strings.TrimPrefix(at, workspace), "/")
+		if (rel == "" || !strings.EqualFold(e.Name(), ".git")) && !bare(at, e) {
+			return nil
+		}
+		if err := f(rel, e); err != nil {
+			return err
+		}
+		if e.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
 }
 
 type guard struct {
