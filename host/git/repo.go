@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -176,10 +177,26 @@ func (r *Repo) Ancestor(ctx context.Context, a, b string) (bool, error) {
 	return err == nil, err
 }
 
-// Fetch takes ref, and nothing else, from the repository at dir, which is one that hutch made and checked.
+// Fetch takes ref, and nothing else, from the repository at dir, which is one that hutch made and checked. The error names what
+// git leaves where a disk is full; it may be another git's that works meanwhile, so it is not removed.
 func (r *Repo) Fetch(ctx context.Context, dir, ref string) error {
-	_, err := r.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates",
+	packs, err := r.Run(ctx, "rev-parse", "--path-format=absolute", "--git-path", "objects/pack")
+	if err != nil {
+		return err
+	}
+	halves := filepath.Join(packs, "tmp_pack_*")
+	before, _ := filepath.Glob(halves)
+	_, err = r.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates",
 		"--end-of-options", dir, "+"+ref+":"+ref)
+	if err == nil {
+		return nil
+	}
+	after, _ := filepath.Glob(halves)
+	for _, f := range after {
+		if !slices.Contains(before, f) {
+			err = fmt.Errorf("%w; git left %s, which git prune --expire=now removes, and git gc after two weeks", err, f)
+		}
+	}
 	return err
 }
 
