@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -60,6 +62,39 @@ func TestK1KilledHolder(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills, %d of them after the command had started; %d processes left", kills, ran, left)
+}
+
+// TestKilledBwrap kills the bwrap of a command: what it started ends with it, and the command's end does not wait for a timeout.
+func TestKilledBwrap(t *testing.T) {
+	needBwrap(t)
+	defer func(d time.Duration) { holder.SetupTimeout = d }(holder.SetupTimeout)
+	holder.SetupTimeout = time.Hour
+	s := newSandbox(t, sdk.Spec{})
+	started, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		null := devNull(t)
+		_, err := s.Exec(t.Context(), &sdk.Command{Argv: []string{"sleep", "600"}, Stdin: null, Stdout: null, Stderr: null, Started: func() { close(started) }})
+		ended <- err
+	}()
+	<-started
+	killed := 0
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.holder.PID()))
+	for _, list := range lists {
+		pids, _ := os.ReadFile(list)
+		for _, f := range bytes.Fields(pids) {
+			if pid, err := strconv.Atoi(string(f)); err == nil && unix.Kill(pid, unix.SIGKILL) == nil {
+				killed++
+			}
+		}
+	}
+	if killed == 0 {
+		t.Fatal("the holder has no child")
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the end of the command waits for the timeout")
+	}
 }
 
 // children are the children of this process that are no zombies; those are reaped, where they are orphans.

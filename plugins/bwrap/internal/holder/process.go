@@ -305,7 +305,7 @@ func (p *Process) kill() {
 	if p.stuck != nil {
 		return
 	}
-	p.stuck = time.AfterFunc(setupTimeout, func() {
+	p.stuck = time.AfterFunc(SetupTimeout, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.bwrap >= 0 {
@@ -314,8 +314,8 @@ func (p *Process) kill() {
 	})
 }
 
-// setupTimeout bounds the time that bwrap has to come to its end after Kill.
-const setupTimeout = 5 * time.Second
+// SetupTimeout bounds the time that bwrap has to come to its end after Kill. Tests change it.
+var SetupTimeout = 5 * time.Second
 
 // Wait returns how the command ended, when all its processes are gone.
 func (p *Process) Wait() (*Result, error) {
@@ -332,9 +332,18 @@ func (p *Process) Wait() (*Result, error) {
 			return nil, p.holder.goneError()
 		}
 	}
+	if syscall.WaitStatus(ended.Status).Signaled() { // its pid 1 lives on until it reports something, or for good
+		p.mu.Lock()
+		if p.initFD >= 0 {
+			_ = unix.PidfdSendSignal(p.initFD, unix.SIGKILL, nil, 0)
+		} else {
+			_ = unix.Shutdown(p.status, unix.SHUT_RDWR)
+		}
+		p.mu.Unlock()
+	}
 	select {
 	case <-p.reports:
-	case <-time.After(setupTimeout):
+	case <-time.After(SetupTimeout):
 		// Something holds the other end that no longer has a bwrap; it ends as soon as
 		// it reports itself.
 		_ = unix.Shutdown(p.status, unix.SHUT_RDWR)
