@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func beginBox(t *testing.T, s *Store, name string) *SandboxRecord {
@@ -95,6 +96,9 @@ func TestSandboxLocks(t *testing.T) {
 	a, err := open(false, 0)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if flags, err := unix.FcntlInt(a.lock.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_ACCMODE != unix.O_RDONLY {
+		t.Errorf("a reader's lock cannot be taken on a read-only file system: %#x, %v", flags, err)
 	}
 	b, err := open(false, 0)
 	if err != nil {

@@ -212,12 +212,12 @@ func (s *Store) OpenSandbox(ctx context.Context, id string, alone bool, patience
 	if !isRunID(id) {
 		return nil, gone
 	}
-	how := unix.LOCK_SH
+	how, mode := unix.LOCK_SH, os.O_RDONLY // so that a store on a read-only file system can be looked at
 	if alone {
-		how = unix.LOCK_EX
+		how, mode = unix.LOCK_EX, os.O_RDWR
 	}
 	path := filepath.Join(dir, sandboxLockFile)
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(path, mode|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, lerr := os.Lstat(dir); lerr != nil {
 			return nil, gone
