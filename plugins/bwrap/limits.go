@@ -42,6 +42,8 @@ func planLimits(spec *sdk.Spec, keep bool, dir string, s *limits.Support, defaul
 	}
 	h.holdCPUs(l.CPUs, s.Limits[limits.CPUs])
 	h.holdPIDs(l.PIDs, s.Limits[limits.PIDs])
+	// A default is sampled unless the sandbox has a cgroup for another limit: making, entering and removing one of version 1
+	// for memory alone took 16 to 47 ms (medians of 200 on a busy machine), and starting the process in it 6 to 7 ms.
 	if h.Memory(l.Memory, s.Limits[limits.Memory], h.inGroup(), "the command that uses most is killed") {
 		h.group.Memory = h.Shown.Memory
 	}
