@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -17,15 +18,17 @@ const (
 // Providers are all that Config.Provider may be.
 var Providers = []string{OpenAI, Anthropic, Scripted}
 
-// compatible are names of servers and services that speak OpenAI's protocol, or of models, which people take for a provider.
+// compatible are names of servers, services and models that people take for a provider. They speak OpenAI's protocol.
 var compatible = map[string]string{
-	"ollama": "http://localhost:11434/v1", "vllm": "http://localhost:8000/v1", "llama.cpp": "http://localhost:8080/v1", "llamacpp": "http://localhost:8080/v1",
-	"lmstudio": "http://localhost:1234/v1", "openrouter": "https://openrouter.ai/api/v1", "groq": "https://api.groq.com/openai/v1", "mistral": "https://api.mistral.ai/v1",
-	"deepseek": "https://api.deepseek.com/v1", "together": "https://api.together.xyz/v1", "local": "http://localhost:8080/v1",
+	"ollama": "http://localhost:11434/v1", "vllm": "http://localhost:8000/v1", "lmstudio": "http://localhost:1234/v1",
+	"llama.cpp": "http://localhost:8080/v1", "llamacpp": "http://localhost:8080/v1", "local": "http://localhost:8080/v1",
+	"openrouter": "https://openrouter.ai/api/v1", "groq": "https://api.groq.com/openai/v1",
+	"mistral": "https://api.mistral.ai/v1", "deepseek": "https://api.deepseek.com/v1",
+	"together": "https://api.together.xyz/v1",
 }
 
-// Compatible is the usual address of a server that somebody took for a provider and that speaks OpenAI's protocol; "" for
-// other names.
+// Compatible is the usual address of the server of that name, if it speaks OpenAI's protocol and is no provider here;
+// "" for other names.
 func Compatible(name string) string { return compatible[strings.ToLower(name)] }
 
 // What holds where nothing else is said.
@@ -52,42 +55,25 @@ const (
 // Redacted stands in every text where the key was.
 const Redacted = "(sensitive)"
 
-// WithDefaults fills in what is not said. Retries stay as they are.
+// WithDefaults sets what is not set to its default. Retries stay as they are.
 func (c Config) WithDefaults() Config {
-	if c.MaxTokens == 0 {
-		c.MaxTokens = DefaultMaxTokens
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.MaxTokens = cmp.Or(c.MaxTokens, DefaultMaxTokens)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	if c.Provider == Scripted {
-		if c.Protocol == "" {
-			c.Protocol = OpenAI
-		}
-		if c.Model == "" {
-			c.Model = Scripted
-		}
+		c.Protocol, c.Model = cmp.Or(c.Protocol, OpenAI), cmp.Or(c.Model, Scripted)
 	}
 	c.Budget = c.Budget.WithDefaults()
 	return c
 }
 
-// WithDefaults fills in what is not said.
+// WithDefaults sets what is not set to its default.
 func (b Budget) WithDefaults() Budget {
-	if b.Tokens == 0 {
-		b.Tokens = DefaultBudgetTokens
-	}
-	if b.Turns == 0 {
-		b.Turns = DefaultBudgetTurns
-	}
-	if b.Time == 0 {
-		b.Time = DefaultBudgetTime
-	}
-	return b
+	return Budget{Tokens: cmp.Or(b.Tokens, DefaultBudgetTokens), Turns: cmp.Or(b.Turns, DefaultBudgetTurns),
+		Time: cmp.Or(b.Time, DefaultBudgetTime)}
 }
 
-// Check says what a client cannot be made of. An error of kind auth is a key that is missing: the providers' own addresses
-// need one, a server that a file names may do without.
+// Check returns why no client can be made. An error of kind auth is a missing key: the providers' own addresses need
+// one, a server that a file names may do without.
 func (c Config) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("model %q: %s", c.Name, fmt.Sprintf(format, args...))
@@ -99,7 +85,8 @@ func (c Config) Check() error {
 		}
 		if c.APIKey == "" && c.BaseURL == "" {
 			return &Error{Kind: KindAuth, Message: fmt.Sprintf("there is no key for the model %q", c.Name),
-				Hint: fmt.Sprintf("set %s_API_KEY, or api_key in the model block; for a local server, set base_url", strings.ToUpper(c.Provider))}
+				Hint: "set " + strings.ToUpper(c.Provider) +
+					"_API_KEY, or api_key in the model block; for a local server, set base_url"}
 		}
 	case Scripted:
 		if c.Script == "" {
@@ -125,13 +112,11 @@ func (c Config) Check() error {
 }
 
 // Redact replaces the key in a text.
-func (c Config) Redact(text string) string { return redact(c.APIKey, text) }
-
-func redact(key, text string) string {
-	if len(key) < 4 { // a shorter one is no key, and hardly a text would stay readable
+func (c Config) Redact(text string) string {
+	if len(c.APIKey) < 4 { // a shorter one is no key, and hardly a text would stay readable
 		return text
 	}
-	return strings.ReplaceAll(text, key, Redacted)
+	return strings.ReplaceAll(text, c.APIKey, Redacted)
 }
 
 // configJSON is how a Config is stored and printed.
@@ -159,8 +144,8 @@ type budgetJSON struct {
 
 // MarshalJSON leaves out the key: it is fit to be stored and printed.
 func (c Config) MarshalJSON() ([]byte, error) {
-	j := configJSON{Name: c.Name, Provider: c.Provider, Model: c.Model, BaseURL: c.BaseURL, Script: c.Script, Protocol: c.Protocol,
-		MaxTokens: c.MaxTokens, Window: c.ContextWindow, Temperature: c.Temperature, Retries: c.Retries}
+	j := configJSON{Name: c.Name, Provider: c.Provider, Model: c.Model, BaseURL: c.BaseURL, Script: c.Script,
+		Protocol: c.Protocol, MaxTokens: c.MaxTokens, Window: c.ContextWindow, Temperature: c.Temperature, Retries: c.Retries}
 	if c.APIKey != "" {
 		j.APIKey = Redacted
 	}
