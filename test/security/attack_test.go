@@ -2,8 +2,11 @@ package security
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,8 +42,15 @@ func (a attack) try(t *testing.T, w *world) string {
 	if w.backend == "" {
 		return a.control(t, w)
 	}
+	usable := func() error { return nil }
+	if a.ends != "" {
+		usable = w.hostIsUsable(t)
+	}
 	o := a.run(t, w)
-	cause := o.result.Cause
+	if err := usable(); err != nil {
+		t.Errorf("%s (%s): the host is not usable: %v", a.id, a.about, err)
+	}
+	cause, uncounted := o.result.Cause, false
 	switch {
 	case o.result.Error.Phase == "plan" && o.result.Error.Reason == "limit" && len(a.flags) > 0:
 		t.Logf("refused: %s", o.result.Error.Summary)
@@ -51,22 +61,59 @@ func (a attack) try(t *testing.T, w *world) string {
 		}
 	case o.verdict != nil && o.verdict.Breached:
 		t.Errorf("%s (%s): got through: %s", a.id, a.about, o.verdict.Detail)
-	case o.verdict != nil:
-		t.Logf("held: %.300s", o.verdict.Detail)
-	case !a.mayDie:
+	case a.ends == "" && o.verdict == nil:
 		t.Fatalf("%s (%s): the probe gave no verdict: cause %s, code %d\n%s", a.id, a.about, cause, o.code, o.output)
-	case cause != "oom" && cause != "pids" && cause != "disk" && cause != "signaled": // hutch must say what stopped it
-		t.Errorf("%s (%s): the probe was stopped, but the cause is %q\n%s", a.id, a.about, cause, o.output)
+	case a.ends == "" || cause == a.ends && o.code != 0:
+	case o.verdict != nil && cause == "exited" && o.code != 0 && o.result.heldBy(a.ends, "rlimit"):
+		uncounted = true
+	default: // hutch must say what stopped it
+		t.Errorf("%s (%s): the bomb was stopped, but the cause is %q, not %q\n%s", a.id, a.about, cause, a.ends, o.output)
+	}
+	if o.verdict != nil {
+		t.Logf("%.300s", o.verdict.Detail)
 	}
 	if a.hurt != nil {
 		if harm := a.hurt(w); harm != "" {
 			t.Errorf("%s (%s): harm on the host: %s", a.id, a.about, harm)
 		}
 	}
-	if t.Failed() {
+	switch {
+	case t.Failed():
 		return "BREACHED"
+	case uncounted:
+		return "held, uncounted"
 	}
 	return "held"
+}
+
+// hostIsUsable has the world's user start processes and write files again and again, until the function that it returns is
+// called. That returns what went wrong.
+func (w *world) hostIsUsable(t *testing.T) func() error {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for {
+			cmd := exec.Command("/bin/sh", "-c", `echo ok | cat > "$HOME/usable" && cat "$HOME/usable"`)
+			w.as(cmd)
+			began := time.Now()
+			out, err := cmd.CombinedOutput()
+			if err == nil && string(out) != "ok\n" {
+				err = errors.New("a file does not keep what is written to it")
+			}
+			if took := time.Since(began); err == nil && took > 30*time.Second {
+				err = fmt.Errorf("a shell that writes a file took %v", took)
+			}
+			if err != nil || ctx.Err() != nil {
+				done <- err
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}()
+	return func() error { cancel(); return <-done }
 }
 
 func (a attack) control(t *testing.T, w *world) string {
@@ -122,6 +169,47 @@ func timedOut(o outcome) string {
 	return ""
 }
 
+const muchOutput = 2 << 30 // as RES-11 asks for
+
+// printedAll judges a payload that prints without end.
+func printedAll(o outcome) string {
+	if out := o.result.Stdout; o.code != 0 || o.result.Cause != "exited" || out.Bytes < muchOutput || out.Bytes-out.Dropped > 16<<20 {
+		return fmt.Sprintf("code %d, cause %s, %d bytes, %d of them dropped; want 0, exited, 2 GiB, all but 16 MiB", o.code, o.result.Cause, out.Bytes, out.Dropped)
+	}
+	return ""
+}
+
+// storeGrown looks for more output in hutch's directory than one log of each stream holds.
+func storeGrown(w *world) string {
+	var n int64
+	_ = filepath.WalkDir(filepath.Join(w.home, ".hutch"), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if st, err := d.Info(); err == nil {
+				n += st.Size()
+			}
+		}
+		return nil
+	})
+	if n > 48<<20 {
+		return fmt.Sprintf("hutch's directory holds %d bytes", n)
+	}
+	return daemonLeft("-bomb")(w)
+}
+
+// printsAll shows that a program may print so much.
+func printsAll(t *testing.T, w *world) {
+	cmd := exec.Command(filepath.Join(w.project, "probe"), "RES-11", "2048")
+	w.as(cmd)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	n, err := io.Copy(io.Discard, out)
+	must(t, errors.Join(err, cmd.Wait()))
+	if n < muchOutput {
+		t.Errorf("only %d bytes were printed", n)
+	}
+}
+
 // ignoresTerm shows that SIGTERM alone does not end the stubborn payload.
 func ignoresTerm(t *testing.T, w *world) {
 	cmd := exec.Command(filepath.Join(w.project, "probe"), "PROC-04", w.nonce+"-stubborn")
@@ -158,6 +246,15 @@ func (w *world) onTerminal(t *testing.T, flags, probe []string) outcome {
 	_, _ = io.Copy(&out, master) // ends with EIO when the last holder is gone
 	_ = cmd.Wait()
 	return outcome{verdict: parseVerdict(out.String()), result: &result{}, code: cmd.ProcessState.ExitCode(), output: out.String()}
+}
+
+// leavesDaemons shows that daemons outlive who started them.
+func leavesDaemons(t *testing.T, w *world) {
+	o := w.bare(t, []string{"PROC-03", w.nonce + "-daemon"})
+	defer e2e.KillMarked(w.nonce + "-daemon")
+	if len(e2e.Marked(w.nonce+"-daemon")) == 0 {
+		t.Errorf("no daemon is left, so this proves nothing\n%s", o.output)
+	}
 }
 
 func daemonLeft(mark string) func(*world) string {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,8 +36,8 @@ type attack struct {
 
 	// bites says for whom the attack gets through without a sandbox.
 	bites who
-	// mayDie allows the sandbox to end the probe before it can tell.
-	mayDie bool
+	// ends is the cause that hutch must give when it, or the kernel, stops a bomb; "" for other attacks, which live to tell.
+	ends string
 }
 
 // who is a set of users.
@@ -59,6 +60,11 @@ func (s who) has(uid int) bool {
 func none(*world) []string { return nil }
 
 func words(s ...string) func(*world) []string { return func(*world) []string { return s } }
+
+// bomb adds a mark to the probe's arguments, by which daemonLeft finds what is left of it.
+func bomb(s ...string) func(*world) []string {
+	return func(w *world) []string { return append(slices.Clone(s), w.nonce+"-bomb") }
+}
 
 // marked is the world's nonce with a suffix, as an argument of the probe.
 func marked(suffix string) func(*world) []string {
@@ -102,6 +108,7 @@ var catalogue = []attack{
 	{id: "PRV-10", about: "S5: open sockets of other families and netlink protocols", bites: everyone, args: none},
 	{id: "PRV-11", about: "S5, S16: personality and modify_ldt", bites: everyone, args: none},
 	{id: "PRV-12", about: "S1: be root to the host", bites: root, args: none},
+	{id: "PRV-13", about: "S16: read about the machine in /proc and /sys", bites: everyone, args: none},
 
 	// Network.
 	{id: "NET-01", about: "reach a service on the host's loopback", bites: everyone,
@@ -116,7 +123,7 @@ var catalogue = []attack{
 	{id: "PROC-01", about: "see host processes", bites: everyone, args: marked("")},
 	{id: "PROC-02", about: "signal a host process", bites: everyone,
 		args: func(w *world) []string { return []string{fmt.Sprint(w.victim.Process.Pid)} }, hurt: victimGone},
-	{id: "PROC-03", about: "leave a daemon behind", bites: everyone, args: marked("-daemon"), hurt: daemonLeft("-daemon")},
+	{id: "PROC-03", about: "leave sixteen daemons behind", bites: everyone, args: marked("-daemon"), hurt: daemonLeft("-daemon"), bare: leavesDaemons},
 	{id: "PROC-04", about: "outlive the time limit by ignoring every signal", bites: everyone, args: marked("-stubborn"),
 		flags: []string{"--timeout", "500ms"}, judge: timedOut, hurt: daemonLeft("-stubborn"), bare: ignoresTerm},
 
@@ -124,14 +131,26 @@ var catalogue = []attack{
 	{id: "TTY-01", about: "type into the terminal", bites: root, args: none, terminal: true}, // kernels with dev.tty.legacy_tiocsti=0 refuse users
 
 	// Resources.
-	{id: "RES-01", about: "3,000 processes", bites: everyone, args: words("3000", "64"),
-		flags: []string{"--pids", "64"}, mayDie: true},
-	{id: "RES-02", about: "1.5 GiB of memory", bites: everyone, args: words("1536"),
-		flags: []string{"--memory", "256MiB"}, mayDie: true},
-	{id: "RES-03", about: "a file of 512 MiB in every writable place", bites: everyone,
-		args: words("512", ".", "/tmp", "/dev/shm"), flags: []string{"--disk", "64MiB"}, mayDie: true},
+	{id: "RES-01", about: "3,000 processes that ignore signals", bites: everyone, args: bomb("3000", "64"),
+		flags: []string{"--pids", "64"}, ends: "pids", hurt: daemonLeft("-bomb")},
+	{id: "RES-12", about: "S8: 2,000 processes where nobody asks for a limit", bites: everyone, args: bomb("2000", "1024"),
+		ends: "pids", hurt: daemonLeft("-bomb")},
+	{id: "RES-02", about: "1.5 GiB of memory", bites: everyone, args: bomb("1536"),
+		flags: []string{"--memory", "256MiB"}, ends: "oom", hurt: daemonLeft("-bomb")},
+	{id: "RES-07", about: "1.5 GiB in a memfd", bites: everyone, args: bomb("1536"),
+		flags: []string{"--memory", "256MiB"}, ends: "oom", hurt: daemonLeft("-bomb")},
+	{id: "RES-08", about: "S7: 40 MiB in each of 16 processes", bites: everyone, args: bomb("16", "40", "256"),
+		flags: []string{"--memory", "256MiB"}, ends: "oom", hurt: daemonLeft("-bomb")},
+	{id: "RES-10", about: "512 MiB in each memory file system", bites: everyone, args: bomb("512", "/tmp", "/dev/shm"),
+		flags: []string{"--memory", "256MiB"}, ends: "oom", hurt: daemonLeft("-bomb")},
+	{id: "RES-03", about: "a file of 512 MiB in every writable place", bites: everyone, args: bomb("512", ".", "/tmp", "/dev/shm"),
+		flags: []string{"--disk", "64MiB"}, ends: "disk", hurt: daemonLeft("-bomb")},
+	{id: "RES-09", about: "S6: 30,000 files in every writable place", bites: everyone, args: bomb("30000", ".", "/tmp", "/dev/shm"),
+		flags: []string{"--disk", "64MiB"}, ends: "disk", hurt: daemonLeft("-bomb")},
 	{id: "RES-05", about: "70,000 file descriptors", bites: everyone, args: manyDescriptors,
-		flags: []string{"--files", "256"}},
+		flags: []string{"--files", "256"}, ends: "exited"},
+	{id: "RES-11", about: "2 GiB of output, of which the log keeps 16 MiB", bites: everyone, args: bomb("2048"),
+		judge: printedAll, hurt: storeGrown, bare: printsAll},
 	{id: "RES-06", about: "core dumps", bites: nobody, args: none},
 
 	// The workspace.

@@ -1,6 +1,7 @@
 package security
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -9,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 var update = flag.Bool("update", false, "write the catalogue to docs/security.md (as root, whole)")
@@ -34,7 +35,7 @@ func (r table) set(id, place, outcome string) {
 func (r table) compareWithPage(t *testing.T) {
 	t.Helper()
 	old := section(t, "catalogue")
-	said := map[[2]string]string{}
+	said := table{}
 	for _, line := range strings.Split(old, "\n") {
 		if cells := strings.Split(line, " | "); len(cells) == len(columns)+2 {
 			for i, column := range columns {
@@ -43,7 +44,7 @@ func (r table) compareWithPage(t *testing.T) {
 		}
 	}
 	if *update {
-		replaceSection(t, "catalogue", r.markdown(t))
+		replaceSection(t, "catalogue", r.markdown(t, said))
 		return
 	}
 	for at, got := range r {
@@ -53,15 +54,16 @@ func (r table) compareWithPage(t *testing.T) {
 	}
 }
 
-func (r table) markdown(t *testing.T) string {
+// markdown is the table, with what the page says of cases that did not run.
+func (r table) markdown(t *testing.T, said table) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| case | attempt | %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat(" --- |", len(columns)+2))
 	for _, a := range catalogue {
 		fmt.Fprintf(&b, "| %s | %s |", a.id, a.about)
 		for _, c := range columns {
-			outcome, ok := r[[2]string{a.id, c}]
-			if !ok {
-				t.Fatalf("no outcome of %s at %q: update the page as root and with every case", a.id, c)
+			outcome := cmp.Or(r[[2]string{a.id, c}], said[[2]string{a.id, c}])
+			if outcome == "" {
+				t.Fatalf("no outcome of %s at %q: update the page as root, with this case at every place", a.id, c)
 			}
 			fmt.Fprintf(&b, " %s |", outcome)
 		}
@@ -90,7 +92,7 @@ func TestHostCases(t *testing.T) {
 		replaceSection(t, "host", b.String())
 		return
 	}
-	if d := cmp.Diff(section(t, "host"), b.String()); d != "" {
+	if d := gocmp.Diff(section(t, "host"), b.String()); d != "" {
 		t.Errorf("docs/security.md is out of date: go test ./test/security -run TestHostCases -update (-is +should be)\n%s", d)
 	}
 }

@@ -161,8 +161,14 @@ type result struct {
 	Cause    string `json:"cause"`
 	ExitCode int    `json:"exit_code"`
 	Stdout   struct {
-		Text string `json:"text"`
+		Text    string `json:"text"`
+		Bytes   int64  `json:"bytes"`
+		Dropped int64  `json:"dropped"`
 	} `json:"stdout"`
+	Limits []struct {
+		Limit  string `json:"limit"`
+		HeldBy string `json:"held_by"`
+	} `json:"limits"`
 	Changes []struct {
 		Path string `json:"path"`
 		Kind string `json:"kind"`
@@ -170,6 +176,16 @@ type result struct {
 	Error struct {
 		Phase, Reason, Summary string
 	} `json:"error"`
+}
+
+// heldBy says whether a limit was held by such a mechanism.
+func (r *result) heldBy(limit, mechanism string) bool {
+	for _, l := range r.Limits {
+		if l.Limit == limit {
+			return strings.HasPrefix(l.HeldBy, mechanism)
+		}
+	}
+	return false
 }
 
 // sandboxed runs the probe through hutch.

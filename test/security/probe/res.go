@@ -1,26 +1,26 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// forks starts args[0] processes that stay; more than args[1] is a breach.
+// forks starts args[0] processes that stay, each in a session of its own and deaf to signals; more than args[1] is a breach.
+// Where it is stopped it leaves them behind.
 func forks(args []string) verdict {
 	want, limit := number(args[0]), number(args[1])
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	var pids []int
-	defer func() {
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL)
-			_, _ = unix.Wait4(pid, nil, 0, nil)
-		}
-	}()
 	var last error
 	for range want {
 		// vfork-like clone of a process that only sleeps: no exec, no Go runtime.
@@ -30,17 +30,21 @@ func forks(args []string) verdict {
 			break
 		}
 		if pid == 0 {
-			ts := unix.Timespec{Sec: 30}
-			for {
-				unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
-			}
+			unix.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
+			ts := unix.Timespec{Sec: 120} // a bound, should the sandbox fail to end it
+			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+			unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 		pids = append(pids, int(pid))
 	}
-	if len(pids) > limit {
-		return breached("%d processes at once", len(pids))
+	if len(pids) <= limit {
+		return held("stopped after %d: %v", len(pids), last)
 	}
-	return held("stopped after %d: %v", len(pids), last)
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+	}
+	return breached("%d processes at once", len(pids))
 }
 
 // memory touches args[0] MiB.
@@ -58,11 +62,62 @@ func memory(args []string) verdict {
 	return breached("used %s MiB", args[0])
 }
 
-// bigFile writes args[0] MiB into each directory of args[1:].
-func bigFile(args []string) verdict {
-	var a attempts
+// memfds writes args[0] MiB into a memory file that no process has mapped.
+func memfds(args []string) verdict {
 	block := make([]byte, 1<<20)
-	for _, dir := range args[1:] {
+	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC)
+	for n := range number(args[0]) {
+		if err == nil {
+			_, err = unix.Write(fd, block)
+		}
+		if err != nil {
+			return held("stopped after %d MiB: %v", n, err)
+		}
+	}
+	return breached("used %s MiB", args[0])
+}
+
+// manyUsers has args[0] processes use args[1] MiB each. What more than args[2] MiB of them hold a second later is a breach.
+func manyUsers(args []string) verdict {
+	if len(args) > 4 { // one of them
+		if v := memory(args[1:2]); v.Breached {
+			fmt.Println("used")
+			time.Sleep(time.Minute)
+		}
+		os.Exit(1)
+	}
+	var all []*exec.Cmd
+	for range number(args[0]) {
+		c := exec.Command("/proc/self/exe", append(append([]string{"RES-08"}, args...), "one")...)
+		out, err := c.StdoutPipe()
+		if err == nil {
+			err = c.Start()
+		}
+		if err != nil {
+			return held("stopped at process %d: %v", len(all), err)
+		}
+		all = append(all, c)
+		_, _ = out.Read(make([]byte, 16)) // nothing of one that was killed
+	}
+	time.Sleep(time.Second) // for a limit that is sampled
+	alive := 0
+	for _, c := range all {
+		if pid, err := unix.Wait4(c.Process.Pid, nil, unix.WNOHANG, nil); pid == 0 && err == nil {
+			alive++
+			_ = c.Process.Kill()
+			_, _ = unix.Wait4(c.Process.Pid, nil, 0, nil)
+		}
+	}
+	if alive*number(args[1]) > number(args[2]) {
+		return breached("%d processes used %s MiB each", alive, args[1])
+	}
+	return held("%d of %s processes are left", alive, args[0])
+}
+
+// bigFile writes args[0] MiB into each directory of args[1:] that is one. The last file stays, unless all got through.
+func bigFile(args []string) verdict {
+	block := make([]byte, 1<<20)
+	return fill(args, func(dir string) (string, error) {
 		p := filepath.Join(dir, "probe-big")
 		f, err := os.Create(p)
 		for n := 0; err == nil && n < number(args[0]); n++ {
@@ -70,11 +125,55 @@ func bigFile(args []string) verdict {
 		}
 		if f != nil {
 			_ = f.Close()
-			_ = os.Remove(p)
 		}
-		a.try(fmt.Sprintf("%s MiB in %s", args[0], dir), err)
+		return p, err
+	})
+}
+
+// manyFiles makes args[0] files in each directory of args[1:] that is one. The last of them stay, unless all got through.
+func manyFiles(args []string) verdict {
+	return fill(args, func(dir string) (string, error) {
+		dir = filepath.Join(dir, "probe-many")
+		err := os.Mkdir(dir, 0o755)
+		for n := 0; err == nil && n < number(args[0]); n++ {
+			var f *os.File
+			if f, err = os.Create(filepath.Join(dir, strconv.Itoa(n))); err == nil {
+				err = f.Close()
+			}
+		}
+		return dir, err
+	})
+}
+
+// fill puts something in each directory. A file system that is full must be so when the probe ends, because that is what
+// hutch looks at.
+func fill(args []string, put func(dir string) (string, error)) verdict {
+	var a attempts
+	last := ""
+	for _, dir := range args[1:] {
+		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+			continue
+		}
+		_ = os.RemoveAll(last)
+		var err error
+		last, err = put(dir)
+		a.try(fmt.Sprintf("%s in %s", args[0], dir), err)
+	}
+	if len(a.lost) == 0 {
+		_ = os.RemoveAll(last)
 	}
 	return a.verdict()
+}
+
+// printMuch writes args[0] MiB to its output.
+func printMuch(args []string) verdict {
+	block := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16)
+	for n := range number(args[0]) {
+		if _, err := os.Stdout.Write(block); err != nil {
+			return held("stopped after %d MiB: %v", n, err)
+		}
+	}
+	return breached("printed %s MiB", args[0])
 }
 
 // descriptors opens args[0] of them.
