@@ -199,9 +199,21 @@ func TestLimitsOfTheTemplate(t *testing.T) {
 	}
 	sb := h.box(request(t, "", func(r *sdk.CreateRequest) { r.Limits.Memory = 1 << 30; r.Limits.CPUs = 2 }))
 	for _, hold := range sb.Ready().Holds {
-		if hold.HeldBy != heldByTemplate {
+		if hold.HeldBy != heldByTemplate && hold.Limit != sdk.LimitDisk {
 			t.Errorf("%+v", hold)
 		}
+	}
+	// Nobody asks: what the service says is the default, also where the block says something else.
+	sb = h.box(request(t, "", func(r *sdk.CreateRequest) { r.Config = map[string]any{"memory": "128MiB", "disk": "3GiB"} }))
+	got := map[sdk.Limit]string{}
+	for _, hold := range sb.Ready().Holds {
+		if !hold.Default || hold.HeldBy != heldByTemplate {
+			t.Errorf("%+v", hold)
+		}
+		got[hold.Limit] = hold.Value
+	}
+	if got[sdk.LimitMemory] != "512MiB" || got[sdk.LimitCPUs] != "2" || got[sdk.LimitDisk] != "1GiB" {
+		t.Errorf("the defaults are %v", got)
 	}
 }
 

@@ -69,6 +69,9 @@ func (s *sandbox) make(ctx context.Context, tell func() error) error {
 	if err := tell(); err != nil {
 		return err
 	}
+	if _, err := s.adopt(m); err != nil {
+		return err
+	}
 	d, err := s.client().Get(ctx, m.ID)
 	if err != nil {
 		return typed(err, "look at the machine")
@@ -82,9 +85,6 @@ func (s *sandbox) make(ctx context.Context, tell func() error) error {
 	}
 	holds := planLimits(s.spec.Limits, configOf(&s.spec), has)
 	s.ready.Holds, s.ready.Notes = holds, append(notes(&s.spec), holds.Notes()...)
-	if _, err := s.adopt(m); err != nil {
-		return err
-	}
 	if err := s.push(ctx); err != nil {
 		return err
 	}
