@@ -61,6 +61,9 @@ func TestK2MovedAndCopiedStore(t *testing.T) {
 			if out := hutch(moved, 0, "exec", "box", "--", "sh", "-c", "sh $HUTCH_INPUT/main.sh"); out != "work\n" {
 				t.Errorf("after a move the sandbox has %q", out)
 			}
+			if out := hutch(moved, 0, "inspect", "-o", "json", "box"); !strings.Contains(out, fmt.Sprintf(`"home": %q`, moved)) || strings.Contains(out, fmt.Sprintf(`"upper": "%s/`, first)) {
+				t.Errorf("after a move the record is\n%s", out)
+			}
 			hutch(moved, 0, "reset", "box")
 			if out := hutch(moved, 0, "exec", "box", "--", "sh", "-c", "sh $HUTCH_INPUT/main.sh"); out != "work\n" {
 				t.Errorf("after a move and a reset the sandbox has %q", out)
