@@ -43,7 +43,7 @@ func (a attack) try(t *testing.T, w *world) string {
 		return a.control(t, w)
 	}
 	usable := func() error { return nil }
-	if a.ends != "" {
+	if strings.HasPrefix(a.id, "RES-") {
 		usable = w.hostIsUsable(t)
 	}
 	o := a.run(t, w)
