@@ -330,7 +330,7 @@ func showReport(u *ui, r *doctor.Report) error {
 			switch first, again := said[f.Fix]; {
 			case f.Fix == "":
 			case again:
-				rows = append(rows, []string{"", "", "fix: that of " + first})
+				rows = append(rows, []string{"", "", "fix: the same as for " + first})
 			default:
 				said[f.Fix] = f.Name
 				rows = append(rows, []string{"", "", "fix: " + f.Fix})

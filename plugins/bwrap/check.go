@@ -103,7 +103,7 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 	switch {
 	case support.Mechanism == limits.Rlimit:
 		f.Status = sdk.SeverityWarning
-		f.Detail = "none that this user may write, so that limits hold less"
+		f.Detail = "this user cannot write to any: memory is sampled, and the limits below are weaker"
 		f.Fix = support.Limits[limits.CPUs].Fix
 	default:
 		if err := support.Try(ctx); err != nil {
