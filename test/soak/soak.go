@@ -474,6 +474,9 @@ func (s *soaking) processes() (found []string) {
 				continue // Podman's mounts on the host
 			}
 			b, _ := os.ReadFile(filepath.Join(p, name))
+			if name == "mountinfo" { // every mount namespace that anybody made meanwhile has a copy of what Podman has mounted on the host
+				b = bytes.ReplaceAll(b, []byte(s.base+"/s/"), nil)
+			}
 			if bytes.Contains(b, []byte(s.base)) {
 				line, _ := os.ReadFile(filepath.Join(p, "cmdline"))
 				found = append(found, fmt.Sprintf("%s %q", filepath.Base(p), line))
