@@ -218,7 +218,7 @@ func (w *world) bare(t *testing.T, probe []string) outcome {
 
 func (w *world) run(t *testing.T, name string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	w.as(cmd)
