@@ -65,8 +65,9 @@ cover: ## coverage of all packages, as cover.out and a summary
 bench: build ## what hutch adds to the tools underneath, as ratios taken in one run
 	go run ./test/bench
 
-soak: build ## 2,000 runs and 200 persistent sandboxes with random kills; its figures go to docs/security.md
+soak: build ## 2,000 runs and 200 persistent sandboxes with random kills; its figures go to docs/security.md. Then each fault in each phase
 	go run ./test/soak -page docs/security.md
+	HUTCH_TEST_EVERYTHING=1 go test -timeout 60m -run TestLifeCycle ./test/crash
 
 lint: ## gofmt, go vet and golangci-lint, import walls included
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16") // those that are parallel wait most of the time
 	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
-		"libexec/hutch/hutch-backend-fake": "plugins/fake", "libexec/hutch/hutch-agent": "cmd/hutch-agent"}))
+		"libexec/hutch/hutch-backend-fake": "plugins/fake", "libexec/hutch/hutch-agent": "cmd/hutch-agent", "libexec/hutch/hutch-backend-e2b": "plugins/e2b"}))
 }
 
 // kills is how often the host is killed for each user.
@@ -99,7 +99,8 @@ type user struct {
 	uid                      int
 	home, runtime, tmp, work string
 	marker                   string
-	image                    string // of containers, where they are used
+	image                    string   // of containers, where they are used
+	env                      []string // besides
 }
 
 func newUser(t *testing.T, uid int) *user {
@@ -139,6 +140,7 @@ func (u *user) command(args ...string) *exec.Cmd {
 	cmd.Dir = u.work
 	cmd.Env = []string{"HOME=" + u.home, "HUTCH_HOME=" + filepath.Join(u.home, "hutch"), "XDG_RUNTIME_DIR=" + u.runtime,
 		"TMPDIR=" + u.tmp, "PATH=/usr/local/bin:/usr/bin:/bin"}
+	cmd.Env = append(cmd.Env, u.env...)
 	if u.image != "" {
 		cmd.Env = append(cmd.Env, "PODMAN_IMAGE="+u.image)
 		for _, name := range []string{"XDG_DATA_HOME", "CONTAINERS_STORAGE_CONF", "CONTAINERS_CONF"} { // see ownStorage

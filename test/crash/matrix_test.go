@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -132,7 +131,7 @@ func TestFaultMatrix(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				c := u.command(args...)
-				out := &shared{}
+				out := &e2e.Output{}
 				c.Stdout, c.Stderr = out, out
 				if err := c.Start(); err != nil {
 					t.Fatal(err)
@@ -191,7 +190,7 @@ func interrupt(says ...string) func(t *testing.T, u *user, c *exec.Cmd, call str
 	return func(t *testing.T, _ *user, c *exec.Cmd, _ string) {
 		for _, said := range says {
 			_ = c.Process.Signal(os.Interrupt)
-			waitFor(t, said, func() bool { return strings.Contains(c.Stderr.(*shared).String(), "hutch: "+said) })
+			waitFor(t, said, func() bool { return strings.Contains(c.Stderr.(*e2e.Output).String(), "hutch: "+said) })
 		}
 	}
 }
@@ -260,22 +259,4 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	if !e2e.Eventually(patience, ok) {
 		t.Errorf("waited %s for %s", patience, what)
 	}
-}
-
-// shared is a buffer that one may read while another one writes.
-type shared struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *shared) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *shared) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

@@ -85,7 +85,7 @@ func (u *user) mcp(t *testing.T) *mcpClient {
 		c.cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	c.cmd.SysProcAttr.Setpgid = true
-	c.cmd.Stderr = &shared{}
+	c.cmd.Stderr = &e2e.Output{}
 	var err error
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
