@@ -22,7 +22,7 @@ type RefusedError struct {
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	return "it holds what does not land unseen:\n" + strings.Join(e.Lines, "\n")
+	return "it contains changes that must be allowed:\n" + strings.Join(e.Lines, "\n")
 }
 
 // Landed is what is wrong with one path of a landing.
