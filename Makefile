@@ -22,12 +22,12 @@ run: ## install what is missing, build, and run examples/hello.hcl
 	bin/hutch run examples/hello.hcl
 
 # Tests are not vetted as they run, nor is what they build: lint vets everything, once, and with all of vet's checks. One more
-# package runs at a time than there are processors, for many wait more than they work.
+# package runs at a time than there are processors, for many wait more than they work. Symbols cost a third of linking.
 test: ## install what the tests need, and run them all
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
 	example=; podman image exists localhost/hutch-example 2>/dev/null || example=localhost/hutch-example; \
-		umask 022; trap "scripts/setup clean $$example" EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off" \
+		umask 022; trap "scripts/setup clean $$example" EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off -ldflags=-s" \
 		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 30m ./...
 
 build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes into containers and VMs
