@@ -107,7 +107,7 @@ func TestRelease(t *testing.T) {
 	root := t.TempDir()
 	programs := []string{"CHANGELOG.md", "LICENSE", "README.md", "bin/hutch", "hutch.cdx.json", "libexec/hutch/hutch-podman-agent", "libexec/hutch/hutch-lima-guest", "share/man/man1/hutch.1"}
 	commands, err := filepath.Glob("../../cmd/hutch-*")
-	if err != nil || len(commands) < 2 {
+	if err != nil || len(commands) == 0 {
 		t.Fatalf("got %v, %v", commands, err)
 	}
 	for _, c := range commands {
