@@ -25,6 +25,7 @@ func init() {
 	helpers["append"] = appendForever
 	helpers["writer"] = appendMany
 	helpers["deps"] = wantDeps
+	helpers["drop"] = dropSandbox
 }
 
 // makeRuns is a host that records one run after the other, as fast as it can, and says what it has done.
@@ -496,4 +497,55 @@ func wantDeps(s *Store, key string) error {
 	}
 	_, err = io.WriteString(os.Stdout, strconv.FormatBool(e.Built)+"\n")
 	return err
+}
+
+// dropSandbox makes the record of a sandbox with many files and forgets it with its intent, as a host whose sandbox could not be made.
+func dropSandbox(s *Store, _ string) error {
+	r, err := s.BeginSandbox(SandboxInfo{Backend: "fake"}, "box")
+	if err != nil {
+		return err
+	}
+	in, err := s.Begin(Intent{ID: r.ID(), Backend: "fake"})
+	if err != nil {
+		return err
+	}
+	for i := range 2000 {
+		if _, err := r.WriteCode(fmt.Sprint(i), 0o644, strings.NewReader("x")); err != nil {
+			return err
+		}
+	}
+	fmt.Println(r.CodeDir())
+	return in.Done()
+}
+
+// TestK2KilledWhileItForgets kills a host that is removing the record of a sandbox.
+func TestK2KilledWhileItForgets(t *testing.T) {
+	s := newStore(t)
+	cmd, lines := startHelper(t, s, "drop", "")
+	if !lines.Scan() {
+		t.Fatal("the helper made no sandbox")
+	}
+	for len(names(t, lines.Text())) == 2000 { // until the removal has begun
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if _, err := s.GC(t.Context(), GCOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	intents, err := s.Intents()
+	if left := names(t, s.paths.Sandboxes()); len(intents) > 0 || err != nil || len(left) > 1 { // the lock of the names
+		t.Errorf("left: %q, intents %v, %v", left, intents, err)
+	}
+}
+
+func names(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
 }

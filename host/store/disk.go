@@ -156,6 +156,19 @@ func syncDir(dir string) error {
 	return nil
 }
 
+// discard removes a directory. Its name goes first, so that an interrupted removal leaves nothing that looks like a
+// damaged record; gc removes the rest. A directory that does not exist gives an error that is [fs.ErrNotExist].
+func discard(dir string) error {
+	trash := tempPath(dir)
+	if err := os.Rename(dir, trash); err != nil {
+		return diskError("remove", dir, err)
+	}
+	if err := removeAll(trash); err != nil {
+		return diskError("remove", trash, err)
+	}
+	return nil
+}
+
 // removeAll removes a tree that may hold directories without permissions, as overlays and read-only caches do.
 func removeAll(path string) error {
 	err := os.RemoveAll(path)

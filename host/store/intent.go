@@ -130,10 +130,12 @@ func (r *IntentRecord) Fulfilled() error {
 func (r *IntentRecord) Done() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, dir := range []string{r.store.paths.SandboxState(r.ID), r.store.paths.Sandbox(r.ID)} {
-		if err := removeAll(dir); err != nil {
-			return diskError("remove", dir, err)
-		}
+	state := r.store.paths.SandboxState(r.ID)
+	if err := removeAll(state); err != nil {
+		return diskError("remove", state, err)
+	}
+	if err := discard(r.store.paths.Sandbox(r.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return r.store.intents.done(r)
 }

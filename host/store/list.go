@@ -130,16 +130,10 @@ func (s *Store) remove(r *Record) error {
 	if said != nil && !errors.Is(said, ErrFull) {
 		return said
 	}
-	// Taking the name away first means that nobody ever sees half a run.
-	trash := tempPath(r.Dir)
-	if err := os.Rename(r.Dir, trash); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s", ErrNotFound, id)
-		}
-		return diskError("remove", r.Dir, err)
-	}
-	if err := removeAll(trash); err != nil {
-		return diskError("remove", trash, err)
+	if err := discard(r.Dir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotFound, id)
+	} else if err != nil {
+		return err
 	}
 	if said != nil { // the disk was full, which removing is the way out of
 		return s.enter(false, entry)

@@ -139,7 +139,7 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 	if err != nil {
 		_ = r.closeFiles()
 		_ = os.RemoveAll(tmp)
-		_ = os.RemoveAll(r.dir)
+		_ = discard(r.dir)
 		return nil, fmt.Errorf("record run %s: %w", id, err)
 	}
 	return r, nil

@@ -80,7 +80,7 @@ func (s *Store) BeginSandbox(n SandboxInfo, want string) (*SandboxRecord, error)
 	}
 	if err != nil {
 		_ = os.RemoveAll(tmp)
-		_ = os.RemoveAll(r.dir)
+		_ = discard(r.dir)
 		_ = r.Close()
 		return nil, fmt.Errorf("record sandbox %s: %w", n.Name, err)
 	}
@@ -329,12 +329,8 @@ func (r *SandboxRecord) Forget() error {
 	if said != nil && !errors.Is(said, ErrFull) {
 		return said
 	}
-	trash := tempPath(r.dir)
-	if err := os.Rename(r.dir, trash); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return diskError("remove", r.dir, err)
-	}
-	if err := removeAll(trash); err != nil {
-		return diskError("remove", trash, err)
+	if err := discard(r.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	if said != nil {
 		if err := r.store.enter(false, entry); err != nil {
