@@ -112,7 +112,7 @@ type running struct {
 	out *lineBuffer
 }
 
-// begin starts a script and waits until it prints "ready".
+// begin starts a script and waits until it prints "ready". A timeout that a busy machine needed before that is made longer once.
 func (b *box) begin(script string, change ...func(*client.Command)) *running {
 	r := &running{c: b.c, out: newLineBuffer()}
 	cmd := b.command(script, change...)
@@ -123,6 +123,13 @@ func (b *box) begin(script string, change ...func(*client.Command)) *running {
 	}
 	r.Exec = e
 	b.c.later(func() { e.Stop(sdk.CauseCancelled) })
+	if 0 < cmd.Timeout && cmd.Timeout < 2*soon {
+		select {
+		case <-r.out.has("ready"):
+		case <-r.Done():
+			return b.begin(script, append(change, timeout(2*soon))...)
+		}
+	}
 	r.await("ready")
 	return r
 }
