@@ -159,9 +159,9 @@ type ChangeLister interface {
 	Changes(ctx context.Context) ([]Change, error)
 }
 
-// Resetter is a [Sandbox] that can be made anew.
+// Resetter is a [Sandbox] that can be recreated.
 type Resetter interface {
-	// Reset ends every process of the sandbox and makes its surroundings anew. The
+	// Reset ends every process of the sandbox and recreates its surroundings. The
 	// writes to the workspace stay, unless hard.
 	Reset(ctx context.Context, hard bool) error
 }

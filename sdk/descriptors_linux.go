@@ -9,9 +9,9 @@ import (
 )
 
 // keepDescriptors marks every descriptor that this process inherited as not to be
-// passed on. What whoever started hutch left open, a lock or a pipe, would otherwise
+// passed on. What the process that started hutch left open, a lock or a pipe, would otherwise
 // reach every program that the backend starts, and be held open for as long as a
-// lasting sandbox lives.
+// persistent sandbox lives.
 func keepDescriptors() {
 	const first = 3
 	if unix.CloseRange(first, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) == nil {

@@ -19,7 +19,7 @@ type box struct {
 	ctx    context.Context // parent of everything that happens in the sandbox
 	cancel context.CancelCauseFunc
 
-	turn chan struct{} // holds one token: whoever destroys or resets has it
+	turn chan struct{} // holds one token: the call that destroys or resets has it
 
 	mu      sync.Mutex
 	sandbox Sandbox // nil until made, and when making it failed

@@ -151,7 +151,7 @@ func fieldOf(sf reflect.StructField, tag string, outer []reflect.Type) (field, e
 		case "max":
 			high, err = strconv.Atoi(value)
 		default:
-			return f, fmt.Errorf("the tag option %q is none of required, sensitive, block, min=N, max=N", o)
+			return f, fmt.Errorf("the tag option %q is not one of required, sensitive, block, min=N, max=N", o)
 		}
 		if err != nil || low < 0 || high < 0 || (high > 0 && high < low) {
 			return f, fmt.Errorf("the tag option %q needs a number, and min at most max", o)

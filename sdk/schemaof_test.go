@@ -125,7 +125,7 @@ func TestBadTagsSayWhere(t *testing.T) {
 		}{}, `.A: "Image-Name" is no name for an attribute`},
 		"a bad option": {struct {
 			A string `hutch:"a,requierd"`
-		}{}, `.A: the tag option "requierd" is none of required, sensitive, block, min=N, max=N`},
+		}{}, `.A: the tag option "requierd" is not one of required, sensitive, block, min=N, max=N`},
 		"a bad default": {struct {
 			A int `hutch:"a" default:"many"`
 		}{}, `.A: the default "many" is not JSON, which type number needs`},

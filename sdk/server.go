@@ -69,7 +69,7 @@ func NewServer(b Backend) (*Server, error) {
 	case !isName(d.Name, 32, "-"):
 		return nil, fmt.Errorf("%q is no name of a backend: up to 32 of a-z, 0-9 and -, a letter first", d.Name)
 	case d.Isolation.Rank() < 0:
-		return nil, fmt.Errorf("the isolation %q is none of none, namespace, container, vm, remote-vm", d.Isolation)
+		return nil, fmt.Errorf("the isolation %q is not one of none, namespace, container, vm, remote-vm", d.Isolation)
 	}
 	if d.Config != nil {
 		s.config = reflect.TypeOf(d.Config)
@@ -139,7 +139,7 @@ func (s *Server) newGRPC(opts []grpc.ServerOption) *grpc.Server {
 func (s *Server) register(r grpc.ServiceRegistrar) { pb.RegisterBackendServer(r, &service{Server: s}) }
 
 // Shutdown ends all calls with the given cause, waits for them, and destroys the
-// sandboxes that are not to be kept. It may be called more than once; whoever is
+// sandboxes that are not to be kept. It may be called more than once; a caller that is
 // first does the work, and the others wait for it.
 func (s *Server) Shutdown(ctx context.Context, cause error) error {
 	s.mu.Lock()

@@ -128,7 +128,7 @@ func (w *getWriter) Write(p []byte) (int, error) {
 }
 
 func (w *getWriter) progress(step string, done, total int64) {
-	_ = w.send(&pb.GetResponse{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}}) // whoever does not listen hears of the end
+	_ = w.send(&pb.GetResponse{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}}) // a host that does not listen hears of the end
 }
 
 func (s *service) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {

@@ -64,6 +64,6 @@ func (s *service) Start(r *pb.StartRequest, stream grpc.ServerStreamingServer[pb
 	return st.Start(ctx, func(step string, done, total int64) {
 		send.Lock()
 		defer send.Unlock()
-		_ = stream.Send(&pb.StartEvent{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}}) // whoever does not listen hears of the end
+		_ = stream.Send(&pb.StartEvent{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}}) // a host that does not listen hears of the end
 	})
 }

@@ -92,7 +92,7 @@ func (a *ahead) fits(files []string) bool {
 	return slices.Equal(dirs(a.files), dirs(files))
 }
 
-// take gives the session away, to be closed by whoever gets it.
+// take gives the session away, and the receiver closes it.
 func (a *ahead) take() (*session.Session, error) {
 	<-a.done
 	s, err := a.s, a.err

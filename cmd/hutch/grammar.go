@@ -28,7 +28,7 @@ type grammar struct {
 	Exec    execCmd    `cmd:"" group:"sandboxes" help:"Run a command in a sandbox."`
 	PS      psCmd      `cmd:"" name:"ps" group:"sandboxes" help:"List sandboxes."`
 	Inspect inspectCmd `cmd:"" group:"sandboxes" help:"Show all that is known of a sandbox."`
-	Reset   resetCmd   `cmd:"" group:"sandboxes" help:"Make a sandbox anew and keep its files."`
+	Reset   resetCmd   `cmd:"" group:"sandboxes" help:"Recreate a sandbox and keep its files."`
 	Stop    stopCmd    `cmd:"" group:"sandboxes" help:"Stop sandboxes, and keep their files."`
 	Start   startCmd   `cmd:"" group:"sandboxes" help:"Start sandboxes that are stopped or asleep."`
 	RM      rmCmd      `cmd:"" name:"rm" group:"sandboxes" help:"Remove sandboxes."`

@@ -21,7 +21,7 @@ import (
 	"github.com/hutch-run/hutch/host/store"
 )
 
-// sandboxes opens the manager of lasting sandboxes.
+// sandboxes opens the manager of persistent sandboxes.
 func sandboxes(s *session.Session, progress func(run.Progress)) (*sandbox.Manager, error) {
 	pool, err := s.Pool()
 	if err != nil {
@@ -39,7 +39,7 @@ func sandboxes(s *session.Session, progress func(run.Progress)) (*sandbox.Manage
 	}), nil
 }
 
-// withSandboxes calls fn with the manager of lasting sandboxes.
+// withSandboxes calls fn with the manager of persistent sandboxes.
 func withSandboxes(u *ui, fn func(m *sandbox.Manager, s *session.Session) error) error {
 	s, done, err := open(u)
 	if err != nil {

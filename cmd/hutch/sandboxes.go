@@ -184,7 +184,7 @@ type resetCmd struct {
 
 // Help is the text below the synopsis.
 func (*resetCmd) Help() string {
-	return `Makes the surroundings of a sandbox anew: its processes, namespaces or container, and temporary directories. What was written to the workspace stays, unless --hard. A stopped sandbox is started by it.
+	return `Recreates the surroundings of a sandbox: its processes, namespaces or container, and temporary directories. What was written to the workspace stays, unless --hard. A stopped sandbox is started by it.
 
     hutch reset try
     hutch reset --hard -f try`

@@ -46,7 +46,7 @@ type ui struct {
 	reading     atomic.Bool  // nothing is there yet that a signal would have to undo
 	interrupted atomic.Int32 // the signal that ended the call, or 0
 	kill        func()       // what a second one does before the process ends; nil for nothing
-	ending      sync.Mutex   // held, and never given back, by whoever decides the exit code
+	ending      sync.Mutex   // held, and never given back, by the code that decides the exit code
 }
 
 func newUI(in, out, err *os.File) *ui {

@@ -108,7 +108,7 @@ func newFinder(opt Options, environ map[string]string) *finder {
 	}
 	if real, err := filepath.EvalSymlinks(exe); err == nil {
 		f.bundled = append(f.bundled, spot{filepath.Join(filepath.Dir(real), "..", "libexec", "hutch"), FromBundle})
-		// Whoever owns the host's own binary is trusted already, since it is running.
+		// Anyone who owns the host's own binary is trusted already, since it is running.
 		var st unix.Stat_t
 		if unix.Stat(real, &st) == nil {
 			f.owners = append(f.owners, st.Uid)

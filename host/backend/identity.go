@@ -17,7 +17,7 @@ import (
 )
 
 // knownFormat is raised when known or sdk.Facts get fields that matter: what an
-// older hutch remembered is then looked up anew.
+// older hutch remembered is then looked up again.
 const knownFormat = 1
 
 // binary is a backend's program, held open: what was hashed is what is executed.

@@ -68,7 +68,7 @@ func TestTheProcess(t *testing.T) {
 // What a command sees of the environment and of open files is nothing of ours.
 func TestNothingLeaksIntoCommands(t *testing.T) {
 	t.Setenv("OF_THE_HOST", "secret") // go-plugin passes all of it on unless told not to
-	// What whoever started hutch left open, such as a lock, is inherited by the plugin.
+	// What the process that started hutch left open, such as a lock, is inherited by the plugin.
 	inherited, err := syscall.Dup(int(open(t, filepath.Join(t.TempDir(), "inherited")).Fd()))
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func TestPeersAreChecked(t *testing.T) {
 	}
 	b := &Backend{Name: "x", PID: 1, proc: &process{addr: path, free: true}, started: make(chan struct{})}
 	close(b.started)
-	if _, err := b.dial(context.Background()); err == nil || !strings.Contains(err.Error(), "which is none of the backend") {
+	if _, err := b.dial(context.Background()); err == nil || !strings.Contains(err.Error(), "which does not belong to the backend") {
 		t.Errorf("a socket of another process: %v", err)
 	}
 	b.PID = os.Getpid()

@@ -80,7 +80,7 @@ func checkPeer(conn net.Conn, pgid int) error {
 		return nil
 	}
 	if group, err := unix.Getpgid(int(cred.Pid)); err != nil || group != pgid {
-		return fmt.Errorf("the socket belongs to process %d, which is none of the backend", cred.Pid)
+		return fmt.Errorf("the socket belongs to process %d, which does not belong to the backend", cred.Pid)
 	}
 	return nil
 }

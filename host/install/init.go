@@ -125,7 +125,7 @@ func (w wanted) about(err error) error {
 	return diag.Diagnostics{d}
 }
 
-// keepLock decides whether what is locked stays; nil means that a version is chosen anew.
+// keepLock decides whether what is locked stays; nil means that a version is chosen again.
 func keepLock(path string, w wanted, l *lockfile.Backend, o InitOptions) (*lockfile.Backend, error) {
 	wrong := ""
 	switch {

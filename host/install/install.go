@@ -175,7 +175,7 @@ func (i *Installer) offline(w Want, locked *lockfile.Backend) (*Outcome, error) 
 	}
 	raw, signature, err := kept(path)
 	if err != nil {
-		return nil, nil // it is brought anew
+		return nil, nil // it is brought again
 	}
 	// Not blindly: what is asked of signatures may have changed since.
 	if _, _, err := i.Trust.verify(w.trusted(), raw, signature); err != nil {

@@ -61,7 +61,7 @@ func (t Trust) verify(source string, manifest, signature []byte) (by, why string
 	} else {
 		var s minisign.Signature
 		if err := s.UnmarshalText(signature); err != nil {
-			return "", "", fmt.Errorf("its signature is none of minisign's: %w", err)
+			return "", "", fmt.Errorf("its signature is not a minisign signature: %w", err)
 		}
 		why = fmt.Sprintf("it is signed by %016X, and no key for %s in your configuration has that ID", s.KeyID, source)
 		for _, k := range keys {
@@ -135,7 +135,7 @@ func (t Trust) CheckInstalled(p Installed) error {
 	return err
 }
 
-// SignedBy is the ID of the trusted key that signed what is installed at program, "" for none. It is found out anew,
+// SignedBy is the ID of the trusted key that signed what is installed at program, "" for none. It is found out again,
 // because a lock file can claim anything. source is what the lock file has, and dir the directory that it lies in.
 func (t Trust) SignedBy(program, source, dir string) string {
 	raw, signature, err := kept(program)

@@ -88,7 +88,7 @@ func TestSignatures(t *testing.T) {
 		w.write(path, w.program(path)+" ", 0o644)
 		w.refused("it was changed after it was signed", InitOptions{}, w.requires("./dist", ""))
 		w.write(release.SignatureName(path), "untrusted comment: x\nnonsense\n", 0o644)
-		w.refused("is none of minisign's", InitOptions{}, w.requires("./dist", ""))
+		w.refused("is not a minisign signature", InitOptions{}, w.requires("./dist", ""))
 	})
 	t.Run("the signature of another release", func(t *testing.T) {
 		w := newWorld(t)

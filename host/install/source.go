@@ -13,7 +13,7 @@ import (
 	"github.com/hutch-run/hutch/host/release"
 )
 
-// source is where the releases of one backend come from. What it gives is checked by whoever asks.
+// source is where the releases of one backend come from. The caller checks what it gives.
 type source interface {
 	// versions lists the releases that there are, in no order, and maybe with some that are none; errNoList when the
 	// source cannot tell.

@@ -93,7 +93,7 @@ func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outco
 	return o, file.WriteFile(lock)
 }
 
-// unchanged compares a release on this machine with what was installed from it. Nothing of it is needed any more, but whoever
+// unchanged compares a release on this machine with what was installed from it. Nothing of it is needed any more, but anyone who
 // installs it once more wants to hear that it is another one by now.
 func (i *Installer) unchanged(ctx context.Context, l lockfile.Backend) error {
 	s, err := i.open(l.Source, l.Name, "")

@@ -147,7 +147,7 @@ func pour(rw http.ResponseWriter, n int) {
 	}
 }
 
-// Whoever thinks of it, nothing is asked of another machine without encryption.
+// Nothing is asked of another machine without encryption.
 func TestPlainHTTPStaysHere(t *testing.T) {
 	c := careful.NewClient(nil, time.Minute)
 	for _, address := range []string{"http://192.0.2.1/x", "http://example.com/x", "file:///etc/passwd"} {

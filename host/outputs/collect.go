@@ -31,7 +31,7 @@ var errEntries = errors.New("too many entries")
 // names that lead elsewhere or that collide, what exceeds the caps, and the parts of a git repository, whose settings would
 // run programs on the host. Modes keep their permission bits but for writing by
 // group and others, and the owner may always read and write. One bad entry does not cost the caller the good ones. It stops reading at the
-// cap of entries and at the end of the archive, whichever is first; whoever writes the stream then gets an error.
+// cap of entries and at the end of the archive, whichever is first; the writer of the stream then gets an error.
 //
 // rename, unless it is nil, gives the name under which a file is kept: a program may put into a name what must not be
 // stored. Patterns are matched against the program's own name. Where two files get one name, a number tells them apart.

@@ -149,7 +149,7 @@ func (p *puller) refused(err error) error {
 	}
 	e := &Error{Summary: err.Error(), Err: err}
 	where := fmt.Sprintf("nothing in %s changed, and the bundle stays at %s in the sandbox %s", p.push.Repository, p.x.Bundle(), p.info.Name)
-	again := fmt.Sprintf("hutch exec %s -- rm %s and hutch pull %s make it anew from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)
+	again := fmt.Sprintf("hutch exec %s -- rm %s and hutch pull %s recreate it from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)
 	switch {
 	case errors.Is(err, bundle.ErrNothingNew):
 		e.Summary = fmt.Sprintf("the bundle of %s holds no new commit", p.info.Name)

@@ -117,7 +117,7 @@ func (p *puller) fetch(ctx context.Context) (f *os.File, err error) {
 		var bad *push.HostileError
 		if errors.As(err, &bad) {
 			hints := []string{fmt.Sprintf("nothing in %s changed; what stands there stays in the sandbox %s", p.push.Repository, p.info.Name),
-				fmt.Sprintf("hutch exec %s -- rm -rf %s, and then hutch pull %s, make it anew from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)}
+				fmt.Sprintf("hutch exec %s -- rm -rf %s, and then hutch pull %s, recreate it from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)}
 			if bad.TooLarge {
 				hints = append(hints, "hutch pull --max-size SIZE "+p.info.Name+" takes larger ones")
 			}

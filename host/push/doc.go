@@ -1,4 +1,4 @@
-// Package push sends the branch that is checked out, and a plan, into a lasting sandbox, and runs there what the run file
+// Package push sends the branch that is checked out, and a plan, into a persistent sandbox, and runs there what the run file
 // names.
 //
 // It works over the ordinary contract, on every backend whose sandboxes have git. The branch travels as a git bundle: through

@@ -176,7 +176,7 @@ func (b *boundedWriter) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-// Drop removes the bundle that hands in, so that the next one is made anew; it need not be there.
+// Drop removes the bundle that hands in, so that the next pull makes a new one; it need not be there.
 func (x *Exchange) Drop(ctx context.Context) error { return x.remove(ctx, outputBundle, false) }
 
 // Remove removes the exchange with all that is in it. Where the directory itself is the backend's, it may stay, empty.

@@ -63,7 +63,7 @@ git merge --quiet --ff-only "$4" || exit 33
 test "$(git rev-parse HEAD)" = "$4"`
 
 	// bundle hands in what was committed, unless that has been done. It prints how many paths are not committed. The
-	// supervisor and a pull may do so at once, each under a name of its own: whoever renames last wins, with the same commits.
+	// supervisor and a pull may do so at once, each under a name of its own: the last rename wins, with the same commits.
 	bundleScript = `cd -- "$1" || exit 28
 git status --porcelain --untracked-files=all 2>/dev/null | wc -l
 if [ -e "$3" ]; then exit 0; fi

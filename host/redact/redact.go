@@ -186,7 +186,7 @@ func (r *Redactor) Value(v any) any {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if enc.Encode(v) != nil {
-		return v // whoever writes it will say why
+		return v // its writer will say why
 	}
 	return json.RawMessage(bytes.TrimSuffix(r.JSON(b.Bytes()), []byte{'\n'}))
 }

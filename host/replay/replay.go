@@ -2,7 +2,7 @@
 //
 // What is run is what the record has: the definition as it was evaluated, the declared files below code/, and the block
 // of the backend as it was checked, all of it verified against the event chain first. What the record lacks, because it was
-// sensitive, has to be given anew. The workspace is the host's directory as it is now; whether anything in it was touched
+// sensitive, has to be given again. The workspace is the host's directory as it is now; whether anything in it was touched
 // since is told.
 package replay
 
@@ -141,7 +141,7 @@ func (r *Replay) check(ctx context.Context) error {
 	}
 	if r.was.Sandbox != nil && !r.was.Kept {
 		return r.refuse(fmt.Sprintf("hutch exec %s -- CMD runs a command there as it is now", r.was.Sandbox.Name),
-			"it ran in the lasting sandbox %s, and what that was like then is not recorded", r.was.Sandbox.Name)
+			"it ran in the persistent sandbox %s, and what that was like then is not recorded", r.was.Sandbox.Name)
 	}
 	if r.was.TTY {
 		r.tell("terminal", "it had one", "it has none: both streams are apart")
@@ -233,7 +233,7 @@ func (r *Replay) complete(d *runfile.Recalled, o Options) error {
 			env = strings.TrimSuffix(name, `"]`)
 		}
 	}
-	fix := "give the variables of " + d.File + " anew with --var NAME=VALUE, --var-file or HUTCH_VAR_NAME"
+	fix := "give the variables of " + d.File + " again with --var NAME=VALUE, --var-file or HUTCH_VAR_NAME"
 	if d.File == "" {
 		fix = ""
 	}

@@ -75,7 +75,7 @@ func TestWhatIsNotRepeated(t *testing.T) {
 		"goes on":      {running, Options{}, "still running", ""},
 		"was changed":  {changed, Options{}, "its record was changed: definition.json", "hutch audit verify"},
 		"no backend":   {recorded(t, s, store.NewRun{Name: "x", Definition: def}, func(r *result.Result) { r.Backend.Name = "" }), Options{}, "no backend", "--backend"},
-		"in a sandbox": {recorded(t, s, store.NewRun{Name: "x", Definition: def}, func(r *result.Result) { r.Sandbox = &result.Sandbox{ID: "i", Name: "web"} }), Options{}, "lasting sandbox web", "hutch exec web"},
+		"in a sandbox": {recorded(t, s, store.NewRun{Name: "x", Definition: def}, func(r *result.Result) { r.Sandbox = &result.Sandbox{ID: "i", Name: "web"} }), Options{}, "persistent sandbox web", "hutch exec web"},
 		"gone":         {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"workspace": map[string]any{"source": "/nonexistent/dir", "mode": "private"}})}, same), Options{Backend: "other"}, "not there any more", "put it back"},
 		"shared":       {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"workspace": map[string]any{"source": t.TempDir(), "mode": "shared"}})}, same), Options{Backend: "other"}, "is shared", "--shared"},
 		"secret":       {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"stdin": "(sensitive)"})}, same), Options{Backend: "other"}, "lacks stdin", ""},

@@ -187,6 +187,6 @@ func explanation(r *result.Result) string {
 // notXML are the characters that package termsafe leaves alone and XML 1.0 cannot hold.
 var notXML = strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`)
 
-// xmlText makes s safe for XML 1.0 and for whoever reads it: characters that are not shown as themselves become
+// xmlText makes s safe for XML 1.0 and for anyone who reads it: characters that are not shown as themselves become
 // visible escapes.
 func xmlText(s string) string { return notXML.Replace(termsafe.String(s)) }

@@ -66,7 +66,7 @@ type Result struct {
 
 	Dir    string         `json:"dir"`              // the run's directory
 	Events store.ChainRef `json:"events,omitzero"`  // where its event chain lies, and the head of it
-	Kept   bool           `json:"kept,omitempty"`   // the sandbox was left as a lasting one
+	Kept   bool           `json:"kept,omitempty"`   // the sandbox was left as a persistent one
 	Leaks  []string       `json:"leaks,omitempty"`  // what could not be destroyed; hutch gc tries again
 	Error  *Failure       `json:"error,omitempty"`  // why there was nothing to run, or what broke
 	Source *diag.Range    `json:"source,omitempty"` // the header of the run block
@@ -132,7 +132,7 @@ type Workspace struct {
 	Path   string `json:"path,omitempty"` // inside the sandbox
 }
 
-// Sandbox names a lasting sandbox.
+// Sandbox names a persistent sandbox.
 type Sandbox struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`

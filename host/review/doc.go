@@ -6,6 +6,6 @@
 // changed differently is a conflict and never an overwrite.
 //
 // What is applied is what was read once, into a stage of our own; what was shown is what is applied. An apply is one
-// transaction: a journal on disk says what will be done before the first path is touched, so that whoever comes next
+// transaction: a journal on disk says what will be done before the first path is touched, so that the next process
 // after a crash puts the project back as it was. The versions that were replaced stay for an undo.
 package review

@@ -15,7 +15,7 @@ import (
 	"github.com/hutch-run/hutch/internal/gittest"
 )
 
-// commit makes the directory above the project a repository that has all of the project, and takes the base anew.
+// commit makes the directory above the project a repository that has all of the project, and takes the base again.
 func (f *fixture) commit() {
 	f.t.Helper()
 	top := filepath.Dir(f.project)

@@ -62,7 +62,7 @@ type BlockedError struct {
 	Gaps      error
 }
 
-// Error counts; the changes themselves are for whoever shows them.
+// Error counts; the caller shows the changes themselves.
 func (e *BlockedError) Error() string {
 	var why []string
 	if n := len(e.Conflicts); n > 0 {

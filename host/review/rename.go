@@ -57,7 +57,7 @@ func (r *Review) pairRenames(ctx context.Context) error {
 				if sum == "" {
 					copied, err := r.source.copy(ctx, io.Discard, c.Path, size)
 					if err != nil {
-						continue // whoever shows or applies it says why
+						continue // the diff and apply say why
 					}
 					sum = copied.SHA256
 				}

@@ -18,7 +18,7 @@ const refsPerEvent = 500
 
 // writeCode writes the declared and the generated files to code/, which is then mounted as the input. Files that hold
 // secrets must not be stored: with any of those, the input is made a second time in a directory that dies with this
-// process, and code/ lacks them. A lasting sandbox has its input for as long as it lasts, in its own record.
+// process, and code/ lacks them. A persistent sandbox has its input for as long as it lasts, in its own record.
 func (j *job) writeCode() error {
 	sp := j.span.child("code")
 	defer sp.end()

@@ -72,7 +72,7 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 			mode = sdk.WorkspacePrivate
 		case sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly:
 		default:
-			return nil, fmt.Errorf("workspace mode %q is none of private, shared, readonly", d.Mode)
+			return nil, fmt.Errorf("workspace mode %q is not one of private, shared, readonly", d.Mode)
 		}
 		def.Workspace = &runfile.Workspace{Source: filepath.Clean(d.Workspace), Mode: string(mode)}
 	}

@@ -104,7 +104,7 @@ func (a after) Read(p []byte) (int, error) {
 	return a.Reader.Read(p)
 }
 
-// Whoever interrupts does not wait for a backend that hangs.
+// A user who interrupts does not wait for a backend that hangs.
 func TestCancelDoesNotWaitForABackendThatHangs(t *testing.T) {
 	hang := make(chan struct{})
 	p := &plain{stuck: hang}

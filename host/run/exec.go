@@ -168,7 +168,7 @@ func (j *job) control(ex *client.Exec, stop <-chan struct{}) {
 	}
 }
 
-// sink is where one stream of the command goes: to the log first, then to whoever watches. It is written to by one
+// sink is where one stream of the command goes: to the log first, then to the caller. It is written to by one
 // goroutine.
 type sink struct {
 	name  string
@@ -192,7 +192,7 @@ func (t *total) add(n int) {
 	}
 }
 
-// Write implements [io.Writer]. When whoever watches is gone the stream ends, and the command learns it as it would
+// Write implements [io.Writer]. When the caller stops reading the stream ends, and the command learns it as it would
 // from a closed pipe.
 func (s *sink) Write(p []byte) (int, error) {
 	s.total.add(len(p))

@@ -17,7 +17,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// Inside is a command for a lasting sandbox. What it does not say, the sandbox's definition does.
+// Inside is a command for a persistent sandbox. What it does not say, the sandbox's definition does.
 type Inside struct {
 	Sandbox *client.Sandbox // attached
 	Backend *backend.Backend
@@ -39,7 +39,7 @@ type Inside struct {
 	Over func()
 }
 
-// Exec runs one command in a lasting sandbox. It is a run like any other, with a record, logs and a result, except that
+// Exec runs one command in a persistent sandbox. It is a run like any other, with a record, logs and a result, except that
 // no outputs are collected, no changes are listed, and the sandbox stays. The chain of the sandbox has an event when it
 // begins and one when it ends. Result and error are those of [Runner.Run].
 func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result, error) {

@@ -20,7 +20,7 @@ import (
 // changes, and destroying.
 type patience struct {
 	step     time.Duration // whatever happens; 0 means a minute more than the backend has for one call, of which collecting takes many
-	finished time.Duration // once the caller has given up: whoever interrupts hutch wants to be gone
+	finished time.Duration // once the caller has given up: a user who interrupts hutch wants to be gone
 }
 
 var usualPatience = patience{finished: 20 * time.Second}
@@ -32,7 +32,7 @@ type job struct {
 	s    Streams
 	id   string
 	rec  *store.Run           // nil when a sandbox is made and nothing run
-	box  *store.SandboxRecord // of the lasting sandbox that is being made, or that the command runs in; else nil
+	box  *store.SandboxRecord // of the persistent sandbox that is being made, or that the command runs in; else nil
 	user string               // whom the command runs as; "" for the backend's choice
 	res  *result.Result
 	code int // the backend's code of the command
@@ -292,7 +292,7 @@ func (j *job) note(err error, doing string) {
 // event appends to the chain. A chain that cannot be written to shows again, and for good, when the record is finished.
 func (j *job) event(typ store.EventType, data any, files ...store.FileRef) {
 	if j.rec == nil && j.box == nil {
-		return // a lasting sandbox that failed to be made has taken its record back, and the chain with it
+		return // a persistent sandbox that failed to be made has taken its record back, and the chain with it
 	}
 	if err := j.chronicle().Event(typ, j.secrets.Value(data), files...); err != nil && j.res.Error == nil {
 		j.note(err, "write event "+string(typ))

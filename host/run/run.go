@@ -25,13 +25,13 @@ type Options struct {
 	// Environ is the environment of the user, as NAME=VALUE: where the registry configuration of installers comes
 	// from. Nothing else of it reaches a sandbox.
 	Environ []string
-	// Keep leaves the sandboxes in place after the command ended, as lasting ones.
+	// Keep leaves the sandboxes in place after the command ended, as persistent ones.
 	Keep bool
 	// Name is the name of the sandbox that Keep leaves; "" lets hutch choose one. It is for one run.
 	Name string
 	// EndsWith is the process that a sandbox which Keep leaves must not outlive; nil lets it stay until it is removed.
 	EndsWith *store.Process
-	// TakeBase writes down what the source of a private workspace looks like, just before a lasting sandbox is made on
+	// TakeBase writes down what the source of a private workspace looks like, just before a persistent sandbox is made on
 	// it. Nil writes nothing.
 	TakeBase func(ctx context.Context, dir string, w io.Writer) error
 	// Progress is told what a run is doing, by its id; it may be nil and may be called concurrently.

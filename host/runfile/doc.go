@@ -9,5 +9,5 @@
 // file is an error after a moment and not a machine without memory.
 //
 // Values marked as sensitive stay marked through every expression. A Definition knows which of its values they are:
-// its JSON form holds none of them, and Secrets lists them for whoever has to keep them out of other text.
+// its JSON form holds none of them, and Secrets lists them for callers that have to keep them out of other text.
 package runfile

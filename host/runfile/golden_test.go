@@ -15,7 +15,7 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // golden compares got with a file, or writes it.
 func golden(t *testing.T, path, got string) {

@@ -40,7 +40,7 @@ type Missing struct {
 	fill func(from *Definition) bool
 }
 
-// Recall makes the definition of a recorded run anew.
+// Recall recreates the definition of a recorded run.
 func Recall(r Recorded) (*Recalled, error) {
 	var j definitionJSON
 	if err := json.Unmarshal(r.Definition, &j); err != nil {

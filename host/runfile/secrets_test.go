@@ -115,7 +115,7 @@ func TestMessagesHoldNoSecrets(t *testing.T) {
 	}
 }
 
-// TestOwnSecrets: what a lasting sandbox keeps has no secret that its commands have nothing of.
+// TestOwnSecrets: what a persistent sandbox keeps has no secret that its commands have nothing of.
 func TestOwnSecrets(t *testing.T) {
 	p := write(t, `variable "token" { sensitive = true }
 variable "key"   { sensitive = true }

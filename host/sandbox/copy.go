@@ -219,7 +219,7 @@ func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, allo
 	return err
 }
 
-// StreamOut writes the directory at from as a tar stream, as the backend gives it: whoever reads it reads hostile data.
+// StreamOut writes the directory at from as a tar stream, as the backend gives it: its reader reads hostile data.
 func (s *Sandbox) StreamOut(ctx context.Context, from string, w io.Writer) error {
 	from, err := s.inside(from)
 	if err = errors.Join(s.needs(sdk.CapGet), err); err != nil {

@@ -19,7 +19,7 @@ func (e *StoppedError) Error() string {
 	if e.Startable {
 		return "the sandbox " + e.Name + " is stopped; `hutch start " + e.Name + "` starts it and keeps its files"
 	}
-	return "the sandbox " + e.Name + " is stopped; `hutch reset " + e.Name + "` starts it anew and keeps its files"
+	return "the sandbox " + e.Name + " is stopped; `hutch reset " + e.Name + "` starts it again and keeps its files"
 }
 
 // GoneError says that there is a record of a sandbox and its backend knows nothing of it.

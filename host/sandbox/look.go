@@ -13,7 +13,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// Look is a lasting sandbox for those who look at its files. Where its workspace can be read on this host, its backend is
+// Look is a persistent sandbox for those who look at its files. Where its workspace can be read on this host, its backend is
 // started when something needs it, and not before. Its methods may be called concurrently.
 type Look struct {
 	// Record is what the store knew about it when it was opened.
@@ -28,7 +28,7 @@ type Look struct {
 	open *Sandbox // nil until something needs the backend
 }
 
-// Look finds a sandbox like [Manager.Open], with a shared lock. Whoever opens it closes it.
+// Look finds a sandbox like [Manager.Open], with a shared lock. The caller closes it.
 func (m *Manager) Look(ctx context.Context, ref string) (*Look, error) {
 	info, err := m.store.FindSandbox(ref)
 	if err != nil {
@@ -73,7 +73,7 @@ func there(l *store.SandboxLayers) bool {
 }
 
 // Files are the sandbox's files for the tools. What they change is in the sandbox's event chain; changes by several
-// processes never undo each other. Of o the lock, the name and whom to tell are filled in. Whoever opens them closes them
+// processes never undo each other. Of o the lock, the name and whom to tell are filled in. The caller closes them
 // before the Look.
 func (l *Look) Files(o files.Options) (*files.Files, error) {
 	o.Lock = files.LockFile(filepath.Join(filepath.Dir(l.base), "files.lock"))

@@ -41,7 +41,7 @@ type Options struct {
 	Destroy func(ctx context.Context, i store.Intent) error
 }
 
-// Manager knows all lasting sandboxes of a store. It is safe for concurrent use.
+// Manager knows all persistent sandboxes of a store. It is safe for concurrent use.
 type Manager struct {
 	opt   Options
 	store *store.Store
@@ -50,7 +50,7 @@ type Manager struct {
 // New returns a Manager. It looks at nothing yet.
 func New(o Options) *Manager { return &Manager{opt: o, store: o.Run.Store} }
 
-// Create makes a lasting sandbox as d says, with its files and dependencies but without running anything, and returns
+// Create makes a persistent sandbox as d says, with its files and dependencies but without running anything, and returns
 // its record. name "" lets hutch choose one. When it fails nothing is left, or what is left is a half record that gc
 // finishes. What is wrong with d is a [*result.Failure].
 func (m *Manager) Create(ctx context.Context, d *runfile.Definition, name string) (*store.SandboxInfo, error) {
@@ -89,8 +89,8 @@ func (m *Manager) RemoveAllOf(ctx context.Context, p store.Process) error {
 // List returns the records of all sandboxes, oldest first.
 func (m *Manager) List() ([]store.SandboxInfo, error) { return m.store.Sandboxes() }
 
-// Reset makes the surroundings of a sandbox anew and keeps what was written to the workspace, unless hard: then its
-// base is taken anew, too. With force, commands that run in it are ended; otherwise they are [store.ErrInUse].
+// Reset recreates the surroundings of a sandbox and keeps what was written to the workspace, unless hard: then its
+// base is taken again, too. With force, commands that run in it are ended; otherwise they are [store.ErrInUse].
 func (m *Manager) Reset(ctx context.Context, ref string, hard, force bool) error {
 	s, err := m.attach(ctx, ref, Exclusive)
 	if force && errors.Is(err, store.ErrInUse) {

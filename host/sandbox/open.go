@@ -14,7 +14,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// Sandbox is a lasting sandbox that this process is attached to and holds a lock on. Its methods may be called
+// Sandbox is a persistent sandbox that this process is attached to and holds a lock on. Its methods may be called
 // concurrently.
 type Sandbox struct {
 	*client.Sandbox
@@ -36,7 +36,7 @@ type Sandbox struct {
 }
 
 // Open finds the sandbox that ref means (a name, an id, or an unambiguous prefix of an id), waits for its lock, starts
-// its backend and attaches to it. Whoever opens it closes it.
+// its backend and attaches to it. The caller closes it.
 //
 // The error is [store.ErrNoSandbox] when there is none, [store.ErrInUse] when the lock cannot be had in time,
 // [store.ErrHalf] when it was never finished, a [*GoneError] when its backend does not know it any more, and a
@@ -174,7 +174,7 @@ func (s *Sandbox) SetPush(p *store.SandboxPush) error {
 	return err
 }
 
-// Command is a command for a lasting sandbox; see [run.Inside].
+// Command is a command for a persistent sandbox; see [run.Inside].
 type Command = run.Inside
 
 // Run runs one command in the sandbox and returns its result, which is recorded as a run. The fields of c that name

@@ -174,7 +174,7 @@ func (s *Session) warn(l backend.Line) {
 func (s *Session) UseLocks(files ...string) { s.locks.use(files) }
 
 // Start begins to launch a backend without waiting, so that it comes up while something else is done. A name that is
-// none, and everything else that goes wrong, is told to whoever asks for the backend.
+// none, and everything else that goes wrong, goes to the caller that asks for the backend.
 func (s *Session) Start(name string) {
 	if p, err := s.Pool(); err == nil {
 		p.Start(name)

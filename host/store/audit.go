@@ -3,7 +3,7 @@ package store
 import "sync"
 
 // The audit chain of the store has one entry when a run begins, one when it ends and one when hutch removes it, and one
-// for each change by hand to a lasting sandbox. It pins the head of each chain and the hash of each run's result, so that
+// for each change by hand to a persistent sandbox. It pins the head of each chain and the hash of each run's result, so that
 // a run or sandbox whose whole directory was replaced, cut or taken away is noticed.
 
 // auditBegin is the data of [EventBegin] in the audit chain.
@@ -33,11 +33,11 @@ type auditEnd struct {
 	ResultSHA256 string `json:"result_sha256"`
 	Record       string `json:"record"` // hash of the last line of run.jsonl; empty from versions that hashed none
 
-	// Sandbox is how far the chain of the lasting sandbox went that the run was in. It costs no entry of its own.
+	// Sandbox is how far the chain of the persistent sandbox went that the run was in. It costs no entry of its own.
 	Sandbox *auditBox `json:"sandbox,omitempty"`
 }
 
-// auditBox names a lasting sandbox and how far its chain goes.
+// auditBox names a persistent sandbox and how far its chain goes.
 type auditBox struct {
 	ID string `json:"id"`
 	auditHead

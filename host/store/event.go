@@ -25,9 +25,9 @@ const (
 	EventBegin          EventType = "run.begin"       // the first of every run's chain, and its entry in the audit chain
 	EventEnd            EventType = "run.end"         // the last of every finished run's chain, and its entry in the audit chain
 	EventRemoved        EventType = "run.removed"     // in the audit chain: the run was deleted on purpose
-	EventSandboxBegin   EventType = "sandbox.begin"   // the first of every lasting sandbox's chain, and its entry in the audit chain
+	EventSandboxBegin   EventType = "sandbox.begin"   // the first of every persistent sandbox's chain, and its entry in the audit chain
 	EventSandboxRemoved EventType = "sandbox.removed" // in the audit chain: the sandbox was removed on purpose
-	EventSandboxHead    EventType = "sandbox.head"    // in the audit chain: how far a lasting sandbox's chain goes, after something was changed by hand
+	EventSandboxHead    EventType = "sandbox.head"    // in the audit chain: how far a persistent sandbox's chain goes, after something was changed by hand
 	EventRepaired       EventType = "repaired"        // a torn tail was set aside; the data says where and how long it was
 	EventDamaged        EventType = "damaged"         // the writer found the event before this one to be invalid and went on after it
 )
@@ -44,15 +44,15 @@ const (
 	EventExecEnd        EventType = "exec.end"         // a command ended, with its cause
 	EventChanges        EventType = "workspace.change" // what differs in the workspace
 	EventOutputs        EventType = "outputs"          // files were collected
-	EventSandboxReset   EventType = "sandbox.reset"    // in a lasting sandbox's chain: it was made anew
-	EventSandboxStop    EventType = "sandbox.stop"     // in a lasting sandbox's chain: it was stopped
-	EventSandboxStart   EventType = "sandbox.start"    // in a lasting sandbox's chain: it was started again
-	EventSandboxRecord  EventType = "sandbox.record"   // in a lasting sandbox's chain: a file of its record is about to be written anew
-	EventSandboxCopy    EventType = "sandbox.copy"     // in a lasting sandbox's chain: files were put in or taken out by hand
-	EventSandboxWrite   EventType = "sandbox.write"    // in a lasting sandbox's chain: a file was written or edited by hand
-	EventSandboxDelete  EventType = "sandbox.delete"   // in a lasting sandbox's chain: a file or directory was removed by hand
-	EventSandboxApply   EventType = "sandbox.apply"    // in a lasting sandbox's chain: changes were brought back to its project
-	EventSandboxUndo    EventType = "sandbox.undo"     // in a lasting sandbox's chain: an apply was taken back
+	EventSandboxReset   EventType = "sandbox.reset"    // in a persistent sandbox's chain: it was recreated
+	EventSandboxStop    EventType = "sandbox.stop"     // in a persistent sandbox's chain: it was stopped
+	EventSandboxStart   EventType = "sandbox.start"    // in a persistent sandbox's chain: it was started again
+	EventSandboxRecord  EventType = "sandbox.record"   // in a persistent sandbox's chain: a file of its record is about to be rewritten
+	EventSandboxCopy    EventType = "sandbox.copy"     // in a persistent sandbox's chain: files were put in or taken out by hand
+	EventSandboxWrite   EventType = "sandbox.write"    // in a persistent sandbox's chain: a file was written or edited by hand
+	EventSandboxDelete  EventType = "sandbox.delete"   // in a persistent sandbox's chain: a file or directory was removed by hand
+	EventSandboxApply   EventType = "sandbox.apply"    // in a persistent sandbox's chain: changes were brought back to its project
+	EventSandboxUndo    EventType = "sandbox.undo"     // in a persistent sandbox's chain: an apply was taken back
 )
 
 // The types that a loop of a model writes about itself.
@@ -69,7 +69,7 @@ type Event struct {
 	Schema string          `json:"schema"`
 	Seq    uint64          `json:"seq"` // from 1, without gaps
 	Time   time.Time       `json:"time"`
-	Run    string          `json:"run"` // whose chain it is: the id of a run, or of a lasting sandbox
+	Run    string          `json:"run"` // whose chain it is: the id of a run, or of a persistent sandbox
 	Type   EventType       `json:"type"`
 	Parent string          `json:"parent,omitempty"` // in the first event: the run that this one continues
 	Data   json.RawMessage `json:"data,omitempty"`

@@ -35,7 +35,7 @@ type GCOptions struct {
 
 // The kinds of things that gc removes.
 const (
-	GCSandbox      = "sandbox"      // what an orphaned intent made, or a lasting sandbox that was half made or half removed
+	GCSandbox      = "sandbox"      // what an orphaned intent made, or a persistent sandbox that was half made or half removed
 	GCRun          = "run"          // an old run, or an old loop with its runs
 	GCIngested     = "ingested"     // an old run that was made of an answer; the records of its executions are runs
 	GCDependencies = "dependencies" // an unused entry of the dependency cache
@@ -59,7 +59,7 @@ type GCItem struct {
 func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
 	c := &collector{store: s, o: o, now: s.now()}
 	var errs []error
-	for _, step := range []func(context.Context) error{c.lasting, c.intents, c.lost, c.intentFiles, c.sandboxes, c.processes, c.runtimeDirs, c.temps, c.runs, c.content, c.ingested, c.deps} {
+	for _, step := range []func(context.Context) error{c.persistent, c.intents, c.lost, c.intentFiles, c.sandboxes, c.processes, c.runtimeDirs, c.temps, c.runs, c.content, c.ingested, c.deps} {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))
 			break
@@ -352,7 +352,7 @@ func (c *collector) deps(ctx context.Context) error {
 	if c.o.DepsUnused <= 0 {
 		return nil
 	}
-	// Lasting sandboxes need theirs, however long nobody works in them.
+	// Persistent sandboxes need theirs, however long nobody works in them.
 	boxes, err := c.store.Sandboxes()
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func (r *IntentRecord) AddResources(res ...Resource) error {
 	return r.append()
 }
 
-// Fulfilled forgets the record and leaves everything where it is, once the record of a lasting sandbox says that it is
+// Fulfilled forgets the record and leaves everything where it is, once the record of a persistent sandbox says that it is
 // ready: from then on that alone speaks for it.
 func (r *IntentRecord) Fulfilled() error {
 	r.mu.Lock()

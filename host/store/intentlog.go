@@ -39,9 +39,9 @@ type intentLog struct {
 
 // claim takes a place for an intent and returns the file that it goes into.
 //
-// With lasting, the file's name is on disk too when claim returns. Intents that need not outlive a reboot are spared the
+// With persistent, the file's name is on disk too when claim returns. Intents that need not outlive a reboot are spared the
 // wait for that.
-func (l *intentLog) claim(id string, lasting bool) (string, error) {
+func (l *intentLog) claim(id string, persistent bool) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.active[id] {
@@ -56,7 +56,7 @@ func (l *intentLog) claim(id string, lasting bool) (string, error) {
 		f.Close()
 		l.path, l.placed, l.active = path, false, map[string]bool{}
 	}
-	if lasting && !l.placed {
+	if persistent && !l.placed {
 		if err := syncDir(l.dir); err != nil {
 			return "", err
 		}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPatience bounds how long a lock that is held for microseconds may be waited for: whoever holds it longer is
+// lockPatience bounds how long a lock that is held for microseconds may be waited for: a process that holds it longer is
 // stopped, and waiting for a stopped process would hang every run on the machine.
 var lockPatience = 30 * time.Second
 

@@ -35,7 +35,7 @@ func (p Paths) SandboxState(id string) string { return p.Sandbox(id) + stateSuff
 // stateSuffix cannot occur in the id of a sandbox.
 const stateSuffix = ".state"
 
-// SandboxBase is the file that says what the workspace's source of a lasting sandbox looked like when it was made.
+// SandboxBase is the file that says what the workspace's source of a persistent sandbox looked like when it was made.
 func (p Paths) SandboxBase(id string) string { return filepath.Join(p.Sandbox(id), baseFile) }
 
 // Applies is where applies of sandboxes' changes are journaled, with what they replaced.

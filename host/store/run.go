@@ -33,7 +33,7 @@ type NewRun struct {
 	File       string // the run file; empty without one
 	Backend    string // the backend, when it is known already
 	Parent     string // the loop that this run is part of, or the run that it repeats
-	Sandbox    string // name of the lasting sandbox that it runs in; empty without one
+	Sandbox    string // name of the persistent sandbox that it runs in; empty without one
 	Definition any    // the run as evaluated, secrets redacted; stored as JSON
 }
 
@@ -194,7 +194,7 @@ func (r *Run) Info() Info {
 // Dir is the run's directory, absolute.
 func (r *Run) Dir() string { return r.dir }
 
-// SetSandbox notes the name of the lasting sandbox that the run leaves.
+// SetSandbox notes the name of the persistent sandbox that the run leaves.
 func (r *Run) SetSandbox(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ type End struct {
 	Data     any       // further data of the last event
 	Files    []FileRef // further files of the last event; logs, code and outputs which earlier events named need not be repeated
 
-	// Sandbox is the lasting sandbox that the run was in, nil for none. The audit chain learns with the run's end how far
+	// Sandbox is the persistent sandbox that the run was in, nil for none. The audit chain learns with the run's end how far
 	// the sandbox's chain goes by what this process appended to it, so that what it says about the run cannot be cut off.
 	Sandbox *SandboxRecord
 }

@@ -115,7 +115,7 @@ func TestStaleRuntimeDirs(t *testing.T) {
 	}
 }
 
-// A gc that looks while a directory is made may take it for one that is left; whoever makes it then makes another one.
+// A gc that looks while a directory is made may take it for one that is left; its maker then makes another one.
 func TestRuntimeDirsAreMadeDuringGC(t *testing.T) {
 	base, err := os.MkdirTemp("/tmp", "h-")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // SandboxSchema is the schema of sandbox.json.
 const SandboxSchema = "hutch.sandbox/v1"
 
-// SandboxState is where the record of a lasting sandbox is in its life. How the sandbox itself is, only its backend
+// SandboxState is where the record of a persistent sandbox is in its life. How the sandbox itself is, only its backend
 // can tell.
 type SandboxState string
 
@@ -23,7 +23,7 @@ const (
 	SandboxDamaged  SandboxState = "damaged" // its record cannot be read
 )
 
-// Errors about lasting sandboxes that callers tell apart with errors.Is.
+// Errors about persistent sandboxes that callers tell apart with errors.Is.
 var (
 	// ErrNoSandbox says that there is no such sandbox.
 	ErrNoSandbox = errors.New("no such sandbox")

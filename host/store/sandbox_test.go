@@ -376,7 +376,7 @@ func TestVerifyCommandsInside(t *testing.T) {
 	}
 }
 
-// boxProblems are those that verifying a lasting sandbox finds.
+// boxProblems are those that verifying a persistent sandbox finds.
 func boxProblems(t *testing.T, s *Store, id string) (problems []Problem) {
 	t.Helper()
 	rep, err := s.VerifySandbox(t.Context(), id)

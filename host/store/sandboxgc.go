@@ -12,13 +12,13 @@ import (
 // ([SandboxInfo.EndsWith]), unless another process is at it. It is the part of [Store.GC] that any command can do.
 func (s *Store) FinishSandboxes(ctx context.Context, destroy func(ctx context.Context, i Intent) error) ([]GCItem, error) {
 	c := &collector{store: s, o: GCOptions{Destroy: destroy}, now: s.now()}
-	err := c.lasting(ctx)
+	err := c.persistent(ctx)
 	return c.items, err
 }
 
-// lasting ends what was begun with lasting sandboxes and what nobody goes on with: whoever makes or removes one holds
+// persistent ends what was begun with persistent sandboxes and what nobody goes on with: a process that makes or removes one holds
 // its lock alone. A sandbox that is there is never touched, nor one whose record cannot be read.
-func (c *collector) lasting(ctx context.Context) error {
+func (c *collector) persistent(ctx context.Context) error {
 	list, err := c.store.Sandboxes()
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (c *collector) finishSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// recorded says whether a lasting sandbox's record speaks for what an intent announced, and what it says.
+// recorded says whether a persistent sandbox's record speaks for what an intent announced, and what it says.
 func (c *collector) recorded(r *IntentRecord) (bool, SandboxState) {
 	if !c.hasRecord(r.ID) {
 		return false, ""
@@ -86,7 +86,7 @@ func (c *collector) recorded(r *IntentRecord) (bool, SandboxState) {
 	return err == nil, info.State
 }
 
-// hasRecord says whether there is the record of a lasting sandbox, readable or not.
+// hasRecord says whether there is the record of a persistent sandbox, readable or not.
 func (c *collector) hasRecord(id string) bool {
 	if !isRunID(id) {
 		return false

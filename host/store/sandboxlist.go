@@ -116,7 +116,7 @@ func likeName(text string) string {
 	return name
 }
 
-// Sandboxes returns the records of all lasting sandboxes, oldest first. One that cannot be read is listed as
+// Sandboxes returns the records of all persistent sandboxes, oldest first. One that cannot be read is listed as
 // [SandboxDamaged].
 func (s *Store) Sandboxes() ([]SandboxInfo, error) {
 	entries, err := os.ReadDir(s.paths.Sandboxes()) // sorted, and ids sort by time
@@ -205,7 +205,7 @@ func (s *Store) FindSandbox(ref string) (SandboxInfo, error) {
 }
 
 // OpenSandbox locks the record of one sandbox, by its full id, for this process alone or together with others, and waits up to patience for
-// whoever holds it otherwise: then the error is [ErrInUse]. It returns the record in whatever state it is.
+// another process that holds it: then the error is [ErrInUse]. It returns the record in whatever state it is.
 func (s *Store) OpenSandbox(ctx context.Context, id string, alone bool, patience time.Duration) (*SandboxRecord, error) {
 	dir := s.paths.Sandbox(id)
 	gone := fmt.Errorf("%w: %.80q", ErrNoSandbox, id)

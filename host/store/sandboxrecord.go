@@ -14,7 +14,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
-// The files of a lasting sandbox's directory, besides events.jsonl and code/.
+// The files of a persistent sandbox's directory, besides events.jsonl and code/.
 const (
 	sandboxFile        = "sandbox.json"
 	sandboxPrivateFile = "private.json"
@@ -25,12 +25,12 @@ const (
 	newMark            = ".new"       // follows the name of a base that is being written
 )
 
-// replaced reports whether a file of the record is one that is written anew, each time with an event before.
+// replaced reports whether a file of the record is one that is rewritten, each time with an event before.
 func replaced(name string) bool {
 	return name == sandboxFile || name == sandboxPrivateFile || name == baseFile
 }
 
-// SandboxRecord is a lasting sandbox that this process holds a lock on. Its methods may be called concurrently, but
+// SandboxRecord is a persistent sandbox that this process holds a lock on. Its methods may be called concurrently, but
 // for Close and Forget.
 type SandboxRecord struct {
 	store *Store
@@ -233,7 +233,7 @@ func (r *SandboxRecord) said() *auditBox {
 	return &auditBox{ID: r.info.ID, auditHead: r.head}
 }
 
-// replace writes a file of the record anew, and says so in the chain just before the file is there.
+// replace writes a file of the record again, and says so in the chain just before the file is there.
 func (r *SandboxRecord) replace(name string, data []byte) error {
 	f := newAtomicFile(filepath.Join(r.dir, name))
 	defer f.abandon()
@@ -265,7 +265,7 @@ func (s *Store) SandboxesOf(project string) ([]string, error) {
 	return ids, err
 }
 
-// PlaceSandboxBase is [SandboxRecord.PlaceBase] for whoever has the sandbox's id and not its record.
+// PlaceSandboxBase is [SandboxRecord.PlaceBase] for callers that have the sandbox's id and not its record.
 func (s *Store) PlaceSandboxBase(id string) error {
 	dir := s.paths.Sandbox(id)
 	root, err := os.OpenRoot(dir)
@@ -289,7 +289,7 @@ func (s *Store) PlaceSandboxBase(id string) error {
 	return s.enterHead(id, auditHead{Events: seq, Head: head})
 }
 
-// Update changes the record by fn. When it returns nil the new record is on the disk, and whoever reads the record
+// Update changes the record by fn. When it returns nil the new record is on the disk, and a process that reads the record
 // afterwards, after a power cut too, reads it or a later one.
 func (r *SandboxRecord) Update(fn func(*SandboxInfo)) error {
 	r.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// VerifySandbox checks the chain of one lasting sandbox, every file its events point at, and its entries in the audit
+// VerifySandbox checks the chain of one persistent sandbox, every file its events point at, and its entries in the audit
 // chain. It changes nothing. The commands that ran in the sandbox are runs, with chains of their own.
 func (s *Store) VerifySandbox(ctx context.Context, id string) (*Report, error) {
 	v := verifier{store: s}
@@ -32,7 +32,7 @@ func (v *verifier) lost() (lost []string) {
 	return lost
 }
 
-// sandbox checks one sandbox. What looks wrong is looked at again, with the audit chain read anew, as long as somebody
+// sandbox checks one sandbox. What looks wrong is looked at again, with the audit chain read again, as long as somebody
 // writes events meanwhile.
 func (v *verifier) sandbox(ctx context.Context, id string) (rep *Report, err error) {
 	length := func() int64 {

@@ -30,15 +30,15 @@ const (
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
 	ProblemUnknownFile  Problem = "unknown_file"  // a file is there that no event speaks of
 
-	ProblemSandboxMissing Problem = "sandbox_missing" // the audit chain knows a lasting sandbox that is not there and was not removed by hutch
-	ProblemUnknownSandbox Problem = "unknown_sandbox" // a lasting sandbox is there that the audit chain does not know
+	ProblemSandboxMissing Problem = "sandbox_missing" // the audit chain knows a persistent sandbox that is not there and was not removed by hutch
+	ProblemUnknownSandbox Problem = "unknown_sandbox" // a persistent sandbox is there that the audit chain does not know
 )
 
 // Finding is one thing that is wrong.
 type Finding struct {
 	Problem Problem `json:"problem"`
 	Run     string  `json:"run,omitempty"`     // empty for the audit chain
-	Sandbox string  `json:"sandbox,omitempty"` // id of the lasting sandbox whose chain it is
+	Sandbox string  `json:"sandbox,omitempty"` // id of the persistent sandbox whose chain it is
 	Event   uint64  `json:"event,omitempty"`   // number of the event, as near as it can be told
 	Path    string  `json:"path,omitempty"`
 	Detail  string  `json:"detail"`
@@ -46,7 +46,7 @@ type Finding struct {
 	Harmless bool `json:"harmless,omitempty"`
 }
 
-// Report is what Verify found about one run, about a lasting sandbox, or about the audit chain (Run and Sandbox are
+// Report is what Verify found about one run, about a persistent sandbox, or about the audit chain (Run and Sandbox are
 // empty).
 type Report struct {
 	Run      string    `json:"run,omitempty"`
@@ -126,9 +126,9 @@ func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) er
 	return nil
 }
 
-// VerifyAll checks the audit chain, every run, newest first, and every lasting sandbox, and calls each with the reports
+// VerifyAll checks the audit chain, every run, newest first, and every persistent sandbox, and calls each with the reports
 // as they come; the audit chain's is the first. It stops with the error that each returns. A head that the audit chain
-// had once, kept where the store's writer cannot reach, shows a chain that was cut or made anew since: "" for none.
+// had once, kept where the store's writer cannot reach, shows a chain that was cut or recreated since: "" for none.
 func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) error) error {
 	// What is there is listed before the audit chain is read, so that what begins meanwhile is not unknown.
 	ids, err := s.runIDs()
@@ -263,7 +263,7 @@ type auditKnown struct {
 	end     *auditEnd
 	removed bool
 
-	// The same about the lasting sandbox of this id, which a run may have left.
+	// The same about the persistent sandbox of this id, which a run may have left.
 	box        *auditBegin
 	boxHead    auditHead // the furthest
 	boxRemoved bool

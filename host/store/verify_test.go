@@ -171,7 +171,7 @@ func TestWhatVerifySays(t *testing.T) {
 			_, other := smallRun(t, s)
 			mustWrite(t, chain, mustRead(t, other))
 		}, []Problem{ProblemBrokenLink, ProblemHeadMismatch}, 1},
-		"chain made anew": {func(t *testing.T, s *Store, r *Run, chain string) {
+		"chain recreated": {func(t *testing.T, s *Store, r *Run, chain string) {
 			os.Remove(chain)
 			c, err := openChain(chain, s.now)
 			if err != nil {
@@ -346,7 +346,7 @@ func TestCutUnderALiveWriter(t *testing.T) {
 }
 
 // TestKeptHead shows what a copy of the audit chain's head is good for: nothing in the store tells of a run whose directory
-// and entries were taken out of it together, or of a store that was made anew.
+// and entries were taken out of it together, or of a store that was recreated.
 func TestKeptHead(t *testing.T) {
 	s := newStore(t)
 	smallRun(t, s)

@@ -105,7 +105,7 @@ func fullLoop(t *testing.T, s *Store) *Run {
 	return l
 }
 
-// fullBox is a lasting sandbox whose record has every file that one can have.
+// fullBox is a persistent sandbox whose record has every file that one can have.
 func fullBox(t *testing.T, s *Store) SandboxInfo {
 	t.Helper()
 	r := beginBox(t, s, "web")
@@ -139,7 +139,7 @@ func fullBox(t *testing.T, s *Store) SandboxInfo {
 }
 
 // TestEveryByteOfEveryFileShows flips, cuts, lengthens, empties and removes every file of a finished run, of a loop of a
-// model and of the record of a lasting sandbox, and puts another one beside it: each time there is something to be told. With -short it is a sample
+// model and of the record of a persistent sandbox, and puts another one beside it: each time there is something to be told. With -short it is a sample
 // of the bytes.
 func TestEveryByteOfEveryFileShows(t *testing.T) {
 	s := newStore(t)
@@ -187,7 +187,7 @@ func TestEveryByteOfEveryFileShows(t *testing.T) {
 				mustWrite(t, path, append(bytes.Clone(good), tail...))
 				shows("longer by "+tail, len(good))
 			}
-			if name != sandboxLockFile && name != filesLockFile { // they are made anew when they are missing
+			if name != sandboxLockFile && name != filesLockFile { // they are recreated when they are missing
 				os.Remove(path)
 				if name == sandboxFile { // no sandbox is there without it, which the audit chain notices
 					if rep := verifyAll(t, s)[""]; rep.OK {

@@ -47,7 +47,7 @@ func (b *backend) Describe() sdk.Description {
 	}
 }
 
-// Prepare implements [sdk.Preparer]: whoever starts a backend nearly always wants a sandbox.
+// Prepare implements [sdk.Preparer]: a host that starts a backend nearly always wants a sandbox.
 func (b *backend) Prepare() {
 	b.spares.warm()
 	b.support()
@@ -59,7 +59,7 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 }
 
 // Attach implements [sdk.Attacher]. The holder of a kept sandbox may be alive, and then it is joined. It may have died,
-// with the machine for one; the sandbox's files are on disk then, and the rest is made anew around them when it is needed.
+// with the machine for one; the sandbox's files are on disk then, and the rest is recreated around them when it is needed.
 func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	var old handle
 	if len(h.Data) == 0 {

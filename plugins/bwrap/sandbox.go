@@ -28,7 +28,7 @@ type sandbox struct {
 	support  *limits.Support
 	spares   *spares
 
-	mu     sync.RWMutex // held shared while the world is used, alone while it is made anew
+	mu     sync.RWMutex // held shared while the world is used, alone while it is recreated
 	*world              // nil when the sandbox is gone, or asleep
 	owner  string       // what it was made for
 	closed bool         // it was destroyed
@@ -121,7 +121,7 @@ func (s *sandbox) Ready() sdk.Ready {
 	return s.ready
 }
 
-// use keeps the world as it is until the returned function is called. That of a lasting sandbox is made when there is
+// use keeps the world as it is until the returned function is called. That of a persistent sandbox is made when there is
 // none.
 func (s *sandbox) use() (release func(), err error) {
 	for range 5 {
@@ -199,7 +199,7 @@ func (s *sandbox) close() error {
 }
 
 // Reset implements [sdk.Resetter]. All commands die. A soft reset empties /tmp and
-// /dev/shm and leaves workspace and output; a hard one makes the sandbox anew.
+// /dev/shm and leaves workspace and output; a hard one recreates the sandbox.
 func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	if s.keep {
 		return s.alone(func() error { return s.renew(ctx, hard) })

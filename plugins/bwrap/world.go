@@ -33,7 +33,7 @@ type world struct {
 	sampler *limits.Sampler // nil when no limit is sampled
 	ready   sdk.Ready
 
-	lasting *holder.Lasting // while a lasting world is made
+	persistent *holder.Persistent // while a persistent world is made
 }
 
 // groupTimeout bounds the removal of a cgroup, which waits for processes that the kernel may hold on to. What is left is
@@ -67,10 +67,10 @@ func (s *sandbox) fill(ctx context.Context, w *world) error {
 	if s.keep {
 		w.lasts = true
 		w.ident = newIdentity(int(owner.Uid), int(owner.Gid))
-		var lasting *holder.Lasting
-		if w.holder, lasting, err = holder.StartLasting(w.ident.Identity, s.dir, s.marks()...); lasting != nil {
-			defer lasting.Close()
-			w.lasting = lasting
+		var persistent *holder.Persistent
+		if w.holder, persistent, err = holder.StartPersistent(w.ident.Identity, s.dir, s.marks()...); persistent != nil {
+			defer persistent.Close()
+			w.persistent = persistent
 		}
 	} else {
 		w.ident, w.holder, err = s.spares.take(int(owner.Uid), int(owner.Gid))

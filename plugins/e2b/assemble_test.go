@@ -370,9 +370,9 @@ func TestAssemblyFaults(t *testing.T) {
 	}
 }
 
-// TestInputOfALastingSandbox: a process that finds the sandbox again knows its input, which is no change of the workspace,
+// TestInputOfAPersistentSandbox: a process that finds the sandbox again knows its input, which is no change of the workspace,
 // and which a reset leaves alone.
-func TestInputOfALastingSandbox(t *testing.T) {
+func TestInputOfAPersistentSandbox(t *testing.T) {
 	local(t)
 	h := newHost(t)
 	sb := h.box(request(t, project(t, map[string]string{"a": "a\n"}), func(r *sdk.CreateRequest) {

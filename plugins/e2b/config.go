@@ -17,12 +17,12 @@ import (
 
 // Config is the backend "e2b" block of a run file.
 type Config struct {
-	APIKey     string        `hutch:"api_key,sensitive" doc:"Key of the service. By default E2B_API_KEY of hutch's environment, which is also what later commands on a lasting sandbox use: the key is never stored."`
+	APIKey     string        `hutch:"api_key,sensitive" doc:"Key of the service. By default E2B_API_KEY of hutch's environment, which is also what later commands on a persistent sandbox use: the key is never stored."`
 	Template   string        `hutch:"template" default:"base" doc:"Template that machines are made from: an id, an alias, team/alias or alias:tag. It needs a POSIX shell with the usual tools, GNU tar, gzip and GNU find."`
 	Domain     string        `hutch:"domain" doc:"Domain of the service. By default E2B_DOMAIN, else e2b.app."`
 	APIURL     string        `hutch:"api_url" doc:"Address of the control plane. By default E2B_API_URL, else https://api.DOMAIN. Plain http is taken for this machine's own addresses only."`
 	SandboxURL string        `hutch:"sandbox_url" doc:"Address by which all machines are reached. By default E2B_SANDBOX_URL, else the one of the domain. Plain http is taken for this machine's own addresses only."`
-	Timeout    time.Duration `hutch:"timeout" default:"5m" doc:"How long the service keeps a machine of which it hears nothing, from 30s to 24h. While hutch works in it that is extended again and again; afterwards a lasting sandbox is paused, with all its files, and any other one is gone. The service has a greatest life of its own."`
+	Timeout    time.Duration `hutch:"timeout" default:"5m" doc:"How long the service keeps a machine of which it hears nothing, from 30s to 24h. While hutch works in it that is extended again and again; afterwards a persistent sandbox is paused, with all its files, and any other one is gone. The service has a greatest life of its own."`
 	User       string        `hutch:"user" default:"user" doc:"User of commands, by name, as the template has it. Workspace and output belong to it."`
 	GitIgnore  bool          `hutch:"gitignore" default:"true" doc:"Whether what the project's .gitignore files name is left behind. What .hutchignore files name always is."`
 	VCPUs      float64       `hutch:"vcpus" default:"2" doc:"Processors that the template's machines have. A run's limit cpus is held by the template when it is not below this, and when the service then says so too."`

@@ -18,7 +18,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
-// stuckTime bounds the wait for whoever should read a command's output once the command is to end.
+// stuckTime bounds the wait for the reader of a command's output once the command is to end.
 const stuckTime = 20 * time.Second
 
 // endTime bounds the wait for the word that a command which was killed has ended.
@@ -125,7 +125,7 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 	end, err := r.d.Run(hear, cmd, envd.Events{Started: r.started, Joined: r.rejoined, Output: r.output})
 	wall := time.Since(began)
 	close(r.ended)
-	_ = r.io.stdin.SetReadDeadline(time.Now()) // whoever still waits for input
+	_ = r.io.stdin.SetReadDeadline(time.Now()) // a reader that still waits for input
 	side.Wait()
 	if end == nil && r.mayRun(err) {
 		r.end(context.WithoutCancel(ctx), "KILL")

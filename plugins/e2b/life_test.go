@@ -66,7 +66,7 @@ func TestHalfMadeIsFoundByItsTag(t *testing.T) {
 	}
 }
 
-// TestPausedIsResumed: a lasting sandbox that the service has paused is stopped, and goes on with the next command.
+// TestPausedIsResumed: a persistent sandbox that the service has paused is stopped, and goes on with the next command.
 func TestPausedIsResumed(t *testing.T) {
 	local(t)
 	h := newHost(t)

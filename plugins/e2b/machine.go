@@ -54,7 +54,7 @@ func (s *sandbox) makeMachine(ctx context.Context) (*control.Sandbox, error) {
 	s.never = m == nil && !s.doubt && !doubtful(err)
 	if ctx.Err() != nil {
 		s.doubt = s.doubt || doubtful(err)
-		return nil, context.Cause(ctx) // whoever called destroys what there is
+		return nil, context.Cause(ctx) // the caller destroys what there is
 	}
 	if err != nil {
 		return nil, typed(err, "make a machine")
@@ -107,7 +107,7 @@ func (s *sandbox) connect(ctx context.Context) (*envd.Client, error) {
 func (s *sandbox) adopt(m *control.Sandbox) (*envd.Client, error) {
 	if v := "v" + m.EnvdVersion; semver.IsValid(v) && semver.Compare(v, oldestDaemon) < 0 {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the template's daemon has version %.40q, and files can be sent from %s on", m.EnvdVersion, oldestDaemon[1:]).
-			WithFix("build the template anew: that brings a newer daemon into it")
+			WithFix("build the template again: that brings a newer daemon into it")
 	}
 	s.daemon = envd.New(envd.Address{URL: s.at.service(s.key).daemonURL(m.ID, m.Domain), ID: m.ID, Token: m.AccessToken}, s.backend.transport)
 	if s.stopKeeping == nil {
@@ -144,7 +144,7 @@ func (s *sandbox) keepAlive(ctx context.Context) {
 	}
 }
 
-// lost forgets the connection to a machine that does not run any more, so that the next call looks for it anew: a lasting
+// lost forgets the connection to a machine that does not run any more, so that the next call looks for it again: a persistent
 // one may only be paused.
 func (s *sandbox) lost(err error) {
 	if !envd.Gone(err) {

@@ -171,7 +171,7 @@ func (s *sandbox) setupFailed(err error) error {
 	return err
 }
 
-// send packs the parts and sends them while it does, and says where they are. A connection that breaks makes it begin anew,
+// send packs the parts and sends them while it does, and says where they are. It begins again when the connection breaks,
 // twice, and elsewhere: nobody knows when the daemon has done with what it was sent before.
 func (s *sandbox) send(ctx context.Context, list []part) (*packer, string, error) {
 	total, err := measure(ctx, list)

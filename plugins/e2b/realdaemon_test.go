@@ -47,7 +47,7 @@ func TestRealDaemon(t *testing.T) {
 	t.Setenv(envAPIURL, s.URL)
 	t.Setenv(envSandboxURL, s.URL)
 	suite := backendtest.Suite{StandIn: true, New: func() sdk.Backend { return newBackend() }, Only: picked()}
-	if strings.HasPrefix(envd, "http") { // one machine for all: whoever looks for a workspace of its own finds others' files
+	if strings.HasPrefix(envd, "http") { // one machine for all: a test that looks for its own workspace finds others' files
 		suite.Only = regexp.MustCompile("^(exec|stream|end|tty|argv|env|user|process)/")
 	}
 	backendtest.Run(t, suite)

@@ -33,7 +33,7 @@ func openStreams(c *sdk.Command) (*streams, error) {
 		}
 		again, err := os.OpenFile(fmt.Sprintf("/dev/fd/%d", (*f.to).Fd()), f.flag|unix.O_NONBLOCK, 0)
 		if errors.Is(err, unix.ENXIO) {
-			continue // whoever should read it is gone already, which the first write will tell
+			continue // its reader is gone already, which the first write will tell
 		}
 		if err != nil {
 			return nil, errors.Join(sdk.Errorf(sdk.ReasonInternal, "the command's streams: %w", err), s.close())
@@ -44,7 +44,7 @@ func openStreams(c *sdk.Command) (*streams, error) {
 	return s, nil
 }
 
-// close wakes up whoever waits in one of them.
+// close wakes up those that wait in one of them.
 func (s *streams) close() error {
 	var errs []error
 	for _, f := range s.own {

@@ -181,7 +181,7 @@ func (st *state) moveTo(dir string) {
 }
 
 // sound refuses a state whose directory could be anybody's: what is below it gets removed, and a relative one would
-// be that of whoever started the plugin.
+// be that of the process that started the plugin.
 func (st *state) sound() error {
 	if filepath.IsAbs(st.Dir) && strings.Count(filepath.Clean(st.Dir), "/") >= 2 {
 		return nil

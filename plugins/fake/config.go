@@ -60,7 +60,7 @@ func (c *config) Validate() []sdk.Diagnostic {
 	}
 	for i, l := range c.Refuse {
 		if !slices.Contains(holdable, sdk.Limit(l)) {
-			bad(fmt.Sprintf("refuse_limits[%d]", i), "%q is none of the limits that this backend holds", l)
+			bad(fmt.Sprintf("refuse_limits[%d]", i), "%q is not one of the limits that this backend holds", l)
 		}
 	}
 	for i, l := range c.Lie {

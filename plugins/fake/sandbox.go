@@ -133,7 +133,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return &sdk.Exit{Cause: sdk.CauseExited, Code: not.Code, NotStarted: !cfg.lies("not_found_exit"), Evidence: not.Why}, nil
 	}
 	if cfg.lies("sigpipe_ignored") && err == nil {
-		// What a shell ignores stays ignored, whoever starts it: a keeper sets right what its host ignores.
+		// What a shell ignores stays ignored, no matter who starts it: a keeper sets right what its host ignores.
 		argv = append([]string{"sh", "-c", `trap "" PIPE; exec "$@"`, "sh", program}, argv[1:]...)
 		program = "/bin/sh"
 	}

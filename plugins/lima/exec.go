@@ -126,7 +126,7 @@ type call struct {
 	mu sync.Mutex // of what is written to control
 }
 
-// drainTimeout bounds the wait for whoever should take the last output of a command that was ended: it may have stopped reading.
+// drainTimeout bounds the wait for the reader of the last output of a command that was ended: it may have stopped reading.
 const drainTimeout = 10 * time.Second
 
 // endTimeout is how long the guest may take to tell the end of a command that was killed, beyond its grace.

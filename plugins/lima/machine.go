@@ -291,7 +291,7 @@ func (m *machine) fits(p *plan) error {
 	}
 	return &sdk.Error{Reason: sdk.ReasonConfig, Path: "instance",
 		Summary: fmt.Sprintf("the VM %s was made from other settings than this block has", m.name),
-		Fix:     fmt.Sprintf("give another instance, or let it be made anew: limactl delete --force %s (its sandboxes go with it)", m.name)}
+		Fix:     fmt.Sprintf("give another instance, or let it be recreated: limactl delete --force %s (its sandboxes go with it)", m.name)}
 }
 
 // create makes the VM, stopped.

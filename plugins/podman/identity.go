@@ -21,7 +21,7 @@ type identity struct {
 	uids, gids []syscall.SysProcIDMap
 }
 
-// identify decides who the commands of a sandbox are. Rootless they are whoever runs hutch, so that the files they make
+// identify decides who the commands of a sandbox are. Rootless they are the user who runs hutch, so that the files they make
 // can be read and removed; the container shows that user as root, or by the number asked for. Rootful they are the owner
 // of the project, or the number asked for, inside of a user namespace whose ids are nobody's on the host.
 func identify(spec *sdk.Spec, rootless bool, sandbox string) (identity, error) {

@@ -31,7 +31,7 @@ type sandbox struct {
 	progress func(step string, done, total int64)
 	notes    []string // gathered on the way to ready
 
-	mu         sync.RWMutex // held shared while the container is used, alone while it is made anew
+	mu         sync.RWMutex // held shared while the container is used, alone while it is recreated
 	*container              // nil while there is none that runs
 	ready      sdk.Ready
 	gone       bool // removed
@@ -162,7 +162,7 @@ func (s *sandbox) close(ctx context.Context) error {
 	})
 }
 
-// Reset implements [sdk.Resetter]. The container is made anew; a hard reset forgets what was written, too.
+// Reset implements [sdk.Resetter]. The container is recreated; a hard reset forgets what was written, too.
 func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	return s.alone(func() error {
 		if s.gone {

@@ -22,7 +22,7 @@ func (s *sandbox) Stop(ctx context.Context) error {
 	})
 }
 
-// Start implements [sdk.Stopper]. The container is made anew around the sandbox's files: its agent's socket is handed to it
+// Start implements [sdk.Stopper]. The container is recreated around the sandbox's files: its agent's socket is handed to it
 // by podman run, and podman start hands on nothing.
 func (s *sandbox) Start(ctx context.Context, progress func(step string, done, total int64)) error {
 	up, err := s.up(ctx)
@@ -33,7 +33,7 @@ func (s *sandbox) Start(ctx context.Context, progress func(step string, done, to
 	return s.Reset(ctx, false)
 }
 
-// up says whether the container runs, whoever started it.
+// up says whether the container runs, no matter who started it.
 func (s *sandbox) up(ctx context.Context) (bool, error) {
 	s.mu.RLock() // with which commands run
 	up := s.container != nil && alive(s.container)

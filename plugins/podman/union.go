@@ -34,7 +34,7 @@ func (s *sandbox) inUnion(p string) (rel string, ok bool) {
 	return strings.CutPrefix(p, workspacePath+"/")
 }
 
-// union opens the two layers. Whoever writes to them has the rights of the sandbox's user: see asUser.
+// union opens the two layers. A writer has the rights of the sandbox's user: see asUser.
 func (s *sandbox) union() (*overlay.Union, error) {
 	lower := s.spec.Workspace.Source
 	if s.who.uids != nil { // the sandbox's user reads it as commands do
@@ -147,7 +147,7 @@ func (s *sandbox) unionPut(ctx context.Context, rel, p string, format sdk.Format
 	if format != sdk.FormatFile && format != sdk.FormatTar {
 		return sdk.Errorf(sdk.ReasonUnsupported, "podman does not speak %q", format)
 	}
-	u, err := s.union() // by whoever runs hutch: the way to the layers is closed to the sandbox's user
+	u, err := s.union() // by the user who runs hutch: the way to the layers is closed to the sandbox's user
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (s *sandbox) unionRemove(rel, p string, recursive bool) error {
 	})
 }
 
-// asUser runs fn with the rights of the sandbox's user, which rootless are those of whoever runs hutch.
+// asUser runs fn with the rights of the sandbox's user, which rootless are those of the user who runs hutch.
 func (s *sandbox) asUser(fn func() error) error {
 	if s.who.rootless || s.who.hostUID == 0 {
 		return fn()

@@ -217,7 +217,7 @@ func (c *C) fresh(o StartOptions) *instance {
 	return i
 }
 
-// kill ends the process of an instance, and waits until whoever started it knows: what is cleaned up after the check asks.
+// kill ends the process of an instance, and waits until its parent knows: what is cleaned up after the check asks.
 func (c *C) kill(i *instance) {
 	syscall.Kill(i.PID(), syscall.SIGKILL)
 	c.eventually(soon, "the killed plugin is gone", func() (bool, string) { return gone(i), "it lives" })

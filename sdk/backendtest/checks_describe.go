@@ -195,7 +195,7 @@ func (c *C) subset(what string, got []string, known ...string) {
 	seen := map[string]bool{}
 	for _, g := range got {
 		if !slices.Contains(known, g) {
-			c.Fatalf("the %s %q is none of %s", what, g, strings.Join(known, ", "))
+			c.Fatalf("the %s %q is not one of %s", what, g, strings.Join(known, ", "))
 		}
 		if seen[g] {
 			c.Fatalf("the %s %q is claimed twice", what, g)

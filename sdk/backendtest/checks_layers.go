@@ -83,7 +83,7 @@ func layersChecks() []Check {
 			}},
 		{ID: "layers/readonly", Needs: []Need{needWorkspace(sdk.WorkspaceReadOnly)}, Proves: "a read-only workspace read from its layers is what a command sees", Fix: fix,
 			run: func(c *C) { same(c.box(withSource(c.layered(), sdk.WorkspaceReadOnly))) }},
-		{ID: "layers/reset", Needs: append([]Need{needCap(sdk.CapReset)}, private...), Proves: "the layers hold the workspace after a reset too, in the same place", Fix: "make the layers anew where they were",
+		{ID: "layers/reset", Needs: append([]Need{needCap(sdk.CapReset)}, private...), Proves: "the layers hold the workspace after a reset too, in the same place", Fix: "recreate the layers where they were",
 			run: func(c *C) {
 				b := c.box()
 				b.must("echo kept > file")

@@ -245,14 +245,14 @@ func resetChecks() []Check {
 		}
 	}
 	return []Check{
-		{ID: "reset/soft-keeps", Needs: needs, Proves: "a reset keeps the writes to the workspace", Fix: "make anew what surrounds the workspace",
+		{ID: "reset/soft-keeps", Needs: needs, Proves: "a reset keeps the writes to the workspace", Fix: "recreate what surrounds the workspace",
 			run: func(c *C) {
 				b := c.box(c.someSource)
 				b.must("echo kept > kept")
 				reset(b, false)
 				c.eq("the file", b.must("cat kept"), "kept\n")
 			}},
-		{ID: "reset/hard-restores", Needs: append([]Need{needWorkspace(sdk.WorkspacePrivate)}, needs...), Proves: "a hard reset brings the workspace back to its source", Fix: "throw the overlay or copy away and begin anew",
+		{ID: "reset/hard-restores", Needs: append([]Need{needWorkspace(sdk.WorkspacePrivate)}, needs...), Proves: "a hard reset brings the workspace back to its source", Fix: "throw the overlay or copy away and begin again",
 			run: func(c *C) {
 				dir := c.project("project")
 				b := c.box(withSource(dir, sdk.WorkspacePrivate))
@@ -279,7 +279,7 @@ func resetChecks() []Check {
 					c.eq("stdout", b.must("echo works"), "works\n")
 				}
 			}},
-		{ID: "reset/output", Needs: needs, Proves: "a reset leaves the paths of the sandbox as they were", Fix: "make what is told in Ready anew at the same place",
+		{ID: "reset/output", Needs: needs, Proves: "a reset leaves the paths of the sandbox as they were", Fix: "recreate what is told in Ready at the same place",
 			run: func(c *C) {
 				b := c.box()
 				reset(b, true)

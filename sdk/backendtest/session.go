@@ -141,7 +141,7 @@ func (s *session) stop(i *instance) error {
 	return err
 }
 
-// shared returns the instance that most checks use, started anew if a check, or
+// shared returns the instance that most checks use, started again if a check, or
 // the backend itself, ended the last one.
 func (c *C) shared() *instance {
 	s := c.session
@@ -204,7 +204,7 @@ func killAll(texts ...string) {
 }
 
 // closeOnExec hides from the backend, and its commands, what this process itself
-// inherited: that is the doing of whoever started the suite.
+// inherited: that is the doing of the process that started the suite.
 func closeOnExec() {
 	for _, name := range names("/proc/self/fd") {
 		if fd, err := strconv.Atoi(name); err == nil && fd > 2 {

@@ -175,7 +175,7 @@ func (c *Client) deadline(ctx context.Context, call string, d time.Duration) (co
 	}
 }
 
-// progressing is deadline for a call in which the backend says how far it is; whoever hears that begins the silence anew, and the
+// progressing is deadline for a call in which the backend says how far it is; a caller that hears it begins the silence again, and the
 // time that the backend has: it may have to boot a machine, and bounds that itself.
 func (c *Client) progressing(ctx context.Context, call string, d time.Duration) (context.Context, *silence, context.CancelFunc) {
 	quiet := c.silenceIn(ctx, call, d)

@@ -43,7 +43,7 @@ func TestExec(t *testing.T) {
 		"timeout":                      {cmd: client.Command{Argv: sh("echo before; sleep 60"), Timeout: 2 * time.Second}, code: 137, cause: sdk.CauseTimeout, out: "before\n"},
 		"arguments may hold any bytes": {cmd: client.Command{Argv: []string{"/bin/sh", "-c", `printf %s "$1$V"`, "x", "\xff\xfe"}, Env: map[string]string{"V": "\xfd=y"}}, cause: sdk.CauseExited, out: "\xff\xfe\xfd=y"},
 		"SIGPIPE kills as usual":       {cmd: client.Command{Argv: sh("kill -PIPE $$; echo alive")}, code: 141, cause: sdk.CauseSignaled},
-		"stdout can be opened anew":    {cmd: client.Command{Argv: sh("echo x > /dev/stdout; echo y > /dev/stderr")}, cause: sdk.CauseExited, out: "x\n", errs: "y\n"},
+		"stdout can be opened again":   {cmd: client.Command{Argv: sh("echo x > /dev/stdout; echo y > /dev/stderr")}, cause: sdk.CauseExited, out: "x\n", errs: "y\n"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -112,7 +112,7 @@ func TestPutAndGet(t *testing.T) {
 	}
 }
 
-// TestGetTellsHowFarItIs: whoever wants to hear of it does, in order, and nobody else gets anything but the bytes.
+// TestGetTellsHowFarItIs: progress arrives in order, and only where it is asked for.
 func TestGetTellsHowFarItIs(t *testing.T) {
 	f, _, sb := withFiles(t)
 	f.content["/x"] = []byte("some bytes")

@@ -44,7 +44,7 @@ func (n *pipeCounter) newFIFO(dir, kind string) (*fifo, error) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return nil, fmt.Errorf("making a stream for the command: %w", &os.PathError{Op: "mkfifo", Path: path, Err: err})
 	}
-	// The program may open /dev/stdout anew, and may be another user: the directory
+	// The program may open /dev/stdout again, and may be another user: the directory
 	// keeps everybody else away from the name.
 	if err := os.Chmod(path, 0o666); err != nil {
 		os.Remove(path)

@@ -253,7 +253,7 @@ func (s *Sandbox) Wake(ctx context.Context, progress func(step string, done, tot
 	}
 }
 
-// Reset makes the sandbox anew; the writes to the workspace stay unless hard.
+// Reset recreates the sandbox; the writes to the workspace stay unless hard.
 func (s *Sandbox) Reset(ctx context.Context, hard bool) error {
 	ctx, cancel := s.c.deadline(ctx, "reset", s.c.opt.SlowTimeout)
 	defer cancel()

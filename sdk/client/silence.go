@@ -15,7 +15,7 @@ type silence struct {
 	call  string
 	first time.Duration
 	most  time.Duration // after which the call fails; 0 when something else bounds it
-	room  time.Duration // of the time there is, whoever set it; 0 for none
+	room  time.Duration // of the time there is, no matter who set it; 0 for none
 	// limit, if there is one, ends the call where nothing comes for as long as limited says.
 	limit   *time.Timer
 	limited time.Duration
@@ -35,7 +35,7 @@ func (c *Client) silence(call string, most time.Duration) *silence {
 	return s
 }
 
-// begin says that the backend is waited for, from now on or, since it has said something, anew.
+// begin says that the backend is waited for, from now on or, since it has said something, again.
 func (s *silence) begin() {
 	if s.limit != nil {
 		s.limit.Reset(s.limited)
@@ -66,7 +66,7 @@ func (s *silence) end() {
 func (s *silence) over() {
 	s.mu.Lock()
 	silent := time.Since(s.since)
-	if s.t == nil || silent < s.next { // it has ended, or begun anew, meanwhile
+	if s.t == nil || silent < s.next { // it has ended, or begun again, meanwhile
 		s.mu.Unlock()
 		return
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
-// drainTimeout bounds the wait for the last output of a terminal: whoever should read it may have stopped reading.
+// drainTimeout bounds the wait for the last output of a terminal: its reader may have stopped reading.
 const drainTimeout = 10 * time.Second
 
 // Terminal copies our end of a command's terminal to and from the command's streams. A nil Terminal does nothing.

@@ -58,7 +58,7 @@ func (sys system) open(h Handle) (*Group, error) {
 }
 
 // openV1 takes the directories as they are; where a thread of ours goes back to after a fork is our own business and
-// found anew.
+// found again.
 func (sys system) openV1(dirs []string) (*v1Group, error) {
 	g := &v1Group{}
 	mounts, err := sys.mounts()

@@ -26,7 +26,7 @@ import (
 //
 // Nobody sees what descriptors in flight hold, those that were sent through a socket and not received yet. A sandbox that
 // keeps some in flight for doubtLooks samples is charged with what the machine's shared memory has grown since it had none,
-// or since the command began: whoever else fills shared memory meanwhile can have it killed, and no other sandbox.
+// or since the command began: another process that fills shared memory meanwhile can have it killed, and no other sandbox.
 //
 // The fields must be set before the first Watch. Watch and End may be called concurrently.
 type Sampler struct {

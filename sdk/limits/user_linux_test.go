@@ -166,7 +166,7 @@ func TestADelegatedV2SubtreeIsUsed(t *testing.T) {
 	}
 }
 
-// delegatedPayload holds limits as whoever it is and panics where that does not work.
+// delegatedPayload holds limits as its user and panics where that does not work.
 func delegatedPayload(want string) {
 	must := func(err error) {
 		if err != nil {

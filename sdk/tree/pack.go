@@ -33,7 +33,7 @@ func Pack(ctx context.Context, root *os.Root, w io.Writer, o PackOptions) (Summa
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = DefaultMaxBytes
 	}
-	// Small files and their headers travel together: each write may be a wake-up of whoever reads.
+	// Small files and their headers travel together: each write may be a wake-up of the reader.
 	wide := bufio.NewWriterSize(out, 256<<10)
 	p := &packer{ctx: ctx, w: tar.NewWriter(wide), o: o, buf: make([]byte, 256<<10)}
 	top, err := root.Open(".")

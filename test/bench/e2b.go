@@ -70,7 +70,7 @@ func pushE2B(b *bench) (h, base sample, err error) {
 	return h, base, err
 }
 
-// byHand is a machine of the local server as whoever has no hutch would use it.
+// byHand is a machine of the local server, used without hutch.
 type byHand struct {
 	server *e2btest.Server
 	ID     string `json:"sandboxID"`

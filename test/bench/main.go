@@ -207,7 +207,7 @@ func (b *bench) command(argv ...string) func() (cost, error) {
 	}
 }
 
-// linger is how long the processes that a command leaves have to end. The holder of a lasting sandbox goes on for good.
+// linger is how long the processes that a command leaves have to end. The holder of a persistent sandbox goes on for good.
 const linger = 50 * time.Millisecond
 
 // spend runs a command. Its processor time is that of all its processes, also of those that end a moment after it.

@@ -79,7 +79,7 @@ func (b *bench) push(script, what string) (h, base sample, err error) {
 	return h, base, err
 }
 
-// inRepository is how long a command takes there. Processes of a lasting sandbox outlive it, so nobody's end is waited for.
+// inRepository is how long a command takes there. Processes of a persistent sandbox outlive it, so nobody's end is waited for.
 func (b *bench) inRepository(repo string, cmd *exec.Cmd) (c cost, err error) {
 	cmd.Dir, cmd.Env = repo, append(os.Environ(), "HUTCH_HOME="+b.home)
 	start := time.Now()

@@ -222,7 +222,7 @@ func (u *user) traces(t *testing.T) []string {
 	for _, dir := range []string{u.runtime, u.tmp} {
 		_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && (p == filepath.Join(u.runtime, "libpod") || p == filepath.Join(u.runtime, "containers")) {
-				return fs.SkipDir // Podman's own books, which it makes for whoever asks it anything, as gc does
+				return fs.SkipDir // Podman's own books, which it makes for every caller, as gc is
 			}
 			// An empty directory of ours may stay; what is in it may not.
 			if err == nil && !d.IsDir() {

@@ -17,7 +17,7 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// boxKills is how often hutch is killed at work on lasting sandboxes, for each user; containers, which take half a second
+// boxKills is how often hutch is killed at work on persistent sandboxes, for each user; containers, which take half a second
 // to make, are killed less often.
 const (
 	boxKills       = 50
@@ -33,7 +33,7 @@ func TestKilledAtSandboxes(t *testing.T) {
 	}
 }
 
-// TestKilledAtContainers is the same with Podman, as whoever runs the test.
+// TestKilledAtContainers is the same with Podman, as the user who runs the test.
 func TestKilledAtContainers(t *testing.T) {
 	u := newUser(t, os.Getuid())
 	if os.Getuid() != 0 {
@@ -166,7 +166,7 @@ func killedAtSandboxes(t *testing.T, u *user, backend string, kills int) {
 	if len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	// A lasting sandbox's holder names its directory, and so do Podman's programs.
+	// A persistent sandbox's holder names its directory, and so do Podman's programs.
 	if !e2e.Eventually(time.Minute, func() bool { return len(e2e.Marked(filepath.Join(u.home, "hutch"))) == 0 }) {
 		for _, pid := range e2e.Marked(filepath.Join(u.home, "hutch")) {
 			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

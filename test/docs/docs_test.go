@@ -32,7 +32,7 @@ func hutch(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestGeneratedPagesAreCurrent makes every generated page anew.
+// TestGeneratedPagesAreCurrent recreates every generated page.
 func TestGeneratedPagesAreCurrent(t *testing.T) {
 	dir := t.TempDir()
 	gen := exec.CommandContext(t.Context(), "go", "run", "./internal/genref", dir)

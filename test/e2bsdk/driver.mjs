@@ -316,14 +316,14 @@ const cases = {
   },
 
   async 'a timeout that pauses, and traffic that resumes'() {
-    const lasting = await Sandbox.create({ timeoutMs: 5 * MINUTE, lifecycle: { onTimeout: 'pause', autoResume: true } })
-    assert.deepEqual((await lasting.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: true })
-    await lasting.files.write('kept', 'yes')
-    await lasting.setTimeout(1000)
-    await until('it is paused', async () => (await lasting.getInfo()).state === 'paused')
-    assert.equal(await lasting.files.read('kept'), 'yes')
-    assert.equal((await lasting.getInfo()).state, 'running')
-    await lasting.kill()
+    const persistent = await Sandbox.create({ timeoutMs: 5 * MINUTE, lifecycle: { onTimeout: 'pause', autoResume: true } })
+    assert.deepEqual((await persistent.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: true })
+    await persistent.files.write('kept', 'yes')
+    await persistent.setTimeout(1000)
+    await until('it is paused', async () => (await persistent.getInfo()).state === 'paused')
+    assert.equal(await persistent.files.read('kept'), 'yes')
+    assert.equal((await persistent.getInfo()).state, 'running')
+    await persistent.kill()
   },
 
   async 'metrics'() {

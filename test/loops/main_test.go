@@ -46,7 +46,7 @@ func newWorld(t *testing.T, uid int) *world {
 	return worldOn(t, uid, `backend "bwrap" {}`)
 }
 
-// others are the worlds with other backends that run here, as whoever runs the tests. Lima's is in
+// others are the worlds with other backends that run here, as the user who runs the tests. Lima's is in
 // plugins/lima/testdata/script/cycle-killed.txtar, which is run as somebody other than root.
 var others = map[string]func(t *testing.T) *world{
 	"podman": func(t *testing.T) *world {
@@ -175,7 +175,7 @@ func (w *world) hutch(t *testing.T, code int, args ...string) (stdout, stderr st
 	return out.String(), errs.String()
 }
 
-// serve serves a script to whoever has the key, and returns the address.
+// serve serves a script to anyone who has the key, and returns the address.
 func serve(t *testing.T, key, script string) *scripted.Server {
 	t.Helper()
 	s, err := scripted.Parse("script.txtar", []byte(script))

@@ -28,7 +28,7 @@ type user struct {
 	as  *syscall.SysProcAttr
 }
 
-// newUser is whoever runs the test, or the ordinary user with subordinate ids. The example's image is there. Podman has a
+// newUser is the user who runs the test, or the ordinary user with subordinate ids. The example's image is there. Podman has a
 // storage of its own when it is rootless, and where the test needs one.
 func newUser(t *testing.T, rootless, ownStorage bool) *user {
 	t.Helper()
@@ -157,7 +157,7 @@ func TestReview(t *testing.T) {
 	}{{"native", false}, {"union", false}, {"native", true}, {"union", true}, {"in-container", true}} {
 		name := map[bool]string{false: "root", true: "user"}[c.rootless]
 		if !c.rootless && os.Getuid() != 0 {
-			continue // whoever is not root runs it as themselves, once
+			continue // a user who is not root runs it as themselves, once
 		}
 		t.Run(name+"/"+c.overlay, func(t *testing.T) { review(t, newUser(t, c.rootless, false), c.overlay) })
 	}

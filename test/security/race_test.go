@@ -120,7 +120,7 @@ func (r *race) open(t *testing.T) {
 
 // run does everything again and again, until each operation has met enough of what is exchanged.
 func (r *race) run(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second) // whoever waits on a FIFO waits for ever
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second) // a reader of a FIFO waits for ever
 	defer cancel()
 	look, err := r.manager.Look(ctx, "box")
 	must(t, err)

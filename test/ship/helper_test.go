@@ -234,7 +234,7 @@ func TestHelperRedirect(t *testing.T) {
 	}
 }
 
-// Whoever asked may lose patience: hutch sends SIGTERM.
+// The caller may lose patience: hutch sends SIGTERM.
 func TestHelperCancelled(t *testing.T) {
 	asked := make(chan struct{}, 8)
 	repo := newRegistry(t, func(_ http.ResponseWriter, r *http.Request) bool {

@@ -2,7 +2,7 @@
 //
 // A cycle is a loop with visible states, each of which is in its record before it begins:
 //
-//	set-up      a lasting sandbox is made on the project, privately, and prepared
+//	set-up      a persistent sandbox is made on the project, privately, and prepared
 //	coding      the model works with the tools of host/agent/tools, until it says that it is done and the check, a
 //	            command of the user's, agrees; until it gives up; or until a bound is reached
 //	sync-back   what changed is listed, and brought back through a review where the user wants that

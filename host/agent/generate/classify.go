@@ -95,7 +95,7 @@ func interpreter(d *runfile.Definition, r *result.Result) Verdict {
 		name = r.Command[0]
 	}
 	return Verdict{Class: ClassInterpreter, Summary: fmt.Sprintf("the sandbox has no %s", name),
-		Advice: fmt.Sprintf("The sandbox has no %s, so nothing in %s can be run there. Write the whole program anew, in another language.", name, languageOf(d.Language, d.Entrypoint))}
+		Advice: fmt.Sprintf("The sandbox has no %s, so nothing in %s can be run there. Write the whole program again, in another language.", name, languageOf(d.Language, d.Entrypoint))}
 }
 
 // limited is about the limits that hutch itself tells as the cause.

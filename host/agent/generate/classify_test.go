@@ -22,7 +22,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// update records the results of the programs in testdata/classes anew, on this machine.
+// update records the results of the programs in testdata/classes again, on this machine.
 var update = flag.Bool("update", false, "run the programs of testdata/classes in bwrap and record their results")
 
 func TestMain(m *testing.M) { os.Exit(testbackend.Run(m)) }

@@ -58,7 +58,7 @@ type loop struct {
 	story  *Story
 
 	last     *program       // the newest program
-	anew     bool           // nothing of last can be kept: the sandbox cannot run its language
+	rewrite  bool           // nothing of last can be kept: the sandbox cannot run its language
 	lastText string         // what became of it
 	bad      string         // the answer after that, of which no program could be made; "" for none
 	badText  string         // what is wrong with it
@@ -243,7 +243,7 @@ func (l *loop) earlier() string {
 // try makes a program of an answer and runs it. The error is one of the record.
 func (l *loop) try(ctx context.Context, a *Attempt, text string) error {
 	base := l.last
-	if l.anew {
+	if l.rewrite {
 		base = &program{}
 	}
 	p, err := base.take(text, l.g)
@@ -275,7 +275,7 @@ func (l *loop) try(ctx context.Context, a *Attempt, text string) error {
 		return nil
 	}
 	l.sames, l.tried[sum] = 0, a.N
-	l.last, l.anew = p, false
+	l.last, l.rewrite = p, false
 	if no := l.refused(ctx, p); no != "" {
 		a.Class, a.Summary, a.Advice = ClassPolicy, "it asks for dependencies that are not allowed: "+strings.Join(p.how.Dependencies, ", "), no
 		l.lastText = happened(Verdict{Class: a.Class, Summary: a.Summary, Advice: a.Advice}, nil)
@@ -301,7 +301,7 @@ func (l *loop) run(ctx context.Context, a *Attempt, p *program) error {
 		l.o.Watch.Result(r)
 	}
 	v := Classify(d, r, l.installs())
-	l.anew = v.Class == ClassInterpreter
+	l.rewrite = v.Class == ClassInterpreter
 	a.Run, a.Cause, a.ExitCode = r.ID, string(r.Cause), r.ExitCode
 	a.Class, a.Summary, a.Advice, a.File, a.Line = v.Class, v.Summary, v.Advice, v.File, v.Line
 	l.lastText = happened(v, r)

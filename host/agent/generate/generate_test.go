@@ -207,7 +207,7 @@ func TestHowLoopsEnd(t *testing.T) {
 		"the same for ever":     {steps: []modeltest.Step{answer("a"), answer("a"), answer("a"), answer("good")}, ending: Same, status: 1, classes: "runtime same same", runs: 1, reason: "the program of attempt 1 again and again"},
 		"back and forth":        {steps: []modeltest.Step{answer("a"), answer("b"), answer("a"), answer("good")}, ending: Worked, classes: "runtime runtime same ok", runs: 3, told: "exactly the program of attempt 1"},
 		"no interpreter": {steps: []modeltest.Step{answer("nopython"), modeltest.Text("```ruby path=main.rb\ngood\n```")}, ending: Worked, classes: "interpreter ok", runs: 2,
-			told: "Write the whole program anew, in another language."},
+			told: "Write the whole program again, in another language."},
 		"a module that may be installed": {more: `dependency_policy = "allowed"`, steps: []modeltest.Step{answer("missing"), answer("good")}, ending: Worked, classes: "missing_dependency ok", runs: 2,
 			told: `or name the package that has it in the line "Dependencies:"`},
 		"a module that may not": {steps: []modeltest.Step{answer("missing"), answer("good")}, ending: Worked, classes: "missing_dependency ok", runs: 2,

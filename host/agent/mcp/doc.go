@@ -3,7 +3,7 @@
 //
 // A client decides what happens inside of sandboxes, and nothing else. Which directories of this host a sandbox may be
 // made on, which backend is used, which limits hold, whether there is a network, and whether anything may be brought back to a
-// project are [Options] of whoever starts the server. A client sees the sandboxes that were made through this server
+// project are [Options] of the user who starts the server. A client sees the sandboxes that were made through this server
 // and those that the options name, and no others.
 //
 // Answers are bounded and paged. What goes wrong in a tool is an answer marked as an error, in words for a model; it is

@@ -23,7 +23,7 @@ func (s *Server) lifeTools() {
 	tool(s, tools.Def{Name: "create_sandbox", Title: "Make a sandbox", Description: "Makes a sandbox that lasts until destroy_sandbox, and returns its name. " + where, Effect: tools.Adds}, s.create)
 	tool(s, tools.Def{Name: "list_sandboxes", Title: "List sandboxes", Description: "Lists the sandboxes that can be used here.", Effect: tools.Reads}, s.list)
 	tool(s, tools.Def{Name: "sandbox_status", Title: "Look at a sandbox", Description: "Says how a sandbox is, which limits hold in it, how much changed in its workspace, and which jobs it has.", Effect: tools.Reads}, s.status)
-	tool(s, tools.Def{Name: "reset_sandbox", Title: "Make a sandbox anew", Description: "Ends what runs in a sandbox and makes its surroundings anew. Its workspace is kept, unless hard.", Effect: tools.Destroys}, s.reset)
+	tool(s, tools.Def{Name: "reset_sandbox", Title: "Recreate a sandbox", Description: "Ends what runs in a sandbox and recreates its surroundings. Its workspace is kept, unless hard.", Effect: tools.Destroys}, s.reset)
 	tool(s, tools.Def{Name: "destroy_sandbox", Title: "Destroy a sandbox", Description: "Ends what runs in a sandbox and removes it with everything that was not applied. Destroying one that is gone is no error.", Effect: tools.Destroys}, s.destroy)
 }
 

@@ -143,7 +143,7 @@ type Usage struct {
 type Client interface {
 	// Answer sends the conversation and waits for the whole answer. Pieces of its text are handed to delta as they
 	// come, in order and on the calling goroutine; delta may be nil. They are for showing only: when a connection
-	// breaks in the middle and the request is repeated, they begin anew. Errors of the provider are of type
+	// breaks in the middle and the request is repeated, they begin again. Errors of the provider are of type
 	// [*Error].
 	Answer(ctx context.Context, r Request, delta func(text string)) (Answer, error)
 	// Close ends the client and what it has started.

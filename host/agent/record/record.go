@@ -80,7 +80,7 @@ func (l *Loop) AddSecrets(secrets ...string) {
 // SetBackend notes which backend was chosen.
 func (l *Loop) SetBackend(name string) error { return l.run.SetBackend(name) }
 
-// SetSandbox notes the name of the lasting sandbox that the loop works in; empty when it has none any more.
+// SetSandbox notes the name of the persistent sandbox that the loop works in; empty when it has none any more.
 func (l *Loop) SetSandbox(name string) error { return l.run.SetSandbox(name) }
 
 // ModelCall is one request to a model and what came of it.

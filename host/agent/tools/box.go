@@ -11,7 +11,7 @@ import (
 	"github.com/hutch-run/hutch/host/sandbox"
 )
 
-// Box is the sandbox that tools work in. Each tool opens it for itself and leaves it again, so that whoever holds a Box
+// Box is the sandbox that tools work in. Each tool opens it for itself and leaves it again, so that the holder of a Box
 // holds no lock. Its methods may be called concurrently.
 type Box struct {
 	Manager *sandbox.Manager
@@ -100,7 +100,7 @@ type ResetOut struct {
 	Hard bool `json:"hard" jsonschema:"what was written to the workspace is gone"`
 }
 
-// Reset ends what runs in the sandbox and makes its surroundings anew.
+// Reset ends what runs in the sandbox and recreates its surroundings.
 func (b *Box) Reset(ctx context.Context, in ResetIn) (ResetOut, error) {
 	b.Jobs.Stop(ctx, b.Name)
 	return ResetOut(in), Explain(b.Manager.Reset(ctx, b.Name, in.Hard, true))

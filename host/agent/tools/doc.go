@@ -1,4 +1,4 @@
-// Package tools are what a model may do in a lasting sandbox: look at its files, change them, search them, run commands
+// Package tools are what a model may do in a persistent sandbox: look at its files, change them, search them, run commands
 // in it. There is one implementation, which host/agent/mcp serves to clients of its protocol and host/agent/cycle gives
 // to the model that it asks.
 //

@@ -44,7 +44,7 @@ func Set() []Tool {
 		of(Def{"run_command", "Run a command", "Runs a command in the sandbox and waits until it has ended, with all its processes. Its output is the end of each stream; command_output reads what stands before \"offset\". " +
 			"Exit code and cause tell how it ended.", Adds}, (*Box).Run),
 		of(Def{"command_output", "Read a command's output", "Reads on in the output of one of the last commands that run_command ran.", Reads}, (*Box).Output),
-		of(Def{"reset", "Reset the sandbox", "Makes the surroundings of the sandbox anew: processes, temporary files and what was installed outside of the workspace are gone. The workspace is kept, unless \"hard\".", Destroys}, (*Box).Reset),
+		of(Def{"reset", "Reset the sandbox", "Recreates the surroundings of the sandbox: processes, temporary files and what was installed outside of the workspace are gone. The workspace is kept, unless \"hard\".", Destroys}, (*Box).Reset),
 	}
 }
 

@@ -116,7 +116,7 @@ func arguments(root, program string, hostNetwork bool) []string {
 			args = append(args, "--ro-bind", dir, dir)
 		}
 	}
-	// bwrap leaves /proc/sys writable to whoever may write there on the machine, as root may: the ids are the same.
+	// bwrap leaves /proc/sys writable to anyone who may write there on the machine, as root may: the ids are the same.
 	args = append(args, "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
 	for _, file := range []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sysrq-trigger", "/proc/latency_stats"} {
 		if _, err := os.Lstat(file); err == nil {

@@ -351,7 +351,7 @@ func (s *Server) wake(w http.ResponseWriter, r *http.Request, req *awaken, timeo
 	if err := b.resume(context.WithoutCancel(r.Context()), req.Memory == nil || *req.Memory, time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	b.started = time.Now() // a pause begins its life anew
+	b.started = time.Now() // a pause begins its life again
 	writeJSON(w, http.StatusCreated, b.handle())
 	return nil
 }

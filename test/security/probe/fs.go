@@ -186,11 +186,11 @@ func tryOpen(p string, flags int) error {
 }
 
 // swapForever exchanges, below the directory args[0] of the workspace and until it is killed, what a tool on the host may
-// look at with what leads to the host's directory args[1], or blocks whoever opens it.
+// look at with what leads to the host's directory args[1], or blocks the process that opens it.
 func swapForever(args []string) verdict {
 	dir, outside := args[0], args[1]
 	in := func(name string) string { return filepath.Join(dir, name) }
-	err := os.RemoveAll(dir) // of the project: what is made anew lies in the sandbox's own layer
+	err := os.RemoveAll(dir) // of the project: what is recreated lies in the sandbox's own layer
 	for _, d := range []string{"d", "deep/sub", "aside", "d2"} {
 		err = errors.Join(err, os.MkdirAll(in(d), 0o755))
 	}

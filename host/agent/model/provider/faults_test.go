@@ -376,7 +376,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestOldServers sends what a server knows: OpenAI's newer names to whoever insists on them.
+// TestOldServers sends what a server knows: OpenAI's newer names to anyone who insists on them.
 func TestOldServers(t *testing.T) {
 	script := "-- answer --\n-- fault --\nstatus 400\nmessage Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.\n" +
 		"-- answer --\n-- fault --\nstatus 400\nmessage stream_options: extra fields not permitted\n" + plain

@@ -32,7 +32,7 @@ type Identity struct {
 type Holder struct {
 	process *os.Process // nil when another plugin started it
 	pid     int
-	pidfd   int // of a lasting holder, else -1
+	pidfd   int // of a persistent holder, else -1
 	socket  int
 	stderr  words
 

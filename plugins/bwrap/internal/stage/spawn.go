@@ -81,8 +81,8 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, 
 		return nil, nil, fmt.Errorf("hold on to bwrap: %w", err)
 	}
 	h.running.Add(1)
-	if h.lasting != nil {
-		h.lasting.started(c, pid)
+	if h.persistent != nil {
+		h.persistent.started(c, pid)
 	}
 	go h.wait(c, e.ID, pid)
 	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID}}, []int{pidfd}, nil
@@ -100,7 +100,7 @@ func (h *holder) wait(c *client, id uint64, pid int) {
 			}
 		}
 	}
-	if h.lasting == nil {
+	if h.persistent == nil {
 		reap()
 	} else if !h.reaped(pid, reap) {
 		return

@@ -61,11 +61,11 @@ type holder struct {
 	setup *wire.Setup // nil when there is no sandbox
 	bwrap int         // descriptor of the bwrap binary, -1 without a sandbox
 
-	base    int          // descriptor of the mount namespace that it began in
-	cpus    unix.CPUSet  // processors that it began with
-	running atomic.Int32 // commands that are being waited for
-	mu      sync.Mutex   // held while a command is started, and while what nobody waits for is looked for
-	lasting *lasting     // nil for a holder that ends with its plugin
+	base       int          // descriptor of the mount namespace that it began in
+	cpus       unix.CPUSet  // processors that it began with
+	running    atomic.Int32 // commands that are being waited for
+	mu         sync.Mutex   // held while a command is started, and while what nobody waits for is looked for
+	persistent *persistent  // nil for a holder that ends with its plugin
 }
 
 // begin remembers what it is like without a sandbox.
@@ -110,7 +110,7 @@ func (h *holder) serve() error {
 		if err := h.answer(h.first, &req, fds); err != nil {
 			return err
 		}
-		if h.lasting != nil {
+		if h.persistent != nil {
 			return h.last()
 		}
 	}
@@ -123,20 +123,20 @@ func (h *holder) answer(c *client, req *wire.Request, fds []int) (err error) {
 	switch {
 	case req.Setup != nil && h.setup == nil:
 		give, err = h.makeRoot(req.Setup, fds)
-		if err == nil && req.Setup.Lasting != nil {
-			err = h.outlive(req.Setup.Lasting, fds)
+		if err == nil && req.Setup.Persistent != nil {
+			err = h.outlive(req.Setup.Persistent, fds)
 		}
 		reply = &wire.Reply{Ready: true}
 	case req.Exec != nil && h.setup != nil:
 		reply, give, err = h.spawn(c, req.Exec, fds)
 	case req.PTY && h.setup != nil:
 		reply, give, err = h.openPTY()
-	case req.Clear && h.setup != nil && h.lasting == nil:
+	case req.Clear && h.setup != nil && h.persistent == nil:
 		err = h.clear()
 		reply = &wire.Reply{Ready: true}
-	case req.Join && h.lasting != nil:
+	case req.Join && h.persistent != nil:
 		give, err = openAll(h.setup.Give)
-		reply = &wire.Reply{Ready: true, State: h.lasting.state}
+		reply = &wire.Reply{Ready: true, State: h.persistent.state}
 	default:
 		err = errors.New("a request came out of turn")
 	}

@@ -19,8 +19,8 @@ type Request struct {
 	Exec  *Exec
 	PTY   bool
 	Clear bool
-	Join  bool // of a lasting holder: its state, and the directories of its setup once more
-	End   bool // of a lasting holder: end every command and the holder
+	Join  bool // of a persistent holder: its state, and the directories of its setup once more
+	End   bool // of a persistent holder: end every command and the holder
 }
 
 // Reply is what a holder answers. Setup, PTY and Clear get one reply each, in
@@ -29,7 +29,7 @@ type Reply struct {
 	Err string // why the request could not be done
 
 	Ready   bool
-	State   []byte // of Join: that of [Lasting]
+	State   []byte // of Join: that of [Persistent]
 	PTY     string // path of the terminal inside the sandbox; descriptors: controlling end, terminal
 	Spawned *Spawned
 	Ended   *Ended
@@ -39,32 +39,32 @@ type Reply struct {
 // again only after a Clear, which takes that world away. Everything is made
 // below a fresh root, in the order of the lists.
 type Setup struct {
-	Trees        []Tree   // host trees, opened while the host is still in sight
-	Files        []File   // made in the fresh root
-	Mounts       []Mount  // made on top of them
-	Freeze       []string // mounts made read-only at the very end
-	Scratch      int64    // bytes of the tmpfs at /scratch; 0 means no limit but the kernel's default
-	ScratchFiles int64    // files and directories on it, likewise
-	BwrapFD      int      // index of the descriptor of the bwrap binary
-	Args         []string // arguments of bwrap that stay the same for each command
-	Seccomp      []byte   // the filter, as bwrap reads it from a descriptor
-	CPUs         []int    // processors that bwrap and commands may use; empty means all
-	UID, GID     int      // what bwrap runs as, inside the holder's user namespace
-	Give         []string // directories whose descriptors go back with the reply
-	Lasting      *Lasting // set for a holder that outlives the plugin
+	Trees        []Tree      // host trees, opened while the host is still in sight
+	Files        []File      // made in the fresh root
+	Mounts       []Mount     // made on top of them
+	Freeze       []string    // mounts made read-only at the very end
+	Scratch      int64       // bytes of the tmpfs at /scratch; 0 means no limit but the kernel's default
+	ScratchFiles int64       // files and directories on it, likewise
+	BwrapFD      int         // index of the descriptor of the bwrap binary
+	Args         []string    // arguments of bwrap that stay the same for each command
+	Seccomp      []byte      // the filter, as bwrap reads it from a descriptor
+	CPUs         []int       // processors that bwrap and commands may use; empty means all
+	UID, GID     int         // what bwrap runs as, inside the holder's user namespace
+	Give         []string    // directories whose descriptors go back with the reply
+	Persistent   *Persistent // set for a holder that outlives the plugin
 }
 
-// Lasting makes a holder outlive the plugin that started it. It then serves any number of plugins at once, and ends
+// Persistent makes a holder outlive the plugin that started it. It then serves any number of plugins at once, and ends
 // when one of them says so, or when its socket is removed. The end of a plugin's connection ends the
 // commands that this plugin started.
-type Lasting struct {
+type Persistent struct {
 	Listen int    // index of the descriptor of a bound socket
 	File   int    // index of a descriptor of the file that the socket is
 	Slot   int    // index of the descriptor that keeps the range of ids, -1 for none
 	State  []byte // given to every plugin that joins
 }
 
-// SocketName is the name of a lasting holder's socket in its sandbox's directory.
+// SocketName is the name of a persistent holder's socket in its sandbox's directory.
 const SocketName = "holder.sock"
 
 // Tree is a part of the host's file system that the holder attaches elsewhere.

@@ -25,10 +25,10 @@ import (
 )
 
 func main() {
-	// What whoever started this has left open is not for the sandboxes. A kernel before 5.11 cannot be told so.
+	// What the process that started this has left open is not for the sandboxes. A kernel before 5.11 cannot be told so.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	var o e2btest.Options
-	flag.StringVar(&o.Addr, "addr", "127.0.0.1:0", "where to listen; port 0 is any free one. Whoever can connect and has the key can run commands here")
+	flag.StringVar(&o.Addr, "addr", "127.0.0.1:0", "where to listen; port 0 is any free one. Anyone who can connect and has the key can run commands here")
 	flag.StringVar(&o.Key, "key", "", "the API key to ask for; the default is one made up")
 	flag.StringVar(&o.Dir, "dir", "", "where the files of sandboxes lie; the default is a temporary directory")
 	templates := flag.String("templates", "base", "the names of templates, with commas; all are this machine's /usr")

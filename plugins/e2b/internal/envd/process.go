@@ -227,7 +227,7 @@ func (t *telling) hear(ctx context.Context, open func(context.Context) (events, 
 	}
 	defer s.Close()
 	for s.Receive() {
-		watch.Stop() // whoever takes the output may take its time
+		watch.Stop() // the reader of the output may take its time
 		t.heard++
 		if err := t.take(s.event()); err != nil {
 			return err

@@ -147,7 +147,7 @@ func (s *server) runCommand(req wire.Request, stream *yamux.Stream, in *wire.Lin
 		io3.close()
 		return broke(err)
 	}
-	unlock() // from here on whoever resets the sandbox finds the command
+	unlock() // from here on a reset of the sandbox finds the command
 
 	stop := make(chan struct{})
 	defer close(stop)

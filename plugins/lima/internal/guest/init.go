@@ -45,7 +45,7 @@ const controlFD = 3
 // Init is the first process of a command's namespaces. It comes back when the command has ended, or never was started; with the
 // end of this process the kernel ends everything else in them.
 func Init() error {
-	// Nothing of the command's can end this process by a signal, and what is caught here is not ignored there: whoever started the
+	// Nothing of the command's can end this process by a signal, and what is caught here is not ignored there: the process that started the
 	// guest's sshd may have ignored some.
 	signal.Notify(make(chan os.Signal, 1))
 	unix.CloseOnExec(controlFD)

@@ -28,7 +28,7 @@ func register(dir string, pid int) (forget func(), err error) {
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		return nil, err
 	}
-	return func() { _ = os.Remove(name) }, nil // whoever destroyed the sandbox has removed it
+	return func() { _ = os.Remove(name) }, nil // destroying the sandbox has removed it
 }
 
 // killAll kills every command of the sandbox, whichever process started it, and waits until nothing is left of them.

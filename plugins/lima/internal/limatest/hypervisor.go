@@ -167,7 +167,7 @@ type hypervisor struct {
 }
 
 func startHypervisor(base string, uid int) (*hypervisor, error) {
-	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // no guest has a descriptor of whoever started the tests
+	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // no guest has a descriptor of the process that started the tests
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(base, "hv.sock"), Net: "unix"})
 	if err != nil {
 		return nil, err

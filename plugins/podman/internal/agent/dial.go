@@ -161,7 +161,7 @@ func greeted(m wire.Message, socket *wire.Socket, wantPID int) error {
 		return fmt.Errorf("it begins with reply %d instead of a greeting", r.Op)
 	case r.Value != wire.Version:
 		return sdk.Errorf(sdk.ReasonUnsupported, "it speaks version %d of the protocol, and this plugin version %d", r.Value, wire.Version).
-			WithFix("the sandbox was made by another version of hutch: use that one, or make the sandbox anew with `hutch reset`")
+			WithFix("the sandbox was made by another version of hutch: use that one, or recreate the sandbox with `hutch reset`")
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
 )
 
-// hub hands the events of one process to whoever listens at the time. Nothing is kept for later listeners but the end.
+// hub hands the events of one process to its current listeners. Nothing is kept for later listeners but the end.
 // A listener that does not take its events holds up the process, as envd's do.
 type hub struct {
 	mu        sync.Mutex

@@ -283,7 +283,7 @@ func (t *terminal) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer]: whoever types closes the terminal.
+// Close implements [io.Closer]: the client that types closes the terminal.
 func (t *terminal) Close() error { return nil }
 
 // read tells what comes out of f until its end.

@@ -35,7 +35,7 @@ func NewSocket(fd int) (*Socket, error) {
 	return &Socket{file, raw}, nil
 }
 
-// Close closes the socket and ends whoever waits for it.
+// Close closes the socket and ends those that wait for it.
 func (s *Socket) Close() error { return s.file.Close() }
 
 // SetDeadline ends what is waited for at that time, with os.ErrDeadlineExceeded.

@@ -112,7 +112,7 @@ type BackendClient interface {
 	// Changes lists what differs between the workspace and the host directory it was
 	// made from, in path order. Only with the capability changes.
 	Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error)
-	// Reset ends every process of a sandbox and makes its surroundings anew. Writes
+	// Reset ends every process of a sandbox and recreates its surroundings. Writes
 	// to the workspace stay unless hard is set. Only with the capability reset.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 	// Stop ends every process of a sandbox and gives back what it holds besides its
@@ -394,7 +394,7 @@ type BackendServer interface {
 	// Changes lists what differs between the workspace and the host directory it was
 	// made from, in path order. Only with the capability changes.
 	Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error
-	// Reset ends every process of a sandbox and makes its surroundings anew. Writes
+	// Reset ends every process of a sandbox and recreates its surroundings. Writes
 	// to the workspace stay unless hard is set. Only with the capability reset.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	// Stop ends every process of a sandbox and gives back what it holds besides its

@@ -17,7 +17,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
-// A lasting sandbox has at most one world, which every plugin process that works in it shares: see package stage for
+// A persistent sandbox has at most one world, which every plugin process that works in it shares: see package stage for
 // why. Who makes the world or ends it holds a lock in the sandbox's directory.
 
 // worldState is what a holder tells plugins that join it.
@@ -29,7 +29,7 @@ type worldState struct {
 	Ready            sdk.Ready
 }
 
-// outlive adds to the setup of a lasting world what makes its holder outlive this process.
+// outlive adds to the setup of a persistent world what makes its holder outlive this process.
 func (w *world) outlive(s *wire.Setup, fds []int) ([]int, error) {
 	state := worldState{Privileged: w.ident.Privileged, UID: w.ident.uid, GID: w.ident.gid, HostUID: w.ident.hostUID, HostGID: w.ident.hostGID, Ready: w.ready}
 	if w.group != nil {
@@ -39,16 +39,16 @@ func (w *world) outlive(s *wire.Setup, fds []int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Lasting = &wire.Lasting{State: data, Listen: len(fds), File: len(fds) + 1, Slot: -1}
-	fds = append(append([]int(nil), fds...), w.lasting.Listen, w.lasting.File)
+	s.Persistent = &wire.Persistent{State: data, Listen: len(fds), File: len(fds) + 1, Slot: -1}
+	fds = append(append([]int(nil), fds...), w.persistent.Listen, w.persistent.File)
 	if w.ident.slot >= 0 {
-		s.Lasting.Slot = len(fds)
+		s.Persistent.Slot = len(fds)
 		fds = append(fds, w.ident.slot)
 	}
 	return fds, nil
 }
 
-// marks are what everybody can see of a lasting holder in the list of processes, so that people know what it is. There
+// marks are what everybody can see of a persistent holder in the list of processes, so that people know what it is. There
 // is no [sdk.Lister]: whatever exists of a sandbox is known from its state directory, and a holder whose socket is gone
 // from there ends.
 func (s *sandbox) marks() []string { return []string{s.owner, s.id, s.dir} }
@@ -58,7 +58,7 @@ func (s *sandbox) join() (w *world, err error) {
 	h, data, dirs, err := holder.Join(s.dir)
 	if errors.Is(err, holder.ErrOther) {
 		h.Leave()
-		return nil, (&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: err.Error(), Err: err}).WithFix("hutch reset makes the sandbox anew and keeps its files")
+		return nil, (&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: err.Error(), Err: err}).WithFix("hutch reset recreates the sandbox and keeps its files")
 	}
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (s *sandbox) join() (w *world, err error) {
 	}()
 	var state worldState
 	if err := json.Unmarshal(data, &state); err != nil || len(dirs) != 2 {
-		return nil, sdk.Errorf(sdk.ReasonInternal, "the holder of sandbox %s is of another version of this backend: %v", s.id, err).WithFix("hutch reset makes the sandbox anew and keeps its files")
+		return nil, sdk.Errorf(sdk.ReasonInternal, "the holder of sandbox %s is of another version of this backend: %v", s.id, err).WithFix("hutch reset recreates the sandbox and keeps its files")
 	}
 	w = &world{lasts: true, holder: h, ready: state.Ready}
 	if w.ready.Layers != nil { // the directory may have been moved since
@@ -167,7 +167,7 @@ func kept(dir string) bool {
 	return false
 }
 
-// renew is Reset for a lasting sandbox: its holder ends with all commands in it, whoever runs them, and a new one begins.
+// renew is Reset for a persistent sandbox: its holder ends with all commands in it, no matter who runs them, and a new one begins.
 func (s *sandbox) renew(ctx context.Context, hard bool) error {
 	if s.closed {
 		return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
@@ -221,7 +221,7 @@ func (s *sandbox) endOther() error {
 	})
 }
 
-// endHolder ends the lasting holder in dir, if there is one.
+// endHolder ends the persistent holder in dir, if there is one.
 func endHolder(dir string) error {
 	h, _, dirs, err := holder.Join(dir)
 	switch {
@@ -238,7 +238,7 @@ func endHolder(dir string) error {
 	return h.End()
 }
 
-// removeFiles removes what a lasting sandbox had in its directory besides the layer.
+// removeFiles removes what a persistent sandbox had in its directory besides the layer.
 func removeFiles(dir string) error {
 	var errs []error
 	for _, name := range []string{wire.SocketName, "holder.log", resetMark, "holder.lock"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// keptSandbox makes a lasting sandbox and returns its directory and a way to attach to it as another plugin process would.
+// keptSandbox makes a persistent sandbox and returns its directory and a way to attach to it as another plugin process would.
 func keptSandbox(t *testing.T, spec sdk.Spec) (dir string, attach func() *sandbox) {
 	var h sdk.Handle
 	t.Helper()
@@ -61,7 +61,7 @@ func holderOf(t *testing.T, s *sandbox) string {
 	return st.Details["holder"]
 }
 
-// TestSandboxIsSharedByPlugins: all plugin processes that work in a lasting sandbox work in one world.
+// TestSandboxIsSharedByPlugins: all plugin processes that work in a persistent sandbox work in one world.
 func TestSandboxIsSharedByPlugins(t *testing.T) {
 	src := write(t, t.TempDir(), map[string]string{"a.txt": "hello\n"})
 	_, attach := keptSandbox(t, sdk.Spec{Limits: sdk.Limits{PIDs: 64}, Workspace: sdk.Workspace{Source: src, Mode: sdk.WorkspacePrivate}})

@@ -20,21 +20,21 @@ var ErrNobody = errors.New("no holder is there")
 // ErrOther says that the holder does not understand this plugin: it is of another version.
 var ErrOther = errors.New("the sandbox's holder is of another version of this backend")
 
-// logName is the file in a sandbox's directory that a lasting holder's last words go to.
+// logName is the file in a sandbox's directory that a persistent holder's last words go to.
 const logName = "holder.log"
 
-// Lasting is what a holder needs to outlive the plugin that starts it. Close gives back what the holder has by then.
-type Lasting struct {
+// Persistent is what a holder needs to outlive the plugin that starts it. Close gives back what the holder has by then.
+type Persistent struct {
 	Dir    *os.File // the sandbox's directory
 	Listen int      // a bound socket in it
 	File   int      // a descriptor of its file, for nothing but to see whether it was removed
 }
 
-// StartLasting starts a holder that outlives this process, once it got a setup with [wire.Lasting]. dir is the
+// StartPersistent starts a holder that outlives this process, once it got a setup with [wire.Persistent]. dir is the
 // sandbox's own directory, private to the user; the caller sees to it that no two processes do this at once. marks are
 // arguments that everybody sees and that mean nothing.
-func StartLasting(id Identity, dir string, marks ...string) (h *Holder, l *Lasting, err error) {
-	l = &Lasting{Listen: -1, File: -1}
+func StartPersistent(id Identity, dir string, marks ...string) (h *Holder, l *Persistent, err error) {
+	l = &Persistent{Listen: -1, File: -1}
 	if l.Dir, err = os.Open(dir); err != nil {
 		return nil, nil, err
 	}
@@ -77,7 +77,7 @@ func StartLasting(id Identity, dir string, marks ...string) (h *Holder, l *Lasti
 }
 
 // Close closes what the holder has been given.
-func (l *Lasting) Close() {
+func (l *Persistent) Close() {
 	l.Dir.Close()
 	for _, fd := range []*int{&l.Listen, &l.File} {
 		if *fd >= 0 {
@@ -90,7 +90,7 @@ func (l *Lasting) Close() {
 // short is a path of the socket below an open directory that is short enough for the kernel.
 func short(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), wire.SocketName) }
 
-// Join connects to the lasting holder in dir and returns its state and the directories of its setup. The error is
+// Join connects to the persistent holder in dir and returns its state and the directories of its setup. The error is
 // [ErrNobody] when there is none, and [ErrOther], with a holder that can be killed, when it does not understand.
 func Join(dir string) (h *Holder, state []byte, dirs []*os.File, err error) {
 	d, err := os.Open(dir)
@@ -147,7 +147,7 @@ func Join(dir string) (h *Holder, state []byte, dirs []*os.File, err error) {
 	return h, a.reply.State, dirs, nil
 }
 
-// Leave ends the connection to a lasting holder, which ends the commands that were started over it.
+// Leave ends the connection to a persistent holder, which ends the commands that were started over it.
 func (h *Holder) Leave() {
 	h.closing.Do(func() {
 		_ = unix.Shutdown(h.socket, unix.SHUT_RDWR) // which ends receive, too
@@ -165,7 +165,7 @@ func (h *Holder) Leave() {
 	})
 }
 
-// Kill ends a lasting holder that does not understand End.
+// Kill ends a persistent holder that does not understand End.
 func (h *Holder) Kill() error {
 	defer h.Leave()
 	if h.pidfd >= 0 {
@@ -177,7 +177,7 @@ func (h *Holder) Kill() error {
 	return nil
 }
 
-// End ends a lasting holder with all commands in it, whoever started them, and returns when all are gone.
+// End ends a persistent holder with all commands in it, no matter who started them, and returns when all are gone.
 func (h *Holder) End() error {
 	defer h.Leave()
 	h.ask.Lock()
@@ -216,7 +216,7 @@ func ended(pidfd int, patience time.Duration) bool {
 	}
 }
 
-// logWords are the last words of a lasting holder.
+// logWords are the last words of a persistent holder.
 type logWords string
 
 func (logWords) wait() {}

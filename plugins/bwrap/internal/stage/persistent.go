@@ -41,8 +41,8 @@ func (c *client) close() {
 	c.socket = -1
 }
 
-// lasting is what a holder has besides that outlives its plugin.
-type lasting struct {
+// persistent is what a holder has besides that outlives its plugin.
+type persistent struct {
 	listener int
 	file     int // that the socket is
 	state    []byte
@@ -67,9 +67,9 @@ const (
 	lookTime = 10 * time.Second
 )
 
-// outlive makes this holder a lasting one, which plugins can connect to from now on.
-func (h *holder) outlive(l *wire.Lasting, fds []int) error {
-	keep := &lasting{state: l.State, commands: map[int]*client{}}
+// outlive makes this holder a persistent one, which plugins can connect to from now on.
+func (h *holder) outlive(l *wire.Persistent, fds []int) error {
+	keep := &persistent{state: l.State, commands: map[int]*client{}}
 	for _, k := range []struct {
 		from int
 		to   *int
@@ -78,7 +78,7 @@ func (h *holder) outlive(l *wire.Lasting, fds []int) error {
 			continue
 		}
 		if k.from >= len(fds) {
-			return fmt.Errorf("a lasting setup came with %d descriptors", len(fds))
+			return fmt.Errorf("a persistent setup came with %d descriptors", len(fds))
 		}
 		fd, err := unix.FcntlInt(uintptr(fds[k.from]), unix.F_DUPFD_CLOEXEC, 40) // see makeRoot for the number
 		if err != nil {
@@ -86,12 +86,12 @@ func (h *holder) outlive(l *wire.Lasting, fds []int) error {
 		}
 		*k.to = fd
 	}
-	// By us, so that whoever connects learns our pid from the kernel.
+	// By us, so that clients learn our pid from the kernel.
 	if err := unix.Listen(keep.listener, 64); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	debug.SetGCPercent(100)
-	h.lasting = keep
+	h.persistent = keep
 	return nil
 }
 
@@ -113,9 +113,9 @@ func (h *holder) last() error {
 		case a.by == nil, a.req.End:
 			closeAll(a.fds)
 			h.mu.Lock()
-			h.lasting.ending = true // whoever waits for a command learns from the end of the connection that it was ended
+			h.persistent.ending = true // a client that waits for a command learns from the end of the connection that it was ended
 			h.mu.Unlock()
-			unix.Close(h.lasting.listener)
+			unix.Close(h.persistent.listener)
 			return io.EOF
 		default:
 			if h.answer(a.by, &a.req, a.fds) != nil {
@@ -131,7 +131,7 @@ func (h *holder) last() error {
 // closed to the holder's user.
 func (h *holder) reachable() bool {
 	var st unix.Stat_t
-	return unix.Fstat(h.lasting.file, &st) != nil || st.Nlink > 0
+	return unix.Fstat(h.persistent.file, &st) != nil || st.Nlink > 0
 }
 
 // listenTo reads what one plugin asks.
@@ -150,7 +150,7 @@ func (h *holder) listenTo(c *client, requests chan<- asked) {
 // accept takes in plugins.
 func (h *holder) accept(requests chan<- asked) {
 	for {
-		fd, _, err := unix.Accept4(h.lasting.listener, unix.SOCK_CLOEXEC)
+		fd, _, err := unix.Accept4(h.persistent.listener, unix.SOCK_CLOEXEC)
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
 			continue
@@ -175,7 +175,7 @@ func fromOutside(fd int) bool {
 }
 
 // started notes whose command it is. h.mu is held.
-func (l *lasting) started(c *client, pid int) { l.commands[pid] = c }
+func (l *persistent) started(c *client, pid int) { l.commands[pid] = c }
 
 // reaped waits for the end of a command, has it reaped, sees to it that nothing of it is left, and reports whether its
 // end is one that may be told.
@@ -191,14 +191,14 @@ func (h *holder) reaped(pid int, reap func()) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lasting.ending {
+	if h.persistent.ending {
 		return false
 	}
 	reap()
-	delete(h.lasting.commands, pid)
+	delete(h.persistent.commands, pid)
 	// What outlived its bwrap is our child now.
 	for _, child := range wire.ChildrenOf(os.Getpid()) {
-		if h.lasting.commands[child] == nil {
+		if h.persistent.commands[child] == nil {
 			_ = unix.Kill(child, unix.SIGKILL)
 			_, _ = syscall.Wait4(child, nil, syscall.WNOHANG, nil)
 		}
@@ -211,7 +211,7 @@ func (h *holder) abandon(c *client) {
 	for {
 		h.mu.Lock()
 		left := 0
-		for pid, by := range h.lasting.commands {
+		for pid, by := range h.persistent.commands {
 			if by != c {
 				continue
 			}
@@ -225,7 +225,7 @@ func (h *holder) abandon(c *client) {
 				_ = unix.Kill(pid, unix.SIGKILL)
 			}
 		}
-		ending := h.lasting.ending
+		ending := h.persistent.ending
 		h.mu.Unlock()
 		if left == 0 || ending {
 			break

@@ -20,8 +20,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// A lasting sandbox has a record from before anything of it exists. The record is locked until the sandbox is ready or
-// gone again, so whoever finds it half made and not locked, such as gc, knows that nobody goes on with it.
+// A persistent sandbox has a record from before anything of it exists. The record is locked until the sandbox is ready or
+// gone again, so a process that finds it half made and not locked, such as gc, knows that nobody goes on with it.
 
 // chronicle is where events and declared files go: the record of the run, or of the sandbox when nothing is run.
 type chronicle interface {
@@ -37,7 +37,7 @@ func (j *job) chronicle() chronicle {
 	return j.rec
 }
 
-// beginBox begins the record of the lasting sandbox that j makes.
+// beginBox begins the record of the persistent sandbox that j makes.
 func (j *job) beginBox(name string) error {
 	b, ws := j.chosen.backend, workspaceOf(j.d)
 	info := store.SandboxInfo{
@@ -120,7 +120,7 @@ func (j *job) takeBase(ctx context.Context, w sdk.Workspace) (err error) {
 	return j.box.PlaceBase()
 }
 
-// surroundings are what commands of a lasting sandbox get besides what they are started with. They hold secrets in
+// surroundings are what commands of a persistent sandbox get besides what they are started with. They hold secrets in
 // clear, because later commands need them, and lie in the private part of the record.
 type surroundings struct {
 	Env     map[string]string `json:"env,omitempty"`
@@ -132,7 +132,7 @@ type surroundings struct {
 	Secrets []string          `json:"secrets,omitempty"`
 }
 
-// fulfil makes the sandbox p a lasting one: from here on its record speaks for it, and no intent does.
+// fulfil makes the sandbox p a persistent one: from here on its record speaks for it, and no intent does.
 func (j *job) fulfil(p *place) error {
 	ready := p.Ready()
 	at := expectedPlaces(j.d, j.input != "")
@@ -142,7 +142,7 @@ func (j *job) fulfil(p *place) error {
 	}
 	inv := invoke(j.d, "", at, len(j.mounts) > 0)
 	for _, name := range []string{"HUTCH_WORKSPACE", "HUTCH_INPUT", "HUTCH_OUTPUT"} {
-		delete(inv.env, name) // each command gets them anew
+		delete(inv.env, name) // each command gets them again
 	}
 	// What is secret in the backend's block alone, such as the key of a service, no command needs: it stays out.
 	if err := j.box.WritePrivate(surroundings{Env: inv.env, Hidden: j.d.HiddenEnv(), Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets()}); err != nil {
@@ -178,7 +178,7 @@ func (j *job) fulfil(p *place) error {
 	return nil
 }
 
-// Create makes a lasting sandbox as d says, with its files and dependencies, and runs nothing in it. Options.Name names
+// Create makes a persistent sandbox as d says, with its files and dependencies, and runs nothing in it. Options.Name names
 // it. An error is a [*result.Failure] when it is about what was asked; then, as with every other error, nothing is
 // left, or what is left is an intent that gc finishes.
 func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.SandboxInfo, error) {
