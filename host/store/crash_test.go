@@ -515,10 +515,11 @@ func dropSandbox(s *Store, _ string) error {
 		}
 	}
 	fmt.Println(r.CodeDir())
-	return in.Done()
+	return errors.Join(in.Done(), r.Forget())
 }
 
-// TestK2KilledWhileItForgets kills a host that is removing the record of a sandbox.
+// TestK2KilledWhileItForgets kills a host that is removing the record of a sandbox: gc removes the rest, and the audit
+// chain knows that hutch removed it.
 func TestK2KilledWhileItForgets(t *testing.T) {
 	s := newStore(t)
 	cmd, lines := startHelper(t, s, "drop", "")
@@ -535,6 +536,14 @@ func TestK2KilledWhileItForgets(t *testing.T) {
 	intents, err := s.Intents()
 	if left := names(t, s.paths.Sandboxes()); len(intents) > 0 || err != nil || len(left) > 1 { // the lock of the names
 		t.Errorf("left: %q, intents %v, %v", left, intents, err)
+	}
+	if err := s.VerifyAll(t.Context(), "", func(r *Report) error {
+		if !r.OK {
+			t.Errorf("%+v", r.Findings)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
 

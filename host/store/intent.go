@@ -125,17 +125,14 @@ func (r *IntentRecord) Fulfilled() error {
 	return r.store.intents.done(r)
 }
 
-// Done forgets the record after everything is destroyed, together with the sandbox's directories ([Paths.Sandbox] and
-// [Paths.SandboxState]). When those cannot be removed the record stays, for gc to try again.
+// Done forgets the intent after everything is destroyed, and removes the backend's directory ([Paths.SandboxState]). When
+// that fails the intent stays, for gc to try again. A persistent sandbox's record is removed by [SandboxRecord.Forget] alone.
 func (r *IntentRecord) Done() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	state := r.store.paths.SandboxState(r.ID)
 	if err := removeAll(state); err != nil {
 		return diskError("remove", state, err)
-	}
-	if err := discard(r.store.paths.Sandbox(r.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	return r.store.intents.done(r)
 }
