@@ -81,7 +81,8 @@ type Plan struct {
 // Attacher is a [Backend] whose sandboxes outlive the plugin process.
 type Attacher interface {
 	// Attach finds a sandbox again by its handle alone. A sandbox that is gone is
-	// an [Error] with [ReasonNotFound].
+	// an [Error] with [ReasonNotFound]. Commands of a plugin process that was killed
+	// have ended when Attach returns; those of a process that lives go on.
 	Attach(ctx context.Context, h Handle) (Sandbox, error)
 }
 

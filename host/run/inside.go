@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -114,8 +115,23 @@ func (j *job) inside(ctx context.Context, in Inside) {
 	j.secrets.Strings(argv)
 	j.note(in.Record.Event(store.EventExecStart, map[string]any{"run": j.id, "argv": argv, "env": envNames(in.Env), "tty": j.s.TTY != nil}), "write the sandbox's event")
 	j.exec(ctx, &place{Sandbox: in.Sandbox, b: in.Backend})
+	if j.res.Cause == sdk.CauseBackend {
+		j.note(j.endCommand(ctx, in), "end the command that its backend left")
+	}
 	j.note(in.Record.Event(store.EventExecEnd, map[string]any{"run": j.id, "cause": j.res.Cause, "exit_code": j.res.ExitCode}), "write the sandbox's event")
 	j.res.ChangesKnown = false
+}
+
+// endCommand ends what a backend that died may have left running: attaching with a new one does.
+func (j *job) endCommand(ctx context.Context, in Inside) error {
+	ctx, cancel := j.afterwards(ctx)
+	defer cancel()
+	b, err := j.r.opt.Backends.Open(ctx, in.Backend.Path)
+	if err != nil {
+		return err
+	}
+	_, err = b.Attach(ctx, in.Sandbox.Handle())
+	return errors.Join(err, b.Stop(ctx))
 }
 
 // held adds to what a backend says on attaching what it said when the sandbox was made, for backends that say it once.

@@ -253,7 +253,10 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		if _, err := s.client().Get(ctx, at.Machine); err != nil {
 			return nil, typed(err, "find the machine of "+h.ID)
 		}
-		return s, s.load()
+		if err := s.load(); err != nil {
+			return nil, err
+		}
+		return s, s.endOrphans(ctx)
 	})
 }
 

@@ -6,11 +6,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
 	"github.com/hutch-run/hutch/plugins/e2b/scripts"
@@ -53,8 +57,56 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, err
 	}
 	defer func() { _ = io.close() }()
+	release, err := s.claim(j.mark)
+	if err != nil {
+		return nil, err
+	}
 	r := &running{s: s, d: d, c: c, io: io, job: j, begun: make(chan struct{}), ended: make(chan struct{})}
-	return r.run(ctx)
+	exit, err := r.run(ctx)
+	return exit, errors.Join(err, release())
+}
+
+// commandPrefix begins the names of files in the sandbox's directory on the host that stand for commands in the machine.
+const commandPrefix = "command-"
+
+// claim writes down that this process has a command in the machine, which does not end with this process. The file is
+// locked until release removes it, so that one that can be locked belongs to a process that was killed.
+func (s *sandbox) claim(mark string) (release func() error, err error) {
+	f, err := os.OpenFile(filepath.Join(s.dir, commandPrefix+mark), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error { return errors.Join(os.Remove(f.Name()), f.Close()) }, nil
+}
+
+// endOrphans ends the commands of processes that were killed.
+func (s *sandbox) endOrphans(ctx context.Context) error {
+	files, err := filepath.Glob(filepath.Join(s.dir, commandPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return err
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			mark := strings.TrimPrefix(filepath.Base(name), commandPrefix)
+			if err = s.sh(ctx, "end a command that was left", rootUser, scripts.End, nil, "KILL", mark, "-"); err == nil {
+				err = os.Remove(name)
+			}
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sendText sends a small file, and returns its path, which begins with prefix. It is tried until it has arrived, each time
@@ -127,9 +179,7 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 	close(r.ended)
 	_ = r.io.stdin.SetReadDeadline(time.Now()) // a reader that still waits for input
 	side.Wait()
-	if end == nil && r.mayRun(err) {
-		r.end(context.WithoutCancel(ctx), "KILL")
-	} else if r.c.TTY != nil { // a terminal's end is told before the rest is gone
+	if r.c.TTY != nil || end == nil && r.mayRun(err) { // a terminal's end comes before the rest is gone
 		r.end(context.WithoutCancel(ctx), "KILL")
 	}
 	exit, err := r.exit(ctx, end, err)

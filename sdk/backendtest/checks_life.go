@@ -154,6 +154,22 @@ func lifeChecks() []Check {
 				c.eq("the file", (&box{Sandbox: sb, c: c, on: c.shared(), req: b.req}).must("cat kept"), "kept\n")
 				destroy(c, c.shared(), b.Handle())
 			}},
+		{ID: "attach/ends-commands", Needs: append([]Need{needProcess}, attach...), Alone: true,
+			Proves: "after SIGKILL of the plugin no command of its sandboxes runs once a fresh one has attached",
+			Fix:    "let commands die with the plugin, or write down on the host which ones run, and end them in Attach",
+			run: func(c *C) {
+				i := c.fresh(StartOptions{})
+				b := c.boxOn(i, c.request(func(r *sdk.CreateRequest) { r.Keep = true }))
+				b.beating()
+				c.kill(i)
+				other := c.fresh(StartOptions{})
+				sb, err := other.Attach(c.ctx, b.Handle())
+				if err != nil {
+					c.Fatalf("attach: %v", err)
+				}
+				c.still(&box{Sandbox: sb, c: c, on: other, req: b.req})
+				destroy(c, other, b.Handle())
+			}},
 		{ID: "attach/moved", Needs: attach, Proves: "a sandbox whose state directory was moved is found and removed where it is now", Fix: "use Handle.StateDir, and no path that was noted at Create",
 			run: func(c *C) {
 				i := c.fresh(StartOptions{})

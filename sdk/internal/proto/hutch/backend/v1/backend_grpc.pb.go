@@ -86,7 +86,8 @@ type BackendClient interface {
 	// cancelled leaves nothing behind.
 	Create(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CreateRequest, CreateEvent], error)
 	// Attach finds a sandbox again by its handle, in a new process. NOT_FOUND when
-	// it is gone. Only with the capability attach.
+	// it is gone. Commands of a process of this backend that was killed have ended
+	// when Attach returns. Only with the capability attach.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error)
 	// Inspect says how a sandbox is. Only with the capability inspect.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
@@ -368,7 +369,8 @@ type BackendServer interface {
 	// cancelled leaves nothing behind.
 	Create(grpc.BidiStreamingServer[CreateRequest, CreateEvent]) error
 	// Attach finds a sandbox again by its handle, in a new process. NOT_FOUND when
-	// it is gone. Only with the capability attach.
+	// it is gone. Commands of a process of this backend that was killed have ended
+	// when Attach returns. Only with the capability attach.
 	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
 	// Inspect says how a sandbox is. Only with the capability inspect.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
