@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 		"libexec/hutch/hutch-backend-fake": "plugins/fake", "libexec/hutch/hutch-agent": "cmd/hutch-agent", "libexec/hutch/hutch-backend-e2b": "plugins/e2b"}))
 }
 
-// kills is how often the host is killed for each user.
-const kills = 200
+// kills is how often the host is killed for each user; make soak kills it 2,000 times.
+const kills = 80
 
 // TestKilledHost starts runs, kills the host with SIGKILL at random moments, and
 // requires that every sandbox dies by itself, that `hutch gc` leaves nothing, and

@@ -122,7 +122,7 @@ func (l *Life) Run(t *testing.T) {
 	}
 	for _, p := range phases {
 		for _, e := range events {
-			if e.name == "SIGKILL of the payload" && p.name != "exec" || e.name == "SIGKILL of the holder" && len(l.Holders) == 0 {
+			if e.name == "SIGKILL of the payload" && p.name != "exec" || e.name == "SIGKILL of the holder" && len(l.Holders) == 0 || l.Cell != nil && !l.Cell(p.name, e.name) {
 				continue
 			}
 			t.Run(e.name+" during "+p.name, func(t *testing.T) {
@@ -157,8 +157,10 @@ func (l *Life) Run(t *testing.T) {
 	if left := l.left(t, ""); len(left) > 0 {
 		t.Errorf("left in the end: %q", left)
 	}
-	if !Eventually(Bound, func() bool { return len(l.processes(func(string) bool { return true })) == 0 }) {
-		t.Errorf("still runs: %v", l.processes(func(string) bool { return true }))
+	// Rootless Podman, which gc asks for its containers, keeps one process to hold its namespaces.
+	ours := func(line string) bool { return strings.TrimRight(line, "\x00") != "/usr/bin/podman" }
+	if !Eventually(Bound, func() bool { return len(l.processes(ours)) == 0 }) {
+		t.Errorf("still runs: %v", commandLines(l.processes(ours)))
 	}
 	l.Hutch(t, 0, "audit", "verify")
 }
@@ -178,17 +180,23 @@ func (l *Life) before(t *testing.T, phase, word string) {
 	}
 }
 
-// inBox runs a script in the sandbox, which is started where hutch says that it must be.
+// inBox runs a script in the sandbox.
 func (l *Life) inBox(t *testing.T, script string) string {
 	t.Helper()
-	c, ended := l.start(t, "exec", "-q", "box", "--", "sh", "-c", script)
+	return l.awake(t, "exec", "-q", "box", "--", "sh", "-c", script)
+}
+
+// awake runs a command to its good end. The sandbox is started where hutch says that it must be.
+func (l *Life) awake(t *testing.T, args ...string) string {
+	t.Helper()
+	c, ended := l.start(t, args...)
 	code := wait(t, c, ended)
 	if code == 125 && strings.Contains(c.Stderr.(*Output).String(), "`hutch start box` starts it and keeps its files") {
 		l.Hutch(t, 0, "start", "box")
-		return l.Hutch(t, 0, "exec", "-q", "box", "--", "sh", "-c", script)
+		return l.Hutch(t, 0, args...)
 	}
 	if code != 0 {
-		t.Errorf("a command in the sandbox ended with %d\n%s%s", code, c.Stdout, c.Stderr)
+		t.Errorf("hutch %s: exit code %d\n%s%s", strings.Join(args, " "), code, c.Stdout, c.Stderr)
 	}
 	return c.Stdout.(*Output).String()
 }
@@ -200,7 +208,7 @@ func (l *Life) goesOn(t *testing.T, phase, word string) {
 		return strings.Contains(line, "hutch-backend-") || strings.Contains(line, l.mark())
 	}
 	if !Eventually(Bound, func() bool { return len(l.processes(works)) == 0 }) {
-		t.Errorf("still runs: %v", l.processes(works))
+		t.Errorf("still runs: %v", commandLines(l.processes(works)))
 	}
 	l.Hutch(t, 0, "gc")
 	box := l.box(t)
@@ -242,9 +250,8 @@ func (l *Life) applied(t *testing.T, word string) {
 	if n := count(); n != 0 && n != files {
 		t.Errorf("%d of %d files were applied\n%s", n, files, c.Stderr)
 	}
-	c, ended = l.start(t, "apply", "box")
-	if code := wait(t, c, ended); code != 0 || count() != files {
-		t.Errorf("the next apply: exit code %d, %d of %d files\n%s%s", code, count(), files, c.Stdout, c.Stderr)
+	if out := l.awake(t, "apply", "box"); count() != files {
+		t.Errorf("the next apply: %d of %d files\n%s", count(), files, out)
 	}
 	litter, _ := filepath.Glob(filepath.Join(l.Work, "project", ".*"))
 	if len(litter) > 0 {
@@ -377,6 +384,14 @@ func (l *Life) processes(right func(line string) bool) (found []int) {
 		}
 	}
 	return found
+}
+
+func commandLines(pids []int) (lines []string) {
+	for _, pid := range pids {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		lines = append(lines, fmt.Sprintf("%d %q", pid, b))
+	}
+	return lines
 }
 
 // BackendsOf are the backend processes that a hutch started.
