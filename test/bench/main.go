@@ -7,6 +7,21 @@
 // in the noise of a machine that does other things too, and the processor time of
 // all processes together says even less of it. docs/performance.md has more.
 //
+// The base is bubblewrap, started by hand with the namespaces and mounts of such a sandbox, for "one run" (the workspace
+// is bound), "1,000 runs" (xargs -P), "exec in a sandbox" and "1 GB of output" (one CPU, because a pipe between two is a
+// matter of luck). For the other lines it is
+//
+//	version                     a Go program that links the same packages and does nothing
+//	exec in a Podman sandbox    podman exec in the same container, one to ten
+//	project of 50,000 files     hutch with a workspace of 5 files
+//	search, list                ripgrep, find -printf on the mounted overlay
+//	diff of 10,000 changes      diff -rq, and git status, of the same tree changed
+//	push of 5,000 files         git bundle create and git clone; by hand also git status, and three bubblewraps
+//	E2B push of 2,000 files     POST /sandboxes, tar -cz into an upload, tar -xz, on the local E2B server
+//
+// Programs are copied before they are measured, as make install does: a binary as the linker leaves it is mapped in single
+// pages, and one run of it took 3 ms longer.
+//
 //	go run ./test/bench [-bin DIR] [-only REGEX] [-quick]
 //
 // DIR holds bin/hutch and libexec/hutch/hutch-backend-bwrap.
