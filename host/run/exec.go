@@ -208,33 +208,6 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Space, Commit and NoSpace let the client read straight into the log, see [client.Lender].
-func (s *sink) Space(n int) []byte {
-	if s.logErr != nil {
-		return nil
-	}
-	return s.log.Space(n)
-}
-
-// Commit takes bytes that are in the log's own memory already.
-func (s *sink) Commit(p []byte) error {
-	s.total.add(len(p))
-	if err := s.log.Commit(len(p)); err != nil && s.logErr == nil {
-		s.logErr = err
-	}
-	if s.live == nil || len(p) == 0 {
-		return nil
-	}
-	if _, err := s.live.Write(p); err != nil {
-		s.liveErr = err
-		return err
-	}
-	return nil
-}
-
-// NoSpace is told when the log's memory could not be written to.
-func (s *sink) NoSpace() { s.log.NoSpace() }
-
 // sinks opens the logs. errs is nil with a terminal.
 func (j *job) sinks(cancel context.CancelCauseFunc) (out, errs *sink, err error) {
 	t := &total{max: j.d.Limits.OutputTotal, cancel: cancel}

@@ -60,7 +60,7 @@ func makeRuns(s *Store, _ string) error {
 			return err
 		}
 		for i := range 10 {
-			if _, err := log.Write(logBytes(i*300, 300)); err != nil {
+			if _, err := log.Write(logBytes(i*1500, 1500)); err != nil {
 				return err
 			}
 			if err := r.Event("step", i); err != nil {

@@ -98,8 +98,12 @@ type atomicFile struct{ path, tmp string }
 
 func newAtomicFile(path string) *atomicFile { return &atomicFile{path: path, tmp: tempPath(path)} }
 
+func (a *atomicFile) create() (*os.File, error) {
+	return os.OpenFile(a.tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+}
+
 func (a *atomicFile) write(data []byte, sync bool) error {
-	f, err := os.OpenFile(a.tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	f, err := a.create()
 	if err != nil {
 		return diskError("write", a.path, err)
 	}

@@ -70,15 +70,17 @@ func TestLogKeepsTheTail(t *testing.T) {
 				early := openLog(t, s, r.ID())
 				rnd := rand.New(rand.NewPCG(uint64(keep), uint64(largest)))
 				at := 0
-				check := func(l *LogReader) {
+				check := func(l *LogReader, more int64) { // a live log may hold so many bytes more than its limit
 					t.Helper()
 					want := int64(at)
 					if keep > 0 {
 						want = min(want, keep)
 					}
-					if total, dropped, err := l.Counts(); err != nil || total != int64(at) || dropped != int64(at)-want {
+					total, dropped, err := l.Counts()
+					if held := total - dropped; err != nil || total != int64(at) || held < want || held > want+more {
 						t.Fatalf("after %d: counts %d, %d, %v", at, total, dropped, err)
 					}
+					want = total - dropped
 					if err := l.TailBytes(1 << 30); err != nil {
 						t.Fatal(err)
 					}
@@ -92,8 +94,8 @@ func TestLogKeepsTheTail(t *testing.T) {
 						t.Fatal(k, err)
 					}
 					at += n
-					check(openLog(t, s, r.ID()))
-					check(early)
+					check(openLog(t, s, r.ID()), minPart)
+					check(early, minPart)
 				}
 				if err := w.Close(); err != nil {
 					t.Fatal(err)
@@ -103,9 +105,9 @@ func TestLogKeepsTheTail(t *testing.T) {
 				if total != int64(at) || !bytes.Equal(plain, logBytes(int(dropped), at-int(dropped))) {
 					t.Fatalf("closed: %d, %d dropped, %d bytes in the file", total, dropped, len(plain))
 				}
-				check(openLog(t, s, r.ID()))
-				check(early)
-				if names, _ := filepath.Glob(filepath.Join(r.Dir(), "*.ring")); len(names) > 0 {
+				check(openLog(t, s, r.ID()), 0)
+				check(early, 0)
+				if names, _ := filepath.Glob(filepath.Join(r.Dir(), "*.log.*")); len(names) > 0 {
 					t.Errorf("left: %v", names)
 				}
 			})
@@ -114,27 +116,19 @@ func TestLogKeepsTheTail(t *testing.T) {
 }
 
 func TestLogTailLines(t *testing.T) {
-	text := "one\ntwo\n\nfour\nfive"
 	for _, keep := range []int64{0, 14} { // with 14: "o\n\nfour\nfive" and a bit
-		s := newStore(t)
-		r := newRun(t, s)
-		w, err := r.OpenLog(Stdout, keep)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept := text
-		if keep > 0 {
-			kept = text[len(text)-int(keep):]
-		}
 		for _, end := range []string{"", "\n"} {
-			if end == "" {
-				io.WriteString(w, text)
-			} else {
-				io.WriteString(w, end)
-				kept = kept + end
-				if keep > 0 {
-					kept = kept[1:]
-				}
+			kept := "one\ntwo\n\nfour\nfive" + end
+			s := newStore(t)
+			r := newRun(t, s)
+			w, err := r.OpenLog(Stdout, keep)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(w, kept)
+			w.Close()
+			if keep > 0 {
+				kept = kept[len(kept)-int(keep):]
 			}
 			for n := -1; n < 8; n++ {
 				l := openLog(t, s, r.ID())
@@ -150,7 +144,6 @@ func TestLogTailLines(t *testing.T) {
 				}
 			}
 		}
-		w.Close()
 	}
 }
 
@@ -194,16 +187,6 @@ func TestLogIsOpenedOnce(t *testing.T) {
 	if _, err := r.OpenLog(Stdout, -1); err == nil {
 		t.Error("a negative limit")
 	}
-}
-
-func FuzzPosMark(f *testing.F) {
-	f.Add(fmt.Sprintf(posFormat, 10, 20, 15))
-	f.Add("hutch.log/v1 keep=-0000000000000000010 reserved=1 total=1\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		if m, err := parsePos(text); err == nil && (m.keep <= 0 || m.total < 0 || m.reserved < m.total) {
-			t.Errorf("%q gives %+v", text, m)
-		}
-	})
 }
 
 // BenchmarkLog1GB writes a gigabyte of which the default 16 MiB are kept.

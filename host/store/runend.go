@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -109,15 +110,14 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	return nil
 }
 
-// unsaidLogs are the parts of logs that no event points at yet: what the backend said, and how much of a stream was dropped.
+// unsaidLogs are the files of logs that no event points at yet: what the backend said, and how much of a stream was
+// dropped.
 func (r *Run) unsaidLogs() (refs []FileRef) {
-	for _, s := range []Stream{Stdout, Stderr, BackendLog} {
-		p := s.paths("")
-		for _, name := range []string{p.plain, p.ring, p.pos} {
-			if r.refs[name] {
-				continue
-			}
-			if ref, err := r.Ref(name); err == nil { // most are not there
+	names, _ := readNames(r.dir)
+	slices.Sort(names)
+	for _, name := range names {
+		if isLogFile(name) && !r.refs[name] {
+			if ref, err := r.Ref(name); err == nil {
 				refs = append(refs, ref)
 			}
 		}

@@ -181,13 +181,3 @@ func age(d fs.DirEntry) time.Duration {
 
 // below reports whether name lies below dir.
 func below(name, dir string) bool { return strings.HasPrefix(name, dir+"/") }
-
-// isLogFile reports whether name is a part of a log of a run.
-func isLogFile(name string) bool {
-	for _, s := range []Stream{Stdout, Stderr, BackendLog} {
-		if p := s.paths(""); slices.Contains([]string{p.plain, p.ring, p.pos}, name) {
-			return true
-		}
-	}
-	return false
-}

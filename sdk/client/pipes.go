@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -77,16 +76,6 @@ func (f *fifo) name() string {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, readSize); return &b }}
 
-// A Lender is a Writer of a [Command] that lends the memory in which it wants the bytes, so that they are not copied
-// once more. Space returns memory for at most n bytes, or nil when Write has to be used; it is asked only when there are
-// bytes to be read. Commit follows every Space that gave memory, with the part of it that was filled, which may be
-// empty. NoSpace says that the memory could not be written to.
-type Lender interface {
-	Space(n int) []byte
-	Commit(p []byte) error
-	NoSpace()
-}
-
 // drain copies the stream to w until stop is called and what was in the pipe then
 // is copied too. A process that outlives the command and keeps the pipe open, or
 // even goes on writing, cannot hold it up. When w fails, the pipe is closed, so
@@ -95,17 +84,10 @@ func (f *fifo) drain(w io.Writer) error {
 	bp := buffers.Get().(*[]byte)
 	defer buffers.Put(bp)
 	buf := *bp
-	lender, _ := w.(Lender)
-	rc, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
 	for {
-		p, lent, err := readSome(rc, lender, buf)
-		if lent {
-			err = errors.Join(err, lender.Commit(p))
-		} else if len(p) > 0 {
-			if _, werr := w.Write(p); werr != nil {
+		n, err := f.Read(buf)
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil {
 				err = werr
 			}
 		}
@@ -117,53 +99,6 @@ func (f *fifo) drain(w io.Writer) error {
 			return err
 		}
 	}
-}
-
-// readSome waits for bytes and reads them, into memory of the lender where it has some, else into buf.
-func readSome(rc syscall.RawConn, lender Lender, buf []byte) (p []byte, lent bool, err error) {
-	var rerr error
-	err = rc.Read(func(fd uintptr) bool {
-		into := buf
-		if lender != nil {
-			left, err := unix.IoctlGetInt(int(fd), fionread)
-			if err == nil && left == 0 {
-				return false // the end of this file is open for writing too: there is no end-of-file
-			}
-			if space := lender.Space(left); space != nil {
-				into, lent = space, true
-			}
-		}
-		for {
-			n, err := unix.Read(int(fd), into)
-			switch {
-			case err == unix.EINTR:
-				continue
-			case err == unix.EFAULT && lent:
-				// The memory is a file's, and its disk is full.
-				rerr = lender.Commit(nil)
-				lender.NoSpace()
-				into, lent = buf, false
-				if rerr != nil {
-					return true
-				}
-				continue
-			case err == unix.EAGAIN:
-				if !lent {
-					return false
-				}
-				return true // an empty Commit, and again
-			case err != nil:
-				rerr = err
-			default:
-				p = into[:n]
-			}
-			return true
-		}
-	})
-	if err == nil {
-		err = rerr
-	}
-	return p, lent, err
 }
 
 // stop ends drain.
