@@ -45,7 +45,7 @@ type Sandbox interface {
 	// Exec is called concurrently on one sandbox.
 	Exec(ctx context.Context, cmd *Command) (*Exit, error)
 
-	// Ready tells what the sandbox really is. It is called once, after Create or Attach.
+	// Ready says what the sandbox really is. It is called once, after Create or Attach.
 	Ready() Ready
 }
 

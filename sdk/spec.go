@@ -106,7 +106,7 @@ type CreateRequest struct {
 	Progress func(step string, done, total int64)
 }
 
-// Ready tells what a sandbox really is.
+// Ready says what a sandbox really is.
 type Ready struct {
 	// Paths as the command sees them. Input is "" without input files, Output is "" when
 	// the backend collects none. With a [Workspace.Source] both lie outside of Workspace, for a project may have
@@ -116,7 +116,7 @@ type Ready struct {
 	Holds []Hold
 	// Notes are what a careful user should know, one sentence each.
 	Notes []string
-	// Layers tells where the workspace lies on this host; nil when it cannot be read there. The paths stay the same until
+	// Layers says where the workspace lies on this host; nil when it cannot be read there. The paths stay the same until
 	// Destroy, also over a Reset, and Attach tells them again.
 	Layers *Layers
 	// Exchange is a directory that this host and the commands of the sandbox both see; nil when there is none. It stays

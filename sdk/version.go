@@ -6,5 +6,5 @@ import "github.com/hutch-run/hutch/sdk/internal/handshake"
 const Version = "0.1.0"
 
 // ProtocolVersion is the major version of the contract that this SDK speaks. The
-// minor ones are told apart by capabilities.
+// minor ones are distinguished by capabilities.
 const ProtocolVersion = handshake.Protocol

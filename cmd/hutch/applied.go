@@ -126,7 +126,7 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 	return nil
 }
 
-// blocked tells what keeps everything from being applied, and how to go on.
+// blocked says what keeps everything from being applied, and how to go on.
 func (a applying) blocked(ctx context.Context, u *ui, doc applied, by *review.BlockedError) error {
 	var err error
 	if doc.Left, err = leftOut(ctx, u, slices.Concat(by.Conflicts, by.Refused), a); err != nil {
@@ -164,7 +164,7 @@ func takenLine(pick review.Pick) string {
 	return line
 }
 
-// mostLeft is how many changes are named one by one when they are left out; of more, the number is told.
+// mostLeft is how many changes are named one by one when they are left out; of more, the number is reported.
 const mostLeft = 30
 
 // mostExplained is of how many conflicts both sides are told.

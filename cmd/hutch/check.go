@@ -51,7 +51,7 @@ type validateCmd struct {
 func (*validateCmd) Help() string {
 	return `Reads and evaluates run files and reports every mistake with its line. Variables without a value are taken as unknown, so that a file can be checked without them. Exit code 1 means that a file is not valid.
 
-Backend blocks are checked against the backend's own schema where the backend is installed; where it is not, that is a warning. What only the backend itself knows to be wrong is told by hutch plan.
+Backend blocks are checked against the backend's own schema where the backend is installed; where it is not, that is a warning. What only the backend itself knows to be wrong is reported by hutch plan.
 
     hutch validate examples/*.hcl`
 }

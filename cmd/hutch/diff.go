@@ -30,7 +30,7 @@ type diffCmd struct {
 func (*diffCmd) Help() string {
 	return `Compares the sandbox's workspace with the project as it is now, with git or without. Untracked, ignored and nested repositories' files are in it. The text is a patch for git apply and patch; on a terminal, control characters in it are shown and not sent.
 
-What keeps a change from being applied is told on stderr, and in the JSON: a path that the project's side changed as well since the sandbox was made, and what hutch apply refuses by default.
+What keeps a change from being applied is reported on stderr, and in the JSON: a path that the project's side changed as well since the sandbox was made, and what hutch apply refuses by default.
 
     hutch diff box
     hutch diff box --stat

@@ -39,7 +39,7 @@ type generateCmd struct {
 
 // Help is the text below the synopsis.
 func (*generateCmd) Help() string {
-	return `Has a model write the program that a generate block describes, runs it in a sandbox, and asks again with what went wrong, until it works or attempts or budget are used up. Each attempt that runs is a run of its own, with its record; docs/generate.md tells what is asked, and what the model is told.
+	return `Has a model write the program that a generate block describes, runs it in a sandbox, and asks again with what went wrong, until it works or attempts or budget are used up. Each attempt that runs is a run of its own, with its record; docs/generate.md says what is asked, and what the model is told.
 
 The provider of the model gets the task, the names and sizes of the inputs, the programs that it wrote, and the ends of what they printed. The exit code is
 

@@ -199,7 +199,7 @@ func (c *logsCmd) Run(ctx context.Context, u *ui) error {
 func (c *logsCmd) transcript(u *ui, s *store.Store, rec *store.Record) error {
 	if c.Follow || c.Tail >= 0 || c.Stream != "both" {
 		return hint(fmt.Errorf("%s is the record of a %s, whose log is what was said in it: it has no streams to choose, cut or follow", rec.ID, rec.Kind),
-			"hutch show %s --tree tells what was done so far, and hutch logs prints what one of its runs wrote", rec.ID)
+			"hutch show %s --tree says what was done so far, and hutch logs prints what one of its runs wrote", rec.ID)
 	}
 	past, err := record.Open(s, rec.ID)
 	if err != nil {

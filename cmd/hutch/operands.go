@@ -14,7 +14,7 @@ import (
 
 // What stands behind a command's name: run files, names of runs, and what is said where it is neither.
 
-// splitOperands tells run files from names of runs: a file is there, or looks like one.
+// splitOperands distinguishes run files from names of runs: a file is there, or looks like one.
 func splitOperands(args []string) (files, names []string) {
 	for _, a := range args {
 		st, err := os.Stat(a)

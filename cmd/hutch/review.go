@@ -12,7 +12,7 @@ import (
 // blockedError is a no, not a failure.
 type blockedError struct{ error }
 
-// ExitCode tells the two apart.
+// ExitCode distinguishes the two.
 func (blockedError) ExitCode() int { return 1 }
 
 // Unwrap returns the error underneath.

@@ -274,7 +274,7 @@ func (s *show) result(r *result.Result) {
 	}
 	told := *r
 	if s.cmd.wanted() && !s.cmd.Keep {
-		told.Kept = false // only until it is applied; what stays is told then
+		told.Kept = false // only until it is applied; what stays is reported then
 	}
 	_ = report.Summary(s.labels.Plain(s.u.err), &told, report.Style{Color: s.u.color})
 }
@@ -290,7 +290,7 @@ func (s *show) dropped(rs ...*result.Result) {
 	}
 }
 
-// silent tells whether nothing is to be said about one run: several runs end in a table, and a command without a file that
+// silent reports whether nothing is to be said about one run: several runs end in a table, and a command without a file that
 // simply ended is like one without hutch, unless a person watches.
 func (s *show) silent(r *result.Result) bool {
 	switch ended := r.Cause == "exited" && r.Error == nil; {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// steps tells what is being done where there is no terminal and so no line that could be replaced: a line for each step, once
+// steps says what is being done where there is no terminal and so no line that could be replaced: a line for each step, once
 // something has gone on for as long as patience says. What is quick says nothing, and scripts see nothing of it.
 type steps struct {
 	patience time.Duration

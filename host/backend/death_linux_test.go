@@ -45,7 +45,7 @@ func TestDeathDuringACall(t *testing.T) {
 	}
 }
 
-// An answer that does not come is told with what the backend said last, and where the rest of it is.
+// An answer that does not come is reported with what the backend said last, and where the rest of it is.
 func TestNoAnswer(t *testing.T) {
 	logs := t.TempDir()
 	b := get(t, pool(t, func(o *Options) { o.LogDir = logs }, "waits"), "waits")

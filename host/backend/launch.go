@@ -203,7 +203,7 @@ const leastSilence = 5 * time.Second
 // CallTimeout is how long it may take for one call, but for the running of a command.
 func (b *Backend) CallTimeout() time.Duration { return b.opt.CallTimeout }
 
-// silent tells that nothing has come of a call yet, and how long that may go on.
+// silent says that nothing has come of a call yet, and how long that may go on.
 func (b *Backend) silent(call string, silent, most time.Duration) {
 	if b.opt.Waiting == nil || most == 0 && silent < leastSilence {
 		return

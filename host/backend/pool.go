@@ -123,7 +123,7 @@ func NewPool(opt Options) *Pool {
 	return p
 }
 
-// Start begins to launch a backend and returns at once. What goes wrong is told by Get.
+// Start begins to launch a backend and returns at once. What goes wrong is reported by Get.
 func (p *Pool) Start(name string) {
 	p.entry(name, func(e *entry) error {
 		f, err := p.finder.find(name)
@@ -277,7 +277,7 @@ func (p *Pool) wait(ctx context.Context, key string) (*Backend, error) {
 }
 
 // bring launches the binary at path. What is known about it from before spares
-// the first call, and is told at once.
+// the first call, and is reported at once.
 //
 // A backend that was looked up must have the name that it was looked up by, and be what a lock file says; origin is nil
 // for one that was not.

@@ -32,7 +32,7 @@ type Options struct {
 	MaxSize int64
 	// Lock, when set, is taken around every change, so that changes by several processes never undo each other.
 	Lock func(ctx context.Context) (release func(), err error)
-	// Changed, when set, is told of every change once it is made, and before another one is. An error of it is that of the
+	// Changed, when set, is notified of every change once it is made, and before another one is. An error of it is that of the
 	// change, which stands all the same.
 	Changed func(Change) error
 	// Name is what hints call the sandbox; "" means SANDBOX.
@@ -58,7 +58,7 @@ type Change struct {
 	SHA256 string `json:"sha256,omitempty"` // hex, of the same
 }
 
-// changed tells of a change that was made.
+// changed reports a change that was made.
 func (f *Files) changed(c Change) error {
 	if f.o.Changed == nil {
 		return nil

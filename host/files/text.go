@@ -94,5 +94,5 @@ func (m *Matches) WriteText(w io.Writer, context bool) error {
 			fmt.Fprintf(out, "%s%s%d%s%s%s\n", name, sep, l.Number, sep, termsafe.String(l.Text), cut)
 		}
 	}
-	return out.Flush() // which tells of every error before it
+	return out.Flush() // which reports every error before it
 }

@@ -94,7 +94,7 @@ func (f *Files) target(ctx context.Context, s spot) (spot, *overlay.Node, error)
 	return to, &n, nil
 }
 
-// put writes a file through the backend, and tells of it.
+// put writes a file through the backend, and reports it.
 func (f *Files) put(ctx context.Context, op Op, to spot, old *overlay.Node, mode fs.FileMode, data []byte) error {
 	if err := f.send(ctx, to, old, mode, data); err != nil {
 		return explain(to.name, err)
@@ -159,7 +159,7 @@ func (f *Files) Remove(ctx context.Context, name string, recursive bool) (*Remov
 	})
 }
 
-// describe tells of several places in a text.
+// describe reports several places in a text.
 func describe(lines []int) string {
 	const most = 10
 	text := "lines"

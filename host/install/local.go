@@ -27,7 +27,7 @@ type dirSource struct {
 	name string
 }
 
-// openLocal tells a directory from an archive.
+// openLocal distinguishes a directory from an archive.
 func openLocal(path, name string) (source, error) {
 	st, err := os.Stat(path)
 	switch {

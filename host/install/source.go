@@ -36,7 +36,7 @@ const (
 	registry_             // an OCI registry
 )
 
-// kindOf tells sources apart by how they begin.
+// kindOf distinguishes sources by how they begin.
 func kindOf(text string) kind {
 	switch {
 	case text == "." || text == ".." || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../") || filepath.IsAbs(text):

@@ -34,7 +34,7 @@ var errEntries = errors.New("too many entries")
 // cap of entries and at the end of the archive, whichever is first; the writer of the stream then gets an error.
 //
 // rename, unless it is nil, gives the name under which a file is kept: a program may put into a name what must not be
-// stored. Patterns are matched against the program's own name. Where two files get one name, a number tells them apart.
+// stored. Patterns are matched against the program's own name. Where two files get one name, a number distinguishes them.
 func Collect(ctx context.Context, r io.Reader, dst string, patterns []string, caps Caps, rename func(string) string) (*Result, error) {
 	for _, p := range patterns {
 		if !doublestar.ValidatePattern(p) {

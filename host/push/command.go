@@ -11,7 +11,7 @@ import (
 )
 
 // Run runs the command of the run file on what was pushed into the sandbox that ref means, and then hands in what it committed,
-// if it has not done so itself. begun is told of the sandbox, with the id of the run in it, as soon as the run's record is on disk. When ctx ends, the command
+// if it has not done so itself. begun is notified of the sandbox, with the id of the run in it, as soon as the run's record is on disk. When ctx ends, the command
 // is stopped, the sandbox stays, and nothing is handed in: pull does that.
 func Run(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, streams run.Streams, begun func(store.SandboxInfo)) (*result.Result, Outcome, error) {
 	info, err := begin(ctx, m, st, ref)

@@ -68,5 +68,5 @@ func (p *packing) wait() error {
 func (p *packing) close() {
 	p.stop()
 	_ = p.r.Close()
-	_ = p.wait() // who read to the end was told
+	_ = p.wait() // a reader that came to the end has seen the error
 }

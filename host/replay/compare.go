@@ -88,7 +88,7 @@ func (r *Replay) compare(again *store.Record, is *result.Result, hutch string) (
 	return c.report, nil
 }
 
-// circumstances tells what the two ran under.
+// circumstances says what the two ran under.
 func (r *Replay) circumstances(is *result.Result, hutch string) {
 	was := r.was
 	note := func(what, a, b string) {

@@ -115,7 +115,7 @@ func (r *Replay) check(ctx context.Context) error {
 	rec := r.rec
 	switch {
 	case rec.State == store.StateDamaged:
-		return r.refuse("hutch audit verify "+rec.ID+" tells more", "its record cannot be read: %s", rec.Damage)
+		return r.refuse("hutch audit verify "+rec.ID+" says more", "its record cannot be read: %s", rec.Damage)
 	case rec.Kind != store.KindRun:
 		return r.refuse("hutch show "+rec.ID+" --tree names its runs, which can", "it is a %s, in which a model answers as it likes", rec.Kind)
 	case rec.State == store.StateRunning:
@@ -129,7 +129,7 @@ func (r *Replay) check(ctx context.Context) error {
 	}
 	for _, f := range report.Findings {
 		if !f.Harmless {
-			return r.refuse("hutch audit verify "+rec.ID+" tells more", "its record was changed: %s %s", f.Path, f.Detail)
+			return r.refuse("hutch audit verify "+rec.ID+" says more", "its record was changed: %s %s", f.Path, f.Detail)
 		}
 	}
 	raw, err := rec.Result()

@@ -129,7 +129,7 @@ func (p *printer) details(r *result.Result) {
 	}
 }
 
-// failure tells of what hutch or the backend could not do; reason stands in the headline already. What a diagnostic says at its
+// failure reports what hutch or the backend could not do; reason stands in the headline already. What a diagnostic says at its
 // line is not said before it, and what the summary says not by a diagnostic.
 func (p *printer) failure(e *result.Failure, reason string) {
 	said := func(field func(diag.Diagnostic) string, text string) bool {
@@ -152,7 +152,7 @@ func (p *printer) failure(e *result.Failure, reason string) {
 	}
 }
 
-// files tells what was collected, and what changed in the workspace.
+// files says what was collected, and what changed in the workspace.
 func (p *printer) files(r *result.Result) {
 	if len(r.Outputs) > 0 {
 		var n int64
@@ -187,7 +187,7 @@ func (p *printer) files(r *result.Result) {
 	}
 }
 
-// streams tells what of the program's output was not kept, or never came.
+// streams says what of the program's output was not kept, or never came.
 func (p *printer) streams(r *result.Result) {
 	for _, s := range []struct {
 		name string

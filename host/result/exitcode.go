@@ -13,7 +13,7 @@ const (
 	CodeKilled        = 137 // killed for using too much: memory, output
 )
 
-// ok tells whether the run did what was expected of it.
+// ok reports whether the run did what was expected of it.
 func ok(r *Result) bool {
 	switch {
 	case r.Error != nil:

@@ -355,7 +355,7 @@ func fixOf(err error) string {
 	return ""
 }
 
-// withoutFix is the text of err without the fix, which is told apart from it.
+// withoutFix is the text of err without the fix, which is distinguished from it.
 func withoutFix(err error) string {
 	var e *sdk.Error
 	var missing *backend.NotFoundError

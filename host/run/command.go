@@ -26,7 +26,7 @@ const maxHead = 64 << 10
 // places are the directories that a command sees.
 type places struct{ workspace, input, output string }
 
-// expectedPlaces are where the directories will be, as far as can be told before there is a sandbox.
+// expectedPlaces are where the directories will be, as far as can be known before there is a sandbox.
 func expectedPlaces(d *runfile.Definition, input bool) places {
 	project := d.Workspace != nil && d.Workspace.Source != ""
 	p := places{workspace: guestpath.Workspace, output: guestpath.Output(project)}
@@ -84,7 +84,7 @@ func executable(d *runfile.Definition) bool {
 	return err == nil && st.Mode()&0o111 != 0
 }
 
-// invoke tells how the command of d is started when the sandbox looks like at.
+// invoke says how the command of d is started when the sandbox looks like at.
 func invoke(d *runfile.Definition, id string, at places, deps bool) invocation {
 	lang := languageOf(d)
 	network := d.Network == string(sdk.NetworkFull)

@@ -67,7 +67,7 @@ func (j *job) dependencies(ctx context.Context) error {
 	return nil
 }
 
-// identify tells what the dependencies of a run are, exactly.
+// identify says what the dependencies of a run are, exactly.
 func (r *Runner) identify(d *runfile.Definition, c *choice) (deps.Identity, deps.Settings, error) {
 	lang := languageOf(d)
 	fail := func(summary, fix string) (deps.Identity, deps.Settings, error) {

@@ -22,7 +22,7 @@ type place struct {
 	keep   bool
 }
 
-// backendBroke tells failures of a backend from those of what it was asked.
+// backendBroke distinguishes failures of a backend from those of what it was asked.
 func backendBroke(err error) bool {
 	var died *backend.DiedError
 	if errors.Is(err, client.ErrLost) || errors.As(err, &died) {

@@ -179,7 +179,7 @@ func (s *scope) shownToModel(c *hcl.BodyContent, name string, most int) string {
 	return text
 }
 
-// fixedCommand reads a command of the user's. The model is told of it.
+// fixedCommand reads a command of the user's. The model is notified of it.
 func (s *scope) fixedCommand(c *hcl.BodyContent, name string) []string {
 	argv, ok := s.plainTexts(c, name, name)
 	if !ok {

@@ -115,7 +115,7 @@ type Definition struct {
 	// says it.
 	Parent string
 
-	// Given tells of values that did not come from the run file where they came from, such as --memory, by their path as
+	// Given reports values that did not come from the run file where they came from, such as --memory, by their path as
 	// for [Definition.RangeOf].
 	Given map[string]string
 

@@ -208,7 +208,7 @@ func (d *Definition) Redact(s string) string {
 	return s
 }
 
-// RangeOf tells where a value was set. Paths are those of the run block: "limits.memory", "entrypoint", "args[1]",
+// RangeOf says where a value was set. Paths are those of the run block: "limits.memory", "entrypoint", "args[1]",
 // `env["A"]`, "workspace.source", "backend[0]", "expect.stdout.contains[0]"; "" is the header of the run block. An
 // element that has no place of its own gives that of what holds it. It is false when nothing of it was written in a file.
 func (d *Definition) RangeOf(path string) (diag.Range, bool) {

@@ -145,7 +145,7 @@ func literalKey(e hcl.Expression) (string, bool) {
 	return v.AsString(), true
 }
 
-// find returns the range of a path, or of the nearest thing that holds it. exact tells which.
+// find returns the range of a path, or of the nearest thing that holds it. exact says which.
 func (r ranges) find(parts []string) (rng hcl.Range, exact, ok bool) {
 	for n := len(parts); n >= 0; n-- {
 		if rng, ok := r[pathKey(parts[:n])]; ok {

@@ -101,7 +101,7 @@ func (l *Look) record() *store.SandboxRecord {
 // Base is that of a [Sandbox].
 func (l *Look) Base() string { return l.base }
 
-// Ready tells where the workspace is. How limits are held is not part of it.
+// Ready says where the workspace is. How limits are held is not part of it.
 func (l *Look) Ready() sdk.Ready { return l.ready }
 
 // attached starts the backend and attaches to the sandbox, once.

@@ -16,7 +16,7 @@ import (
 	"github.com/hutch-run/hutch/host/store"
 )
 
-// makeShared makes a sandbox whose workspace is the project itself, which the fake backend tells where to find.
+// makeShared makes a sandbox whose workspace is the project itself, which the fake backend says where to find.
 func (w *world) makeShared(name string) *store.SandboxInfo {
 	w.t.Helper()
 	info, err := w.Create(w.t.Context(), &runfile.Definition{

@@ -28,7 +28,7 @@ func Main() {
 	}
 }
 
-// order is what the process is told at its start.
+// order is what the process is asked to do at its start.
 type order struct {
 	Lower, Upper, Work, Root string
 	Options                  string

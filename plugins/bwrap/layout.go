@@ -280,7 +280,7 @@ func (l *layout) lower(ctx context.Context, dir string) (string, error) {
 	return copies + ":" + project, nil
 }
 
-// layersOf tells where the workspace lies on the host. With a disk limit what the sandbox writes is in memory that only
+// layersOf says where the workspace lies on the host. With a disk limit what the sandbox writes is in memory that only
 // the holder sees.
 func layersOf(ws *sdk.Workspace, upper string) *sdk.Layers {
 	switch {

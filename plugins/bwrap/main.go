@@ -8,7 +8,7 @@
 // root together once, with the workspace as an overlay that needs no copy, leaves
 // the host's root for good, and then starts bwrap in it for each command, with
 // everything unshared, no capability, a system call filter (package sdk/seccomp) and
-// a pid 1 of ours (package microinit) that tells how the command really ended.
+// a pid 1 of ours (package microinit) that says how the command really ended.
 // When the sandbox is destroyed, the holder drops its mounts and is used for the
 // next one, if that comes soon: spares.go.
 //

@@ -103,7 +103,7 @@ type sentList struct {
 	size int
 }
 
-// args are what a script is told of a list.
+// args are the arguments of a script for a list.
 func (l sentList) args() []string { return []string{l.path, strconv.Itoa(l.size)} }
 
 // sendList sends names to a file in the machine, which the script that reads it removes.

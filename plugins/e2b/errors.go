@@ -64,7 +64,7 @@ func typed(err error, what string) error {
 	return out
 }
 
-// broken tells a connection that broke from what else may be wrong.
+// broken distinguishes a connection that broke from what else may be wrong.
 func broken(err error) bool {
 	var n net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &n)

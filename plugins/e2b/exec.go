@@ -211,7 +211,7 @@ func (r *running) rejoined() {
 	}
 }
 
-// hasStarted tells that the command itself runs.
+// hasStarted says that the command itself runs.
 func (r *running) hasStarted() {
 	r.begin.Do(func() {
 		close(r.begun)

@@ -97,7 +97,7 @@ func (r *running) outOfMemory(ctx context.Context, exit *sdk.Exit) {
 	}
 }
 
-// userError tells that a user does not exist from other refusals to start a command.
+// userError says that a user does not exist from other refusals to start a command.
 func userError(err error, user string) error {
 	var e *envd.Error
 	if errors.As(err, &e) && e.Status != 502 && (strings.Contains(e.Message, "user") || e.Status == 401) && strings.Contains(e.Message, user) {

@@ -165,7 +165,7 @@ func (t *taker) check(name string, typ byte) error {
 	return nil
 }
 
-// leaveOut tells of an entry without its content.
+// leaveOut reports an entry without its content.
 func (t *taker) leaveOut(h *tar.Header, reason safefile.Reason, detail string) error {
 	return t.out.WriteHeader(tree.LeaveOut(h, reason, detail))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// local is a local server whose key and addresses the environment tells of.
+// local is a local server whose key and addresses the environment reports.
 func local(t *testing.T) *e2btest.Server {
 	t.Helper()
 	s := e2btest.ForTest(t, e2btest.Options{MaxSandboxes: 200, HostNetwork: true})

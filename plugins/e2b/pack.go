@@ -153,7 +153,7 @@ func (p *packer) copy(out *tar.Writer, r *tar.Reader, one part) error {
 // onlyReader hides what else a reader can, so that the buffer is used.
 type onlyReader struct{ io.Reader }
 
-// progress tells how much of something has gone by, each time that a hundredth of it or a megabyte has.
+// progress says how much of something has gone by, each time that a hundredth of it or a megabyte has.
 type progress struct {
 	step  string
 	done  int64

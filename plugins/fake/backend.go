@@ -111,7 +111,7 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 		}
 		how := p.How
 		if p.Limit == limits.PIDs && how.Scope != limits.WholeGroup { // what a bomb leaves behind would get away from the tracker
-			how = limits.How{Reason: "without a cgroup, orphans cannot be told from others: " + how.Reason, Fix: how.Fix}
+			how = limits.How{Reason: "without a cgroup, orphans cannot be distinguished from others: " + how.Reason, Fix: how.Fix}
 		}
 		add(sdk.Limit(p.Limit), value, how)
 	}

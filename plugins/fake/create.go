@@ -104,7 +104,7 @@ func (b *backend) refuse(c *config, req *sdk.CreateRequest) error {
 	return nil
 }
 
-// delay waits, and tells how far it is.
+// delay waits, and says how far it is.
 func delay(ctx context.Context, d time.Duration, progress func(string, int64, int64)) error {
 	const steps = 10
 	for i := range int64(steps) {

@@ -51,7 +51,7 @@ func (s *sandbox) exchange() *sdk.Exchange {
 	return nil
 }
 
-// layers tells of a workspace that is not a copy of its source, whose differences no layer holds.
+// layers reports a workspace that is not a copy of its source, whose differences no layer holds.
 func (s *sandbox) layers() *sdk.Layers {
 	switch cfg := &s.st.Config; {
 	case cfg.lies("layers_missing"):

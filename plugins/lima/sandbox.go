@@ -180,7 +180,7 @@ func logged(ctx context.Context) progress {
 	}
 }
 
-// useWith is use, and tells how far a VM's start is.
+// useWith is use, and says how far a VM's start is.
 func (s *sandbox) useWith(ctx context.Context, say progress) (l *link, release func(), err error) {
 	s.mu.RLock()
 	if err = s.goneError(); err == nil {

@@ -129,7 +129,7 @@ func render(c *Config, exchange exchangeOf) ([]byte, error) {
 // mebibytes is a size as Lima reads it.
 func mebibytes(n int64) string { return fmt.Sprintf("%dMiB", (n+1<<20-1)>>20) }
 
-// fingerprint tells instance files apart.
+// fingerprint distinguishes instance files.
 func fingerprint(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])

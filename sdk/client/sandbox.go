@@ -32,7 +32,7 @@ func (s *Sandbox) Handle() sdk.Handle {
 	return s.handle
 }
 
-// Ready tells what the sandbox really is.
+// Ready says what the sandbox really is.
 func (s *Sandbox) Ready() sdk.Ready { return s.ready }
 
 // Create makes a sandbox. req.Allocated is called for every handle, and must

@@ -179,7 +179,7 @@ func TestAsUser(t *testing.T) {
 	}
 }
 
-// TestWorkspaces tells what changed in a layer, and since a snapshot.
+// TestWorkspaces says what changed in a layer, and since a snapshot.
 func TestWorkspaces(t *testing.T) {
 	source, layer := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{source + "/a": "a", layer + "/a": "A", layer + "/new": "n", layer + "/input": "of the project"} {

@@ -143,7 +143,7 @@ func (sys system) list(prefix string) ([]Handle, error) {
 }
 
 // walkCgroups visits the directories below dir. One that vanishes meanwhile is passed over. The link count of a cgroup
-// tells how many it holds, so that most, which hold none, need not be listed.
+// says how many it holds, so that most, which hold none, need not be listed.
 func walkCgroups(dir string, depth int, visit func(string)) {
 	var st unix.Stat_t
 	if depth > maxWalkDepth || unix.Lstat(dir, &st) != nil || st.Nlink == 2 {

@@ -1,4 +1,4 @@
-// Package overlay tells what changed in a directory: by reading the upper layer of an overlay file system against its
+// Package overlay says what changed in a directory: by reading the upper layer of an overlay file system against its
 // lower one, or, for a directory that is written in place, by comparing it with a snapshot taken before.
 //
 // A [Union] is the merged view of two layers without any mount, for reading and for writing.

@@ -33,7 +33,7 @@ func Changes(ctx context.Context, lower, upper *os.Root, o Options) ([]Change, e
 	return out, err
 }
 
-// Differences is [Changes] that also tells what was seen in lower, so that the caller need not look again.
+// Differences is [Changes] that also says what was seen in lower, so that the caller need not look again.
 func Differences(ctx context.Context, lower, upper *os.Root, o Options) ([]Difference, error) {
 	o = o.withDefaults()
 	lo, err := openTop(lower)

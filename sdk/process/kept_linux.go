@@ -25,7 +25,7 @@ import (
 // holds one end of a socket; when the host dies, however suddenly, the keeper kills them all.
 //
 // Making the host itself the reaper would cost no process, but the kernel hands all orphans of a reaper to its first
-// thread, so those of two commands could not be told apart, nor from what the host has started for itself.
+// thread, so those of two commands could not be distinguished, nor from what the host has started for itself.
 const (
 	keeperName = "hutch-keeper"
 	keeperEnv  = "HUTCH_KEEPER"

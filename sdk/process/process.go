@@ -67,7 +67,7 @@ type Process struct {
 
 // Start starts cmd as the leader of its own process group, killed when this process dies. It takes cmd over: of its fields
 // only those that were set before mean anything to the caller afterwards, and its methods are not to be called. An error
-// means that nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be told apart.
+// means that nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be distinguished.
 //
 // With a Group the leader has the parent-death signal, PR_SET_PDEATHSIG, which the kernel sends when the thread that forked
 // ends, not the process (golang/go#27505). Start therefore forks on a thread that belongs to this command alone and lives

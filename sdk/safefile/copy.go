@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// Copied tells what [Copy] wrote.
+// Copied says what [Copy] wrote.
 type Copied struct {
 	Info
 	SHA256 string // hex

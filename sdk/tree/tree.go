@@ -46,7 +46,7 @@ func LeftOut(h *tar.Header) (reason safefile.Reason, detail string) {
 	return safefile.Reason(h.PAXRecords[leftOutReason]), h.PAXRecords[leftOutDetail]
 }
 
-// LeaveOut turns a header into that of an entry without content, of which [LeftOut] tells why. A name that ends with a
+// LeaveOut turns a header into that of an entry without content, of which [LeftOut] says why. A name that ends with a
 // slash stays one of a directory.
 func LeaveOut(h *tar.Header, reason safefile.Reason, detail string) *tar.Header {
 	h.Typeflag, h.Size = tar.TypeFifo, 0

@@ -212,7 +212,7 @@ func script(t *testing.T, uid int, name, path string) {
 	}
 }
 
-// holds tells whether what is expected of a run is so, and what is so.
+// holds reports whether what is expected of a run is so, and what is so.
 func (e expect) holds(t *testing.T, r *result.Result) (got string, ok bool) {
 	t.Helper()
 	var paths []string

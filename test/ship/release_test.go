@@ -245,7 +245,7 @@ func files(t *testing.T, path, to string) []string {
 			t.Fatal(err)
 		}
 		if !h.ModTime.IsZero() && h.ModTime.Unix() != 0 || h.Uid != 0 || h.Gid != 0 || h.Uname+h.Gname != "" || h.Mode&0o022 != 0 {
-			t.Errorf("%s in %s tells where it was made: %+v", h.Name, path, h)
+			t.Errorf("%s in %s says where it was made: %+v", h.Name, path, h)
 		}
 		if h.Typeflag != tar.TypeReg {
 			continue

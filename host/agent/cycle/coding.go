@@ -49,7 +49,7 @@ func (c *cycle) code(ctx context.Context) (outcome, error) {
 	return w.converse(ctx, meter, recorded)
 }
 
-// recorder records the calls of a client, and tells errors of the record from those of the model.
+// recorder records the calls of a client, and distinguishes errors of the record from those of the model.
 type recorder struct {
 	model.Client
 	loop  *record.Loop
@@ -204,7 +204,7 @@ func (w *coding) say(text string) {
 	w.req.Messages = append(w.req.Messages, model.Message{Role: model.RoleUser, Text: text})
 }
 
-// identify gives every call an id of its own: providers refuse a conversation in which two have the same. It tells which
+// identify gives every call an id of its own: providers refuse a conversation in which two have the same. It says which
 // ids were there before.
 func (w *coding) identify(asked []model.ToolCall) (calls []model.ToolCall, repeated []bool) {
 	for i, call := range asked {

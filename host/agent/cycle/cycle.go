@@ -144,7 +144,7 @@ func Resume(ctx context.Context, o Options, id string, w Work) (*Result, error) 
 	return start(ctx, o, w, loop, past)
 }
 
-// Recorded tells of which work a record is: the id that the user gave, and the short record, which has the run file and the name
+// Recorded reports which work a record is: the id that the user gave, and the short record, which has the run file and the name
 // of the block, empty where there was none, and whether the cycle has ended.
 func Recorded(s *store.Store, id string) (cycle string, info store.Info, err error) {
 	rec, err := s.Load(id)
@@ -246,7 +246,7 @@ func (c *cycle) run(ctx context.Context) error {
 // afterTime bounds what is done after the model has ended, but for what a person is asked.
 const afterTime = 10 * time.Minute
 
-// enter records a state, and then tells of it.
+// enter records a state, and then reports it.
 func (c *cycle) enter(state string, data any) error {
 	if err := c.loop.State(state, data); err != nil {
 		return err

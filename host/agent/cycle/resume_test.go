@@ -85,7 +85,7 @@ func TestResume(t *testing.T) {
 		point string
 		left  int    // the step that the model answers next, from 0
 		count string // what count.txt holds in the end: how often the command was run
-		told  string // what the model is told of the call that was cut off
+		told  string // what the model is notified of the call that was cut off
 	}{
 		{StateSetUp, 0, "x\n", ""},
 		{StateCoding, 0, "x\n", ""},

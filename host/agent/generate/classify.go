@@ -47,7 +47,7 @@ type Verdict struct {
 	Line    int    // of File, from 1; 0 when that is not known
 }
 
-// Classify tells what became of a run from its result: from cause, exit code, limits, outputs and expectations as hutch
+// Classify says what became of a run from its result: from cause, exit code, limits, outputs and expectations as hutch
 // recorded them, and of a program that ended by itself with a failure from what its interpreter said last. installs tells
 // whether a program may ask for dependencies.
 func Classify(d *runfile.Definition, r *result.Result, installs bool) Verdict {
@@ -77,7 +77,7 @@ func Classify(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	return unmet(d, r)
 }
 
-// failed tells whether the program itself failed, by its exit code or a signal, and that was not expected of it.
+// failed reports whether the program itself failed, by its exit code or a signal, and that was not expected of it.
 func failed(r *result.Result) bool {
 	if !r.Expected {
 		return true
@@ -245,7 +245,7 @@ func wanted(r *result.Result) string {
 	return ""
 }
 
-// ending tells how a program ended that said nothing.
+// ending says how a program ended that said nothing.
 func ending(r *result.Result) string {
 	switch {
 	case r.Signal != "":

@@ -144,7 +144,7 @@ func place(a Attempt) string {
 	return a.Summary
 }
 
-// over tells whether an attempt ends the loop, and says so.
+// over reports whether an attempt ends the loop, and says so.
 func (l *loop) over(ctx context.Context, a *Attempt) bool {
 	switch {
 	case a.Class == ClassOK:
@@ -315,7 +315,7 @@ func (l *loop) run(ctx context.Context, a *Attempt, p *program) error {
 	return err
 }
 
-// installs tells whether the model may list dependencies.
+// installs reports whether the model may list dependencies.
 func (l *loop) installs() bool {
 	return l.g.Policy == runfile.DependenciesAllowed || l.g.Policy == runfile.DependenciesAsk && l.o.Ask != nil
 }

@@ -247,7 +247,7 @@ func TestHowLoopsEnd(t *testing.T) {
 	}
 }
 
-// TestBudgetEndsTheLoop: what the model may use is told when it is used up.
+// TestBudgetEndsTheLoop: what the model may use is reported when it is used up.
 func TestBudgetEndsTheLoop(t *testing.T) {
 	w := newWorld(t, "", answer("a"), answer("b"), answer("c"))
 	w.g.Model.Config.Budget = model.Budget{Turns: 2}

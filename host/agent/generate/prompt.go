@@ -111,7 +111,7 @@ func limits(l runfile.Limits) string {
 	return strings.Join(out, ", ")
 }
 
-// dependencies says what may be used beside the standard library. ask tells whether there is a user to be asked.
+// dependencies says what may be used beside the standard library. ask reports whether there is a user to be asked.
 func dependencies(g *runfile.Generate, ask bool) string {
 	have := ""
 	if len(g.Run.Dependencies) > 0 {

@@ -104,7 +104,7 @@ func meantAsFiles(s string) bool {
 	return pathlike(name)
 }
 
-// decodeJSON reads the value at the beginning of a text, and tells how many bytes it looked at.
+// decodeJSON reads the value at the beginning of a text, and says how many bytes it looked at.
 func decodeJSON(text string) (v any, n int, twice string, err error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()

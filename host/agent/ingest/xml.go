@@ -51,7 +51,7 @@ func xmlOpen(line string) (path, mode, rest string, ok bool) {
 	}
 }
 
-// xmlName tells whether s can be the name of a tag around files.
+// xmlName reports whether s can be the name of a tag around files.
 func xmlName(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-' })
 }

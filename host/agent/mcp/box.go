@@ -48,7 +48,7 @@ type (
 
 // boxTools are the tools for what is in a sandbox.
 func (s *Server) boxTools() {
-	tool(s, tools.Def{Name: "exec", Title: "Run a command", Description: "Runs a command in a sandbox and waits for it, up to \"wait\"; a longer one goes on as a job, of which job_output tells more. " +
+	tool(s, tools.Def{Name: "exec", Title: "Run a command", Description: "Runs a command in a sandbox and waits for it, up to \"wait\"; a longer one goes on as a job, of which job_output says more. " +
 		"Its output is the beginning of each stream; \"next\" says where job_output reads on.", Effect: tools.Adds},
 		func(ctx context.Context, in execIn) (tools.ExecOut, error) {
 			return within(ctx, s, in.Sandbox, in.ExecIn, (*tools.Box).Exec)

@@ -46,7 +46,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetOfTime ends an answer that is being given, and tells that from a cancel.
+// TestBudgetOfTime ends an answer that is being given, and says that from a cancel.
 func TestBudgetOfTime(t *testing.T) {
 	hang := modeltest.Step{Do: func(ctx context.Context, _ model.Request) (model.Answer, error) {
 		<-ctx.Done()

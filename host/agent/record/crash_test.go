@@ -62,7 +62,7 @@ func writeUntilKilled(home, id string) error {
 			return err
 		}
 		req.Messages = append(req.Messages, assistant(a), model.Message{Role: model.RoleTool, Results: []model.ToolResult{{ID: call.ID, Text: "done"}}})
-		fmt.Println(l.ID(), n) // nobody is told of a call before it is recorded
+		fmt.Println(l.ID(), n) // nobody is notified of a call before it is recorded
 	}
 }
 

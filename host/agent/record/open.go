@@ -217,7 +217,7 @@ func (r *reader) file(ref store.FileRef, want string, schema *string, v any) err
 	return nil
 }
 
-// pending tells which calls of the last answer were made.
+// pending says which calls of the last answer were made.
 func (r *reader) pending() {
 	p := r.past
 	if len(p.Calls) == 0 {

@@ -1,6 +1,6 @@
 package tools
 
-// Def is what a model, and the person who watches it, is told of a tool besides its arguments.
+// Def is what a model, and the person who watches it, is notified of a tool besides its arguments.
 type Def struct {
 	Name, Title, Description string
 	Effect                   Effect

@@ -98,7 +98,7 @@ func Check(packages []string) error {
 	return nil
 }
 
-// Identity is what tells one installation of dependencies from another.
+// Identity is what distinguishes one installation of dependencies from another.
 type Identity struct {
 	Language string
 	Packages []string

@@ -40,7 +40,7 @@ type Generated struct {
 	Content string
 }
 
-// Command tells how p is started.
+// Command says how p is started.
 func (p *Program) Command() Command {
 	dir := p.Input
 	if p.InWorkspace {
@@ -59,7 +59,7 @@ func (p *Program) Command() Command {
 	return c
 }
 
-// Env tells what environment a language wants, for commands without an entrypoint. l may be nil.
+// Env says what environment a language wants, for commands without an entrypoint. l may be nil.
 func Env(l *Language, input, workspace string, network bool) Command {
 	c := Command{Env: map[string]string{}, PathEnv: map[string][]string{}}
 	if l == nil {

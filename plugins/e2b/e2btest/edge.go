@@ -22,7 +22,7 @@ import (
 // What a host name says of the sandbox it means: the port, the id, and behind another dash what nobody looks at.
 var hostName = regexp.MustCompile(`^([0-9]+)-([a-z0-9]+)(-[^.]*)?\.`)
 
-// meant tells which sandbox and port a request is for. ok is false for one that is for the control plane.
+// meant says which sandbox and port a request is for. ok is false for one that is for the control plane.
 func meant(r *http.Request) (id string, port int, ok bool, problem string) {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {

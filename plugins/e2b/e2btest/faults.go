@@ -62,7 +62,7 @@ type Injected struct {
 	hits  int
 }
 
-// Hits tells how often it went wrong so far.
+// Hits says how often it went wrong so far.
 func (i *Injected) Hits() int {
 	i.of.mu.Lock()
 	defer i.of.mu.Unlock()

@@ -153,7 +153,7 @@ func TestStreamInput(t *testing.T) {
 	}
 }
 
-// TestDeadline checks that a deadline kills the leader, that no end is told, and that children live on.
+// TestDeadline checks that a deadline kills the leader, that no end is reported, and that children live on.
 func TestDeadline(t *testing.T) {
 	c, id := daemonOf(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second) // in which a busy machine starts both processes

@@ -34,7 +34,7 @@ type Options struct {
 	HostNetwork bool
 	// OnlyV1 leaves out POST /v2/sandboxes and /v2/sandboxes/{id}/connect, as older installations do.
 	OnlyV1 bool
-	// Log is told of every request; nil means nobody is.
+	// Log is notified of every request; nil means nobody is.
 	Log *slog.Logger
 }
 

@@ -25,7 +25,7 @@ import (
 )
 
 func main() {
-	// What the process that started this has left open is not for the sandboxes. A kernel before 5.11 cannot be told so.
+	// What the process that started this has left open is not for the sandboxes. A kernel before 5.11 cannot mark them so.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	var o e2btest.Options
 	flag.StringVar(&o.Addr, "addr", "127.0.0.1:0", "where to listen; port 0 is any free one. Anyone who can connect and has the key can run commands here")

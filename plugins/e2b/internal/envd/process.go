@@ -77,7 +77,7 @@ func (e *LostError) Unwrap() error { return e.Err }
 // stopped is an error of [Events.Output].
 type stopped struct{ error }
 
-// Run starts a command and tells of it until its end, also over a broken connection. When ctx ends it returns, and the
+// Run starts a command and reports it until its end, also over a broken connection. When ctx ends it returns, and the
 // command runs on. Only an end that the daemon told of is an end; any other way in which the telling stops is a
 // *LostError, except a refusal by which nothing was started and an error of on.Output.
 func (c *Client) Run(ctx context.Context, cmd Command, on Events) (*End, error) {

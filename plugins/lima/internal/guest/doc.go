@@ -17,6 +17,6 @@
 // # A command
 //
 // This program starts itself once more as the first process of the command's namespaces. That one mounts what the command shall
-// see, and starts the command, inside the sandbox's cgroup; it reaps, tells how the command ended, and with its own end the kernel
+// see, and starts the command, inside the sandbox's cgroup; it reaps, says how the command ended, and with its own end the kernel
 // kills whatever is left. It is outside the cgroup, so no limit of the sandbox can hinder it. When this process dies, it ends too.
 package guest

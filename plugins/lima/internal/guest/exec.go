@@ -18,7 +18,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
-// streamKey tells the streams of a command apart.
+// streamKey distinguishes the streams of a command.
 type streamKey struct {
 	call uint64
 	op   wire.Op
@@ -95,7 +95,7 @@ func (s *server) exec(req wire.Request, stream *yamux.Stream, in *wire.Lines) {
 	}
 	exit := s.runCommand(req, stream, in, streams)
 	for _, p := range streams[1:] {
-		p.Close() // all output is under way before the end is told
+		p.Close() // all output is under way before the end is reported
 	}
 	_ = wire.Send(stream, wire.Event{Exit: exit}) // a backend that is gone is noticed by the session
 }
@@ -124,7 +124,7 @@ func (s *server) runCommand(req wire.Request, stream *yamux.Stream, in *wire.Lin
 	wait := func() {
 		if !waited {
 			waited = true
-			_ = c.init.Wait() // how the command ended was told before
+			_ = c.init.Wait() // how the command ended was reported before
 		}
 	}
 	defer wait()

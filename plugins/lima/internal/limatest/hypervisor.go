@@ -189,7 +189,7 @@ func startHypervisor(base string, uid int) (*hypervisor, error) {
 	return h, nil
 }
 
-// serve starts one guest, tells what it says, and ends it when the other end lets go.
+// serve starts one guest, says what it says, and ends it when the other end lets go.
 func (h *hypervisor) serve(c *net.UnixConn) {
 	defer c.Close()
 	answer := func(format string, args ...any) { fmt.Fprintf(c, format+"\n", args...) }

@@ -18,7 +18,7 @@ import (
 const arch = runtime.GOARCH
 
 // machineMain is the hostagent and QEMU of an instance in one: it has a guest and an sshd, and lives as long as both. Descriptor 3 is
-// where it tells how the boot goes.
+// where it says how the boot goes.
 func machineMain(args []string) error {
 	runtime.LockOSThread() // the children's parent, whose end is theirs
 	if len(args) != 2 {
@@ -158,7 +158,7 @@ func (i *vm) startMaster() (*exec.Cmd, error) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_, _ = cmd.Process.Wait() // what it said tells more
+		_, _ = cmd.Process.Wait() // what it said says more
 		close(ended)
 	}()
 	for end := time.Now().Add(time.Minute); ; {

@@ -14,7 +14,7 @@ type hub struct {
 	end       *process.ProcessEvent
 }
 
-// listener is one stream that is told of a process.
+// listener is one stream that is notified of a process.
 type listener struct {
 	events chan *process.ProcessEvent
 	gone   chan struct{} // closed when the stream is over

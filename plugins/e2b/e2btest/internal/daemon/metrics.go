@@ -72,7 +72,7 @@ func meminfo() (map[string]uint64, error) {
 	return out, s.Err()
 }
 
-// cpuLoad tells how busy the CPUs were since it was last asked.
+// cpuLoad says how busy the CPUs were since it was last asked.
 type cpuLoad struct {
 	mu          sync.Mutex
 	busy, total uint64

@@ -54,7 +54,7 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 	})
 }
 
-// follow tells of a process until its end or until the caller is gone.
+// follow reports a process until its end or until the caller is gone.
 func follow(ctx context.Context, h http.Header, r *running, l *listener, end *process.ProcessEvent, send func(*process.ProcessEvent) error) error {
 	start := &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: r.info.GetPid()}}
 	if err := send(&process.ProcessEvent{Event: start}); err != nil {

@@ -177,7 +177,7 @@ func (p *processes) start(ctx context.Context, r *running, req *process.StartReq
 	return nil
 }
 
-// ended tells of the end; the process can be connected to for a while yet.
+// ended reports the end; the process can be connected to for a while yet.
 func (p *processes) ended(r *running, err error) {
 	end := &process.ProcessEvent_EndEvent{Status: "unknown"}
 	if s := r.cmd.ProcessState; s != nil {
@@ -264,7 +264,7 @@ func (r *running) startTerminal(kids *children, size *process.PTY_Size) (wait fu
 }
 
 // terminal is the master's side of one. The kernel looks for bytes first, and then whether anybody still has the other side
-// open: what is written and closed in between it tells of only when it is asked again. So an end counts when it was told twice.
+// open: what is written and closed in between it reports only when it is asked again. So an end counts when it was told twice.
 type terminal struct {
 	tty   io.Reader
 	ended bool
@@ -286,7 +286,7 @@ func (t *terminal) Read(b []byte) (int, error) {
 // Close implements [io.Closer]: the client that types closes the terminal.
 func (t *terminal) Close() error { return nil }
 
-// read tells what comes out of f until its end.
+// read says what comes out of f until its end.
 func (r *running) read(f io.ReadCloser, chunk int, event func([]byte) *process.ProcessEvent_DataEvent) {
 	for {
 		b := make([]byte, chunk) // a new one each time: listeners still hold the last

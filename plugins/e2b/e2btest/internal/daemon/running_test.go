@@ -9,7 +9,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
 )
 
-// answers is a terminal whose reads are answered in order: an empty one is the end that the kernel tells of.
+// answers is a terminal whose reads are answered in order: an empty one is the end that the kernel reports.
 type answers []string
 
 // Read implements [io.Reader].
@@ -25,7 +25,7 @@ func (a *answers) Read(b []byte) (int, error) {
 	return copy(b, text), nil
 }
 
-// TestLastBytesOfATerminal: what is written just before the terminal's end is told although the kernel told of the end first.
+// TestLastBytesOfATerminal: what is written just before the terminal's end is reported although the kernel told of the end first.
 func TestLastBytesOfATerminal(t *testing.T) {
 	for name, c := range map[string]struct {
 		reads answers

@@ -27,7 +27,7 @@ func Signature(path, operation, user, token, expires string) string {
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// mayUse tells whether a request for /files carries the sandbox's token or a signature.
+// mayUse reports whether a request for /files carries the sandbox's token or a signature.
 func mayUse(r *http.Request, query url.Values, token, operation string) error {
 	if token == "" {
 		return nil

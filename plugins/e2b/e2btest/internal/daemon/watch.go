@@ -69,7 +69,7 @@ func (w *watch) add(dir string) error {
 	})
 }
 
-// run tells of what happens until ctx ends or the watcher breaks.
+// run reports what happens until ctx ends or the watcher breaks.
 func (w *watch) run(ctx context.Context, tell func(*filesystem.FilesystemEvent) error) error {
 	for {
 		select {

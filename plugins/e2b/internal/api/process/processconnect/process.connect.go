@@ -59,9 +59,9 @@ const (
 // ProcessClient is a client for the process.Process service.
 type ProcessClient interface {
 	List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error)
-	// Start runs a command and tells of it until its end. Giving up the stream does not end the command.
+	// Start runs a command and reports it until its end. Giving up the stream does not end the command.
 	Start(context.Context, *connect.Request[process.StartRequest]) (*connect.ServerStreamForClient[process.StartResponse], error)
-	// Connect tells of a command that runs already, from now on, or of one that ended within the last 30 seconds.
+	// Connect reports a command that runs already, from now on, or of one that ended within the last 30 seconds.
 	Connect(context.Context, *connect.Request[process.ConnectRequest]) (*connect.ServerStreamForClient[process.ConnectResponse], error)
 	// Update sets the size of a process's terminal.
 	Update(context.Context, *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error)
@@ -190,9 +190,9 @@ func (c *processClient) CloseStdin(ctx context.Context, req *connect.Request[pro
 // ProcessHandler is an implementation of the process.Process service.
 type ProcessHandler interface {
 	List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error)
-	// Start runs a command and tells of it until its end. Giving up the stream does not end the command.
+	// Start runs a command and reports it until its end. Giving up the stream does not end the command.
 	Start(context.Context, *connect.Request[process.StartRequest], *connect.ServerStream[process.StartResponse]) error
-	// Connect tells of a command that runs already, from now on, or of one that ended within the last 30 seconds.
+	// Connect reports a command that runs already, from now on, or of one that ended within the last 30 seconds.
 	Connect(context.Context, *connect.Request[process.ConnectRequest], *connect.ServerStream[process.ConnectResponse]) error
 	// Update sets the size of a process's terminal.
 	Update(context.Context, *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error)

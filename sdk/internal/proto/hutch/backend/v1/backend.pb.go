@@ -3731,7 +3731,7 @@ func (x *StartRequest) GetSandboxId() string {
 	return ""
 }
 
-// StartEvent tells how far a start is. The end of the stream without an error says
+// StartEvent says how far a start is. The end of the stream without an error says
 // that the sandbox is ready.
 type StartEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

@@ -120,7 +120,7 @@ type BackendClient interface {
 	// files. Writes to the workspace and the output stay. One that is stopped is
 	// success. Only with the capability stop.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
-	// Start makes a sandbox that is stopped ready again, and tells how far it is. One
+	// Start makes a sandbox that is stopped ready again, and says how far it is. One
 	// that is ready is success. Only with the capability stop.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartEvent], error)
 	// Destroy removes all that Create made. Succeeds for a sandbox that is unknown or
@@ -403,7 +403,7 @@ type BackendServer interface {
 	// files. Writes to the workspace and the output stay. One that is stopped is
 	// success. Only with the capability stop.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
-	// Start makes a sandbox that is stopped ready again, and tells how far it is. One
+	// Start makes a sandbox that is stopped ready again, and says how far it is. One
 	// that is ready is success. Only with the capability stop.
 	Start(*StartRequest, grpc.ServerStreamingServer[StartEvent]) error
 	// Destroy removes all that Create made. Succeeds for a sandbox that is unknown or
