@@ -174,7 +174,7 @@ func (j *job) fulfil(p *place) error {
 	if err != nil {
 		return err
 	}
-	j.note(p.intent.Fulfilled(), "forget the intent") // were it to stay, gc would know that it is fulfilled
+	j.note(p.intent.Commit(), "forget the intent") // were it to stay, gc would find the record and commit it
 	return nil
 }
 

@@ -1,15 +1,26 @@
 package store
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // The files of a run's directory.
@@ -317,4 +328,344 @@ func writeNew(path string, data []byte) error {
 func sumHex(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
+}
+
+// callsDir is where a loop keeps what was said to a model and by it, and what tools were asked and answered.
+const callsDir = "calls"
+
+// CodeDir is where [Run.WriteCode] puts files. It exists once there is one.
+func (r *Run) CodeDir() string { return filepath.Join(r.dir, codeDir) }
+
+// OutputDir is where collected outputs go. It is made when it is asked for, so that only runs with outputs have one.
+func (r *Run) OutputDir() string {
+	dir := filepath.Join(r.dir, outputDir)
+	_ = os.Mkdir(dir, 0o700) // were that to fail, so would the first use of it, and say why
+	return dir
+}
+
+// OpenLog opens the sink of a stream that keeps the last keep bytes; 0 keeps everything. A stream is opened once.
+func (r *Run) OpenLog(s Stream, keep int64) (*LogWriter, error) { return newLogWriter(r.dir, s, keep) }
+
+// Ref hashes a regular file of the run's directory, named by its slash path below it, for an event to point at.
+func (r *Run) Ref(path string) (FileRef, error) {
+	root, err := os.OpenRoot(r.dir)
+	if err != nil {
+		return FileRef{}, diskError("open", r.dir, err)
+	}
+	defer root.Close()
+	return refFile(root, path)
+}
+
+// WriteCall writes a file of a loop below calls/, whole or not at all, for an event to point at. A file of that name
+// which no event points at, because its writer died, is replaced.
+func (r *Run) WriteCall(name string, data []byte) (FileRef, error) {
+	dir := filepath.Join(r.dir, callsDir)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return FileRef{}, diskError("make", dir, err)
+	}
+	if err := writeAtomic(filepath.Join(dir, name), data, false); err != nil {
+		return FileRef{}, err
+	}
+	return FileRef{Path: path.Join(callsDir, name), Size: int64(len(data)), SHA256: sumHex(data)}, nil
+}
+
+// ReadRef reads a file that an event points at, of at most max bytes, and refuses one that is not what the event says.
+func (r *Record) ReadRef(ref FileRef, max int64) ([]byte, error) {
+	root, err := os.OpenRoot(r.Dir)
+	if err != nil {
+		return nil, diskError("read", r.Dir, err)
+	}
+	defer root.Close()
+	b, err := safefile.ReadFile(root, filepath.FromSlash(ref.Path), max)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", r.ID, err)
+	}
+	if int64(len(b)) != ref.Size || sumHex(b) != ref.SHA256 {
+		return nil, fmt.Errorf("run %s: %s is not what was recorded (`hutch audit verify %s` tells more)", r.ID, ref.Path, r.ID)
+	}
+	return b, nil
+}
+
+// End is how a run ended, for its last event and its short record.
+type End struct {
+	OK       bool
+	Cause    string
+	ExitCode *int      // nil when no program ended
+	Data     any       // further data of the last event
+	Files    []FileRef // further files of the last event; logs, code and outputs which earlier events named need not be repeated
+
+	// Sandbox is the persistent sandbox that the run was in, nil for none. The audit chain learns with the run's end how far
+	// the sandbox's chain goes by what this process appended to it, so that what it says about the run cannot be cut off.
+	Sandbox *SandboxRecord
+}
+
+// endData is the data of [EventEnd] in a run's chain.
+type endData struct {
+	OK       bool   `json:"ok"`
+	Cause    string `json:"cause"`
+	ExitCode *int   `json:"exit_code"`
+	More     any    `json:"more,omitempty"`
+}
+
+// ChainRef names the head of an event chain.
+type ChainRef struct {
+	Path   string `json:"path"`   // relative to the run's directory
+	Events uint64 `json:"events"` // how many
+	Head   string `json:"head"`   // hash of the last one
+}
+
+// Finish appends [EventEnd], writes result.json from what result returns, given the head of the chain for it to hold,
+// and enters both in the audit chain. When it returns nil all of that is on disk; files that events point at are not
+// forced there. The run takes no events afterwards, also when Finish failed: it then shows as interrupted once the
+// process is gone.
+func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return errDone
+	}
+	defer func() { _ = r.closeLocked() }() // everything that matters was synced and said by then
+
+	// The last event stands alone at the end, however many files there are.
+	if len(end.Files) > 0 {
+		if _, _, err := r.appendEvent(EventOutputs, nil, end.Files); err != nil {
+			return err
+		}
+	}
+	seq, head, err := r.appendEvent(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data}, r.unsaidLogs())
+	if err != nil {
+		return err
+	}
+	v, err := result(ChainRef{Path: eventsFile, Events: seq, Head: head})
+	if err != nil {
+		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
+	}
+	data, err := marshalIndent(v)
+	if err != nil {
+		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
+	}
+	// The last line of run.jsonl comes last of all, and the audit chain knows before what it will be.
+	now, last := r.store.now().UTC(), r.info
+	last.State, last.OK, last.Cause, last.ExitCode, last.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
+	_, record, err := encodeInfo(r.head, last)
+	if err != nil {
+		return err
+	}
+	known := auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data), Record: record}
+	if end.Sandbox != nil {
+		known.Sandbox = end.Sandbox.said()
+	}
+	entry, err := auditEntry(r.info.ID, EventEnd, known)
+	if err != nil {
+		return err
+	}
+	// The contents go to the disk in one wait, before the result takes its name.
+	res := newAtomicFile(filepath.Join(r.dir, resultFile))
+	defer res.abandon()
+	var contents, names errgroup.Group
+	contents.Go(r.chain.sync)
+	contents.Go(func() error { return res.write(data, true) })
+	if err := contents.Wait(); err != nil {
+		return err
+	}
+	if err := res.place(); err != nil {
+		return err
+	}
+	if err := r.store.enter(false, entry); err != nil {
+		return err
+	}
+	// The short record comes last: what says "finished" is finished.
+	r.info = last
+	if err := r.saveInfo(); err != nil {
+		return err
+	}
+	names.Go(r.store.syncAudit)
+	names.Go(r.file.Sync)
+	names.Go(func() error { return syncDir(r.dir) })
+	if err := names.Wait(); err != nil {
+		return diskError("sync", r.dir, err)
+	}
+	return nil
+}
+
+// unsaidLogs are the files of logs that no event points at yet: what the backend said, and how much of a stream was
+// dropped.
+func (r *Run) unsaidLogs() (refs []FileRef) {
+	names, _ := readNames(r.dir)
+	slices.Sort(names)
+	for _, name := range names {
+		if isLogFile(name) && !r.refs[name] {
+			if ref, err := r.Ref(name); err == nil {
+				refs = append(refs, ref)
+			}
+		}
+	}
+	return refs
+}
+
+// ContinueRun takes over the record of a loop whose host process died, for this process to go on with it: one record,
+// one chain. Its state must be [StateInterrupted]. Of two processes that try, one gets it and the other one [ErrRunning].
+// What the dead writer left of files that no event points at is removed.
+func (s *Store) ContinueRun(id string) (*Run, error) {
+	rec, err := s.Load(id)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{store: s, dir: rec.Dir, refs: map[string]bool{}, info: rec.Info}
+	if err := r.takeOver(); err != nil {
+		_ = r.closeFiles()
+		return nil, fmt.Errorf("go on with %s: %w", id, err)
+	}
+	return r, nil
+}
+
+func (r *Run) takeOver() error {
+	name := filepath.Join(r.dir, infoFile)
+	var err error
+	if r.file, err = os.OpenFile(name, os.O_RDWR|os.O_APPEND|syscall.O_NOFOLLOW, 0); err != nil {
+		return diskError("open", name, err)
+	}
+	if err := lockFile(r.file, unix.LOCK_EX); err != nil {
+		return diskError("lock", name, err)
+	}
+	defer unlockFile(r.file)
+	switch r.info = r.store.readInfo(r.info.ID); { // once more: now nobody else takes it over
+	case r.info.Kind == KindRun:
+		return errors.New("it is a run, which cannot be gone on with")
+	case r.info.State == StateRunning:
+		return fmt.Errorf("%w (pid %d)", ErrRunning, r.info.Host.PID)
+	case r.info.State == StateFinished:
+		return errors.New("it has ended")
+	case r.info.State != StateInterrupted:
+		return errors.New(r.info.Damage)
+	}
+	if r.chain, err = openChain(filepath.Join(r.dir, eventsFile), r.store.now); err != nil {
+		return err
+	}
+	r.code.dir = filepath.Join(r.dir, codeDir)
+	if err := r.recall(); err != nil {
+		return err
+	}
+	r.info.Host, r.info.State = Self(), StateRunning
+	if err := r.saveInfo(); err != nil {
+		return err
+	}
+	_, _, err = r.appendEvent(EventResume, map[string]any{"host": r.info.Host}, nil)
+	return err
+}
+
+// recall brings r up to what is on disk, and that into order.
+func (r *Run) recall() error {
+	name := filepath.Join(r.dir, infoFile)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return diskError("read", name, err)
+	}
+	lines, err := readInfoLines(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", infoFile, err)
+	}
+	if lines.torn > 0 { // half a line says nothing that a whole one would not say again
+		if err := r.file.Truncate(int64(bytes.LastIndexByte(b, '\n') + 1)); err != nil {
+			return diskError("cut the torn tail of", name, err)
+		}
+	}
+	r.head = lines.last()
+	var last EventType
+	said := map[string]bool{}
+	if _, err := readChain(r.chain.path, func(l chainLine) error {
+		if l.d.bad != nil {
+			return fmt.Errorf("line %d of %s: %w (`hutch audit verify %s` tells more)", l.number, eventsFile, l.d.bad, r.info.ID)
+		}
+		last = l.d.event.Type
+		for _, f := range l.d.event.Files {
+			said[f.Path] = true
+			if path.Dir(f.Path) == "." {
+				r.refs[f.Path] = true
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if last == EventEnd {
+		return errors.New("it has ended, and only its last notes about that are missing")
+	}
+	return r.clearCalls(said)
+}
+
+// clearCalls removes the files below calls/ that no event points at.
+func (r *Run) clearCalls(said map[string]bool) error {
+	dir := filepath.Join(r.dir, callsDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return diskError("read", dir, err)
+	}
+	for _, e := range entries {
+		if said[path.Join(callsDir, e.Name())] || e.IsDir() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return diskError("remove", filepath.Join(dir, e.Name()), err)
+		}
+	}
+	return nil
+}
+
+// A line of run.jsonl is the JSON of an [Info] with a hash spliced in before its last brace, as in an event. The hash
+// covers the one of the line before, so the last one pins the whole file; the event chain says which hashes there were
+// while the run went on, and the audit chain which was the last.
+
+// encodeInfo returns the line of info after the line with the hash prev, newline included, and its hash.
+func encodeInfo(prev string, info Info) (line []byte, hash string, err error) {
+	body, err := json.Marshal(info)
+	if err != nil {
+		return nil, "", fmt.Errorf("write %s: %w", infoFile, err)
+	}
+	hash = infoHash(prev, body)
+	return spliceHash(body, hash), hash, nil
+}
+
+func infoHash(prev string, body ...[]byte) string {
+	h := sha256.New()
+	h.Write([]byte(prev))
+	for _, b := range body {
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// infoLines is what run.jsonl holds: the hashes of its lines, in order, and how many bytes follow the last whole one.
+type infoLines struct {
+	hashes []string
+	torn   int
+}
+
+// readInfoLines checks that each line follows from the one before it.
+func readInfoLines(b []byte) (l infoLines, err error) {
+	prev := noPrev
+	for n := 1; ; n++ {
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			l.torn = len(b)
+			return l, nil
+		}
+		body, hash, ok := cutHash(b[:i])
+		switch {
+		case !ok:
+			return l, fmt.Errorf("line %d does not end with a hash", n)
+		case hash != infoHash(prev, body, []byte{'}'}):
+			return l, fmt.Errorf("line %d does not fit its hash", n)
+		}
+		l.hashes = append(l.hashes, hash)
+		prev, b = hash, b[i+1:]
+	}
+}
+
+// last is the hash of the last whole line.
+func (l infoLines) last() string {
+	if len(l.hashes) == 0 {
+		return ""
+	}
+	return l.hashes[len(l.hashes)-1]
 }

@@ -2,14 +2,22 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // Problem names what is wrong in a [Finding].
@@ -335,3 +343,531 @@ func noteRepair(rep *Report, e Event) {
 		rep.find(Finding{Problem: ProblemRepaired, Harmless: true, Event: e.Seq, Detail: "an incomplete event before this one was set aside: " + string(e.Data)})
 	}
 }
+
+// verifyRun checks one run against what the audit chain knows about it, and about the runs that its events name.
+func (s *Store) verifyRun(ctx context.Context, id string, known map[string]auditKnown) (*Report, error) {
+	info := s.readInfo(id)
+	rep := &Report{Run: id, OK: true, State: info.State, Findings: []Finding{}}
+	if info.State == StateDamaged {
+		rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: info.Damage})
+	}
+	dir := s.paths.Run(id)
+	told, err := readTold(ctx, dir, id, 0, rep)
+	if err != nil {
+		return nil, err
+	}
+	if told.torn > 0 {
+		rep.find(Finding{Problem: ProblemTornTail, Harmless: info.State != StateFinished, Event: told.seq + 1, Path: eventsFile,
+			Detail: fmt.Sprintf("%d bytes of an incomplete event at the end: its writer died", told.torn)})
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, diskError("read", dir, err)
+	}
+	defer root.Close()
+	v := runVerifier{told: told, rep: rep, info: info, known: known[id]}
+	told.parts(known, rep)
+	if err := told.files(ctx, root, rep); err != nil {
+		return nil, err
+	}
+	if err := v.anchors(dir); err != nil {
+		return nil, err
+	}
+	if told.broken || told.first.Record == "" {
+		return rep, nil // what more there is cannot be told; or it is of a version that told less
+	}
+	if err := v.record(dir); err != nil {
+		return nil, err
+	}
+	return rep, strangers(ctx, root, rep, v.knows)
+}
+
+type runVerifier struct {
+	*told
+	rep   *Report
+	info  Info
+	known auditKnown
+}
+
+// record compares run.jsonl with the hashes of its lines that the event chain and the audit chain know. It is read after
+// both, so that it has grown since at most.
+func (v *runVerifier) record(dir string) error {
+	b, err := os.ReadFile(filepath.Join(dir, infoFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // and said to be damaged
+	}
+	if err != nil {
+		return diskError("read", filepath.Join(dir, infoFile), err)
+	}
+	wrong := func(format string, args ...any) {
+		v.rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: fmt.Sprintf(format, args...)})
+	}
+	v.rep.Files++
+	v.rep.Bytes += int64(len(b))
+	lines, err := readInfoLines(b)
+	if err != nil {
+		wrong("%v", err)
+		return nil
+	}
+	at := 0
+	for _, p := range v.pins {
+		i := slices.Index(lines.hashes[at:], p)
+		if i < 0 {
+			wrong("it lacks a line that the event chain knows")
+			return nil
+		}
+		at += i
+	}
+	end := v.known.end
+	switch {
+	case end == nil:
+	case lines.last() == end.Record:
+		if lines.torn > 0 {
+			wrong("it goes on for %d B after its last line", lines.torn)
+		}
+		return nil
+	case v.info.State != StateFinished && at == len(lines.hashes)-1:
+		v.rep.find(Finding{Problem: ProblemRecord, Harmless: true, Path: infoFile, Detail: "its last line, which the audit chain knows, is not there: the host process died before it wrote it"})
+	default:
+		wrong("it is not the one that the audit chain knows")
+	}
+	if lines.torn > 0 {
+		v.rep.find(Finding{Problem: ProblemTornTail, Harmless: v.info.State != StateFinished, Path: infoFile,
+			Detail: fmt.Sprintf("%d bytes of an incomplete line at the end: its writer died", lines.torn)})
+	}
+	return nil
+}
+
+// knows tells the files that a run has without an event that points at them.
+func (v *runVerifier) knows(name string) bool {
+	if slices.Contains([]string{infoFile, eventsFile, resultFile}, name) || v.refs[name].Path != "" {
+		return true
+	}
+	if v.last.Type == EventEnd || v.info.State == StateFinished {
+		return false
+	}
+	// What goes on, or was killed, has files that no event has spoken of yet.
+	return below(name, codeDir) || below(name, outputDir) || below(name, callsDir) || isLogFile(name)
+}
+
+// anchors compares the chain with what others say about it: run.jsonl, result.json and the audit chain.
+func (v *runVerifier) anchors(dir string) error {
+	rep, known := v.rep, v.known
+	result, err := os.ReadFile(filepath.Join(dir, resultFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return diskError("read", filepath.Join(dir, resultFile), err)
+	}
+	hasResult := err == nil
+
+	ended := v.last.Type == EventEnd
+	switch v.info.State {
+	case StateFinished:
+		if !hasResult {
+			rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "the run is finished and its result is gone"})
+		}
+		if known.end == nil {
+			rep.find(Finding{Problem: ProblemHeadMismatch, Detail: "the run is finished and the audit chain does not know its end"})
+		}
+		if ended {
+			v.compareEnd()
+		} else {
+			rep.find(Finding{Problem: ProblemHeadMismatch, Event: v.last.Seq, Detail: "the run is finished and the last event of its chain is not its end: events are missing"})
+		}
+	case StateInterrupted:
+		before := "the run had a result"
+		if hasResult {
+			before = "it wrote down that the run was finished"
+		}
+		rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq, Detail: fmt.Sprintf("the host process (pid %d) ended before %s: it was killed, or there was no room on the disk for the record; the last event is %s", v.info.Host.PID, before, orNone(string(v.last.Type)))})
+	}
+	if hasResult {
+		v.compareResult(result)
+	}
+	if known.end != nil && (known.end.Events != rep.Events || known.end.Head != rep.Head) {
+		rep.find(Finding{Problem: ProblemHeadMismatch, Event: rep.Events, Detail: fmt.Sprintf("the audit chain knows %d events up to %s, the chain has %d up to %s", known.end.Events, short(known.end.Head), rep.Events, short(rep.Head))})
+	}
+	switch {
+	case known.begin == nil && v.first.Seq == 1 && v.last.Seq == 1 && v.info.State != StateFinished:
+		// Its host is between making the directory and entering it in the audit chain, or died there.
+	case known.begin == nil:
+		rep.find(Finding{Problem: ProblemUnknownRun, Detail: "the audit chain does not know this run"})
+	case v.first.Seq == 1 && known.begin.Head != v.first.Hash:
+		rep.find(Finding{Problem: ProblemHeadMismatch, Event: 1, Detail: "the first event is not the one that the audit chain knows: the chain was replaced"})
+	}
+	return nil
+}
+
+// compareEnd compares run.jsonl with the end that the chain tells.
+func (v *runVerifier) compareEnd() {
+	var end endData
+	if err := json.Unmarshal(v.last.Data, &end); err != nil {
+		v.rep.find(Finding{Problem: ProblemBrokenEvent, Event: v.last.Seq, Detail: fmt.Sprintf("data of the end: %v", err)})
+		return
+	}
+	if v.info.OK != end.OK || v.info.Cause != end.Cause || !equalInt(v.info.ExitCode, end.ExitCode) {
+		v.rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: "it tells another end of the run than the event chain"})
+	}
+}
+
+func equalInt(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// compareResult compares result.json with the audit chain and with the chain that it names.
+func (v *runVerifier) compareResult(result []byte) {
+	rep := v.rep
+	rep.Files++
+	rep.Bytes += int64(len(result))
+	if end := v.known.end; end != nil && (int64(len(result)) != end.ResultSize || sumHex(result) != end.ResultSHA256) {
+		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it is not the result that the audit chain knows"})
+	}
+	ref, ok := findChainRef(result)
+	switch {
+	case !json.Valid(result):
+		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it is not JSON"})
+	case !ok:
+		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it does not name the head of the event chain"})
+	case ref.Events != rep.Events || ref.Head != rep.Head:
+		rep.find(Finding{Problem: ProblemHeadMismatch, Event: rep.Events, Path: resultFile, Detail: fmt.Sprintf("the result names %d events up to %s, the chain has %d up to %s", ref.Events, short(ref.Head), rep.Events, short(rep.Head))})
+	}
+}
+
+// findChainRef finds the ChainRef among the top-level members of a result, whatever its member is called.
+func findChainRef(result []byte) (ChainRef, bool) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(result, &members) != nil {
+		return ChainRef{}, false
+	}
+	for _, m := range members {
+		var ref ChainRef
+		if len(m) > 0 && m[0] == '{' && json.Unmarshal(m, &ref) == nil && ref.Path == eventsFile && len(ref.Head) == hashHex {
+			return ref, true
+		}
+	}
+	return ChainRef{}, false
+}
+
+func short(hash string) string { return orNone(hash[:min(len(hash), 12)]) }
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// toldRun is a run that an event of a loop names as a part of it, with the head of its chain.
+type toldRun struct {
+	event uint64
+	Run   string `json:"run"`
+	Head  string `json:"head"`
+}
+
+// note keeps what an event of a loop says about a run.
+func (t *told) note(e Event) {
+	if e.Type != EventAttempt && e.Type != EventToolCall {
+		return
+	}
+	r := toldRun{event: e.Seq}
+	if json.Unmarshal(e.Data, &r) == nil && r.Run != "" {
+		t.runs = append(t.runs, r)
+	}
+}
+
+// parts compares what a loop says about its runs with what the audit chain knows of them, also of those that hutch
+// removed since. That a run is what the audit chain knows is the matter of its own report.
+func (t *told) parts(known map[string]auditKnown, rep *Report) {
+	for _, r := range t.runs {
+		rep.parts = append(rep.parts, r.Run)
+		k := known[r.Run]
+		wrong := func(format string, args ...any) {
+			rep.find(Finding{Problem: ProblemHeadMismatch, Event: r.event, Detail: fmt.Sprintf("run %s: ", r.Run) + fmt.Sprintf(format, args...)})
+		}
+		switch {
+		case k.begin == nil:
+			wrong("the audit chain does not know it")
+		case r.Head == "": // it was interrupted
+		case k.end == nil:
+			wrong("the loop knows its end, and the audit chain does not")
+		case k.end.Head != r.Head:
+			wrong("the loop knows its chain up to %s, and the audit chain up to %s: one of them was replaced", short(r.Head), short(k.end.Head))
+		}
+	}
+}
+
+// VerifySandbox checks the chain of one persistent sandbox, every file its events point at, and its entries in the audit
+// chain. It changes nothing. The commands that ran in the sandbox are runs, with chains of their own.
+func (s *Store) VerifySandbox(ctx context.Context, id string) (*Report, error) {
+	v := verifier{store: s}
+	if _, err := v.readAudit(); err != nil {
+		return nil, err
+	}
+	return v.sandbox(ctx, id)
+}
+
+// lost lists, sorted, the sandboxes that the audit chain knows, says nothing of the removal of, and that are not there.
+func (v *verifier) lost() (lost []string) {
+	for id, k := range v.known {
+		if k.box == nil || k.boxRemoved {
+			continue
+		}
+		if _, err := os.Lstat(v.store.paths.Sandbox(id)); err != nil {
+			lost = append(lost, id)
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}
+
+// sandbox checks one sandbox. What looks wrong is looked at again, with the audit chain read again, as long as somebody
+// writes events meanwhile.
+func (v *verifier) sandbox(ctx context.Context, id string) (rep *Report, err error) {
+	length := func() int64 {
+		fi, err := os.Lstat(filepath.Join(v.store.paths.Sandbox(id), eventsFile))
+		if err != nil {
+			return -1
+		}
+		return fi.Size()
+	}
+	for n := range 10 {
+		before := length()
+		rep, err = v.verifySandbox(ctx, id)
+		if err != nil || rep.OK || n > 0 && length() == before {
+			return rep, err
+		}
+		if _, err := v.readAudit(); err != nil {
+			return nil, err
+		}
+	}
+	return rep, nil
+}
+
+func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error) {
+	s, known := v.store, v.known[id]
+	dir := s.paths.Sandbox(id)
+	info, err := s.readSandbox(id)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %.80q", ErrNoSandbox, id)
+	}
+	rep := &Report{Sandbox: id, OK: true, State: State(info.State), Findings: []Finding{}}
+	if info.State == SandboxDamaged {
+		rep.find(Finding{Problem: ProblemRecord, Path: sandboxFile, Detail: info.Damage})
+	}
+	told, err := readTold(ctx, dir, id, known.boxHead.Events, rep)
+	if err != nil {
+		if _, lerr := os.Lstat(dir); lerr != nil {
+			return nil, fmt.Errorf("%w: %s", ErrNoSandbox, id)
+		}
+		return nil, err
+	}
+	if told.torn > 0 {
+		rep.find(Finding{Problem: ProblemTornTail, Harmless: true, Event: told.seq + 1, Path: eventsFile,
+			Detail: fmt.Sprintf("%d bytes of an incomplete event at the end: its writer died; the next one sets them aside", told.torn)})
+	}
+	switch {
+	case known.box == nil && info.State == SandboxCreating:
+		// Its host is between making the directory and entering it in the audit chain, or died there.
+	case known.box == nil:
+		rep.find(Finding{Problem: ProblemUnknownSandbox, Detail: "the audit chain does not know this sandbox"})
+	case told.first.Seq == 1 && known.box.Head != told.first.Hash:
+		rep.find(Finding{Problem: ProblemHeadMismatch, Event: 1, Detail: "the first event is not the one that the audit chain knows: the chain was replaced"})
+	}
+	if n := known.boxHead.Events; n > 0 && told.hash != known.boxHead.Head {
+		rep.find(Finding{Problem: ProblemHeadMismatch, Event: n, Detail: fmt.Sprintf("event %d is not the one that the audit chain knows: the chain was cut or replaced", n)})
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, diskError("read", dir, err)
+	}
+	defer root.Close()
+	if err := told.files(ctx, root, rep); err != nil {
+		return nil, err
+	}
+	if told.broken || !slices.ContainsFunc(told.first.Files, func(f FileRef) bool { return f.Path == sandboxFile }) {
+		return rep, nil // what more there is cannot be told; or it is of a version that told less
+	}
+	input, err := readInputRefs(root)
+	if err != nil {
+		rep.find(Finding{Problem: ProblemRecord, Path: sandboxPrivateFile, Detail: err.Error()})
+	}
+	for _, f := range input {
+		if err := (refAt{FileRef: f}).verify(ctx, root, rep); err != nil {
+			return nil, err
+		}
+	}
+	return rep, strangers(ctx, root, rep, func(name string) bool {
+		switch name {
+		case eventsFile:
+			return true
+		case sandboxLockFile, filesLockFile:
+			fi, err := root.Lstat(name)
+			return err == nil && fi.Mode().IsRegular() && fi.Size() == 0
+		}
+		if told.refs[name].Path != "" || slices.ContainsFunc(input, func(f FileRef) bool { return f.Path == name }) {
+			return true
+		}
+		// What is being made, or was killed then, has files that no event has spoken of yet.
+		return info.State == SandboxCreating && (below(name, codeDir) || below(name, sandboxInputDir) || name == baseFile)
+	})
+}
+
+// told is what an event chain tells about the files beside it.
+type told struct {
+	first, last Event
+	refs        map[string]refAt
+	pins        []string // hashes of lines of run.jsonl, in order
+	hash        string   // of the event that was asked for; empty when it is not there
+	seq         uint64   // of the last line
+	torn        int64    // bytes after it
+	broken      bool     // it is not all that was told
+	runs        []toldRun
+}
+
+// refAt is what an event says about a file. A file that was written again counts as it was last.
+type refAt struct {
+	FileRef
+	event  uint64
+	before *FileRef // what was said before that; nil for nothing
+}
+
+// readTold checks the event chain in dir, and keeps the hash of event number at.
+func readTold(ctx context.Context, dir, id string, at uint64, rep *Report) (*told, error) {
+	t := &told{refs: map[string]refAt{}}
+	check := chainChecker{run: id, find: func(f Finding) { t.broken = true; rep.find(f) }, ok: func(e Event) {
+		if t.first.Seq == 0 {
+			t.first = e
+		}
+		t.last = e
+		if e.Seq == at {
+			t.hash = e.Hash
+		}
+		for _, f := range e.Files {
+			ref := refAt{FileRef: f, event: e.Seq}
+			if old, ok := t.refs[f.Path]; ok {
+				ref.before = &old.FileRef
+			}
+			t.refs[f.Path] = ref
+		}
+		if e.Record != "" {
+			t.pins = append(t.pins, e.Record)
+		}
+		t.note(e)
+		noteRepair(rep, e)
+	}}
+	end, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error { check.line(l); return ctx.Err() })
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, lerr := os.Lstat(dir); lerr != nil {
+			return nil, diskError("read", dir, lerr)
+		}
+		t.broken = true
+		rep.find(Finding{Problem: ProblemFileMissing, Path: eventsFile, Detail: "the event chain is gone"})
+	case err != nil:
+		return nil, err
+	}
+	rep.Events, rep.Head = end.lines, check.head
+	t.seq, t.torn = check.seq, end.torn
+	return t, nil
+}
+
+// files hashes every file that events point at.
+func (t *told) files(ctx context.Context, root *os.Root, rep *Report) error {
+	paths := make([]string, 0, len(t.refs))
+	for p := range t.refs {
+		paths = append(paths, p)
+	}
+	slices.Sort(paths)
+	for _, p := range paths {
+		if err := t.refs[p].verify(ctx, root, rep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verify hashes one file. A file that hutch replaces is announced before it takes its place, so the one before it is
+// what a writer that died left.
+func (r refAt) verify(ctx context.Context, root *os.Root, rep *Report) error {
+	got, err := hashBelow(ctx, root, r.Path)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	rep.Files++
+	rep.Bytes += got.Size
+	found := Finding{Event: r.event, Path: r.Path}
+	var refused *safefile.Error
+	switch {
+	case errors.As(err, &refused) && refused.Reason == safefile.ReasonMissing:
+		found.Problem, found.Detail = ProblemFileMissing, "the file is gone"
+		found.Harmless = r.before == nil && replaced(r.Path)
+	case err != nil:
+		found.Problem, found.Detail = ProblemFileChanged, err.Error()
+	case got.Size == r.Size && got.SHA256 == r.SHA256:
+		if r.Mode != "" && r.Mode != got.Mode {
+			rep.find(Finding{Problem: ProblemFileChanged, Event: r.event, Path: r.Path, Detail: fmt.Sprintf("its mode is %s, and %s was recorded", got.Mode, r.Mode)})
+		}
+		return nil
+	case r.before != nil && replaced(r.Path) && got.Size == r.before.Size && got.SHA256 == r.before.SHA256:
+		found.Problem, found.Detail, found.Harmless = ProblemFileChanged, "it is the version before the last: a writer died before it put that one in place", true
+	case got.Size != r.Size:
+		found.Problem, found.Detail = ProblemFileChanged, fmt.Sprintf("%d bytes, and %d were recorded", got.Size, r.Size)
+	default:
+		found.Problem, found.Detail = ProblemFileChanged, "its content is not what was recorded"
+	}
+	if found.Detail == "the file is gone" && found.Harmless {
+		found.Detail = "it is not there: a writer died before it put it in place"
+	}
+	rep.find(found)
+	return nil
+}
+
+// hashBelow is refFile that can be ended.
+func hashBelow(ctx context.Context, root *os.Root, name string) (FileRef, error) {
+	f, info, err := safefile.OpenLinked(root, filepath.FromSlash(name), -1)
+	if err != nil {
+		return FileRef{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, tree.Reader(ctx, f))
+	return FileRef{Path: name, Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: octal(info.Mode)}, err
+}
+
+// strangers finds the files that nothing speaks of. Directories are nobody's business.
+func strangers(ctx context.Context, root *os.Root, rep *Report, knows func(name string) bool) error {
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // a temporary name, or all of it is being removed
+		case err != nil:
+			rep.find(Finding{Problem: ProblemUnknownFile, Path: name, Detail: "it cannot be looked at: " + err.Error()})
+			return nil
+		case d.IsDir() || knows(name):
+			return nil
+		}
+		found := Finding{Problem: ProblemUnknownFile, Path: name, Detail: "no event speaks of it"}
+		base := path.Base(name)
+		switch {
+		case isTemp(base) && rep.State != StateFinished:
+			if !tempOwnerDead(base, age(d)) {
+				return nil
+			}
+			fallthrough
+		case strings.HasPrefix(name, eventsFile+tornMark), name == baseFile+newMark:
+			found.Harmless, found.Detail = true, "a writer that died left it"
+		}
+		rep.find(found)
+		return nil
+	})
+}
+
+func age(d fs.DirEntry) time.Duration {
+	fi, err := d.Info()
+	if err != nil {
+		return 0
+	}
+	return time.Since(fi.ModTime())
+}
+
+// below reports whether name lies below dir.
+func below(name, dir string) bool { return strings.HasPrefix(name, dir+"/") }

@@ -6,7 +6,39 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
+
+// TestProcessAlive: a zombie is dead, and so is a process whose number was reused.
+func TestProcessAlive(t *testing.T) {
+	s := newStore(t)
+	cmd, lines := startHelper(t, s, "hold deps", "k")
+	lines.Scan()
+	p := Self()
+	p.PID = cmd.Process.Pid
+	var ok bool
+	if p.Start, ok = processStart(p.PID); !ok || !p.Alive() {
+		t.Fatalf("%+v is not alive", p)
+	}
+	other := p
+	other.Start++
+	if other.Alive() {
+		t.Error("another process of the same number is alive")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() { // until its end of the pipe is closed
+	}
+	var status unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, p.PID, &status, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if p.Alive() {
+		t.Error("a zombie is alive")
+	}
+}
 
 // TestK1ProcessesOfALostSandbox: gc kills what still has a layer mounted that was removed, and leaves what belongs to a sandbox.
 func TestK1ProcessesOfALostSandbox(t *testing.T) {

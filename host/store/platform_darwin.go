@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"os"
 	"strconv"
 
@@ -26,3 +27,8 @@ func processStart(pid int) (uint64, bool) {
 	t := k.Proc.P_starttime
 	return uint64(t.Sec)*1e6 + uint64(t.Usec), true
 }
+
+// syncTree asks the system to write everything it holds back.
+func syncTree(string) error { return unix.Sync() }
+
+func (c *collector) processes(context.Context) error { return nil }
