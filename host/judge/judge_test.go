@@ -237,9 +237,9 @@ func TestS12Obeyed(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "rewrite docs/tools.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/tools.md")
 
-// TestS12TheListInTheDocs holds docs/tools.md to the table; -update writes it.
+// TestS12TheListInTheDocs holds docs/reference/tools.md to the table; -update writes it.
 func TestS12TheListInTheDocs(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Files that tools obey\n\n<!-- Made from host/judge/tools.go by `go test ./host/judge -update`. -->\n\n" +
@@ -257,7 +257,7 @@ func TestS12TheListInTheDocs(t *testing.T) {
 	for _, x := range Table {
 		fmt.Fprintf(&b, "| [%s](%s) | %s | %s |\n", x.Name, x.Source, code(x.Runs), code(x.Marks))
 	}
-	const page = "../../docs/tools.md"
+	const page = "../../docs/reference/tools.md"
 	if *update {
 		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
