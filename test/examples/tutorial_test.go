@@ -95,12 +95,12 @@ func walk(t *testing.T, commands []string) []string {
 	for _, command := range commands {
 		script.WriteString("echo '" + mark + "'\n" + command)
 		if strings.HasSuffix(command, "&\n") { // a server: the next command needs it
-			fmt.Fprintf(&script, "until (: < /dev/tcp/127.0.0.1/%s) 2>/dev/null; do read -rt 0.05 <> <(:); done\n", port)
+			fmt.Fprintf(&script, "until (: < /dev/tcp/127.0.0.1/%s) 2>/dev/null; do sleep 0.05; done\n", port)
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", "exec 2>&1\n"+strings.ReplaceAll(script.String(), port, number)+"wait\n")
 	cmd.Dir = home
-	cmd.Env = []string{"HOME=" + home, "PATH=" + filepath.Dir(e2e.Hutch()) + ":" + os.Getenv("PATH"), "LC_ALL=C"}
+	cmd.Env = []string{"HOME=" + home, "PATH=" + filepath.Dir(e2e.Hutch()) + ":" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"}
 	out, err := cmd.Output()
 	if err != nil {
 		t.Logf("the last command: %v", err)
