@@ -15,13 +15,15 @@ import (
 // TestO2ABackendThatHangs has every command hang: its author hears in which check and call, with the goroutines, from a
 // report that comes although most of the suite could not be run.
 func TestO2ABackendThatHangs(t *testing.T) {
+	t.Parallel() // it waits
 	r := backendtest.Runner{
 		Target:    backendtest.InProcess(func() sdk.Backend { return &backend{} }),
 		Config:    map[string]any{"hang_during": "exec"},
 		Only:      regexp.MustCompile("^(create|exec)/"),
-		CheckTime: 5 * time.Second,
+		CheckTime: 3 * time.Second,
 	}
 	t.Run("report", func(t *testing.T) {
+		t.Parallel()
 		report, err := r.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +31,7 @@ func TestO2ABackendThatHangs(t *testing.T) {
 		hung, notRun := 0, 0
 		for _, res := range report.Results {
 			switch {
-			case res.Outcome == backendtest.Failed && strings.HasPrefix(res.Message, "the check took longer than 5s: the backend has not answered Exec for "):
+			case res.Outcome == backendtest.Failed && strings.HasPrefix(res.Message, "the check took longer than 3s: the backend has not answered Exec for "):
 				hung++
 				if !strings.Contains(res.Message, "goroutines of the backend:") || !strings.Contains(res.Message, "fake.(*config).fault") {
 					t.Errorf("%s does not show where it hangs: %s", res.ID, res.Message)
@@ -43,6 +45,7 @@ func TestO2ABackendThatHangs(t *testing.T) {
 		}
 	})
 	t.Run("the context ends", func(t *testing.T) {
+		t.Parallel()
 		why := errors.New("the author has seen enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		r := r

@@ -158,6 +158,7 @@ func TestEveryLieIsCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs parts of the suite against more than forty broken backends")
 	}
+	t.Parallel()
 	for lie := range caught {
 		if _, ok := lies[lie]; !ok {
 			t.Errorf("there is no lie %s", lie)
@@ -171,12 +172,12 @@ func TestEveryLieIsCaught(t *testing.T) {
 			}
 			var only string
 			if os.Getenv("HUTCH_TEST_META") != "full" {
-				groups := map[string]bool{"create": true} // so that there is something to be left over
+				groups := map[string]bool{"create/ready$": true} // so that there is something to be left over
 				for _, id := range caught[lie] {
 					group, _, _ := strings.Cut(id, "/")
-					groups[group] = true
+					groups[group+"/"] = true
 				}
-				only = "^(" + strings.Join(slices.Sorted(maps.Keys(groups)), "|") + ")/"
+				only = "^(" + strings.Join(slices.Sorted(maps.Keys(groups)), "|") + ")"
 			}
 			forgiven := func(id string) bool { return slices.Contains(racy[lie], id) }
 			want := slices.DeleteFunc(slices.Clone(caught[lie]), forgiven)

@@ -45,6 +45,7 @@ type C struct {
 	failed   atomic.Bool
 	mu       sync.Mutex
 	boxes    int
+	ended    map[string]bool // sandboxes that the check itself has destroyed, by id
 	cleanups []func()
 }
 
@@ -115,6 +116,7 @@ func (c *C) create(i *instance, req *sdk.CreateRequest) (*client.Sandbox, error)
 
 func (c *C) createWith(ctx context.Context, i *instance, req *sdk.CreateRequest) (*client.Sandbox, error) {
 	h := sdk.Handle{ID: req.ID}
+	c.end(req.ID, false)
 	var mu sync.Mutex
 	known := false
 	own := *req
@@ -132,7 +134,7 @@ func (c *C) createWith(ctx context.Context, i *instance, req *sdk.CreateRequest)
 		defer cancel()
 		mu.Lock()
 		defer mu.Unlock()
-		if !known {
+		if !known || c.hasEnded(req.ID) {
 			return // as a host, which has no handle to destroy by
 		}
 		i := i
@@ -151,23 +153,62 @@ func (c *C) box(change ...func(*sdk.CreateRequest)) *box {
 	return c.boxOn(c.shared(), c.request(change...))
 }
 
+// end notes whether the check has destroyed a sandbox, which its cleanup then need not.
+func (c *C) end(id string, ended bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == nil {
+		c.ended = map[string]bool{}
+	}
+	c.ended[id] = ended
+}
+
+func (c *C) hasEnded(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended[id]
+}
+
+// destroyed returns a sandbox that was destroyed, one for all checks that only ask for it.
+func (c *C) destroyed() *box {
+	s, i := c.session, c.shared()
+	s.mu.Lock()
+	dead := s.dead
+	s.mu.Unlock()
+	if dead == nil || dead.on != i {
+		dead = c.box()
+		c.destroy(dead)
+		s.mu.Lock()
+		s.dead = dead
+		s.mu.Unlock()
+	}
+	b := *dead
+	b.c = c
+	return &b
+}
+
 // used returns a sandbox as box does, with an empty workspace, in which commands of other checks may have run. It is for
 // checks that look at commands and files and leave the sandbox itself as it is: making one is most of what a check costs.
-func (c *C) used() *box {
+func (c *C) used() *box { return c.usedFor("") }
+
+// usedFor is used for sandboxes that change makes different, which share a kind. One whose workspace has a source is given
+// back as the check leaves it.
+func (c *C) usedFor(kind string, change ...func(*sdk.CreateRequest)) *box {
 	if c.alone {
-		return c.box()
+		return c.box(change...)
 	}
 	s, i := c.session, c.shared()
 	s.mu.Lock()
-	s.idle = slices.DeleteFunc(s.idle, func(b *box) bool { return b.on != i })
+	idle := slices.DeleteFunc(s.idle[kind], func(b *box) bool { return b.on != i })
 	var b box
-	if n := len(s.idle); n > 0 {
-		b = *s.idle[n-1]
-		s.idle = s.idle[:n-1]
+	if n := len(idle); n > 0 {
+		b = *idle[n-1]
+		idle = idle[:n-1]
 	}
+	s.idle[kind] = idle
 	s.mu.Unlock()
 	if b.Sandbox == nil {
-		req := s.keeper.request()
+		req := s.keeper.request(change...)
 		sb, err := s.keeper.createWith(c.ctx, i, req)
 		if err != nil {
 			c.Fatalf("creating a sandbox: %v", err)
@@ -175,35 +216,39 @@ func (c *C) used() *box {
 		b = box{Sandbox: sb, on: i, req: req}
 	}
 	b.c = c
-	c.later(func() { s.giveBack(&b) })
+	c.later(func() { s.giveBack(kind, &b) })
 	return &b
 }
 
 // giveBack empties the workspace of a used sandbox for the next check. One in which a check failed, or that cannot be
 // emptied, is not used again.
-func (s *session) giveBack(b *box) {
-	if b.c.failed.Load() || b.on.over.Load() || gone(b.on) {
+func (s *session) giveBack(kind string, b *box) {
+	if b.c.failed.Load() || b.on.over.Load() || gone(b.on) || b.req.Workspace.Source == "" && !b.empty() {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle[kind] = append(s.idle[kind], b)
+}
+
+// empty removes what is in the workspace.
+func (b *box) empty() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
 	var left bytes.Buffer
 	cmd := b.command("find . -mindepth 1 -maxdepth 1 ! -name input ! -name output -exec chmod -R u+rwX {} + -exec rm -rf {} +; ls -A | grep -vxE 'input|output'; true")
 	cmd.Stdout = &left
-	if exit, err := b.Exec(ctx, cmd); err != nil || exit.Code != 0 || left.Len() > 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.idle = append(s.idle, b)
+	exit, err := b.Exec(ctx, cmd)
+	return err == nil && exit.Code == 0 && left.Len() == 0
 }
 
 // endUsed destroys the sandboxes that checks have shared.
 func (s *session) endUsed() {
 	s.mu.Lock()
-	s.idle = nil
+	clear(s.idle)
+	hangs := s.stopped != "" || len(s.hung) > 0
 	s.mu.Unlock()
-	s.clean(s.keeper, false)
+	s.clean(s.keeper, hangs)
 	s.keeper.cleanups = nil
 }
 
@@ -292,11 +337,11 @@ func (c *C) read(path string) string {
 	return string(b)
 }
 
-// eventually ends the check unless ok becomes true in time. It looks often and
-// does not hang on one look.
+// eventually ends the check unless ok becomes true in time. It looks often at first, then less so, for a look may start
+// programs.
 func (c *C) eventually(within time.Duration, what string, ok func() (bool, string)) {
 	deadline := time.Now().Add(within)
-	for {
+	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
 		good, seen := ok()
 		if good {
 			return
@@ -304,7 +349,7 @@ func (c *C) eventually(within time.Duration, what string, ok func() (bool, strin
 		if time.Now().After(deadline) {
 			c.Fatalf("%s: still not so after %s: %s", what, within, seen)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,7 @@ func createChecks() []Check {
 	return []Check{
 		{ID: "create/ready", Proves: "a sandbox that is ready has a workspace at the absolute path it names", Fix: "fill in Ready.Workspace with the path as commands see it",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				w := b.Ready().Workspace
 				if !strings.HasPrefix(w, "/") {
 					c.Fatalf("the workspace is at %q", w)
@@ -36,7 +37,7 @@ func createChecks() []Check {
 			}},
 		{ID: "create/handle", Proves: "the handle carries the id that the host chose, and at most 64 KiB of JSON", Fix: "put into the handle what finds the sandbox, and no more",
 			run: func(c *C) {
-				h := c.box().Handle()
+				h := c.used().Handle()
 				if len(h.Data) > 64<<10 || len(h.Data) > 0 && !json.Valid(h.Data) {
 					c.Fatalf("the data of the handle: %d bytes, %s", len(h.Data), quote(string(h.Data)))
 				}
@@ -91,25 +92,40 @@ func createChecks() []Check {
 			}},
 		{ID: "create/separate", Proves: "two sandboxes share no workspace", Fix: "give each id directories of its own",
 			run: func(c *C) {
-				a, b := c.box(), c.box()
+				a, b := c.used(), c.used()
 				a.must("echo mine > mine")
 				if o := b.sh("test ! -e mine"); o.Code != 0 {
 					c.Fatalf("a file of one sandbox is in the other")
 				}
 			}},
-		{ID: "create/parallel", Proves: "ten sandboxes can be made at once", Fix: "lock nothing for longer than needed",
+		{ID: "create/parallel", Proves: "ten sandboxes of the same source can be made at once, and each has the writes of its own commands", Fix: "lock nothing for longer than needed",
 			run: func(c *C) {
 				var wg sync.WaitGroup
-				errs := make([]error, 10)
-				for i := range errs {
+				boxes, errs := make([]box, 10), make([]error, 10)
+				for i := range boxes {
 					req := c.request()
-					wg.Go(func() { _, errs[i] = c.create(c.shared(), req) })
+					if req.Workspace.Mode == sdk.WorkspacePrivate {
+						req.Workspace.Source = c.hostDir("source")
+					}
+					wg.Go(func() {
+						boxes[i] = box{c: c, on: c.shared(), req: req}
+						boxes[i].Sandbox, errs[i] = c.create(boxes[i].on, req)
+					})
 				}
 				wg.Wait()
 				for _, err := range errs {
 					if err != nil {
 						c.Fatalf("%v", err)
 					}
+				}
+				if boxes[0].req.Workspace.Source == "" {
+					return
+				}
+				for i := range boxes {
+					boxes[i].must(fmt.Sprintf("test ! -e number && echo %d > number", i))
+				}
+				for i := range boxes {
+					c.eq("the file of one sandbox", boxes[i].must("cat number"), fmt.Sprintf("%d\n", i))
 				}
 			}},
 		{ID: "create/cancelled-after-allocated", Proves: "a creation that is cancelled after allocated leaves nothing", Fix: "end with the context, and undo what was made",
@@ -124,9 +140,9 @@ func createChecks() []Check {
 			}},
 		{ID: "create/cancelled-early", Proves: "a creation that is cancelled at any early moment leaves nothing", Fix: "end with the context, and undo what was made",
 			run: func(c *C) {
-				for i := range 8 {
+				for i := range 5 {
 					req := c.request()
-					ctx, cancel := context.WithTimeout(c.ctx, time.Duration(i*i)*200*time.Microsecond)
+					ctx, cancel := context.WithTimeout(c.ctx, time.Duration(i*i)*600*time.Microsecond)
 					c.createCancelled(ctx, req, true)
 					cancel()
 				}
@@ -197,7 +213,7 @@ func createChecks() []Check {
 			run: func(c *C) {
 				l := c.someLimits()
 				held := map[sdk.Limit]bool{}
-				for _, h := range c.box(withLimits(l)).Ready().Holds {
+				for _, h := range c.usedFor("limits", withLimits(l)).Ready().Holds {
 					held[h.Limit] = h.HeldBy != "" && h.Value != ""
 				}
 				for _, a := range asked(l) {
@@ -315,7 +331,7 @@ func (c *C) isGone(id string) (bool, string) {
 
 // leftWithin reports whether all that has this id is gone in time.
 func (c *C) leftWithin(d time.Duration, id string) bool {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if ok, _ := c.isGone(id); ok {
 			return true
 		}
@@ -347,4 +363,5 @@ func (c *C) destroy(b *box) {
 	if err := b.Destroy(c.ctx); err != nil {
 		c.Fatalf("destroy: %v", err)
 	}
+	c.end(b.ID(), true)
 }

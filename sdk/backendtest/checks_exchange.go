@@ -43,7 +43,7 @@ func exchangeChecks() []Check {
 	return []Check{
 		{ID: "exchange/in", Proves: "a command reads what the host has put into the exchange, and sees that it is removed", Fix: fix,
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				e := of(b)
 				c.write(filepath.Join(e.Host, "in.part"), "from the host\n", 0o644)
 				if err := os.Rename(filepath.Join(e.Host, "in.part"), filepath.Join(e.Host, "in")); err != nil {
@@ -57,7 +57,7 @@ func exchangeChecks() []Check {
 			}},
 		{ID: "exchange/out", Proves: "the host finds what a command has renamed in the exchange whole, and can remove it", Fix: fix,
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				e := of(b)
 				before := names(c, e, nil)
 				b.must(`head -c 1000000 /dev/zero > "$X/out.part" && printf 'the end' >> "$X/out.part" && mv "$X/out.part" "$X/out"`, env(at(e)))
@@ -72,16 +72,18 @@ func exchangeChecks() []Check {
 			}},
 		{ID: "exchange/own", Proves: "each sandbox has an exchange of its own", Fix: fix,
 			run: func(c *C) {
-				a, b := c.box(), c.box()
+				a, b := c.used(), c.used()
 				first, second := of(a), of(b)
 				if first.Host == second.Host {
 					c.Fatalf("two sandboxes have the exchange %s", first.Host)
 				}
 				a.must(`echo mine > "$X/mine"`, env(at(first)))
 				c.eq("what the other one sees", b.must(`test -e "$X/mine" && echo there; echo`, env(at(second))), "\n")
+				a.must(`rm "$X/mine"`, env(at(first)))
 			}},
 		{ID: "exchange/attach", Needs: []Need{needCap(sdk.CapAttach)}, Proves: "another process that attaches to the sandbox is told of the same exchange", Fix: "fill in Ready.Exchange in Attach as in Create",
 			run: func(c *C) {
+				of(c.used()) // or skip
 				b := c.box(func(r *sdk.CreateRequest) { r.Keep = true })
 				e := of(b)
 				other, err := c.fresh(StartOptions{}).Attach(c.ctx, b.Handle())
@@ -94,6 +96,7 @@ func exchangeChecks() []Check {
 			}},
 		{ID: "exchange/destroy", Proves: "nothing is left of the exchange of a sandbox that was destroyed", Fix: "remove it in Destroy",
 			run: func(c *C) {
+				of(c.used()) // or skip
 				b := c.box()
 				e := of(b)
 				b.must(`echo x > "$X/left"`, env(at(e)))

@@ -170,8 +170,7 @@ func execChecks() []Check {
 			}},
 		{ID: "exec/destroyed-sandbox", Proves: "a command for a sandbox that was destroyed is refused as not found", Fix: "forget the sandbox in Destroy",
 			run: func(c *C) {
-				b := c.box()
-				c.destroy(b)
+				b := c.destroyed()
 				_, err := b.tryExec(b.command("true"))
 				c.wantReason(err, "a command in a destroyed sandbox", sdk.ReasonNotFound)
 			}},

@@ -225,8 +225,7 @@ func putChecks() []Check {
 			}},
 		{ID: "put/destroyed", Needs: asFile, Proves: "putting into a destroyed sandbox is refused as not found", Fix: "reason not_found",
 			run: func(c *C) {
-				b := c.box()
-				c.destroy(b)
+				b := c.destroyed()
 				c.wantReason(b.Put(c.ctx, b.Ready().Workspace+"/x", sdk.FormatFile, strings.NewReader("x")), "a put", sdk.ReasonNotFound)
 			}},
 	}

@@ -176,8 +176,7 @@ func getChecks() []Check {
 			}},
 		{ID: "get/destroyed", Needs: asFile, Proves: "fetching from a destroyed sandbox is refused as not found", Fix: "reason not_found",
 			run: func(c *C) {
-				b := c.box()
-				c.destroy(b)
+				b := c.destroyed()
 				c.wantReason(b.Get(c.ctx, b.Ready().Workspace+"/x", sdk.FormatFile, io.Discard), "a get", sdk.ReasonNotFound)
 			}},
 		{ID: "get/bundle", Needs: append(slices.Clone(needs), needFormat(sdk.FormatBundle)), Proves: "a workspace that is a git repository can be fetched as a bundle", Fix: "git bundle create - --all",
@@ -196,21 +195,26 @@ func getChecks() []Check {
 
 func changesChecks() []Check {
 	needs := []Need{needCap(sdk.CapChanges), needWorkspace(sdk.WorkspacePrivate)}
-	// after runs a script in a workspace made from files, and returns the changes.
-	after := func(c *C, files map[string]string, script string) []sdk.Change {
-		src := c.hostDir("source")
-		for name, content := range files {
-			c.write(filepath.Join(src, name), content, 0o644)
+	some := func(c *C, at string) {
+		for name, content := range map[string]string{"a.txt": "a\n", "dir/b.txt": "b\n", "dir/c.txt": "c\n", "z.txt": "z\n"} {
+			c.write(filepath.Join(at, name), content, 0o644)
 		}
-		b := c.box(withSource(src, sdk.WorkspacePrivate))
-		b.must(script)
-		ch, err := b.Changes(c.ctx)
+	}
+	changes := func(b *box) []sdk.Change {
+		ch, err := b.Changes(b.c.ctx)
 		if err != nil {
-			c.Fatalf("changes: %v", err)
+			b.c.Fatalf("changes: %v", err)
 		}
 		return ch
 	}
-	some := map[string]string{"a.txt": "a\n", "dir/b.txt": "b\n", "dir/c.txt": "c\n", "z.txt": "z\n"}
+	// after runs a script in a workspace made from some files, and returns the changes.
+	after := func(c *C, script string) []sdk.Change {
+		src := c.hostDir("source")
+		some(c, src)
+		b := c.box(withSource(src, sdk.WorkspacePrivate))
+		b.must(script)
+		return changes(b)
+	}
 	want := func(c *C, got []sdk.Change, want map[string]sdk.ChangeKind) {
 		have := map[string]sdk.ChangeKind{}
 		for _, ch := range got {
@@ -220,13 +224,28 @@ func changesChecks() []Check {
 			c.Fatalf("got %v, want %v", have, want)
 		}
 	}
-	one := func(name, what, script, path string, kind sdk.ChangeKind) Check {
+	// Checks of one change share a workspace, in which each has a directory.
+	shared := []string{"added", "modified", "modified-same-size", "deleted", "mode", "type"}
+	one := func(name, what, script, at string, kind sdk.ChangeKind) Check {
 		return Check{ID: "changes/" + name, Needs: needs, Proves: what, Fix: "compare the workspace with what it was made from",
-			run: func(c *C) { want(c, after(c, some, script), map[string]sdk.ChangeKind{path: kind}) }}
+			run: func(c *C) {
+				b := c.usedFor("changes", func(r *sdk.CreateRequest) {
+					r.Workspace = sdk.Workspace{Source: r.StateDir + "-source", Mode: sdk.WorkspacePrivate}
+					for _, name := range shared {
+						some(c, filepath.Join(r.Workspace.Source, name))
+					}
+				})
+				b.must("cd " + name + "; " + script)
+				got := slices.DeleteFunc(changes(b), func(ch sdk.Change) bool {
+					dir, _, _ := strings.Cut(ch.Path, "/")
+					return dir != name && slices.Contains(shared, dir)
+				})
+				want(c, got, map[string]sdk.ChangeKind{path.Join(name, at): kind})
+			}}
 	}
 	return []Check{
 		{ID: "changes/none", Needs: needs, Proves: "a workspace that was only read has no changes", Fix: "compare contents, not times of access",
-			run: func(c *C) { want(c, after(c, some, "cat a.txt dir/*; ls -lR"), map[string]sdk.ChangeKind{}) }},
+			run: func(c *C) { want(c, after(c, "cat a.txt dir/*; ls -lR"), map[string]sdk.ChangeKind{}) }},
 		one("added", "a new file is an addition", "echo n > dir/new", "dir/new", sdk.ChangeAdded),
 		one("modified", "a file with another content is a modification", "echo more >> a.txt", "a.txt", sdk.ChangeModified),
 		one("modified-same-size", "a file with another content of the same size is a modification", "printf 'A\\n' > a.txt", "a.txt", sdk.ChangeModified),
@@ -235,7 +254,7 @@ func changesChecks() []Check {
 		one("type", "a file in whose place something else stands is a change of type", "rm a.txt && ln -s z.txt a.txt", "a.txt", sdk.ChangeType),
 		{ID: "changes/order", Needs: needs, Proves: "changes come in the order of their paths", Fix: "sort them",
 			run: func(c *C) {
-				ch := after(c, some, "echo 1 > z.txt; echo 1 > a.txt; echo 1 > dir/b.txt; rm dir/c.txt; echo 1 > m; echo 1 > B")
+				ch := after(c, "echo 1 > z.txt; echo 1 > a.txt; echo 1 > dir/b.txt; rm dir/c.txt; echo 1 > m; echo 1 > B")
 				if !slices.IsSortedFunc(ch, func(a, b sdk.Change) int { return strings.Compare(a.Path, b.Path) }) || len(ch) != 6 {
 					c.Fatalf("%+v", ch)
 				}
@@ -246,15 +265,11 @@ func changesChecks() []Check {
 				c.write(filepath.Join(in, "f"), "f\n", 0o644)
 				b := c.box(withSource(src, sdk.WorkspacePrivate), func(r *sdk.CreateRequest) { r.Input = in })
 				b.must(`if [ -n "$OUT" ]; then echo x > "$OUT/x"; fi`, env(map[string]string{"OUT": b.Ready().Output}))
-				ch, err := b.Changes(c.ctx)
-				if err != nil {
-					c.Fatalf("%v", err)
-				}
-				want(c, ch, map[string]sdk.ChangeKind{})
+				want(c, changes(b), map[string]sdk.ChangeKind{})
 			}},
 		{ID: "changes/names", Needs: needs, Proves: "names of any bytes are told as they are", Fix: "do not quote paths",
 			run: func(c *C) {
-				want(c, after(c, some, `printf x > 'grüße'; printf x > "new
+				want(c, after(c, `printf x > 'grüße'; printf x > "new
 line"; printf x > 'a "quoted" \ name'`), map[string]sdk.ChangeKind{"grüße": sdk.ChangeAdded, "new\nline": sdk.ChangeAdded, `a "quoted" \ name`: sdk.ChangeAdded})
 			}},
 	}

@@ -48,13 +48,13 @@ func isolationChecks() []Check {
 				if err != nil {
 					c.skipf("this host does not tell its boot ID: %v", err)
 				}
-				if o := c.box().sh("cat " + bootID); o.Code != 0 || o.stdout == string(host) {
+				if o := c.used().sh("cat " + bootID); o.Code != 0 || o.stdout == string(host) {
 					c.Fatalf("the boot ID in the sandbox is %s (%s), and the host's is %s", quote(o.stdout), o.how(), quote(string(host)))
 				}
 			}},
 		{ID: "isolation/namespaces", Needs: []Need{needSharedKernel}, Proves: "on the host's kernel commands have a PID and a mount namespace of their own", Fix: "unshare them: CLONE_NEWPID, CLONE_NEWNS",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				for _, ns := range []string{"pid", "mnt"} {
 					host, err := os.Readlink("/proc/self/ns/" + ns)
 					if err != nil {
@@ -69,7 +69,7 @@ func isolationChecks() []Check {
 			run: func(c *C) {
 				secret := "secret of " + c.marker
 				paths := c.canaries(secret)
-				b := c.box()
+				b := c.used()
 				o := b.exec(b.command("", argv(slices.Concat([]string{"/bin/sh", "-c", `for p; do
   for r in "" "$PWD/../../../../../../../.." /proc/1/root /proc/self/root /proc/1/cwd/../../../../../../.. /proc/self/cwd/../../../../../../..; do
     cat "$r$p" 2>/dev/null && echo " at $r$p"
@@ -97,7 +97,7 @@ done; true`, "sh"}, paths)...)))
 					c.Fatalf("the suite's own process: %v", err)
 				}
 				c.later(func() { in.Close(); host.Wait() })
-				if seen := c.box().must(`for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' < $f; echo; done 2>/dev/null`); strings.Contains(seen, mark) {
+				if seen := c.used().must(`for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' < $f; echo; done 2>/dev/null`); strings.Contains(seen, mark) {
 					c.Fatalf("a process of the host is listed in /proc")
 				}
 			}},

@@ -63,7 +63,7 @@ func layersChecks() []Check {
 	return []Check{
 		{ID: "layers/empty", Proves: "what a command writes to a workspace without a source is what the layers hold", Fix: fix,
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				same(b)
 				b.must("echo x > file && mkdir -p dir/sub && echo y > dir/sub/file && ln -s dir link && chmod 600 file")
 				same(b)

@@ -194,8 +194,7 @@ func lifeChecks() []Check {
 			}},
 		{ID: "attach/gone", Needs: attach, Proves: "attaching to a sandbox that was destroyed, or never was, gives not found", Fix: "reason not_found",
 			run: func(c *C) {
-				b := c.box()
-				c.destroy(b)
+				b := c.destroyed()
 				_, err := c.fresh(StartOptions{}).Attach(c.ctx, b.Handle())
 				c.wantReason(err, "attaching to a destroyed sandbox", sdk.ReasonNotFound)
 				_, err = c.shared().Attach(c.ctx, sdk.Handle{ID: c.short + "-never-was"})
@@ -203,15 +202,14 @@ func lifeChecks() []Check {
 			}},
 		{ID: "inspect/ready", Needs: inspect, Proves: "a sandbox that works is said to be ready", Fix: "state ready",
 			run: func(c *C) {
-				st, err := c.box().Inspect(c.ctx)
+				st, err := c.used().Inspect(c.ctx)
 				if err != nil || st.State != sdk.StateReady {
 					c.Fatalf("%+v %v", st, err)
 				}
 			}},
 		{ID: "inspect/gone", Needs: inspect, Proves: "a sandbox that was destroyed is gone or not found", Fix: "state gone, or reason not_found",
 			run: func(c *C) {
-				b := c.box()
-				c.destroy(b)
+				b := c.destroyed()
 				if st, err := b.Inspect(c.ctx); err != nil {
 					c.wantReason(err, "inspecting it", sdk.ReasonNotFound)
 				} else if st.State != sdk.StateGone {
@@ -220,7 +218,7 @@ func lifeChecks() []Check {
 			}},
 		{ID: "inspect/running", Needs: inspect, Proves: "a sandbox can be inspected while a command runs", Fix: "do not hold a lock while a command runs",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				r := b.begin("echo ready; exec sleep 300")
 				if _, err := b.Inspect(c.ctx); err != nil {
 					c.Fatalf("%v", err)
@@ -238,9 +236,9 @@ func lifeChecks() []Check {
 				c.wantListed(c.shared(), c.owner+"-nobody", mine.ID(), false)
 			}},
 		{ID: "list/all", Needs: list, Proves: "a list for the empty owner has all sandboxes", Fix: "an empty owner means all",
-			run: func(c *C) { c.wantListed(c.shared(), "", c.box().ID(), true) }},
+			run: func(c *C) { c.wantListed(c.shared(), "", c.used().ID(), true) }},
 		{ID: "list/fresh-instance", Needs: list, Proves: "another process lists what this one made", Fix: "ask the machine and not the memory",
-			run: func(c *C) { c.wantListed(c.fresh(StartOptions{}), c.owner, c.box().ID(), true) }},
+			run: func(c *C) { c.wantListed(c.fresh(StartOptions{}), c.owner, c.used().ID(), true) }},
 		{ID: "list/handles", Needs: list, Proves: "a handle from a list is enough to destroy its sandbox", Fix: "return whole handles",
 			run: func(c *C) {
 				b := c.box()
@@ -258,8 +256,7 @@ func lifeChecks() []Check {
 			}},
 		{ID: "list/destroyed", Needs: list, Proves: "a destroyed sandbox is not listed", Fix: "remove the mark with the sandbox",
 			run: func(c *C) {
-				b := c.box()
-				c.destroy(b)
+				b := c.destroyed()
 				c.wantListed(c.shared(), c.owner, b.ID(), false)
 				c.wantListed(c.fresh(StartOptions{}), "", b.ID(), false)
 			}},

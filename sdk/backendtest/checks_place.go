@@ -133,11 +133,26 @@ func workspaceChecks() []Check {
 		{ID: "workspace/odd-source", Needs: []Need{needAnyWorkspace}, Proves: "a source whose path has spaces, quotes, commas, colons, backslashes and letters of other languages works", Fix: "escape what goes into mount options and command lines, or pass descriptors",
 			run: func(c *C) {
 				mode := c.request().Workspace.Mode
-				for i, name := range []string{"with space", `quote's "and" more`, "comma,colon:equals=", `back\slash\040`, "grüße 日本", "new\nline", "$HOME;`id`*?", "-dash"} {
-					dir := c.project(fmt.Sprintf("o%d/%s", i, name))
-					b := c.box(withSource(dir, mode))
-					c.eq("main.py below "+quote(name), b.must("cat main.py"), "print('hello')\n")
+				names := []string{"with space", `quote's "and" more`, "comma,colon:equals=", `back\slash\040`, "grüße 日本", "new\nline", "$HOME;`id`*?", "-dash"}
+				sees := func(at string) (bool, string) {
+					dir := c.project(at)
+					sb, err := c.create(c.shared(), c.request(withSource(dir, mode)))
+					if err != nil {
+						return false, err.Error()
+					}
+					o := (&box{Sandbox: sb, c: c, on: c.shared()}).sh("cat main.py")
+					return o.stdout == "print('hello')\n", o.how() + ", stdout " + quote(o.stdout)
 				}
+				ok, all := sees("all/" + strings.Join(names, "/"))
+				if ok {
+					return
+				}
+				for i, name := range names { // which one is it
+					if ok, seen := sees(fmt.Sprintf("o%d/%s", i, name)); !ok {
+						c.Fatalf("main.py below %s: %s", quote(name), seen)
+					}
+				}
+				c.Fatalf("main.py below all of %s: %s", quote(strings.Join(names, "/")), all)
 			}},
 		{ID: "workspace/read-only-source", Needs: private, Proves: "a source without write permission gives a private workspace all the same", Fix: "do not write into the source",
 			run: func(c *C) {
@@ -274,7 +289,7 @@ func inputChecks() []Check {
 				c.eq("the files", b.must(`cd "$IN" && cat main.py link/er/file && bin/tool`, env(in(b))), "print('hello')\ndeep\ntool\n")
 			}},
 		{ID: "input/none", Proves: "a sandbox without input says so", Fix: "leave Ready.Input empty",
-			run: func(c *C) { c.eq("Ready.Input", c.box().Ready().Input, "") }},
+			run: func(c *C) { c.eq("Ready.Input", c.used().Ready().Input, "") }},
 		{ID: "input/host-unchanged", Proves: "whatever the command tries with its input, the host's files stay as they were", Fix: "mount it read-only, or copy it",
 			run: func(c *C) {
 				dir := c.project("input")
@@ -331,8 +346,7 @@ func inputChecks() []Check {
 
 func networkChecks() []Check {
 	full := []Need{needNetwork(sdk.NetworkFull)}
-	none := []Need{needNetwork(sdk.NetworkNone)}
-	with := func(c *C, m sdk.NetworkMode) *box { return c.box(func(r *sdk.CreateRequest) { r.Network = m }) }
+	none := []Need{needNetwork(sdk.NetworkNone)} // which sandboxes have, where it is claimed
 	// knock tries to reach a listener of the host from inside, with whatever in the sandbox can.
 	knock := func(c *C, b *box, network, address string) (tried, came bool) {
 		l, err := net.Listen(network, address)
@@ -363,7 +377,7 @@ else exit 77; fi`, "sh", host, port), timeout(soon)))
 	return []Check{
 		{ID: "network/none-no-route", Needs: none, Proves: "without a network there is no route and no interface but loopback", Fix: "a network namespace of its own",
 			run: func(c *C) {
-				b := with(c, sdk.NetworkNone)
+				b := c.used()
 				for line := range strings.Lines(b.must("cat /proc/net/dev | tail -n +3")) {
 					if name, _, _ := strings.Cut(strings.TrimSpace(line), ":"); !slices.Contains([]string{"lo", "sit0", "ip6tnl0", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6gre0", "teql0", "dummy0"}, name) {
 						c.Fatalf("there is an interface %q", name)
@@ -375,7 +389,7 @@ else exit 77; fi`, "sh", host, port), timeout(soon)))
 			}},
 		{ID: "network/none-not-loopback", Needs: none, Proves: "without a network even the host's loopback cannot be reached", Fix: "a network namespace of its own",
 			run: func(c *C) {
-				b := with(c, sdk.NetworkNone)
+				b := c.used()
 				tried, came := knock(c, b, "tcp", "127.0.0.1:0")
 				if came {
 					c.Fatalf("a connection to 127.0.0.1 reached the host")
@@ -392,7 +406,7 @@ else exit 77; fi`, "sh", host, port), timeout(soon)))
 					c.Fatalf("%v", err)
 				}
 				defer l.Close()
-				if o := with(c, sdk.NetworkNone).sh("grep -F -- \"$NAME\" /proc/net/unix", env(map[string]string{"NAME": name})); o.Code == 0 {
+				if o := c.used().sh("grep -F -- \"$NAME\" /proc/net/unix", env(map[string]string{"NAME": name})); o.Code == 0 {
 					c.Fatalf("the host's socket is listed: %s", quote(o.stdout))
 				}
 			}},
@@ -403,7 +417,7 @@ else exit 77; fi`, "sh", host, port), timeout(soon)))
 					c.skipf("the host itself has no route")
 				}
 				c.needNetwork(sdk.NetworkFull)
-				if routes := with(c, sdk.NetworkFull).must("tail -n +2 /proc/net/route"); strings.TrimSpace(routes) == "" {
+				if routes := c.box(func(r *sdk.CreateRequest) { r.Network = sdk.NetworkFull }).must("tail -n +2 /proc/net/route"); strings.TrimSpace(routes) == "" {
 					c.Fatalf("there is no route")
 				}
 			}},

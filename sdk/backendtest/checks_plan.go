@@ -164,7 +164,7 @@ func planChecks() []Check {
 					}
 					held[h.Limit] = h.HeldBy
 				}
-				for _, h := range c.box(withLimits(l)).Ready().Holds {
+				for _, h := range c.usedFor("limits", withLimits(l)).Ready().Holds {
 					if want, ok := held[h.Limit]; ok && h.HeldBy != want {
 						c.Fatalf("the plan says %s is held by %q, the sandbox says by %q", h.Limit, want, h.HeldBy)
 					}
@@ -172,7 +172,7 @@ func planChecks() []Check {
 			}},
 		{ID: "plan/defaults", Needs: needs, Proves: "Plan shows every default that a sandbox has for which nobody asked, as a default with its value", Fix: "let Plan and Create ask the same function, and set Hold.Default",
 			run: func(c *C) {
-				holds := c.box().Ready().Holds // first: a machine may be known once it has run
+				holds := c.used().Ready().Holds // first: a machine may be known once it has run
 				planned := map[sdk.Limit]sdk.Hold{}
 				for _, h := range plan(c, sdk.Limits{}).Holds {
 					planned[h.Limit] = h

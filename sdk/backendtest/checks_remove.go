@@ -106,8 +106,7 @@ func removeChecks() []Check {
 			}},
 		{ID: "remove/destroyed", Needs: needs, Proves: "removing from a destroyed sandbox is refused as not found", Fix: "reason not_found",
 			run: func(c *C) {
-				b := c.box()
-				c.destroy(b)
+				b := c.destroyed()
 				c.wantReason(b.Remove(c.ctx, b.Ready().Workspace+"/x", false), "a removal", sdk.ReasonNotFound)
 			}},
 	}

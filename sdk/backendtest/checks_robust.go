@@ -78,7 +78,7 @@ func robustChecks() []Check {
 			}},
 		{ID: "robust/unknown-requests", Proves: "a request of no known kind during a command is ignored", Fix: "ignore a oneof that is not set",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				odd := &pb.ExecRequest{}
 				odd.ProtoReflect().SetUnknown(grease)
 				got := strings.Join(c.rawExecOn(b.on, &pb.ExecRequest{Request: &pb.ExecRequest_Start{Start: &pb.ExecStart{
@@ -133,7 +133,7 @@ func robustChecks() []Check {
 			}},
 		{ID: "robust/unclaimed-calls", Proves: "a call whose capability is not claimed is refused as unsupported", Fix: "reason unsupported, or gRPC's own unimplemented",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				i := b.on
 				_, err := i.rpc.Inspect(c.ctx, &pb.InspectRequest{SandboxId: b.ID()})
 				unclaimed(c, sdk.CapInspect, "inspect", err)
@@ -200,7 +200,7 @@ func robustChecks() []Check {
 			}},
 		{ID: "robust/big-message", Proves: "a message of 8 MiB is taken or refused, and the backend lives", Fix: "raise gRPC's limit of 4 MiB for what it receives",
 			run: func(c *C) {
-				b := c.box()
+				b := c.used()
 				o := b.exec(b.command("", argv("/bin/sh", "-c", "echo $#", "sh"), env(map[string]string{"BIG": strings.Repeat("x", 120_000)})))
 				c.eq("stdout", o.stdout, "0\n")
 				big := make([][]byte, 80) // E2BIG for the kernel, and beyond the 4 MiB that gRPC takes by itself

@@ -41,8 +41,10 @@ type session struct {
 	main       *instance
 	complaints []string // of cleaning up, told by the leftovers checks
 	boxes      []*sdk.CreateRequest
-	idle       []*box // that checks have used and given back
-	keeper     *C     // what made them, which destroys them
+	idle       map[string][]*box // by kind: that checks have used and given back
+	keeper     *C                // what made them, which destroys them
+	dead       *box              // see C.destroyed
+	found      []sdk.Finding     // what Check answered first
 	instances  int
 }
 
@@ -65,7 +67,7 @@ func newSession(ctx context.Context, target Target, config any, bad []BadConfig,
 	if checkTime <= 0 {
 		checkTime = defaultCheckTime
 	}
-	s := &session{checkTime: checkTime, hung: map[string]int{}, target: target, config: raw, bad: bad, base: base, short: "hbt" + hex.EncodeToString(word[:])}
+	s := &session{checkTime: checkTime, hung: map[string]int{}, idle: map[string][]*box{}, target: target, config: raw, bad: bad, base: base, short: "hbt" + hex.EncodeToString(word[:])}
 	s.owner = "owner-" + s.short
 	// A backend may serve as another user than the one who tests it.
 	if err := os.Chmod(base, 0o711); err != nil {
@@ -85,7 +87,7 @@ func newSession(ctx context.Context, target Target, config any, bad []BadConfig,
 		return nil, err
 	}
 	s.main = first
-	s.keeper = &C{session: s, id: "used", dir: filepath.Join(base, "used"), marker: s.short + "/used"}
+	s.keeper = &C{session: s, id: "used", dir: filepath.Join(base, "c", "used"), marker: s.short + "/used"}
 	s.facts = &facts{Facts: f, process: first.PID() != 0, badConfigs: len(bad) > 0}
 	return s, nil
 }
@@ -128,7 +130,7 @@ func (s *session) stop(i *instance) error {
 	within := time.Minute
 	s.mu.Lock()
 	if s.stopped != "" || len(s.hung) > 0 {
-		within = soon
+		within = min(soon, s.checkTime)
 	}
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -329,7 +331,7 @@ func (s *session) clean(c *C, ended bool) {
 	}()
 	within := max(time.Minute, s.checkTime)
 	if ended {
-		within = soon
+		within = min(soon, s.checkTime)
 	}
 	select {
 	case <-done:

@@ -217,7 +217,7 @@ func leftoverChecks() []Check {
 					return ""
 				})
 			}},
-		{ID: "leftovers/descriptors", Alone: true, Proves: "ten sandboxes and commands later the process has no more descriptors than before", Fix: "close what you open, on every path",
+		{ID: "leftovers/descriptors", Alone: true, Proves: "six sandboxes and commands later the process has no more descriptors than before", Fix: "close what you open, on every path",
 			run: func(c *C) {
 				count := func() int {
 					return len(names(fmt.Sprintf("/proc/%d/fd", max(c.shared().PID(), os.Getpid()*btoi(c.shared().PID() == 0)))))
@@ -227,11 +227,11 @@ func leftoverChecks() []Check {
 					b.must("echo x")
 					c.destroy(b)
 				}
-				for range 3 { // what is opened once and kept is fine
+				for range 2 { // what is opened once and kept is fine
 					round()
 				}
 				before := count()
-				for range 10 { // of which each may leak one, and that is more than what is forgiven
+				for range 6 { // of which each may leak one, and that is more than what is forgiven
 					round()
 				}
 				c.eventually(soon, "descriptors are closed", func() (bool, string) {
