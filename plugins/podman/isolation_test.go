@@ -2,116 +2,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/visible"
 )
-
-// TestIsolation shares one project between sandboxes.
-func TestIsolation(t *testing.T) {
-	dir := project(t)
-	b := newBackend()
-	one, two := newSandbox(t, b, private(t, dir)), newSandbox(t, b, private(t, dir))
-	must(t, one, "echo mine > mine; echo changed > a.txt; rm b.txt; rm -r dir; mkdir dir; echo new > dir/e")
-	if got := must(t, two, "cat a.txt b.txt dir/c.txt; ls; ls dir"); got != "a\nb\nc\na.txt\nb.txt\ndir\nc.txt\nd.txt\n" {
-		t.Errorf("the other sandbox sees %q", got)
-	}
-	if got := must(t, one, "cat mine a.txt; ls; ls dir"); got != "mine\nchanged\na.txt\ndir\nmine\ne\n" {
-		t.Errorf("the sandbox itself sees %q", got)
-	}
-	// What is written is in the upper layer, and never in the lower.
-	if data, err := os.ReadFile(filepath.Join(one.dirs.upper(), "mine")); err != nil || string(data) != "mine\n" {
-		t.Errorf("the upper layer has %q, %v", data, err)
-	}
-	var names []string
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	if got := strings.Join(names, " "); got != "a.txt b.txt dir" {
-		t.Errorf("the project has %s", got)
-	}
-	if data, err := os.ReadFile(filepath.Join(dir, "a.txt")); err != nil || string(data) != "a\n" {
-		t.Errorf("the project's file became %q, %v", data, err)
-	}
-	// A reset keeps the upper layer, a hard one does not.
-	if err := one.Reset(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-	if got := must(t, one, "cat mine a.txt; ls dir; test ! -e b.txt"); got != "mine\nchanged\ne\n" {
-		t.Errorf("after a reset the sandbox sees %q", got)
-	}
-	if err := one.Reset(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
-	if got := must(t, one, "cat a.txt; ls"); got != "a\na.txt\nb.txt\ndir\n" {
-		t.Errorf("after a hard reset the sandbox sees %q", got)
-	}
-}
-
-// TestS16 reads what the kernel says of the machine and not of the sandbox.
-func TestS16(t *testing.T) {
-	s := newSandbox(t, newBackend(), private(t, project(t)))
-	if got := sh(t, s, "for p in "+strings.Join(visible.Masked, " ")+"; do test -d $p && ls -A $p || cat $p; done 2>/dev/null"); got.out != "" {
-		t.Errorf("it reads %.200q", got.out)
-	}
-}
-
-// TestTwentySandboxes are on one project at once.
-func TestTwentySandboxes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("twenty containers take their time")
-	}
-	dir, b := project(t), newBackend()
-	const n = 20
-	var wg sync.WaitGroup
-	places := make(chan struct{}, 4)
-	all := make([]*sandbox, n)
-	for i := range n {
-		wg.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			s, h, err := makeSandbox(t, b, private(t, dir))
-			if err != nil {
-				t.Errorf("create: %v", err)
-				return
-			}
-			t.Cleanup(func() {
-				if err := b.Destroy(context.Background(), h); err != nil {
-					t.Error(err)
-				}
-			})
-			all[i] = s
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		return
-	}
-	for round := range 2 {
-		for i, s := range all {
-			wg.Go(func() {
-				r, err := run(t.Context(), s, &sdk.Command{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("echo %d >> number; cat a.txt number", i)}})
-				if want := "a\n" + strings.Repeat(fmt.Sprintln(i), round+1); err != nil || r.out != want {
-					t.Errorf("sandbox %d printed %q, %v; want %q", i, r.out, err, want)
-				}
-			})
-		}
-		wg.Wait()
-	}
-}
 
 // TestNothingIsLeft of a sandbox that was removed: no container, mount, volume, process and directory.
 func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
 	b := newBackend()
 	spec := private(t, project(t))
 	if !b.machine().rootless {
@@ -155,44 +55,9 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestList finds sandboxes by their labels, from another process, and that one removes them.
-func TestList(t *testing.T) {
-	b := newBackend()
-	s, h, err := makeSandbox(t, b, private(t, project(t)), kept)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.leave() // as if this process had died
-	other := newBackend()
-	list, err := other.List(t.Context(), s.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := false
-	for _, l := range list {
-		if l.ID == s.id {
-			found = true
-			if string(l.Data) != string(h.Data) {
-				t.Errorf("the handle is %s; want %s", l.Data, h.Data)
-			}
-		}
-	}
-	if !found {
-		t.Errorf("%s is not in %v", s.id, list)
-	}
-	if none, err := other.List(t.Context(), "nobody-"+s.id); err != nil || len(none) > 0 {
-		t.Errorf("another owner's: %v, %v", none, err)
-	}
-	if err := other.Destroy(t.Context(), h); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := other.List(t.Context(), s.owner); err != nil || len(again) != len(list)-1 {
-		t.Errorf("after its removal: %v, %v", again, err)
-	}
-}
-
 // TestAttach goes on with a kept sandbox from another process, while it runs and after its container was stopped.
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	b := newBackend()
 	s, h, err := makeSandbox(t, b, private(t, project(t)), kept)
 	if err != nil {

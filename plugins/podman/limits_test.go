@@ -33,6 +33,7 @@ func TestS7SampledMemory(t *testing.T) {
 
 // TestS6DiskHolds writes beyond a disk limit wherever a program can write, in every workspace mode and kind of sandbox.
 func TestS6DiskHolds(t *testing.T) {
+	t.Parallel()
 	const big = 96 << 20
 	for _, c := range []struct {
 		name    string
@@ -80,6 +81,7 @@ func TestS6DiskHolds(t *testing.T) {
 
 // TestS8Defaults looks at what is held when nobody asks.
 func TestS8Defaults(t *testing.T) {
+	t.Parallel()
 	s := newSandbox(t, newBackend(), private(t, project(t)))
 	for _, l := range []sdk.Limit{sdk.LimitMemory, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles} {
 		found := false

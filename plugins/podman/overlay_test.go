@@ -11,6 +11,7 @@ import (
 
 // TestOverlayStrategies forces each strategy, and looks whether inspect tells it.
 func TestOverlayStrategies(t *testing.T) {
+	t.Parallel()
 	b := newBackend()
 	rootless := b.machine().rootless
 	for _, over := range []string{overlayAuto, overlayNative, overlayUnion, overlayInside} {
@@ -50,6 +51,7 @@ func TestOverlayStrategies(t *testing.T) {
 
 // TestReadOnlyWorkspace refuses every write, also after a reset and for another process.
 func TestReadOnlyWorkspace(t *testing.T) {
+	t.Parallel()
 	dir := project(t)
 	spec := private(t, dir)
 	spec.Workspace.Mode = sdk.WorkspaceReadOnly

@@ -82,13 +82,16 @@ func (p *podman) exists(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// remove kills a container by its name, removes it, and looks whether it is gone. One that does not exist is success.
+// remove kills a container by its name, removes it, and looks whether it is gone where podman says that it could not. One
+// that does not exist is success.
 func (p *podman) remove(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
 	var last error
 	for range 3 {
-		_, last = p.call(ctx, "rm", "--force", "--time=0", "--ignore", "--volumes", name)
+		if _, last = p.call(ctx, "rm", "--force", "--time=0", "--ignore", "--volumes", name); last == nil {
+			return nil
+		}
 		there, err := p.exists(ctx, name)
 		switch {
 		case err != nil:

@@ -19,6 +19,7 @@ import (
 // TestUnionEqualsOverlay does the same random operations of the file tools to a sandbox with an overlay and to one whose
 // layers nobody merges but these tools. Answers, trees and changes must be the same after each.
 func TestUnionEqualsOverlay(t *testing.T) {
+	t.Parallel()
 	dir, b := project(t), newBackend()
 	make := func(over string) *sandbox {
 		spec := private(t, dir)
@@ -28,10 +29,7 @@ func TestUnionEqualsOverlay(t *testing.T) {
 		return newSandbox(t, b, spec)
 	}
 	one, two := make(overlayNative), make(overlayUnion)
-	rounds := 150
-	if testing.Short() {
-		rounds = 40
-	}
+	const rounds = 60
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	names := []string{"a.txt", "b.txt", "dir", "dir/c.txt", "dir/d.txt", "dir/x", "new", "new/y", "new/y/z", "dir/x/w"}
