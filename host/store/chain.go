@@ -33,21 +33,21 @@ type chain struct {
 	notes []Event // what catching up found and no append has said yet
 }
 
-// openChain opens the chain at path, making it when it is missing. It reads nothing: the first append does.
-func openChain(path string, now func() time.Time) (*chain, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, diskError("open", path, err)
-	}
-	return &chain{path: path, now: now, f: f, size: -1}, nil
-}
+// newChain returns the chain at path, which the first append opens, or makes when it is missing.
+func newChain(path string, now func() time.Time) *chain { return &chain{path: path, now: now} }
 
 func (c *chain) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.f.Close()
+	if c.f == nil {
+		return nil
+	}
+	f := c.f
+	c.f = nil
+	return f.Close()
 }
 
+// sync forces what was appended to the disk.
 func (c *chain) sync() error {
 	if err := c.f.Sync(); err != nil {
 		return diskError("sync", c.path, err)
@@ -58,13 +58,22 @@ func (c *chain) sync() error {
 // append adds events and returns the state of the chain after them. It fills in number, time (where it is zero) and
 // hashes. Either all of them are in the chain or, with an error, none; what was there before stays in any case.
 func (c *chain) append(events ...Event) (seq uint64, head string, err error) {
-	return c.appendThen(func() error { return nil }, events...)
+	return c.appendThen(nil, events...)
 }
 
-// appendThen appends, and does what the events speak of while nobody else can append. Its error does not take them back.
+// appendThen appends, and then calls then, unless it is nil, while nobody else can append. Its error does not take the
+// events back.
 func (c *chain) appendThen(then func() error, events ...Event) (seq uint64, head string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.f == nil {
+		const flags = os.O_RDWR | os.O_APPEND | os.O_CREATE | syscall.O_NOFOLLOW
+		if c.f, err = os.OpenFile(c.path, flags, 0o600); err != nil {
+			c.f = nil
+			return 0, "", diskError("open", c.path, err)
+		}
+		c.size = -1
+	}
 	if err := lockFile(c.f, unix.LOCK_EX); err != nil {
 		return 0, "", diskError("lock", c.path, err)
 	}
@@ -95,7 +104,10 @@ func (c *chain) appendThen(then func() error, events ...Event) (seq uint64, head
 	}
 	c.size += int64(buf.Len())
 	c.seq, c.head, c.notes = seq, head, nil
-	return seq, head, then()
+	if then != nil {
+		err = then()
+	}
+	return seq, head, err
 }
 
 // catchUp brings c up to the file, which is locked. It sets a torn tail aside. What must be said about that is in c.notes.

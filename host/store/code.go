@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
-	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
 // codeWriter puts declared files below code/, which it makes for the first one. Directories and files there have the
@@ -56,20 +55,6 @@ func (w *codeWriter) close() error {
 		return nil
 	}
 	return w.root.Close()
-}
-
-// WriteCode writes one declared file below code/. The path must be safe (package safepath); a file that exists is an
-// error. Only the permission bits of mode count, and the owner may always read. Concurrent calls are fine.
-func (r *Run) WriteCode(name string, mode fs.FileMode, content io.Reader) (FileRef, error) {
-	if err := safepath.Check(name); err != nil {
-		return FileRef{}, err
-	}
-	mode = mode.Perm() | 0o400
-	ref, err := r.code.write(name, mode, content)
-	if err != nil {
-		return FileRef{}, diskError("write", filepath.Join(r.CodeDir(), filepath.FromSlash(name)), err)
-	}
-	return ref, nil
 }
 
 func (w *codeWriter) write(name string, mode fs.FileMode, content io.Reader) (FileRef, error) {

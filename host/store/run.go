@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -28,7 +27,6 @@ const (
 	infoFile       = "run.jsonl"
 	definitionFile = "definition.json"
 	resultFile     = "result.json"
-	eventsFile     = "events.jsonl"
 	codeDir        = "code"
 	outputDir      = "output"
 )
@@ -101,15 +99,10 @@ type BeginData struct {
 
 // Run is a run that this process is recording.
 type Run struct {
-	store *Store
-	dir   string
-	chain *chain
-	code  codeWriter
-
-	mu   sync.Mutex
+	record
 	info Info
 	file *os.File        // run.jsonl, one line for each change of info
-	head string          // hash of its last line
+	line string          // hash of its last line
 	said string          // the one that the event chain knows
 	refs map[string]bool // files beside events.jsonl that events point at
 	done bool            // finished or closed
@@ -129,71 +122,44 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 	if !isRunID(id) {
 		return nil, fmt.Errorf("run id %.60q is not one that the store gave out", id)
 	}
-	r := &Run{store: s, dir: s.paths.Run(id), refs: map[string]bool{}, head: noPrev, info: Info{
-		Schema: RunSchema, ID: id, Kind: n.Kind, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent, Sandbox: n.Sandbox,
-		State: StateRunning, Started: s.now().UTC(), Host: Self(),
+	r := &Run{refs: map[string]bool{}, line: noPrev, info: Info{
+		Schema: RunSchema, ID: id, Kind: n.Kind, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent,
+		Sandbox: n.Sandbox, State: StateRunning, Started: s.now().UTC(), Host: Self(),
 	}}
-	// The directory takes its name when it is complete, so nobody ever sees half a run.
-	tmp := tempPath(r.dir)
-	head, err := r.prepare(tmp, n.Definition)
-	if err == nil {
-		if err = os.Rename(tmp, r.dir); err != nil {
-			err = diskError("make", r.dir, err)
-		}
-	}
-	if err == nil {
-		var entry Event
-		if entry, err = auditEntry(id, EventBegin, auditBegin{Head: head}); err == nil {
-			err = s.enter(false, entry)
-		}
-	}
-	if err != nil {
+	r.open(s, id, s.paths.Run(id))
+	r.code.content = s.paths.Content()
+	if err := r.create(func(dir string) (Event, error) { return r.fill(dir, n.Definition) }); err != nil {
 		_ = r.closeFiles()
-		_ = os.RemoveAll(tmp)
-		_ = discard(r.dir)
 		return nil, fmt.Errorf("record run %s: %w", id, err)
 	}
 	return r, nil
 }
 
-// prepare fills the directory of a new run and returns the hash of its first event.
-func (r *Run) prepare(dir string, definition any) (head string, err error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", diskError("make", dir, err)
-	}
+// fill writes the files of a new run and returns its first event.
+func (r *Run) fill(dir string, definition any) (Event, error) {
 	def, err := marshalIndent(definition)
 	if err != nil {
-		return "", fmt.Errorf("definition: %w", err)
+		return Event{}, fmt.Errorf("definition: %w", err)
 	}
 	if err := writeNew(filepath.Join(dir, definitionFile), def); err != nil {
-		return "", err
+		return Event{}, err
 	}
-	if r.file, err = os.OpenFile(filepath.Join(dir, infoFile), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return "", diskError("write", filepath.Join(dir, infoFile), err)
+	path := filepath.Join(dir, infoFile)
+	if r.file, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return Event{}, diskError("write", path, err)
 	}
 	if err := r.saveInfo(); err != nil {
-		return "", err
+		return Event{}, err
 	}
-	// The chain is opened under its temporary name; its descriptor follows the directory when that is renamed.
-	if r.chain, err = openChain(filepath.Join(dir, eventsFile), r.store.now); err != nil {
-		return "", err
-	}
-	data, err := marshalData(EventBegin, BeginData{Hutch: r.store.version, Kind: r.info.Kind, Name: r.info.Name, File: r.info.File, Host: r.info.Host})
-	if err != nil {
-		return "", err
-	}
-	_, head, err = r.chain.append(Event{
-		Run: r.info.ID, Type: EventBegin, Time: r.info.Started, Parent: r.info.Parent, Data: data, Record: r.head,
+	r.said = r.line
+	i := r.info
+	data, err := marshalData(EventBegin,
+		BeginData{Hutch: r.store.version, Kind: i.Kind, Name: i.Name, File: i.File, Host: i.Host})
+	return Event{
+		Run: i.ID, Type: EventBegin, Time: i.Started, Parent: i.Parent, Data: data, Record: r.line,
 		Files: []FileRef{{Path: definitionFile, Size: int64(len(def)), SHA256: sumHex(def)}},
-	})
-	r.said = r.head
-	r.chain.path = filepath.Join(r.dir, eventsFile)
-	r.code.dir, r.code.content = filepath.Join(r.dir, codeDir), r.store.paths.Content()
-	return head, err
+	}, err
 }
-
-// ID is the run's id.
-func (r *Run) ID() string { return r.info.ID }
 
 // Info is the short record as it is now.
 func (r *Run) Info() Info {
@@ -202,41 +168,32 @@ func (r *Run) Info() Info {
 	return r.info
 }
 
-// Dir is the run's directory, absolute.
-func (r *Run) Dir() string { return r.dir }
-
 // SetSandbox notes the name of the persistent sandbox that the run leaves.
-func (r *Run) SetSandbox(name string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.done {
-		return errDone
-	}
-	r.info.Sandbox = name
-	return r.saveInfo()
-}
+func (r *Run) SetSandbox(name string) error { return r.setInfo(func(i *Info) { i.Sandbox = name }) }
 
 // SetBackend notes which backend was chosen.
-func (r *Run) SetBackend(name string) error {
+func (r *Run) SetBackend(name string) error { return r.setInfo(func(i *Info) { i.Backend = name }) }
+
+func (r *Run) setInfo(set func(*Info)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.done {
 		return errDone
 	}
-	r.info.Backend = name
+	set(&r.info)
 	return r.saveInfo()
 }
 
 // saveInfo appends the short record as it is now. The event that comes next says its hash.
 func (r *Run) saveInfo() error {
-	line, head, err := encodeInfo(r.head, r.info)
+	line, hash, err := encodeInfo(r.line, r.info)
 	if err != nil {
 		return err
 	}
 	if err := appendBytes(r.file, filepath.Join(r.dir, infoFile), line, false); err != nil {
 		return err
 	}
-	r.head = head
+	r.line = hash
 	return nil
 }
 
@@ -250,33 +207,26 @@ func (r *Run) Event(typ EventType, data any, files ...FileRef) error {
 	if r.done {
 		return errDone
 	}
-	_, _, err := r.appendEvent(typ, data, files)
+	_, err := r.appendEvent(typ, data, files)
 	return err
 }
 
-func (r *Run) appendEvent(typ EventType, data any, files []FileRef) (seq uint64, head string, err error) {
-	b, err := marshalData(typ, data)
+func (r *Run) appendEvent(typ EventType, data any, files []FileRef) (auditHead, error) {
+	info := ""
+	if r.line != r.said {
+		info = r.line
+	}
+	head, err := r.append(typ, data, files, info, nil)
 	if err != nil {
-		return 0, "", err
+		return head, err
 	}
-	var events []Event
-	for _, piece := range splitFiles(files) {
-		events = append(events, Event{Run: r.info.ID, Type: typ, Data: b, Files: piece})
-		b = nil
-	}
-	if r.head != r.said {
-		events[0].Record = r.head
-	}
-	if seq, head, err = r.chain.append(events...); err != nil {
-		return 0, "", err
-	}
-	r.said = r.head
+	r.said = r.line
 	for _, f := range files {
 		if !strings.Contains(f.Path, "/") {
 			r.refs[f.Path] = true
 		}
 	}
-	return seq, head, nil
+	return head, nil
 }
 
 // Sync forces the events so far to the disk.
@@ -299,14 +249,11 @@ func (r *Run) closeLocked() error {
 }
 
 func (r *Run) closeFiles() error {
-	errs := []error{r.code.close()}
-	if r.chain != nil {
-		errs = append(errs, r.chain.close())
-	}
+	err := r.close()
 	if r.file != nil {
-		errs = append(errs, r.file.Close())
+		err = errors.Join(err, r.file.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // writeNew writes a file that must not exist.
@@ -332,9 +279,6 @@ func sumHex(b []byte) string {
 
 // callsDir is where a loop keeps what was said to a model and by it, and what tools were asked and answered.
 const callsDir = "calls"
-
-// CodeDir is where [Run.WriteCode] puts files. It exists once there is one.
-func (r *Run) CodeDir() string { return filepath.Join(r.dir, codeDir) }
 
 // OutputDir is where collected outputs go. It is made when it is asked for, so that only runs with outputs have one.
 func (r *Run) OutputDir() string {
@@ -428,15 +372,16 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 
 	// The last event stands alone at the end, however many files there are.
 	if len(end.Files) > 0 {
-		if _, _, err := r.appendEvent(EventOutputs, nil, end.Files); err != nil {
+		if _, err := r.appendEvent(EventOutputs, nil, end.Files); err != nil {
 			return err
 		}
 	}
-	seq, head, err := r.appendEvent(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data}, r.unsaidLogs())
+	head, err := r.appendEvent(EventEnd,
+		endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data}, r.unsaidLogs())
 	if err != nil {
 		return err
 	}
-	v, err := result(ChainRef{Path: eventsFile, Events: seq, Head: head})
+	v, err := result(ChainRef{Path: eventsFile, Events: head.Events, Head: head.Head})
 	if err != nil {
 		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
 	}
@@ -447,17 +392,13 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	// The last line of run.jsonl comes last of all, and the audit chain knows before what it will be.
 	now, last := r.store.now().UTC(), r.info
 	last.State, last.OK, last.Cause, last.ExitCode, last.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
-	_, record, err := encodeInfo(r.head, last)
+	_, record, err := encodeInfo(r.line, last)
 	if err != nil {
 		return err
 	}
-	known := auditEnd{Events: seq, Head: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data), Record: record}
+	known := auditEnd{auditHead: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data), Record: record}
 	if end.Sandbox != nil {
-		known.Sandbox = end.Sandbox.said()
-	}
-	entry, err := auditEntry(r.info.ID, EventEnd, known)
-	if err != nil {
-		return err
+		known.Sandbox = end.Sandbox.appended()
 	}
 	// The contents go to the disk in one wait, before the result takes its name.
 	res := newAtomicFile(filepath.Join(r.dir, resultFile))
@@ -471,7 +412,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err := res.place(); err != nil {
 		return err
 	}
-	if err := r.store.enter(false, entry); err != nil {
+	if err := r.store.enter(EventEnd, r.id, known); err != nil {
 		return err
 	}
 	// The short record comes last: what says "finished" is finished.
@@ -479,7 +420,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err := r.saveInfo(); err != nil {
 		return err
 	}
-	names.Go(r.store.syncAudit)
+	names.Go(r.store.audit.sync)
 	names.Go(r.file.Sync)
 	names.Go(func() error { return syncDir(r.dir) })
 	if err := names.Wait(); err != nil {
@@ -511,7 +452,8 @@ func (s *Store) ContinueRun(id string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{store: s, dir: rec.Dir, refs: map[string]bool{}, info: rec.Info}
+	r := &Run{refs: map[string]bool{}, info: rec.Info}
+	r.open(s, id, rec.Dir)
 	if err := r.takeOver(); err != nil {
 		_ = r.closeFiles()
 		return nil, fmt.Errorf("go on with %s: %w", id, err)
@@ -539,10 +481,6 @@ func (r *Run) takeOver() error {
 	case r.info.State != StateInterrupted:
 		return errors.New(r.info.Damage)
 	}
-	if r.chain, err = openChain(filepath.Join(r.dir, eventsFile), r.store.now); err != nil {
-		return err
-	}
-	r.code.dir = filepath.Join(r.dir, codeDir)
 	if err := r.recall(); err != nil {
 		return err
 	}
@@ -550,7 +488,7 @@ func (r *Run) takeOver() error {
 	if err := r.saveInfo(); err != nil {
 		return err
 	}
-	_, _, err = r.appendEvent(EventResume, map[string]any{"host": r.info.Host}, nil)
+	_, err = r.appendEvent(EventResume, map[string]any{"host": r.info.Host}, nil)
 	return err
 }
 
@@ -570,7 +508,7 @@ func (r *Run) recall() error {
 			return diskError("cut the torn tail of", name, err)
 		}
 	}
-	r.head = lines.last()
+	r.line = lines.last()
 	var last EventType
 	said := map[string]bool{}
 	if _, err := readChain(r.chain.path, func(l chainLine) error {

@@ -206,23 +206,9 @@ func (s *Store) Remove(id string) error {
 }
 
 func (s *Store) remove(r *Record) error {
-	id := r.ID
-	// Say it first: a run that is gone without a word looks like tampering, one that is still there does not.
-	entry, err := auditEntry(id, EventRemoved, map[string]any{"state": r.State})
-	if err != nil {
-		return err
+	err := s.removeRecord(EventRemoved, r.ID, r.Dir, map[string]any{"state": r.State})
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotFound, r.ID)
 	}
-	said := s.enter(false, entry)
-	if said != nil && !errors.Is(said, ErrFull) {
-		return said
-	}
-	if err := discard(r.Dir); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", ErrNotFound, id)
-	} else if err != nil {
-		return err
-	}
-	if said != nil { // the disk was full, which removing is the way out of
-		return s.enter(false, entry)
-	}
-	return nil
+	return err
 }

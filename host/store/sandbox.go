@@ -5,17 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
-	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
 // SandboxSchema is the schema of sandbox.json.
@@ -142,15 +139,9 @@ func replaced(name string) bool {
 // SandboxRecord is a persistent sandbox that this process holds a lock on. Its methods may be called concurrently, but
 // for Close and Forget.
 type SandboxRecord struct {
-	store *Store
-	dir   string
-	lock  *os.File
-	code  codeWriter
-
-	mu    sync.Mutex
-	info  SandboxInfo
-	chain *chain    // opened by the first event
-	head  auditHead // the furthest that this process appended
+	record
+	lock *os.File
+	info SandboxInfo
 }
 
 // BeginSandbox puts the record of a sandbox that is about to be made on disk, in state [SandboxCreating], and locks it
@@ -171,66 +162,41 @@ func (s *Store) BeginSandbox(n SandboxInfo, want string) (*SandboxRecord, error)
 	if n.Name, err = s.freeName(n.Name, want); err != nil {
 		return nil, err
 	}
-	n.Schema, n.State, n.Created, n.Host, n.Owner, n.Home = SandboxSchema, SandboxCreating, s.now().UTC(), Self(), s.Owner(), s.paths.Data
-	r := &SandboxRecord{store: s, dir: s.paths.Sandbox(n.ID), info: n}
-	// The directory takes its name when it is complete, so nobody ever sees half a record.
-	tmp := tempPath(r.dir)
-	head, err := r.prepare(tmp)
-	if err == nil {
-		if err = os.Rename(tmp, r.dir); err != nil {
-			err = diskError("make", r.dir, err)
-		}
-	}
-	if err == nil {
-		var entry Event
-		if entry, err = auditEntry(n.ID, EventSandboxBegin, auditBegin{Head: head}); err == nil {
-			err = s.enter(false, entry)
-		}
-	}
-	if err != nil {
-		_ = os.RemoveAll(tmp)
-		_ = discard(r.dir)
+	n.Schema, n.State, n.Created, n.Host = SandboxSchema, SandboxCreating, s.now().UTC(), Self()
+	n.Owner, n.Home = s.Owner(), s.paths.Data
+	r := &SandboxRecord{info: n}
+	r.open(s, n.ID, s.paths.Sandbox(n.ID))
+	if err := r.create(r.fill); err != nil {
 		_ = r.Close()
 		return nil, fmt.Errorf("record sandbox %s: %w", n.Name, err)
 	}
 	return r, nil
 }
 
-// prepare fills the directory of a new sandbox and returns the hash of its first event.
-func (r *SandboxRecord) prepare(dir string) (head string, err error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", diskError("make", dir, err)
-	}
-	if r.lock, err = os.OpenFile(filepath.Join(dir, sandboxLockFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return "", diskError("write", filepath.Join(dir, sandboxLockFile), err)
+// fill writes the files of a new sandbox and returns its first event.
+func (r *SandboxRecord) fill(dir string) (Event, error) {
+	path := filepath.Join(dir, sandboxLockFile)
+	var err error
+	if r.lock, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return Event{}, diskError("write", path, err)
 	}
 	if err := tryLock(r.lock, unix.LOCK_EX); err != nil {
-		return "", diskError("lock", dir, err)
+		return Event{}, diskError("lock", dir, err)
 	}
-	data, err := marshalIndent(r.info)
+	info, err := marshalIndent(r.info)
 	if err != nil {
-		return "", err
+		return Event{}, err
 	}
-	if err := writeNew(filepath.Join(dir, sandboxFile), data); err != nil {
-		return "", err
+	if err := writeNew(filepath.Join(dir, sandboxFile), info); err != nil {
+		return Event{}, err
 	}
-	// As that of a run, the chain is opened under its temporary name; its descriptor follows the directory.
-	if r.chain, err = openChain(filepath.Join(dir, eventsFile), r.store.now); err != nil {
-		return "", err
-	}
-	begin, err := marshalData(EventSandboxBegin, map[string]any{"name": r.info.Name, "backend": r.info.Backend, "host": r.info.Host})
-	if err != nil {
-		return "", err
-	}
-	_, head, err = r.chain.append(Event{Run: r.info.ID, Type: EventSandboxBegin, Time: r.info.Created, Parent: r.info.MadeBy, Data: begin,
-		Files: []FileRef{{Path: sandboxFile, Size: int64(len(data)), SHA256: sumHex(data)}}})
-	r.chain.path = filepath.Join(r.dir, eventsFile)
-	r.code.dir = filepath.Join(r.dir, codeDir)
-	return head, err
+	data, err := marshalData(EventSandboxBegin,
+		map[string]any{"name": r.info.Name, "backend": r.info.Backend, "host": r.info.Host})
+	return Event{
+		Run: r.id, Type: EventSandboxBegin, Time: r.info.Created, Parent: r.info.MadeBy, Data: data,
+		Files: []FileRef{{Path: sandboxFile, Size: int64(len(info)), SHA256: sumHex(info)}},
+	}, err
 }
-
-// ID is the sandbox's id.
-func (r *SandboxRecord) ID() string { return r.info.ID }
 
 // Info is the record as it is now.
 func (r *SandboxRecord) Info() SandboxInfo {
@@ -239,17 +205,11 @@ func (r *SandboxRecord) Info() SandboxInfo {
 	return r.info
 }
 
-// Dir is the directory of the record, absolute.
-func (r *SandboxRecord) Dir() string { return r.dir }
-
 // Base is where [Paths.SandboxBase] lies; the file need not exist.
-func (r *SandboxRecord) Base() string { return r.store.paths.SandboxBase(r.info.ID) }
+func (r *SandboxRecord) Base() string { return r.store.paths.SandboxBase(r.id) }
 
 // NewBase is where a base is written that will take the place of Base, see [SandboxRecord.PlaceBase].
 func (r *SandboxRecord) NewBase() string { return r.Base() + newMark }
-
-// CodeDir is where [SandboxRecord.WriteCode] puts files. It exists once there is one.
-func (r *SandboxRecord) CodeDir() string { return filepath.Join(r.dir, codeDir) }
 
 // InputDir makes the directory for input that must last as long as the sandbox and is not in CodeDir.
 func (r *SandboxRecord) InputDir() (string, error) {
@@ -262,18 +222,6 @@ func (r *SandboxRecord) InputDir() (string, error) {
 		return "", diskError("make", dir, err)
 	}
 	return dir, nil
-}
-
-// WriteCode is as [Run.WriteCode].
-func (r *SandboxRecord) WriteCode(name string, mode fs.FileMode, content io.Reader) (FileRef, error) {
-	if err := safepath.Check(name); err != nil {
-		return FileRef{}, err
-	}
-	ref, err := r.code.write(name, mode.Perm()|0o400, content)
-	if err != nil {
-		return FileRef{}, diskError("write", filepath.Join(r.CodeDir(), filepath.FromSlash(name)), err)
-	}
-	return ref, nil
 }
 
 // Event appends one event to the sandbox's chain, as [Run.Event] does to that of a run. Any number of processes append
@@ -290,56 +238,23 @@ func (r *SandboxRecord) Changed(typ EventType, data any) error {
 	if err != nil {
 		return err
 	}
-	return r.store.enterHead(r.info.ID, head)
+	return r.store.enter(EventSandboxHead, r.id, head)
 }
 
-// enterHead enters in the audit chain how far the chain of a sandbox goes.
-func (s *Store) enterHead(id string, head auditHead) error {
-	entry, err := auditEntry(id, EventSandboxHead, head)
-	if err != nil {
-		return err
-	}
-	return s.enter(false, entry)
-}
-
-// event is Event, and tells how far the chain goes with it.
 func (r *SandboxRecord) event(typ EventType, data any, files ...FileRef) (auditHead, error) {
-	b, err := marshalData(typ, data)
-	if err != nil {
-		return auditHead{}, err
-	}
-	var events []Event
-	for _, piece := range splitFiles(files) {
-		events = append(events, Event{Run: r.info.ID, Type: typ, Data: b, Files: piece})
-		b = nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.append(func() error { return nil }, events...)
+	return r.append(typ, data, files, "", nil)
 }
 
-// append is [chain.appendThen]. The caller holds the mutex.
-func (r *SandboxRecord) append(then func() error, events ...Event) (_ auditHead, err error) {
-	if r.chain == nil {
-		if r.chain, err = openChain(filepath.Join(r.dir, eventsFile), r.store.now); err != nil {
-			return auditHead{}, err
-		}
-	}
-	seq, head, err := r.chain.appendThen(then, events...)
-	if err == nil {
-		r.head = auditHead{Events: seq, Head: head}
-	}
-	return auditHead{Events: seq, Head: head}, err
-}
-
-// said tells how far the chain goes by what this process appended to it; nil if that was nothing.
-func (r *SandboxRecord) said() *auditBox {
+// appended is how far the chain goes by what this process appended to it; nil if that was nothing.
+func (r *SandboxRecord) appended() *auditBox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.head.Events == 0 {
 		return nil
 	}
-	return &auditBox{ID: r.info.ID, auditHead: r.head}
+	return &auditBox{ID: r.id, auditHead: r.head}
 }
 
 // replace writes a file of the record again, and says so in the chain just before the file is there.
@@ -349,15 +264,16 @@ func (r *SandboxRecord) replace(name string, data []byte) error {
 	if err := f.write(data, true); err != nil {
 		return err
 	}
-	head, err := r.append(f.place, Event{Run: r.info.ID, Type: EventSandboxRecord, Files: []FileRef{{Path: name, Size: int64(len(data)), SHA256: sumHex(data)}}})
+	files := []FileRef{{Path: name, Size: int64(len(data)), SHA256: sumHex(data)}}
+	head, err := r.append(EventSandboxRecord, nil, files, "", f.place)
 	if err != nil {
 		return err
 	}
-	return r.store.enterHead(r.info.ID, head)
+	return r.store.enter(EventSandboxHead, r.id, head)
 }
 
 // PlaceBase puts a new base, written to NewBase, in its place.
-func (r *SandboxRecord) PlaceBase() error { return r.store.PlaceSandboxBase(r.info.ID) }
+func (r *SandboxRecord) PlaceBase() error { return r.store.PlaceSandboxBase(r.id) }
 
 // SandboxBase is [Paths.SandboxBase].
 func (s *Store) SandboxBase(id string) string { return s.paths.SandboxBase(id) }
@@ -387,15 +303,14 @@ func (s *Store) PlaceSandboxBase(id string) error {
 		return err
 	}
 	ref.Path = baseFile
-	c, err := openChain(filepath.Join(dir, eventsFile), s.now)
-	if err != nil {
-		return err
-	}
-	seq, head, err := c.appendThen(func() error { return root.Rename(baseFile+newMark, baseFile) }, Event{Run: id, Type: EventSandboxRecord, Files: []FileRef{ref}})
-	if err = errors.Join(err, c.close()); err != nil {
+	var r record
+	r.open(s, id, dir)
+	place := func() error { return root.Rename(baseFile+newMark, baseFile) }
+	head, err := r.append(EventSandboxRecord, nil, []FileRef{ref}, "", place)
+	if err = errors.Join(err, r.close()); err != nil {
 		return diskError("write", s.paths.SandboxBase(id), err)
 	}
-	return s.enterHead(id, auditHead{Events: seq, Head: head})
+	return s.enter(EventSandboxHead, id, head)
 }
 
 // Update changes the record by fn. When it returns nil the new record is on the disk, and a process that reads the record
@@ -425,26 +340,13 @@ func (r *SandboxRecord) Update(fn func(*SandboxInfo)) error {
 // Forget removes the record and the backend's directory ([Paths.SandboxState]) after everything else of the sandbox is
 // gone, says so in the audit chain, and closes. The caller holds the lock alone.
 func (r *SandboxRecord) Forget() error {
-	state := r.store.paths.SandboxState(r.info.ID)
+	state := r.store.paths.SandboxState(r.id)
 	if err := removeAll(state); err != nil {
 		return diskError("remove", state, err)
 	}
-	entry, err := auditEntry(r.info.ID, EventSandboxRemoved, map[string]any{"name": r.info.Name, "state": r.info.State})
-	if err != nil {
+	err := r.store.removeRecord(EventSandboxRemoved, r.id, r.dir, map[string]any{"name": r.info.Name, "state": r.info.State})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	}
-	// Said first, as by Remove; a full disk must not keep anybody from making room.
-	said := r.store.enter(false, entry)
-	if said != nil && !errors.Is(said, ErrFull) {
-		return said
-	}
-	if err := discard(r.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if said != nil {
-		if err := r.store.enter(false, entry); err != nil {
-			return err
-		}
 	}
 	return r.Close()
 }
@@ -456,13 +358,9 @@ func (r *SandboxRecord) Close() error {
 	if r.lock == nil {
 		return nil
 	}
-	errs := []error{r.code.close(), r.lock.Close()}
+	err := errors.Join(r.close(), r.lock.Close())
 	r.lock = nil
-	if r.chain != nil {
-		errs = append(errs, r.chain.close())
-		r.chain = nil
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // maxPrivate bounds private.json, in bytes.
@@ -521,10 +419,7 @@ func (r *SandboxRecord) ReadPrivate(v any) error {
 		err = json.Unmarshal(b, &p)
 	}
 	if err == nil {
-		if p.Nonce != "" {
-			b = p.Value // else it is of a version that wrote the value alone
-		}
-		err = json.Unmarshal(b, v)
+		err = json.Unmarshal(p.Value, v)
 	}
 	if err != nil {
 		return diskError("read", path, err)

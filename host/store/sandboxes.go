@@ -245,8 +245,8 @@ func (s *Store) OpenSandbox(ctx context.Context, id string, alone bool, patience
 		f.Close()
 		return nil, gone
 	}
-	r := &SandboxRecord{store: s, dir: dir, lock: f, info: info}
-	r.code.dir = filepath.Join(dir, codeDir)
+	r := &SandboxRecord{lock: f, info: info}
+	r.open(s, id, dir)
 	return r, nil
 }
 

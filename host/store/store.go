@@ -29,7 +29,7 @@ type Store struct {
 	version string
 	now     func() time.Time
 	ids     idSource
-	audit   auditLog
+	audit   *chain
 
 	intents intentLog
 }
@@ -68,7 +68,7 @@ func Open(o Options) (*Store, error) {
 			return nil, diskError("make", dir, err)
 		}
 	}
-	s.audit.path = paths.Audit()
+	s.audit = newChain(paths.Audit(), s.now)
 	s.intents.dir = paths.Intents()
 	return s, nil
 }

@@ -94,10 +94,7 @@ func TestEveryCutOfAChain(t *testing.T) {
 			t.Fatalf("cut at %d: %d events, want %d", n, rep.Events, whole)
 		}
 
-		c, err := openChain(path, s.now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newChain(path, s.now)
 		if _, _, err := c.append(Event{Run: open.ID(), Type: "after"}); err != nil {
 			t.Fatalf("cut at %d: %v", n, err)
 		}
@@ -173,10 +170,7 @@ func TestWhatVerifySays(t *testing.T) {
 		}, []Problem{ProblemBrokenLink, ProblemHeadMismatch}, 1},
 		"chain recreated": {func(t *testing.T, s *Store, r *Run, chain string) {
 			os.Remove(chain)
-			c, err := openChain(chain, s.now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := newChain(chain, s.now)
 			c.append(Event{Run: r.ID(), Type: EventBegin}, Event{Run: r.ID(), Type: EventCode},
 				Event{Run: r.ID(), Type: EventEnd, Data: []byte(`{"ok":true,"cause":"exited","exit_code":0}`)})
 			c.close()
@@ -426,10 +420,7 @@ func FuzzChain(f *testing.F) {
 		path := filepath.Join(t.TempDir(), "events.jsonl")
 		mustWrite(t, path, data)
 		before := countValid(t, path)
-		c, err := openChain(path, newClock())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newChain(path, newClock())
 		defer c.close()
 		if _, _, err := c.append(Event{Run: "r", Type: "z"}); err != nil {
 			t.Fatal(err)
