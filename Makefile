@@ -62,6 +62,9 @@ cover: ## coverage of all packages, as cover.out and a summary
 	go test -short -coverpkg=./... -coverprofile=cover.out ./...
 	go tool cover -func=cover.out | tail -1
 
+lines: ## lines of Go by area, without tests and generated code
+	scripts/lines
+
 bench: build ## what hutch adds to the tools underneath, as ratios taken in one run
 	go run ./test/bench
 
@@ -93,4 +96,4 @@ clean: ## remove what make made
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: run test build install race race-models fuzz cover bench soak lint generate check-generated release clean help
+.PHONY: run test build install race race-models fuzz cover lines bench soak lint generate check-generated release clean help
