@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
@@ -61,12 +59,12 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 // Attach implements [sdk.Attacher]. The holder of a kept sandbox may be alive, and then it is joined. It may have died,
 // with the machine for one; the sandbox's files are on disk then, and the rest is recreated around them when it is needed.
 func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
-	var old handle
 	if len(h.Data) == 0 {
 		return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
 	}
-	if err := json.Unmarshal(h.Data, &old); err != nil {
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
+	old, err := readHandle(h)
+	if err != nil {
+		return nil, err
 	}
 	dir := cmp.Or(h.StateDir, old.Dir)
 	return b.once(ctx, h.ID, func() (*sandbox, error) {
@@ -109,18 +107,18 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 // destroyForeign removes what a dead plugin process left of a sandbox: its
 // processes died with it, but directories and cgroups do not die.
 func destroyForeign(ctx context.Context, h sdk.Handle) error {
-	var old handle
 	if len(h.Data) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(h.Data, &old); err != nil {
-		return sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
+	old, err := readHandle(h)
+	if err != nil {
+		return err
 	}
 	if h.StateDir != "" {
 		old.Dir = h.StateDir
 	}
 	var errs []error
-	if old.Kept != nil && filepath.IsAbs(old.Dir) {
+	if old.Kept != nil {
 		errs = append(errs, endHolder(old.Dir))
 	}
 	if old.Cgroup != "" {
@@ -128,11 +126,9 @@ func destroyForeign(ctx context.Context, h sdk.Handle) error {
 			errs = append(errs, fmt.Errorf("remove the cgroup of %s: %w", h.ID, err))
 		}
 	}
-	if filepath.IsAbs(old.Dir) {
-		errs = append(errs, removeLayer(old.Dir))
-		if old.Kept != nil {
-			errs = append(errs, removeFiles(old.Dir))
-		}
+	errs = append(errs, removeLayer(old.Dir))
+	if old.Kept != nil {
+		errs = append(errs, removeFiles(old.Dir))
 	}
 	return errors.Join(errs...)
 }

@@ -47,6 +47,21 @@ type handle struct {
 	Kept *keptSpec `json:"kept,omitempty"`
 }
 
+// readHandle reads what create wrote. A handle of another sandbox must not lead to this one's files or cgroup.
+func readHandle(h sdk.Handle) (old handle, err error) {
+	err = json.Unmarshal(h.Data, &old)
+	if err == nil && (!filepath.IsAbs(old.Dir) || old.Cgroup != "" && old.Cgroup != groupName(h.ID) || old.Kept != nil && old.Kept.Config == nil) {
+		err = errors.New("invalid state directory, cgroup or configuration")
+	}
+	if err != nil {
+		return handle{}, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of bwrap's: %w", h.ID, err)
+	}
+	return old, nil
+}
+
+// groupName ends with what no id holds, so that it is no prefix of another.
+func groupName(id string) string { return "bwrap-" + id + "." }
+
 // keptSpec is a [sdk.Spec] that survives JSON.
 type keptSpec struct {
 	Config    *Config         `json:"config"`
@@ -67,7 +82,7 @@ func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Suppo
 		return nil, err
 	}
 	if s.held.inGroup() {
-		s.cgroup = "bwrap-" + id + "." // ends with what no id holds, so that it is no prefix of another
+		s.cgroup = groupName(id)
 	}
 	return s, nil
 }

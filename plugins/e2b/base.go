@@ -1,6 +1,9 @@
 package main
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // base is what the workspace was when no command had run yet.
 type base struct {
@@ -37,6 +40,9 @@ func (b *base) UnmarshalJSON(data []byte) error {
 	}
 	b.Archive, b.Entries = in.Archive, make(map[string]entry, len(in.Entries))
 	for _, e := range in.Entries {
+		if !isBelow(string(e.Path)) {
+			return fmt.Errorf("the path %q is not in the workspace", e.Path)
+		}
 		e.entry.Link = string(e.Link)
 		b.Entries[string(e.Path)] = e.entry
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -257,7 +258,10 @@ func (r *running) write(to *os.File, b []byte) error {
 func (r *running) unsign(b []byte) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.signed {
+	switch {
+	case r.code != 0:
+		return nil // no command runs, so this is not its output
+	case r.signed:
 		return b
 	}
 	r.first = append(r.first, b...)
@@ -285,7 +289,9 @@ func (r *running) unsign(b []byte) []byte {
 		return []byte(rest)
 	}
 	r.refusal = why
-	if _, err := fmt.Sscan(code, &r.code); err != nil {
+	if n, err := strconv.ParseUint(code, 10, 8); err == nil && n > 0 {
+		r.code = int(n)
+	} else {
 		r.code = 125
 	}
 	return nil

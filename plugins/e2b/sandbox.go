@@ -179,7 +179,11 @@ func (s *sandbox) load() error {
 		return sdk.Errorf(sdk.ReasonNotFound, "what was written down of the sandbox %s is not there: %w", s.id, err)
 	}
 	k := &saved{}
-	if err := json.Unmarshal(data, k); err != nil || k.Config == nil || k.Base == nil {
+	err = json.Unmarshal(data, k)
+	if err == nil && (k.Config == nil || k.Base == nil) {
+		err = errors.New("it has no configuration or no base")
+	}
+	if err != nil {
 		return fmt.Errorf("what was written down of the sandbox %s cannot be read: %w", s.id, err)
 	}
 	s.owner, s.ready, s.base = k.Owner, k.Ready, k.Base

@@ -227,9 +227,9 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		if rec == nil || rec.Ready == nil {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s in the VM %s", h.ID, m.name)
 		}
-		cfg := &Config{}
-		if err := json.Unmarshal(rec.Config, cfg); err != nil {
-			return nil, fmt.Errorf("the record of the sandbox %s: %w", h.ID, err)
+		cfg, err := rec.config()
+		if err != nil {
+			return nil, err
 		}
 		if _, err := os.Stat(filepath.Join(m.home, m.name, "lima.yaml")); errors.Is(err, fs.ErrNotExist) {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the VM %s is gone, and the sandbox %s with it", m.name, h.ID)

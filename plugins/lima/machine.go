@@ -444,6 +444,9 @@ func (m *machine) exists(id string) (*boxRecord, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err == nil && b.ID != id {
+		err = fmt.Errorf("%s: it is the record of the sandbox %q", m.box(id), b.ID)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz") }) {
+		os.Exit(m.Run()) // as this user, who can read the cache of the fuzzer; no target needs a VM
+	}
 	if !limatest.StandIn() && os.Getenv(testGuestVariable) == "" {
 		dir, err := build()
 		if err != nil {

@@ -52,6 +52,18 @@ type boxRecord struct {
 	Stopped   bool            `json:"stopped,omitempty"` // until something is wanted of it
 }
 
+func (r *boxRecord) config() (*Config, error) {
+	var c *Config
+	err := json.Unmarshal(r.Config, &c)
+	if err == nil && c == nil {
+		err = errors.New("it has no configuration")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the record of the sandbox %s: %w", r.ID, err)
+	}
+	return c, nil
+}
+
 // guestFacts is guest.json.
 type guestFacts struct {
 	Limits map[limits.Limit]limits.How `json:"limits"`

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -212,7 +213,7 @@ func readHandle(h sdk.Handle) (old handle, err error) {
 	if len(h.Data) == 0 {
 		return old, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
 	}
-	if err := json.Unmarshal(h.Data, &old); err != nil || old.Dir == "" {
+	if err := json.Unmarshal(h.Data, &old); err != nil || !filepath.IsAbs(old.Dir) {
 		return old, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of podman's: %w", h.ID, errors.Join(err, fmt.Errorf("%d bytes", len(h.Data))))
 	}
 	return old, nil

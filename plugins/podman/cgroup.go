@@ -1,9 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,12 +62,7 @@ func cgroupMounts() map[string]cgroupMount {
 	if err != nil {
 		return out
 	}
-	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
-		before, after, ok := strings.Cut(s.Text(), " - ")
-		head, tail := strings.Fields(before), strings.Fields(after)
-		if !ok || len(head) < 5 || len(tail) < 3 {
-			continue
-		}
+	for head, tail := range mountLines(string(data)) {
 		m := cgroupMount{root: head[3], at: head[4]}
 		switch tail[0] {
 		case "cgroup2":
@@ -80,6 +74,20 @@ func cgroupMounts() map[string]cgroupMount {
 		}
 	}
 	return out
+}
+
+// mountLines yields the fields before and after the dash of each line of a mountinfo file: at least five and three. A line
+// may be longer than a bufio.Scanner takes, as that of an overlay with many layers.
+func mountLines(mountinfo string) iter.Seq2[[]string, []string] {
+	return func(yield func(head, tail []string) bool) {
+		for line := range strings.Lines(mountinfo) {
+			before, after, _ := strings.Cut(line, " - ")
+			head, tail := strings.Fields(before), strings.Fields(after)
+			if len(head) >= 5 && len(tail) >= 3 && !yield(head, tail) {
+				return
+			}
+		}
+	}
 }
 
 // counters are the kernel's counts since the container was made.

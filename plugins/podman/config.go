@@ -120,7 +120,7 @@ func parseUser(s string) (uid, gid int, err error) {
 		second = first
 	}
 	for to, n := range map[*int]string{&uid: first, &gid: second} {
-		if *to, err = strconv.Atoi(n); err != nil || *to < 0 || *to > 65534 || strconv.Itoa(*to) != n {
+		if *to, err = strconv.Atoi(n); err != nil || *to < 0 || *to > maxUser || strconv.Itoa(*to) != n {
 			return 0, 0, fmt.Errorf("%q is no number from 0 to 65534", n)
 		}
 	}

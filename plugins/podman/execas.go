@@ -219,7 +219,7 @@ func insideUID(pid, container int) int {
 func (s *sandbox) uidOf(name string) (int, error) {
 	first, _, _ := strings.Cut(name, ":")
 	if n, err := strconv.Atoi(first); err == nil {
-		if n < 0 || n > 65534 {
+		if n < 0 || n > maxUser {
 			return 0, sdk.Errorf(sdk.ReasonConfig, "there is no user %s in the sandbox", name)
 		}
 		return n, nil
@@ -228,12 +228,23 @@ func (s *sandbox) uidOf(name string) (int, error) {
 	if err != nil {
 		return 0, sdk.Errorf(sdk.ReasonConfig, "there is no user %q in the sandbox: %w", name, err)
 	}
-	for line := range strings.Lines(string(passwd)) {
-		if f := strings.Split(strings.TrimSpace(line), ":"); len(f) > 2 && f[0] == first {
-			if n, err := strconv.Atoi(f[2]); err == nil {
-				return n, nil
+	if n, ok := userIn(string(passwd), first); ok {
+		return n, nil
+	}
+	return 0, sdk.Errorf(sdk.ReasonConfig, "there is no user %q in the sandbox", name).WithFix("leave the user away, or take one of the image's")
+}
+
+// maxUser is the highest number of a user in a container.
+const maxUser = 65534
+
+// userIn finds a user's number in the image's passwd file, which may say anything.
+func userIn(passwd, name string) (int, bool) {
+	for line := range strings.Lines(passwd) {
+		if f := strings.Split(strings.TrimSpace(line), ":"); len(f) > 2 && f[0] == name {
+			if n, err := strconv.Atoi(f[2]); err == nil && n >= 0 && n <= maxUser {
+				return n, true
 			}
 		}
 	}
-	return 0, sdk.Errorf(sdk.ReasonConfig, "there is no user %q in the sandbox", name).WithFix("leave the user away, or take one of the image's")
+	return 0, false
 }

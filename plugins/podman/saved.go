@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -51,9 +52,20 @@ func loadSaved(d dirs) (*saved, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &saved{}
-	if err := json.Unmarshal(data, k); err != nil || k.Config == nil {
+	k, err := parseSaved(data)
+	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", d.saved(), err)
+	}
+	return k, nil
+}
+
+func parseSaved(data []byte) (*saved, error) {
+	k := &saved{}
+	if err := json.Unmarshal(data, k); err != nil {
+		return nil, err
+	}
+	if k.Config == nil || !slices.Contains(overlays, k.Overlay) {
+		return nil, fmt.Errorf("it has no configuration, or the unknown overlay %q", k.Overlay)
 	}
 	return k, nil
 }

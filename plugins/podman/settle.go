@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -48,10 +46,8 @@ func mountAt(pid int, path string) (kind string, options []string, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
-		before, after, ok := strings.Cut(s.Text(), " - ")
-		head, tail := strings.Fields(before), strings.Fields(after)
-		if ok && len(head) >= 5 && len(tail) >= 3 && head[4] == path {
+	for head, tail := range mountLines(string(data)) {
+		if head[4] == path {
 			kind, options = tail[0], strings.Split(tail[2], ",")
 		}
 	}

@@ -241,6 +241,11 @@ func (b *backend) List(ctx context.Context, owner string) ([]sdk.Handle, error) 
 	if err != nil {
 		return nil, err
 	}
+	return parseList(out)
+}
+
+// parseList reads the sandboxes in what podman ps prints.
+func parseList(out []byte) ([]sdk.Handle, error) {
 	var rows []struct{ Labels map[string]string }
 	if err := json.Unmarshal(out, &rows); err != nil {
 		return nil, fmt.Errorf("read podman's list: %w", err)

@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 const (
@@ -199,7 +200,7 @@ func (c *Client) refusal(k call, resp *http.Response, body []byte) error {
 		e.Message = strings.TrimSpace(http.StatusText(resp.StatusCode))
 	}
 	if s, err := strconv.Atoi(strings.TrimSpace(resp.Header.Get("Retry-After"))); err == nil && s > 0 {
-		e.RetryAfter = time.Duration(s) * time.Second
+		e.RetryAfter = time.Duration(min(s, 24*60*60)) * time.Second
 	}
 	return e
 }
@@ -210,7 +211,7 @@ func (c *Client) clean(s string) string {
 		s = strings.ReplaceAll(s, c.key, "[the API key]")
 	}
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r

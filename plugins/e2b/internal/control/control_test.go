@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -186,4 +188,24 @@ func TestMessagesAreFitToBeShown(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), key) || strings.ContainsAny(err.Error(), "\x1b\n") || len(err.Error()) > 700 {
 		t.Errorf("%q", err)
 	}
+}
+
+// FuzzRefusal sees to it that what the service refuses with is one short line without the key.
+func FuzzRefusal(f *testing.F) {
+	f.Add([]byte(`{"message":"no `+key+`\n","error_code":"x"}`), "3")
+	f.Add([]byte("<html>\x1b[2J"), "99999999999999")
+	f.Add([]byte(`{"message":"\u009b","error_code":7}`), "-1")
+	c := &Client{key: key}
+	f.Fuzz(func(t *testing.T, body []byte, after string) {
+		var e *Error
+		err := c.refusal(call{}, &http.Response{StatusCode: 500, Header: http.Header{"Retry-After": {after}}}, body)
+		if !errors.As(err, &e) || e.RetryAfter < 0 || e.RetryAfter > 24*time.Hour {
+			t.Fatalf("%#v", err)
+		}
+		for _, s := range []string{e.Message, e.Code} {
+			if len(s) > 503 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) || strings.Contains(s, key) {
+				t.Errorf("%q", s)
+			}
+		}
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"connectrpc.com/connect"
 
@@ -132,7 +133,7 @@ func (t *refusals) clean(s string) string {
 		s = strings.ReplaceAll(s, t.at.Token, "[the access token]")
 	}
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
