@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -163,16 +164,30 @@ func readJournal(dir, name string) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &journal{}
-	if err := json.Unmarshal(b, j); err != nil {
+	j, err := parseJournal(b)
+	if err == nil && j.ID != filepath.Base(dir) {
+		err = fmt.Errorf("it is the journal of %q", j.ID)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 	}
+	return j, nil
+}
+
+func parseJournal(b []byte) (*journal, error) {
+	j := &journal{}
+	if err := json.Unmarshal(b, j); err != nil {
+		return nil, err
+	}
 	if j.Schema != journalSchema {
-		return nil, fmt.Errorf("%s has the schema %q, which this hutch does not know", filepath.Join(dir, name), j.Schema)
+		return nil, fmt.Errorf("it has the schema %q, which this hutch does not know", j.Schema)
+	}
+	if j.Undoes != "" && (!localPath(j.Undoes) || strings.Contains(j.Undoes, "/")) {
+		return nil, fmt.Errorf("it undoes %s, which is not a name", Quote(j.Undoes))
 	}
 	for _, s := range j.Steps {
-		if !localPath(string(s.Path)) {
-			return nil, fmt.Errorf("%s names the path %s", filepath.Join(dir, name), Quote(string(s.Path)))
+		if s == nil || !localPath(string(s.Path)) {
+			return nil, errors.New("a step has no path, or one that is not in the project")
 		}
 	}
 	return j, nil

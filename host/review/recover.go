@@ -148,8 +148,8 @@ func (e *StuckError) Error() string {
 
 // forget drops an apply that was undone, and then its undo.
 func (l *Ledger) forget(dir string, undo *journal) error {
-	if filepath.Base(undo.Undoes) != undo.Undoes {
-		return fmt.Errorf("%s undoes %q, which is no name", dir, undo.Undoes)
+	if undo.Undoes == "" {
+		return fmt.Errorf("%s undoes nothing", dir)
 	}
 	return errors.Join(os.RemoveAll(filepath.Join(l.dir, undo.Undoes)), os.RemoveAll(dir))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -169,6 +170,37 @@ func TestRemoteLies(t *testing.T) {
 		}
 		if d := cmp.Diff(map[string]judge.Rule{"dev": judge.Special, "link": judge.Links}, got); d != "" {
 			t.Errorf("refused (-want +got):\n%s", d)
+		}
+	})
+}
+
+// FuzzTake takes any stream for what was changed: it keeps what was asked for, in its own directory, and nothing else.
+func FuzzTake(f *testing.F) {
+	for _, h := range []tar.Header{
+		{Name: "./a", Mode: 0o7777777, Typeflag: tar.TypeReg, Size: 1}, {Name: "../a", Typeflag: tar.TypeReg, Size: 1}, {Name: "d/", Typeflag: tar.TypeDir},
+		{Name: "d", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "a", Typeflag: tar.TypeLink, Linkname: "d"}, {Name: "a", Typeflag: tar.TypeFifo},
+	} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := w.WriteHeader(&h); err != nil {
+			f.Fatal(err)
+		}
+		_, _ = w.Write([]byte("x")) // one without content takes none
+		_ = w.Close()
+		f.Add(b.Bytes())
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := &remote{dir: dir, files: map[string]remoteFile{}}
+		wanted := map[string]bool{"a": true, "d": true, "d/b": true, "gone": false}
+		err := s.take(t.Context(), tar.NewReader(bytes.NewReader(data)), wanted)
+		for name, got := range s.files {
+			if !wanted[name] || got.node.Mode&^allBits != 0 || got.node.Type != File && got.at != "" {
+				t.Errorf("%s: %+v", name, got)
+			}
+			if st, serr := os.Lstat(got.at); got.at != "" && err == nil && (serr != nil || st.Size() != got.node.Size || filepath.Dir(got.at) != dir) {
+				t.Errorf("%s: %+v: %v", name, got, serr)
+			}
 		}
 	})
 }
