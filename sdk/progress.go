@@ -53,7 +53,7 @@ func (s *sizeLine) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	size, err := strconv.ParseInt(string(s.line), 10, 64)
-	if err != nil {
+	if err != nil || size < 0 {
 		return 0, Errorf(ReasonUnavailable, "there is no size before the file, but %q", s.line)
 	}
 	s.over = true

@@ -185,7 +185,7 @@ func windowTo(w *sdk.WindowSize) *pb.WindowSize {
 }
 
 // exitFrom bounds what a hostile or broken backend may say: a code is 0 to 255,
-// and a cause that is not known is the backend's fault.
+// no usage is negative, and a cause that is not known is the backend's fault.
 func exitFrom(e *pb.ExecExited) *sdk.Exit {
 	out := &sdk.Exit{
 		Cause:      sdk.Cause(e.GetCause()),
@@ -195,11 +195,11 @@ func exitFrom(e *pb.ExecExited) *sdk.Exit {
 		NotStarted: e.GetNotStarted(),
 		OutputLost: e.GetOutputLost(),
 		Usage: sdk.Usage{
-			Wall:       time.Duration(e.GetUsage().GetWallNs()),
-			User:       time.Duration(e.GetUsage().GetUserNs()),
-			Sys:        time.Duration(e.GetUsage().GetSysNs()),
-			PeakMemory: e.GetUsage().GetPeakMemoryBytes(),
-			PIDs:       e.GetUsage().GetPids(),
+			Wall:       time.Duration(max(0, e.GetUsage().GetWallNs())),
+			User:       time.Duration(max(0, e.GetUsage().GetUserNs())),
+			Sys:        time.Duration(max(0, e.GetUsage().GetSysNs())),
+			PeakMemory: max(0, e.GetUsage().GetPeakMemoryBytes()),
+			PIDs:       max(0, e.GetUsage().GetPids()),
 		},
 	}
 	if !out.Cause.Valid() {

@@ -147,3 +147,27 @@ func TestAdd(t *testing.T) {
 	}
 	cmd.Wait()
 }
+
+// FuzzHandle sees to it that a handle opens, and so can have removed, nothing but a directory with its own name.
+func FuzzHandle(f *testing.F) {
+	for _, s := range []string{
+		`{"id":"x","mechanism":"cgroup v2","dirs":["/m/hutch-x"]}`, `{"id":"x","mechanism":"cgroup v1","dirs":["/m/hutch-x/../../etc"]}`,
+		`{"id":"../x","dirs":["/m/hutch-../x"]}`, `{"id":"x","dirs":["hutch-x"]}`, `null`,
+	} {
+		f.Add([]byte(s))
+	}
+	sys := system{root: f.TempDir()}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var h Handle
+		if json.Unmarshal(data, &h) != nil {
+			return
+		}
+		if _, err := sys.open(h); err == nil || errors.Is(err, ErrGone) {
+			for _, d := range h.Dirs {
+				if !strings.HasPrefix(d, "/") || !strings.HasSuffix(d, "/"+dirPrefix+h.ID) || strings.Contains(d, "/../") || strings.Contains(h.ID, "/") {
+					t.Errorf("%+v", h)
+				}
+			}
+		}
+	})
+}

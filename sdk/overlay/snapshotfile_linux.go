@@ -58,6 +58,9 @@ func Load(r io.Reader) (*Snapshot, error) {
 	if head.Format != snapshotFormat {
 		return nil, fmt.Errorf("load a snapshot: its format is %d, this program knows %d", head.Format, snapshotFormat)
 	}
+	if head.Entries < 0 {
+		return nil, fmt.Errorf("load a snapshot: it has %d entries", head.Entries)
+	}
 	s := &Snapshot{entries: make(map[string]seen), contents: head.Contents}
 	for range head.Entries {
 		var k kept

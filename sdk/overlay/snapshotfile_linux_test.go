@@ -76,3 +76,30 @@ func change(t *testing.T, dir string) {
 		}
 	}
 }
+
+func FuzzLoad(f *testing.F) {
+	for _, s := range []*Snapshot{{}, {entries: map[string]seen{"a/b": {mode: 0o644, size: 1}, "l": {link: "\xff"}}, contents: true}} {
+		var b bytes.Buffer
+		if err := s.Save(&b); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Load(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		var b bytes.Buffer
+		if err := s.Save(&b); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(&b)
+		if err != nil {
+			t.Fatalf("what was loaded cannot be loaded again: %v", err)
+		}
+		if d := cmp.Diff(s.entries, again.entries, cmp.AllowUnexported(seen{})); d != "" || s.contents != again.contents {
+			t.Errorf("it changes on the way:\n%s", d)
+		}
+	})
+}
