@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,4 +177,23 @@ func clone(r model.Request) model.Request {
 		out.Messages = append(out.Messages, m)
 	}
 	return out
+}
+
+// FuzzArguments shortens and shows whatever a model calls a tool with.
+func FuzzArguments(f *testing.F) {
+	for _, s := range []string{`{"path":"a","n":1e400}`, `{"argv":["a","b\nc"]}`, `{"content":"` + strings.Repeat("x\\n", worth) + `","l":[["` + strings.Repeat("é", worth) + `"]]}`, `[]`, `null`, "x"} {
+		f.Add(s, 100)
+	}
+	f.Fuzz(func(t *testing.T, args string, excess int) {
+		if short := shortArguments(args); len(short) > len(args) || json.Valid([]byte(args)) && !json.Valid([]byte(short)) {
+			t.Errorf("%d bytes became %q", len(args), short)
+		}
+		if line := about(args); len(line) > 110 || strings.Contains(line, "\n") {
+			t.Errorf("it is about %q", line)
+		}
+		m := model.Message{Role: model.RoleTool, Results: []model.ToolResult{{Text: args}, {Text: args + args}}}
+		if c := cutOff(m, excess); messageSize(c) > messageSize(m) || len(c.Results) != 2 || m.Results[0].Text != args {
+			t.Errorf("%d bytes became %d", messageSize(m), messageSize(c))
+		}
+	})
 }

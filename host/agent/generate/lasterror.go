@@ -68,6 +68,15 @@ func own(name string, files []string) string {
 	return best
 }
 
+// lineNumber is 0 for a number that is no line of any file.
+func lineNumber(s string) int {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
+
 // languageOf is hutch's name of the language of a program.
 func languageOf(lang, entrypoint string) string {
 	if lang != "" {
@@ -131,7 +140,7 @@ func nodeError(lines []string) (lastError, bool) {
 	for i := at - 1; i >= 0 && i > at-8; i-- { // the place stands above, with an excerpt
 		if p := nodePlace().FindStringSubmatch(lines[i]); p != nil {
 			e.file = p[1]
-			e.line, _ = strconv.Atoi(p[2])
+			e.line = lineNumber(p[2])
 			break
 		}
 	}
@@ -139,7 +148,7 @@ func nodeError(lines []string) (lastError, bool) {
 	for _, line := range lines[at:] {
 		if p := nodeStack().FindStringSubmatch(line); p != nil && e.file == "" {
 			e.file = p[1]
-			e.line, _ = strconv.Atoi(p[2])
+			e.line = lineNumber(p[2])
 		}
 		if c := nodeCode().FindStringSubmatch(line); c != nil {
 			codes = append(codes, c[1])
@@ -180,7 +189,7 @@ func goError(lines []string) (lastError, bool) {
 		for _, l := range lines[i:] {
 			if p := goStack().FindStringSubmatch(l); p != nil && !strings.HasPrefix(p[1], "/usr/") {
 				e.file = p[1]
-				e.line, _ = strconv.Atoi(p[2])
+				e.line = lineNumber(p[2])
 				break
 			}
 		}
@@ -192,7 +201,7 @@ func goError(lines []string) (lastError, bool) {
 			continue
 		}
 		e := lastError{fault: faultSyntax, message: line, file: p[1]}
-		e.line, _ = strconv.Atoi(p[2])
+		e.line = lineNumber(p[2])
 		if m := goMissing().FindStringSubmatch(p[3]); m != nil {
 			e.fault, e.what = faultMissing, m[1]
 		}
@@ -230,7 +239,7 @@ func shellError(lines []string) (lastError, bool) {
 			continue
 		}
 		e := lastError{fault: goFault(strings.ToLower(lines[i])), message: lines[i], file: p[1]}
-		e.line, _ = strconv.Atoi(p[2])
+		e.line = lineNumber(p[2])
 		said := strings.ToLower(p[3])
 		switch {
 		case strings.HasPrefix(said, "syntax error"), strings.HasPrefix(said, "unexpected eof"):
@@ -254,7 +263,7 @@ func rubyError(lines []string) (lastError, bool) {
 			continue
 		}
 		e := lastError{fault: faultOther, message: line, file: p[1]}
-		e.line, _ = strconv.Atoi(p[2])
+		e.line = lineNumber(p[2])
 		kind, text := p[4], p[3]
 		switch {
 		case kind == "SyntaxError", strings.Contains(text, "syntax error"):
@@ -276,7 +285,7 @@ func rubyError(lines []string) (lastError, bool) {
 		}
 		if own := rubyOwn(lines[i:]); own != nil {
 			e.file = own[1]
-			e.line, _ = strconv.Atoi(own[2])
+			e.line = lineNumber(own[2])
 		}
 		return e, true
 	}
@@ -305,7 +314,7 @@ func perlError(lines []string) (lastError, bool) {
 			continue
 		}
 		e := lastError{fault: faultOther, message: line, file: p[1]}
-		e.line, _ = strconv.Atoi(p[2])
+		e.line = lineNumber(p[2])
 		said := line[:strings.Index(line, p[0])]
 		if m := perlMiss().FindStringSubmatch(line); m != nil {
 			e.fault, e.what = faultMissing, strings.ReplaceAll(m[1], "/", "::")

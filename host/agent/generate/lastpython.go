@@ -1,9 +1,6 @@
 package generate
 
-import (
-	"strconv"
-	"strings"
-)
+import "strings"
 
 var (
 	pythonFile   = lazy(`^ *File "([^"]+)", line (\d+)`)
@@ -35,7 +32,7 @@ func pythonError(lines []string) (lastError, bool) {
 			}
 			if m := pythonRaised().FindStringSubmatch(lines[k]); m != nil {
 				e = lastError{message: lines[k], file: place[1]}
-				e.line, _ = strconv.Atoi(place[2])
+				e.line = lineNumber(place[2])
 				chain, i = append(chain, lines[k]), k
 				break
 			}
@@ -53,7 +50,7 @@ func pythonError(lines []string) (lastError, bool) {
 	for i := len(lines) - 1; i >= 0; i-- {
 		if m := pythonFile().FindStringSubmatch(lines[i]); m != nil && !strings.HasPrefix(m[1], "/usr/") && !strings.HasPrefix(m[1], "<") && !strings.HasPrefix(m[1], "/opt/") {
 			e.file = m[1]
-			e.line, _ = strconv.Atoi(m[2])
+			e.line = lineNumber(m[2])
 			break
 		}
 	}

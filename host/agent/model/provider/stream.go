@@ -164,7 +164,7 @@ func (s *stream) grow(n int) error {
 	return nil
 }
 
-// answer is the whole answer to r. Where the server counts no tokens they are estimated.
+// answer is the whole answer to r. Where the server counts no tokens, or fewer than none, they are estimated.
 func (s *stream) answer(r model.Request, id string) (model.Answer, error) {
 	if len(s.calls) > maxCalls {
 		return model.Answer{}, fail(model.KindProtocol, "the answer has more than %d tool calls", maxCalls)
@@ -184,7 +184,7 @@ func (s *stream) answer(r model.Request, id string) (model.Answer, error) {
 	case len(s.calls) == 0 && (s.stop == "" || s.stop == model.StopTools):
 		s.stop = model.StopEnd
 	}
-	if s.usage == (model.Usage{}) {
+	if u := s.usage; u == (model.Usage{}) || min(u.InputTokens, u.CachedTokens, u.OutputTokens) < 0 { // else a server could undo a limit
 		in, out := estimate(requestSize(r)), estimate(s.size+s.thoughts)
 		s.usage = model.Usage{InputTokens: in, OutputTokens: out, Estimated: true}
 	}
