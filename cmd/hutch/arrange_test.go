@@ -1,11 +1,15 @@
 package main
 
 import (
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/host/store"
 )
 
 func TestArrange(t *testing.T) {
@@ -106,6 +110,52 @@ func FuzzEnvFile(f *testing.F) {
 			if _, ok := env[name]; !ok {
 				t.Fatalf("%q is passed and not set", name)
 			}
+		}
+	})
+}
+
+// FuzzFlags sees to it that the value of a flag is taken within its bounds or not at all.
+func FuzzFlags(f *testing.F) {
+	for _, s := range []string{"10", "-1", "NaN", "1e-320", "512MiB", "30d", "-5s", "0.0000001s", "644", "7777", "dir:ro", ":shared", "p:private", "a:/b", ":x", "./a:b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		text := []byte(s)
+		var d duration
+		if d.UnmarshalText(text) == nil && d <= 0 {
+			t.Errorf("%q is the duration %d", s, d)
+		}
+		var b size
+		if b.UnmarshalText(text) == nil && b <= 0 {
+			t.Errorf("%q is the size %d", s, b)
+		}
+		var n number
+		if n.UnmarshalText(text) == nil && n <= 0 {
+			t.Errorf("%q is the number %d", s, n)
+		}
+		var c share
+		if c.UnmarshalText(text) == nil && (!(c > 0) || math.IsInf(float64(c), 0)) {
+			t.Errorf("%q is the share %g", s, float64(c))
+		}
+		var a age
+		if a.UnmarshalText(text) == nil && a <= 0 {
+			t.Errorf("%q is the age %d", s, a)
+		}
+		var m fileMode
+		if m.UnmarshalText(text) == nil && (m == 0 || m > 0o777) {
+			t.Errorf("%q is the mode %o", s, m)
+		}
+		modes := []string{"private", "shared", "readonly"}
+		var w mount
+		if w.UnmarshalText(text) == nil && (w.dir == "" || !slices.Contains(modes, w.mode)) {
+			t.Errorf("%q is the workspace %+v", s, w)
+		}
+		var p project
+		if p.UnmarshalText(text) == nil && (store.CheckName(p.name) != nil || !slices.Contains(modes, p.mode)) {
+			t.Errorf("%q is the project %+v", s, p)
+		}
+		if at := placeOf(s); at.sandbox != "" && at.sandbox+":"+at.path != s || at.sandbox == "" && at.path != s {
+			t.Errorf("%q is the place %+v", s, at)
 		}
 	})
 }

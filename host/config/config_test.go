@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,4 +94,32 @@ func TestRequireOnlyRaises(t *testing.T) {
 			t.Errorf("after %q: %q, want %q", step.level, c.MinIsolation, step.want)
 		}
 	}
+}
+
+// FuzzParse sees to it that a configuration which is taken is within its bounds, and that a refusal says where.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"min_isolation = \"vm\"\nbackend = \"bwrap\"\njobs = 4\nbackend_timeout = \"90s\"\nsignatures = \"required\"\n", "jobs = 1e400", "jobs = -1", "backend_timeout = \"-5s\"",
+		"trusted_keys = { \"a/b\" = \"RW\", c = [\"x\", null] }", "backend_paths = { a = \"/x\", b = \"y\" }", "backend_paths = { a = null }", "backend = \"${x}\"", "a {", "jobs = \"\xff\"",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		c, err := parse("config.hcl", src)
+		if err != nil {
+			var ds diag.Diagnostics
+			if !errors.As(err, &ds) || len(ds) == 0 || ds[0].Range == nil || ds[0].Range.Start.Line < 1 {
+				t.Errorf("%#v", err)
+			}
+			return
+		}
+		if c.Jobs < 0 || c.BackendTimeout != 0 && c.BackendTimeout < minBackendTimeout || c.MinIsolation != "" && !slices.Contains(Isolations, string(c.MinIsolation)) {
+			t.Errorf("%+v", c)
+		}
+		for name, p := range c.BackendPaths {
+			if !filepath.IsAbs(p) {
+				t.Errorf("%s is at %q", name, p)
+			}
+		}
+	})
 }

@@ -1,9 +1,11 @@
 package files
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -133,6 +135,32 @@ func FuzzEdit(f *testing.F) {
 			if n < 1 || n > strings.Count(text, "\n")+1 {
 				t.Errorf("line %d of %q", n, text)
 			}
+		}
+	})
+}
+
+func FuzzParseEdits(f *testing.F) {
+	for _, s := range []string{`{"old":"a","new":"b"}`, `[{"old":"a","new":"","all":true},{"old":"b","new":"c"}]`, `{"old":"a","new":"b"}]`, `{"old":"a"},{"new":"b"}`, `[]`, `[null]`, ``} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		edits, err := ParseEdits(data)
+		if err != nil {
+			return
+		}
+		var list []map[string]any
+		for _, e := range edits {
+			list = append(list, map[string]any{"old": e.Old, "new": e.New, "all": e.All})
+		}
+		again, err := json.Marshal(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := ParseEdits(again); err != nil || len(edits) == 0 || !slices.Equal(same, edits) {
+			t.Errorf("%+v became %+v: %v", edits, same, err)
+		}
+		if !json.Valid(data) {
+			t.Errorf("%q is taken", data)
 		}
 	})
 }

@@ -142,7 +142,8 @@ func HandIn(ctx context.Context, sb *client.Sandbox, p *store.SandboxPush) (o Ou
 	if err != nil {
 		return o, err
 	}
-	o.Uncommitted, _ = strconv.Atoi(strings.TrimSpace(out))
+	uncommitted, _ := strconv.ParseUint(strings.TrimSpace(out), 10, 31) // 0 when the sandbox says anything else
+	o.Uncommitted = int(uncommitted)
 	switch code {
 	case 0:
 	case codeNothing:

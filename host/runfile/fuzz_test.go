@@ -94,3 +94,69 @@ func FuzzFormat(f *testing.F) {
 		}
 	})
 }
+
+// FuzzValues gives variables any value, by each way there is: no panic, no hang, and nothing of a sensitive one in a message.
+func FuzzValues(f *testing.F) {
+	for _, s := range []string{
+		"n = 3\ns = \"x\"\nsecret = [1]\n", `{"n": "3", "l": [{"a": 1}], "secret": {"a": "hunter2"}}`, "l = [for x in [1,2]: {a = x}]", "n = 1e400", "s {}", `{"a": 1, "a": 2}`, `{"s": "${1+1}"}`,
+		"[", "hunter2", "\xff", "s = s",
+	} {
+		f.Add([]byte(s))
+	}
+	dir := f.TempDir()
+	const src = `
+variable "n" { default = 1 }
+variable "s" {
+  type    = string
+  default = ""
+}
+variable "l" {
+  type    = list(object({ a = number, b = optional(string, "x") }))
+  default = []
+}
+variable "secret" {
+  type      = map(number)
+  sensitive = true
+  default   = {}
+}
+run "a" {
+  command = ["echo", var.s, tostring(var.n), jsonencode(var.l)]
+  env     = { S = jsonencode(var.secret) }
+}
+`
+	if err := os.WriteFile(filepath.Join(dir, "run.hcl"), []byte(src), 0o644); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		hcl, js := filepath.Join(dir, "v.hcl"), filepath.Join(dir, "v.json")
+		for _, p := range []string{hcl, js} {
+			if err := os.WriteFile(p, data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		text := string(data)
+		for _, o := range []Options{
+			{Environ: []string{}, VarFiles: []string{hcl}}, {Environ: []string{}, VarFiles: []string{js}}, {Environ: []string{"HUTCH_VAR_l=" + text, "HUTCH_VAR_n=" + text}},
+			{Environ: []string{"HUTCH_VAR_secret=hunter2" + text}}, {Environ: []string{}, Vars: []string{text, "s=" + text}},
+		} {
+			config, diags := Load([]string{filepath.Join(dir, "run.hcl")}, o)
+			if !diags.HasErrors() && len(config.Runs()) != 1 {
+				t.Errorf("%d runs", len(config.Runs()))
+			}
+			var said bytes.Buffer
+			if err := diags.Write(&said, diag.Style{Width: 80}); err != nil {
+				t.Fatal(err)
+			}
+			if i := strings.IndexFunc(said.String(), func(r rune) bool { return r < 0x20 && r != '\n' || r == 0x7f }); i >= 0 {
+				t.Errorf("control character in %q", said.String())
+			}
+			if o.Environ != nil && len(o.Environ) == 1 && strings.Contains(said.String(), "hunter2") {
+				t.Errorf("the secret is in %q", said.String())
+			}
+		}
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}

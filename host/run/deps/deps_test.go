@@ -1,6 +1,7 @@
 package deps
 
 import (
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -174,4 +175,26 @@ func TestBundleNamesDiffer(t *testing.T) {
 			seen[n] = true
 		}
 	}
+}
+
+// FuzzSettings sees to it that no credential of a registry's address is left in what may be shown.
+func FuzzSettings(f *testing.F) {
+	for _, s := range []string{"https://user:secret@host/simple", "https://token@host https://a:b%40c%2f@d/", "http://u:p@ss@h", "://@", "https://user:se\ncret@host", "x=y"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		s := SettingsFrom("python", []string{"PIP_INDEX_URL=" + value, "PATH=/x", value})
+		for _, field := range strings.Fields(value) {
+			u, err := url.Parse(field)
+			if err != nil || u.Host == "" || u.User == nil {
+				continue
+			}
+			if password, ok := u.User.Password(); ok && len(password) >= 4 && strings.Contains(strings.ReplaceAll(s.Public()["PIP_INDEX_URL"], "(sensitive)", ""), password) {
+				t.Errorf("%q is shown as %q", value, s.Public()["PIP_INDEX_URL"])
+			}
+		}
+		if _, ok := s.Env["PATH"]; ok {
+			t.Error("PATH is passed")
+		}
+	})
 }

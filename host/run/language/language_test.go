@@ -202,3 +202,25 @@ func TestGoCommandsWork(t *testing.T) {
 		})
 	}
 }
+
+// FuzzCommand starts programs whose first line, or whose go.mod, says anything.
+func FuzzCommand(f *testing.F) {
+	for _, s := range []string{"#!/usr/bin/env -S bash -eu\r\n", "#!", "#! \n", "#!env", "#!/bin/zsh\t-x y", "module m\ngo 1.21 // x\n", "go 1.2\u2028(\n", "go //\ngo"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for name, entry := range map[string]string{"shell": "a.sh", "go": "m/cmd/main.go"} {
+			p := &Program{Entrypoint: entry, Args: []string{"last"}, Input: "/in", Read: reader(map[string]string{"a.sh": s, "m/go.mod": s})}
+			p.Language, _ = ByName(name)
+			c := p.Command()
+			if n := len(c.Argv); n < 3 || c.Argv[n-1] != "last" || !strings.HasPrefix(c.Argv[n-2], "/in/") || c.Argv[0] != "go" && !slices.Contains(shells, c.Argv[0]) {
+				t.Errorf("%q", c.Argv)
+			}
+			for _, g := range c.Generated {
+				if strings.Count(g.Content, "\n") != 3 {
+					t.Errorf("%s is %q", g.Path, g.Content)
+				}
+			}
+		}
+	})
+}
