@@ -40,7 +40,7 @@ func FuzzSandboxRecord(f *testing.F) {
 		}
 		_, refsErr := readInputRefs(root)
 		var v any
-		if err := (&SandboxRecord{dir: dir}).ReadPrivate(&v); err == nil && refsErr != nil {
+		if err := (&SandboxRecord{record: record{dir: dir}}).ReadPrivate(&v); err == nil && refsErr != nil {
 			t.Errorf("the private part is read, and its files are not: %v", refsErr)
 		}
 		if name := string(data); isTemp(name) {
