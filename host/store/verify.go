@@ -47,7 +47,7 @@ type Finding struct {
 	Problem Problem `json:"problem"`
 	Run     string  `json:"run,omitempty"`     // empty for the audit chain
 	Sandbox string  `json:"sandbox,omitempty"` // id of the persistent sandbox whose chain it is
-	Event   uint64  `json:"event,omitempty"`   // number of the event, as near as it can be told
+	Event   uint64  `json:"event,omitempty"`   // number of the event, or the nearest that is known
 	Path    string  `json:"path,omitempty"`
 	Detail  string  `json:"detail"`
 	// Harmless says that this is what a crash leaves behind and not damage to anything recorded.
@@ -91,6 +91,16 @@ func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
 	return v.run(ctx, id)
 }
 
+// VerifySandbox checks the chain of one persistent sandbox, every file its events point at, and its entries in the audit
+// chain. It changes nothing. The commands that ran in the sandbox are runs, with chains of their own.
+func (s *Store) VerifySandbox(ctx context.Context, id string) (*Report, error) {
+	v := verifier{store: s}
+	if _, err := v.readAudit(); err != nil {
+		return nil, err
+	}
+	return v.sandbox(ctx, id)
+}
+
 // VerifyTree is Verify of a run and, where that is a loop, of the runs it is made of, but for those that hutch removed. It
 // calls each with the reports as they come, the loop's first, and stops with the error that each returns.
 func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) error) error {
@@ -118,7 +128,7 @@ func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) er
 	}
 	slices.Sort(parts)
 	for _, part := range slices.Compact(parts) {
-		if v.known[part].removed || !isRunID(part) {
+		if v.runs[part].removed || !isRunID(part) {
 			continue
 		}
 		rep := &Report{Run: part, OK: true, Findings: []Finding{}}
@@ -152,177 +162,93 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 	if err != nil {
 		return err
 	}
-	// What is gone may have been removed after the audit chain was read. Removing is said there before anything goes, so
-	// the chain read once more, after the look, knows: and only what was missing then is asked about, for others come and
-	// go meanwhile.
-	missing, lost := v.missing(ids), v.lost()
-	if len(missing) > 0 || len(lost) > 0 {
+	// What is missing may have been removed after the audit chain was read. Removing is entered there before anything goes,
+	// so the chain is read once more, and only what was missing before is looked up in it, for others come and go
+	// meanwhile.
+	runs, sandboxes := missing(v.runs, s.paths.Run), missing(v.boxes, s.paths.Sandbox)
+	if len(runs) > 0 || len(sandboxes) > 0 {
 		if audit, err = v.readAudit(); err != nil {
 			return err
 		}
-		missing = slices.DeleteFunc(missing, func(id string) bool { return v.known[id].removed })
-		lost = slices.DeleteFunc(lost, func(id string) bool { return v.known[id].boxRemoved })
 	}
-	for _, id := range lost {
-		audit.find(Finding{Problem: ProblemSandboxMissing, Path: s.paths.Sandbox(id), Detail: fmt.Sprintf("sandbox %s was recorded, is gone, and was not removed by hutch", id)})
+	lost := func(p Problem, what, id, path string, removed bool) {
+		if !removed {
+			audit.find(Finding{Problem: p, Path: path,
+				Detail: fmt.Sprintf("%s %s was recorded, is gone, and was not removed by hutch", what, id)})
+		}
 	}
-	for _, id := range missing {
-		audit.find(Finding{Problem: ProblemRunMissing, Path: s.paths.Run(id), Detail: fmt.Sprintf("run %s was recorded, is gone, and was not removed by hutch", id)})
+	for _, id := range sandboxes {
+		lost(ProblemSandboxMissing, "sandbox", id, s.paths.Sandbox(id), v.boxes[id].removed)
+	}
+	for _, id := range runs {
+		lost(ProblemRunMissing, "run", id, s.paths.Run(id), v.runs[id].removed)
 	}
 	if head != "" && !v.hashes[head] {
-		audit.find(Finding{Problem: ProblemHeadMismatch, Path: s.paths.Audit(), Detail: fmt.Sprintf("it does not hold the head %s, which it is said to have had: it was cut or replaced", short(head))})
+		audit.find(Finding{Problem: ProblemHeadMismatch, Path: s.paths.Audit(),
+			Detail: fmt.Sprintf("it does not hold the head %s that was kept: it was cut or replaced", short(head))})
 	}
 	if err := each(audit); err != nil {
 		return err
 	}
-	for _, id := range ids {
-		rep, err := v.run(ctx, id)
+	report := func(rep *Report, err error) error {
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoSandbox) {
+			return nil // removed meanwhile
+		}
 		if err != nil {
-			if _, lerr := os.Lstat(s.paths.Run(id)); errors.Is(lerr, fs.ErrNotExist) {
-				continue // removed meanwhile
-			}
 			return err
 		}
-		if err := each(rep); err != nil {
+		return each(rep)
+	}
+	for _, id := range ids {
+		if err := report(v.run(ctx, id)); err != nil {
 			return err
 		}
 	}
 	for _, b := range boxes {
-		rep, err := v.sandbox(ctx, b.ID)
-		if errors.Is(err, ErrNoSandbox) {
-			continue // removed meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		if err := each(rep); err != nil {
+		if err := report(v.sandbox(ctx, b.ID)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// missing lists, sorted, the runs that the audit chain knows, says nothing of the removal of, and that are neither in
-// ids nor on disk now.
-func (v *verifier) missing(ids []string) (missing []string) {
-	there := map[string]bool{}
-	for _, id := range ids {
-		there[id] = true
-	}
-	for id, k := range v.known {
-		if k.removed || there[id] || k.begin == nil && k.end == nil {
+// missing lists, sorted, what the audit chain knows, has no removal of, and is not on disk.
+func missing(known map[string]auditKnown, dir func(id string) string) (ids []string) {
+	for id, k := range known {
+		if k.removed || k.begin == nil && k.end == nil {
 			continue
 		}
-		if _, err := os.Lstat(v.store.paths.Run(id)); err != nil {
-			missing = append(missing, id)
+		if _, err := os.Lstat(dir(id)); err != nil {
+			ids = append(ids, id)
 		}
 	}
-	slices.Sort(missing)
-	return missing
+	slices.Sort(ids)
+	return ids
 }
 
-// verifier checks runs against what the audit chain says about them.
+// verifier checks records against the audit chain.
 type verifier struct {
-	store *Store
-	read  time.Time // when the audit chain was read
-	known map[string]auditKnown
-	// hashes are those of all events of the audit chain.
-	hashes map[string]bool
+	store       *Store
+	read        time.Time // when the audit chain was read
+	runs, boxes map[string]auditKnown
+	hashes      map[string]bool // of all events of the audit chain
 }
 
-// run checks one run. The files of a run that goes on do not change all at once, nor with the audit chain; what looks
-// wrong is therefore looked at again as long as somebody writes, and once in any case while the audit chain knows no end
-// of the run: the clock of the file system, which tells who writes, may be far behind on a busy machine.
-func (v *verifier) run(ctx context.Context, id string) (rep *Report, err error) {
-	for try := range 10 {
-		rep, err = v.store.verifyRun(ctx, id, v.known)
-		if err != nil || rep.OK {
-			return rep, err
-		}
-		// Removing takes the directory away at once: what was missing of it a moment ago is no damage.
-		if _, err := os.Lstat(v.store.paths.Run(id)); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s was removed meanwhile", ErrNotFound, id)
-		}
-		if (try > 0 || v.known[id].end != nil) && !v.writtenSince(id) {
-			return rep, nil
-		}
-		if _, err := v.readAudit(); err != nil {
-			return nil, err
-		}
-	}
-	return rep, nil
-}
-
-// writtenSince reports whether the run was written to since the audit chain was read, or within the coarseness of the
-// file system's clock before that.
-func (v *verifier) writtenSince(id string) bool {
-	for _, name := range []string{eventsFile, infoFile, "."} {
-		fi, err := os.Lstat(filepath.Join(v.store.paths.Run(id), name))
-		if err == nil && fi.ModTime().After(v.read.Add(-50*time.Millisecond)) {
-			return true
-		}
-	}
-	return false
-}
-
-// auditKnown is what the audit chain knows about one run.
+// auditKnown is what the audit chain knows about one run or one persistent sandbox.
 type auditKnown struct {
 	begin   *auditBegin
-	end     *auditEnd
+	end     *auditEnd // of a run
+	head    auditHead // of a sandbox, the furthest
 	removed bool
-
-	// The same about the persistent sandbox of this id, which a run may have left.
-	box        *auditBegin
-	boxHead    auditHead // the furthest
-	boxRemoved bool
 }
 
-// readAudit checks the audit chain and keeps what it says about each run.
+// readAudit checks the audit chain and keeps what it says about each run and sandbox.
 func (v *verifier) readAudit() (*Report, error) {
 	v.read = time.Now()
+	v.runs, v.boxes, v.hashes = map[string]auditKnown{}, map[string]auditKnown{}, map[string]bool{}
 	rep := &Report{OK: true, Findings: []Finding{}}
-	known, hashes := map[string]auditKnown{}, map[string]bool{}
-	v.known, v.hashes = known, hashes
 	path := v.store.paths.Audit()
-	check := chainChecker{find: rep.find, ok: func(e Event) {
-		hashes[e.Hash] = true
-		k := known[e.Run]
-		switch e.Type {
-		case EventBegin:
-			var b auditBegin
-			if json.Unmarshal(e.Data, &b) == nil {
-				k.begin = &b
-			}
-		case EventEnd:
-			var end auditEnd
-			if json.Unmarshal(e.Data, &end) == nil {
-				k.end = &end
-				if box := end.Sandbox; box != nil {
-					b := known[box.ID]
-					b.boxHead = b.boxHead.further(box.auditHead)
-					known[box.ID] = b
-				}
-			}
-		case EventRemoved:
-			k.removed = true
-		case EventSandboxBegin:
-			var b auditBegin
-			if json.Unmarshal(e.Data, &b) == nil {
-				k.box = &b
-			}
-		case EventSandboxHead:
-			var h auditHead
-			if json.Unmarshal(e.Data, &h) == nil {
-				k.boxHead = k.boxHead.further(h)
-			}
-		case EventSandboxRemoved:
-			k.boxRemoved = true
-		default:
-			noteRepair(rep, e)
-			return
-		}
-		known[e.Run] = k
-	}}
+	check := chainChecker{find: rep.find, ok: func(e Event) { v.note(e); noteRepair(rep, e) }}
 	end, err := readChain(path, func(l chainLine) error { check.line(l); return nil })
 	if errors.Is(err, fs.ErrNotExist) {
 		return rep, nil // nothing has run yet; runs that are there all the same will show as unknown
@@ -332,61 +258,230 @@ func (v *verifier) readAudit() (*Report, error) {
 	}
 	rep.Events, rep.Head = end.lines, check.head
 	if end.torn > 0 {
-		rep.find(Finding{Problem: ProblemTornTail, Harmless: true, Event: check.seq + 1, Path: path,
-			Detail: fmt.Sprintf("%d bytes of an incomplete entry at the end: a writer died; the next one sets them aside", end.torn)})
+		rep.find(tornTail(path, check.seq, end.torn, true))
 	}
 	return rep, nil
 }
 
+// note keeps what one entry of the audit chain says. Data that cannot be read says nothing.
+func (v *verifier) note(e Event) {
+	v.hashes[e.Hash] = true
+	run, box := v.runs[e.Run], v.boxes[e.Run]
+	switch e.Type {
+	case EventBegin:
+		run.begin = eventData[auditBegin](e)
+	case EventEnd:
+		if run.end = eventData[auditEnd](e); run.end != nil && run.end.Sandbox != nil {
+			in := run.end.Sandbox
+			b := v.boxes[in.ID]
+			b.head = b.head.further(in.auditHead)
+			v.boxes[in.ID] = b
+			box = v.boxes[e.Run]
+		}
+	case EventRemoved:
+		run.removed = true
+	case EventSandboxBegin:
+		box.begin = eventData[auditBegin](e)
+	case EventSandboxHead:
+		if h := eventData[auditHead](e); h != nil {
+			box.head = box.head.further(*h)
+		}
+	case EventSandboxRemoved:
+		box.removed = true
+	default:
+		return
+	}
+	v.runs[e.Run], v.boxes[e.Run] = run, box
+}
+
+// eventData is the data of an event; nil when it is something else.
+func eventData[T any](e Event) *T {
+	var data T
+	if json.Unmarshal(e.Data, &data) != nil {
+		return nil
+	}
+	return &data
+}
+
 func noteRepair(rep *Report, e Event) {
 	if e.Type == EventRepaired {
-		rep.find(Finding{Problem: ProblemRepaired, Harmless: true, Event: e.Seq, Detail: "an incomplete event before this one was set aside: " + string(e.Data)})
+		rep.find(Finding{Problem: ProblemRepaired, Harmless: true, Event: e.Seq,
+			Detail: "an incomplete event before this one was set aside: " + string(e.Data)})
 	}
 }
 
-// verifyRun checks one run against what the audit chain knows about it, and about the runs that its events name.
-func (s *Store) verifyRun(ctx context.Context, id string, known map[string]auditKnown) (*Report, error) {
-	info := s.readInfo(id)
+func tornTail(path string, seq uint64, bytes int64, harmless bool) Finding {
+	return Finding{Problem: ProblemTornTail, Harmless: harmless, Event: seq + 1, Path: path,
+		Detail: fmt.Sprintf("%d bytes of an incomplete event at the end: its writer died; the next one sets them aside", bytes)}
+}
+
+// run checks one run.
+func (v *verifier) run(ctx context.Context, id string) (*Report, error) {
+	return v.settle(v.store.paths.Run(id), v.runs, id, fmt.Errorf("%w: %s was removed meanwhile", ErrNotFound, id),
+		func() (*Report, error) { return v.verifyRun(ctx, id) })
+}
+
+// sandbox checks one persistent sandbox.
+func (v *verifier) sandbox(ctx context.Context, id string) (*Report, error) {
+	return v.settle(v.store.paths.Sandbox(id), v.boxes, id, fmt.Errorf("%w: %.80q", ErrNoSandbox, id),
+		func() (*Report, error) { return v.verifySandbox(ctx, id) })
+}
+
+// settle verifies a record. The files of one that is written to do not change all at once, nor with the audit chain;
+// what looks wrong is therefore looked at again as long as somebody writes, and once in any case while the audit chain
+// knows no end of it: the clock of the file system, which tells who writes, may be far behind on a busy machine. The
+// error gone is for a record that is not there, or not any more.
+func (v *verifier) settle(dir string, known map[string]auditKnown, id string, gone error,
+	verify func() (*Report, error)) (rep *Report, err error) {
+	for try := range 10 {
+		rep, err = verify()
+		if err == nil && rep.OK {
+			return rep, nil
+		}
+		// Removing takes the directory away at once: what was missing of it a moment ago is no damage.
+		if _, lerr := os.Lstat(dir); errors.Is(lerr, fs.ErrNotExist) {
+			return nil, gone
+		}
+		if err != nil || (try > 0 || known[id].end != nil) && !v.writtenSince(dir) {
+			return rep, err
+		}
+		if _, err := v.readAudit(); err != nil {
+			return nil, err
+		}
+	}
+	return rep, nil
+}
+
+// writtenSince reports whether a record was written to since the audit chain was read, or within the coarseness of the
+// file system's clock before that.
+func (v *verifier) writtenSince(dir string) bool {
+	for _, name := range []string{eventsFile, infoFile, "."} {
+		fi, err := os.Lstat(filepath.Join(dir, name))
+		if err == nil && fi.ModTime().After(v.read.Add(-50*time.Millisecond)) {
+			return true
+		}
+	}
+	return false
+}
+
+// recordVerifier checks one record: its event chain, the files that the chain names, and what the audit chain knows.
+type recordVerifier struct {
+	chainState
+	rep   *Report
+	known auditKnown
+	root  *os.Root
+}
+
+func (v *recordVerifier) close() {
+	if v.root != nil {
+		_ = v.root.Close()
+	}
+}
+
+// open reads the event chain in dir and hashes the files that it names.
+func (v *recordVerifier) open(ctx context.Context, dir, id string) error {
+	if err := v.read(ctx, dir, id, v.known.head.Events, v.rep); err != nil {
+		return err
+	}
+	if v.torn > 0 {
+		v.rep.find(tornTail(eventsFile, v.seq, v.torn, v.rep.State != StateFinished))
+	}
+	var err error
+	if v.root, err = os.OpenRoot(dir); err != nil {
+		return diskError("read", dir, err)
+	}
+	return v.files(ctx, v.root, v.rep)
+}
+
+// begin compares the beginning of the chain with the audit chain. A host may be between making the directory and entering it
+// there, or have died there: beginning says that the record looks so.
+func (v *recordVerifier) begin(unknown Problem, what string, beginning bool) {
+	switch {
+	case v.known.begin == nil && !beginning:
+		v.rep.find(Finding{Problem: unknown, Detail: "the audit chain does not know this " + what})
+	case v.known.begin != nil && v.first.Seq == 1 && v.known.begin.Head != v.first.Hash:
+		v.rep.find(Finding{Problem: ProblemHeadMismatch, Event: 1,
+			Detail: "the first event is not the one that the audit chain knows: the chain was replaced"})
+	}
+}
+
+func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error) {
+	dir := v.store.paths.Sandbox(id)
+	info, err := v.store.readSandbox(id)
+	if err != nil {
+		return nil, err
+	}
+	rep := &Report{Sandbox: id, OK: true, State: State(info.State), Findings: []Finding{}}
+	if info.State == SandboxDamaged {
+		rep.find(Finding{Problem: ProblemRecord, Path: sandboxFile, Detail: info.Damage})
+	}
+	r := recordVerifier{rep: rep, known: v.boxes[id]}
+	defer r.close()
+	if err := r.open(ctx, dir, id); err != nil {
+		return nil, err
+	}
+	r.begin(ProblemUnknownSandbox, "sandbox", info.State == SandboxCreating)
+	if h := r.known.head; h.Events > 0 && r.hash != h.Head {
+		rep.find(Finding{Problem: ProblemHeadMismatch, Event: h.Events,
+			Detail: fmt.Sprintf("event %d is not the one that the audit chain knows: the chain was cut or replaced", h.Events)})
+	}
+	if r.broken {
+		return rep, nil // what more there should be is not known
+	}
+	input, err := readInputRefs(r.root)
+	if err != nil {
+		rep.find(Finding{Problem: ProblemRecord, Path: sandboxPrivateFile, Detail: err.Error()})
+	}
+	for _, f := range input {
+		if err := (refAt{FileRef: f}).verify(ctx, r.root, rep); err != nil {
+			return nil, err
+		}
+	}
+	return rep, unlistedFiles(ctx, r.root, rep, func(name string) bool {
+		switch name {
+		case eventsFile:
+			return true
+		case sandboxLockFile, filesLockFile:
+			fi, err := r.root.Lstat(name)
+			return err == nil && fi.Mode().IsRegular() && fi.Size() == 0
+		}
+		if r.refs[name].Path != "" || slices.ContainsFunc(input, func(f FileRef) bool { return f.Path == name }) {
+			return true
+		}
+		// What is being made, or was killed then, has files that no event names yet.
+		return info.State == SandboxCreating && (below(name, codeDir) || below(name, sandboxInputDir) || name == baseFile)
+	})
+}
+
+// runVerifier is a recordVerifier with what only runs have.
+type runVerifier struct {
+	recordVerifier
+	info Info
+}
+
+func (v *verifier) verifyRun(ctx context.Context, id string) (*Report, error) {
+	dir := v.store.paths.Run(id)
+	info := v.store.readInfo(id)
 	rep := &Report{Run: id, OK: true, State: info.State, Findings: []Finding{}}
 	if info.State == StateDamaged {
 		rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: info.Damage})
 	}
-	dir := s.paths.Run(id)
-	told, err := readTold(ctx, dir, id, 0, rep)
-	if err != nil {
+	r := runVerifier{recordVerifier{rep: rep, known: v.runs[id]}, info}
+	defer r.close()
+	if err := r.open(ctx, dir, id); err != nil {
 		return nil, err
 	}
-	if told.torn > 0 {
-		rep.find(Finding{Problem: ProblemTornTail, Harmless: info.State != StateFinished, Event: told.seq + 1, Path: eventsFile,
-			Detail: fmt.Sprintf("%d bytes of an incomplete event at the end: its writer died", told.torn)})
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, diskError("read", dir, err)
-	}
-	defer root.Close()
-	v := runVerifier{told: told, rep: rep, info: info, known: known[id]}
-	told.parts(known, rep)
-	if err := told.files(ctx, root, rep); err != nil {
+	r.compareParts(v.runs)
+	if err := r.anchors(dir); err != nil {
 		return nil, err
 	}
-	if err := v.anchors(dir); err != nil {
+	if r.broken {
+		return rep, nil // what more there should be is not known
+	}
+	if err := r.record(dir); err != nil {
 		return nil, err
 	}
-	if told.broken || told.first.Record == "" {
-		return rep, nil // what more there is cannot be told; or it is of a version that told less
-	}
-	if err := v.record(dir); err != nil {
-		return nil, err
-	}
-	return rep, strangers(ctx, root, rep, v.knows)
-}
-
-type runVerifier struct {
-	*told
-	rep   *Report
-	info  Info
-	known auditKnown
+	return rep, unlistedFiles(ctx, r.root, rep, r.knows)
 }
 
 // record compares run.jsonl with the hashes of its lines that the event chain and the audit chain know. It is read after
@@ -438,7 +533,7 @@ func (v *runVerifier) record(dir string) error {
 	return nil
 }
 
-// knows tells the files that a run has without an event that points at them.
+// knows reports whether a run has a file of this name; some need no event that points at them.
 func (v *runVerifier) knows(name string) bool {
 	if slices.Contains([]string{infoFile, eventsFile, resultFile}, name) || v.refs[name].Path != "" {
 		return true
@@ -446,7 +541,7 @@ func (v *runVerifier) knows(name string) bool {
 	if v.last.Type == EventEnd || v.info.State == StateFinished {
 		return false
 	}
-	// What goes on, or was killed, has files that no event has spoken of yet.
+	// What goes on, or was killed, has files that no event names yet.
 	return below(name, codeDir) || below(name, outputDir) || below(name, callsDir) || isLogFile(name)
 }
 
@@ -486,18 +581,11 @@ func (v *runVerifier) anchors(dir string) error {
 	if known.end != nil && (known.end.Events != rep.Events || known.end.Head != rep.Head) {
 		rep.find(Finding{Problem: ProblemHeadMismatch, Event: rep.Events, Detail: fmt.Sprintf("the audit chain knows %d events up to %s, the chain has %d up to %s", known.end.Events, short(known.end.Head), rep.Events, short(rep.Head))})
 	}
-	switch {
-	case known.begin == nil && v.first.Seq == 1 && v.last.Seq == 1 && v.info.State != StateFinished:
-		// Its host is between making the directory and entering it in the audit chain, or died there.
-	case known.begin == nil:
-		rep.find(Finding{Problem: ProblemUnknownRun, Detail: "the audit chain does not know this run"})
-	case v.first.Seq == 1 && known.begin.Head != v.first.Hash:
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: 1, Detail: "the first event is not the one that the audit chain knows: the chain was replaced"})
-	}
+	v.begin(ProblemUnknownRun, "run", v.first.Seq == 1 && v.last.Seq == 1 && v.info.State != StateFinished)
 	return nil
 }
 
-// compareEnd compares run.jsonl with the end that the chain tells.
+// compareEnd compares run.jsonl with the end in the event chain.
 func (v *runVerifier) compareEnd() {
 	var end endData
 	if err := json.Unmarshal(v.last.Data, &end); err != nil {
@@ -505,7 +593,7 @@ func (v *runVerifier) compareEnd() {
 		return
 	}
 	if v.info.OK != end.OK || v.info.Cause != end.Cause || !equalInt(v.info.ExitCode, end.ExitCode) {
-		v.rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: "it tells another end of the run than the event chain"})
+		v.rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: "it has another end of the run than the event chain"})
 	}
 }
 
@@ -554,171 +642,46 @@ func orNone(s string) string {
 	return s
 }
 
-// toldRun is a run that an event of a loop names as a part of it, with the head of its chain.
-type toldRun struct {
+// partOfLoop is a run that an event of a loop names as a part of it, with the head of its chain.
+type partOfLoop struct {
 	event uint64
 	Run   string `json:"run"`
 	Head  string `json:"head"`
 }
 
-// note keeps what an event of a loop says about a run.
-func (t *told) note(e Event) {
-	if e.Type != EventAttempt && e.Type != EventToolCall {
-		return
-	}
-	r := toldRun{event: e.Seq}
-	if json.Unmarshal(e.Data, &r) == nil && r.Run != "" {
-		t.runs = append(t.runs, r)
-	}
-}
-
-// parts compares what a loop says about its runs with what the audit chain knows of them, also of those that hutch
-// removed since. That a run is what the audit chain knows is the matter of its own report.
-func (t *told) parts(known map[string]auditKnown, rep *Report) {
-	for _, r := range t.runs {
-		rep.parts = append(rep.parts, r.Run)
-		k := known[r.Run]
+// compareParts compares what a loop says about its runs with what the audit chain knows of them, also of those that hutch
+// removed since. Whether a run is what the audit chain knows is in its own report.
+func (v *runVerifier) compareParts(known map[string]auditKnown) {
+	for _, p := range v.parts {
+		v.rep.parts = append(v.rep.parts, p.Run)
+		k := known[p.Run]
 		wrong := func(format string, args ...any) {
-			rep.find(Finding{Problem: ProblemHeadMismatch, Event: r.event, Detail: fmt.Sprintf("run %s: ", r.Run) + fmt.Sprintf(format, args...)})
+			v.rep.find(Finding{Problem: ProblemHeadMismatch, Event: p.event,
+				Detail: fmt.Sprintf("run %s: ", p.Run) + fmt.Sprintf(format, args...)})
 		}
 		switch {
 		case k.begin == nil:
 			wrong("the audit chain does not know it")
-		case r.Head == "": // it was interrupted
+		case p.Head == "": // it was interrupted
 		case k.end == nil:
 			wrong("the loop knows its end, and the audit chain does not")
-		case k.end.Head != r.Head:
-			wrong("the loop knows its chain up to %s, and the audit chain up to %s: one of them was replaced", short(r.Head), short(k.end.Head))
+		case k.end.Head != p.Head:
+			wrong("the loop knows its chain up to %s, and the audit chain up to %s: one of them was replaced",
+				short(p.Head), short(k.end.Head))
 		}
 	}
 }
 
-// VerifySandbox checks the chain of one persistent sandbox, every file its events point at, and its entries in the audit
-// chain. It changes nothing. The commands that ran in the sandbox are runs, with chains of their own.
-func (s *Store) VerifySandbox(ctx context.Context, id string) (*Report, error) {
-	v := verifier{store: s}
-	if _, err := v.readAudit(); err != nil {
-		return nil, err
-	}
-	return v.sandbox(ctx, id)
-}
-
-// lost lists, sorted, the sandboxes that the audit chain knows, says nothing of the removal of, and that are not there.
-func (v *verifier) lost() (lost []string) {
-	for id, k := range v.known {
-		if k.box == nil || k.boxRemoved {
-			continue
-		}
-		if _, err := os.Lstat(v.store.paths.Sandbox(id)); err != nil {
-			lost = append(lost, id)
-		}
-	}
-	slices.Sort(lost)
-	return lost
-}
-
-// sandbox checks one sandbox. What looks wrong is looked at again, with the audit chain read again, as long as somebody
-// writes events meanwhile.
-func (v *verifier) sandbox(ctx context.Context, id string) (rep *Report, err error) {
-	length := func() int64 {
-		fi, err := os.Lstat(filepath.Join(v.store.paths.Sandbox(id), eventsFile))
-		if err != nil {
-			return -1
-		}
-		return fi.Size()
-	}
-	for n := range 10 {
-		before := length()
-		rep, err = v.verifySandbox(ctx, id)
-		if err != nil || rep.OK || n > 0 && length() == before {
-			return rep, err
-		}
-		if _, err := v.readAudit(); err != nil {
-			return nil, err
-		}
-	}
-	return rep, nil
-}
-
-func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error) {
-	s, known := v.store, v.known[id]
-	dir := s.paths.Sandbox(id)
-	info, err := s.readSandbox(id)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %.80q", ErrNoSandbox, id)
-	}
-	rep := &Report{Sandbox: id, OK: true, State: State(info.State), Findings: []Finding{}}
-	if info.State == SandboxDamaged {
-		rep.find(Finding{Problem: ProblemRecord, Path: sandboxFile, Detail: info.Damage})
-	}
-	told, err := readTold(ctx, dir, id, known.boxHead.Events, rep)
-	if err != nil {
-		if _, lerr := os.Lstat(dir); lerr != nil {
-			return nil, fmt.Errorf("%w: %s", ErrNoSandbox, id)
-		}
-		return nil, err
-	}
-	if told.torn > 0 {
-		rep.find(Finding{Problem: ProblemTornTail, Harmless: true, Event: told.seq + 1, Path: eventsFile,
-			Detail: fmt.Sprintf("%d bytes of an incomplete event at the end: its writer died; the next one sets them aside", told.torn)})
-	}
-	switch {
-	case known.box == nil && info.State == SandboxCreating:
-		// Its host is between making the directory and entering it in the audit chain, or died there.
-	case known.box == nil:
-		rep.find(Finding{Problem: ProblemUnknownSandbox, Detail: "the audit chain does not know this sandbox"})
-	case told.first.Seq == 1 && known.box.Head != told.first.Hash:
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: 1, Detail: "the first event is not the one that the audit chain knows: the chain was replaced"})
-	}
-	if n := known.boxHead.Events; n > 0 && told.hash != known.boxHead.Head {
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: n, Detail: fmt.Sprintf("event %d is not the one that the audit chain knows: the chain was cut or replaced", n)})
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, diskError("read", dir, err)
-	}
-	defer root.Close()
-	if err := told.files(ctx, root, rep); err != nil {
-		return nil, err
-	}
-	if told.broken || !slices.ContainsFunc(told.first.Files, func(f FileRef) bool { return f.Path == sandboxFile }) {
-		return rep, nil // what more there is cannot be told; or it is of a version that told less
-	}
-	input, err := readInputRefs(root)
-	if err != nil {
-		rep.find(Finding{Problem: ProblemRecord, Path: sandboxPrivateFile, Detail: err.Error()})
-	}
-	for _, f := range input {
-		if err := (refAt{FileRef: f}).verify(ctx, root, rep); err != nil {
-			return nil, err
-		}
-	}
-	return rep, strangers(ctx, root, rep, func(name string) bool {
-		switch name {
-		case eventsFile:
-			return true
-		case sandboxLockFile, filesLockFile:
-			fi, err := root.Lstat(name)
-			return err == nil && fi.Mode().IsRegular() && fi.Size() == 0
-		}
-		if told.refs[name].Path != "" || slices.ContainsFunc(input, func(f FileRef) bool { return f.Path == name }) {
-			return true
-		}
-		// What is being made, or was killed then, has files that no event has spoken of yet.
-		return info.State == SandboxCreating && (below(name, codeDir) || below(name, sandboxInputDir) || name == baseFile)
-	})
-}
-
-// told is what an event chain tells about the files beside it.
-type told struct {
+// chainState is what an event chain says about its record.
+type chainState struct {
 	first, last Event
 	refs        map[string]refAt
 	pins        []string // hashes of lines of run.jsonl, in order
 	hash        string   // of the event that was asked for; empty when it is not there
 	seq         uint64   // of the last line
 	torn        int64    // bytes after it
-	broken      bool     // it is not all that was told
-	runs        []toldRun
+	broken      bool     // some of it cannot be read
+	parts       []partOfLoop
 }
 
 // refAt is what an event says about a file. A file that was written again counts as it was last.
@@ -728,55 +691,60 @@ type refAt struct {
 	before *FileRef // what was said before that; nil for nothing
 }
 
-// readTold checks the event chain in dir, and keeps the hash of event number at.
-func readTold(ctx context.Context, dir, id string, at uint64, rep *Report) (*told, error) {
-	t := &told{refs: map[string]refAt{}}
-	check := chainChecker{run: id, find: func(f Finding) { t.broken = true; rep.find(f) }, ok: func(e Event) {
-		if t.first.Seq == 0 {
-			t.first = e
+// read checks the event chain in dir, and keeps the hash of event number at.
+func (c *chainState) read(ctx context.Context, dir, id string, at uint64, rep *Report) error {
+	c.refs = map[string]refAt{}
+	check := chainChecker{run: id, find: func(f Finding) { c.broken = true; rep.find(f) }, ok: func(e Event) {
+		if c.first.Seq == 0 {
+			c.first = e
 		}
-		t.last = e
+		c.last = e
 		if e.Seq == at {
-			t.hash = e.Hash
+			c.hash = e.Hash
 		}
 		for _, f := range e.Files {
 			ref := refAt{FileRef: f, event: e.Seq}
-			if old, ok := t.refs[f.Path]; ok {
+			if old, ok := c.refs[f.Path]; ok {
 				ref.before = &old.FileRef
 			}
-			t.refs[f.Path] = ref
+			c.refs[f.Path] = ref
 		}
 		if e.Record != "" {
-			t.pins = append(t.pins, e.Record)
+			c.pins = append(c.pins, e.Record)
 		}
-		t.note(e)
+		if e.Type == EventAttempt || e.Type == EventToolCall {
+			if p := eventData[partOfLoop](e); p != nil && p.Run != "" {
+				p.event = e.Seq
+				c.parts = append(c.parts, *p)
+			}
+		}
 		noteRepair(rep, e)
 	}}
 	end, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error { check.line(l); return ctx.Err() })
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, lerr := os.Lstat(dir); lerr != nil {
-			return nil, diskError("read", dir, lerr)
+			return diskError("read", dir, lerr)
 		}
-		t.broken = true
+		c.broken = true
 		rep.find(Finding{Problem: ProblemFileMissing, Path: eventsFile, Detail: "the event chain is gone"})
 	case err != nil:
-		return nil, err
+		return err
 	}
 	rep.Events, rep.Head = end.lines, check.head
-	t.seq, t.torn = check.seq, end.torn
-	return t, nil
+	c.seq, c.torn = check.seq, end.torn
+	return nil
 }
 
 // files hashes every file that events point at.
-func (t *told) files(ctx context.Context, root *os.Root, rep *Report) error {
-	paths := make([]string, 0, len(t.refs))
-	for p := range t.refs {
+func (c *chainState) files(ctx context.Context, root *os.Root, rep *Report) error {
+	paths := make([]string, 0, len(c.refs))
+	for p := range c.refs {
 		paths = append(paths, p)
 	}
 	slices.Sort(paths)
 	for _, p := range paths {
-		if err := t.refs[p].verify(ctx, root, rep); err != nil {
+		if err := c.refs[p].verify(ctx, root, rep); err != nil {
 			return err
 		}
 	}
@@ -831,8 +799,8 @@ func hashBelow(ctx context.Context, root *os.Root, name string) (FileRef, error)
 	return FileRef{Path: name, Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: octal(info.Mode)}, err
 }
 
-// strangers finds the files that nothing speaks of. Directories are nobody's business.
-func strangers(ctx context.Context, root *os.Root, rep *Report, knows func(name string) bool) error {
+// unlistedFiles finds the files that no event names. Directories do not count.
+func unlistedFiles(ctx context.Context, root *os.Root, rep *Report, knows func(name string) bool) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
@@ -845,7 +813,7 @@ func strangers(ctx context.Context, root *os.Root, rep *Report, knows func(name 
 		case d.IsDir() || knows(name):
 			return nil
 		}
-		found := Finding{Problem: ProblemUnknownFile, Path: name, Detail: "no event speaks of it"}
+		found := Finding{Problem: ProblemUnknownFile, Path: name, Detail: "no event names it"}
 		base := path.Base(name)
 		switch {
 		case isTemp(base) && rep.State != StateFinished:

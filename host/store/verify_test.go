@@ -174,7 +174,7 @@ func TestWhatVerifySays(t *testing.T) {
 			c.append(Event{Run: r.ID(), Type: EventBegin}, Event{Run: r.ID(), Type: EventCode},
 				Event{Run: r.ID(), Type: EventEnd, Data: []byte(`{"ok":true,"cause":"exited","exit_code":0}`)})
 			c.close()
-		}, []Problem{ProblemHeadMismatch}, 0},
+		}, []Problem{ProblemHeadMismatch, ProblemUnknownFile}, 0},
 		"chain deleted": {func(t *testing.T, s *Store, r *Run, chain string) { os.Remove(chain) }, []Problem{ProblemFileMissing, ProblemHeadMismatch}, 0},
 		"chain a FIFO": {func(t *testing.T, s *Store, r *Run, chain string) {
 			os.Remove(chain)
