@@ -93,7 +93,7 @@ Examples:
 func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	var trace *run.Trace
 	if c.Trace != "" {
-		trace = run.NewTraceAt(u.started)
+		trace = run.NewTrace(u.started)
 		trace.Since("start")
 	}
 	if err := errors.Join(checkWritable("--junit", c.JUnit), checkWritable("--trace", c.Trace)); err != nil {

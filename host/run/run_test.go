@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -243,7 +244,7 @@ func TestWhatWasDroppedIsNotJudged(t *testing.T) {
 
 func TestTrace(t *testing.T) {
 	w := newWorld(t, &plain{})
-	w.opt.Trace = NewTrace()
+	w.opt.Trace = NewTrace(time.Now())
 	w.opt.Trace.Span("parse")()
 	w.run(shell("true", ""), Streams{})
 	var b bytes.Buffer

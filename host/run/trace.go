@@ -29,11 +29,8 @@ type traceEvent struct {
 	Args  map[string]string `json:"args,omitempty"`
 }
 
-// NewTrace starts a trace; its zero is now.
-func NewTrace() *Trace { return NewTraceAt(time.Now()) }
-
-// NewTraceAt starts a trace whose zero lies in the past, such as at the start of the process.
-func NewTraceAt(zero time.Time) *Trace { return &Trace{zero: zero} }
+// NewTrace starts a trace whose zero may lie in the past, such as at the start of the process.
+func NewTrace(zero time.Time) *Trace { return &Trace{zero: zero} }
 
 // Span records what was done outside of any run, such as reading the run file. It ends when the function that it
 // returns is called.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
-	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/hutch-run/hutch/host/diag"
 )
@@ -39,21 +38,6 @@ func Format(name string, src []byte) ([]byte, diag.Diagnostics) {
 		out = next
 	}
 	return out, nil
-}
-
-// Diff writes the change from one text of a file to another as a unified diff, empty when there is none.
-func Diff(name string, from, to []byte) string {
-	if bytes.Equal(from, to) {
-		return ""
-	}
-	text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: difflib.SplitLines(string(from)), B: difflib.SplitLines(string(to)),
-		FromFile: "old/" + filepath.ToSlash(name), ToFile: "new/" + filepath.ToSlash(name), Context: 3,
-	})
-	if err != nil {
-		return fmt.Sprintf("%s differs\n", name) // a strings.Builder takes everything
-	}
-	return text
 }
 
 // FindRunFiles lists the *.hcl files below dir in lexical order, files of variables included, without entering hidden

@@ -19,12 +19,6 @@ func TestFormat(t *testing.T) {
 	if diff := cmp.Diff(want, string(out)); diff != "" {
 		t.Error(diff)
 	}
-	if d := Diff("dir/x.hcl", []byte(src), out); !strings.HasPrefix(d, "--- old/dir/x.hcl\n+++ new/dir/x.hcl\n@@ ") || !strings.Contains(d, "-command=[\"true\"]\n") {
-		t.Errorf("diff:\n%s", d)
-	}
-	if d := Diff("x", out, out); d != "" {
-		t.Errorf("diff of equal texts: %q", d)
-	}
 	for _, bad := range []string{"run \"a\" {", "a = = 1\n", "\xef\xbb\xbf", "x = \"\xff\"", strings.Repeat("[", 5000)} {
 		out, diags := Format("x.hcl", []byte(bad))
 		if !diags.HasErrors() || string(out) != bad {

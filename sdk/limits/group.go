@@ -36,7 +36,12 @@ type Group struct {
 	noCgroup bool
 }
 
-// New makes the group for request r. See the function New.
+// New makes the group for request r. A limit that cannot be held is an error, and nothing is
+// left behind then. The id must be unique on the machine among live groups: a word of at most 128 letters, digits,
+// dots, dashes and underscores that begins with a letter or a digit.
+//
+// Where cgroups are not to be had, the group holds no kernel object; its Rlimits carry what can be held, and Kill,
+// Stats and Handle say ErrNoCgroup.
 func (s *Support) New(id string, r Request) (*Group, error) {
 	if err := checkID(id); err != nil {
 		return nil, err

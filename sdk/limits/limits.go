@@ -142,14 +142,6 @@ func (s *Support) Plan(r Request) []Hold {
 	return out
 }
 
-// New makes the group for request below whatever Probe found. A limit that cannot be held is an error, and nothing is
-// left behind then. The id must be unique on the machine among live groups: a word of at most 128 letters, digits,
-// dots, dashes and underscores that begins with a letter or a digit.
-//
-// Where cgroups are not to be had, the group holds no kernel object; its Rlimits carry what can be held, and Kill,
-// Stats and Handle say ErrNoCgroup.
-func New(id string, r Request) (*Group, error) { return Probe().New(id, r) }
-
 // dirPrefix begins the name of every directory that New makes, so that Sweep can tell them from anybody else's.
 const dirPrefix = "hutch."
 

@@ -55,7 +55,7 @@ func groups(t *testing.T, test func(t *testing.T, o process.Options)) {
 		if limits.Probe().Mechanism == limits.Rlimit {
 			t.Skip("no cgroups here")
 		}
-		g, err := limits.New(fmt.Sprintf("process-test-%d-%d", os.Getpid(), time.Now().UnixNano()), limits.Request{PIDs: 300})
+		g, err := limits.Probe().New(fmt.Sprintf("process-test-%d-%d", os.Getpid(), time.Now().UnixNano()), limits.Request{PIDs: 300})
 		if err != nil {
 			t.Fatal(err)
 		}

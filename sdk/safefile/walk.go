@@ -19,18 +19,6 @@ type Entry struct {
 	// It is empty for regular files and for directories that are walked.
 	Skip   Reason
 	Detail string // with Skip: one line for a person
-
-	parent *os.Root // open during the call only
-}
-
-// Copy is [Copy] for the entry, and faster. It works only until the function that got the entry returns.
-func (e Entry) Copy(ctx context.Context, dst io.Writer, max int64) (Copied, error) {
-	f, info, err := openAt(e.parent, path.Base(e.Path), e.Path, max, checkFile)
-	if err != nil {
-		return Copied{}, err
-	}
-	defer f.Close()
-	return copyFile(ctx, dst, f, info, e.Path)
 }
 
 // Caps bound a [Walk]. Zero means the default.
@@ -109,7 +97,7 @@ func (w *walker) entry(parent *os.Root, base, name string, depth int) error {
 	if err != nil {
 		return ioError(name, err)
 	}
-	e := Entry{Path: name, Info: fi, parent: parent}
+	e := Entry{Path: name, Info: fi}
 	if !fi.IsDir() {
 		if bad := checkFile(fi, name, -1); bad != nil {
 			e.Skip, e.Detail = bad.Reason, bad.Detail
