@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,12 +40,7 @@ func newUser(t *testing.T, rootless, ownStorage bool) *user {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	u := &user{dir: dir, env: []string{"HOME=" + os.Getenv("HOME"), "XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")}}
-	mine := []string{"", "run", "tmp", "project", "home"}
-	for _, name := range mine[1:] {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
+	u.make(t, "run", "tmp", "project", "home")
 	if rootless || ownStorage {
 		if u.env, err = podmantest.OwnStorage(dir); err != nil {
 			t.Fatal(err)
@@ -54,11 +50,7 @@ func newUser(t *testing.T, rootless, ownStorage bool) *user {
 	if rootless && os.Getuid() == 0 {
 		uid, gid, _ := e2e.Rootless(t)
 		u.as = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-		for _, name := range mine {
-			if err := os.Chown(filepath.Join(dir, name), uid, gid); err != nil {
-				t.Fatal(err)
-			}
-		}
+		u.own(t, "", "run", "tmp", "project", "home")
 	}
 	if rootless {
 		t.Cleanup(func() {
@@ -82,6 +74,40 @@ func newUser(t *testing.T, rootless, ownStorage bool) *user {
 		t.Fatalf("make the image: %s", out)
 	}
 	return u
+}
+
+// apart is the same user with another store and project.
+func (u *user) apart(t *testing.T, name string) *user {
+	t.Helper()
+	u.make(t, name)
+	u.own(t, name)
+	other := &user{dir: filepath.Join(u.dir, name), env: append(slices.Clone(u.env), "HUTCH_HOME="+filepath.Join(u.dir, name, "home")), as: u.as}
+	other.make(t, "project", "home")
+	other.own(t, "project", "home")
+	return other
+}
+
+// make makes directories below the user's.
+func (u *user) make(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := os.Mkdir(filepath.Join(u.dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// own gives directories to the user, unless the test runs as that user.
+func (u *user) own(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if u.as == nil {
+			return
+		}
+		if err := os.Chown(filepath.Join(u.dir, name), int(u.as.Credential.Uid), int(u.as.Credential.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // run runs a program to its end; out is all that it printed.
@@ -151,15 +177,19 @@ func (u *user) project(t *testing.T) map[string]string {
 // TestReview makes changes in a container, looks at them, settles a conflict, applies and takes back, with each overlay
 // strategy: the same everywhere.
 func TestReview(t *testing.T) {
-	for _, c := range []struct {
-		overlay  string
-		rootless bool
-	}{{"native", false}, {"union", false}, {"native", true}, {"union", true}, {"in-container", true}} {
-		name := map[bool]string{false: "root", true: "user"}[c.rootless]
-		if !c.rootless && os.Getuid() != 0 {
+	for name, overlays := range map[string][]string{"root": {"native", "union"}, "user": {"native", "union", "in-container"}} {
+		if name == "root" && os.Getuid() != 0 {
 			continue // a user who is not root runs it as themselves, once
 		}
-		t.Run(name+"/"+c.overlay, func(t *testing.T) { review(t, newUser(t, c.rootless, false), c.overlay) })
+		t.Run(name, func(t *testing.T) {
+			u := newUser(t, name == "user", false)
+			for _, overlay := range overlays {
+				t.Run(overlay, func(t *testing.T) {
+					t.Parallel()
+					review(t, u.apart(t, overlay), overlay)
+				})
+			}
+		})
 	}
 }
 
