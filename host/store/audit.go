@@ -28,7 +28,6 @@ type auditEnd struct {
 	auditHead
 	ResultSize   int64  `json:"result_size"`
 	ResultSHA256 string `json:"result_sha256"`
-	Record       string `json:"record"` // hash of the last line of run.jsonl
 
 	// Sandbox is how far the chain of the persistent sandbox went that the run was in. It costs no entry of its own.
 	Sandbox *auditBox `json:"sandbox,omitempty"`

@@ -4,7 +4,7 @@
 //
 // # A run's directory
 //
-//	run.jsonl        who, what and when; the last line counts, and is what `hutch runs` lists
+//	run.json         who, what and when: what `hutch runs` lists
 //	definition.json  the run as evaluated, secrets redacted by the caller
 //	code/            every declared file exactly as the sandbox sees it
 //	stdout.log       the tail of each stream, as many bytes as the limit allows

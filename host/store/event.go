@@ -74,9 +74,8 @@ type Event struct {
 	Parent string          `json:"parent,omitempty"` // in the first event: the run that this one continues
 	Data   json.RawMessage `json:"data,omitempty"`
 	Files  []FileRef       `json:"files,omitempty"`
-	Record string          `json:"record,omitempty"` // hash of the last line of run.jsonl, in the first event and after each change
-	Prev   string          `json:"prev"`             // hash of the event before; zeros in the first
-	Hash   string          `json:"hash,omitempty"`   // sha256 in hex of the line before this member, closed with a brace
+	Prev   string          `json:"prev"`           // hash of the event before; zeros in the first
+	Hash   string          `json:"hash,omitempty"` // sha256 in hex of the line before this member, closed with a brace
 }
 
 // FileRef points at a file of the run's directory.

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -275,28 +274,4 @@ func BenchmarkList(b *testing.B) {
 			}
 		})
 	}
-}
-
-func FuzzInfoLines(f *testing.F) {
-	first, hash, err := encodeInfo(noPrev, Info{ID: "a"})
-	if err != nil {
-		f.Fatal(err)
-	}
-	second, last, err := encodeInfo(hash, Info{ID: "a", Name: "b"})
-	if err != nil {
-		f.Fatal(err)
-	}
-	whole := slices.Concat(first, second)
-	for _, b := range [][]byte{whole, first, whole[:len(whole)-1], slices.Concat(second, first), []byte("\n"), []byte("{}\n")} {
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := readInfoLines(b)
-		if err != nil {
-			return
-		}
-		if n := len(l.hashes); n != bytes.Count(b, []byte("\n")) || n > 0 && l.hashes[n-1] == last && !bytes.HasPrefix(b, whole) {
-			t.Fatalf("%d hashes of %q", n, b)
-		}
-	})
 }

@@ -143,20 +143,31 @@ func abandon(t *testing.T, s *Store, id string) {
 	setInfo(t, s, info)
 }
 
-// setInfo appends to the short record of a run.
+// setInfo replaces the short record of a run.
 func setInfo(t *testing.T, s *Store, info Info) {
 	t.Helper()
-	path := filepath.Join(s.paths.Run(info.ID), infoFile)
-	b := mustRead(t, path)
-	lines, err := readInfoLines(b)
+	b, err := marshalIndent(info)
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, _, err := encodeInfo(lines.last(), info)
-	if err != nil {
+	var r record
+	r.open(s, info.ID, s.paths.Run(info.ID))
+	place := func() error { return os.WriteFile(filepath.Join(r.dir, infoFile), b, 0o600) }
+	if _, err := r.append("step", nil, []FileRef{refBytes(infoFile, b)}, place); err != nil {
 		t.Fatal(err)
 	}
-	mustWrite(t, path, append(b, line...))
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newDeadRun begins a run whose host is dead.
+func newDeadRun(t *testing.T, s *Store) *Run {
+	t.Helper()
+	was := self
+	defer func() { self = was }()
+	self = func() Process { p := was(); p.PID, p.Start = 1<<30, 1; return p }
+	return newRun(t, s)
 }
 
 func verify(t *testing.T, s *Store, id string) *Report {

@@ -64,18 +64,17 @@ func (r *record) create(fill func(dir string) (Event, error)) (err error) {
 	return nil
 }
 
-// append appends an event, or several of the same type where its files do not fit into one: the first has the data and
-// the hash of the short record. It calls then, unless it is nil, while nobody else can append. The caller holds the
-// mutex.
-func (r *record) append(typ EventType, data any, files []FileRef, info string, then func() error) (auditHead, error) {
+// append appends an event, or several of the same type where its files do not fit into one: the first has the
+// data. It calls then, unless it is nil, while nobody else can append. The caller holds the mutex.
+func (r *record) append(typ EventType, data any, files []FileRef, then func() error) (auditHead, error) {
 	b, err := marshalData(typ, data)
 	if err != nil {
 		return auditHead{}, err
 	}
 	var events []Event
 	for _, piece := range splitFiles(files) {
-		events = append(events, Event{Run: r.id, Type: typ, Data: b, Files: piece, Record: info})
-		b, info = nil, ""
+		events = append(events, Event{Run: r.id, Type: typ, Data: b, Files: piece})
+		b = nil
 	}
 	seq, head, err := r.chain.appendThen(then, events...)
 	if seq > 0 {

@@ -1,10 +1,8 @@
 package store
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,14 +21,14 @@ import (
 
 // The files of a run's directory.
 const (
-	infoFile       = "run.jsonl"
+	infoFile       = "run.json"
 	definitionFile = "definition.json"
 	resultFile     = "result.json"
 	codeDir        = "code"
 	outputDir      = "output"
 )
 
-// RunSchema is the schema of run.jsonl.
+// RunSchema is the schema of run.json.
 const RunSchema = "hutch.run/v1"
 
 // NewRun is what is known when a run begins.
@@ -67,7 +64,7 @@ const (
 	StateDamaged     State = "damaged"     // its record cannot be read
 )
 
-// Info is the short record of a run: the last line of run.jsonl, schema hutch.run/v1, and what follows from it.
+// Info is the short record of a run: run.json, schema hutch.run/v1, and what follows from it.
 type Info struct {
 	Schema   string     `json:"schema"`
 	ID       string     `json:"id"`
@@ -100,12 +97,10 @@ type BeginData struct {
 // Run is a run that this process is recording.
 type Run struct {
 	record
-	info Info
-	file *os.File        // run.jsonl, one line for each change of info
-	line string          // hash of its last line
-	said string          // the one that the event chain knows
-	refs map[string]bool // files beside events.jsonl that events point at
-	done bool            // finished or closed
+	info    Info
+	changed bool            // since run.json was written; the next event writes it
+	refs    map[string]bool // files beside events.jsonl that events point at
+	done    bool            // finished or closed
 }
 
 // errDone is what a run says that has its result already.
@@ -122,14 +117,14 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 	if !isRunID(id) {
 		return nil, fmt.Errorf("run id %.60q is not one that the store gave out", id)
 	}
-	r := &Run{refs: map[string]bool{}, line: noPrev, info: Info{
+	r := &Run{refs: map[string]bool{}, info: Info{
 		Schema: RunSchema, ID: id, Kind: n.Kind, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent,
 		Sandbox: n.Sandbox, State: StateRunning, Started: s.now().UTC(), Host: Self(),
 	}}
 	r.open(s, id, s.paths.Run(id))
 	r.code.content = s.paths.Content()
 	if err := r.create(func(dir string) (Event, error) { return r.fill(dir, n.Definition) }); err != nil {
-		_ = r.closeFiles()
+		_ = r.close()
 		return nil, fmt.Errorf("record run %s: %w", id, err)
 	}
 	return r, nil
@@ -144,20 +139,19 @@ func (r *Run) fill(dir string, definition any) (Event, error) {
 	if err := writeNew(filepath.Join(dir, definitionFile), def); err != nil {
 		return Event{}, err
 	}
-	path := filepath.Join(dir, infoFile)
-	if r.file, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return Event{}, diskError("write", path, err)
-	}
-	if err := r.saveInfo(); err != nil {
+	info, err := marshalIndent(r.info)
+	if err != nil {
 		return Event{}, err
 	}
-	r.said = r.line
+	if err := writeNew(filepath.Join(dir, infoFile), info); err != nil {
+		return Event{}, err
+	}
 	i := r.info
 	data, err := marshalData(EventBegin,
 		BeginData{Hutch: r.store.version, Kind: i.Kind, Name: i.Name, File: i.File, Host: i.Host})
 	return Event{
-		Run: i.ID, Type: EventBegin, Time: i.Started, Parent: i.Parent, Data: data, Record: r.line,
-		Files: []FileRef{{Path: definitionFile, Size: int64(len(def)), SHA256: sumHex(def)}},
+		Run: i.ID, Type: EventBegin, Time: i.Started, Parent: i.Parent, Data: data,
+		Files: []FileRef{refBytes(infoFile, info), refBytes(definitionFile, def)},
 	}, err
 }
 
@@ -181,19 +175,7 @@ func (r *Run) setInfo(set func(*Info)) error {
 		return errDone
 	}
 	set(&r.info)
-	return r.saveInfo()
-}
-
-// saveInfo appends the short record as it is now. The event that comes next says its hash.
-func (r *Run) saveInfo() error {
-	line, hash, err := encodeInfo(r.line, r.info)
-	if err != nil {
-		return err
-	}
-	if err := appendBytes(r.file, filepath.Join(r.dir, infoFile), line, false); err != nil {
-		return err
-	}
-	r.line = hash
+	r.changed = true
 	return nil
 }
 
@@ -207,26 +189,34 @@ func (r *Run) Event(typ EventType, data any, files ...FileRef) error {
 	if r.done {
 		return errDone
 	}
-	_, err := r.appendEvent(typ, data, files)
-	return err
+	return r.appendEvent(typ, data, files)
 }
 
-func (r *Run) appendEvent(typ EventType, data any, files []FileRef) (auditHead, error) {
-	info := ""
-	if r.line != r.said {
-		info = r.line
+// appendEvent appends one event, with what changed in the short record.
+func (r *Run) appendEvent(typ EventType, data any, files []FileRef) error {
+	var place func() error
+	if r.changed {
+		info, err := marshalIndent(r.info)
+		if err != nil {
+			return err
+		}
+		f := newAtomicFile(filepath.Join(r.dir, infoFile))
+		defer f.abandon()
+		if err := f.write(info, false); err != nil {
+			return err
+		}
+		files, place = append([]FileRef{refBytes(infoFile, info)}, files...), f.place
 	}
-	head, err := r.append(typ, data, files, info, nil)
-	if err != nil {
-		return head, err
+	if _, err := r.append(typ, data, files, place); err != nil {
+		return err
 	}
-	r.said = r.line
+	r.changed = false
 	for _, f := range files {
 		if !strings.Contains(f.Path, "/") {
 			r.refs[f.Path] = true
 		}
 	}
-	return head, nil
+	return nil
 }
 
 // Sync forces the events so far to the disk.
@@ -245,15 +235,7 @@ func (r *Run) Close() error {
 
 func (r *Run) closeLocked() error {
 	r.done = true
-	return r.closeFiles()
-}
-
-func (r *Run) closeFiles() error {
-	err := r.close()
-	if r.file != nil {
-		err = errors.Join(err, r.file.Close())
-	}
-	return err
+	return r.close()
 }
 
 // writeNew writes a file that must not exist.
@@ -270,6 +252,11 @@ func writeNew(path string, data []byte) error {
 		return diskError("write", path, err)
 	}
 	return nil
+}
+
+// refBytes points at a file that has the content b.
+func refBytes(path string, b []byte) FileRef {
+	return FileRef{Path: path, Size: int64(len(b)), SHA256: sumHex(b)}
 }
 
 func sumHex(b []byte) string {
@@ -372,12 +359,19 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 
 	// The last event stands alone at the end, however many files there are.
 	if len(end.Files) > 0 {
-		if _, err := r.appendEvent(EventOutputs, nil, end.Files); err != nil {
+		if err := r.appendEvent(EventOutputs, nil, end.Files); err != nil {
 			return err
 		}
 	}
-	head, err := r.appendEvent(EventEnd,
-		endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data}, r.unsaidLogs())
+	// The event has the hash of the short record, which is written last of all: what says "finished" is finished.
+	now, last := r.store.now().UTC(), r.info
+	last.State, last.OK, last.Cause, last.ExitCode, last.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
+	info, err := marshalIndent(last)
+	if err != nil {
+		return err
+	}
+	head, err := r.append(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data},
+		append(r.unsaidLogs(), refBytes(infoFile, info)), nil)
 	if err != nil {
 		return err
 	}
@@ -389,23 +383,19 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err != nil {
 		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
 	}
-	// The last line of run.jsonl comes last of all, and the audit chain knows before what it will be.
-	now, last := r.store.now().UTC(), r.info
-	last.State, last.OK, last.Cause, last.ExitCode, last.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
-	_, record, err := encodeInfo(r.line, last)
-	if err != nil {
-		return err
-	}
-	known := auditEnd{auditHead: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data), Record: record}
+	known := auditEnd{auditHead: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data)}
 	if end.Sandbox != nil {
 		known.Sandbox = end.Sandbox.appended()
 	}
 	// The contents go to the disk in one wait, before the result takes its name.
 	res := newAtomicFile(filepath.Join(r.dir, resultFile))
 	defer res.abandon()
+	short := newAtomicFile(filepath.Join(r.dir, infoFile))
+	defer short.abandon()
 	var contents, names errgroup.Group
 	contents.Go(r.chain.sync)
 	contents.Go(func() error { return res.write(data, true) })
+	contents.Go(func() error { return short.write(info, true) })
 	if err := contents.Wait(); err != nil {
 		return err
 	}
@@ -415,13 +405,11 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err := r.store.enter(EventEnd, r.id, known); err != nil {
 		return err
 	}
-	// The short record comes last: what says "finished" is finished.
-	r.info = last
-	if err := r.saveInfo(); err != nil {
+	if err := short.place(); err != nil {
 		return err
 	}
+	r.info = last
 	names.Go(r.store.audit.sync)
-	names.Go(r.file.Sync)
 	names.Go(func() error { return syncDir(r.dir) })
 	if err := names.Wait(); err != nil {
 		return diskError("sync", r.dir, err)
@@ -455,22 +443,21 @@ func (s *Store) ContinueRun(id string) (*Run, error) {
 	r := &Run{refs: map[string]bool{}, info: rec.Info}
 	r.open(s, id, rec.Dir)
 	if err := r.takeOver(); err != nil {
-		_ = r.closeFiles()
+		_ = r.close()
 		return nil, fmt.Errorf("go on with %s: %w", id, err)
 	}
 	return r, nil
 }
 
 func (r *Run) takeOver() error {
-	name := filepath.Join(r.dir, infoFile)
-	var err error
-	if r.file, err = os.OpenFile(name, os.O_RDWR|os.O_APPEND|syscall.O_NOFOLLOW, 0); err != nil {
-		return diskError("open", name, err)
+	dir, err := os.Open(r.dir)
+	if err != nil {
+		return diskError("open", r.dir, err)
 	}
-	if err := lockFile(r.file, unix.LOCK_EX); err != nil {
-		return diskError("lock", name, err)
+	defer dir.Close() // which unlocks it
+	if err := lockFile(dir, unix.LOCK_EX); err != nil {
+		return diskError("lock", r.dir, err)
 	}
-	defer unlockFile(r.file)
 	switch r.info = r.store.readInfo(r.info.ID); { // once more: now nobody else takes it over
 	case r.info.Kind == KindRun:
 		return errors.New("it is a run, which cannot be gone on with")
@@ -484,31 +471,12 @@ func (r *Run) takeOver() error {
 	if err := r.recall(); err != nil {
 		return err
 	}
-	r.info.Host, r.info.State = Self(), StateRunning
-	if err := r.saveInfo(); err != nil {
-		return err
-	}
-	_, err = r.appendEvent(EventResume, map[string]any{"host": r.info.Host}, nil)
-	return err
+	r.info.Host, r.info.State, r.changed = Self(), StateRunning, true
+	return r.appendEvent(EventResume, map[string]any{"host": r.info.Host}, nil)
 }
 
 // recall brings r up to what is on disk, and that into order.
 func (r *Run) recall() error {
-	name := filepath.Join(r.dir, infoFile)
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return diskError("read", name, err)
-	}
-	lines, err := readInfoLines(b)
-	if err != nil {
-		return fmt.Errorf("%s: %w", infoFile, err)
-	}
-	if lines.torn > 0 { // half a line says nothing that a whole one would not say again
-		if err := r.file.Truncate(int64(bytes.LastIndexByte(b, '\n') + 1)); err != nil {
-			return diskError("cut the torn tail of", name, err)
-		}
-	}
-	r.line = lines.last()
 	var last EventType
 	said := map[string]bool{}
 	if _, err := readChain(r.chain.path, func(l chainLine) error {
@@ -548,62 +516,4 @@ func (r *Run) clearCalls(said map[string]bool) error {
 		}
 	}
 	return nil
-}
-
-// A line of run.jsonl is the JSON of an [Info] with a hash spliced in before its last brace, as in an event. The hash
-// covers the one of the line before, so the last one pins the whole file; the event chain says which hashes there were
-// while the run went on, and the audit chain which was the last.
-
-// encodeInfo returns the line of info after the line with the hash prev, newline included, and its hash.
-func encodeInfo(prev string, info Info) (line []byte, hash string, err error) {
-	body, err := json.Marshal(info)
-	if err != nil {
-		return nil, "", fmt.Errorf("write %s: %w", infoFile, err)
-	}
-	hash = infoHash(prev, body)
-	return spliceHash(body, hash), hash, nil
-}
-
-func infoHash(prev string, body ...[]byte) string {
-	h := sha256.New()
-	h.Write([]byte(prev))
-	for _, b := range body {
-		h.Write(b)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// infoLines is what run.jsonl holds: the hashes of its lines, in order, and how many bytes follow the last whole one.
-type infoLines struct {
-	hashes []string
-	torn   int
-}
-
-// readInfoLines checks that each line follows from the one before it.
-func readInfoLines(b []byte) (l infoLines, err error) {
-	prev := noPrev
-	for n := 1; ; n++ {
-		i := bytes.IndexByte(b, '\n')
-		if i < 0 {
-			l.torn = len(b)
-			return l, nil
-		}
-		body, hash, ok := cutHash(b[:i])
-		switch {
-		case !ok:
-			return l, fmt.Errorf("line %d does not end with a hash", n)
-		case hash != infoHash(prev, body, []byte{'}'}):
-			return l, fmt.Errorf("line %d does not fit its hash", n)
-		}
-		l.hashes = append(l.hashes, hash)
-		prev, b = hash, b[i+1:]
-	}
-}
-
-// last is the hash of the last whole line.
-func (l infoLines) last() string {
-	if len(l.hashes) == 0 {
-		return ""
-	}
-	return l.hashes[len(l.hashes)-1]
 }

@@ -95,7 +95,7 @@ func TestRunFromBeginToEnd(t *testing.T) {
 	}
 	rep := verify(t, s, r.ID())
 	wantProblems(t, rep, true)
-	if rep.Files != 5 || rep.Events != 4 || rep.Head != events[3].Hash { // definition, code, log, result, run.jsonl
+	if rep.Files != 5 || rep.Events != 4 || rep.Head != events[3].Hash { // definition, code, log, result, run.json
 		t.Errorf("%+v", rep)
 	}
 	checkModes(t, s, r)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,15 +30,12 @@ func (s *Store) Load(id string) (*Record, error) {
 	return &Record{Info: s.readInfo(id), Dir: dir, store: s}, nil
 }
 
-// readInfo reads run.jsonl and settles the state; what is wrong with it goes into the value.
+// readInfo reads run.json and settles the state; what is wrong with it goes into the value.
 func (s *Store) readInfo(id string) Info {
 	var info Info
 	b, err := os.ReadFile(filepath.Join(s.paths.Run(id), infoFile))
 	if err == nil {
-		// Half a line at its end is what a killed writer left.
-		whole := b[:bytes.LastIndexByte(b, '\n')+1]
-		last := bytes.TrimSuffix(whole, []byte{'\n'})
-		err = json.Unmarshal(last[bytes.LastIndexByte(last, '\n')+1:], &info)
+		err = json.Unmarshal(b, &info)
 	}
 	switch {
 	case err != nil:

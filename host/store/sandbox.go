@@ -133,7 +133,7 @@ const (
 
 // replaced reports whether a file of the record is one that is rewritten, each time with an event before.
 func replaced(name string) bool {
-	return name == sandboxFile || name == sandboxPrivateFile || name == baseFile
+	return name == infoFile || name == sandboxFile || name == sandboxPrivateFile || name == baseFile
 }
 
 // SandboxRecord is a persistent sandbox that this process holds a lock on. Its methods may be called concurrently, but
@@ -194,7 +194,7 @@ func (r *SandboxRecord) fill(dir string) (Event, error) {
 		map[string]any{"name": r.info.Name, "backend": r.info.Backend, "host": r.info.Host})
 	return Event{
 		Run: r.id, Type: EventSandboxBegin, Time: r.info.Created, Parent: r.info.MadeBy, Data: data,
-		Files: []FileRef{{Path: sandboxFile, Size: int64(len(info)), SHA256: sumHex(info)}},
+		Files: []FileRef{refBytes(sandboxFile, info)},
 	}, err
 }
 
@@ -244,7 +244,7 @@ func (r *SandboxRecord) Changed(typ EventType, data any) error {
 func (r *SandboxRecord) event(typ EventType, data any, files ...FileRef) (auditHead, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.append(typ, data, files, "", nil)
+	return r.append(typ, data, files, nil)
 }
 
 // appended is how far the chain goes by what this process appended to it; nil if that was nothing.
@@ -264,8 +264,7 @@ func (r *SandboxRecord) replace(name string, data []byte) error {
 	if err := f.write(data, true); err != nil {
 		return err
 	}
-	files := []FileRef{{Path: name, Size: int64(len(data)), SHA256: sumHex(data)}}
-	head, err := r.append(EventSandboxRecord, nil, files, "", f.place)
+	head, err := r.append(EventSandboxRecord, nil, []FileRef{refBytes(name, data)}, f.place)
 	if err != nil {
 		return err
 	}
@@ -306,7 +305,7 @@ func (s *Store) PlaceSandboxBase(id string) error {
 	var r record
 	r.open(s, id, dir)
 	place := func() error { return root.Rename(baseFile+newMark, baseFile) }
-	head, err := r.append(EventSandboxRecord, nil, []FileRef{ref}, "", place)
+	head, err := r.append(EventSandboxRecord, nil, []FileRef{ref}, place)
 	if err = errors.Join(err, r.close()); err != nil {
 		return diskError("write", s.paths.SandboxBase(id), err)
 	}

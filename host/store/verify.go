@@ -33,7 +33,7 @@ const (
 	ProblemFileChanged  Problem = "file_changed"  // it differs in size or content
 	ProblemHeadMismatch Problem = "head_mismatch" // result.json or the audit chain names another head
 	ProblemUnfinished   Problem = "unfinished"    // the host ended before the run had a result: it was killed, or the disk was full
-	ProblemRecord       Problem = "record"        // run.jsonl, definition.json or result.json cannot be read or is not the one recorded
+	ProblemRecord       Problem = "record"        // run.json, definition.json or result.json cannot be read or is not the one recorded
 	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
 	ProblemUnknownFile  Problem = "unknown_file"  // a file is there that no event speaks of
@@ -478,64 +478,12 @@ func (v *verifier) verifyRun(ctx context.Context, id string) (*Report, error) {
 	if r.broken {
 		return rep, nil // what more there should be is not known
 	}
-	if err := r.record(dir); err != nil {
-		return nil, err
-	}
 	return rep, unlistedFiles(ctx, r.root, rep, r.knows)
-}
-
-// record compares run.jsonl with the hashes of its lines that the event chain and the audit chain know. It is read after
-// both, so that it has grown since at most.
-func (v *runVerifier) record(dir string) error {
-	b, err := os.ReadFile(filepath.Join(dir, infoFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // and said to be damaged
-	}
-	if err != nil {
-		return diskError("read", filepath.Join(dir, infoFile), err)
-	}
-	wrong := func(format string, args ...any) {
-		v.rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: fmt.Sprintf(format, args...)})
-	}
-	v.rep.Files++
-	v.rep.Bytes += int64(len(b))
-	lines, err := readInfoLines(b)
-	if err != nil {
-		wrong("%v", err)
-		return nil
-	}
-	at := 0
-	for _, p := range v.pins {
-		i := slices.Index(lines.hashes[at:], p)
-		if i < 0 {
-			wrong("it lacks a line that the event chain knows")
-			return nil
-		}
-		at += i
-	}
-	end := v.known.end
-	switch {
-	case end == nil:
-	case lines.last() == end.Record:
-		if lines.torn > 0 {
-			wrong("it goes on for %d B after its last line", lines.torn)
-		}
-		return nil
-	case v.info.State != StateFinished && at == len(lines.hashes)-1:
-		v.rep.find(Finding{Problem: ProblemRecord, Harmless: true, Path: infoFile, Detail: "its last line, which the audit chain knows, is not there: the host process died before it wrote it"})
-	default:
-		wrong("it is not the one that the audit chain knows")
-	}
-	if lines.torn > 0 {
-		v.rep.find(Finding{Problem: ProblemTornTail, Harmless: v.info.State != StateFinished, Path: infoFile,
-			Detail: fmt.Sprintf("%d bytes of an incomplete line at the end: its writer died", lines.torn)})
-	}
-	return nil
 }
 
 // knows reports whether a run has a file of this name; some need no event that points at them.
 func (v *runVerifier) knows(name string) bool {
-	if slices.Contains([]string{infoFile, eventsFile, resultFile}, name) || v.refs[name].Path != "" {
+	if slices.Contains([]string{eventsFile, resultFile}, name) || v.refs[name].Path != "" {
 		return true
 	}
 	if v.last.Type == EventEnd || v.info.State == StateFinished {
@@ -545,7 +493,7 @@ func (v *runVerifier) knows(name string) bool {
 	return below(name, codeDir) || below(name, outputDir) || below(name, callsDir) || isLogFile(name)
 }
 
-// anchors compares the chain with what others say about it: run.jsonl, result.json and the audit chain.
+// anchors compares the chain with what others say about it: run.json, result.json and the audit chain.
 func (v *runVerifier) anchors(dir string) error {
 	rep, known := v.rep, v.known
 	result, err := os.ReadFile(filepath.Join(dir, resultFile))
@@ -554,7 +502,6 @@ func (v *runVerifier) anchors(dir string) error {
 	}
 	hasResult := err == nil
 
-	ended := v.last.Type == EventEnd
 	switch v.info.State {
 	case StateFinished:
 		if !hasResult {
@@ -563,9 +510,7 @@ func (v *runVerifier) anchors(dir string) error {
 		if known.end == nil {
 			rep.find(Finding{Problem: ProblemHeadMismatch, Detail: "the run is finished and the audit chain does not know its end"})
 		}
-		if ended {
-			v.compareEnd()
-		} else {
+		if v.last.Type != EventEnd {
 			rep.find(Finding{Problem: ProblemHeadMismatch, Event: v.last.Seq, Detail: "the run is finished and the last event of its chain is not its end: events are missing"})
 		}
 	case StateInterrupted:
@@ -584,20 +529,6 @@ func (v *runVerifier) anchors(dir string) error {
 	v.begin(ProblemUnknownRun, "run", v.first.Seq == 1 && v.last.Seq == 1 && v.info.State != StateFinished)
 	return nil
 }
-
-// compareEnd compares run.jsonl with the end in the event chain.
-func (v *runVerifier) compareEnd() {
-	var end endData
-	if err := json.Unmarshal(v.last.Data, &end); err != nil {
-		v.rep.find(Finding{Problem: ProblemBrokenEvent, Event: v.last.Seq, Detail: fmt.Sprintf("data of the end: %v", err)})
-		return
-	}
-	if v.info.OK != end.OK || v.info.Cause != end.Cause || !equalInt(v.info.ExitCode, end.ExitCode) {
-		v.rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: "it has another end of the run than the event chain"})
-	}
-}
-
-func equalInt(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // compareResult compares result.json with the audit chain and with the chain that it names.
 func (v *runVerifier) compareResult(result []byte) {
@@ -676,11 +607,10 @@ func (v *runVerifier) compareParts(known map[string]auditKnown) {
 type chainState struct {
 	first, last Event
 	refs        map[string]refAt
-	pins        []string // hashes of lines of run.jsonl, in order
-	hash        string   // of the event that was asked for; empty when it is not there
-	seq         uint64   // of the last line
-	torn        int64    // bytes after it
-	broken      bool     // some of it cannot be read
+	hash        string // of the event that was asked for; empty when it is not there
+	seq         uint64 // of the last line
+	torn        int64  // bytes after it
+	broken      bool   // some of it cannot be read
 	parts       []partOfLoop
 }
 
@@ -708,9 +638,6 @@ func (c *chainState) read(ctx context.Context, dir, id string, at uint64, rep *R
 				ref.before = &old.FileRef
 			}
 			c.refs[f.Path] = ref
-		}
-		if e.Record != "" {
-			c.pins = append(c.pins, e.Record)
 		}
 		if e.Type == EventAttempt || e.Type == EventToolCall {
 			if p := eventData[partOfLoop](e); p != nil && p.Run != "" {

@@ -69,7 +69,7 @@ func TestEveryCutOfAChain(t *testing.T) {
 		}
 	}
 
-	open := newRun(t, s)
+	open := newDeadRun(t, s)
 	for i := range 3 {
 		if err := open.Event("step", i); err != nil {
 			t.Fatal(err)
@@ -78,7 +78,6 @@ func TestEveryCutOfAChain(t *testing.T) {
 	open.Close()
 	path = filepath.Join(open.Dir(), eventsFile)
 	good = mustRead(t, path)
-	abandon(t, s, open.ID())
 	first := bytes.IndexByte(good, '\n') + 1
 	for n := first; n <= len(good); n += stride() {
 		mustWrite(t, path, good[:n])
@@ -140,7 +139,7 @@ func TestWhatVerifySays(t *testing.T) {
 		"last event cut off": {func(t *testing.T, s *Store, r *Run, chain string) {
 			l := lines(mustRead(t, chain))
 			mustWrite(t, chain, bytes.Join(l[:len(l)-1], nil))
-		}, []Problem{ProblemHeadMismatch}, 2},
+		}, []Problem{ProblemFileChanged, ProblemHeadMismatch}, 1},
 		"middle event removed": {func(t *testing.T, s *Store, r *Run, chain string) {
 			l := lines(append(mustRead(t, chain), '\n'))
 			mustWrite(t, chain, append(l[0], l[2]...))
@@ -167,7 +166,7 @@ func TestWhatVerifySays(t *testing.T) {
 		"chain of another run": {func(t *testing.T, s *Store, r *Run, chain string) {
 			_, other := smallRun(t, s)
 			mustWrite(t, chain, mustRead(t, other))
-		}, []Problem{ProblemBrokenLink, ProblemHeadMismatch}, 1},
+		}, []Problem{ProblemBrokenLink, ProblemFileChanged, ProblemHeadMismatch}, 1},
 		"chain recreated": {func(t *testing.T, s *Store, r *Run, chain string) {
 			os.Remove(chain)
 			c := newChain(chain, s.now)
@@ -206,27 +205,25 @@ func TestWhatVerifySays(t *testing.T) {
 			mustWrite(t, p, mustRead(t, p)[:20])
 		}, []Problem{ProblemRecord}, 0},
 		"result gone": {func(t *testing.T, s *Store, r *Run, chain string) { os.Remove(filepath.Join(r.Dir(), resultFile)) }, []Problem{ProblemRecord}, 0},
-		"run.jsonl tells another end": {func(t *testing.T, s *Store, r *Run, chain string) {
+		"run.json has another end": {func(t *testing.T, s *Store, r *Run, chain string) {
 			p := filepath.Join(r.Dir(), infoFile)
-			mustWrite(t, p, bytes.Replace(mustRead(t, p), []byte(`"cause":"exited"`), []byte(`"cause":"oom"`), 1))
-		}, []Problem{ProblemRecord}, 0},
-		"run.jsonl says it runs": {func(t *testing.T, s *Store, r *Run, chain string) {
-			abandon(t, s, r.ID())
-		}, []Problem{ProblemRecord, ProblemUnfinished}, 0},
-		"run.jsonl loses its last line": {func(t *testing.T, s *Store, r *Run, chain string) { // as if its host had died just then
-			p := filepath.Join(r.Dir(), infoFile)
-			mustWrite(t, p, bytes.Join(lines(mustRead(t, p))[:1], nil))
-		}, []Problem{ProblemRecord}, 0},
-		"run.jsonl longer": {func(t *testing.T, s *Store, r *Run, chain string) {
+			mustWrite(t, p, bytes.Replace(mustRead(t, p), []byte(`"exited"`), []byte(`"oom"`), 1))
+		}, []Problem{ProblemFileChanged}, 3},
+		"run.json says that its host died": {func(t *testing.T, s *Store, r *Run, chain string) {
+			writeInfo(t, s, r, func(i *Info) { i.State, i.Host.PID = StateRunning, 1<<30 })
+		}, []Problem{ProblemFileChanged, ProblemUnfinished}, 0},
+		"run.json is the one before": {func(t *testing.T, s *Store, r *Run, chain string) { // as if its host had died just then
+			writeInfo(t, s, r, func(i *Info) {
+				i.State, i.OK, i.Cause, i.ExitCode, i.Ended = StateRunning, false, "", nil, nil
+			})
+		}, []Problem{ProblemFileChanged}, 0},
+		"run.json longer": {func(t *testing.T, s *Store, r *Run, chain string) {
 			p := filepath.Join(r.Dir(), infoFile)
 			mustWrite(t, p, append(mustRead(t, p), ' '))
-		}, []Problem{ProblemRecord}, 0},
-		"run.jsonl has another name and fits": {func(t *testing.T, s *Store, r *Run, chain string) {
-			info := s.readInfo(r.ID())
-			info.Name = "other"
-			line, _, _ := encodeInfo(noPrev, info)
-			mustWrite(t, filepath.Join(r.Dir(), infoFile), line)
-		}, []Problem{ProblemRecord}, 0},
+		}, []Problem{ProblemFileChanged}, 3},
+		"run.json has another name": {func(t *testing.T, s *Store, r *Run, chain string) {
+			writeInfo(t, s, r, func(i *Info) { i.Name = "other" })
+		}, []Problem{ProblemFileChanged}, 3},
 		"a file more": {func(t *testing.T, s *Store, r *Run, chain string) {
 			mustWrite(t, filepath.Join(r.Dir(), "note"), nil)
 		}, []Problem{ProblemUnknownFile}, 0},
@@ -261,12 +258,24 @@ func TestWhatVerifySays(t *testing.T) {
 				return
 			}
 			rep := verify(t, s, r.ID())
-			wantProblems(t, rep, len(c.want) == 0 || name == "run.jsonl loses its last line", c.want...)
+			wantProblems(t, rep, len(c.want) == 0 || name == "run.json is the one before", c.want...)
 			if c.event != 0 && (len(rep.Findings) == 0 || rep.Findings[0].Event != c.event) {
 				t.Errorf("found at %+v, want event %d", rep.Findings, c.event)
 			}
 		})
 	}
+}
+
+// writeInfo changes run.json behind the store's back.
+func writeInfo(t *testing.T, s *Store, r *Run, change func(*Info)) {
+	t.Helper()
+	info := s.readInfo(r.ID())
+	change(&info)
+	b, err := marshalIndent(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, filepath.Join(r.Dir(), infoFile), b)
 }
 
 func TestWholeRunsThatVanishOrAppear(t *testing.T) {
