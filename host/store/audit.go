@@ -1,8 +1,8 @@
 package store
 
-// The audit chain of the store has one entry when a run begins, one when it ends and one when hutch removes it, and one
-// for each change by hand to a persistent sandbox. It pins the head of each chain and the hash of each run's result, so that
-// a run or sandbox whose whole directory was replaced, cut or taken away is noticed.
+// The audit chain of the store has one entry when a run begins, one when it ends and one when hutch removes it, and
+// one for each change by hand to a persistent sandbox. It pins the head of each chain and the hash of each run's
+// result, so that a run or sandbox whose whole directory was replaced, cut or taken away is noticed.
 
 // auditBegin is the data of [EventBegin] in the audit chain.
 type auditBegin struct {

@@ -30,7 +30,7 @@ type chain struct {
 	seq  uint64 // of the last event
 	head string // its hash
 
-	notes []Event // what catching up found and no append has said yet
+	notes []Event // what catching up found and no append has recorded yet
 }
 
 // newChain returns the chain at path, which the first append opens, or makes when it is missing.
@@ -110,7 +110,8 @@ func (c *chain) appendThen(then func() error, events ...Event) (seq uint64, head
 	return seq, head, err
 }
 
-// catchUp brings c up to the file, which is locked. It sets a torn tail aside. What must be said about that is in c.notes.
+// catchUp brings c up to the file, which is locked. It sets a torn tail aside. What must be said about that is in
+// c.notes.
 func (c *chain) catchUp(run string) error {
 	fi, err := c.f.Stat()
 	if err != nil {
@@ -122,7 +123,8 @@ func (c *chain) catchUp(run string) error {
 		return nil
 	case size < c.size:
 		// Somebody cut events off which we know. Go on from what we know: the gap then shows for ever.
-		c.note(run, EventDamaged, map[string]any{"reason": "events were cut off the end", "events": c.seq, "size": size, "was": c.size})
+		c.note(run, EventDamaged,
+			map[string]any{"reason": "events were cut off the end", "events": c.seq, "size": size, "was": c.size})
 		c.size = size
 		return nil
 	}
@@ -175,12 +177,13 @@ func (c *chain) setAside(run string, offset, n int64) error {
 	if err := c.f.Truncate(offset); err != nil {
 		return diskError("cut the torn tail of", c.path, err)
 	}
-	c.note(run, EventRepaired, map[string]any{"offset": offset, "bytes": n, "kept": len(torn), "aside": filepath.Base(aside)},
-		FileRef{Path: filepath.Base(aside), Size: int64(len(torn)), SHA256: sumHex(torn)})
+	name := filepath.Base(aside)
+	c.note(run, EventRepaired, map[string]any{"offset": offset, "bytes": n, "kept": len(torn), "aside": name},
+		refBytes(name, torn))
 	return nil
 }
 
-// lastLine decodes the last complete line of the first size bytes of f, false when there is none, and tells how many
+// lastLine decodes the last complete line of the first size bytes of f, false when there is none, and how many
 // bytes follow that are not a complete line. Zero bytes after the last newline, which a crash of the machine can leave,
 // are such bytes too.
 func lastLine(f io.ReaderAt, size int64) (last decoded, found bool, torn int64, err error) {
@@ -269,7 +272,7 @@ func readChain(path string, each func(chainLine) error) (chainEnd, error) {
 	return end, err
 }
 
-// readLines decodes each line of r. A line that is too long is told as a bad one without being held in memory.
+// readLines decodes each line of r. A line that is too long is reported as a bad one without being held in memory.
 func readLines(r io.Reader, each func(chainLine) error) (end chainEnd, err error) {
 	br := bufio.NewReaderSize(r, 64<<10)
 	var line []byte
@@ -299,7 +302,8 @@ func readLines(r io.Reader, each func(chainLine) error) (end chainEnd, err error
 		end.lines++
 		l := chainLine{number: end.lines}
 		if length > maxLine {
-			l.d = decoded{raw: hex.EncodeToString(raw.Sum(nil)), bad: fmt.Errorf("a line of %d bytes, at most %d are an event", length, maxLine)}
+			l.d = decoded{raw: hex.EncodeToString(raw.Sum(nil)),
+				bad: fmt.Errorf("a line of %d bytes, at most %d are an event", length, maxLine)}
 		} else {
 			l.d = decodeEvent(line[:len(line)-1])
 		}
@@ -330,25 +334,28 @@ func (c *chainChecker) line(l chainLine) {
 		return
 	}
 	e := l.d.event
+	broken := func(format string, args ...any) {
+		c.find(Finding{Problem: ProblemBrokenLink, Event: e.Seq, Detail: fmt.Sprintf(format, args...)})
+	}
 	switch {
 	case c.last.number == 0:
 		if e.Seq != 1 || e.Prev != noPrev {
-			c.find(Finding{Problem: ProblemBrokenLink, Event: e.Seq, Detail: fmt.Sprintf("the chain begins with event %d: what was before it is missing", e.Seq)})
+			broken("the chain begins with event %d: what was before it is missing", e.Seq)
 		}
 	case c.last.d.bad != nil:
-		// Any of the hashes of the damaged line will do; that it is damaged has been said. A line that swallowed its
+		// Any of the hashes of the damaged line will do; that it is damaged has been reported. A line that swallowed its
 		// neighbour leaves a gap in the numbers.
 		p := c.last.d
 		if e.Prev != p.stored && e.Prev != p.computed && (e.Prev != p.raw || e.Type != EventDamaged) {
-			c.find(Finding{Problem: ProblemBrokenLink, Event: e.Seq, Detail: fmt.Sprintf("event %d does not follow from the damaged one before it: events may be missing", e.Seq)})
+			broken("event %d does not follow from the damaged one before it: events may be missing", e.Seq)
 		}
 	case e.Seq != c.seq+1:
-		c.find(Finding{Problem: ProblemBrokenLink, Event: e.Seq, Detail: fmt.Sprintf("event %d stands after event %d", e.Seq, c.seq)})
+		broken("event %d stands after event %d", e.Seq, c.seq)
 	case e.Prev != c.last.d.event.Hash:
-		c.find(Finding{Problem: ProblemBrokenLink, Event: e.Seq, Detail: fmt.Sprintf("event %d names another event as the one before it than event %d", e.Seq, c.seq)})
+		broken("event %d names another event as the one before it than event %d", e.Seq, c.seq)
 	}
 	if c.run != "" && e.Run != c.run {
-		c.find(Finding{Problem: ProblemBrokenLink, Event: e.Seq, Detail: fmt.Sprintf("event %d belongs to run %.40q", e.Seq, e.Run)})
+		broken("event %d belongs to run %.40q", e.Seq, e.Run)
 	}
 	c.seq = e.Seq
 	c.ok(e)

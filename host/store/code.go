@@ -91,9 +91,10 @@ func (w *codeWriter) write(name string, mode fs.FileMode, content io.Reader) (Fi
 // minShared is the size below which a file is not worth a shared content, in bytes.
 const minShared = 16 << 10
 
-// share makes a file that was just written one with the content of other records. Contents are named by hash and mode and
-// are links of the records' files, so that one to which no record has a link is not needed any more. An existing content
-// is used only if it still is what its name says. A file that cannot be shared, as across file systems, stays a copy.
+// share makes a file that was just written one with the content of other records. Contents are named by hash and mode
+// and are links of the records' files, so that one to which no record has a link is not needed any more. An existing
+// content is used only if it still is what its name says. A file that cannot be shared, as across file systems, stays
+// a copy.
 func (w *codeWriter) share(own string, ref FileRef) {
 	kept := filepath.Join(w.content, ref.SHA256+"-"+ref.Mode)
 	err := os.Link(own, kept)

@@ -325,8 +325,8 @@ func TestTwoWriters(t *testing.T) {
 
 // TestLockOfAStoppedWriter: nobody appends past a lock, and nobody waits for ever either.
 func TestLockOfAStoppedWriter(t *testing.T) {
-	defer func(d time.Duration) { lockPatience = d }(lockPatience)
-	lockPatience = 20 * time.Millisecond
+	defer func(d time.Duration) { lockTimeout = d }(lockTimeout)
+	lockTimeout = 20 * time.Millisecond
 	s := newStore(t)
 	r := newRun(t, s)
 	f, err := os.Open(filepath.Join(r.Dir(), eventsFile))

@@ -32,10 +32,10 @@ func isDepsName(s string, most int) bool {
 const lockSuffix = ".lock"
 
 // Deps returns the entry for a language and a key, building it when it is missing: build fills the empty directory it
-// is given, which becomes the entry at once and as a whole when build returns nil, its files readable by everybody and
-// writable by nobody. Of several processes that want the same entry one builds and the others wait, or end with ctx. lang and
-// key are made of a-z, 0-9, '.', '_' and '-' and begin with a letter or digit; key does not end with ".lock".
-// Release the entry when the run has ended; until then [Store.GC] leaves it alone.
+// is given, which becomes the entry at once and as a whole when build returns nil, its files readable by everybody
+// and writable by nobody. Of several processes that want the same entry one builds and the others wait, or end with
+// ctx. lang and key are made of a-z, 0-9, '.', '_' and '-' and begin with a letter or digit; key does not end with
+// ".lock". Release the entry when the run has ended; until then [Store.GC] leaves it alone.
 func (s *Store) Deps(ctx context.Context, lang, key string, build func(ctx context.Context, dir string) error) (*DepsEntry, error) {
 	if !isDepsName(lang, 64) || !isDepsName(key, 128) || filepath.Ext(key) == lockSuffix {
 		return nil, fmt.Errorf("dependency entry %.80q of %.80q: not a name for one", key, lang)

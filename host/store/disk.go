@@ -33,7 +33,7 @@ func diskError(verb, path string, err error) error {
 // which anybody else may write: they could replace what we trust. It returns the path without links.
 func privateDir(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); errors.Is(err, syscall.ENOTDIR) {
-		return "", fmt.Errorf("%w: %s is not a directory, or below something that is none (set HUTCH_HOME to a directory of your own)", ErrUnsafe, dir)
+		return "", fmt.Errorf("%w: %s is not a directory, or below something that is not one (set HUTCH_HOME to a directory of your own)", ErrUnsafe, dir)
 	} else if err != nil {
 		return "", diskError("make", dir, err)
 	}
@@ -232,21 +232,21 @@ func sizeOf(path string, count func(*syscall.Stat_t) bool) (total int64) {
 	return total
 }
 
-// lockPatience bounds how long a lock that is held for microseconds may be waited for: a process that holds it longer is
-// stopped, and waiting for a stopped process would hang every run on the machine.
-var lockPatience = 30 * time.Second
+// lockTimeout bounds how long a lock that is held for microseconds may be waited for: a process that holds it longer
+// is stopped, and waiting for a stopped process would hang every run on the machine.
+var lockTimeout = 30 * time.Second
 
 var errLocked = errors.New("another process holds its lock")
 
 // lockFile takes a lock (unix.LOCK_EX or LOCK_SH) that its holders keep for moments.
 func lockFile(f *os.File, how int) error {
-	deadline := time.Now().Add(lockPatience)
+	deadline := time.Now().Add(lockTimeout)
 	for wait := 20 * time.Microsecond; ; wait = min(2*wait, 5*time.Millisecond) {
 		switch err := tryLock(f, how); {
 		case !errors.Is(err, errLocked):
 			return err
 		case time.Now().After(deadline):
-			return fmt.Errorf("%w for %s already (is it stopped?)", errLocked, lockPatience)
+			return fmt.Errorf("%w for %s already (is it stopped?)", errLocked, lockTimeout)
 		}
 		time.Sleep(wait)
 	}

@@ -54,12 +54,14 @@ type GCItem struct {
 	Error string `json:"error,omitempty"`
 }
 
-// GC finishes what dead processes left and removes what is old. It goes on after a failure: each is told in its item.
+// GC finishes what dead processes left and removes what is old. It goes on after a failure, which is in the item.
 // The error is for what kept it from looking at all.
 func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
 	c := &collector{store: s, o: o, now: s.now()}
 	var errs []error
-	for _, step := range []func(context.Context) error{c.persistent, c.intents, c.lost, c.intentFiles, c.sandboxes, c.processes, c.runtimeDirs, c.temps, c.runs, c.content, c.ingested, c.deps} {
+	steps := []func(context.Context) error{c.persistent, c.intents, c.lost, c.intentFiles, c.sandboxes, c.processes,
+		c.runtimeDirs, c.temps, c.runs, c.content, c.ingested, c.deps}
+	for _, step := range steps {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))
 			break
@@ -149,7 +151,7 @@ func (c *collector) intentFile(name, path string) error {
 		return diskError("lock", path, err)
 	}
 	if left, err := readIntents(path); err != nil || len(left) > 0 {
-		return nil // what cannot be read was said when the intents were
+		return nil // what cannot be read was reported with the intents
 	}
 	c.do(GCItem{Kind: GCTemp, Name: name, Path: path}, func() error { return os.Remove(path) })
 	return nil
@@ -165,7 +167,7 @@ func (c *collector) sandboxes(context.Context) error {
 	}
 	intents, err := c.store.Intents()
 	if err != nil {
-		return nil // said before; without knowing all intents nothing here can be called lost
+		return nil // reported before; without all intents nothing here can be called lost
 	}
 	known := map[string]bool{}
 	for _, r := range intents {
@@ -256,7 +258,8 @@ func (c *collector) runs(ctx context.Context) error {
 			break
 		}
 		running := func(i Info) bool { return i.State == StateRunning }
-		if running(info) || slices.ContainsFunc(parts[info.ID], running) || i < c.o.KeepRuns || c.now.Sub(info.Started) < c.o.RunsOlderThan {
+		if i < c.o.KeepRuns || c.now.Sub(info.Started) < c.o.RunsOlderThan ||
+			running(info) || slices.ContainsFunc(parts[info.ID], running) {
 			continue
 		}
 		path := c.store.paths.Run(info.ID)
@@ -306,7 +309,8 @@ func (c *collector) content(ctx context.Context) error {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		c.do(GCItem{Kind: GCContent, Name: e.Name(), Path: path, Bytes: st.Blocks * 512}, func() error { return os.Remove(path) })
+		item := GCItem{Kind: GCContent, Name: e.Name(), Path: path, Bytes: st.Blocks * 512}
+		c.do(item, func() error { return os.Remove(path) })
 	}
 	return nil
 }
@@ -335,10 +339,12 @@ func (c *collector) ingested(ctx context.Context) error {
 		}
 		kept++
 		made, err := time.Parse(idLayout, e.Name()[:len(idLayout)])
-		if c.o.RunsOlderThan <= 0 && c.o.KeepRuns <= 0 || kept <= c.o.KeepRuns || err != nil || c.now.Sub(made) < c.o.RunsOlderThan {
+		if err != nil || c.o.RunsOlderThan <= 0 && c.o.KeepRuns <= 0 ||
+			kept <= c.o.KeepRuns || c.now.Sub(made) < c.o.RunsOlderThan {
 			continue
 		}
-		c.do(GCItem{Kind: GCIngested, Name: e.Name(), Path: path, Bytes: treeSize(path)}, func() error { return removeAll(path) })
+		item := GCItem{Kind: GCIngested, Name: e.Name(), Path: path, Bytes: treeSize(path)}
+		c.do(item, func() error { return removeAll(path) })
 	}
 	return nil
 }
@@ -394,13 +400,14 @@ func (c *collector) depsEntry(lang, dir string) error {
 	if err != nil {
 		return diskError("look at", lock, err)
 	}
-	if slices.ContainsFunc(c.mounted, func(m string) bool { return m == dir || strings.HasPrefix(m, dir+string(filepath.Separator)) }) {
+	if slices.ContainsFunc(c.mounted, func(m string) bool { return m == dir || below(m, dir) }) {
 		return nil
 	}
 	if c.now.Sub(fi.ModTime()) < c.o.DepsUnused || tryLock(f, unix.LOCK_EX) != nil || !sameFile(f, lock) {
 		return nil
 	}
-	c.do(GCItem{Kind: GCDependencies, Name: lang + "/" + filepath.Base(dir), Path: dir, Bytes: treeSize(dir)}, func() error {
+	item := GCItem{Kind: GCDependencies, Name: lang + "/" + filepath.Base(dir), Path: dir, Bytes: treeSize(dir)}
+	c.do(item, func() error {
 		trash := tempPath(dir)
 		if err := os.Rename(dir, trash); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return diskError("remove", dir, err)
@@ -415,14 +422,15 @@ func (c *collector) depsEntry(lang, dir string) error {
 
 // FinishSandboxes removes persistent sandboxes that were half made or half removed, and those whose process is gone
 // ([SandboxInfo.EndsWith]), unless another process is at it. It is the part of [Store.GC] that any command can do.
-func (s *Store) FinishSandboxes(ctx context.Context, destroy func(ctx context.Context, i Intent) error) ([]GCItem, error) {
+func (s *Store) FinishSandboxes(
+	ctx context.Context, destroy func(ctx context.Context, i Intent) error) ([]GCItem, error) {
 	c := &collector{store: s, o: GCOptions{Destroy: destroy}, now: s.now()}
 	err := c.persistent(ctx)
 	return c.items, err
 }
 
-// persistent ends what was begun with persistent sandboxes and what nobody goes on with: a process that makes or removes one holds
-// its lock alone. A sandbox that is there is never touched, nor one whose record cannot be read.
+// persistent ends what was begun with persistent sandboxes and what nobody goes on with: a process that makes or
+// removes one holds its lock alone. A sandbox that is there is never touched, nor one whose record cannot be read.
 func (c *collector) persistent(ctx context.Context) error {
 	list, err := c.store.Sandboxes()
 	if err != nil {
@@ -454,7 +462,8 @@ func (c *collector) finishSandbox(ctx context.Context, id string) error {
 	if info.State != SandboxCreating && info.State != SandboxRemoving {
 		return nil
 	}
-	what := Intent{ID: id, Backend: info.Backend, Binary: info.Binary, BinarySHA256: info.BinarySHA256, Owner: info.Owner, Home: info.Home, Handle: info.Handle}
+	what := Intent{ID: id, Backend: info.Backend, Binary: info.Binary, BinarySHA256: info.BinarySHA256,
+		Owner: info.Owner, Home: info.Home, Handle: info.Handle}
 	intent, err := c.store.Intent(id)
 	switch {
 	case err == nil:
@@ -509,7 +518,7 @@ func (c *collector) lost(ctx context.Context) error {
 	found, ferr := c.o.Find(ctx)
 	intents, err := c.store.Intents()
 	if err != nil {
-		return ferr // said before; without knowing all intents nothing here can be called lost
+		return ferr // reported before; without all intents nothing here can be called lost
 	}
 	known := map[string]bool{}
 	for _, r := range intents {

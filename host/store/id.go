@@ -102,7 +102,7 @@ func (s *Store) Resolve(ref string) (string, error) {
 	}
 	if ref == "latest" || ref == "-" {
 		if len(ids) == 0 {
-			return "", fmt.Errorf("%w: there is none yet", ErrNotFound)
+			return "", fmt.Errorf("%w: no run was recorded yet", ErrNotFound)
 		}
 		return ids[0], nil
 	}

@@ -53,8 +53,8 @@ func isSandboxID(id string) bool {
 	return id != "" && len(id) <= 64 && madeOf(id, letters+digits+"-")
 }
 
-// Begin puts an intent on disk, with fsync unless it is volatile, and fills in Schema, Host and Created.
-// Nothing may be made before it returns. It also makes the directory that the backend keeps its state in, [Paths.SandboxState].
+// Begin puts an intent on disk, with fsync unless it is volatile, and fills in Schema, Host and Created. Nothing may
+// be made before it returns. It also makes the directory that the backend keeps its state in, [Paths.SandboxState].
 func (s *Store) Begin(i Intent) (*IntentRecord, error) {
 	if !isSandboxID(i.ID) {
 		return nil, fmt.Errorf("sandbox id %.80q: it must be 1 to 64 of a-z, 0-9 and '-'", i.ID)
@@ -98,8 +98,9 @@ func (r *IntentRecord) Commit() error {
 	return r.store.intents.done(r)
 }
 
-// Done forgets the intent after everything is destroyed, and removes the backend's directory ([Paths.SandboxState]). When
-// that fails the intent stays, for gc to try again. A persistent sandbox's record is removed by [SandboxRecord.Forget] alone.
+// Done forgets the intent after everything is destroyed, and removes the backend's directory ([Paths.SandboxState]).
+// When that fails the intent stays, for gc to try again. A persistent sandbox's record is removed by
+// [SandboxRecord.Forget] alone.
 func (r *IntentRecord) Done() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,8 +182,8 @@ type intentLog struct {
 
 // claim takes a place for an intent and returns the file that it goes into.
 //
-// With persistent, the file's name is on disk too when claim returns. Intents that need not outlive a reboot are spared the
-// wait for that.
+// With persistent, the file's name is on disk too when claim returns. Intents that need not outlive a reboot are
+// spared the wait for that.
 func (l *intentLog) claim(id string, persistent bool) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,8 +252,8 @@ func (l *intentLog) close() error {
 	return nil
 }
 
-// appendIntent appends one line to a file of intents, which must exist. When the disk takes only a part of the line that
-// part is taken back.
+// appendIntent appends one line to a file of intents, which must exist. When the disk takes only a part of the line
+// that part is taken back.
 func appendIntent(path string, v any, sync bool) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|syscall.O_NOFOLLOW, 0)
 	if err != nil {

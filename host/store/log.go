@@ -17,10 +17,10 @@ import (
 )
 
 // A log is written in parts, STREAM.log.BASE, where BASE is the position in the stream of the part's first byte. A
-// writer with a limit begins a new part when one is full and removes the oldest ones while the rest still holds as many
-// bytes as the limit allows: a byte stays where it was written until its part goes, so a reader needs no lock, and
-// what was kept is there whenever the writer dies. Closing joins the parts to STREAM.log, which has exactly the bytes of
-// the limit and is there only once the log is complete; STREAM.dropped says how many bytes came before them.
+// writer with a limit begins a new part when one is full and removes the oldest ones while the rest still holds as
+// many bytes as the limit allows: a byte stays where it was written until its part goes, so a reader needs no lock,
+// and what was kept is there whenever the writer dies. Closing joins the parts to STREAM.log, which has exactly the
+// bytes of the limit and is there only once the log is complete; STREAM.dropped says how many bytes came before them.
 
 // Stream names a log of a run.
 type Stream string
@@ -75,8 +75,8 @@ func (p logPart) end() (int64, error) {
 	return p.base + fi.Size(), nil
 }
 
-// minPart is the size of the smallest part, in bytes; others are half the limit. While it is written a log takes at most
-// a part more than its limit.
+// minPart is the size of the smallest part, in bytes; others are half the limit. While it is written a log takes at
+// most a part more than its limit.
 const minPart = 4 << 10
 
 // LogWriter is the sink of one stream. It keeps the last bytes up to its limit on disk, in bounded memory, and counts

@@ -55,8 +55,9 @@ func syncTree(dir string) error {
 	return unix.Syncfs(int(d.Fd()))
 }
 
-// processes kills processes that still have the state directory of a sandbox mounted which nothing speaks of any more. Backends
-// end theirs by themselves; one that was stopped or hangs does not. It comes after everything that removes sandboxes.
+// processes kills processes that still have the state directory of a sandbox mounted which nothing speaks of any
+// more. Backends end theirs by themselves; one that was stopped or hangs does not. It comes after everything that
+// removes sandboxes.
 func (c *collector) processes(ctx context.Context) error {
 	var dir unix.Stat_t
 	if err := unix.Stat(c.store.paths.Sandboxes(), &dir); err != nil {
@@ -83,7 +84,7 @@ func (c *collector) processes(ctx context.Context) error {
 	// Looked at after the processes, so that a sandbox which begins meanwhile is not taken for lost.
 	intents, err := c.store.Intents()
 	if err != nil {
-		return nil // said before; without knowing all intents nothing here can be called lost
+		return nil // reported before; without all intents nothing here can be called lost
 	}
 	known := map[string]bool{}
 	for _, r := range intents {
@@ -108,8 +109,9 @@ func (c *collector) processes(ctx context.Context) error {
 	return nil
 }
 
-// mountedState is the id of a sandbox of which a process has the state directory, or something in it, mounted; "" for none.
-// The kernel names the directory as its file system does, which is the end of our path where that is not the root's.
+// mountedState is the id of a sandbox of which a process has the state directory, or something in it, mounted; "" for
+// none. The kernel names the directory as its file system does, which is the end of our path where that is not the
+// root's.
 func (c *collector) mountedState(mountinfo, device string) string {
 	f, err := os.Open(mountinfo)
 	if err != nil {

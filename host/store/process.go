@@ -36,10 +36,10 @@ func ProcessOf(pid int) Process {
 	return p
 }
 
-// End waits until the process has ended, or ctx has. One that takes longer than patience is killed, with its process
+// End waits until the process has ended, or ctx has. One that takes longer than timeout is killed, with its process
 // group.
-func (p Process) End(ctx context.Context, patience time.Duration) {
-	late := time.NewTimer(patience)
+func (p Process) End(ctx context.Context, timeout time.Duration) {
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -71,7 +71,7 @@ func (p Process) Alive() bool {
 	return ok && start == p.Start
 }
 
-// The names of temporary files and of files of intents say which process they belong to, so that gc can tell what a
+// The names of temporary files and of files of intents say which process they belong to, so that gc knows what a
 // dead one left behind: PID.START.NAMESPACE.RANDOM, in a temporary name after .NAME.tmp.
 
 const tempMark = ".tmp."
@@ -88,8 +88,8 @@ func tempPath(path string) string {
 	return dir + "." + name + tempMark + ownedName()
 }
 
-// TempName is the name of a new file or directory for what only this process needs, in the directory for temporary files.
-// gc removes it once the process is gone.
+// TempName is the name of a new file or directory for what only this process needs, in the directory for temporary
+// files. gc removes it once the process is gone.
 func TempName(kind string) string {
 	return filepath.Join(os.TempDir(), tempPrefix+kind+tempMark+ownedName())
 }

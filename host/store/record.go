@@ -109,8 +109,8 @@ func (r *record) WriteCode(name string, mode fs.FileMode, content io.Reader) (Fi
 func (r *record) close() error { return errors.Join(r.code.close(), r.chain.close()) }
 
 // removeRecord removes a directory and enters that in the audit chain. The entry comes first: a record that is gone
-// without one looks like tampering, one that is still there does not. A full disk only delays it, because removing makes
-// room.
+// without one looks like tampering, one that is still there does not. A full disk only delays it, because removing
+// makes room.
 func (s *Store) removeRecord(typ EventType, id, dir string, data any) error {
 	entered := s.enter(typ, id, data)
 	if entered != nil && !errors.Is(entered, ErrFull) {

@@ -264,7 +264,7 @@ func sumHex(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// callsDir is where a loop keeps what was said to a model and by it, and what tools were asked and answered.
+// callsDir is where a loop keeps what a model was sent and answered, and what tools were asked and answered.
 const callsDir = "calls"
 
 // OutputDir is where collected outputs go. It is made when it is asked for, so that only runs with outputs have one.
@@ -312,7 +312,7 @@ func (r *Record) ReadRef(ref FileRef, max int64) ([]byte, error) {
 		return nil, fmt.Errorf("run %s: %w", r.ID, err)
 	}
 	if int64(len(b)) != ref.Size || sumHex(b) != ref.SHA256 {
-		return nil, fmt.Errorf("run %s: %s is not what was recorded (`hutch audit verify %s` tells more)", r.ID, ref.Path, r.ID)
+		return nil, fmt.Errorf("run %s: %s is not what was recorded (see `hutch audit verify %s`)", r.ID, ref.Path, r.ID)
 	}
 	return b, nil
 }
@@ -323,10 +323,11 @@ type End struct {
 	Cause    string
 	ExitCode *int      // nil when no program ended
 	Data     any       // further data of the last event
-	Files    []FileRef // further files of the last event; logs, code and outputs which earlier events named need not be repeated
+	Files    []FileRef // further outputs that no event names yet
 
-	// Sandbox is the persistent sandbox that the run was in, nil for none. The audit chain learns with the run's end how far
-	// the sandbox's chain goes by what this process appended to it, so that what it says about the run cannot be cut off.
+	// Sandbox is the persistent sandbox that the run was in, nil for none. The audit chain learns with the run's end how
+	// far the sandbox's chain goes by what this process appended to it, so that what it says about the run cannot be cut
+	// off.
 	Sandbox *SandboxRecord
 }
 
@@ -355,7 +356,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if r.done {
 		return errDone
 	}
-	defer func() { _ = r.closeLocked() }() // everything that matters was synced and said by then
+	defer func() { _ = r.closeLocked() }() // everything that matters was synced and reported by then
 
 	// The last event stands alone at the end, however many files there are.
 	if len(end.Files) > 0 {
@@ -371,7 +372,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 		return err
 	}
 	head, err := r.append(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data},
-		append(r.unsaidLogs(), refBytes(infoFile, info)), nil)
+		append(r.unnamedLogs(), refBytes(infoFile, info)), nil)
 	if err != nil {
 		return err
 	}
@@ -417,9 +418,9 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	return nil
 }
 
-// unsaidLogs are the files of logs that no event points at yet: what the backend said, and how much of a stream was
+// unnamedLogs are the files of logs that no event points at yet: what the backend said, and how much of a stream was
 // dropped.
-func (r *Run) unsaidLogs() (refs []FileRef) {
+func (r *Run) unnamedLogs() (refs []FileRef) {
 	names, _ := readNames(r.dir)
 	slices.Sort(names)
 	for _, name := range names {
@@ -433,8 +434,8 @@ func (r *Run) unsaidLogs() (refs []FileRef) {
 }
 
 // ContinueRun takes over the record of a loop whose host process died, for this process to go on with it: one record,
-// one chain. Its state must be [StateInterrupted]. Of two processes that try, one gets it and the other one [ErrRunning].
-// What the dead writer left of files that no event points at is removed.
+// one chain. Its state must be [StateInterrupted]. Of two processes that try, one gets it and the other one
+// [ErrRunning]. What the dead writer left of files that no event points at is removed.
 func (s *Store) ContinueRun(id string) (*Run, error) {
 	rec, err := s.Load(id)
 	if err != nil {
@@ -478,14 +479,14 @@ func (r *Run) takeOver() error {
 // recall brings r up to what is on disk, and that into order.
 func (r *Run) recall() error {
 	var last EventType
-	said := map[string]bool{}
+	named := map[string]bool{}
 	if _, err := readChain(r.chain.path, func(l chainLine) error {
 		if l.d.bad != nil {
-			return fmt.Errorf("line %d of %s: %w (`hutch audit verify %s` tells more)", l.number, eventsFile, l.d.bad, r.info.ID)
+			return fmt.Errorf("line %d of %s: %w (see `hutch audit verify %s`)", l.number, eventsFile, l.d.bad, r.info.ID)
 		}
 		last = l.d.event.Type
 		for _, f := range l.d.event.Files {
-			said[f.Path] = true
+			named[f.Path] = true
 			if path.Dir(f.Path) == "." {
 				r.refs[f.Path] = true
 			}
@@ -497,18 +498,18 @@ func (r *Run) recall() error {
 	if last == EventEnd {
 		return errors.New("it has ended, and only its last notes about that are missing")
 	}
-	return r.clearCalls(said)
+	return r.clearCalls(named)
 }
 
 // clearCalls removes the files below calls/ that no event points at.
-func (r *Run) clearCalls(said map[string]bool) error {
+func (r *Run) clearCalls(named map[string]bool) error {
 	dir := filepath.Join(r.dir, callsDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return diskError("read", dir, err)
 	}
 	for _, e := range entries {
-		if said[path.Join(callsDir, e.Name())] || e.IsDir() {
+		if named[path.Join(callsDir, e.Name())] || e.IsDir() {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {

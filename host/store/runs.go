@@ -69,7 +69,7 @@ func readJSONFile(dir, name string) (json.RawMessage, error) {
 		return nil, diskError("read", filepath.Join(dir, name), err)
 	}
 	if !json.Valid(b) {
-		return nil, fmt.Errorf("read %s: it is not JSON (`hutch audit verify` tells more)", filepath.Join(dir, name))
+		return nil, fmt.Errorf("read %s: it is not JSON (see `hutch audit verify`)", filepath.Join(dir, name))
 	}
 	return b, nil
 }
@@ -127,7 +127,7 @@ func (s *Store) List(f Filter) ([]Info, error) {
 		if f.Parent != "" && id < f.Parent {
 			break // what belongs to another one begins after it
 		}
-		// The id tells the second, so that most of what is out of range need not be read. A run may begin a while
+		// The id has the second, so that most of what is out of range need not be read. A run may begin a while
 		// after it got its id, never before.
 		if t, err := idTime(id); err == nil {
 			if !f.Before.IsZero() && t.After(f.Before) {

@@ -32,7 +32,7 @@ const (
 	SandboxDamaged  SandboxState = "damaged" // its record cannot be read
 )
 
-// Errors about persistent sandboxes that callers tell apart with errors.Is.
+// Errors about persistent sandboxes that callers distinguish with errors.Is.
 var (
 	// ErrNoSandbox says that there is no such sandbox.
 	ErrNoSandbox = errors.New("no such sandbox")
@@ -56,7 +56,7 @@ type SandboxInfo struct {
 	Binary         string `json:"binary"`                  // path of the plugin that made it
 	BinarySHA256   string `json:"binary_sha256,omitempty"` // hex
 	Owner          string `json:"owner,omitempty"`         // what the backend marked its parts with
-	Home           string `json:"home,omitempty"`          // Paths.Data of the store that it belongs to; see [Store.Original]
+	Home           string `json:"home,omitempty"`          // Paths.Data of its store; see [Store.Original]
 
 	File    string `json:"file,omitempty"`    // run file that it was made from
 	Run     string `json:"run,omitempty"`     // label of the run block in it
@@ -88,7 +88,7 @@ type SandboxPush struct {
 	Repository string `json:"repository"` // work tree on this host, absolute
 	Branch     string `json:"branch"`     // that was checked out
 	Head       string `json:"head"`       // its commit then
-	Base       string `json:"base"`       // the commit that was sent: Head, or one on top of it with what was not committed
+	Base       string `json:"base"`       // commit that was sent: Head, or one on it with what was not committed
 	Plan       string `json:"plan"`       // relative to the repository
 	Sent       int64  `json:"sent"`       // bytes of the bundle that was sent last; 0 where nothing was missing
 
@@ -116,7 +116,7 @@ type SandboxWorkspace struct {
 	Path   string `json:"path,omitempty"`   // as commands see it
 	Input  string `json:"input,omitempty"`  // where commands see the input, if there is one
 	Output string `json:"output,omitempty"` // where commands see the output directory
-	// Layers are the directories of this host that it can be read in, as its backend told; nil when there are none.
+	// Layers are the directories of this host that it can be read in, as its backend reported; nil when there are none.
 	Layers *SandboxLayers `json:"layers,omitempty"`
 }
 
@@ -312,8 +312,8 @@ func (s *Store) PlaceSandboxBase(id string) error {
 	return s.enter(EventSandboxHead, id, head)
 }
 
-// Update changes the record by fn. When it returns nil the new record is on the disk, and a process that reads the record
-// afterwards, after a power cut too, reads it or a later one.
+// Update changes the record by fn. When it returns nil the new record is on the disk, and a process that reads the
+// record afterwards, after a power cut too, reads it or a later one.
 func (r *SandboxRecord) Update(fn func(*SandboxInfo)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -343,7 +343,8 @@ func (r *SandboxRecord) Forget() error {
 	if err := removeAll(state); err != nil {
 		return diskError("remove", state, err)
 	}
-	err := r.store.removeRecord(EventSandboxRemoved, r.id, r.dir, map[string]any{"name": r.info.Name, "state": r.info.State})
+	was := map[string]any{"name": r.info.Name, "state": r.info.State}
+	err := r.store.removeRecord(EventSandboxRemoved, r.id, r.dir, was)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -369,12 +370,12 @@ const maxPrivate = 64 << 20
 type private struct {
 	// Nonce is random, so that the file's hash in the event chain helps nobody to guess a secret.
 	Nonce string          `json:"nonce"`
-	Input []FileRef       `json:"input,omitempty"` // the files below input/, of which no event speaks because some are secret
+	Input []FileRef       `json:"input,omitempty"` // the files below input/: no event names them, some are secret
 	Value json.RawMessage `json:"value"`
 }
 
-// WritePrivate keeps what later commands need and nobody shall be shown, such as the values of variables, and the hashes
-// of the files below [SandboxRecord.InputDir], which must be complete. It is JSON, in a file of mode 0600.
+// WritePrivate keeps what later commands need and nobody shall be shown, such as the values of variables, and the
+// hashes of the files below [SandboxRecord.InputDir], which must be complete. It is JSON, in a file of mode 0600.
 func (r *SandboxRecord) WritePrivate(v any) error {
 	value, err := json.Marshal(v)
 	if err != nil {
@@ -426,7 +427,7 @@ func (r *SandboxRecord) ReadPrivate(v any) error {
 	return nil
 }
 
-// readInputRefs reads what a record's private part says about its input; nothing where there is none.
+// readInputRefs reads what the private part of a record says about its input.
 func readInputRefs(root *os.Root) ([]FileRef, error) {
 	b, err := safefile.ReadFile(root, sandboxPrivateFile, maxPrivate)
 	if refused := (*safefile.Error)(nil); errors.As(err, &refused) && refused.Reason == safefile.ReasonMissing {

@@ -20,14 +20,16 @@ import (
 // maxSandboxName bounds the name of a sandbox or of a project, in bytes.
 const maxSandboxName = 64
 
-// CheckName refuses what cannot be the name of a sandbox or a project: it begins with a letter, so that no option and no id is
-// taken for one, and holds letters, digits, '_', '.' and '-', so that NAME:PATH can be told apart.
+// CheckName refuses what cannot be the name of a sandbox or a project: it begins with a letter, so that no option and
+// no id is taken for one, and holds letters, digits, '_', '.' and '-', so that NAME:PATH is not ambiguous.
 func CheckName(name string) error {
 	const upper = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if name != "" && len(name) <= maxSandboxName && madeOf(name[:1], letters+upper) && madeOf(name, letters+upper+digits+"_.-") {
+	const allowed = letters + upper + digits + "_.-"
+	if name != "" && len(name) <= maxSandboxName && madeOf(name[:1], letters+upper) && madeOf(name, allowed) {
 		return nil
 	}
-	return fmt.Errorf("%.80q cannot be a name: up to %d letters, digits, '_', '.' and '-', a letter first", name, maxSandboxName)
+	return fmt.Errorf("%.80q cannot be a name: want up to %d letters, digits, '_', '.' and '-', a letter first",
+		name, maxSandboxName)
 }
 
 // Owner is what backends mark everything with that they make for this store, and for no other.
@@ -36,9 +38,9 @@ func (s *Store) Owner() string {
 	return "hutch-" + hex.EncodeToString(sum[:6])
 }
 
-// Original returns the top of the store that this one is a copy of, so that the sandbox id, which was made in the store at
-// home, is another one's: nothing here may touch it. It is "" when the sandbox was made here, or when the store was moved,
-// so that nothing is left there.
+// Original returns the top of the store that this one is a copy of, so that the sandbox id, which was made in the
+// store at home, is another one's: nothing here may touch it. It is "" when the sandbox was made here, or when the
+// store was moved, so that nothing is left there.
 func (s *Store) Original(home, id string) string {
 	if home == "" || home == s.paths.Data {
 		return ""
@@ -201,12 +203,15 @@ func (s *Store) FindSandbox(ref string) (SandboxInfo, error) {
 	for _, i := range found[:min(len(found), 5)] {
 		names = append(names, i.ID+" ("+i.Name+")")
 	}
-	return SandboxInfo{}, fmt.Errorf("%w: %.40q fits %d sandboxes, among them %s", ErrAmbiguous, ref, len(found), strings.Join(names, ", "))
+	return SandboxInfo{}, fmt.Errorf("%w: %.40q fits %d sandboxes, among them %s",
+		ErrAmbiguous, ref, len(found), strings.Join(names, ", "))
 }
 
-// OpenSandbox locks the record of one sandbox, by its full id, for this process alone or together with others, and waits up to patience for
-// another process that holds it: then the error is [ErrInUse]. It returns the record in whatever state it is.
-func (s *Store) OpenSandbox(ctx context.Context, id string, alone bool, patience time.Duration) (*SandboxRecord, error) {
+// OpenSandbox locks the record of one sandbox, by its full id, for this process alone or together with others, and
+// waits up to timeout for another process that holds it: then the error is [ErrInUse]. It returns the record in
+// whatever state it is.
+func (s *Store) OpenSandbox(
+	ctx context.Context, id string, alone bool, timeout time.Duration) (*SandboxRecord, error) {
 	dir := s.paths.Sandbox(id)
 	gone := fmt.Errorf("%w: %.80q", ErrNoSandbox, id)
 	if !isRunID(id) {
@@ -228,8 +233,8 @@ func (s *Store) OpenSandbox(ctx context.Context, id string, alone bool, patience
 	if err != nil {
 		return nil, diskError("open", path, err)
 	}
-	if err := tryLock(f, how); errors.Is(err, errLocked) && patience > 0 {
-		wait, cancel := context.WithTimeoutCause(ctx, patience, errLocked)
+	if err := tryLock(f, how); errors.Is(err, errLocked) && timeout > 0 {
+		wait, cancel := context.WithTimeoutCause(ctx, timeout, errLocked)
 		err = waitLock(wait, f, how)
 		cancel()
 		if err != nil {

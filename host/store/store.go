@@ -34,7 +34,7 @@ type Store struct {
 	intents intentLog
 }
 
-// Errors that callers tell apart with [errors.Is].
+// Errors that callers distinguish with [errors.Is].
 var (
 	// ErrNotFound says that there is no such run.
 	ErrNotFound = errors.New("no such run")
@@ -77,7 +77,7 @@ func Open(o Options) (*Store, error) {
 // of them is not done. Close runs first.
 func (s *Store) Close() error { return errors.Join(s.intents.close(), s.audit.close()) }
 
-// Paths tells where everything lies.
+// Paths returns where everything lies.
 func (s *Store) Paths() Paths { return s.paths }
 
 // xdgMu guards the library's package variables while they are read again.
@@ -104,7 +104,8 @@ func findPaths(home string) (Paths, error) {
 	if os.Getenv("HOME") == "" { // as under a service manager: the library would take the root directory
 		u, err := user.Current()
 		if err != nil || !filepath.IsAbs(u.HomeDir) {
-			return Paths{}, errors.New("HOME is not set and this user has no home directory: set HUTCH_HOME to a directory for all that hutch keeps")
+			return Paths{}, errors.New("HOME is not set and this user has no home directory: " +
+				"set HUTCH_HOME to a directory for all that hutch keeps")
 		}
 		if err := os.Setenv("HOME", u.HomeDir); err != nil {
 			return Paths{}, err
@@ -112,9 +113,11 @@ func findPaths(home string) (Paths, error) {
 		defer func() { _ = os.Unsetenv("HOME") }() // HOME is a name that the system takes
 	}
 	xdg.Reload() // the environment may have changed since the library looked
-	for name, dir := range map[string]string{"XDG_DATA_HOME": xdg.DataHome, "XDG_CACHE_HOME": xdg.CacheHome, "XDG_STATE_HOME": xdg.StateHome} {
+	dirs := map[string]string{"XDG_DATA_HOME": xdg.DataHome, "XDG_CACHE_HOME": xdg.CacheHome, "XDG_STATE_HOME": xdg.StateHome}
+	for name, dir := range dirs {
 		if !filepath.IsAbs(dir) {
-			return Paths{}, fmt.Errorf("no home directory for the store: %s is %q (set HOME or HUTCH_HOME to an absolute path)", name, dir)
+			return Paths{}, fmt.Errorf("no home directory for the store: %s is %q (set HOME or HUTCH_HOME to an absolute path)",
+				name, dir)
 		}
 	}
 	return Paths{

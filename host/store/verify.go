@@ -36,7 +36,7 @@ const (
 	ProblemRecord       Problem = "record"        // run.json, definition.json or result.json cannot be read or is not the one recorded
 	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
-	ProblemUnknownFile  Problem = "unknown_file"  // a file is there that no event speaks of
+	ProblemUnknownFile  Problem = "unknown_file"  // a file is there that no event names
 
 	ProblemSandboxMissing Problem = "sandbox_missing" // the audit chain knows a persistent sandbox that is not there and was not removed by hutch
 	ProblemUnknownSandbox Problem = "unknown_sandbox" // a persistent sandbox is there that the audit chain does not know
@@ -78,6 +78,11 @@ func (r *Report) find(f Finding) {
 	}
 }
 
+// wrong adds a finding that is not harmless.
+func (r *Report) wrong(p Problem, event uint64, path, format string, args ...any) {
+	r.find(Finding{Problem: p, Event: event, Path: path, Detail: fmt.Sprintf(format, args...)})
+}
+
 // Verify checks the chain of one run, every file its events point at, its result, and its entries in the audit chain.
 // It changes nothing. An error means that it could not look.
 func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
@@ -91,8 +96,8 @@ func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
 	return v.run(ctx, id)
 }
 
-// VerifySandbox checks the chain of one persistent sandbox, every file its events point at, and its entries in the audit
-// chain. It changes nothing. The commands that ran in the sandbox are runs, with chains of their own.
+// VerifySandbox checks the chain of one persistent sandbox, every file its events point at, and its entries in the
+// audit chain. It changes nothing. The commands that ran in the sandbox are runs, with chains of their own.
 func (s *Store) VerifySandbox(ctx context.Context, id string) (*Report, error) {
 	v := verifier{store: s}
 	if _, err := v.readAudit(); err != nil {
@@ -101,8 +106,8 @@ func (s *Store) VerifySandbox(ctx context.Context, id string) (*Report, error) {
 	return v.sandbox(ctx, id)
 }
 
-// VerifyTree is Verify of a run and, where that is a loop, of the runs it is made of, but for those that hutch removed. It
-// calls each with the reports as they come, the loop's first, and stops with the error that each returns.
+// VerifyTree is Verify of a run and, where that is a loop, of the runs it is made of, but for those that hutch
+// removed. It calls each with the reports as they come, the loop's first, and stops with the error that each returns.
 func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) error) error {
 	if _, err := s.Load(id); err != nil {
 		return err
@@ -133,7 +138,8 @@ func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) er
 		}
 		rep := &Report{Run: part, OK: true, Findings: []Finding{}}
 		if _, err := os.Lstat(s.paths.Run(part)); errors.Is(err, fs.ErrNotExist) {
-			rep.find(Finding{Problem: ProblemRunMissing, Path: s.paths.Run(part), Detail: "it is a part of " + id + ", is gone, and was not removed by hutch"})
+			rep.wrong(ProblemRunMissing, 0, s.paths.Run(part),
+				"it is a part of %s, is gone, and was not removed by hutch", id)
 		} else if rep, err = v.run(ctx, part); err != nil {
 			return err
 		}
@@ -144,9 +150,10 @@ func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) er
 	return nil
 }
 
-// VerifyAll checks the audit chain, every run, newest first, and every persistent sandbox, and calls each with the reports
-// as they come; the audit chain's is the first. It stops with the error that each returns. A head that the audit chain
-// had once, kept where the store's writer cannot reach, shows a chain that was cut or recreated since: "" for none.
+// VerifyAll checks the audit chain, every run, newest first, and every persistent sandbox, and calls each with the
+// reports as they come; the audit chain's is the first. It stops with the error that each returns. A head that the
+// audit chain had once, kept where the store's writer cannot reach, shows a chain that was cut or recreated since: ""
+// for none.
 func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) error) error {
 	// What is there is listed before the audit chain is read, so that what begins meanwhile is not unknown.
 	ids, err := s.runIDs()
@@ -162,8 +169,8 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 	if err != nil {
 		return err
 	}
-	// What is missing may have been removed after the audit chain was read. Removing is entered there before anything goes,
-	// so the chain is read once more, and only what was missing before is looked up in it, for others come and go
+	// What is missing may have been removed after the audit chain was read. Removing is entered there before anything
+	// goes, so the chain is read once more, and only what was missing before is looked up in it, for others come and go
 	// meanwhile.
 	runs, sandboxes := missing(v.runs, s.paths.Run), missing(v.boxes, s.paths.Sandbox)
 	if len(runs) > 0 || len(sandboxes) > 0 {
@@ -173,8 +180,7 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 	}
 	lost := func(p Problem, what, id, path string, removed bool) {
 		if !removed {
-			audit.find(Finding{Problem: p, Path: path,
-				Detail: fmt.Sprintf("%s %s was recorded, is gone, and was not removed by hutch", what, id)})
+			audit.wrong(p, 0, path, "%s %s was recorded, is gone, and was not removed by hutch", what, id)
 		}
 	}
 	for _, id := range sandboxes {
@@ -184,8 +190,8 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 		lost(ProblemRunMissing, "run", id, s.paths.Run(id), v.runs[id].removed)
 	}
 	if head != "" && !v.hashes[head] {
-		audit.find(Finding{Problem: ProblemHeadMismatch, Path: s.paths.Audit(),
-			Detail: fmt.Sprintf("it does not hold the head %s that was kept: it was cut or replaced", short(head))})
+		audit.wrong(ProblemHeadMismatch, 0, s.paths.Audit(),
+			"it does not hold the head %s that was kept: it was cut or replaced", short(head))
 	}
 	if err := each(audit); err != nil {
 		return err
@@ -312,7 +318,8 @@ func noteRepair(rep *Report, e Event) {
 
 func tornTail(path string, seq uint64, bytes int64, harmless bool) Finding {
 	return Finding{Problem: ProblemTornTail, Harmless: harmless, Event: seq + 1, Path: path,
-		Detail: fmt.Sprintf("%d bytes of an incomplete event at the end: its writer died; the next one sets them aside", bytes)}
+		Detail: fmt.Sprintf("%d bytes of an incomplete event at the end: "+
+			"its writer died; the next one sets them aside", bytes)}
 }
 
 // run checks one run.
@@ -329,7 +336,7 @@ func (v *verifier) sandbox(ctx context.Context, id string) (*Report, error) {
 
 // settle verifies a record. The files of one that is written to do not change all at once, nor with the audit chain;
 // what looks wrong is therefore looked at again as long as somebody writes, and once in any case while the audit chain
-// knows no end of it: the clock of the file system, which tells who writes, may be far behind on a busy machine. The
+// knows no end of it: the clock of the file system, which shows who writes, may be far behind on a busy machine. The
 // error gone is for a record that is not there, or not any more.
 func (v *verifier) settle(dir string, known map[string]auditKnown, id string, gone error,
 	verify func() (*Report, error)) (rep *Report, err error) {
@@ -393,15 +400,15 @@ func (v *recordVerifier) open(ctx context.Context, dir, id string) error {
 	return v.files(ctx, v.root, v.rep)
 }
 
-// begin compares the beginning of the chain with the audit chain. A host may be between making the directory and entering it
-// there, or have died there: beginning says that the record looks so.
+// begin compares the beginning of the chain with the audit chain. A host may be between making the directory and
+// entering it there, or have died there: beginning says that the record looks so.
 func (v *recordVerifier) begin(unknown Problem, what string, beginning bool) {
 	switch {
 	case v.known.begin == nil && !beginning:
-		v.rep.find(Finding{Problem: unknown, Detail: "the audit chain does not know this " + what})
+		v.rep.wrong(unknown, 0, "", "the audit chain does not know this %s", what)
 	case v.known.begin != nil && v.first.Seq == 1 && v.known.begin.Head != v.first.Hash:
-		v.rep.find(Finding{Problem: ProblemHeadMismatch, Event: 1,
-			Detail: "the first event is not the one that the audit chain knows: the chain was replaced"})
+		v.rep.wrong(ProblemHeadMismatch, 1, "",
+			"the first event is not the one that the audit chain knows: the chain was replaced")
 	}
 }
 
@@ -413,7 +420,7 @@ func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error
 	}
 	rep := &Report{Sandbox: id, OK: true, State: State(info.State), Findings: []Finding{}}
 	if info.State == SandboxDamaged {
-		rep.find(Finding{Problem: ProblemRecord, Path: sandboxFile, Detail: info.Damage})
+		rep.wrong(ProblemRecord, 0, sandboxFile, "%s", info.Damage)
 	}
 	r := recordVerifier{rep: rep, known: v.boxes[id]}
 	defer r.close()
@@ -422,15 +429,15 @@ func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error
 	}
 	r.begin(ProblemUnknownSandbox, "sandbox", info.State == SandboxCreating)
 	if h := r.known.head; h.Events > 0 && r.hash != h.Head {
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: h.Events,
-			Detail: fmt.Sprintf("event %d is not the one that the audit chain knows: the chain was cut or replaced", h.Events)})
+		rep.wrong(ProblemHeadMismatch, h.Events, "",
+			"event %d is not the one that the audit chain knows: the chain was cut or replaced", h.Events)
 	}
 	if r.broken {
 		return rep, nil // what more there should be is not known
 	}
 	input, err := readInputRefs(r.root)
 	if err != nil {
-		rep.find(Finding{Problem: ProblemRecord, Path: sandboxPrivateFile, Detail: err.Error()})
+		rep.wrong(ProblemRecord, 0, sandboxPrivateFile, "%s", err.Error())
 	}
 	for _, f := range input {
 		if err := (refAt{FileRef: f}).verify(ctx, r.root, rep); err != nil {
@@ -464,7 +471,7 @@ func (v *verifier) verifyRun(ctx context.Context, id string) (*Report, error) {
 	info := v.store.readInfo(id)
 	rep := &Report{Run: id, OK: true, State: info.State, Findings: []Finding{}}
 	if info.State == StateDamaged {
-		rep.find(Finding{Problem: ProblemRecord, Path: infoFile, Detail: info.Damage})
+		rep.wrong(ProblemRecord, 0, infoFile, "%s", info.Damage)
 	}
 	r := runVerifier{recordVerifier{rep: rep, known: v.runs[id]}, info}
 	defer r.close()
@@ -505,26 +512,31 @@ func (v *runVerifier) anchors(dir string) error {
 	switch v.info.State {
 	case StateFinished:
 		if !hasResult {
-			rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "the run is finished and its result is gone"})
+			rep.wrong(ProblemRecord, 0, resultFile, "the run is finished and its result is gone")
 		}
 		if known.end == nil {
-			rep.find(Finding{Problem: ProblemHeadMismatch, Detail: "the run is finished and the audit chain does not know its end"})
+			rep.wrong(ProblemHeadMismatch, 0, "", "the run is finished and the audit chain does not know its end")
 		}
 		if v.last.Type != EventEnd {
-			rep.find(Finding{Problem: ProblemHeadMismatch, Event: v.last.Seq, Detail: "the run is finished and the last event of its chain is not its end: events are missing"})
+			rep.wrong(ProblemHeadMismatch, v.last.Seq, "",
+				"the run is finished and the last event of its chain is not its end: events are missing")
 		}
 	case StateInterrupted:
 		before := "the run had a result"
 		if hasResult {
 			before = "it wrote down that the run was finished"
 		}
-		rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq, Detail: fmt.Sprintf("the host process (pid %d) ended before %s: it was killed, or there was no room on the disk for the record; the last event is %s", v.info.Host.PID, before, orNone(string(v.last.Type)))})
+		rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq,
+			Detail: fmt.Sprintf("the host process (pid %d) ended before %s: it was killed, or there was no room on the disk "+
+				"for the record; the last event is %s", v.info.Host.PID, before, orNone(string(v.last.Type)))})
 	}
 	if hasResult {
 		v.compareResult(result)
 	}
 	if known.end != nil && (known.end.Events != rep.Events || known.end.Head != rep.Head) {
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: rep.Events, Detail: fmt.Sprintf("the audit chain knows %d events up to %s, the chain has %d up to %s", known.end.Events, short(known.end.Head), rep.Events, short(rep.Head))})
+		rep.wrong(ProblemHeadMismatch, rep.Events, "",
+			"the audit chain knows %d events up to %s, the chain has %d up to %s",
+			known.end.Events, short(known.end.Head), rep.Events, short(rep.Head))
 	}
 	v.begin(ProblemUnknownRun, "run", v.first.Seq == 1 && v.last.Seq == 1 && v.info.State != StateFinished)
 	return nil
@@ -536,16 +548,18 @@ func (v *runVerifier) compareResult(result []byte) {
 	rep.Files++
 	rep.Bytes += int64(len(result))
 	if end := v.known.end; end != nil && (int64(len(result)) != end.ResultSize || sumHex(result) != end.ResultSHA256) {
-		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it is not the result that the audit chain knows"})
+		rep.wrong(ProblemRecord, 0, resultFile, "it is not the result that the audit chain knows")
 	}
 	ref, ok := findChainRef(result)
 	switch {
 	case !json.Valid(result):
-		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it is not JSON"})
+		rep.wrong(ProblemRecord, 0, resultFile, "it is not JSON")
 	case !ok:
-		rep.find(Finding{Problem: ProblemRecord, Path: resultFile, Detail: "it does not name the head of the event chain"})
+		rep.wrong(ProblemRecord, 0, resultFile, "it does not name the head of the event chain")
 	case ref.Events != rep.Events || ref.Head != rep.Head:
-		rep.find(Finding{Problem: ProblemHeadMismatch, Event: rep.Events, Path: resultFile, Detail: fmt.Sprintf("the result names %d events up to %s, the chain has %d up to %s", ref.Events, short(ref.Head), rep.Events, short(rep.Head))})
+		rep.wrong(ProblemHeadMismatch, rep.Events, resultFile,
+			"the result names %d events up to %s, the chain has %d up to %s",
+			ref.Events, short(ref.Head), rep.Events, short(rep.Head))
 	}
 }
 
@@ -580,15 +594,14 @@ type partOfLoop struct {
 	Head  string `json:"head"`
 }
 
-// compareParts compares what a loop says about its runs with what the audit chain knows of them, also of those that hutch
-// removed since. Whether a run is what the audit chain knows is in its own report.
+// compareParts compares what a loop says about its runs with what the audit chain knows of them, also of those that
+// hutch removed since. Whether a run is what the audit chain knows is in its own report.
 func (v *runVerifier) compareParts(known map[string]auditKnown) {
 	for _, p := range v.parts {
 		v.rep.parts = append(v.rep.parts, p.Run)
 		k := known[p.Run]
 		wrong := func(format string, args ...any) {
-			v.rep.find(Finding{Problem: ProblemHeadMismatch, Event: p.event,
-				Detail: fmt.Sprintf("run %s: ", p.Run) + fmt.Sprintf(format, args...)})
+			v.rep.wrong(ProblemHeadMismatch, p.event, "", "run "+p.Run+": "+format, args...)
 		}
 		switch {
 		case k.begin == nil:
@@ -654,7 +667,7 @@ func (c *chainState) read(ctx context.Context, dir, id string, at uint64, rep *R
 			return diskError("read", dir, lerr)
 		}
 		c.broken = true
-		rep.find(Finding{Problem: ProblemFileMissing, Path: eventsFile, Detail: "the event chain is gone"})
+		rep.wrong(ProblemFileMissing, 0, eventsFile, "the event chain is gone")
 	case err != nil:
 		return err
 	}
@@ -697,11 +710,12 @@ func (r refAt) verify(ctx context.Context, root *os.Root, rep *Report) error {
 		found.Problem, found.Detail = ProblemFileChanged, err.Error()
 	case got.Size == r.Size && got.SHA256 == r.SHA256:
 		if r.Mode != "" && r.Mode != got.Mode {
-			rep.find(Finding{Problem: ProblemFileChanged, Event: r.event, Path: r.Path, Detail: fmt.Sprintf("its mode is %s, and %s was recorded", got.Mode, r.Mode)})
+			rep.wrong(ProblemFileChanged, r.event, r.Path, "its mode is %s, and %s was recorded", got.Mode, r.Mode)
 		}
 		return nil
 	case r.before != nil && replaced(r.Path) && got.Size == r.before.Size && got.SHA256 == r.before.SHA256:
-		found.Problem, found.Detail, found.Harmless = ProblemFileChanged, "it is the version before the last: a writer died before it put that one in place", true
+		found.Problem, found.Harmless = ProblemFileChanged, true
+		found.Detail = "it is the version before the last: a writer died before it put that one in place"
 	case got.Size != r.Size:
 		found.Problem, found.Detail = ProblemFileChanged, fmt.Sprintf("%d bytes, and %d were recorded", got.Size, r.Size)
 	default:
@@ -735,7 +749,7 @@ func unlistedFiles(ctx context.Context, root *os.Root, rep *Report, knows func(n
 		case errors.Is(err, fs.ErrNotExist):
 			return nil // a temporary name, or all of it is being removed
 		case err != nil:
-			rep.find(Finding{Problem: ProblemUnknownFile, Path: name, Detail: "it cannot be looked at: " + err.Error()})
+			rep.wrong(ProblemUnknownFile, 0, name, "it cannot be looked at: %v", err)
 			return nil
 		case d.IsDir() || knows(name):
 			return nil

@@ -229,7 +229,7 @@ func TestVerifySandboxesBesideWriters(t *testing.T) {
 	s := newStore(t)
 	info := fullBox(t, s)
 	beside(t, 40, func(n int) error {
-		r, err := s.OpenSandbox(t.Context(), info.ID, false, lockPatience)
+		r, err := s.OpenSandbox(t.Context(), info.ID, false, lockTimeout)
 		if err == nil {
 			err = r.Event(EventExecStart, n)
 		}
