@@ -41,12 +41,13 @@ func anyVM(t testing.TB) {
 }
 
 // vmName is a name for the VMs of one test, all of which are deleted at its end; with a real limactl the name of the one of all tests,
-// which stays.
-func vmName(t testing.TB) string {
+// which stays. A test with VMs of its own runs beside others: it mostly waits for them.
+func vmName(t *testing.T) string {
 	t.Helper()
 	if os.Getenv(limatest.RealVariable) == "1" {
 		return fmt.Sprint(testConfig(t)["instance"])
 	}
+	t.Parallel()
 	name := "v" + fmt.Sprint(vmNumber.Add(1))
 	t.Cleanup(func() {
 		for _, i := range vms(t) {
