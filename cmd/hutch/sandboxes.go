@@ -26,7 +26,7 @@ type psCmd struct {
 
 // Help is the text below the synopsis.
 func (*psCmd) Help() string {
-	return `Lists the sandboxes that last, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating means that hutch is making it; removing, that it is to be removed, also because the process that it belongs to is gone: its name is free, and ps, create and gc finish it. CHANGES is what differs from the directory under a private workspace.
+	return `Lists the sandboxes that last, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating means that hutch is making it; removing, that it is to be removed, also because the process that it belongs to is gone: its name is free, and ps, create and gc finish it. CHANGES is what differs from the directory under a private workspace; after hutch push, "1 bundle to pull" says that commits wait for hutch pull ("to_pull": true in JSON). Sandboxes that have not answered after 15 seconds are unknown.
 
     hutch ps
     hutch ps -o json
@@ -57,7 +57,7 @@ func (c *psCmd) Run(ctx context.Context, u *ui) error {
 		}
 		rows := [][]string{{"NAME", "ID", "STATE", "BACKEND", "PROJECT", "AGE", "CHANGES"}}
 		for _, st := range list {
-			rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), humanize.Time(st.Created), changed(st.Changes)})
+			rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), humanize.Time(st.Created), changed(&st)})
 		}
 		return u.table(rows)
 	})
@@ -90,15 +90,22 @@ func dash(s string) string {
 	return s
 }
 
-// changed says in a few words what differs.
-func changed(c *sandbox.ChangeCount) string {
-	switch {
-	case c == nil:
-		return "-"
-	case c.Entries == 0:
-		return "none"
+// changed says in a few words what differs, and what waits for a pull.
+func changed(st *sandbox.Status) string {
+	var parts []string
+	if c := st.Changes; c != nil && c.Entries > 0 {
+		parts = append(parts, fmt.Sprintf("%d, %s", c.Entries, humanize.IBytes(uint64(max(c.Bytes, 0)))))
 	}
-	return fmt.Sprintf("%d, %s", c.Entries, humanize.IBytes(uint64(max(c.Bytes, 0))))
+	if st.ToPull {
+		parts = append(parts, "1 bundle to pull")
+	}
+	switch {
+	case len(parts) > 0:
+		return strings.Join(parts, "; ")
+	case st.Changes == nil:
+		return "-"
+	}
+	return "none"
 }
 
 type inspectCmd struct {
@@ -147,7 +154,7 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 		ws = st.Workspace.Source + ", " + st.Workspace.Mode
 	}
 	row("workspace", "%s", ws)
-	row("changes", "%s", changed(st.Changes))
+	row("changes", "%s", changed(st))
 	if p := st.Push; p != nil {
 		row("repository", "%s, %s at %.12s", p.Repository, p.Branch, p.Base)
 		row("clone", "%s", p.Clone)

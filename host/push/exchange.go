@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 
+	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
@@ -21,7 +22,7 @@ import (
 const (
 	inputBundle  = "input.bundle"
 	inputShallow = "input.shallow" // where the history in the bundle ends; only if it does
-	outputBundle = "output.bundle"
+	outputBundle = sandbox.OutputBundle
 	planDir      = "plan" // holds a plan that is not in the branch
 )
 
@@ -39,7 +40,7 @@ func exchangeOf(sb *client.Sandbox) *Exchange {
 	if e := ready.Exchange; e != nil {
 		return &Exchange{Dir: e.Guest, host: e.Host, sb: sb}
 	}
-	return &Exchange{Dir: path.Join(ready.Workspace, "exchange"), sb: sb}
+	return &Exchange{Dir: path.Join(ready.Workspace, sandbox.ExchangeDir), sb: sb}
 }
 
 // Bundle is the path of the bundle that hands in, as commands see it.

@@ -45,10 +45,12 @@ type Options struct {
 type Manager struct {
 	opt   Options
 	store *store.Store
+
+	surveyTime time.Duration // shorter in tests
 }
 
 // New returns a Manager. It looks at nothing yet.
-func New(o Options) *Manager { return &Manager{opt: o, store: o.Run.Store} }
+func New(o Options) *Manager { return &Manager{opt: o, store: o.Run.Store, surveyTime: surveyTime} }
 
 // Create makes a persistent sandbox as d says, with its files and dependencies but without running anything, and returns
 // its record. name "" lets hutch choose one. When it fails nothing is left, or what is left is a half record that gc

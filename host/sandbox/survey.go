@@ -3,6 +3,8 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -20,7 +22,7 @@ const (
 	StateUnknown = "unknown" // its backend does not say
 )
 
-// surveyTime bounds what is asked about one sandbox when several are listed.
+// surveyTime is how long all sandboxes together have to answer when they are listed.
 const surveyTime = 15 * time.Second
 
 // surveyors is how many sandboxes are asked about at once.
@@ -35,9 +37,13 @@ type Status struct {
 	Notes     []string          `json:"notes,omitempty"`   // what a careful user should know of it, one sentence each
 	Problem   string            `json:"problem,omitempty"` // why it could not be attached to, or asked
 	Changes   *ChangeCount      `json:"changes,omitempty"` // nil when nobody can tell, or nobody asked
-	Base      string            `json:"base,omitempty"`    // file that says what the project looked like
-	Dir       string            `json:"dir"`               // of the record
-	StateDir  string            `json:"state_dir"`         // of the backend's own files
+	// ToPull says that a bundle of commits lies where this host can see it, and waits for hutch pull. False also where only the
+	// backend could tell.
+	ToPull bool `json:"to_pull,omitempty"`
+
+	Base     string `json:"base,omitempty"` // file that says what the project looked like
+	Dir      string `json:"dir"`            // of the record
+	StateDir string `json:"state_dir"`      // of the backend's own files
 }
 
 // ChangeCount sums up what differs between a workspace and its source.
@@ -58,13 +64,18 @@ func (m *Manager) Inspect(ctx context.Context, ref string) (*Status, error) {
 }
 
 // Survey says how all sandboxes are, oldest first, with what changed in their workspaces when changes is set. It asks
-// about several at once, and each for a bounded time.
+// about several at once. Those that have not answered after 15 seconds are unknown. Sandboxes that are to be removed are removed
+// first, for as long at most.
 func (m *Manager) Survey(ctx context.Context, changes bool) ([]Status, error) {
-	_ = m.Finish(ctx) // what cannot be removed is listed
+	finish, over := context.WithTimeout(ctx, m.surveyTime)
+	_ = m.Finish(finish) // what cannot be removed is listed
+	over()
 	list, err := m.store.Sandboxes()
 	if err != nil {
 		return nil, err
 	}
+	bounded, cancel := context.WithTimeoutCause(ctx, m.surveyTime, fmt.Errorf("no answer within %s", m.surveyTime))
+	defer cancel()
 	out := make([]Status, len(list))
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, surveyors)
@@ -72,13 +83,39 @@ func (m *Manager) Survey(ctx context.Context, changes bool) ([]Status, error) {
 		turn <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turn }()
-			ctx, cancel := context.WithTimeoutCause(ctx, surveyTime, errors.New("no answer in time"))
-			defer cancel()
-			out[i] = m.look(ctx, info, changes)
+			out[i] = m.look(bounded, info, changes)
 		})
 	}
 	wg.Wait()
 	return out, context.Cause(ctx)
+}
+
+// OutputBundle is the file of an exchange with the commits that a sandbox hands in, and ExchangeDir the directory of the workspace that
+// is the exchange where the backend offers none.
+const (
+	OutputBundle = "output.bundle"
+	ExchangeDir  = "exchange"
+)
+
+// bundleIn reports whether an output bundle lies on this host. It may be hostile: nobody reads it here.
+func bundleIn(r sdk.Ready) bool {
+	dir, name := "", OutputBundle
+	switch {
+	case r.Exchange != nil:
+		dir = r.Exchange.Host
+	case r.Layers != nil:
+		dir, name = r.Layers.Upper, ExchangeDir+"/"+OutputBundle
+	}
+	if dir == "" {
+		return false
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	fi, err := root.Lstat(name)
+	return err == nil && fi.Mode().IsRegular()
 }
 
 // look asks the backend of one sandbox.
@@ -87,6 +124,10 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 	st := Status{SandboxInfo: info, Condition: string(info.State), Dir: p.Sandbox(info.ID), StateDir: p.SandboxState(info.ID)}
 	if info.State != store.SandboxReady {
 		st.Problem = info.Damage
+		return st
+	}
+	if err := context.Cause(ctx); err != nil {
+		st.Condition, st.Problem = StateUnknown, err.Error()
 		return st
 	}
 	// Only to see whether somebody has it for himself: who looks waits for nobody.
@@ -113,6 +154,7 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 	defer s.Close()
 	ready := s.Ready()
 	st.Notes, st.Base = ready.Notes, s.Base
+	st.ToPull = info.Push != nil && bundleIn(ready)
 	told, err := s.status(ctx)
 	if err != nil {
 		st.Condition, st.Problem = StateUnknown, err.Error()

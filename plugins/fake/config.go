@@ -14,7 +14,7 @@ type config struct {
 	CreateError string        `hutch:"create_error" doc:"fail every creation with this reason: missing, denied, quota, unavailable, internal"`
 	CreateDelay time.Duration `hutch:"create_delay" doc:"how long a creation takes, in which it reports progress"`
 	ExecDelay   time.Duration `hutch:"exec_delay" doc:"how long it takes until a command is started"`
-	CrashDuring string        `hutch:"crash_during" doc:"the call in the middle of which the process kills itself: plan, create, exec, put, get, remove, changes, reset, destroy"`
+	CrashDuring string        `hutch:"crash_during" doc:"the call in the middle of which the process kills itself: plan, create, exec, put, get, remove, changes, reset, destroy, inspect"`
 	HangDuring  string        `hutch:"hang_during" doc:"the call that never returns, whatever its context says; the same names"`
 	Freeze      string        `hutch:"freeze_during" doc:"the call in the middle of which the process is stopped, as by SIGSTOP; the same names"`
 	PanicDuring string        `hutch:"panic_during" doc:"the call that panics; the same names"`
@@ -41,7 +41,7 @@ type option struct {
 }
 
 // calls are what crash_during and the others like it may name.
-var calls = []string{"", "plan", "create", "exec", "put", "get", "remove", "changes", "reset", "stop", "start", "destroy"}
+var calls = []string{"", "plan", "create", "exec", "put", "get", "remove", "changes", "reset", "stop", "start", "destroy", "inspect"}
 
 // Validate implements [sdk.Validator]. Its paths lead into lists, maps and blocks.
 func (c *config) Validate() []sdk.Diagnostic {

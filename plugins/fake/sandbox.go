@@ -68,6 +68,7 @@ func (s *sandbox) layers() *sdk.Layers {
 
 // Inspect implements [sdk.Inspector].
 func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
+	s.st.Config.fault("inspect")
 	if _, ok := lookup(s.id); !ok {
 		return sdk.Status{State: sdk.StateGone}, nil
 	}
