@@ -21,7 +21,7 @@ func TestPushScripts(t *testing.T) {
 			if name == "bwrap" {
 				requireTool(t, "bwrap", "--ro-bind", "/", "/", "--unshare-all", "true")
 			}
-			files := []string{"testdata/push/round_trip.txtar"}
+			files := []string{"testdata/push/round_trip.txtar", "testdata/push/asleep.txtar"}
 			if name == "bwrap" {
 				files, _ = filepath.Glob("testdata/push/*.txtar")
 				files = append(files, filepath.Join(root(t), "test/e2e/testdata/push_again.txtar"))

@@ -95,6 +95,9 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 		}
 	}
 	f, err := p.await(ctx)
+	if errors.Is(err, errPulled) {
+		return &p.out, p.advance(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package pull
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -37,6 +38,11 @@ func (p *puller) await(ctx context.Context) (*os.File, error) {
 		f, err := p.fetch(ctx)
 		if !errors.Is(err, push.ErrNoBundle) {
 			return f, err
+		}
+		if p.sb.Asleep() && !running {
+			if err := p.settled(ctx); err != nil {
+				return nil, err
+			}
 		}
 		if err := p.sb.Rouse(ctx); err != nil { // not before: a bundle on this host needs no VM
 			return nil, err
@@ -76,28 +82,86 @@ func (p *puller) running() bool {
 
 // handIn has the bundle made of what is committed.
 func (p *puller) handIn(ctx context.Context) (*os.File, error) {
-	o, err := push.HandIn(ctx, p.sb.Sandbox, p.push)
+	o, err := push.HandIn(ctx, p.sb, p.push)
 	if err != nil {
 		return nil, err
 	}
 	p.out.Uncommitted = o.Uncommitted
 	if o.Nothing {
-		e := &Error{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s, and no command runs there", p.info.Name)}
-		if o.Uncommitted > 0 {
-			e.Summary += fmt.Sprintf("; %s in no commit", paths(o.Uncommitted))
-			e.Hints = append(e.Hints, fmt.Sprintf("hutch exec -w %s %s -- git commit -am MESSAGE commits them", p.push.Clone, p.info.Name))
-		}
-		if p.push.Run != "" {
-			e.Hints = append(e.Hints, "hutch logs "+p.push.Run+" shows what the command printed")
-		}
-		e.Hints = append(e.Hints, fmt.Sprintf("hutch push --resume %s runs it again", p.info.Name))
-		return nil, e
+		return nil, p.nothing(o)
 	}
 	f, err := p.fetch(ctx)
 	if errors.Is(err, push.ErrNoBundle) {
 		err = fmt.Errorf("the bundle %s was made in the sandbox and is not there", p.x.Bundle())
 	}
 	return f, err
+}
+
+// errPulled says that the ref holds all that was committed in the sandbox.
+var errPulled = errors.New("everything was pulled already")
+
+// settled returns why a sandbox that sleeps need not be woken: since hutch handed in its commits, and pulled them, nothing ran in it and
+// nothing was put into it. It is nil where the sandbox has to be asked.
+func (p *puller) settled(ctx context.Context) error {
+	events, err := p.sb.Events()
+	if err != nil {
+		return err
+	}
+	var last push.HandedIn
+	var changed uint64 // the last event that may have come with commits
+	running := map[string]bool{}
+	pulled := ""
+	for _, e := range events {
+		var data struct{ Run, To string }
+		switch e.Type {
+		case push.EventHandIn:
+			pulled, last = "", push.HandedIn{}
+			if err := json.Unmarshal(e.Data, &last); err != nil {
+				return err
+			}
+			continue
+		case EventPull, store.EventExecStart, store.EventExecEnd:
+			if err := json.Unmarshal(e.Data, &data); err != nil {
+				return err
+			}
+		case store.EventSandboxRecord, store.EventSandboxStop, store.EventSandboxStart:
+			continue
+		}
+		switch e.Type {
+		case EventPull:
+			pulled = data.To
+			continue
+		case store.EventExecStart:
+			running[data.Run] = true
+		case store.EventExecEnd:
+			delete(running, data.Run)
+		}
+		changed = e.Seq
+	}
+	if last.After < changed || len(running) > 0 {
+		return nil
+	}
+	if last.Nothing {
+		return p.nothing(last.Outcome)
+	}
+	if p.out.To, err = p.repo.Commit(ctx, p.out.Ref); err != nil || p.out.To != pulled {
+		return nil // the user removed or moved the ref
+	}
+	return errPulled
+}
+
+// nothing is the error where no commit was made.
+func (p *puller) nothing(o push.Outcome) error {
+	e := &Error{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s, and no command runs there", p.info.Name)}
+	if o.Uncommitted > 0 {
+		e.Summary += fmt.Sprintf("; %s in no commit", paths(o.Uncommitted))
+		e.Hints = append(e.Hints, fmt.Sprintf("hutch exec -w %s %s -- git commit -am MESSAGE commits them", p.push.Clone, p.info.Name))
+	}
+	if p.push.Run != "" {
+		e.Hints = append(e.Hints, "hutch logs "+p.push.Run+" shows what the command printed")
+	}
+	e.Hints = append(e.Hints, fmt.Sprintf("hutch push --resume %s runs it again", p.info.Name))
+	return e
 }
 
 func paths(n int) string {

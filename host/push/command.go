@@ -32,7 +32,7 @@ func Run(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, s
 	if now, err := st.FindSandbox(info.ID); err != nil || now.State != store.SandboxReady {
 		return r, Outcome{}, nil // the command ended because somebody removes the sandbox: nothing may begin in it any more
 	}
-	o, err := HandIn(ctx, sb.Sandbox, info.Push)
+	o, err := HandIn(ctx, sb, info.Push)
 	return r, o, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/sdk"
@@ -66,7 +67,7 @@ test "$(git rev-parse HEAD)" = "$4"`
 	// supervisor and a pull may do so at once, each under a name of its own: the last rename wins, with the same commits.
 	bundleScript = `cd -- "$1" || exit 28
 git status --porcelain --untracked-files=all 2>/dev/null | wc -l
-if [ -e "$3" ]; then exit 0; fi
+if [ -e "$3" ]; then exit 34; fi
 n=$(git rev-list --count "$2..HEAD") || exit 28
 if [ "$n" -eq 0 ]; then exit 29; fi
 set -e
@@ -84,6 +85,7 @@ const (
 	codeElsewhere = 31
 	codeAhead     = 32
 	codeInTheWay  = 33
+	codeThere     = 34
 	scriptTime    = time.Hour // a big history through an emulated machine takes its time
 	maxScriptOut  = 64 << 10
 )
@@ -131,14 +133,28 @@ func lastLine(s string) string {
 
 // Outcome is what is in the clone when nothing works in it any more.
 type Outcome struct {
-	Nothing     bool // there is no new commit, and so no bundle
-	Uncommitted int  // paths that are in no commit
+	Nothing     bool `json:"nothing,omitempty"` // there is no new commit, and so no bundle
+	Uncommitted int  `json:"uncommitted"`       // paths that are in no commit
+}
+
+// EventHandIn is in a sandbox's chain: hutch made the bundle of all that was committed, or found no commit. Its data is a
+// [HandedIn].
+const EventHandIn store.EventType = "handin"
+
+// HandedIn is what a hand-in found.
+type HandedIn struct {
+	After uint64 `json:"after"` // sequence number of the chain's last event before hutch looked
+	Outcome
 }
 
 // HandIn makes the output bundle of what was committed in the sandbox, if nobody has made one.
-func HandIn(ctx context.Context, sb *client.Sandbox, p *store.SandboxPush) (o Outcome, err error) {
-	x := exchangeOf(sb)
-	code, out, said, err := script(ctx, sb, bundleScript, p.Clone, p.Base, x.Bundle(), x.Dir, rand.Text())
+func HandIn(ctx context.Context, sb *sandbox.Sandbox, p *store.SandboxPush) (o Outcome, err error) {
+	events, err := sb.Events()
+	if err != nil {
+		return o, err
+	}
+	x := exchangeOf(sb.Sandbox)
+	code, out, said, err := script(ctx, sb.Sandbox, bundleScript, p.Clone, p.Base, x.Bundle(), x.Dir, rand.Text())
 	if err != nil {
 		return o, err
 	}
@@ -146,6 +162,8 @@ func HandIn(ctx context.Context, sb *client.Sandbox, p *store.SandboxPush) (o Ou
 	o.Uncommitted = int(uncommitted)
 	switch code {
 	case 0:
+	case codeThere: // made by somebody else, perhaps before the last commit
+		return o, nil
 	case codeNothing:
 		o.Nothing = true
 	case codeNoClone:
@@ -153,7 +171,11 @@ func HandIn(ctx context.Context, sb *client.Sandbox, p *store.SandboxPush) (o Ou
 	default:
 		return o, fmt.Errorf("make the bundle in the sandbox: %s (code %d)", said, code)
 	}
-	return o, nil
+	h := HandedIn{Outcome: o}
+	if n := len(events); n > 0 {
+		h.After = events[n-1].Seq
+	}
+	return o, sb.Changed(EventHandIn, h)
 }
 
 // goneError is the refusal for a clone that is none any more.

@@ -76,9 +76,11 @@ func readJSONFile(dir, name string) (json.RawMessage, error) {
 
 // Events reads the events of the chain that can be read, in order, without checking how they hang together;
 // [Store.Verify] does that.
-func (r *Record) Events() ([]Event, error) {
+func (r *Record) Events() ([]Event, error) { return readEvents(r.Dir) }
+
+func readEvents(dir string) ([]Event, error) {
 	var events []Event
-	_, err := readChain(filepath.Join(r.Dir, eventsFile), func(l chainLine) error {
+	_, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error {
 		if l.d.bad == nil {
 			events = append(events, l.d.event)
 		}

@@ -241,6 +241,9 @@ func (r *SandboxRecord) Changed(typ EventType, data any) error {
 	return r.store.enter(EventSandboxHead, r.id, head)
 }
 
+// Events is [Record.Events] of the sandbox's chain.
+func (r *SandboxRecord) Events() ([]Event, error) { return readEvents(r.dir) }
+
 func (r *SandboxRecord) event(typ EventType, data any, files ...FileRef) (auditHead, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
