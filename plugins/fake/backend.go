@@ -219,7 +219,7 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	}
 	st.Config.fault("destroy")
 	if !ours(st.Dir, h.ID) { // never heard of it, removed already, or somebody else's directory
-		return errors.Join(killAll(ctx, h.ID), unregister(h.ID))
+		return errors.Join(killAll(ctx, h.ID, brand(st.Dir, h.ID)), unregister(h.ID))
 	}
 	b.mu.Lock()
 	mine := b.mine[h.ID]
@@ -244,7 +244,7 @@ func ours(dir, id string) bool {
 
 // remove undoes build. It may be called for what is half made, or gone.
 func (b *backend) remove(ctx context.Context, id string, st *state) error {
-	if err := killAll(ctx, id); err != nil {
+	if err := killAll(ctx, id, brand(st.Dir, id)); err != nil {
 		return err
 	}
 	for _, d := range []string{"workspace", "nothing", "output", "tmp", "home", "exchange", "input"} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,13 +40,23 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 		defer t.Destroy(context.WithoutCancel(ctx))
 	}
 	o := process.Options{Grace: c.Grace}
+	var leader atomic.Pointer[process.Process]
 	if t.tracks() {
 		o.Group = t
 	} else {
 		var end context.CancelCauseFunc
 		ctx, end = context.WithCancelCause(ctx)
 		defer end(nil)
-		defer kept(s.id, end)()
+		over, err := kept(s.id, brand(s.st.Dir, s.id), func() {
+			if p := leader.Load(); p != nil {
+				_ = p.Signal(syscall.SIGKILL)
+			}
+			end(sdk.ErrCancelled)
+		})
+		if err != nil {
+			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %w", s.id, err)
+		}
+		defer over()
 	}
 	if c.Grace == 0 || cfg.lies("no_grace") {
 		o.Grace = -1
@@ -60,6 +71,7 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 		w.finish()
 		return notStarted(err)
 	}
+	leader.Store(p)
 	c.Started()
 	go s.deliver(p, c)
 	if cfg.CrashDuring == "exec" {

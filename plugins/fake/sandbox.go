@@ -196,7 +196,7 @@ func credential(name string) (*syscall.Credential, error) {
 // Reset implements [sdk.Resetter].
 func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	s.st.Config.fault("reset")
-	if err := killAll(ctx, s.id); err != nil {
+	if err := killAll(ctx, s.id, brand(s.st.Dir, s.id)); err != nil {
 		return err
 	}
 	wipe := []string{"tmp", "home", "output"}

@@ -20,7 +20,7 @@ func (s *sandbox) stopped() bool {
 // Stop implements [sdk.Stopper].
 func (s *sandbox) Stop(ctx context.Context) error {
 	s.st.Config.fault("stop")
-	if err := killAll(ctx, s.id); err != nil {
+	if err := killAll(ctx, s.id, brand(s.st.Dir, s.id)); err != nil {
 		return err
 	}
 	if s.st.Config.lies("stop_wipes") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
@@ -149,41 +149,92 @@ var running = struct {
 }{of: map[string]map[*keptCommand]bool{}}
 
 type keptCommand struct {
-	end  context.CancelCauseFunc
+	kill func()
 	over chan struct{}
 }
 
-// kept notes a command that killAll has to end; the function that it returns is called when the command is over.
-func kept(id string, end context.CancelCauseFunc) func() {
-	k := &keptCommand{end, make(chan struct{})}
+// endingSuffix is of a file beside the brand of a sandbox while its commands end, whichever process they belong to.
+const endingSuffix = ".ending"
+
+// kept notes a command that killAll has to end; the function that it returns is called when the command is over. Other
+// processes see the command by a lock on the sandbox's brand.
+func kept(id, brand string, kill func()) (func(), error) {
+	f, err := os.Open(brand)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	k := &keptCommand{kill, make(chan struct{})}
 	running.Lock()
 	defer running.Unlock()
 	if running.of[id] == nil {
 		running.of[id] = map[*keptCommand]bool{}
 	}
 	running.of[id][k] = true
+	go func() {
+		for {
+			select {
+			case <-k.over:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			if _, err := os.Lstat(brand + endingSuffix); err == nil {
+				kill()
+			}
+		}
+	}()
 	return func() {
 		running.Lock()
 		delete(running.of[id], k)
 		running.Unlock()
+		_ = f.Close()
 		close(k.over)
-	}
+	}, nil
 }
 
-// killAll ends every command of a sandbox: those in cgroups whichever process started them, others where it was this one.
-// A keeper ends its command when the process that started it is gone.
-func killAll(ctx context.Context, id string) error {
+// killAll ends every command of a sandbox, whichever process started it. A keeper ends its command when the process that
+// started it is gone.
+func killAll(ctx context.Context, id, brand string) error {
 	_, err := limits.Sweep(ctx, id+".")
 	running.Lock()
 	commands := slices.Collect(maps.Keys(running.of[id]))
 	running.Unlock()
 	for _, k := range commands {
-		k.end(sdk.ErrCancelled)
+		k.kill()
 		select {
 		case <-k.over:
 		case <-ctx.Done():
 			return errors.Join(err, context.Cause(ctx))
 		}
 	}
-	return err
+	return errors.Join(err, endOthers(ctx, brand))
+}
+
+// endOthers waits until the other processes have ended their commands of a sandbox.
+func endOthers(ctx context.Context, brand string) error {
+	f, err := os.Open(brand)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		return nil
+	}
+	if err := os.WriteFile(brand+endingSuffix, nil, 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(brand + endingSuffix)
+	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
 }

@@ -254,7 +254,7 @@ func (s *session) run(ctx context.Context, chk Check) (res Result) {
 	if chk.Alone {
 		s.endUsed()
 	}
-	c := &C{session: s, ctx: ctx, id: chk.ID, dir: dir, marker: s.short + "/" + chk.ID, alone: chk.Alone}
+	c := &C{session: s, ctx: ctx, id: chk.ID, dir: dir, marker: s.short + "/" + chk.ID + "/", alone: chk.Alone}
 	done := make(chan any, 1)
 	go func() {
 		defer func() { done <- recover() }()
