@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -136,7 +135,7 @@ func TestSandboxSpareHoldersEnd(t *testing.T) {
 		if _, err := b.Create(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, sdk.Handle{ID: req.ID, Data: json.RawMessage(`{}`)})
+		made = append(made, sdk.Handle{ID: req.ID})
 	}
 	for _, h := range made {
 		if err := b.Destroy(t.Context(), h); err != nil {
