@@ -260,10 +260,21 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 		return err
 	}
 	rec, err := vm.exists(h.ID)
-	if err != nil || rec == nil {
+	if err != nil {
 		return err
 	}
-	s := &sandbox{machine: vm, cfg: &Config{}, rec: *rec}
+	s := &sandbox{machine: vm, cfg: &Config{}}
+	if rec == nil { // the VM was deleted by hand, and its records went with it
+		if h.StateDir == "" {
+			return nil
+		}
+		s.rec.ID, s.rec.StateDir = h.ID, h.StateDir
+		return s.removeExchange(nil)
+	}
+	s.rec = *rec
+	if rec.Ready != nil {
+		s.ready = *rec.Ready
+	}
 	return s.close(ctx)
 }
 

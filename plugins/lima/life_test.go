@@ -195,6 +195,51 @@ func TestDedicatedVM(t *testing.T) {
 	}
 }
 
+// TestExchangeGoesWithItsSandbox has sandboxes removed by a process that knows only their handles, whatever became of the VM.
+func TestExchangeGoesWithItsSandbox(t *testing.T) {
+	standIn(t)
+	for what, change := range map[string]func(name string, b *backend){
+		"running": func(string, *backend) {},
+		"deleted": func(name string, _ *backend) { limactlDo(t, "delete", "--force", name) },
+		"recreated": func(name string, b *backend) {
+			limactlDo(t, "delete", "--force", name)
+			mustCreate(t, b, config(name))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			name, state := vmName(t), filepath.Join(t.TempDir(), "sandboxes", "state")
+			c := mustCreate(t, newBackend(), config(name), func(r *sdk.CreateRequest) { r.StateDir = state })
+			host := c.ready.Exchange.Host
+			change(name, newBackend())
+			if _, err := os.Stat(host); err != nil {
+				t.Fatal(err)
+			}
+			if err := newBackend().Destroy(t.Context(), sdk.Handle{ID: c.rec.ID, Data: c.handle.Data, StateDir: state}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Lstat(host); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("its exchange is still there: %v", err)
+			}
+		})
+	}
+}
+
+// TestLimactlLeavesTheTerminal looks at the session, the terminal and the streams of a limactl, which its host agent inherits.
+func TestLimactlLeavesTheTerminal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limactl")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nreadlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 | cut -d: -f1\ncut -d' ' -f1,6,7 /proc/$$/stat\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := (&limactl{path: path}).call(t.Context(), nil, "start", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Fields(string(out)) // the streams, pid, session, terminal
+	if len(f) != 6 || f[0] != "/dev/null" || f[1] != "pipe" || f[2] != "pipe" || f[3] != f[4] || f[5] != "0" {
+		t.Errorf("it has %q", f)
+	}
+}
+
 func TestStopWhenIdle(t *testing.T) {
 	standIn(t)
 	name := vmName(t)

@@ -280,8 +280,11 @@ func (s *sandbox) close(ctx context.Context) error {
 func (s *sandbox) end(ctx context.Context) error {
 	m := s.machine
 	rec, err := m.exists(s.rec.ID)
-	if rec == nil || err != nil {
+	if err != nil {
 		return err
+	}
+	if rec == nil {
+		return s.removeExchange(nil)
 	}
 	if !s.rec.Dedicated {
 		if err := s.takeUp(ctx, logged(ctx)); err != nil { // else others, who stop theirs, stop the VM under our hands
@@ -378,13 +381,17 @@ func (s *sandbox) deleteVM(ctx context.Context, i *limaout.Instance) error {
 	return os.RemoveAll(m.dir)
 }
 
-// removeExchange removes what the VM shared with the host for this sandbox, however a command left it.
+// removeExchange removes what the VM shared with the host for this sandbox, however a command left it. e is nil for a VM that is gone.
 func (s *sandbox) removeExchange(e *exchangeOf) error {
-	if e == nil {
-		if s.ready.Exchange == nil {
-			return nil
-		}
+	if e == nil && s.ready.Exchange != nil {
 		return removeAll(s.ready.Exchange.Host)
+	}
+	if e == nil {
+		made, err := s.exchangeOf()
+		if err != nil {
+			return err
+		}
+		e = &made
 	}
 	host, _ := s.exchangeIn(e)
 	return removeAll(host)
