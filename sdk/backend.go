@@ -167,7 +167,8 @@ type Resetter interface {
 	Reset(ctx context.Context, hard bool) error
 }
 
-// Stopper is a [Sandbox] that can be put to rest and taken up again. Only one that was made with [CreateRequest.Keep] is.
+// Stopper is a [Sandbox] that can be put to rest and taken up again. Only one that was made with [CreateRequest.Keep]
+// is.
 type Stopper interface {
 	// Stop ends every process of the sandbox and gives back what it holds besides its files: memory, processors, a
 	// virtual machine, what a service bills. The writes to the workspace and the output stay. Afterwards Inspect says

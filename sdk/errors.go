@@ -8,8 +8,8 @@ import (
 // Reason classifies an [Error] for the host and the user.
 type Reason string
 
-// The reasons. A host treats one it does not know as [ReasonInternal]. The SDK chooses gRPC's status code by it; what is
-// no *Error is reported as ReasonInternal, a bug of the backend.
+// The reasons. A host treats one it does not know as [ReasonInternal]. The SDK chooses gRPC's status code by it; what
+// is no *Error is reported as ReasonInternal, a bug of the backend.
 const (
 	ReasonConfig      Reason = "config"      // the backend block or the request is wrong; Path says where
 	ReasonLimit       Reason = "limit"       // a limit cannot be held; Limit says which

@@ -64,8 +64,8 @@ func statusOf(err error) error {
 	return st.Err()
 }
 
-// oneLine makes the text of joined errors a summary, in which each is once: what failed and the cleaning up after it often
-// say the same.
+// oneLine makes the text of joined errors a summary, in which each is once: what failed and the cleaning up after it
+// often say the same.
 func oneLine(s string) string {
 	var lines []string
 	for line := range strings.SplitSeq(s, "\n") {

@@ -12,8 +12,8 @@ const FetchingFile = "fetching the file"
 
 type progressKey struct{}
 
-// Progress returns what tells the user how far the call is that ctx belongs to, as [CreateRequest.Progress] does; it is never
-// nil. It is heard of a [Getter]'s Get.
+// Progress returns what tells the user how far the call is that ctx belongs to, as [CreateRequest.Progress] does; it is
+// never nil. It is heard of a [Getter]'s Get.
 func Progress(ctx context.Context) func(step string, done, total int64) {
 	if tell, ok := ctx.Value(progressKey{}).(func(string, int64, int64)); ok && tell != nil {
 		return tell
@@ -26,8 +26,8 @@ func WithProgress(ctx context.Context, tell func(step string, done, total int64)
 	return context.WithValue(ctx, progressKey{}, tell)
 }
 
-// SizeLine returns a writer for a stream that begins with a line of the size of a file, in bytes, as a program in a machine
-// far away writes it: the size becomes the progress of a Get of [FormatFile], and w gets the rest.
+// SizeLine returns a writer for a stream that begins with a line of the size of a file, in bytes, as a program in a
+// machine far away writes it: the size becomes the progress of a Get of [FormatFile], and w gets the rest.
 func SizeLine(ctx context.Context, w io.Writer) io.Writer {
 	return &sizeLine{ctx: ctx, w: w}
 }

@@ -72,8 +72,8 @@ type Exit struct {
 	OutputLost string
 }
 
-// Usage is what a command used; zero means unknown. Only a backend whose commands run on another machine may leave User,
-// Sys and PeakMemory unknown: elsewhere the kernel reports them of every child (wait4).
+// Usage is what a command used; zero means unknown. Only a backend whose commands run on another machine may leave
+// User, Sys and PeakMemory unknown: elsewhere the kernel reports them of every child (wait4).
 type Usage struct {
 	Wall       time.Duration
 	User, Sys  time.Duration

@@ -9,8 +9,8 @@ import (
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 )
 
-// takeAlone takes a sandbox of the kind T for one call alone: what happened in it has been ended, and has told its end. It is of
-// use again after [box.renew].
+// takeAlone takes a sandbox of the kind T for one call alone: what happened in it has been ended, and has told its end.
+// It is of use again after [box.renew].
 func takeAlone[T any](ctx context.Context, s *service, id, what string) (b *box, sb T, release func(), err error) {
 	b, used, leave, err := s.use(id)
 	if err != nil {

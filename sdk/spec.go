@@ -125,22 +125,22 @@ type Ready struct {
 }
 
 // Exchange is one directory under its two names. Both sides write, and rename within it in one step; what one side has
-// renamed there the other side finds whole under the new name. It is the sandbox's own: no other sandbox sees it. The host
-// hands in and fetches what is too big for [Putter] and [Getter] to be quick, such as git bundles, and takes every name,
-// type and byte of it for hostile. Destroy removes it, if the host has not done so.
+// renamed there the other side finds whole under the new name. It is the sandbox's own: no other sandbox sees it. The
+// host hands in and fetches what is too big for [Putter] and [Getter] to be quick, such as git bundles, and takes every
+// name, type and byte of it for hostile. Destroy removes it, if the host has not done so.
 type Exchange struct {
 	Host  string // absolute, on this host
 	Guest string // absolute, as commands see it
 }
 
 // Layers are the host directories that a workspace is made of, so that a host can read it without asking the backend. A
-// file of Upper hides the one of Lower, as in an overlay file system: a character device 0:0 in Upper hides what is of its
-// name in Lower, and a directory of Upper with the attribute user.overlay.opaque = "y" hides all that is in that of
+// file of Upper hides the one of Lower, as in an overlay file system: a character device 0:0 in Upper hides what is of
+// its name in Lower, and a directory of Upper with the attribute user.overlay.opaque = "y" hides all that is in that of
 // Lower. Where Lower is "" nothing is hidden, and both are data.
 //
-// The host only reads below them: it writes with [Putter] and [Remover], for an overlay must not change under its mount.
-// What commands write is hostile. In a workspace without Lower, [Ready.Input] and [Ready.Output] are not part of the
-// layers, even where they lie in the workspace.
+// The host only reads below them: it writes with [Putter] and [Remover], for an overlay must not change under its
+// mount. What commands write is hostile. In a workspace without Lower, [Ready.Input] and [Ready.Output] are not part of
+// the layers, even where they lie in the workspace.
 type Layers struct {
 	// Lower is the project, absolute, which no command changes while it is hidden below Upper; "" when the workspace was
 	// not made from a directory. A shared or read-only workspace is Lower alone.

@@ -35,7 +35,8 @@ What comes out of a sandbox is bounded in number and size, and refused as a whol
 // place is one end of a copy; sandbox is "" for this host.
 type place struct{ sandbox, path string }
 
-// placeOf distinguishes SANDBOX:/PATH from a path of this host, which may hold a colon when it begins with a dot or a slash.
+// placeOf distinguishes SANDBOX:/PATH from a path of this host, which may hold a colon when it begins with a dot or a
+// slash.
 func placeOf(s string) place {
 	name, at, ok := strings.Cut(s, ":")
 	if !ok || strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") || strings.Contains(name, "/") || name == "" {

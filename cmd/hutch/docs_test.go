@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCommandsInText parses every command line of hutch in the ```sh and ```console blocks of the pages, so that no page
-// shows a flag or a command that is not there.
+// TestCommandsInText parses every command line of hutch in the ```sh and ```console blocks of the pages, so that no
+// page shows a flag or a command that is not there.
 func TestCommandsInText(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```(?:sh|console)\n(.*?)^```$")
 	n := 0

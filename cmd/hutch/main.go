@@ -82,9 +82,9 @@ var quick = map[string]func() any{
 	},
 }
 
-// parse reads the command line; kctx is nil when it is empty. A quick command that is as it should be is read by its own
-// grammar alone, since building the whole one costs a millisecond and more. What that does not understand, and whatever
-// asks for help, is left to the whole grammar, so that both say the same.
+// parse reads the command line; kctx is nil when it is empty. A quick command that is as it should be is read by its
+// own grammar alone, since building the whole one costs a millisecond and more. What that does not understand, and
+// whatever asks for help, is left to the whole grammar, so that both say the same.
 func parse(u *ui, args []string) (parser *kong.Kong, kctx *kong.Context, c *call, err error) {
 	if len(args) > 0 && quick[args[0]] != nil && !asksForHelp(args) {
 		if parser, kctx, c, err := parseWith(quick[args[0]](), u, args); err == nil {
@@ -111,11 +111,11 @@ func asksForHelp(args []string) bool {
 	return slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "--help" || a == "-help" })
 }
 
-// interruptible ends ctx at the first SIGINT, SIGTERM, SIGHUP or SIGQUIT, so that runs are stopped and sandboxes removed in
-// order. At the second one the process ends at once: backends see the end of their lifeline and clean up by themselves, as
-// when hutch is killed, and what they cannot remove is left to gc.
-// timeout(1) sends its SIGTERM to the process and then to its group, a closing terminal its SIGHUP likewise: such a pair is one.
-// Signals are caught until the process is gone, so that one in its last moments does not change how it ended.
+// interruptible ends ctx at the first SIGINT, SIGTERM, SIGHUP or SIGQUIT, so that runs are stopped and sandboxes
+// removed in order. At the second one the process ends at once: backends see the end of their lifeline and clean up by
+// themselves, as when hutch is killed, and what they cannot remove is left to gc. timeout(1) sends its SIGTERM to the
+// process and then to its group, a closing terminal its SIGHUP likewise: such a pair is one. Signals are caught until
+// the process is gone, so that one in its last moments does not change how it ended.
 func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	done := make(chan struct{})

@@ -102,8 +102,8 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	return nil
 }
 
-// plannedBlock is a block of a run file that has a plan: a run, what all attempts of a generate block have in common, or the
-// sandbox of a cycle.
+// plannedBlock is a block of a run file that has a plan: a run, what all attempts of a generate block have in common,
+// or the sandbox of a cycle.
 type plannedBlock struct {
 	def      *runfile.Definition
 	generate *runfile.Generate // nil for all others

@@ -13,8 +13,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// pushable is a repository with a plan, and a run file beside it whose command is a shell script. It returns the run file's path
-// and changes to the repository.
+// pushable is a repository with a plan, and a run file beside it whose command is a shell script. It returns the run
+// file's path and changes to the repository.
 func pushable(t *testing.T, script string) string {
 	t.Helper()
 	requireTool(t, "git", "--version")

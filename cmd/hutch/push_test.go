@@ -12,8 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestPushScripts sends branches into real sandboxes of bwrap and brings them back. Where there is no bwrap, the fake does for one
-// round trip, which needs nothing but git.
+// TestPushScripts sends branches into real sandboxes of bwrap and brings them back. Where there is no bwrap, the fake
+// does for one round trip, which needs nothing but git.
 func TestPushScripts(t *testing.T) {
 	requireTool(t, "git", "--version")
 	for _, name := range []string{"fake", "bwrap"} {

@@ -269,8 +269,8 @@ func (c *runCmd) limits() runfile.Limits {
 	}
 }
 
-// environment is what --env-file and --env add to the environment; the latter is stronger, and so is the last of a name.
-// passed are the names whose values are those that they have here.
+// environment is what --env-file and --env add to the environment; the latter is stronger, and so is the last of a
+// name. passed are the names whose values are those that they have here.
 func (c *runCmd) environment() (env map[string]string, passed []string, err error) {
 	env = map[string]string{}
 	for _, file := range c.EnvFile {

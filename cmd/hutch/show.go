@@ -107,8 +107,8 @@ func (s *show) streams(d *runfile.Definition) (run.Streams, func()) {
 	return run.Streams{Stdout: out, Stderr: err}, func() { all(append(done1, done2...)) }
 }
 
-// stdin is the call's own, if the user wants it connected. A terminal is read until restore, because hutch may ask there
-// afterwards.
+// stdin is the call's own, if the user wants it connected. A terminal is read until restore, because hutch may ask
+// there afterwards.
 func (s *show) stdin() io.Reader {
 	if !s.cmd.Interactive || !s.single {
 		return nil
@@ -151,7 +151,8 @@ func (s *show) progress(p run.Progress) {
 	}
 }
 
-// doing shows what is being done for name: as a line that is replaced on a terminal, else as a line of its own if it takes long.
+// doing shows what is being done for name: as a line that is replaced on a terminal, else as a line of its own if it
+// takes long.
 func (s *show) doing(name, step string) {
 	if s.u.errTTY || s.cmd.Quiet {
 		s.step(name, step)
@@ -223,8 +224,8 @@ func (s *show) clearing(w io.Writer) io.Writer {
 	})
 }
 
-// watched is clearing, and remembers why output could not be written. A program cannot tell, because hutch reads it: were
-// nothing said, a full disk would look like a program that printed little.
+// watched is clearing, and remembers why output could not be written. A program cannot tell, because hutch reads it:
+// were nothing said, a full disk would look like a program that printed little.
 func (s *show) watched(w io.Writer) io.Writer {
 	w = s.clearing(w)
 	return writerFunc(func(p []byte) (int, error) {
@@ -290,8 +291,8 @@ func (s *show) dropped(rs ...*result.Result) {
 	}
 }
 
-// silent reports whether nothing is to be said about one run: several runs end in a table, and a command without a file that
-// simply ended is like one without hutch, unless a person watches.
+// silent reports whether nothing is to be said about one run: several runs end in a table, and a command without a file
+// that simply ended is like one without hutch, unless a person watches.
 func (s *show) silent(r *result.Result) bool {
 	switch ended := r.Cause == "exited" && r.Error == nil; {
 	case s.cmd.Output != "json" && len(r.NewRepositories) > 0:

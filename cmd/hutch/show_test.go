@@ -11,7 +11,8 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 )
 
-// TestProgressOnATerminal: what takes longer than a moment shows a bar, which the next state replaces and the end removes.
+// TestProgressOnATerminal: what takes longer than a moment shows a bar, which the next state replaces and the end
+// removes.
 func TestProgressOnATerminal(t *testing.T) {
 	painted := make(chan string, 10)
 	u := &ui{errTTY: true, width: 80, err: writerFunc(func(p []byte) (int, error) {

@@ -116,7 +116,8 @@ func (u *ui) status(code int) int {
 	return code
 }
 
-// plain is what err says, without the system call that failed: open and stat tell a user nothing about a file of theirs.
+// plain is what err says, without the system call that failed: open and stat tell a user nothing about a file of
+// theirs.
 func plain(err error) string {
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) && pe.Error() == err.Error() {
 		return pe.Path + ": " + pe.Err.Error()

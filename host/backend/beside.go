@@ -136,8 +136,8 @@ func (h *BesideHash) Sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// checkBeside compares what lies beside a program with what a lock file says. Files that are as they were when they were
-// hashed, as for the program itself, are not read again: see [known].
+// checkBeside compares what lies beside a program with what a lock file says. Files that are as they were when they
+// were hashed, as for the program itself, are not read again: see [known].
 func checkBeside(path, name, want, cacheDir string) error {
 	dir := filepath.Dir(path)
 	list, err := lookBeside(dir, name)

@@ -324,9 +324,9 @@ func (b *Backend) Tap(f func(Line)) (stop func()) {
 // Done is closed when the process has ended.
 func (b *Backend) Done() <-chan struct{} { return b.proc.exited }
 
-// Stop asks the process to end what runs and to destroy what is not kept, and
-// ends it. It takes no longer than the pool's StopTimeout, or until ctx ends: then the process is killed, and its error says
-// that sandboxes may be left. Only the first call does something; all return the same.
+// Stop asks the process to end what runs and to destroy what is not kept, and ends it. It takes no longer than the
+// pool's StopTimeout, or until ctx ends: then the process is killed, and its error says that sandboxes may be left.
+// Only the first call does something; all return the same.
 func (b *Backend) Stop(ctx context.Context) error {
 	b.stopOnce.Do(func() { b.stopErr = b.stop(ctx) })
 	return b.stopErr

@@ -10,8 +10,8 @@ import (
 // rotateLog is the size above which a log becomes the old one when it is opened again.
 const rotateLog = 8 << 20
 
-// logFile is the file with all that the processes of one backend write on stderr. Most of them write nothing: it is made
-// for the first byte. The one before it is kept beside it, as NAME.log.old.
+// logFile is the file with all that the processes of one backend write on stderr. Most of them write nothing: it is
+// made for the first byte. The one before it is kept beside it, as NAME.log.old.
 type logFile struct {
 	path string // "" keeps none
 

@@ -40,8 +40,8 @@ type Options struct {
 	Locks Locks
 
 	// Trusted refuses a program that may not be executed, as one without the signature that the user requires: it is asked
-	// before each launch of a backend that was looked up by its name, with the SHA-256 of what would be executed. The error
-	// becomes a *StartError. Nil refuses nothing.
+	// before each launch of a backend that was looked up by its name, with the SHA-256 of what would be executed. The
+	// error becomes a *StartError. Nil refuses nothing.
 	Trusted func(name, path, sha256 string, origin Origin) error
 
 	// Environ is the environment of the host, as os.Environ returns it; nil means that.
@@ -53,7 +53,8 @@ type Options struct {
 
 	HostVersion string // told to backends
 
-	// Temp is how the names of the backends' temporary directories begin, such as store.TempName returns; "" leaves it to them.
+	// Temp is how the names of the backends' temporary directories begin, such as store.TempName returns; "" leaves it to
+	// them.
 	Temp string
 
 	// Log gets every line that a backend logs, one at a time for each of them; nil
@@ -66,14 +67,16 @@ type Options struct {
 	StopTimeout  time.Duration // for Drain; 0 means 30 s. A process that does not answer is killed after it
 	Slack        time.Duration // see client.Options.Slack
 
-	// CallTimeout is how long a backend may take for one call, but for the running of a command; 0 means DefaultCallTimeout.
+	// CallTimeout is how long a backend may take for one call, but for the running of a command; 0 means
+	// DefaultCallTimeout.
 	CallTimeout time.Duration
 	// Waiting is told, now and then, that a backend has not answered a call: one line, safe to show. It may be called
 	// concurrently, and be nil.
 	Waiting func(line string)
 }
 
-// DefaultCallTimeout is how long a backend may take for one call when nobody says: a virtual machine may have to be made.
+// DefaultCallTimeout is how long a backend may take for one call when nobody says: a virtual machine may have to be
+// made.
 const DefaultCallTimeout = 10 * time.Minute
 
 // quickCall is the most that a call may take that asks for something and does nothing.
@@ -190,8 +193,8 @@ func (p *Pool) Open(ctx context.Context, path string) (*Backend, error) {
 // Names lists the backends that can be found, sorted, each once.
 func (p *Pool) Names() []string { return p.finder.names() }
 
-// Find returns the path of the binary that a name stands for and where that comes from, or a *NotFoundError or *LockError.
-// It starts nothing, and does not look into the binary.
+// Find returns the path of the binary that a name stands for and where that comes from, or a *NotFoundError or
+// *LockError. It starts nothing, and does not look into the binary.
 func (p *Pool) Find(name string) (string, Origin, error) {
 	f, err := p.finder.find(name)
 	if err != nil {

@@ -20,8 +20,9 @@ func waitExited(pid int) bool {
 	return true
 }
 
-// killStrays kills what a process that failed to start left outside of its group, as a daemon with a session of its own:
-// whatever has its private directory in its environment. Of a backend that works such processes may be kept sandboxes.
+// killStrays kills what a process that failed to start left outside of its group, as a daemon with a session of its
+// own: whatever has its private directory in its environment. Of a backend that works such processes may be kept
+// sandboxes.
 func (p *process) killStrays() {
 	if p.dir == "" {
 		return

@@ -37,8 +37,8 @@ type box struct {
 	puts         []string
 }
 
-// newBox makes one whose lower directory holds files; a name that ends with a slash is a directory, a content that begins
-// with "-> " a symbolic link. With layers, the workspace can be read on the host.
+// newBox makes one whose lower directory holds files; a name that ends with a slash is a directory, a content that
+// begins with "-> " a symbolic link. With layers, the workspace can be read on the host.
 func newBox(t testing.TB, layers bool, lower, upper map[string]string) *box {
 	t.Helper()
 	top := t.TempDir()

@@ -22,8 +22,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// startBwrap builds and starts the backend; the test is skipped where it cannot run, and fails if HUTCH_TEST_REQUIRE lists
-// bwrap.
+// startBwrap builds and starts the backend; the test is skipped where it cannot run, and fails if HUTCH_TEST_REQUIRE
+// lists bwrap.
 func startBwrap(t *testing.T) *backend.Backend {
 	t.Helper()
 	need := func(err error) {

@@ -68,8 +68,8 @@ func (f *Files) EditFile(ctx context.Context, r EditRequest) (*Edited, error) {
 	})
 }
 
-// unchanged makes sure that a file is still the one that was read. A moment is left until it is replaced; what a program
-// in the sandbox writes to the file in that moment is lost.
+// unchanged makes sure that a file is still the one that was read. A moment is left until it is replaced; what a
+// program in the sandbox writes to the file in that moment is lost.
 func (f *Files) unchanged(ctx context.Context, s spot, was *overlay.Node) error {
 	if _, ok := s.view.(*fetched); ok {
 		return nil // it would take as long to look again as to write

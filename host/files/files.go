@@ -16,8 +16,8 @@ import (
 // DefaultMaxSize is the size in bytes up to which files are read, unless Options say otherwise.
 const DefaultMaxSize = 64 << 20
 
-// Sandbox is what this package needs of one; *[client.Sandbox] is one. Methods of capabilities that the backend does not
-// have return its refusal.
+// Sandbox is what this package needs of one; *[client.Sandbox] is one. Methods of capabilities that the backend does
+// not have return its refusal.
 type Sandbox interface {
 	Ready() sdk.Ready
 	Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error
@@ -32,8 +32,8 @@ type Options struct {
 	MaxSize int64
 	// Lock, when set, is taken around every change, so that changes by several processes never undo each other.
 	Lock func(ctx context.Context) (release func(), err error)
-	// Changed, when set, is notified of every change once it is made, and before another one is. An error of it is that of the
-	// change, which stands all the same.
+	// Changed, when set, is notified of every change once it is made, and before another one is. An error of it is that of
+	// the change, which stands all the same.
 	Changed func(Change) error
 	// Name is what hints call the sandbox; "" means SANDBOX.
 	Name string

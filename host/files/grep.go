@@ -60,7 +60,8 @@ type Match struct {
 type Matches struct {
 	Files []Match `json:"files"`
 	Count int     `json:"count"` // matching lines
-	// Truncated says that there are more matches than asked for; which files they are in is then not defined, unless Ordered.
+	// Truncated says that there are more matches than asked for; which files they are in is then not defined, unless
+	// Ordered.
 	Truncated bool `json:"truncated,omitempty"`
 	// Searched is how many files were looked into, Binary how many more were left out because they hold no text.
 	Searched int `json:"searched"`

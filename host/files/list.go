@@ -181,8 +181,8 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	return out, nil
 }
 
-// How many entries are looked at: many times those that were asked for, and many, so that the first ones in path order are
-// most likely among them. Of a directory that holds more by itself nothing is seen.
+// How many entries are looked at: many times those that were asked for, and many, so that the first ones in path order
+// are most likely among them. Of a directory that holds more by itself nothing is seen.
 const (
 	scanFactor = 4
 	leastScan  = 100_000

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockFile returns an [Options.Lock] that holds a lock on a file, made when missing, which other processes with the same
-// path wait for. It is freed when its holder dies.
+// LockFile returns an [Options.Lock] that holds a lock on a file, made when missing, which other processes with the
+// same path wait for. It is freed when its holder dies.
 func LockFile(path string) func(ctx context.Context) (release func(), err error) {
 	return func(ctx context.Context) (func(), error) {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)

@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// matcher finds the lines that match an expression. Reading RE2 byte by byte is slow beside looking for a plain text, so
-// where every match must contain one of a few texts, those are looked for first.
+// matcher finds the lines that match an expression. Reading RE2 byte by byte is slow beside looking for a plain text,
+// so where every match must contain one of a few texts, those are looked for first.
 type matcher struct {
 	line  *regexp.Regexp // for one line, without its end
 	whole *regexp.Regexp // for a text of many lines; nil when it would not find the same lines

@@ -18,8 +18,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// TestToolsSeeTheOverlay does random operations on a real overlay, and after every few of them compares each tool's answer
-// with what a program sees there.
+// TestToolsSeeTheOverlay does random operations on a real overlay, and after every few of them compares each tool's
+// answer with what a program sees there.
 func TestToolsSeeTheOverlay(t *testing.T) {
 	seeds := 8
 	if testing.Short() {

@@ -26,9 +26,9 @@ type Replacement struct {
 }
 
 // Rewrite changes several files in one step. work says what becomes of which paths; it reads what it needs with read,
-// whose error is [fs.ErrNotExist] where nothing is. Then all of it is done, or nothing: when something cannot be, what was
-// done before it is taken back. A process that dies in between leaves a part. Nothing else of these tools changes a file
-// meanwhile, and what a program in the sandbox changes is noticed where that can be seen from here.
+// whose error is [fs.ErrNotExist] where nothing is. Then all of it is done, or nothing: when something cannot be, what
+// was done before it is taken back. A process that dies in between leaves a part. Nothing else of these tools changes a
+// file meanwhile, and what a program in the sandbox changes is noticed where that can be seen from here.
 func (f *Files) Rewrite(ctx context.Context, work func(read func(name string) ([]byte, fs.FileMode, error)) ([]Replacement, error)) error {
 	return f.alone(ctx, func() error {
 		r := &rewrite{f: f, seen: map[string]*original{}}

@@ -111,8 +111,8 @@ func TestRewriteTakesBack(t *testing.T) {
 	}
 }
 
-// breaking is a sandbox whose backend fails at its nth change, after having done it, and from then on takes none that is
-// not a taking back.
+// breaking is a sandbox whose backend fails at its nth change, after having done it, and from then on takes none that
+// is not a taking back.
 type breaking struct {
 	*box
 	left int

@@ -11,8 +11,8 @@ import (
 // The methods of this file write results as text for people. Names and lines of files are hostile: what could act on a
 // terminal is made visible in them.
 
-// WriteText writes a line for each entry: mode, layer, size and path, with a slash after a directory and the target after
-// a symbolic link.
+// WriteText writes a line for each entry: mode, layer, size and path, with a slash after a directory and the target
+// after a symbolic link.
 func (l *Listing) WriteText(w io.Writer) error {
 	size := 1
 	for _, e := range l.Entries {

@@ -103,7 +103,8 @@ func (f *Files) put(ctx context.Context, op Op, to spot, old *overlay.Node, mode
 	return f.changed(Change{Op: op, Path: to.name, Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])})
 }
 
-// send gives a file to the backend. Put of a file keeps its mode, and needs its directory; a tree of one file makes both.
+// send gives a file to the backend. Put of a file keeps its mode, and needs its directory; a tree of one file makes
+// both.
 func (f *Files) send(ctx context.Context, to spot, old *overlay.Node, mode fs.FileMode, data []byte) error {
 	if old != nil && (mode == 0 || mode == old.Mode.Perm()) {
 		return f.sb.Put(ctx, to.abs(), sdk.FormatFile, bytes.NewReader(data))

@@ -21,9 +21,9 @@ func (r *Repo) SameTree(ctx context.Context, commit string) (bool, error) {
 	return a == b, nil
 }
 
-// Advance moves the branch that is checked out, and whose commit is head, to commit, when the work tree is that of base, a commit
-// on top of head and below commit. A fast-forward refuses that, because what base holds is not committed on the branch. Files
-// that changed since are never overwritten: git refuses then.
+// Advance moves the branch that is checked out, and whose commit is head, to commit, when the work tree is that of
+// base, a commit on top of head and below commit. A fast-forward refuses that, because what base holds is not committed
+// on the branch. Files that changed since are never overwritten: git refuses then.
 func (r *Repo) Advance(ctx context.Context, branch, head, base, commit string) error {
 	if _, err := r.Run(ctx, "read-tree", base); err != nil { // the index only
 		return err
@@ -43,7 +43,8 @@ func (r *Repo) Advance(ctx context.Context, branch, head, base, commit string) e
 	return nil
 }
 
-// Filtered lists those of the paths that a filter of the user's configuration would be run on when they are checked out.
+// Filtered lists those of the paths that a filter of the user's configuration would be run on when they are checked
+// out.
 func (r *Repo) Filtered(ctx context.Context, paths []string) ([]string, error) {
 	out, err := r.Run(ctx, "config", "-z", "--name-only", "--get-regexp", `^filter\..*\.(smudge|process)$`)
 	if code(err) == 1 {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Ends are the commits at which the history of commit ends although they have parents: where this repository is a shallow clone,
-// and, with a depth that is not 0, where depth commits follow one another, commit itself being the first. The list is empty when
-// the history is whole.
+// Ends are the commits at which the history of commit ends although they have parents: where this repository is a
+// shallow clone, and, with a depth that is not 0, where depth commits follow one another, commit itself being the
+// first. The list is empty when the history is whole.
 func (r *Repo) Ends(ctx context.Context, commit string, depth int) ([]string, error) {
 	cut, err := r.cut()
 	if err != nil || depth == 0 && len(cut) == 0 {

@@ -13,8 +13,8 @@ import (
 // ErrOverlap says that two versions of a text changed the same place of it.
 var ErrOverlap = errors.New("both sides changed the same lines")
 
-// MergeText joins two versions of a text that have base in common, as git does. It knows no repository and no attributes.
-// The error is [ErrOverlap] where there is no answer but a person's.
+// MergeText joins two versions of a text that have base in common, as git does. It knows no repository and no
+// attributes. The error is [ErrOverlap] where there is no answer but a person's.
 func MergeText(ctx context.Context, ours, base, theirs []byte) ([]byte, error) {
 	dir, err := store.MkdirTemp("merge")
 	if err != nil {

@@ -28,8 +28,8 @@ type Repo struct {
 	Format string // of object names: "sha1" or "sha256"
 }
 
-// Open finds the repository whose work tree dir lies in. The error is [ErrNoRepository] when there is none, also in a bare
-// one.
+// Open finds the repository whose work tree dir lies in. The error is [ErrNoRepository] when there is none, also in a
+// bare one.
 func Open(ctx context.Context, dir string) (*Repo, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -73,8 +73,8 @@ func (r *Repo) Branch(ctx context.Context) (branch, commit string, err error) {
 	return branch, commit, err
 }
 
-// Commit is the full name of the commit that a ref or an object name means. Where there is none the error is an [*Error]
-// with code 1.
+// Commit is the full name of the commit that a ref or an object name means. Where there is none the error is an
+// [*Error] with code 1.
 func (r *Repo) Commit(ctx context.Context, rev string) (string, error) {
 	return r.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{commit}")
 }
@@ -177,8 +177,8 @@ func (r *Repo) Ancestor(ctx context.Context, a, b string) (bool, error) {
 	return err == nil, err
 }
 
-// Fetch takes ref, and nothing else, from the repository at dir, which is one that hutch made and checked. The error names what
-// git leaves where a disk is full; it may be another git's that works meanwhile, so it is not removed.
+// Fetch takes ref, and nothing else, from the repository at dir, which is one that hutch made and checked. The error
+// names what git leaves where a disk is full; it may be another git's that works meanwhile, so it is not removed.
 func (r *Repo) Fetch(ctx context.Context, dir, ref string) error {
 	packs, err := r.Run(ctx, "rev-parse", "--path-format=absolute", "--git-path", "objects/pack")
 	if err != nil {
@@ -200,8 +200,8 @@ func (r *Repo) Fetch(ctx context.Context, dir, ref string) error {
 	return err
 }
 
-// FastForward moves the branch that is checked out, index and work tree to commit, which must descend from it. Git refuses
-// when that would touch what is not committed. No hook is run.
+// FastForward moves the branch that is checked out, index and work tree to commit, which must descend from it. Git
+// refuses when that would touch what is not committed. No hook is run.
 func (r *Repo) FastForward(ctx context.Context, commit string) error {
 	_, err := r.Run(ctx, "merge", "--quiet", "--ff-only", "--no-stat", commit)
 	return err

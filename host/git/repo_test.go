@@ -201,7 +201,8 @@ func TestNothingOfTheUserRuns(t *testing.T) {
 	}
 }
 
-// TestIdentity has the user's own file named by GIT_CONFIG_GLOBAL, which counts as git has it count, unless it is one that a pull may bring.
+// TestIdentity has the user's own file named by GIT_CONFIG_GLOBAL, which counts as git has it count, unless it is one
+// that a pull may bring.
 func TestIdentity(t *testing.T) {
 	r := newRepo(t)
 	home := t.TempDir()

@@ -37,7 +37,8 @@ type Initialized struct {
 }
 
 // Init installs what run files require, and writes the lock files beside them. A lock file is written when all that its
-// directory requires is there; an error leaves it as it was. What is wrong with the files comes back as diag.Diagnostics.
+// directory requires is there; an error leaves it as it was. What is wrong with the files comes back as
+// diag.Diagnostics.
 func (i *Installer) Init(ctx context.Context, files []*runfile.RunFile, o InitOptions) ([]Initialized, error) {
 	if err := i.Trust.Check(); err != nil {
 		return nil, err

@@ -47,8 +47,8 @@ type Want struct {
 	Constraints version.Constraints
 }
 
-// trusted is the source as keys are trusted for it: a local one as an absolute path, because a relative one means another
-// place in every project.
+// trusted is the source as keys are trusted for it: a local one as an absolute path, because a relative one means
+// another place in every project.
 func (w Want) trusted() string {
 	if kindOf(w.Source) == local && !filepath.IsAbs(w.Source) {
 		return filepath.Join(w.Dir, w.Source)
@@ -84,8 +84,8 @@ func (i *Installer) client() *http.Client {
 	return careful.NewClient(i.Transport, stall)
 }
 
-// Ensure makes sure that a backend is installed. With a lock it is that very release, and nothing is asked of the source
-// when it is there already; without one the newest that fits.
+// Ensure makes sure that a backend is installed. With a lock it is that very release, and nothing is asked of the
+// source when it is there already; without one the newest that fits.
 func (i *Installer) Ensure(ctx context.Context, w Want, locked *lockfile.Backend) (*Outcome, error) {
 	o, err := i.ensure(ctx, w, locked)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/hutch-run/hutch/host/store"
 )
 
-// Remove removes all versions of a backend that were installed, and takes it out of the user's lock file. It returns how
-// many versions there were, and refuses while a persistent sandbox was made by one of them.
+// Remove removes all versions of a backend that were installed, and takes it out of the user's lock file. It returns
+// how many versions there were, and refuses while a persistent sandbox was made by one of them.
 func Remove(s *store.Store, name string) (int, error) {
 	if err := backend.CheckName(name); err != nil {
 		return 0, err

@@ -94,8 +94,8 @@ type Installed struct {
 	Dir     string // what a local source is relative to
 }
 
-// CheckInstalled refuses a program that this Trust would not install now. It decides from the signed manifest alone: a lock
-// file is part of a project and can claim anything. It reads nothing when no signature is asked for.
+// CheckInstalled refuses a program that this Trust would not install now. It decides from the signed manifest alone: a
+// lock file is part of a project and can claim anything. It reads nothing when no signature is asked for.
 func (t Trust) CheckInstalled(p Installed) error {
 	source := Want{Source: p.Source, Dir: p.Dir}.trusted()
 	if p.Source == "" {

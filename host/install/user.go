@@ -21,8 +21,8 @@ import (
 	"github.com/hutch-run/hutch/host/release"
 )
 
-// Install installs one backend for this user: source is as in a run file, with :VERSION behind it or the newest is meant.
-// name may be empty when the source tells it. lock is the path of the user's lock file, in which it then is.
+// Install installs one backend for this user: source is as in a run file, with :VERSION behind it or the newest is
+// meant. name may be empty when the source tells it. lock is the path of the user's lock file, in which it then is.
 func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outcome, error) {
 	if err := i.Trust.Check(); err != nil {
 		return nil, err
@@ -93,8 +93,8 @@ func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outco
 	return o, file.WriteFile(lock)
 }
 
-// unchanged compares a release on this machine with what was installed from it. Nothing of it is needed any more, but anyone who
-// installs it once more wants to hear that it is another one by now.
+// unchanged compares a release on this machine with what was installed from it. Nothing of it is needed any more, but
+// anyone who installs it once more wants to hear that it is another one by now.
 func (i *Installer) unchanged(ctx context.Context, l lockfile.Backend) error {
 	s, err := i.open(l.Source, l.Name, "")
 	if err != nil {

@@ -20,9 +20,9 @@ var gitNames = map[string]bool{
 	"gitdir": true, "index": true, "info": true, "modules": true, "packed-refs": true, "reftable": true, "worktrees": true,
 }
 
-// repositories knows which directories git takes, or could take, for a repository without the name .git. The conditions are
-// those of is_git_directory in git's setup.c, without looking into the files: HEAD, and objects and refs in the same
-// directory or in the one that commondir names. config and hooks are those of the directory with objects and refs,
+// repositories knows which directories git takes, or could take, for a repository without the name .git. The conditions
+// are those of is_git_directory in git's setup.c, without looking into the files: HEAD, and objects and refs in the
+// same directory or in the one that commondir names. config and hooks are those of the directory with objects and refs,
 // config.worktree that of the directory with HEAD.
 //
 // A name counts when it is there before or after the landing, so that a landing in several steps comes to the same, and

@@ -1,9 +1,9 @@
 // Package judge decides what may land on this machine of the files that come out of a sandbox, whichever way they come:
 // apply, pull, ingest, cp, collected outputs.
 //
-// It judges a tree as it will be after the landing, and not single paths: git takes a directory for a repository because of
-// several names in it, and they can come one at a time, or be there already. Every rule holds for any part of a landing:
-// what is admitted with all changes is admitted with some of them.
+// It judges a tree as it will be after the landing, and not single paths: git takes a directory for a repository
+// because of several names in it, and they can come one at a time, or be there already. Every rule holds for any part
+// of a landing: what is admitted with all changes is admitted with some of them.
 package judge
 
 import (
@@ -89,8 +89,8 @@ func (v *Verdict) refuse(rule Rule, format string, args ...any) {
 	v.Refused = append(v.Refused, Finding{rule, fmt.Sprintf(format, args...)})
 }
 
-// Judge finds what is refused by default, for each of the changes. Only what a change adds to the risk counts: a file that
-// was executable may stay so. A path may be among the changes several times. to is nil for an empty directory.
+// Judge finds what is refused by default, for each of the changes. Only what a change adds to the risk counts: a file
+// that was executable may stay so. A path may be among the changes several times. to is nil for an empty directory.
 func Judge(changes []Change, to Place) []Verdict {
 	if to == nil {
 		to = empty{}
@@ -206,8 +206,8 @@ func (c *court) collisions() {
 	}
 }
 
-// LeadsOut reports whether a symbolic link at name can lead out of the place: it is absolute, goes up further than name is
-// deep, or goes up after it went down, where the way up depends on what other links make of the way down.
+// LeadsOut reports whether a symbolic link at name can lead out of the place: it is absolute, goes up further than name
+// is deep, or goes up after it went down, where the way up depends on what other links make of the way down.
 func LeadsOut(name, target string) bool {
 	if target == "" || strings.HasPrefix(target, "/") {
 		return true

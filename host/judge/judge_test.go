@@ -34,8 +34,8 @@ func (d on) Names(in string) (names []string) {
 	return names
 }
 
-// land writes a file, "/" at its end makes a directory, "@" at the beginning of the content a symbolic link. Pieces that do
-// not fit together are left out.
+// land writes a file, "/" at its end makes a directory, "@" at the beginning of the content a symbolic link. Pieces
+// that do not fit together are left out.
 func land(top, p, content string) {
 	at := filepath.Join(top, p)
 	os.MkdirAll(filepath.Dir(at), 0o755)
@@ -51,8 +51,9 @@ func land(top, p, content string) {
 	}
 }
 
-// TestS2NoLandingMakesARepository splits repositories over directories, and over what is on the host and what up to three
-// landings bring, and asks git whether what the judge admits makes it run the sandbox's program. The control lands all.
+// TestS2NoLandingMakesARepository splits repositories over directories, and over what is on the host and what up to
+// three landings bring, and asks git whether what the judge admits makes it run the sandbox's program. The control
+// lands all.
 func TestS2NoLandingMakesARepository(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("there is no git")

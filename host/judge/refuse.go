@@ -72,8 +72,8 @@ func RefuseFound(found []Landed, allow map[Rule]bool) error {
 	return e
 }
 
-// RefuseCopy judges by [Copied] what is copied to the path at of this machine: the tree from, or one file when from is nil.
-// It knows the names of all directories above at, so that a file that lands in .git/hooks is known for a hook.
+// RefuseCopy judges by [Copied] what is copied to the path at of this machine: the tree from, or one file when from is
+// nil. It knows the names of all directories above at, so that a file that lands in .git/hooks is known for a hook.
 func RefuseCopy(from *os.Root, at string, allow map[Rule]bool) error {
 	at, err := filepath.Abs(at)
 	if err != nil {

@@ -17,8 +17,8 @@ type Tool struct {
 	Marks string
 }
 
-// Table is the list of such files; it cannot be complete. A pattern is a path from any directory on, with a slash at the
-// end a directory and all in it; one asterisk may stand for any part of the last name.
+// Table is the list of such files; it cannot be complete. A pattern is a path from any directory on, with a slash at
+// the end a directory and all in it; one asterisk may stand for any part of the last name.
 //
 // What a user asks a tool to run by name, such as a test, is the code under review, and is in no list.
 var Table = []Tool{
@@ -272,8 +272,8 @@ var index = sync.OnceValues(func() (map[string][]*pattern, []*pattern) {
 	return byName, stars
 })
 
-// Obeyed names the tool that runs or obeys what stands at the path, or "" for none, and says whether that is refused rather
-// than marked.
+// Obeyed names the tool that runs or obeys what stands at the path, or "" for none, and says whether that is refused
+// rather than marked.
 func Obeyed(p string) (tool string, refused bool) {
 	byName, stars := index()
 	names := strings.Split(p, "/")

@@ -1,7 +1,8 @@
 // Package lockfile reads and writes .hutch.lock.hcl, the file that says exactly which backends a project's runs use.
 //
-// It lies beside the run files that it is for and belongs into version control. `hutch init` writes it; `hutch run` reads
-// it and uses what it names or nothing. It is the same on every platform, because it has the hashes of all of them:
+// It lies beside the run files that it is for and belongs into version control. `hutch init` writes it; `hutch run`
+// reads it and uses what it names or nothing. It is the same on every platform, because it has the hashes of all of
+// them:
 //
 //	backend "acme" {
 //	  source     = "registry.example.com/acme/hutch-backend-acme"

@@ -18,7 +18,8 @@ const header = `# Written by "hutch init", which also changes it: "hutch init -u
 # It belongs into version control. "hutch run" uses exactly the backends that it names.
 `
 
-// Bytes is the file as it is written: the same for the same content, in an order that does not depend on how it came about.
+// Bytes is the file as it is written: the same for the same content, in an order that does not depend on how it came
+// about.
 func (f *File) Bytes() []byte {
 	out := hclwrite.NewEmptyFile()
 	body := out.Body()

@@ -26,15 +26,16 @@ import (
 var errEntries = errors.New("too many entries")
 
 // Collect collects from a tree that comes out of a sandbox as an uncompressed tar stream. It writes the regular files
-// that match one of the patterns (doublestar, against the slash path; none means everything) to dst, which must exist and
-// be empty, entry by entry, and skips with a reason everything that must not become a file on the host: links, devices,
-// names that lead elsewhere or that collide, what exceeds the caps, and the parts of a git repository, whose settings would
-// run programs on the host. Modes keep their permission bits but for writing by
-// group and others, and the owner may always read and write. One bad entry does not cost the caller the good ones. It stops reading at the
+// that match one of the patterns (doublestar, against the slash path; none means everything) to dst, which must exist
+// and be empty, entry by entry, and skips with a reason everything that must not become a file on the host: links,
+// devices, names that lead elsewhere or that collide, what exceeds the caps, and the parts of a git repository, whose
+// settings would run programs on the host. Modes keep their permission bits but for writing by group and others, and
+// the owner may always read and write. One bad entry does not cost the caller the good ones. It stops reading at the
 // cap of entries and at the end of the archive, whichever is first; the writer of the stream then gets an error.
 //
 // rename, unless it is nil, gives the name under which a file is kept: a program may put into a name what must not be
-// stored. Patterns are matched against the program's own name. Where two files get one name, a number distinguishes them.
+// stored. Patterns are matched against the program's own name. Where two files get one name, a number distinguishes
+// them.
 func Collect(ctx context.Context, r io.Reader, dst string, patterns []string, caps Caps, rename func(string) string) (*Result, error) {
 	for _, p := range patterns {
 		if !doublestar.ValidatePattern(p) {
@@ -85,8 +86,8 @@ type tarCollector struct {
 	buf      []byte
 }
 
-// done removes what belongs to a git repository, which only shows when all files are there, and puts the result into path
-// order; an archive has its own.
+// done removes what belongs to a git repository, which only shows when all files are there, and puts the result into
+// path order; an archive has its own.
 func (c *tarCollector) done() (*Result, error) {
 	var failed error
 	changes := make([]judge.Change, len(c.res.Outputs))

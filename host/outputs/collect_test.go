@@ -266,7 +266,8 @@ func FuzzCollect(f *testing.F) {
 	})
 }
 
-// TestS2OutputsHoldNoRepository has a program leave a git repository in its output directory, whose parts come in any order.
+// TestS2OutputsHoldNoRepository has a program leave a git repository in its output directory, whose parts come in any
+// order.
 func TestS2OutputsHoldNoRepository(t *testing.T) {
 	data := tarOf(t,
 		entry{name: "b/config", body: "[core]"}, entry{name: "b/objects/x"}, entry{name: "b/refs/x"}, entry{name: "b/HEAD"}, entry{name: "b/readme"},

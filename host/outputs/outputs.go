@@ -37,7 +37,8 @@ type Output struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"` // hex
 	Mode   string `json:"mode"`   // permission bits in octal
-	// From is the name that the program gave it, for as long as that is known: it is Path, unless the collector renamed it.
+	// From is the name that the program gave it, for as long as that is known: it is Path, unless the collector renamed
+	// it.
 	From string `json:"-"`
 }
 

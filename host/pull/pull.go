@@ -210,8 +210,8 @@ func (p *puller) advance(ctx context.Context) error {
 	return err
 }
 
-// unfiltered refuses to check out what a program of the user's configuration would be run on: it may lie in the work tree, and
-// what it is fed comes from the sandbox.
+// unfiltered refuses to check out what a program of the user's configuration would be run on: it may lie in the work
+// tree, and what it is fed comes from the sandbox.
 func (p *puller) unfiltered(ctx context.Context, head string) error {
 	changed, err := p.repo.Changed(ctx, head, p.out.To)
 	if err != nil || len(changed) == 0 {

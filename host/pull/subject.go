@@ -20,9 +20,9 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// subject is what was pulled from a sandbox, as a review looks at it: the difference between the commit that was sent and the ref
-// that holds what came back, against the work tree as it is. No backend is started. base is the file in which the push wrote
-// down what the work tree looked like.
+// subject is what was pulled from a sandbox, as a review looks at it: the difference between the commit that was sent
+// and the ref that holds what came back, against the work tree as it is. No backend is started. base is the file in
+// which the push wrote down what the work tree looked like.
 func subject(ctx context.Context, info store.SandboxInfo, base string) (s review.Subject, err error) {
 	repo, err := openRepo(ctx, info)
 	if err != nil {
@@ -128,8 +128,8 @@ func modeOf(s string) fs.FileMode {
 	return 0o644
 }
 
-// Get implements [review.Remote]: a tar stream with what changed, and nothing else. Attributes of the tree mean nothing here, as
-// they would to git archive.
+// Get implements [review.Remote]: a tar stream with what changed, and nothing else. Attributes of the tree mean nothing
+// here, as they would to git archive.
 func (c *commits) Get(ctx context.Context, _ string, _ sdk.Format, w io.Writer) error {
 	list, err := c.list(ctx)
 	if err != nil {
@@ -156,7 +156,8 @@ func (c *commits) Get(ctx context.Context, _ string, _ sdk.Format, w io.Writer) 
 	return err
 }
 
-// pack writes the changed paths as tar, with the contents that cat-file --batch gives in the order in which it was asked.
+// pack writes the changed paths as tar, with the contents that cat-file --batch gives in the order in which it was
+// asked.
 func pack(objects *bufio.Reader, list []change, w io.Writer) error {
 	t := tar.NewWriter(w)
 	for _, l := range list {

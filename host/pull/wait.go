@@ -22,8 +22,8 @@ type Wait struct {
 	Progress func(waited time.Duration, last string)
 }
 
-// await waits for the bundle, and returns a private copy of it. When nothing runs in the sandbox that could still make it, it is
-// made here.
+// await waits for the bundle, and returns a private copy of it. When nothing runs in the sandbox that could still make
+// it, it is made here.
 func (p *puller) await(ctx context.Context) (*os.File, error) {
 	w := p.o.Wait
 	if w.Interval <= 0 {
@@ -100,8 +100,8 @@ func (p *puller) handIn(ctx context.Context) (*os.File, error) {
 // errPulled says that the ref holds all that was committed in the sandbox.
 var errPulled = errors.New("everything was pulled already")
 
-// settled returns why a sandbox that sleeps need not be woken: since hutch handed in its commits, and pulled them, nothing ran in it and
-// nothing was put into it. It is nil where the sandbox has to be asked.
+// settled returns why a sandbox that sleeps need not be woken: since hutch handed in its commits, and pulled them,
+// nothing ran in it and nothing was put into it. It is nil where the sandbox has to be asked.
 func (p *puller) settled(ctx context.Context) error {
 	events, err := p.sb.Events()
 	if err != nil {
@@ -200,8 +200,8 @@ func (p *puller) lastLine() string {
 	return ""
 }
 
-// lastLines are the last n lines that are not empty of what the command printed, escaped: of stdout, or of stderr when it
-// printed nothing else.
+// lastLines are the last n lines that are not empty of what the command printed, escaped: of stdout, or of stderr when
+// it printed nothing else.
 func (p *puller) lastLines(n int) []string {
 	r, err := p.st.Load(p.push.Run)
 	if err != nil {

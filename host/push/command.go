@@ -10,9 +10,10 @@ import (
 	"github.com/hutch-run/hutch/host/store"
 )
 
-// Run runs the command of the run file on what was pushed into the sandbox that ref means, and then hands in what it committed,
-// if it has not done so itself. begun is notified of the sandbox, with the id of the run in it, as soon as the run's record is on disk. When ctx ends, the command
-// is stopped, the sandbox stays, and nothing is handed in: pull does that.
+// Run runs the command of the run file on what was pushed into the sandbox that ref means, and then hands in what it
+// committed, if it has not done so itself. begun is notified of the sandbox, with the id of the run in it, as soon as
+// the run's record is on disk. When ctx ends, the command is stopped, the sandbox stays, and nothing is handed in: pull
+// does that.
 func Run(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, streams run.Streams, begun func(store.SandboxInfo)) (*result.Result, Outcome, error) {
 	info, err := begin(ctx, m, st, ref)
 	if err != nil {
@@ -36,8 +37,9 @@ func Run(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, s
 	return r, o, err
 }
 
-// begin notes that a command is about to run on a push, and returns the record with the id of its run. Nothing else may be running in the
-// sandbox then. A bundle that was handed in and not fetched is dropped: the next one will hold its commits too.
+// begin notes that a command is about to run on a push, and returns the record with the id of its run. Nothing else may
+// be running in the sandbox then. A bundle that was handed in and not fetched is dropped: the next one will hold its
+// commits too.
 func begin(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string) (info store.SandboxInfo, err error) {
 	sb, err := m.Open(ctx, ref, sandbox.Exclusive)
 	if err != nil {

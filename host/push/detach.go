@@ -20,10 +20,11 @@ import (
 )
 
 // A detached command is kept by a supervisor: the same program once more, in a session of its own, with nothing of the
-// caller's terminal. It writes the record of the run as any other host process does, so that `hutch logs -f`, `hutch runs` and
-// `hutch pull` know no difference.
+// caller's terminal. It writes the record of the run as any other host process does, so that `hutch logs -f`, `hutch
+// runs` and `hutch pull` know no difference.
 
-// supervisorLog is the file beside the backend's own with what the supervisor itself had to say. It goes with the sandbox.
+// supervisorLog is the file beside the backend's own with what the supervisor itself had to say. It goes with the
+// sandbox.
 const supervisorLog = ".hutch-supervisor.log"
 
 // reportFD is where the supervisor says how it began.
@@ -36,8 +37,8 @@ type report struct {
 	Hints []string `json:"hints,omitempty"`
 }
 
-// Detach starts a supervisor for the sandbox, as the program exe with args and the sandbox's id behind them, and returns the id of
-// the run once its record is on disk.
+// Detach starts a supervisor for the sandbox, as the program exe with args and the sandbox's id behind them, and
+// returns the id of the run once its record is on disk.
 func Detach(ctx context.Context, st *store.Store, id, exe string, args ...string) (string, error) {
 	logName := filepath.Join(st.Paths().SandboxState(id), supervisorLog)
 	log, err := os.OpenFile(logName, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)

@@ -26,8 +26,8 @@ const (
 	planDir      = "plan" // holds a plan that is not in the branch
 )
 
-// Exchange is where bundles go in and come out: a directory that host and sandbox both see, or one inside the sandbox that
-// is reached through the backend. What is in it is hostile.
+// Exchange is where bundles go in and come out: a directory that host and sandbox both see, or one inside the sandbox
+// that is reached through the backend. What is in it is hostile.
 type Exchange struct {
 	Dir  string          // as commands see it
 	host string          // as this host sees it; "" for through the backend
@@ -112,8 +112,8 @@ func (x *Exchange) in(ctx context.Context, name string, r io.Reader) error {
 // ErrNoBundle says that there is no output bundle yet.
 var ErrNoBundle = errors.New("there is no output bundle")
 
-// Fetch copies the bundle that hands in to w, at most max bytes of it. The error is [ErrNoBundle] when there is none yet, and a
-// [*HostileError] when something else stands there.
+// Fetch copies the bundle that hands in to w, at most max bytes of it. The error is [ErrNoBundle] when there is none
+// yet, and a [*HostileError] when something else stands there.
 func (x *Exchange) Fetch(ctx context.Context, w io.Writer, max int64) error {
 	if x.host == "" {
 		bounded := &boundedWriter{w: w, left: max}

@@ -17,11 +17,11 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// What hutch itself runs in a sandbox. Each is one shell, because starting a command may cost a tenth of a second on some
-// backends; values come as its arguments, and nothing is put together by the shell.
+// What hutch itself runs in a sandbox. Each is one shell, because starting a command may cost a tenth of a second on
+// some backends; values come as its arguments, and nothing is put together by the shell.
 const (
-	// clone makes the clone, with the user's name for commits, and proves that it is at the commit that was sent. git clone takes no
-	// bundle whose history is cut off: git has to know the ends of it before.
+	// clone makes the clone, with the user's name for commits, and proves that it is at the commit that was sent. git
+	// clone takes no bundle whose history is cut off: git has to know the ends of it before.
 	cloneScript = `command -v git >/dev/null 2>&1 || exit 27
 set -eu
 if [ -z "$7" ]; then
@@ -46,7 +46,8 @@ cd -- "$3" && git rev-parse --git-dir >/dev/null || exit 28
 if [ -n "$1" ]; then git fetch --quiet --no-tags -- "$1" "+refs/heads/$2:refs/remotes/origin/$2" || exit 30; fi
 ` + moveScript
 
-	// mend gives a clone that lost objects all of them. They are unpacked beside it, because git fetches nothing where refs are broken.
+	// mend gives a clone that lost objects all of them. They are unpacked beside it, because git fetches nothing where
+	// refs are broken.
 	mendScript = `cd -- "$3" && dir=$(git rev-parse --absolute-git-dir) || exit 28
 new=$dir/hutch-new
 rm -rf -- "$new" || exit 30
@@ -137,8 +138,8 @@ type Outcome struct {
 	Uncommitted int  `json:"uncommitted"`       // paths that are in no commit
 }
 
-// EventHandIn is in a sandbox's chain: hutch made the bundle of all that was committed, or found no commit. Its data is a
-// [HandedIn].
+// EventHandIn is in a sandbox's chain: hutch made the bundle of all that was committed, or found no commit. Its data is
+// a [HandedIn].
 const EventHandIn store.EventType = "handin"
 
 // HandedIn is what a hand-in found.

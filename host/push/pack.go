@@ -9,8 +9,8 @@ import (
 	"github.com/hutch-run/hutch/host/git/bundle"
 )
 
-// packing is a bundle that is being made. Git finds and compresses what belongs to it while other things are done, and what it has
-// written waits in a pipe.
+// packing is a bundle that is being made. Git finds and compresses what belongs to it while other things are done, and
+// what it has written waits in a pipe.
 type packing struct {
 	ends  []string // where the history in it ends
 	sent  int64    // bytes that were read

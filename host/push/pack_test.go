@@ -62,7 +62,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// TestPackFails has git find fault, after the header has gone: the end is no good end then, however often it is asked for.
+// TestPackFails has git find fault, after the header has gone: the end is no good end then, however often it is asked
+// for.
 func TestPackFails(t *testing.T) {
 	w := work(t)
 	w.Commit = strings.Repeat("1", len(w.Commit))
@@ -80,7 +81,8 @@ func TestPackFails(t *testing.T) {
 	}
 }
 
-// TestPackLeft leaves a bundle that nobody reads: git is gone when close returns, and does not wait for room in the pipe.
+// TestPackLeft leaves a bundle that nobody reads: git is gone when close returns, and does not wait for room in the
+// pipe.
 func TestPackLeft(t *testing.T) {
 	w := work(t)
 	for name, early := range map[string]func(p *packing, cancel context.CancelFunc){

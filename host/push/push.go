@@ -54,8 +54,8 @@ func CheckRun(d *runfile.Definition) error {
 	return nil
 }
 
-// Make makes the sandbox of d, and puts w into it. What goes wrong leaves nothing behind, but what gc finishes. It returns the
-// record of the sandbox, in which nothing runs yet. progress is told what is being done.
+// Make makes the sandbox of d, and puts w into it. What goes wrong leaves nothing behind, but what gc finishes. It
+// returns the record of the sandbox, in which nothing runs yet. progress is told what is being done.
 func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Work, name string, progress func(step string)) (_ *store.SandboxInfo, err error) {
 	p, err := whole(ctx, w, w.Depth) // goes on while the sandbox is made
 	if err != nil {
@@ -88,8 +88,9 @@ func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Wor
 	return &sb.Record, s.record()
 }
 
-// Again sends w into the sandbox that ref means, which an earlier push made, and where nothing runs: only what is new since then,
-// where the clone there still has what it was sent. The clone is moved forward as pull moves the branch, or not at all.
+// Again sends w into the sandbox that ref means, which an earlier push made, and where nothing runs: only what is new
+// since then, where the clone there still has what it was sent. The clone is moved forward as pull moves the branch, or
+// not at all.
 func Again(ctx context.Context, m *sandbox.Manager, ref string, w *Work, timeout time.Duration, progress func(step string)) (_ *store.SandboxInfo, err error) {
 	sb, err := m.Open(ctx, ref, sandbox.Exclusive)
 	if err != nil {

@@ -39,8 +39,9 @@ func newSending(sb *sandbox.Sandbox, w *Work, progress func(string)) *sending {
 	return s
 }
 
-// cloneIn is the directory of the clone. Where a backend gives each sandbox a workspace that is called as the sandbox is, that
-// is it; elsewhere the workspace is /workspace for all, may hold directories of hutch, and the clone is one in it.
+// cloneIn is the directory of the clone. Where a backend gives each sandbox a workspace that is called as the sandbox
+// is, that is it; elsewhere the workspace is /workspace for all, may hold directories of hutch, and the clone is one in
+// it.
 func cloneIn(sb *sandbox.Sandbox) string {
 	ws, out := sb.Ready().Workspace, sb.Ready().Output
 	if path.Base(ws) == sb.Record.ID && !strings.HasPrefix(out, ws+"/") && sb.Ready().Exchange != nil {
@@ -123,7 +124,8 @@ func (s *sending) again(ctx context.Context, old *store.SandboxPush) error {
 	return s.forward(ctx, mendScript, s.in(inputBundle), s.ends(all), s.w.Repo.Format)
 }
 
-// known is the newest commit that the clone has, as far as this host knows: what was pulled from it, or what it was sent.
+// known is the newest commit that the clone has, as far as this host knows: what was pulled from it, or what it was
+// sent.
 func (s *sending) known(ctx context.Context, old *store.SandboxPush) (string, error) {
 	pulled, err := s.w.Repo.Commit(ctx, Ref(s.sb.Record.Name))
 	var none *git.Error
@@ -151,7 +153,8 @@ func ancestor(ctx context.Context, r *git.Repo, a, b string) (bool, error) {
 	return in, err
 }
 
-// errLacks says that the clone does not have what a bundle builds on, or that git there does not take it for another reason.
+// errLacks says that the clone does not have what a bundle builds on, or that git there does not take it for another
+// reason.
 var errLacks = errors.New("the clone in the sandbox does not take the bundle")
 
 // forward moves the clone to the commit that is sent, by one of the two scripts for that.
@@ -214,8 +217,8 @@ func (s *sending) put(ctx context.Context, p *packing) error {
 	return nil
 }
 
-// beside are the files that a command finds beside the clone: the instructions, and a plan that the branch does not have as it is, unless
-// text is nil.
+// beside are the files that a command finds beside the clone: the instructions, and a plan that the branch does not
+// have as it is, unless text is nil.
 func beside(plan string, text []byte) []file {
 	files := []file{{instructionsName, instructions.ExecutingPlans}}
 	if text != nil {
@@ -248,7 +251,8 @@ func saveBase(sb *sandbox.Sandbox, b *review.Base) (err error) {
 	return sb.PlaceBase()
 }
 
-// planCopy is the file in the sandbox's state with a plan that the branch does not have: a pull removes the exchange, and the command may run again.
+// planCopy is the file in the sandbox's state with a plan that the branch does not have: a pull removes the exchange,
+// and the command may run again.
 const planCopy = ".hutch-plan"
 
 // savePlan keeps the plan; nil is none.

@@ -37,8 +37,8 @@ func refuse(err error, summary string, hints ...string) *Refusal {
 type Request struct {
 	Dir  string // where the user is: in a repository
 	Plan string // path of the plan, relative to Dir or absolute
-	// AllowDirty leaves out what is not committed; IncludeUncommitted sends it along, in a commit that no branch of the user
-	// ever has. One of them, or neither.
+	// AllowDirty leaves out what is not committed; IncludeUncommitted sends it along, in a commit that no branch of the
+	// user ever has. One of them, or neither.
 	AllowDirty, IncludeUncommitted bool
 	Depth                          int // how many commits of the history are sent, one behind the other; 0 for all
 }

@@ -13,8 +13,8 @@ import (
 // Mark is what stands where a secret stood.
 const Mark = "(sensitive)"
 
-// MinSecret is the length in bytes below which a secret is not looked for in text: without them hardly a text would stay
-// readable.
+// MinSecret is the length in bytes below which a secret is not looked for in text: without them hardly a text would
+// stay readable.
 const MinSecret = 4
 
 // Redactor knows secrets. It may be read concurrently, and not while one is added.
@@ -122,7 +122,8 @@ func (r *Redactor) Strings(l []string) {
 	}
 }
 
-// JSON takes the secrets out of the strings of a JSON text, and leaves all else of it as it is: the names of members too.
+// JSON takes the secrets out of the strings of a JSON text, and leaves all else of it as it is: the names of members
+// too.
 func (r *Redactor) JSON(b []byte) []byte {
 	if len(r.secrets) == 0 {
 		return b

@@ -9,6 +9,6 @@
 //	hutch-backend-acme_1.2.0_linux_arm64.tar.gz
 //
 // An archive holds hutch-backend-acme, and beside it what that needs. The manifest has the SHA-256 of every archive and
-// of the program in it, so anyone who has checked the manifest can check the rest, and a lock file can name all platforms
-// without any of the archives having been fetched. A signature of the manifest is a signature of the release.
+// of the program in it, so anyone who has checked the manifest can check the rest, and a lock file can name all
+// platforms without any of the archives having been fetched. A signature of the manifest is a signature of the release.
 package release

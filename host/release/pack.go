@@ -125,7 +125,8 @@ func pack(dir, name, version string, b Build) (a Archive, err error) {
 	return a, nil
 }
 
-// add puts a file into an archive and returns its SHA-256. Owner and times are left out, so that equal files give equal bytes.
+// add puts a file into an archive and returns its SHA-256. Owner and times are left out, so that equal files give equal
+// bytes.
 func add(t *tar.Writer, name, path string, mode int64) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

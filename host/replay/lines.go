@@ -49,8 +49,8 @@ func (t *logText) Close() { t.close() }
 // maxShown bounds a line that is shown of a stream, in bytes.
 const maxShown = 500
 
-// firstDifference finds the first line in which two texts differ, from 1, in bounded memory; 0 when they are the same. A
-// line that is not there at all is "(end)".
+// firstDifference finds the first line in which two texts differ, from 1, in bounded memory; 0 when they are the same.
+// A line that is not there at all is "(end)".
 func firstDifference(a, b io.Reader) (line int, was, is string, err error) {
 	x, y := bufio.NewReaderSize(a, 64<<10), bufio.NewReaderSize(b, 64<<10)
 	line = 1

@@ -1,9 +1,9 @@
 // Package replay runs a recorded run again and explains what differs.
 //
 // What is run is what the record has: the definition as it was evaluated, the declared files below code/, and the block
-// of the backend as it was checked, all of it verified against the event chain first. What the record lacks, because it was
-// sensitive, has to be given again. The workspace is the host's directory as it is now; whether anything in it was touched
-// since is told.
+// of the backend as it was checked, all of it verified against the event chain first. What the record lacks, because it
+// was sensitive, has to be given again. The workspace is the host's directory as it is now; whether anything in it was
+// touched since is told.
 package replay
 
 import (
@@ -63,7 +63,8 @@ type Replay struct {
 	place Workspace
 }
 
-// Prepare checks a run's record and makes a definition of it. An error is a [*RefusedError] when the run cannot be repeated.
+// Prepare checks a run's record and makes a definition of it. An error is a [*RefusedError] when the run cannot be
+// repeated.
 func Prepare(ctx context.Context, s *store.Store, id string, o Options) (*Replay, error) {
 	rec, err := s.Load(id)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 type Workspace struct {
 	Source string `json:"source,omitempty"` // "" for an empty directory of the sandbox
 	Mode   string `json:"mode,omitempty"`
-	// Untouched says that nothing in it changed since the run began, contents and names and permissions; a shared workspace was
-	// written to by the run itself.
+	// Untouched says that nothing in it changed since the run began, contents and names and permissions; a shared
+	// workspace was written to by the run itself.
 	Untouched bool `json:"untouched"`
 	// Touched are paths that did change, the first few of Count.
 	Touched []string `json:"touched,omitempty"`
@@ -34,8 +34,8 @@ const (
 
 var errEnough = errors.New("enough")
 
-// workspace looks at the directory that the run had. A program can set the time of a file's contents and not the one of its
-// last change, which is what is compared with the begin of the run.
+// workspace looks at the directory that the run had. A program can set the time of a file's contents and not the one of
+// its last change, which is what is compared with the begin of the run.
 func (r *Replay) workspace(ctx context.Context, w *runfile.Workspace, o Options) error {
 	if w == nil {
 		r.place = Workspace{Untouched: true}

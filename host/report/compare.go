@@ -41,8 +41,8 @@ type Value struct {
 const absent = "absent"
 
 // Compare groups results by run, and says in what those of each group differ. What says how a program ended, what it
-// printed and what it left is compared; what every run has of its own is not: ids, times, usage, where things lie, and the
-// mechanisms that held the limits. A group of one is left out.
+// printed and what it left is compared; what every run has of its own is not: ids, times, usage, where things lie, and
+// the mechanisms that held the limits. A group of one is left out.
 func Compare(rs []*result.Result) []Comparison {
 	var out []Comparison
 	var groups [][]*result.Result

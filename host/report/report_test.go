@@ -246,8 +246,8 @@ func FuzzCell(f *testing.F) {
 	})
 }
 
-// The kernel says the same of a program that is not there and of one whose interpreter is not. A name without a slash was
-// looked for in PATH, and mostly is not there.
+// The kernel says the same of a program that is not there and of one whose interpreter is not. A name without a slash
+// was looked for in PATH, and mostly is not there.
 func TestWhatWasNotFound(t *testing.T) {
 	for name, want := range map[string]string{
 		"prog":      `"prog" was not found in the sandbox`,

@@ -129,8 +129,8 @@ func (p *printer) details(r *result.Result) {
 	}
 }
 
-// failure reports what hutch or the backend could not do; reason stands in the headline already. What a diagnostic says at its
-// line is not said before it, and what the summary says not by a diagnostic.
+// failure reports what hutch or the backend could not do; reason stands in the headline already. What a diagnostic says
+// at its line is not said before it, and what the summary says not by a diagnostic.
 func (p *printer) failure(e *result.Failure, reason string) {
 	said := func(field func(diag.Diagnostic) string, text string) bool {
 		return slices.ContainsFunc(e.Diagnostics, func(d diag.Diagnostic) bool { return field(d) == text })

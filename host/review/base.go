@@ -40,9 +40,9 @@ func (b *Base) list() []Entry {
 	return b.entries
 }
 
-// TakeBase looks at every path below dir, without following symbolic links and without reading a file but git's index. It
-// takes some 3 ms for 1,000 files. A directory that cannot be read, and what is beyond a million entries or 128 levels, is left
-// out: see [Base.Complete].
+// TakeBase looks at every path below dir, without following symbolic links and without reading a file but git's index.
+// It takes some 3 ms for 1,000 files. A directory that cannot be read, and what is beyond a million entries or 128
+// levels, is left out: see [Base.Complete].
 func TakeBase(ctx context.Context, dir string) (*Base, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -96,8 +96,8 @@ func (b *Base) Lookup(path string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// lookups finds the entries of paths that are asked for in their order, byte by byte, without unpacking all. One that is asked
-// for out of order is found as well, and costs that.
+// lookups finds the entries of paths that are asked for in their order, byte by byte, without unpacking all. One that
+// is asked for out of order is found as well, and costs that.
 func (b *Base) lookups() func(path string) (Entry, bool) {
 	if b == nil {
 		return func(string) (Entry, bool) { return Entry{}, false }

@@ -17,8 +17,8 @@ import (
 
 type crash struct{}
 
-// crashAt makes the ledger die at the nth point, as a killed process does: nothing of it runs after that but what closes
-// files. It returns whether that point was reached.
+// crashAt makes the ledger die at the nth point, as a killed process does: nothing of it runs after that but what
+// closes files. It returns whether that point was reached.
 func crashAt(l *Ledger, n int, f func()) (died bool) {
 	defer func() {
 		l.at = nil
@@ -127,8 +127,8 @@ func TestCrashOfUndoAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestL6RolledBack ends applies at every point by a failure, as a full disk does (K4), and then lets the base be written
-// only by the recovery.
+// TestL6RolledBack ends applies at every point by a failure, as a full disk does (K4), and then lets the base be
+// written only by the recovery.
 func TestL6RolledBack(t *testing.T) {
 	for n := 1; ; n++ {
 		f := crashFixture(t)

@@ -30,8 +30,8 @@ type move struct {
 	content  func() (*blob, error) // of to; nil when it is no file, or has the content of from
 }
 
-// run does all moves: first what goes, the deepest first, then directories, then what comes, and last the permissions of
-// directories, because one of them may forbid the rest. moves are in the order of their paths.
+// run does all moves: first what goes, the deepest first, then directories, then what comes, and last the permissions
+// of directories, because one of them may forbid the rest. moves are in the order of their paths.
 func (e *engine) run(ctx context.Context, moves []*move) error {
 	chmodded := map[*move]bool{}
 	for _, m := range moves {
@@ -273,8 +273,8 @@ func (e *engine) here(m *move) (fd int, name string, now Node, id ident, err err
 	return fd, name, now, id, err
 }
 
-// settled looks, before a path is changed, at whether it must be: in a careful run it may be what it shall become. It is
-// an error when it is neither that nor what it was expected to be.
+// settled looks, before a path is changed, at whether it must be: in a careful run it may be what it shall become. It
+// is an error when it is neither that nor what it was expected to be.
 func (e *engine) settled(m *move, now Node, id ident) (bool, error) {
 	if !e.careful {
 		if !is(m.from, now, id) {

@@ -58,8 +58,8 @@ type step struct {
 	Path text  `json:"path"`
 	Old  state `json:"old"`
 	New  state `json:"new"`
-	// Settled says that both sides had changed the path, and somebody decided for the new version. To go back from it is to
-	// be in conflict again.
+	// Settled says that both sides had changed the path, and somebody decided for the new version. To go back from it is
+	// to be in conflict again.
 	Settled bool `json:"settled,omitempty"`
 	// Base is what the sandbox's base says of the path before this step; nil where there is no base.
 	Base *baseState `json:"base,omitempty"`

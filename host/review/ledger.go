@@ -60,8 +60,8 @@ type Applied struct {
 	Placed    []Placed  // what stands at each of them now
 	Until     time.Time // when undo ends; the zero time when there is no undo
 	NoUndo    string    // why there is none
-	// NoBase says why the sandbox's base could not be written: the project was changed all the same, and the paths count as
-	// changed there.
+	// NoBase says why the sandbox's base could not be written: the project was changed all the same, and the paths count
+	// as changed there.
 	NoBase error
 }
 
@@ -178,8 +178,8 @@ func (l *Ledger) begin(j *journal) (string, error) {
 	}
 }
 
-// prefix begins the names of temporary files beside their targets. Those of a run and of its recovery differ, so that it
-// is clear whose they are.
+// prefix begins the names of temporary files beside their targets. Those of a run and of its recovery differ, so that
+// it is clear whose they are.
 func (j *journal) prefix(back bool) string {
 	if back {
 		return ".hutch-back-" + j.ID + "-"

@@ -113,8 +113,8 @@ func TestMerge(t *testing.T) {
 	f.has("text", numbered(30, map[int]string{3: "sandbox\n", 20: "project\n"}))
 }
 
-// TestMergeAfterUndo takes back two applies, one of a version that was taken in a conflict and one of a path that only the
-// sandbox had changed: git's version of both is known as it was before.
+// TestMergeAfterUndo takes back two applies, one of a version that was taken in a conflict and one of a path that only
+// the sandbox had changed: git's version of both is known as it was before.
 func TestMergeAfterUndo(t *testing.T) {
 	gittest.Need(t)
 	f := newFixture(t, "text="+numbered(9, nil), "other="+numbered(9, nil))
@@ -149,8 +149,8 @@ func TestMergeAfterUndo(t *testing.T) {
 	}
 }
 
-// TestMergeOfTheSameVersion is about a sandbox that saw what the project's side changed: its version is the outcome, and
-// both have it from then on.
+// TestMergeOfTheSameVersion is about a sandbox that saw what the project's side changed: its version is the outcome,
+// and both have it from then on.
 func TestMergeOfTheSameVersion(t *testing.T) {
 	gittest.Need(t)
 	f := newFixture(t, "text="+numbered(9, nil))

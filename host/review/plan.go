@@ -19,7 +19,8 @@ type Pick struct {
 	Whole bool
 	Mode  bool
 	Hunks []*Hunk
-	// Settled says that a person decided: of a change in conflict, what is picked takes the place of the project's version.
+	// Settled says that a person decided: of a change in conflict, what is picked takes the place of the project's
+	// version.
 	Settled bool
 }
 

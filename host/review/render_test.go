@@ -92,8 +92,8 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// TestPatch gives the unified diff to git, which must make of the project what the sandbox saw. Git knows no directories
-// of their own, modes but for the execute bit, nor the content of binary files, so those are not in it.
+// TestPatch gives the unified diff to git, which must make of the project what the sandbox saw. Git knows no
+// directories of their own, modes but for the execute bit, nor the content of binary files, so those are not in it.
 func TestPatch(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {

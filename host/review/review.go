@@ -47,8 +47,8 @@ type Options struct {
 	Unjudged bool
 }
 
-// Review is what a sandbox changed in its project, as it was when it was opened. Its methods are not safe for concurrent
-// use.
+// Review is what a sandbox changed in its project, as it was when it was opened. Its methods are not safe for
+// concurrent use.
 type Review struct {
 	Subject Subject
 	Changes []*Change // in path order, a renamed file at its new path

@@ -16,8 +16,8 @@ func letters(replace ...string) string {
 	return strings.NewReplacer(replace...).Replace(text)
 }
 
-// disputed is a project in which both sides changed text, in different places, and gone and made in other ways; fine was
-// changed in the sandbox alone.
+// disputed is a project in which both sides changed text, in different places, and gone and made in other ways; fine
+// was changed in the sandbox alone.
 func disputed(t *testing.T) *fixture {
 	f := newFixture(t, "text="+letters(), "gone=g\n", "fine=f\n")
 	f.tick()
@@ -147,8 +147,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestSettleByHunks merges: the sandbox's hunk is taken and the project's own stays. What remains is in conflict as before, so that
-// the next apply of everything does not take back what the project's side changed.
+// TestSettleByHunks merges: the sandbox's hunk is taken and the project's own stays. What remains is in conflict as
+// before, so that the next apply of everything does not take back what the project's side changed.
 func TestSettleByHunks(t *testing.T) {
 	for _, how := range []string{"numbers", "answers"} {
 		t.Run(how, func(t *testing.T) {

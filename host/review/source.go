@@ -16,8 +16,8 @@ import (
 
 // source is the sandbox's side. Everything that comes from it is hostile and may change while it is read.
 type source interface {
-	// changes lists what differs from the project, in path order, and what was seen there if it was looked at. With overlay.ErrTooMany or overlay.ErrUnreadable come
-	// the changes that were found.
+	// changes lists what differs from the project, in path order, and what was seen there if it was looked at. With
+	// overlay.ErrTooMany or overlay.ErrUnreadable come the changes that were found.
 	changes(ctx context.Context) ([]overlay.Difference, error)
 	// look says what stands at a path of a change.
 	look(path string) (Node, ident, error)

@@ -18,8 +18,8 @@ func isBinary(b []byte) bool {
 	return bytes.IndexByte(b[:min(len(b), 8000)], 0) >= 0
 }
 
-// span is a stretch of lines that differ: those from a to b of the old side are replaced by those from c to d of the new
-// one, counted from 0, the end not included.
+// span is a stretch of lines that differ: those from a to b of the old side are replaced by those from c to d of the
+// new one, counted from 0, the end not included.
 type span struct{ a, b, c, d int }
 
 // Hunk is a group of differences that lie close together, with the lines around them.
@@ -62,8 +62,8 @@ func splitLines(s string) []string {
 	return lines
 }
 
-// smallDiff is the number of lines for which the library finds a shortest difference for sure. It gives up looking after
-// a hundred steps, so larger stretches are first cut at the lines that occur once on both sides.
+// smallDiff is the number of lines for which the library finds a shortest difference for sure. It gives up looking
+// after a hundred steps, so larger stretches are first cut at the lines that occur once on both sides.
 const smallDiff = 100
 
 // between finds the differences of two stretches of lines.

@@ -12,8 +12,8 @@ import (
 )
 
 // vouch notes with each entry of dir git's name of its content, where the index of the repository that dir lies in says
-// of a file which looked exactly like this what was in it. That is how git itself knows that a file is clean. Nothing is
-// said where there is no index, or one that is not understood: the names are needed for merges alone.
+// of a file which looked exactly like this what was in it. That is how git itself knows that a file is clean. Nothing
+// is said where there is no index, or one that is not understood: the names are needed for merges alone.
 func vouch(dir string, entries []Entry) {
 	file, prefix, err := findIndex(dir)
 	if err != nil || file == "" {

@@ -69,8 +69,8 @@ func (m *move) xattrs() []xattr {
 	return m.from.Xattrs
 }
 
-// owner is whose a new file is: that of the version which is put back, else of the one it replaces, else of the directory
-// it lies in. Never the sandbox's.
+// owner is whose a new file is: that of the version which is put back, else of the one it replaces, else of the
+// directory it lies in. Never the sandbox's.
 func owner(fd int, m *move, id ident, replaces bool) (uid, gid int, err error) {
 	switch {
 	case m.to.Ident != (ident{}):

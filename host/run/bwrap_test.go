@@ -144,7 +144,8 @@ func TestLanguagesInSandbox(t *testing.T) {
 	}
 }
 
-// TestS4NewRepositories names the git repositories that a command made in a shared workspace, where nothing guards them.
+// TestS4NewRepositories names the git repositories that a command made in a shared workspace, where nothing guards
+// them.
 func TestS4NewRepositories(t *testing.T) {
 	w, _ := newBwrapWorld(t)
 	project := filepath.Join(w.dir, "shared")

@@ -105,8 +105,9 @@ func (j *job) changes(l []sdk.Change, err error) {
 	j.event(store.EventChanges, map[string]any{"counts": counts})
 }
 
-// watchRepositories notes which git repositories a shared workspace has. What it returns takes those into the result that
-// were made meanwhile: they cannot be guarded before they exist, and git on this host runs what their configuration says.
+// watchRepositories notes which git repositories a shared workspace has. What it returns takes those into the result
+// that were made meanwhile: they cannot be guarded before they exist, and git on this host runs what their
+// configuration says.
 func (j *job) watchRepositories() (after func()) {
 	w := j.d.Workspace
 	if w == nil || w.Mode != string(sdk.WorkspaceShared) {

@@ -124,8 +124,8 @@ func quoted(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// uncounted explains why a program that ran into a limit passes for one that ended by itself: nothing but a cgroup counts
-// what was refused, so that where something else holds the limit, hutch does not know.
+// uncounted explains why a program that ran into a limit passes for one that ended by itself: nothing but a cgroup
+// counts what was refused, so that where something else holds the limit, hutch does not know.
 func uncounted(r *result.Result, wanted []string) string {
 	limits := map[string]sdk.Limit{string(sdk.CauseOOM): sdk.LimitMemory, string(sdk.CausePIDs): sdk.LimitPIDs}
 	if r.Cause != sdk.CauseExited && r.Cause != sdk.CauseSignaled {

@@ -36,13 +36,14 @@ type Inside struct {
 
 	// Begun is called once the record of the run is on disk, before the command starts; it may be nil.
 	Begun func()
-	// Over is called once nothing of this run is asked of the backend any more, before its record is completed; it may be nil.
+	// Over is called once nothing of this run is asked of the backend any more, before its record is completed; it may be
+	// nil.
 	Over func()
 }
 
-// Exec runs one command in a persistent sandbox. It is a run like any other, with a record, logs and a result, except that
-// no outputs are collected, no changes are listed, and the sandbox stays. The chain of the sandbox has an event when it
-// begins and one when it ends. Result and error are those of [Runner.Run].
+// Exec runs one command in a persistent sandbox. It is a run like any other, with a record, logs and a result, except
+// that no outputs are collected, no changes are listed, and the sandbox stays. The chain of the sandbox has an event
+// when it begins and one when it ends. Result and error are those of [Runner.Run].
 func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result, error) {
 	var own surroundings
 	if err := in.Record.ReadPrivate(&own); err != nil {

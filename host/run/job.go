@@ -172,8 +172,8 @@ func (j *job) sandboxed(ctx context.Context) {
 	j.expect()
 }
 
-// afterwards is the context of one step that has to be done even when ctx has ended, or ends meanwhile. A caller that has
-// no patience for it at all kills the backends and itself; the intents tell the next hutch gc what is left.
+// afterwards is the context of one step that has to be done even when ctx has ended, or ends meanwhile. A caller that
+// has no patience for it at all kills the backends and itself; the intents tell the next hutch gc what is left.
 func (j *job) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	p := j.r.patience
 	if p.step == 0 {

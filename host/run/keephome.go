@@ -18,8 +18,9 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// The home of a persistent sandbox may lie in memory, or in a container that is recreated. So what home blocks put there is kept
-// beside the backend's own files, one archive for each block and an index, which is written last; it goes with the sandbox.
+// The home of a persistent sandbox may lie in memory, or in a container that is recreated. So what home blocks put
+// there is kept beside the backend's own files, one archive for each block and an index, which is written last; it goes
+// with the sandbox.
 const (
 	keptHome  = ".hutch-home"
 	keptIndex = "index.json"
@@ -66,8 +67,8 @@ func (k *homeKeeper) close() error {
 // missingScript prints the numbers of those of its arguments that do not exist.
 const missingScript = `n=0; for p; do [ -e "$p" ] || [ -L "$p" ] || echo $n; n=$((n+1)); done`
 
-// Refurnish puts back what the home blocks of a persistent sandbox had put into its home and is not there any more. What is there
-// is left alone, no matter who changed it. stateDir is the sandbox's own.
+// Refurnish puts back what the home blocks of a persistent sandbox had put into its home and is not there any more.
+// What is there is left alone, no matter who changed it. stateDir is the sandbox's own.
 func Refurnish(ctx context.Context, sb *client.Sandbox, stateDir string) error {
 	dir := filepath.Join(stateDir, keptHome)
 	index, err := os.ReadFile(filepath.Join(dir, keptIndex))

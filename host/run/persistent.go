@@ -20,8 +20,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// A persistent sandbox has a record from before anything of it exists. The record is locked until the sandbox is ready or
-// gone again, so a process that finds it half made and not locked, such as gc, knows that nobody goes on with it.
+// A persistent sandbox has a record from before anything of it exists. The record is locked until the sandbox is ready
+// or gone again, so a process that finds it half made and not locked, such as gc, knows that nobody goes on with it.
 
 // chronicle is where events and declared files go: the record of the run, or of the sandbox when nothing is run.
 type chronicle interface {
@@ -178,9 +178,9 @@ func (j *job) fulfil(p *place) error {
 	return nil
 }
 
-// Create makes a persistent sandbox as d says, with its files and dependencies, and runs nothing in it. Options.Name names
-// it. An error is a [*result.Failure] when it is about what was asked; then, as with every other error, nothing is
-// left, or what is left is an intent that gc finishes.
+// Create makes a persistent sandbox as d says, with its files and dependencies, and runs nothing in it. Options.Name
+// names it. An error is a [*result.Failure] when it is about what was asked; then, as with every other error, nothing
+// is left, or what is left is an intent that gc finishes.
 func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.SandboxInfo, error) {
 	keep := *r
 	keep.opt.Keep = true

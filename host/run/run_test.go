@@ -199,8 +199,8 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestLostOutput: a program that ended with 0 did so, whatever of its output came; but nothing that is expected of a stream is
-// true of a part of it.
+// TestLostOutput: a program that ended with 0 did so, whatever of its output came; but nothing that is expected of a
+// stream is true of a part of it.
 func TestLostOutput(t *testing.T) {
 	for name, tc := range map[string]struct {
 		expect string

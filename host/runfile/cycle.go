@@ -32,8 +32,8 @@ const (
 // Cycle is a cycle block: a model that works a specification with tools in a sandbox.
 type Cycle struct {
 	Name string
-	// SpecFile is the specification, absolute on this host, and SpecText what is in it; both are empty where the block names
-	// none, which leaves it to the convention dev_documents/CYCLE<ID>/SPEC.md.
+	// SpecFile is the specification, absolute on this host, and SpecText what is in it; both are empty where the block
+	// names none, which leaves it to the convention dev_documents/CYCLE<ID>/SPEC.md.
 	SpecFile, SpecText string
 	Instructions       string // for the model, beside the specification
 	Model              *Model
@@ -48,7 +48,8 @@ type Cycle struct {
 	secrets []string
 }
 
-// Secrets are the strings that must not be written: those of the sandbox, the key of the model, and every sensitive variable.
+// Secrets are the strings that must not be written: those of the sandbox, the key of the model, and every sensitive
+// variable.
 func (c *Cycle) Secrets() []string {
 	return slices.Concat(c.secrets, c.Box.Secrets(), []string{c.Model.Config.APIKey})
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The key of a cycle's model is no secret of its sandbox, whose secrets lie in a file for as long as it lasts, unless the
-// sandbox has it too.
+// The key of a cycle's model is no secret of its sandbox, whose secrets lie in a file for as long as it lasts, unless
+// the sandbox has it too.
 func TestCycleSandboxHasNoKey(t *testing.T) {
 	for env, want := range map[string]string{
 		"":                            "",

@@ -85,8 +85,8 @@ type alternative struct {
 	at    hcl.Range
 }
 
-// oneOrMore reads an attribute of the expect block that is one value or a list of them. It is empty when the attribute is
-// missing or wrong.
+// oneOrMore reads an attribute of the expect block that is one value or a list of them. It is empty when the attribute
+// is missing or wrong.
 func (s *scope) oneOrMore(c *hcl.BodyContent, name string, t cty.Type) []alternative {
 	a, path := c.Attributes[name], "expect."+name
 	v, ok := s.value(a, path, cty.DynamicPseudoType)

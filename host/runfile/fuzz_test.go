@@ -95,7 +95,8 @@ func FuzzFormat(f *testing.F) {
 	})
 }
 
-// FuzzValues gives variables any value, by each way there is: no panic, no hang, and nothing of a sensitive one in a message.
+// FuzzValues gives variables any value, by each way there is: no panic, no hang, and nothing of a sensitive one in a
+// message.
 func FuzzValues(f *testing.F) {
 	for _, s := range []string{
 		"n = 3\ns = \"x\"\nsecret = [1]\n", `{"n": "3", "l": [{"a": 1}], "secret": {"a": "hunter2"}}`, "l = [for x in [1,2]: {a = x}]", "n = 1e400", "s {}", `{"a": 1, "a": 2}`, `{"s": "${1+1}"}`,

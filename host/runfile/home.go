@@ -14,8 +14,8 @@ import (
 	"github.com/hutch-run/hutch/host/units"
 )
 
-// HomeFile is a file, or a directory with all that is in it, that is put into the home directory of the sandbox's user before
-// anything is run: skills, settings and instructions of a coding agent.
+// HomeFile is a file, or a directory with all that is in it, that is put into the home directory of the sandbox's user
+// before anything is run: skills, settings and instructions of a coding agent.
 type HomeFile struct {
 	Path      string      // clean, slash-separated, relative to the home directory
 	Source    string      // host path, absolute, of a file or a directory; "" when Content is set
@@ -106,8 +106,8 @@ func (s *scope) homeFile(in *input, b *hcl.Block, path string) (h HomeFile, ok b
 	return h, true
 }
 
-// homeSource finds what is to be copied. Like a workspace, and unlike files, it may lie anywhere: the user says with it what
-// the sandbox is to have.
+// homeSource finds what is to be copied. Like a workspace, and unlike files, it may lie anywhere: the user says with it
+// what the sandbox is to have.
 func (s *scope) homeSource(c *hcl.BodyContent, path string) (string, bool) {
 	source, ok := s.text(c, "source", path+".source")
 	if !ok {

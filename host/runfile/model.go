@@ -187,8 +187,8 @@ func (s *scope) baseURL(g *model.Config, c *hcl.BodyContent) {
 	}
 }
 
-// apiKey takes the key from the block, or else from the variable that the provider's own libraries look at. The address there
-// and the key there belong together: a key from the environment is not sent to an address that a file names.
+// apiKey takes the key from the block, or else from the variable that the provider's own libraries look at. The address
+// there and the key there belong together: a key from the environment is not sent to an address that a file names.
 func (s *scope) apiKey(g *model.Config, c *hcl.BodyContent) {
 	if a := c.Attributes["api_key"]; a != nil {
 		before := len(s.diags)
@@ -234,8 +234,9 @@ func (s *scope) modelBudget(g *model.Config, blocks hcl.Blocks) {
 	g.Budget.Time, _ = united(in, c, "time", "budget.time", `a duration such as "10m"`, units.ParseDuration)
 }
 
-// modelRef finds the model block that the argument model of another block names; without the argument it is the only one of
-// the file. what is that block, with its article. It is false when there is nothing to go on with, which is then reported, or not known yet.
+// modelRef finds the model block that the argument model of another block names; without the argument it is the only
+// one of the file. what is that block, with its article. It is false when there is nothing to go on with, which is then
+// reported, or not known yet.
 func (s *scope) modelRef(c *hcl.BodyContent, what string, header hcl.Range) (*Model, bool) {
 	names := make([]string, len(s.file.Models))
 	for i, m := range s.file.Models {

@@ -32,13 +32,13 @@ type origin struct {
 	given   map[string]bool // variables of the environment that were given for this run alone, and whether texts are searched for their values
 }
 
-// MinPassed is the length in bytes below which a value that is passed on from the caller's environment is not looked for in
-// texts: CI=true would take every "true" out of the record.
+// MinPassed is the length in bytes below which a value that is passed on from the caller's environment is not looked
+// for in texts: CI=true would take every "true" out of the record.
 const MinPassed = 8
 
 // HideEnv leaves the values of variables of the environment out of everything that is recorded. A value in passed came
-// from the caller's environment: it is a secret like a sensitive variable, so that texts such as what the program prints
-// are recorded without it, unless it is shorter than [MinPassed].
+// from the caller's environment: it is a secret like a sensitive variable, so that texts such as what the program
+// prints are recorded without it, unless it is shorter than [MinPassed].
 func (d *Definition) HideEnv(names, passed []string) {
 	o := &origin{}
 	if d.origin != nil { // copies of d share it
@@ -164,8 +164,8 @@ func (d *Definition) Secrets() []string {
 	return d.secrets(func(string) bool { return true })
 }
 
-// OwnSecrets returns those of Secrets that are in what the run itself has: not the variables that nothing, or a backend's
-// block alone, uses.
+// OwnSecrets returns those of Secrets that are in what the run itself has: not the variables that nothing, or a
+// backend's block alone, uses.
 func (d *Definition) OwnSecrets() []string {
 	if d.origin == nil {
 		return nil
@@ -210,7 +210,8 @@ func (d *Definition) Redact(s string) string {
 
 // RangeOf says where a value was set. Paths are those of the run block: "limits.memory", "entrypoint", "args[1]",
 // `env["A"]`, "workspace.source", "backend[0]", "expect.stdout.contains[0]"; "" is the header of the run block. An
-// element that has no place of its own gives that of what holds it. It is false when nothing of it was written in a file.
+// element that has no place of its own gives that of what holds it. It is false when nothing of it was written in a
+// file.
 func (d *Definition) RangeOf(path string) (diag.Range, bool) {
 	if _, given := d.Given[path]; given || d.origin == nil {
 		return diag.Range{}, false

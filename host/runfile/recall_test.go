@@ -50,8 +50,8 @@ func plain(t *testing.T, d *Definition) (m map[string]any) {
 	return m
 }
 
-// TestRecallGivesBackWhatWasRecorded, for every run of every good file: once what was sensitive is filled in from the file,
-// it is the same definition, with the same files and the same secrets.
+// TestRecallGivesBackWhatWasRecorded, for every run of every good file: once what was sensitive is filled in from the
+// file, it is the same definition, with the same files and the same secrets.
 func TestRecallGivesBackWhatWasRecorded(t *testing.T) {
 	names, err := filepath.Glob("testdata/good/*.hcl")
 	if err != nil || len(names) == 0 {

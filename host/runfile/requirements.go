@@ -7,7 +7,8 @@ import (
 )
 
 // Requirements reads what run files require of hutch and its backends, and nothing else: no variable needs a value, and
-// nothing but the hutch blocks is evaluated. Each RunFile has no more than Path, Dir, RequiredBackends and MinIsolation.
+// nothing but the hutch blocks is evaluated. Each RunFile has no more than Path, Dir, RequiredBackends and
+// MinIsolation.
 func Requirements(paths []string) ([]*RunFile, diag.Diagnostics) {
 	var files []*RunFile
 	var diags diag.Diagnostics

@@ -13,8 +13,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// Look is a persistent sandbox for those who look at its files. Where its workspace can be read on this host, its backend is
-// started when something needs it, and not before. Its methods may be called concurrently.
+// Look is a persistent sandbox for those who look at its files. Where its workspace can be read on this host, its
+// backend is started when something needs it, and not before. Its methods may be called concurrently.
 type Look struct {
 	// Record is what the store knew about it when it was opened.
 	Record store.SandboxInfo

@@ -52,9 +52,9 @@ type Manager struct {
 // New returns a Manager. It looks at nothing yet.
 func New(o Options) *Manager { return &Manager{opt: o, store: o.Run.Store, surveyTime: surveyTime} }
 
-// Create makes a persistent sandbox as d says, with its files and dependencies but without running anything, and returns
-// its record. name "" lets hutch choose one. When it fails nothing is left, or what is left is a half record that gc
-// finishes. What is wrong with d is a [*result.Failure].
+// Create makes a persistent sandbox as d says, with its files and dependencies but without running anything, and
+// returns its record. name "" lets hutch choose one. When it fails nothing is left, or what is left is a half record
+// that gc finishes. What is wrong with d is a [*result.Failure].
 func (m *Manager) Create(ctx context.Context, d *runfile.Definition, name string) (*store.SandboxInfo, error) {
 	_ = m.Finish(ctx) // what cannot be removed is in the way of nobody; gc says why
 	o := m.opt.Run
@@ -62,8 +62,8 @@ func (m *Manager) Create(ctx context.Context, d *runfile.Definition, name string
 	return run.New(o).Create(ctx, d)
 }
 
-// Finish removes the sandboxes that others half made or half removed, and those whose process is gone. It starts nothing
-// where there are none.
+// Finish removes the sandboxes that others half made or half removed, and those whose process is gone. It starts
+// nothing where there are none.
 func (m *Manager) Finish(ctx context.Context) error {
 	items, err := m.store.FinishSandboxes(ctx, m.opt.Destroy)
 	for _, i := range items {

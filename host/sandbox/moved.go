@@ -8,8 +8,8 @@ import (
 	"github.com/hutch-run/hutch/host/store"
 )
 
-// moved returns the record of a sandbox, whose paths it corrects when the whole store was moved since. In a copy of a store
-// it refuses: the sandbox's processes, container or machine belong to the original.
+// moved returns the record of a sandbox, whose paths it corrects when the whole store was moved since. In a copy of a
+// store it refuses: the sandbox's processes, container or machine belong to the original.
 func (m *Manager) moved(rec *store.SandboxRecord) (store.SandboxInfo, error) {
 	info, home := rec.Info(), m.store.Paths().Data
 	if original := m.store.Original(info.Home, info.ID); original != "" {

@@ -23,7 +23,8 @@ type Sandbox struct {
 	// Base is the path of the file that says what the workspace's source looked like when the sandbox was made; the
 	// file need not exist, as for a shared workspace.
 	Base string
-	// State is the directory beside the record that holds what its backend keeps, and what the host does that no event speaks of.
+	// State is the directory beside the record that holds what its backend keeps, and what the host does that no event
+	// speaks of.
 	State string
 
 	m       *Manager
@@ -52,7 +53,8 @@ func (m *Manager) Open(ctx context.Context, ref string, lock Lock) (*Sandbox, er
 	return s, nil
 }
 
-// OpenAsleep is Open, and leaves a sandbox that sleeps, whose VM may take minutes to boot, until [Sandbox.Rouse] is called.
+// OpenAsleep is Open, and leaves a sandbox that sleeps, whose VM may take minutes to boot, until [Sandbox.Rouse] is
+// called.
 func (m *Manager) OpenAsleep(ctx context.Context, ref string, lock Lock) (*Sandbox, error) {
 	s, err := m.attach(ctx, ref, lock)
 	if err != nil {
@@ -133,8 +135,8 @@ func (m *Manager) attach(ctx context.Context, ref string, lock Lock) (s *Sandbox
 	return nil, err
 }
 
-// start starts the backend: the very binary that made the sandbox while that is where backends are, else the one of that
-// name, or, where none is installed any more, again the one that made it.
+// start starts the backend: the very binary that made the sandbox while that is where backends are, else the one of
+// that name, or, where none is installed any more, again the one that made it.
 func (s *Sandbox) start(ctx context.Context) (err error) {
 	i, from := s.Record, s.m.opt.Run.Backends
 	s.backend, err = from.GetMaker(ctx, i.Backend, i.Binary, i.BinarySHA256)

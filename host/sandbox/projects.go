@@ -9,8 +9,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// RemoveProject removes a shared project with all its files. It is refused with [store.ErrInUse] while sandboxes have it
-// as their workspace, unless force: then those go first, with whatever runs in them.
+// RemoveProject removes a shared project with all its files. It is refused with [store.ErrInUse] while sandboxes have
+// it as their workspace, unless force: then those go first, with whatever runs in them.
 func (m *Manager) RemoveProject(ctx context.Context, name string, force bool) error {
 	err := m.store.RemoveProject(name)
 	if !errors.Is(err, store.ErrInUse) || !force {

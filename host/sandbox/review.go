@@ -79,8 +79,8 @@ func noteOf(a *review.Applied) (applyNote, error) {
 	return n, nil
 }
 
-// Apply brings changes back to the project and notes that in the sandbox's chain. The project was changed although there
-// are notes: they say what could not be written down, for the user.
+// Apply brings changes back to the project and notes that in the sandbox's chain. The project was changed although
+// there are notes: they say what could not be written down, for the user.
 func (s *Sandbox) Apply(ctx context.Context, l *review.Ledger, r *review.Review, p *review.Plan) (a *review.Applied, notes []string, err error) {
 	if a, err = l.Apply(ctx, r, p); err != nil {
 		return nil, nil, err

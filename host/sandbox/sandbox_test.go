@@ -275,7 +275,8 @@ func TestWhatIsCopiedOutIsHostile(t *testing.T) {
 	}
 }
 
-// TestS3WhatIsCopiedOutIsJudged has repositories and a hook for tools in a sandbox, some of whose parts the host has already.
+// TestS3WhatIsCopiedOutIsJudged has repositories and a hook for tools in a sandbox, some of whose parts the host has
+// already.
 func TestS3WhatIsCopiedOutIsJudged(t *testing.T) {
 	w := newWorld(t)
 	w.make("web")

@@ -37,8 +37,8 @@ type Status struct {
 	Notes     []string          `json:"notes,omitempty"`   // what a careful user should know of it, one sentence each
 	Problem   string            `json:"problem,omitempty"` // why it could not be attached to, or asked
 	Changes   *ChangeCount      `json:"changes,omitempty"` // nil when nobody can tell, or nobody asked
-	// ToPull says that a bundle of commits lies where this host can see it, and waits for hutch pull. False also where only the
-	// backend could tell.
+	// ToPull says that a bundle of commits lies where this host can see it, and waits for hutch pull. False also where
+	// only the backend could tell.
 	ToPull bool `json:"to_pull,omitempty"`
 
 	Base     string `json:"base,omitempty"` // file that says what the project looked like
@@ -64,8 +64,8 @@ func (m *Manager) Inspect(ctx context.Context, ref string) (*Status, error) {
 }
 
 // Survey says how all sandboxes are, oldest first, with what changed in their workspaces when changes is set. It asks
-// about several at once. Those that have not answered after 15 seconds are unknown. Sandboxes that are to be removed are removed
-// first, for as long at most.
+// about several at once. Those that have not answered after 15 seconds are unknown. Sandboxes that are to be removed
+// are removed first, for as long at most.
 func (m *Manager) Survey(ctx context.Context, changes bool) ([]Status, error) {
 	finish, over := context.WithTimeout(ctx, m.surveyTime)
 	_ = m.Finish(finish) // what cannot be removed is listed
@@ -90,8 +90,8 @@ func (m *Manager) Survey(ctx context.Context, changes bool) ([]Status, error) {
 	return out, context.Cause(ctx)
 }
 
-// OutputBundle is the file of an exchange with the commits that a sandbox hands in, and ExchangeDir the directory of the workspace that
-// is the exchange where the backend offers none.
+// OutputBundle is the file of an exchange with the commits that a sandbox hands in, and ExchangeDir the directory of
+// the workspace that is the exchange where the backend offers none.
 const (
 	OutputBundle = "output.bundle"
 	ExchangeDir  = "exchange"

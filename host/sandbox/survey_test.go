@@ -11,7 +11,8 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 )
 
-// TestSurveyEndsInTime has more sandboxes that do not answer than are asked at once: all of them together have one bound.
+// TestSurveyEndsInTime has more sandboxes that do not answer than are asked at once: all of them together have one
+// bound.
 func TestSurveyEndsInTime(t *testing.T) {
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "t.hcl")

@@ -148,7 +148,8 @@ const (
 	mostWarning  = 1000 // bytes of a line
 )
 
-// warn passes on what a user should see of a backend's log. A line with a stack belongs to an error that is told anyway.
+// warn passes on what a user should see of a backend's log. A line with a stack belongs to an error that is told
+// anyway.
 func (s *Session) warn(l backend.Line) {
 	if s.opt.Warn == nil || l.Level < hclog.Warn || slices.Contains(l.Pairs, "stack") {
 		return
@@ -169,8 +170,8 @@ func (s *Session) warn(l backend.Line) {
 	}
 }
 
-// UseLocks has the lock files beside run files say which backends are used. It must be called before a backend is started.
-// A file that is no regular one, such as a pipe, has none.
+// UseLocks has the lock files beside run files say which backends are used. It must be called before a backend is
+// started. A file that is no regular one, such as a pipe, has none.
 func (s *Session) UseLocks(files ...string) { s.locks.use(files) }
 
 // Start begins to launch a backend without waiting, so that it comes up while something else is done. A name that is

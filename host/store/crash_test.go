@@ -494,7 +494,8 @@ func wantDeps(s *Store, key string) error {
 	return err
 }
 
-// dropSandbox makes the record of a sandbox with many files and forgets it with its intent, as a host whose sandbox could not be made.
+// dropSandbox makes the record of a sandbox with many files and forgets it with its intent, as a host whose sandbox
+// could not be made.
 func dropSandbox(s *Store, _ string) error {
 	r, err := s.BeginSandbox(SandboxInfo{Backend: "fake"}, "box")
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// FuzzSandboxRecord gives the same bytes to everything that reads a sandbox's own files, or the name of a temporary one.
+// FuzzSandboxRecord gives the same bytes to everything that reads a sandbox's own files, or the name of a temporary
+// one.
 func FuzzSandboxRecord(f *testing.F) {
 	s, err := Open(Options{Home: filepath.Join(f.TempDir(), "home")})
 	if err != nil {

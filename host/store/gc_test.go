@@ -177,7 +177,8 @@ func collect(t *testing.T, s *Store, o GCOptions) ([]GCItem, error) {
 	return slices.DeleteFunc(items, func(i GCItem) bool { return i.Kind == GCRuntimeDir && filepath.Dir(i.Path) == "/tmp" }), err
 }
 
-// TestL13TemporaryDirectories: what a killed hutch left for a review or a bundle goes, and what a living one works with stays.
+// TestL13TemporaryDirectories: what a killed hutch left for a review or a bundle goes, and what a living one works with
+// stays.
 func TestL13TemporaryDirectories(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", mkdir(t, shortTemp(t), "r", 0o700))
 	t.Setenv("TMPDIR", mkdir(t, shortTemp(t), "t", 0o700))

@@ -130,7 +130,8 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestIntentsOfSeveralProcesses: what a dead process kept is taken over by others, and its file goes with its last intent.
+// TestIntentsOfSeveralProcesses: what a dead process kept is taken over by others, and its file goes with its last
+// intent.
 func TestIntentsOfSeveralProcesses(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", mkdir(t, shortTemp(t), "r", 0o700))
 	s := newStore(t)

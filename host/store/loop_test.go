@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLoopKnowsTheHeadsOfItsRuns: a run of a loop that was replaced together with its entries in the audit chain shows in
-// the loop; one that hutch removed does not.
+// TestLoopKnowsTheHeadsOfItsRuns: a run of a loop that was replaced together with its entries in the audit chain shows
+// in the loop; one that hutch removed does not.
 func TestLoopKnowsTheHeadsOfItsRuns(t *testing.T) {
 	s := newStore(t)
 	l := fullLoop(t, s)

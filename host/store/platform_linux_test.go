@@ -40,7 +40,8 @@ func TestProcessAlive(t *testing.T) {
 	}
 }
 
-// TestK1ProcessesOfALostSandbox: gc kills what still has a layer mounted that was removed, and leaves what belongs to a sandbox.
+// TestK1ProcessesOfALostSandbox: gc kills what still has a layer mounted that was removed, and leaves what belongs to a
+// sandbox.
 func TestK1ProcessesOfALostSandbox(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", mkdir(t, shortTemp(t), "r", 0o700))
 	t.Setenv("TMPDIR", mkdir(t, shortTemp(t), "t", 0o700))

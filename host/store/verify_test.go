@@ -348,8 +348,8 @@ func TestCutUnderALiveWriter(t *testing.T) {
 	}
 }
 
-// TestKeptHead shows what a copy of the audit chain's head is good for: nothing in the store tells of a run whose directory
-// and entries were taken out of it together, or of a store that was recreated.
+// TestKeptHead shows what a copy of the audit chain's head is good for: nothing in the store tells of a run whose
+// directory and entries were taken out of it together, or of a store that was recreated.
 func TestKeptHead(t *testing.T) {
 	s := newStore(t)
 	smallRun(t, s)

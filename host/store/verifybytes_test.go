@@ -138,9 +138,9 @@ func fullBox(t *testing.T, s *Store) SandboxInfo {
 	return r.Info()
 }
 
-// TestEveryByteOfEveryFileShows flips, cuts, lengthens, empties and removes every file of a finished run, of a loop of a
-// model and of the record of a persistent sandbox, and puts another one beside it: each time there is something to be told. With -short it is a sample
-// of the bytes.
+// TestEveryByteOfEveryFileShows flips, cuts, lengthens, empties and removes every file of a finished run, of a loop of
+// a model and of the record of a persistent sandbox, and puts another one beside it: each time there is something to be
+// told. With -short it is a sample of the bytes.
 func TestEveryByteOfEveryFileShows(t *testing.T) {
 	s := newStore(t)
 	run, loop, box := fullRun(t, s), fullLoop(t, s), fullBox(t, s)
@@ -251,8 +251,8 @@ func TestVerifySandboxesBesideWriters(t *testing.T) {
 	})
 }
 
-// beside looks again and again while two writers write, each so many times, a fifth of them with -short: how much there is
-// to look at does not depend on which of them the machine prefers.
+// beside looks again and again while two writers write, each so many times, a fifth of them with -short: how much there
+// is to look at does not depend on which of them the machine prefers.
 func beside(t *testing.T, times int, write func(n int) error, look func()) {
 	t.Helper()
 	if testing.Short() {

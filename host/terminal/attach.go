@@ -17,8 +17,9 @@ import (
 var Size = sdk.WindowSize{Rows: 24, Cols: 80}
 
 // Attach gives a run a terminal that is connected to in and out: raw mode, so that every key reaches the program, ^C
-// included, and the size of out whenever it changes. With interactive unset the program has a terminal that nobody types into. Restore puts
-// the terminal back, and nothing reads from it any more; it must be called, and may be called twice.
+// included, and the size of out whenever it changes. With interactive unset the program has a terminal that nobody
+// types into. Restore puts the terminal back, and nothing reads from it any more; it must be called, and may be called
+// twice.
 func Attach(in, out *os.File, interactive bool) (s run.Streams, restore func(), err error) {
 	size := Size
 	s = run.Streams{Stdout: out, TTY: &size}

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reader reads a file until it is stopped, so that the next reader of the file loses nothing to a Read that still waits.
+// Reader reads a file until it is stopped, so that the next reader of the file loses nothing to a Read that still
+// waits.
 type Reader struct {
 	f          *os.File
 	wake, stop *os.File // a pipe; closing stop ends a Read that waits

@@ -41,8 +41,8 @@ func Runner(getenv func(string) string) []Dialect {
 }
 
 // Fence passes a stream on to the runner of a CI service with its orders made text: a blank is put before the last
-// character of what makes an order. Nothing is held back but a character that is not whole. Characters that cannot be seen
-// and escape sequences do not hide an order, because runners compare as .NET does or remove them. It is safe for
+// character of what makes an order. Nothing is held back but a character that is not whole. Characters that cannot be
+// seen and escape sequences do not hide an order, because runners compare as .NET does or remove them. It is safe for
 // concurrent use.
 type Fence struct {
 	w       io.Writer

@@ -17,8 +17,8 @@ var orders = map[string][]string{
 	"Azure":    {"##vso[task.setvariable variable=x]y", "##[error]x"},
 }
 
-// obeyed reports whether a runner would find an order. It is written as runners are, and not as Fence is: by line, blanks
-// trimmed, with and without what cannot be seen and escape sequences.
+// obeyed reports whether a runner would find an order. It is written as runners are, and not as Fence is: by line,
+// blanks trimmed, with and without what cannot be seen and escape sequences.
 func obeyed(d Dialect, text string) bool {
 	for _, clean := range []func(string) string{
 		func(s string) string { return s },

@@ -1,5 +1,5 @@
-// Package podmantest gives tests what they need of Podman where there is no registry: images, made on this machine out of
-// the host's own programs, and the agent's program.
+// Package podmantest gives tests what they need of Podman where there is no registry: images, made on this machine out
+// of the host's own programs, and the agent's program.
 package podmantest
 
 import (
@@ -20,7 +20,8 @@ import (
 	"testing"
 )
 
-// Need skips the test where Podman is missing, or cannot run anything, and fails it where HUTCH_TEST_REQUIRE names podman.
+// Need skips the test where Podman is missing, or cannot run anything, and fails it where HUTCH_TEST_REQUIRE names
+// podman.
 func Need(t testing.TB) {
 	t.Helper()
 	if err := usable(); err != nil {

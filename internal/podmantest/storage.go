@@ -13,9 +13,9 @@ import (
 )
 
 // OwnStorage returns the environment of a Podman that keeps all it has below dir: images and what outlives a reboot in
-// dir/graph, or rootless in dir/.local, and the rest in dir/run, which is made when it is missing. A test in which a user's
-// runtime directory is elsewhere than the user has it needs that: a user's first Podman writes down in the user's storage
-// where it is, and every later one believes it.
+// dir/graph, or rootless in dir/.local, and the rest in dir/run, which is made when it is missing. A test in which a
+// user's runtime directory is elsewhere than the user has it needs that: a user's first Podman writes down in the
+// user's storage where it is, and every later one believes it.
 func OwnStorage(dir string) (env []string, err error) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	if err := os.Mkdir(in("run"), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -29,8 +29,8 @@ func OwnStorage(dir string) (env []string, err error) {
 		"CONTAINERS_STORAGE_CONF=" + in("storage.conf"), "CONTAINERS_CONF=" + in("containers.conf")}, err
 }
 
-// EndStorage removes what a Podman with a storage of its own leaves: rootless, files of other users of its user namespace,
-// and the process that holds this namespace. env is that of [OwnStorage] and what Podman needs besides.
+// EndStorage removes what a Podman with a storage of its own leaves: rootless, files of other users of its user
+// namespace, and the process that holds this namespace. env is that of [OwnStorage] and what Podman needs besides.
 func EndStorage(dir string, env []string, as *syscall.SysProcAttr) error {
 	// Podman mounts the directory of its layers upon itself.
 	const script = `umount -l graph/overlay .local/share/containers/storage/overlay 2>/dev/null; exec rm -rf graph .local`

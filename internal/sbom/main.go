@@ -1,5 +1,5 @@
-// Command sbom writes the bill of materials of Go programs that are given away together, in CycloneDX JSON, from what the
-// compiler noted in them. The same programs give the same bytes.
+// Command sbom writes the bill of materials of Go programs that are given away together, in CycloneDX JSON, from what
+// the compiler noted in them. The same programs give the same bytes.
 //
 //	sbom NAME VERSION PROGRAM…
 package main

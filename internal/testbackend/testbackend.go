@@ -14,8 +14,8 @@ var (
 	dirs = map[string]string{} // by name
 )
 
-// Dir is a directory that holds the backend name of this tree and nothing else. It is built once for all tests of a package,
-// whose TestMain calls [Run].
+// Dir is a directory that holds the backend name of this tree and nothing else. It is built once for all tests of a
+// package, whose TestMain calls [Run].
 func Dir(t testing.TB, name string) string {
 	t.Helper()
 	mu.Lock()

@@ -57,7 +57,8 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 }
 
 // Attach implements [sdk.Attacher]. The holder of a kept sandbox may be alive, and then it is joined. It may have died,
-// with the machine for one; the sandbox's files are on disk then, and the rest is recreated around them when it is needed.
+// with the machine for one; the sandbox's files are on disk then, and the rest is recreated around them when it is
+// needed.
 func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	if len(h.Data) == 0 {
 		return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)

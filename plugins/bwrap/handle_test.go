@@ -10,7 +10,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// FuzzHandle sees to it that a handle which is taken names nothing of another sandbox, and that it can be planned again.
+// FuzzHandle sees to it that a handle which is taken names nothing of another sandbox, and that it can be planned
+// again.
 func FuzzHandle(f *testing.F) {
 	for _, s := range []string{
 		`{"dir":"/s/x","owner":"o","cgroup":"bwrap-x."}`, `{"dir":"s","cgroup":"bwrap-"}`, `{"dir":"/s","cgroup":"bwrap-"}`, `null`, `{}`, `[]`,

@@ -16,8 +16,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// TestK1KilledHolder kills the holder at every phase of a command's start: nothing of the sandbox may live on. A bwrap that is
-// killed between its fork and its first word to its child used to leave that child waiting for good.
+// TestK1KilledHolder kills the holder at every phase of a command's start: nothing of the sandbox may live on. A bwrap
+// that is killed between its fork and its first word to its child used to leave that child waiting for good.
 func TestK1KilledHolder(t *testing.T) {
 	needBwrap(t)
 	// What is orphaned becomes a child of this process.
@@ -64,7 +64,8 @@ func TestK1KilledHolder(t *testing.T) {
 	t.Logf("%d kills, %d of them after the command had started; %d processes left", kills, ran, left)
 }
 
-// TestKilledBwrap kills the bwrap of a command: what it started ends with it, and the command's end does not wait for a timeout.
+// TestKilledBwrap kills the bwrap of a command: what it started ends with it, and the command's end does not wait for a
+// timeout.
 func TestKilledBwrap(t *testing.T) {
 	needBwrap(t)
 	defer func(d time.Duration) { holder.SetupTimeout = d }(holder.SetupTimeout)

@@ -124,7 +124,8 @@ func (l *layout) system() {
 	l.dir(inRoot+emptyPath, 0o755, false)
 }
 
-// show adds the files by which commands see their limits, and returns the options of bwrap that lay some of them over /proc.
+// show adds the files by which commands see their limits, and returns the options of bwrap that lay some of them over
+// /proc.
 func (l *layout) show(files []visible.File) (args []string) {
 	for _, f := range files {
 		at := inRoot + f.Path

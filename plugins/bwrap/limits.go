@@ -31,9 +31,9 @@ type held struct {
 // inGroup says whether commands have to enter a cgroup.
 func (h *held) inGroup() bool { return h.group != (limits.Request{}) }
 
-// planLimits decides how each limit is held on a machine with the given support, for a sandbox whose files lie in dir, ""
-// while that is not known. A limit that cannot be held has an empty HeldBy. defaultMemory is that of a sandbox that exists
-// already; 0 computes one.
+// planLimits decides how each limit is held on a machine with the given support, for a sandbox whose files lie in dir,
+// "" while that is not known. A limit that cannot be held has an empty HeldBy. defaultMemory is that of a sandbox that
+// exists already; 0 computes one.
 func planLimits(spec *sdk.Spec, keep bool, dir string, s *limits.Support, defaultMemory int64) *held {
 	h := &held{Plan: hold.Plan{DefaultMemory: defaultMemory}}
 	l := spec.Limits
@@ -42,8 +42,8 @@ func planLimits(spec *sdk.Spec, keep bool, dir string, s *limits.Support, defaul
 	}
 	h.holdCPUs(l.CPUs, s.Limits[limits.CPUs])
 	h.holdPIDs(l.PIDs, s.Limits[limits.PIDs])
-	// A default is sampled unless the sandbox has a cgroup for another limit: making, entering and removing one of version 1
-	// for memory alone took 16 to 47 ms (medians of 200 on a busy machine), and starting the process in it 6 to 7 ms.
+	// A default is sampled unless the sandbox has a cgroup for another limit: making, entering and removing one of version
+	// 1 for memory alone took 16 to 47 ms (medians of 200 on a busy machine), and starting the process in it 6 to 7 ms.
 	if h.Memory(l.Memory, s.Limits[limits.Memory], h.inGroup(), "the command that uses most is killed") {
 		h.group.Memory = h.Shown.Memory
 	}

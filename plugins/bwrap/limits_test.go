@@ -413,8 +413,8 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-// TestK3LowHardLimits runs a sandbox below hard limits as continuous integration has them: defaults shrink, and who asks
-// for more is refused.
+// TestK3LowHardLimits runs a sandbox below hard limits as continuous integration has them: defaults shrink, and who
+// asks for more is refused.
 func TestK3LowHardLimits(t *testing.T) {
 	const inner = "HUTCH_TEST_LOW_LIMITS"
 	if os.Getenv(inner) == "" {

@@ -48,9 +48,9 @@ func (w *world) outlive(s *wire.Setup, fds []int) ([]int, error) {
 	return fds, nil
 }
 
-// marks are what everybody can see of a persistent holder in the list of processes, so that people know what it is. There
-// is no [sdk.Lister]: whatever exists of a sandbox is known from its state directory, and a holder whose socket is gone
-// from there ends.
+// marks are what everybody can see of a persistent holder in the list of processes, so that people know what it is.
+// There is no [sdk.Lister]: whatever exists of a sandbox is known from its state directory, and a holder whose socket
+// is gone from there ends.
 func (s *sandbox) marks() []string { return []string{s.owner, s.id, s.dir} }
 
 // join enters the world that a holder keeps for s; [holder.ErrNobody] when there is none.
@@ -167,7 +167,8 @@ func kept(dir string) bool {
 	return false
 }
 
-// renew is Reset for a persistent sandbox: its holder ends with all commands in it, no matter who runs them, and a new one begins.
+// renew is Reset for a persistent sandbox: its holder ends with all commands in it, no matter who runs them, and a new
+// one begins.
 func (s *sandbox) renew(ctx context.Context, hard bool) error {
 	if s.closed {
 		return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)

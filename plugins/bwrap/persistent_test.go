@@ -16,7 +16,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// keptSandbox makes a persistent sandbox and returns its directory and a way to attach to it as another plugin process would.
+// keptSandbox makes a persistent sandbox and returns its directory and a way to attach to it as another plugin process
+// would.
 func keptSandbox(t *testing.T, spec sdk.Spec) (dir string, attach func() *sandbox) {
 	var h sdk.Handle
 	t.Helper()

@@ -136,8 +136,8 @@ func (s *sandbox) Ready() sdk.Ready {
 	return s.ready
 }
 
-// use keeps the world as it is until the returned function is called. That of a persistent sandbox is made when there is
-// none.
+// use keeps the world as it is until the returned function is called. That of a persistent sandbox is made when there
+// is none.
 func (s *sandbox) use() (release func(), err error) {
 	for range 5 {
 		s.mu.RLock()

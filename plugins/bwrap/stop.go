@@ -6,8 +6,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// Stop implements [sdk.Stopper]: the holder ends, with all commands and whatever lies in memory. The layer on disk is the
-// sandbox then, and the next command makes a holder around it.
+// Stop implements [sdk.Stopper]: the holder ends, with all commands and whatever lies in memory. The layer on disk is
+// the sandbox then, and the next command makes a holder around it.
 func (s *sandbox) Stop(context.Context) error {
 	if !s.keep {
 		return sdk.Errorf(sdk.ReasonUnsupported, "the sandbox %s lasts no longer than what runs in it, so it cannot be stopped", s.id)

@@ -36,8 +36,8 @@ type world struct {
 	persistent *holder.Persistent // while a persistent world is made
 }
 
-// groupTimeout bounds the removal of a cgroup, which waits for processes that the kernel may hold on to. What is left is
-// reported, and the next Destroy tries again.
+// groupTimeout bounds the removal of a cgroup, which waits for processes that the kernel may hold on to. What is left
+// is reported, and the next Destroy tries again.
 const groupTimeout = 20 * time.Second
 
 // makeWorld makes the world of s. On an error nothing of it is left but the layer

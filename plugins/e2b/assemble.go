@@ -20,11 +20,12 @@ import (
 // cheap is how many bytes of files are fetched rather than hashed first, which takes two more requests.
 const cheap = 1 << 20
 
-// assembly is a directory of the workspace that is put together from what the machine lists, from files of this host that
-// are still what was sent, and from an archive of all others. It is the archive that the machine would make of the whole.
+// assembly is a directory of the workspace that is put together from what the machine lists, from files of this host
+// that are still what was sent, and from an archive of all others. It is the archive that the machine would make of the
+// whole.
 //
-// The machine's word decides which files do not travel. A lie can hide a change, which the next look may show, and bring
-// back nothing but what this host itself has sent: each file is known by the hash of that.
+// The machine's word decides which files do not travel. A lie can hide a change, which the next look may show, and
+// bring back nothing but what this host itself has sent: each file is known by the hash of that.
 type assembly struct {
 	s     *sandbox
 	rel   string           // the directory, below the workspace
@@ -44,8 +45,8 @@ func (s *sandbox) sentTo(p string) (rel string, ok bool) {
 	return rel, ok && known
 }
 
-// assemble writes the directory rel of the workspace to w. done is false when nothing was written, and the whole has to be
-// fetched: the machine cannot list it, say, or something in it went away meanwhile.
+// assemble writes the directory rel of the workspace to w. done is false when nothing was written, and the whole has to
+// be fetched: the machine cannot list it, say, or something in it went away meanwhile.
 func (s *sandbox) assemble(ctx context.Context, rel string, w io.Writer) (done bool, err error) {
 	now, err := s.list(ctx, rel)
 	if err != nil {
@@ -232,7 +233,8 @@ func (a *assembly) below(name string) string {
 	return strings.TrimPrefix(name, a.rel+"/")
 }
 
-// comparePaths orders paths as tar --sort=name does: a directory comes before what is in it, and that before its next sibling.
+// comparePaths orders paths as tar --sort=name does: a directory comes before what is in it, and that before its next
+// sibling.
 func comparePaths(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] == b[i] {

@@ -71,8 +71,8 @@ func noise(r *rand.Rand, n int) string {
 	return string(b)
 }
 
-// TestOnlyWhatChangedComesBack: of ten megabytes that were sent and one small change some kilobytes come back, the rest is
-// taken from here, and what comes of it is what the machine would have packed.
+// TestOnlyWhatChangedComesBack: of ten megabytes that were sent and one small change some kilobytes come back, the rest
+// is taken from here, and what comes of it is what the machine would have packed.
 func TestOnlyWhatChangedComesBack(t *testing.T) {
 	server := local(t)
 	h := newHost(t)
@@ -128,8 +128,8 @@ func TestOnlyWhatChangedComesBack(t *testing.T) {
 	}
 }
 
-// TestAssembledIsTheWhole changes a workspace at random, in the machine and here, and compares, byte by byte, what is put
-// together with what the machine packs.
+// TestAssembledIsTheWhole changes a workspace at random, in the machine and here, and compares, byte by byte, what is
+// put together with what the machine packs.
 func TestAssembledIsTheWhole(t *testing.T) {
 	local(t)
 	h := newHost(t)
@@ -370,8 +370,8 @@ func TestAssemblyFaults(t *testing.T) {
 	}
 }
 
-// TestInputOfAPersistentSandbox: a process that finds the sandbox again knows its input, which is no change of the workspace,
-// and which a reset leaves alone.
+// TestInputOfAPersistentSandbox: a process that finds the sandbox again knows its input, which is no change of the
+// workspace, and which a reset leaves alone.
 func TestInputOfAPersistentSandbox(t *testing.T) {
 	local(t)
 	h := newHost(t)

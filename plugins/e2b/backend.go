@@ -213,8 +213,8 @@ func readHandle(h sdk.Handle) (p place, err error) {
 	return p, nil
 }
 
-// keyFor returns the key for a control plane: the one that a run file of this process gave, or the environment's, which is
-// for the environment's own address only.
+// keyFor returns the key for a control plane: the one that a run file of this process gave, or the environment's, which
+// is for the environment's own address only.
 func (b *backend) keyFor(api string) (string, error) {
 	b.mu.Lock()
 	key := b.keys[api]
@@ -332,8 +332,8 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	return (&sandbox{backend: b, id: h.ID, dir: or(h.StateDir, at.Dir), at: at, key: key}).close(ctx)
 }
 
-// List implements [sdk.Lister]. It asks the service of the environment; without a key there is nobody to ask, and a host
-// that tidies up must not fail for a service that its user does not have.
+// List implements [sdk.Lister]. It asks the service of the environment; without a key there is nobody to ask, and a
+// host that tidies up must not fail for a service that its user does not have.
 func (b *backend) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
 	s, err := (&Config{}).service()
 	if err != nil {

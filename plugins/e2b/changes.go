@@ -13,8 +13,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// Changes implements [sdk.ChangeLister]. The machine lists its workspace, and what does not look as it did when no command
-// had run yet is compared with what was sent.
+// Changes implements [sdk.ChangeLister]. The machine lists its workspace, and what does not look as it did when no
+// command had run yet is compared with what was sent.
 func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 	if s.spec.Workspace.Source == "" {
 		return nil, nil
@@ -42,8 +42,8 @@ func (s *sandbox) list(ctx context.Context, rel string) (map[string]entry, error
 	return l.entries(rel)
 }
 
-// settle notes the hashes of the files that nobody has touched since they were sent, and returns those of which it is not
-// clear whether they are still what was sent.
+// settle notes the hashes of the files that nobody has touched since they were sent, and returns those of which it is
+// not clear whether they are still what was sent.
 func (s *sandbox) settle(now map[string]entry) (unclear []string) {
 	for name, e := range now {
 		was, had := s.base.Entries[name]

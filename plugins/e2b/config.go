@@ -114,7 +114,8 @@ func checkURL(address string) error {
 	return fmt.Errorf("the key would travel in the clear: plain http is for this machine's own addresses only")
 }
 
-// service is where the machines are, and by which key. It is what a sandbox's configuration and the environment together say.
+// service is where the machines are, and by which key. It is what a sandbox's configuration and the environment
+// together say.
 type service struct {
 	key        string
 	domain     string
@@ -122,8 +123,8 @@ type service struct {
 	sandboxURL string // "" for the one of the domain
 }
 
-// service of c, whose fields count more than the environment. The environment's key goes to the environment's addresses only:
-// a run file must not be able to send it elsewhere.
+// service of c, whose fields count more than the environment. The environment's key goes to the environment's addresses
+// only: a run file must not be able to send it elsewhere.
 func (c *Config) service() (service, error) {
 	if c.APIKey == "" {
 		for _, f := range []struct{ attribute, given, own string }{

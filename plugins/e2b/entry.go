@@ -28,8 +28,8 @@ type entry struct {
 	Size int64       `json:"size,omitempty"`
 	Link string      `json:"-"`             // see savedEntry
 	Sum  string      `json:"sum,omitempty"` // SHA-256 of a file's content, where it is known
-	// Stamp is what no program can set as it likes: the inode, and the time of the last change of the inode. While it is the
-	// same, so is the content.
+	// Stamp is what no program can set as it likes: the inode, and the time of the last change of the inode. While it is
+	// the same, so is the content.
 	Stamp string `json:"stamp,omitempty"`
 	when  time.Time
 }
@@ -146,7 +146,8 @@ func readListing(rest []byte, rel string) (map[string]entry, error) {
 	return nil, errors.New("the machine's list of files has no end")
 }
 
-// readTime reads what find prints for %T@: seconds and, from there on upwards, a fraction. -2.5 is a second and a half before 1970.
+// readTime reads what find prints for %T@: seconds and, from there on upwards, a fraction. -2.5 is a second and a half
+// before 1970.
 func readTime(s string) (time.Time, error) {
 	whole, fraction, _ := strings.Cut(s, ".")
 	sec, err := strconv.ParseInt(whole, 10, 64)

@@ -67,7 +67,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	return exit, errors.Join(err, release())
 }
 
-// commandPrefix begins the names of files in the sandbox's directory on the host that stand for commands in the machine.
+// commandPrefix begins the names of files in the sandbox's directory on the host that stand for commands in the
+// machine.
 const commandPrefix = "command-"
 
 // claim writes down that this process has a command in the machine, which does not end with this process. The file is
@@ -110,8 +111,8 @@ func (s *sandbox) endOrphans(ctx context.Context) error {
 	return nil
 }
 
-// sendText sends a small file, and returns its path, which begins with prefix. It is tried until it has arrived, each time
-// under another name: nobody knows when the daemon has done with what it was sent before.
+// sendText sends a small file, and returns its path, which begins with prefix. It is tried until it has arrived, each
+// time under another name: nobody knows when the daemon has done with what it was sent before.
 func (s *sandbox) sendText(ctx context.Context, d *envd.Client, prefix, user, text string) (string, error) {
 	for n := 1; ; n++ {
 		to := prefix + rand.Text()
@@ -129,8 +130,8 @@ func (s *sandbox) sendText(ctx context.Context, d *envd.Client, prefix, user, te
 	}
 }
 
-// again reports whether a transfer that failed may work when it is tried once more: the connection broke, or what stands
-// before the machine had a bad moment.
+// again reports whether a transfer that failed may work when it is tried once more: the connection broke, or what
+// stands before the machine had a bad moment.
 func again(err error) bool {
 	var e *envd.Error
 	if errors.As(err, &e) {
@@ -202,7 +203,8 @@ func (r *running) started(pid uint32) {
 	r.mu.Unlock()
 }
 
-// rejoined takes a command for begun whose word of that may have been lost with the connection. If it still comes, it counts.
+// rejoined takes a command for begun whose word of that may have been lost with the connection. If it still comes, it
+// counts.
 func (r *running) rejoined() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

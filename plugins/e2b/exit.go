@@ -75,8 +75,8 @@ func (r *running) hasBegun() bool {
 	}
 }
 
-// outOfMemory asks the machine's kernel whether it has killed anything for want of memory, when a limit of memory is held by
-// the machine's size.
+// outOfMemory asks the machine's kernel whether it has killed anything for want of memory, when a limit of memory is
+// held by the machine's size.
 func (r *running) outOfMemory(ctx context.Context, exit *sdk.Exit) {
 	if r.s.spec.Limits.Memory <= 0 {
 		return

@@ -13,7 +13,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// TestCreateFaults has the service fail while a machine is made. Whatever comes of it, no machine is left that nobody knows.
+// TestCreateFaults has the service fail while a machine is made. Whatever comes of it, no machine is left that nobody
+// knows.
 func TestCreateFaults(t *testing.T) {
 	cases := []struct {
 		name   string
@@ -88,8 +89,8 @@ func TestCreateFaults(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestNothingWasMade: of a service that says no, or that is not there, no machine is looked for afterwards, and the host is
-// told that there is nothing to find.
+// TestNothingWasMade: of a service that says no, or that is not there, no machine is looked for afterwards, and the
+// host is told that there is nothing to find.
 func TestNothingWasMade(t *testing.T) {
 	s := local(t)
 	dead := e2btest.ForTest(t, e2btest.Options{})

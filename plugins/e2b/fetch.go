@@ -21,8 +21,8 @@ const (
 	maxDepth    = 256
 )
 
-// taker checks the entries of an archive that a machine sends, and passes on what is left of them: name, type, permissions,
-// time, target and content. What tree.Pack would not have written either is refused, or told as left out.
+// taker checks the entries of an archive that a machine sends, and passes on what is left of them: name, type,
+// permissions, time, target and content. What tree.Pack would not have written either is refused, or told as left out.
 type taker struct {
 	ctx   context.Context
 	out   *tar.Writer
@@ -56,8 +56,8 @@ func relay(ctx context.Context, r io.Reader, w io.Writer) error {
 // incoming is an archive that a machine sends.
 type incoming struct{ *tar.Reader }
 
-// newIncoming bounds what is read of r. An archive holds more than its files: headers, and what a lie about them would make
-// of it.
+// newIncoming bounds what is read of r. An archive holds more than its files: headers, and what a lie about them would
+// make of it.
 func newIncoming(r io.Reader) incoming {
 	return incoming{tar.NewReader(&bounded{r: r, left: maxFetched + maxEntries*4096})}
 }

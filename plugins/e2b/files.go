@@ -165,8 +165,8 @@ func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Wri
 	return pathError(p, err)
 }
 
-// getTree fetches a directory as one archive. Of what was sent there only that travels which is another than it was, where
-// that can be had.
+// getTree fetches a directory as one archive. Of what was sent there only that travels which is another than it was,
+// where that can be had.
 func (s *sandbox) getTree(ctx context.Context, p string, w io.Writer) error {
 	if rel, ok := s.sentTo(p); ok {
 		done, err := s.assemble(ctx, rel, w)

@@ -13,7 +13,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// TestServiceEndsWhatNobodyKeeps is E2B-01: a machine has an end from the beginning, and the handle names it before it is used.
+// TestServiceEndsWhatNobodyKeeps is E2B-01: a machine has an end from the beginning, and the handle names it before it
+// is used.
 func TestServiceEndsWhatNobodyKeeps(t *testing.T) {
 	local(t)
 	h := newHost(t)

@@ -28,8 +28,8 @@ func sizeOf(d *control.Detail) size {
 	return size{sdk.Bytes(d.MemoryMB << 20), sdk.Bytes(d.DiskMB << 20), float64(d.CPUs)}
 }
 
-// planLimits says how each limit is held by a machine of size has: that of the configuration, which checkMachine compares
-// with what the service says. What nobody asked for is bounded by the machine, too: that is the default.
+// planLimits says how each limit is held by a machine of size has: that of the configuration, which checkMachine
+// compares with what the service says. What nobody asked for is bounded by the machine, too: that is the default.
 func planLimits(l sdk.Limits, c *Config, has size) (holds sdk.Holds) {
 	if l.Timeout > 0 {
 		holds.Hold(sdk.LimitTimeout, l.Timeout.String(), heldByHutch)

@@ -34,8 +34,8 @@ var lookAgain = []time.Duration{0, 500 * time.Millisecond, time.Second, 2 * time
 
 func newTag() string { return strings.ToLower(rand.Text()) }
 
-// makeMachine makes the machine of a sandbox. The call is never given up half way: a machine whose answer nobody waited for
-// would cost until its time is over. When ctx ends meanwhile, the machine is deleted.
+// makeMachine makes the machine of a sandbox. The call is never given up half way: a machine whose answer nobody waited
+// for would cost until its time is over. When ctx ends meanwhile, the machine is deleted.
 func (s *sandbox) makeMachine(ctx context.Context) (*control.Sandbox, error) {
 	cfg := configOf(&s.spec)
 	want := control.NewSandbox{Template: cfg.Template, Timeout: cfg.Timeout, Internet: s.spec.Network == sdk.NetworkFull, AutoPause: s.keep,
@@ -144,8 +144,8 @@ func (s *sandbox) keepAlive(ctx context.Context) {
 	}
 }
 
-// lost forgets the connection to a machine that does not run any more, so that the next call looks for it again: a persistent
-// one may only be paused.
+// lost forgets the connection to a machine that does not run any more, so that the next call looks for it again: a
+// persistent one may only be paused.
 func (s *sandbox) lost(err error) {
 	if !envd.Gone(err) {
 		return

@@ -46,7 +46,8 @@ func parts(spec *sdk.Spec) (out []part) {
 	return out
 }
 
-// besides are the names at the workspace's top that are no part of it: only one without a project holds input and output.
+// besides are the names at the workspace's top that are no part of it: only one without a project holds input and
+// output.
 func (s *sandbox) besides() (names []string) {
 	for _, p := range []string{s.ready.Input, s.ready.Output} {
 		if name, ok := strings.CutPrefix(p, workspacePath+"/"); ok {
@@ -75,8 +76,8 @@ func checkMounts(spec *sdk.Spec) error {
 	return nil
 }
 
-// push sends what the sandbox is to see, and has it put into place. What arrived damaged, without a word of it, is sent once
-// more: a way that loses bytes again does not do so by chance.
+// push sends what the sandbox is to see, and has it put into place. What arrived damaged, without a word of it, is sent
+// once more: a way that loses bytes again does not do so by chance.
 func (s *sandbox) push(ctx context.Context) error {
 	packed, err := s.deliver(ctx)
 	var e *scriptError
@@ -171,8 +172,8 @@ func (s *sandbox) setupFailed(err error) error {
 	return err
 }
 
-// send packs the parts and sends them while it does, and says where they are. It begins again when the connection breaks,
-// twice, and elsewhere: nobody knows when the daemon has done with what it was sent before.
+// send packs the parts and sends them while it does, and says where they are. It begins again when the connection
+// breaks, twice, and elsewhere: nobody knows when the daemon has done with what it was sent before.
 func (s *sandbox) send(ctx context.Context, list []part) (*packer, string, error) {
 	total, err := measure(ctx, list)
 	if err != nil {

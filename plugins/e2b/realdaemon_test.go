@@ -28,8 +28,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/backendtest"
 )
 
-// realDaemon names E2B's own daemon to run the suite against: the path of an envd program, of which each sandbox gets one
-// in namespaces of its own (as root only), or the address of one that runs already, which all sandboxes then share.
+// realDaemon names E2B's own daemon to run the suite against: the path of an envd program, of which each sandbox gets
+// one in namespaces of its own (as root only), or the address of one that runs already, which all sandboxes then share.
 // docs/e2b.md says how to build it.
 const realDaemon = "HUTCH_TEST_ENVD"
 

@@ -142,8 +142,8 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 	return sdk.Status{State: stateOf(d), Details: details}, nil
 }
 
-// saved is what another process needs to go on with a persistent sandbox. The API key is not in it, and neither is the machine's
-// access token, which the service tells anyone who has the key.
+// saved is what another process needs to go on with a persistent sandbox. The API key is not in it, and neither is the
+// machine's access token, which the service tells anyone who has the key.
 type saved struct {
 	Owner     string          `json:"owner"`
 	Config    *Config         `json:"config"`

@@ -8,8 +8,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// Stop implements [sdk.Stopper]: the machine is paused. Nothing of a command may be in it then, or it would go on when the
-// machine does.
+// Stop implements [sdk.Stopper]: the machine is paused. Nothing of a command may be in it then, or it would go on when
+// the machine does.
 func (s *sandbox) Stop(ctx context.Context) error {
 	d, err := s.client().Get(ctx, s.at.Machine)
 	if err != nil {

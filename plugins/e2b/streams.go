@@ -11,8 +11,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// streams are the command's streams opened once more, without waiting, so that a read or a write can be given up. On hosts
-// where a pipe cannot be opened by its descriptor they are the command's own.
+// streams are the command's streams opened once more, without waiting, so that a read or a write can be given up. On
+// hosts where a pipe cannot be opened by its descriptor they are the command's own.
 type streams struct {
 	stdin, stdout, stderr *os.File
 	own                   []*os.File

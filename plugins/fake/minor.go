@@ -13,8 +13,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// minor is the minor version of protocol 1 that this build speaks, set by the linker in tests: "older" is the first one,
-// "newer" one that nobody knows yet, and "" today's.
+// minor is the minor version of protocol 1 that this build speaks, set by the linker in tests: "older" is the first
+// one, "newer" one that nobody knows yet, and "" today's.
 var minor = ""
 
 // speak makes the process speak its minor version. It must be called before anything is served.

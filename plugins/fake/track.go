@@ -30,8 +30,9 @@ type tracker struct {
 	leader        int
 }
 
-// tracks reports whether the tracker is what keeps the processes together. Without a cgroup a keeper of package process does
-// it better, which an orphan does not get away from; but a limit of the command itself has to be set by the tracker.
+// tracks reports whether the tracker is what keeps the processes together. Without a cgroup a keeper of package process
+// does it better, which an orphan does not get away from; but a limit of the command itself has to be set by the
+// tracker.
 func (t *tracker) tracks() bool {
 	r := t.Rlimits()
 	return t.cgroup || t.spareSessions || r.NProc != nil || r.NoFile != nil || r.FSize != nil
@@ -194,8 +195,8 @@ func kept(id, brand string, kill func()) (func(), error) {
 	}, nil
 }
 
-// killAll ends every command of a sandbox, whichever process started it. A keeper ends its command when the process that
-// started it is gone.
+// killAll ends every command of a sandbox, whichever process started it. A keeper ends its command when the process
+// that started it is gone.
 func killAll(ctx context.Context, id, brand string) error {
 	_, err := limits.Sweep(ctx, id+".")
 	running.Lock()

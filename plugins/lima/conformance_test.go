@@ -10,7 +10,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/backendtest"
 )
 
-// TestConformance runs the suite that every backend has to pass: on the stand-in, or with HUTCH_TEST_LIMA=1 on a real VM.
+// TestConformance runs the suite that every backend has to pass: on the stand-in, or with HUTCH_TEST_LIMA=1 on a real
+// VM.
 func TestConformance(t *testing.T) {
 	needVM(t)
 	suite := backendtest.Suite{

@@ -62,8 +62,9 @@ var findGuestProgram = sync.OnceValues(func() (*guestBinary, error) {
 // plainWord is what no shell changes.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/=:+-]+$`)
 
-// ssh makes the command that runs a command line in the guest, as Lima's user. What is in it is ours alone: no part of a sandbox's
-// command ever is. Where the control master of Lima runs, this is one more session on its connection; we leave none of our own.
+// ssh makes the command that runs a command line in the guest, as Lima's user. What is in it is ours alone: no part of
+// a sandbox's command ever is. Where the control master of Lima runs, this is one more session on its connection; we
+// leave none of our own.
 func ssh(ctx context.Context, i *limaout.Instance, line string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ssh", "-F", i.SSHConfigFile, "-T", "-o", "LogLevel=ERROR",
 		"-o", "ControlMaster=no", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "PermitLocalCommand=no", "-o", "SendEnv=-*",
@@ -205,8 +206,8 @@ type pipes struct {
 func (p *pipes) Write(b []byte) (int, error) { return p.in.Write(b) }
 func (p *pipes) Close() error                { return p.in.Close() }
 
-// install puts our program into the guest. Only a whole one gets its name, and that after it is on the disk: a power cut would leave
-// an empty one.
+// install puts our program into the guest. Only a whole one gets its name, and that after it is on the disk: a power
+// cut would leave an empty one.
 func install(ctx context.Context, i *limaout.Instance, bin *guestBinary) error {
 	f, err := os.Open(bin.host)
 	if err != nil {

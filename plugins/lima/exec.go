@@ -90,8 +90,8 @@ func environment(c *sdk.Command, home string) (out [][]byte) {
 	return out
 }
 
-// openStreams opens the command's streams once more, so that closing them wakes up who reads or writes. A stream of which nobody
-// holds the other end is nil.
+// openStreams opens the command's streams once more, so that closing them wakes up who reads or writes. A stream of
+// which nobody holds the other end is nil.
 func openStreams(c *sdk.Command) (in, out, errs *os.File, err error) {
 	again := func(f *os.File, flag int) *os.File {
 		g, e := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flag|unix.O_NONBLOCK, 0)
@@ -126,14 +126,15 @@ type call struct {
 	mu sync.Mutex // of what is written to control
 }
 
-// drainTimeout bounds the wait for the reader of the last output of a command that was ended: it may have stopped reading.
+// drainTimeout bounds the wait for the reader of the last output of a command that was ended: it may have stopped
+// reading.
 const drainTimeout = 10 * time.Second
 
 // endTimeout is how long the guest may take to tell the end of a command that was killed, beyond its grace.
 const endTimeout = time.Minute
 
-// start starts a command. What it reads comes from in, and what it writes goes to out and errs, all of which are closed with the call;
-// those that are nil are empty, or go nowhere.
+// start starts a command. What it reads comes from in, and what it writes goes to out and errs, all of which are closed
+// with the call; those that are nil are empty, or go nowhere.
 func (l *link) start(id string, e *wire.Exec, in io.ReadCloser, out, errs io.WriteCloser) (c *call, err error) {
 	n := l.calls.Add(1)
 	c = &call{link: l, in: in, outs: [2]io.WriteCloser{out, errs}, inErr: make(chan error, 1)}
@@ -219,8 +220,8 @@ func (c *call) close() {
 	}
 }
 
-// watch delivers signals and window sizes until the command has ended and its output was passed on, and sees to it that it ends when
-// ctx does.
+// watch delivers signals and window sizes until the command has ended and its output was passed on, and sees to it that
+// it ends when ctx does.
 func (c *call) watch(ctx context.Context, cmd *sdk.Command) (*wire.Exit, error) {
 	done, finished := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -401,7 +401,8 @@ func TestV1WaitersHearWhatTheyWaitFor(t *testing.T) {
 	}
 }
 
-// TestV2ACommandWhoseVMDies loses the VM in the middle of a command: the error says so and what is kept, and the next one goes on.
+// TestV2ACommandWhoseVMDies loses the VM in the middle of a command: the error says so and what is kept, and the next
+// one goes on.
 func TestV2ACommandWhoseVMDies(t *testing.T) {
 	standIn(t)
 	name := vmName(t)

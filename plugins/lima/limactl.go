@@ -108,8 +108,8 @@ func (l *limactl) call(ctx context.Context, tell func(level, msg string), args .
 	return nil, e
 }
 
-// list asks for a VM by its name; nil when there is none. limactl start must never be called for such a one: it would make one from
-// its default template.
+// list asks for a VM by its name; nil when there is none. limactl start must never be called for such a one: it would
+// make one from its default template.
 func (l *limactl) list(ctx context.Context, name string) (*limaout.Instance, error) {
 	out, err := l.call(ctx, nil, "list", "--json", name)
 	var e *limaError

@@ -37,8 +37,8 @@ var shown = map[string]string{
 	"pids":   "the cgroup",
 }
 
-// planLimits decides how each limit is held. One that cannot be held has an empty HeldBy. Of a VM that has never run the
-// configuration's size and the best are expected, and looked at when the sandbox is made.
+// planLimits decides how each limit is held. One that cannot be held has an empty HeldBy. Of a VM that has never run
+// the configuration's size and the best are expected, and looked at when the sandbox is made.
 func planLimits(l sdk.Limits, cfg *Config, facts *guestFacts) *held {
 	can, vm := expected, wire.Machine{}
 	if facts != nil {

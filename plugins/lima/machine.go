@@ -44,8 +44,8 @@ func (p progress) say(format string, args ...any) {
 // steadyTime is how often something is said where nothing changes.
 const steadyTime = 15 * time.Second
 
-// steady says again and again what was said last, until over is called: the host takes a backend that is silent for long to hang, and
-// how long a boot may take is ours to know.
+// steady says again and again what was said last, until over is called: the host takes a backend that is silent for
+// long to hang, and how long a boot may take is ours to know.
 func (p progress) steady() (_ progress, over func()) {
 	if p == nil {
 		return nil, func() {}
@@ -91,9 +91,9 @@ type plan struct {
 	dedicated bool
 }
 
-// connect returns a connection to the VM, which is started for it. With a plan a VM that does not exist is made; without one that is
-// [sdk.ReasonNotFound]. While somebody else starts it, or works on it, say hears what that does, again and again: that takes as long
-// as their own start_timeout allows, and the caller's begins afterwards.
+// connect returns a connection to the VM, which is started for it. With a plan a VM that does not exist is made;
+// without one that is [sdk.ReasonNotFound]. While somebody else starts it, or works on it, say hears what that does,
+// again and again: that takes as long as their own start_timeout allows, and the caller's begins afterwards.
 func (m *machine) connect(ctx context.Context, p *plan, timeout time.Duration, say progress) (*link, error) {
 	if l := m.live(); l != nil {
 		return l, nil
@@ -274,7 +274,8 @@ func orUnknown(s string) string {
 	return s
 }
 
-// fits says whether a VM that exists is the one that p asks for. One that hutch did not make is whatever its maker wanted.
+// fits says whether a VM that exists is the one that p asks for. One that hutch did not make is whatever its maker
+// wanted.
 func (m *machine) fits(p *plan) error {
 	v, err := m.vm()
 	if v == nil || err != nil {

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(limatest.Run(m))
 }
 
-// build builds hutch with this backend, as it is installed; every test process of this package finds the guest's program in there.
+// build builds hutch with this backend, as it is installed; every test process of this package finds the guest's
+// program in there.
 func build() (dir string, err error) {
 	dir, err = os.MkdirTemp("/tmp", "hlb-")
 	if err != nil {
@@ -59,8 +60,8 @@ func build() (dir string, err error) {
 	return dir, os.Setenv(testGuestVariable, program)
 }
 
-// configVariable holds the block of the VM for tests with the real limactl, as JSON: {"image": "/guest.img", "kernel": …}. Without it the
-// VM is hutch-test, made of Lima's own Debian.
+// configVariable holds the block of the VM for tests with the real limactl, as JSON: {"image": "/guest.img", "kernel":
+// …}. Without it the VM is hutch-test, made of Lima's own Debian.
 const configVariable = "HUTCH_TEST_LIMA_CONFIG"
 
 // testConfig is the block of the VM that the tests share.
@@ -78,7 +79,8 @@ func testConfig(t testing.TB) map[string]any {
 	return c
 }
 
-// started starts the tests' VM, once, by making a sandbox in it: what is asked of the backend later has no time for that.
+// started starts the tests' VM, once, by making a sandbox in it: what is asked of the backend later has no time for
+// that.
 func started(t testing.TB) error {
 	once.Do(func() {
 		dir, err := os.MkdirTemp("", "started")

@@ -73,8 +73,8 @@ func hostagentSays(t testing.TB, vm, line string) {
 	})
 }
 
-// TestPortsStayInTheGuest connects from the host to what listens in a guest: with hutch's own VM nobody answers, on whatever address it
-// listens. That Lima would have forwarded it shows a VM whose owner did not turn that off.
+// TestPortsStayInTheGuest connects from the host to what listens in a guest: with hutch's own VM nobody answers, on
+// whatever address it listens. That Lima would have forwarded it shows a VM whose owner did not turn that off.
 func TestPortsStayInTheGuest(t *testing.T) {
 	standIn(t)
 	full := func(r *sdk.CreateRequest) { r.Network = sdk.NetworkFull }

@@ -19,7 +19,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
-// What hutch knows of a VM lies beside it, below LIMA_HOME/_hutch/NAME: Lima takes no name that begins with an underscore.
+// What hutch knows of a VM lies beside it, below LIMA_HOME/_hutch/NAME: Lima takes no name that begins with an
+// underscore.
 //
 //	lock            held alone while the VM, or what lies here, is changed; its content is what is being done
 //	vm.json         what hutch made the VM from; missing for one that somebody else made

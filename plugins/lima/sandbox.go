@@ -47,8 +47,8 @@ func (s *sandbox) exchangeOf() (exchangeOf, error) {
 	return exchangeOf{base, guestExchange}, nil
 }
 
-// exchangeHome is the directory of all exchanges. hutch keeps it beside the directory in which the state of its sandboxes lies; a
-// state that lies elsewhere is not hutch's, and has the user's own.
+// exchangeHome is the directory of all exchanges. hutch keeps it beside the directory in which the state of its
+// sandboxes lies; a state that lies elsewhere is not hutch's, and has the user's own.
 func exchangeHome(stateDir string) (string, error) {
 	if all := filepath.Dir(stateDir); filepath.IsAbs(stateDir) && filepath.Base(all) == "sandboxes" {
 		return filepath.Join(filepath.Dir(all), "exchange"), nil
@@ -116,7 +116,8 @@ func (s *sandbox) make(ctx context.Context) error {
 	return s.note(ctx)
 }
 
-// makeInGuest makes the sandbox's directories in the guest. It is not broken off: what came after it would find it half done.
+// makeInGuest makes the sandbox's directories in the guest. It is not broken off: what came after it would find it half
+// done.
 func (s *sandbox) makeInGuest(ctx context.Context, l *link, spec *wire.Sandbox) error {
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 	defer cancel()
@@ -169,7 +170,8 @@ func (s *sandbox) use(ctx context.Context) (l *link, release func(), err error) 
 	return s.useWith(ctx, logged(ctx))
 }
 
-// logged is progress for a call that has nothing to tell it by: hutch shows the last line of the log with the news that the call takes long.
+// logged is progress for a call that has nothing to tell it by: hutch shows the last line of the log with the news that
+// the call takes long.
 func logged(ctx context.Context) progress {
 	last := ""
 	return func(step string, _, _ int64) {
@@ -321,8 +323,8 @@ func (s *sandbox) end(ctx context.Context) error {
 	return s.removeRecord(ctx, l != nil, i != nil)
 }
 
-// removeRecord forgets the sandbox, and stops a VM that is to be stopped with its last one. What lies on the disk of a VM that does
-// not run is removed when it runs again.
+// removeRecord forgets the sandbox, and stops a VM that is to be stopped with its last one. What lies on the disk of a
+// VM that does not run is removed when it runs again.
 func (s *sandbox) removeRecord(ctx context.Context, runs, stopped bool) error {
 	m := s.machine
 	unlock, err := m.lock(ctx, logged(ctx))

@@ -20,8 +20,8 @@ import (
 	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 )
 
-// TestScripts runs the whole program, as a user does, with a VM for each script on the stand-in, or with HUTCH_TEST_LIMA=1 all of them with
-// the tests' real VM, which some stop. The last script is one for every backend.
+// TestScripts runs the whole program, as a user does, with a VM for each script on the stand-in, or with
+// HUTCH_TEST_LIMA=1 all of them with the tests' real VM, which some stop. The last script is one for every backend.
 func TestScripts(t *testing.T) {
 	limatest.Need(t)
 	real := os.Getenv(limatest.RealVariable) == "1"
@@ -72,7 +72,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// limaHome is where the VMs of a script are: the user's own place when they are real, else one that goes with the script.
+// limaHome is where the VMs of a script are: the user's own place when they are real, else one that goes with the
+// script.
 func limaHome(env *testscript.Env, real bool) (string, error) {
 	if real {
 		l, err := findLimactl()
@@ -165,8 +166,8 @@ func exitStatus(ts *testscript.TestScript, neg bool, args []string) {
 
 type scriptEnv struct{} // the key of a script's environment among its values
 
-// killed is killed: it runs a program in a terminal and kills it, with no word to it, once the terminal shows a text, which is stdout
-// then: killed 'Apply this' hutch cycle …
+// killed is killed: it runs a program in a terminal and kills it, with no word to it, once the terminal shows a text,
+// which is stdout then: killed 'Apply this' hutch cycle …
 func killed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: killed TEXT PROGRAM [ARG...]")

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// template is the part of Lima's instance file that hutch writes. Everything that Lima would do by itself and that would open the
-// VM to the host, or the host to the VM, is turned off by name.
+// template is the part of Lima's instance file that hutch writes. Everything that Lima would do by itself and that
+// would open the VM to the host, or the host to the VM, is turned off by name.
 type template struct {
 	MinimumLimaVersion string        `yaml:"minimumLimaVersion"`
 	Base               []string      `yaml:"base,omitempty"`
@@ -92,8 +92,8 @@ func render(c *Config, exchange exchangeOf) ([]byte, error) {
 		MinimumLimaVersion: "2.0.0",
 		VMType:             c.VMType, CPUs: c.CPUs, Memory: mebibytes(int64(c.Memory)), Disk: mebibytes(int64(c.Disk)),
 		MountType: c.MountType, Mounts: []mount{{Location: exchange.host, MountPoint: exchange.guest, Writable: true}},
-		// Lima forwards every port that is not ignored to the host's loopback. Unless the last flag is there, the address stands for
-		// itself and not for all of them.
+		// Lima forwards every port that is not ignored to the host's loopback. Unless the last flag is there, the address
+		// stands for itself and not for all of them.
 		PortForwards: []portForward{{GuestIP: "0.0.0.0", GuestIPMustBeZero: false, GuestPortRange: [2]int{1, 65535}, Proto: "any", Ignore: true}},
 		HostResolver: enabled{c.HostResolver},
 		Video:        display{"none"},

@@ -31,7 +31,8 @@ func standIn(t testing.TB) {
 	}
 }
 
-// anyVM skips where there is no VM of either kind. The test may stop its VM, and must neither count on a new one nor leave it broken.
+// anyVM skips where there is no VM of either kind. The test may stop its VM, and must neither count on a new one nor
+// leave it broken.
 func anyVM(t testing.TB) {
 	t.Helper()
 	limatest.Need(t)
@@ -40,8 +41,8 @@ func anyVM(t testing.TB) {
 	}
 }
 
-// vmName is a name for the VMs of one test, all of which are deleted at its end; with a real limactl the name of the one of all tests,
-// which stays. A test with VMs of its own runs beside others: it mostly waits for them.
+// vmName is a name for the VMs of one test, all of which are deleted at its end; with a real limactl the name of the
+// one of all tests, which stays. A test with VMs of its own runs beside others: it mostly waits for them.
 func vmName(t *testing.T) string {
 	t.Helper()
 	if os.Getenv(limatest.RealVariable) == "1" {

@@ -76,8 +76,8 @@ func cgroupMounts() map[string]cgroupMount {
 	return out
 }
 
-// mountLines yields the fields before and after the dash of each line of a mountinfo file: at least five and three. A line
-// may be longer than a bufio.Scanner takes, as that of an overlay with many layers.
+// mountLines yields the fields before and after the dash of each line of a mountinfo file: at least five and three. A
+// line may be longer than a bufio.Scanner takes, as that of an overlay with many layers.
 func mountLines(mountinfo string) iter.Seq2[[]string, []string] {
 	return func(yield func(head, tail []string) bool) {
 		for line := range strings.Lines(mountinfo) {

@@ -84,7 +84,8 @@ func cmpString(a, b string) string {
 	return b
 }
 
-// environment is the whole environment of a command: its own, what the configuration sets, and what every program needs.
+// environment is the whole environment of a command: its own, what the configuration sets, and what every program
+// needs.
 func (s *sandbox) environment(c *sdk.Command) []string {
 	env := map[string]string{"HOME": homePath, "PATH": cmpString(s.path, process.DefaultPath), "LANG": "C.UTF-8"}
 	if c.TTY != nil {

@@ -23,9 +23,9 @@ import (
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
-// execAs runs a command as another user of the image, which the agent cannot, for it has no right to become one: by podman
-// exec, which knows the image's users and is forty times slower. What such a command starts is told from everything else
-// by its user, so that all of it can be ended; commands of one user therefore run one after the other.
+// execAs runs a command as another user of the image, which the agent cannot, for it has no right to become one: by
+// podman exec, which knows the image's users and is forty times slower. What such a command starts is told from
+// everything else by its user, so that all of it can be ended; commands of one user therefore run one after the other.
 func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if !regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`).MatchString(c.User) {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "%q is no name of a user", c.User)
@@ -74,8 +74,8 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 	return s.exitAs(ctx, err, before, over, start)
 }
 
-// startAs starts podman exec, with a terminal of ours when the command shall have one. Podman gives the command another one inside,
-// whose size follows that of ours; ours passes every byte on as it is.
+// startAs starts podman exec, with a terminal of ours when the command shall have one. Podman gives the command another
+// one inside, whose size follows that of ours; ours passes every byte on as it is.
 func startAs(cmd *exec.Cmd, c *sdk.Command) (*command.Terminal, error) {
 	if c.TTY == nil {
 		return nil, cmd.Start()

@@ -13,8 +13,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// FuzzDecoders gives the same bytes to everything that reads a file of a sandbox, of its image or of the kernel, an answer
-// of podman, or an attribute with a grammar.
+// FuzzDecoders gives the same bytes to everything that reads a file of a sandbox, of its image or of the kernel, an
+// answer of podman, or an attribute with a grammar.
 func FuzzDecoders(f *testing.F) {
 	for _, s := range []string{
 		`{"dir":"/s/x","owner":"o"}`, `{"dir":"s"}`, `null`, `[]`,

@@ -151,8 +151,8 @@ func TestMissingLimitsAreNoticed(t *testing.T) {
 	}
 }
 
-// TestNumericUser runs commands as a number of the image's users. What they write belongs to the user who runs hutch, or as root
-// to that number.
+// TestNumericUser runs commands as a number of the image's users. What they write belongs to the user who runs hutch,
+// or as root to that number.
 func TestNumericUser(t *testing.T) {
 	t.Parallel()
 	b := newBackend()

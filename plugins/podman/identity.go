@@ -17,13 +17,14 @@ type identity struct {
 	uid, gid         int // inside
 	hostUID, hostGID int
 	flags            []string // of podman run
-	// uids and gids are the user namespace of a container that root starts; none rootless, and where root is not the machine's.
+	// uids and gids are the user namespace of a container that root starts; none rootless, and where root is not the
+	// machine's.
 	uids, gids []syscall.SysProcIDMap
 }
 
-// identify decides who the commands of a sandbox are. Rootless they are the user who runs hutch, so that the files they make
-// can be read and removed; the container shows that user as root, or by the number asked for. Rootful they are the owner
-// of the project, or the number asked for, inside of a user namespace whose ids are nobody's on the host.
+// identify decides who the commands of a sandbox are. Rootless they are the user who runs hutch, so that the files they
+// make can be read and removed; the container shows that user as root, or by the number asked for. Rootful they are the
+// owner of the project, or the number asked for, inside of a user namespace whose ids are nobody's on the host.
 func identify(spec *sdk.Spec, rootless bool, sandbox string) (identity, error) {
 	uid, gid, err := parseUser(configOf(spec).User)
 	if err != nil {
@@ -47,7 +48,8 @@ func identify(spec *sdk.Spec, rootless bool, sandbox string) (identity, error) {
 		if !hostids.Root() {
 			break
 		}
-		// By the sandbox's name, so that a later process finds the same ids. Two sandboxes may share them: they see nothing of each other.
+		// By the sandbox's name, so that a later process finds the same ids. Two sandboxes may share them: they see nothing
+		// of each other.
 		base := hostids.Base(crc32.ChecksumIEEE([]byte(sandbox)))
 		id.uids, id.hostUID = hostids.Map(base, id.uid)
 		id.gids, id.hostGID = hostids.Map(base, id.gid)

@@ -251,8 +251,8 @@ func (l *layout) others() error {
 	return nil
 }
 
-// show lays the files by which commands see their limits over those of the machine. Where the container's cgroup holds all
-// of them, real says so, commands see that.
+// show lays the files by which commands see their limits over those of the machine. Where the container's cgroup holds
+// all of them, real says so, commands see that.
 func (l *layout) show(files []visible.File, real bool) error {
 	cgroup := filepath.Join(l.dirs.alias(), "cgroup")
 	for i, f := range files {

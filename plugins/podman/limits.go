@@ -15,8 +15,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
-// maxProcesses is the rlimit of processes where a cgroup holds the limit: podman lowers its own, and where that cannot be
-// raised again a container that asks for more does not start.
+// maxProcesses is the rlimit of processes where a cgroup holds the limit: podman lowers its own, and where that cannot
+// be raised again a container that asks for more does not start.
 const maxProcesses = 16384
 
 // held says how the limits of one sandbox are held.
@@ -135,8 +135,8 @@ func (h *held) holdPIDs(n int64, m *machine) {
 	h.nproc = h.Rlimit(sdk.LimitPIDs, unix.RLIMIT_NPROC, 0, limits.DefaultPIDs, 0, "rlimit RLIMIT_NPROC, of all containers of this user together", how)
 }
 
-// hardLimit returns the hard limit of this process, at the most atMost. Where it cannot be raised, a container that asks
-// for more does not start.
+// hardLimit returns the hard limit of this process, at the most atMost. Where it cannot be raised, a container that
+// asks for more does not start.
 func hardLimit(resource int, atMost uint64) uint64 { return min(limits.HardLimit(resource), atMost) }
 
 // byCgroup holds a limit by the container's cgroup, or refuses it.

@@ -3,14 +3,16 @@
 //
 // # How a sandbox is made
 //
-// Each sandbox is one container, named after it and labelled with all that is needed to find it again. Its first process
-// is a small static agent of ours, mounted read-only (packages agent and internal/agent), which starts commands, reaps
-// what they leave, and ends a whole command at once; it is reached over a unix socket outside the workspace.
+// Each sandbox is one container, named after it and labelled with all that is needed to find it again. Its first
+// process is a small static agent of ours, mounted read-only (packages agent and internal/agent), which starts
+// commands, reaps what they leave, and ends a whole command at once; it is reached over a unix socket outside the
+// workspace.
 //
-// The project is never copied: /workspace is an overlay over it, made by Podman where this machine lets it (overlay.go),
-// and what is written lies in the sandbox's own state directory.
+// The project is never copied: /workspace is an overlay over it, made by Podman where this machine lets it
+// (overlay.go), and what is written lies in the sandbox's own state directory.
 //
-// A sandbox that is not to be kept ends with its plugin: the agent ends when its lifeline does, and with it the container.
+// A sandbox that is not to be kept ends with its plugin: the agent ends when its lifeline does, and with it the
+// container.
 package main
 
 import "github.com/hutch-run/hutch/sdk"

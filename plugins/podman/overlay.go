@@ -59,8 +59,8 @@ func strategy(spec *sdk.Spec, rootless bool) (string, error) {
 	return over, nil
 }
 
-// copyUnmapped copies the project, if an overlay of this user's could not change all that the user may change in it, and
-// returns where the copy lies. Podman's overlay volume takes one lower layer, so the copy is of the whole.
+// copyUnmapped copies the project, if an overlay of this user's could not change all that the user may change in it,
+// and returns where the copy lies. Podman's overlay volume takes one lower layer, so the copy is of the whole.
 func (s *sandbox) copyUnmapped(ctx context.Context, over string) (string, error) {
 	if !s.podman.rootless || over == overlayUnion || s.spec.Workspace.Source == "" || s.spec.Workspace.Mode != sdk.WorkspacePrivate {
 		return "", nil

@@ -21,11 +21,12 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// podmanPlaces are where podman is looked for. PATH is the caller's, and a program that guards a boundary is not found by it.
+// podmanPlaces are where podman is looked for. PATH is the caller's, and a program that guards a boundary is not found
+// by it.
 var podmanPlaces = []string{"/usr/bin/podman", "/usr/local/bin/podman", "/bin/podman"}
 
-// podmanVariable names the podman to use in the user's environment. A run file cannot name one: it is a program that runs
-// on the host, outside every sandbox.
+// podmanVariable names the podman to use in the user's environment. A run file cannot name one: it is a program that
+// runs on the host, outside every sandbox.
 const podmanVariable = "PODMAN_PATH"
 
 // podmanEnvironment are the variables that say where Podman's own files are.
@@ -122,8 +123,8 @@ func (e *commandError) Error() string {
 
 func (e *commandError) Unwrap() error { return e.err }
 
-// call runs podman and returns what it printed. Its working directory is the root, for conmon inherits it and drops files
-// into it; its output goes to files in memory, for whatever it leaves running inherits that too.
+// call runs podman and returns what it printed. Its working directory is the root, for conmon inherits it and drops
+// files into it; its output goes to files in memory, for whatever it leaves running inherits that too.
 func (p *podman) call(ctx context.Context, args ...string) ([]byte, error) {
 	return p.callWith(ctx, p.globals, nil, args...)
 }
@@ -136,9 +137,9 @@ func (p *podman) callWith(ctx context.Context, globals []string, files []*os.Fil
 // runTime is how long a podman run whose context has ended may still take.
 const runTime = time.Minute
 
-// start calls podman run, which pulls nothing. It is not killed when ctx ends, unless it takes very long: killed between
-// the making of a container and the note about it, it would leave one that Podman does not know, for ever waiting to be
-// started.
+// start calls podman run, which pulls nothing. It is not killed when ctx ends, unless it takes very long: killed
+// between the making of a container and the note about it, it would leave one that Podman does not know, for ever
+// waiting to be started.
 func (p *podman) start(ctx context.Context, globals []string, files []*os.File, args ...string) error {
 	_, err := p.do(ctx, func(*exec.Cmd) error { return nil }, globals, files, args...)
 	return err
@@ -228,8 +229,8 @@ func (p *podman) versionOf(ctx context.Context) (text string, major, minor int, 
 	return text, major, minor, nil
 }
 
-// runtimesFor returns the OCI runtimes to try, the best first; "" is Podman's own choice. What was seen to work before is
-// the only one.
+// runtimesFor returns the OCI runtimes to try, the best first; "" is Podman's own choice. What was seen to work before
+// is the only one.
 func (p *podman) runtimesFor(configured string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

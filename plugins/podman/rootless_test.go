@@ -22,8 +22,8 @@ const rootlessUser = "hutch-test"
 // startedFor is set in a test process that root started as the ordinary user.
 const startedFor = "HUTCH_TEST_ROOTLESS_CHILD"
 
-// TestAsOrdinaryUser runs tests of this package as an ordinary user, where it is root itself. An ordinary user's tests are
-// rootless anyway.
+// TestAsOrdinaryUser runs tests of this package as an ordinary user, where it is root itself. An ordinary user's tests
+// are rootless anyway.
 func TestAsOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	podmantest.Need(t)

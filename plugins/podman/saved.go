@@ -10,8 +10,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// saved is what another process needs to go on with a sandbox, or to recreate its container. It lies in the sandbox's own
-// directory and not in the handle, for the configuration may hold secrets.
+// saved is what another process needs to go on with a sandbox, or to recreate its container. It lies in the sandbox's
+// own directory and not in the handle, for the configuration may hold secrets.
 type saved struct {
 	Config    *Config         `json:"config"`
 	Limits    sdk.Limits      `json:"limits"`

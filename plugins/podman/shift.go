@@ -12,8 +12,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/hostids"
 )
 
-// shiftedDir is where the mounts with shifted owners are while a container is started. It is outside the sandbox's state
-// directory, because removing that with all that is in it would remove the project.
+// shiftedDir is where the mounts with shifted owners are while a container is started. It is outside the sandbox's
+// state directory, because removing that with all that is in it would remove the project.
 const shiftedDir = "/run/hutch-podman"
 
 // shifted returns a path at which the container's user namespace sees the host directory p with its owners as they are.
@@ -33,8 +33,8 @@ func (l *layout) shifted(p string) (string, error) {
 	return at, nil
 }
 
-// merged returns a path at which the upper layer is laid over source. The OCI runtime would mount the overlay as root of the
-// container's namespace, who comes to none of its layers and may not write its marks.
+// merged returns a path at which the upper layer is laid over source. The OCI runtime would mount the overlay as root
+// of the container's namespace, who comes to none of its layers and may not write its marks.
 func (l *layout) merged(source string) (string, error) {
 	at, err := l.place()
 	if err != nil || l.plan {

@@ -12,7 +12,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/hostids"
 )
 
-// TestS1HostID looks who commands are to the host when root runs hutch, and whether they can work in a project of root's.
+// TestS1HostID looks who commands are to the host when root runs hutch, and whether they can work in a project of
+// root's.
 func TestS1HostID(t *testing.T) {
 	if !hostids.Root() {
 		t.Skip("an ordinary user's containers have a user namespace of Podman's")

@@ -82,8 +82,8 @@ func (p *podman) exists(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// remove kills a container by its name, removes it, and looks whether it is gone where podman says that it could not. One
-// that does not exist is success.
+// remove kills a container by its name, removes it, and looks whether it is gone where podman says that it could not.
+// One that does not exist is success.
 func (p *podman) remove(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
@@ -143,7 +143,8 @@ func (s *sandbox) endStray() {
 	}
 }
 
-// whyEnded tells what Podman and the agent's own last words say of the end of a container that should run; nil when it runs.
+// whyEnded tells what Podman and the agent's own last words say of the end of a container that should run; nil when it
+// runs.
 func (s *sandbox) whyEnded(ctx context.Context) error {
 	st, err := s.podman.state(context.WithoutCancel(ctx), s.name())
 	if err != nil || st.Running {

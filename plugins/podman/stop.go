@@ -22,8 +22,8 @@ func (s *sandbox) Stop(ctx context.Context) error {
 	})
 }
 
-// Start implements [sdk.Stopper]. The container is recreated around the sandbox's files: its agent's socket is handed to it
-// by podman run, and podman start hands on nothing.
+// Start implements [sdk.Stopper]. The container is recreated around the sandbox's files: its agent's socket is handed
+// to it by podman run, and podman start hands on nothing.
 func (s *sandbox) Start(ctx context.Context, progress func(step string, done, total int64)) error {
 	up, err := s.up(ctx)
 	if up || err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// TestUnionEqualsOverlay does the same random operations of the file tools to a sandbox with an overlay and to one whose
-// layers nobody merges but these tools. Answers, trees and changes must be the same after each.
+// TestUnionEqualsOverlay does the same random operations of the file tools to a sandbox with an overlay and to one
+// whose layers nobody merges but these tools. Answers, trees and changes must be the same after each.
 func TestUnionEqualsOverlay(t *testing.T) {
 	t.Parallel()
 	dir, b := project(t), newBackend()

@@ -112,7 +112,8 @@ type running struct {
 	out *lineBuffer
 }
 
-// begin starts a script and waits until it prints "ready". A timeout that a busy machine needed before that is made longer once.
+// begin starts a script and waits until it prints "ready". A timeout that a busy machine needed before that is made
+// longer once.
 func (b *box) begin(script string, change ...func(*client.Command)) *running {
 	r := &running{c: b.c, out: newLineBuffer()}
 	cmd := b.command(script, change...)

@@ -187,12 +187,13 @@ func (c *C) destroyed() *box {
 	return &b
 }
 
-// used returns a sandbox as box does, with an empty workspace, in which commands of other checks may have run. It is for
-// checks that look at commands and files and leave the sandbox itself as it is: making one is most of what a check costs.
+// used returns a sandbox as box does, with an empty workspace, in which commands of other checks may have run. It is
+// for checks that look at commands and files and leave the sandbox itself as it is: making one is most of what a check
+// costs.
 func (c *C) used() *box { return c.usedFor("") }
 
-// usedFor is used for sandboxes that change makes different, which share a kind. One whose workspace has a source is given
-// back as the check leaves it.
+// usedFor is used for sandboxes that change makes different, which share a kind. One whose workspace has a source is
+// given back as the check leaves it.
 func (c *C) usedFor(kind string, change ...func(*sdk.CreateRequest)) *box {
 	if c.alone {
 		return c.box(change...)

@@ -121,8 +121,8 @@ var beside = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(
 
 func besides(text string) string { return beside().ReplaceAllString(text, "") }
 
-// mergeLayers reads what is below dir of the layers as an overlay file system would show it. It is plain on purpose: the
-// suite must not lean on the code that backends may be made with.
+// mergeLayers reads what is below dir of the layers as an overlay file system would show it. It is plain on purpose:
+// the suite must not lean on the code that backends may be made with.
 func mergeLayers(l *sdk.Layers, dir string) ([]entry, error) {
 	names := map[string]string{} // to the layer that shows the name
 	add := func(layer string) error {

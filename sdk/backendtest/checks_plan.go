@@ -41,8 +41,8 @@ func asked(l sdk.Limits) (names []sdk.Limit) {
 	return names
 }
 
-// unheld are those of the limits that this machine lacks something for, as the backend's plan says with reason and fix. A
-// backend claims what it holds on a machine that has all it needs.
+// unheld are those of the limits that this machine lacks something for, as the backend's plan says with reason and fix.
+// A backend claims what it holds on a machine that has all it needs.
 func (c *C) unheld(l sdk.Limits) []sdk.Hold {
 	if !c.facts.Has(sdk.CapPlan) {
 		return nil
@@ -61,7 +61,8 @@ func (c *C) needHeld(l sdk.Limits) {
 	}
 }
 
-// needNetwork skips the check where this machine lacks what a network mode needs. plan/refusals sees to it that it is refused.
+// needNetwork skips the check where this machine lacks what a network mode needs. plan/refusals sees to it that it is
+// refused.
 func (c *C) needNetwork(m sdk.NetworkMode) {
 	if d := c.lacking(m); d != nil {
 		c.skipf("this machine cannot give the network mode %s: %s (%s)", m, d.Summary, d.Fix)

@@ -12,7 +12,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/backendtest"
 )
 
-// TestO4ABackendInPython holds the example in another language to the contract, through the door that compiled plugins use.
+// TestO4ABackendInPython holds the example in another language to the contract, through the door that compiled plugins
+// use.
 func TestO4ABackendInPython(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the whole suite")

@@ -17,8 +17,8 @@ import (
 const reportSchema = "hutch.conformance/v1"
 
 // Run runs the table and returns the report. An error without a report says why it could not be run at all: the backend
-// does not start, or does not describe itself. When ctx ends, Run returns within seconds, with its cause and the report of
-// the checks that had run.
+// does not start, or does not describe itself. When ctx ends, Run returns within seconds, with its cause and the report
+// of the checks that had run.
 func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	began := time.Now()
 	s, err := newSession(ctx, r.Target, r.Config, r.BadConfigs, r.CheckTime)

@@ -41,9 +41,9 @@ type Options struct {
 
 	// Timeout is the deadline of every call that should be quick; 0 means 30 s.
 	Timeout time.Duration
-	// SlowTimeout is the deadline of Check, Attach, Remove, Changes, Reset, Stop, Destroy and Drain, which may have to move a
-	// virtual machine; 0 means 10 minutes. Create and Start may take so long until the backend says how far it is, and again
-	// after that; Put and Get, which take as long as there is something to copy, for the backend's next step.
+	// SlowTimeout is the deadline of Check, Attach, Remove, Changes, Reset, Stop, Destroy and Drain, which may have to
+	// move a virtual machine; 0 means 10 minutes. Create and Start may take so long until the backend says how far it is,
+	// and again after that; Put and Get, which take as long as there is something to copy, for the backend's next step.
 	SlowTimeout time.Duration
 	// Slack is how long after its timeout, or after it was stopped, plus its grace, a
 	// command may take to be reported as ended before Overdue is called; 0 means 10 s.
@@ -53,9 +53,9 @@ type Options struct {
 	// break the connection. It may be nil.
 	Overdue func(err error)
 
-	// Silent is told that nothing has come of a call for as long as silent says, again whenever that has doubled: after 30 s first, or
-	// half of what the call may take. most is after what the call fails, 0 when the caller or a command's own timeout ends it sooner.
-	// It is called from a goroutine of its own, maybe for several calls at once, and may be nil.
+	// Silent is told that nothing has come of a call for as long as silent says, again whenever that has doubled: after 30
+	// s first, or half of what the call may take. most is after what the call fails, 0 when the caller or a command's own
+	// timeout ends it sooner. It is called from a goroutine of its own, maybe for several calls at once, and may be nil.
 	Silent func(call string, silent, most time.Duration)
 
 	// Wrap, if set, sees every error before it is returned, with the name of the
@@ -175,8 +175,8 @@ func (c *Client) deadline(ctx context.Context, call string, d time.Duration) (co
 	}
 }
 
-// progressing is deadline for a call in which the backend says how far it is; a caller that hears it begins the silence again, and the
-// time that the backend has: it may have to boot a machine, and bounds that itself.
+// progressing is deadline for a call in which the backend says how far it is; a caller that hears it begins the silence
+// again, and the time that the backend has: it may have to boot a machine, and bounds that itself.
 func (c *Client) progressing(ctx context.Context, call string, d time.Duration) (context.Context, *silence, context.CancelFunc) {
 	quiet := c.silenceIn(ctx, call, d)
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -13,8 +13,8 @@ import (
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 )
 
-// minor is a backend of protocol 1 that was not built with this SDK. A newer one sends fields, values of enums and kinds of
-// events that this host has never heard of; an older one knows only what the first version had.
+// minor is a backend of protocol 1 that was not built with this SDK. A newer one sends fields, values of enums and
+// kinds of events that this host has never heard of; an older one knows only what the first version had.
 type minor struct {
 	pb.UnimplementedBackendServer
 	newer bool

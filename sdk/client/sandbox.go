@@ -154,8 +154,8 @@ func (s *Sandbox) Put(ctx context.Context, path string, format sdk.Format, r io.
 	return nil
 }
 
-// Get writes what is at path inside the sandbox to w. Every byte of it is hostile. How far it is the backend may tell, see
-// [sdk.WithProgress].
+// Get writes what is at path inside the sandbox to w. Every byte of it is hostile. How far it is the backend may tell,
+// see [sdk.WithProgress].
 func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
 	ctx, waits, cancel := s.c.waiting(ctx, "get")
 	defer cancel()

@@ -12,7 +12,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// While a backend says nothing the host is told so, at longer and longer intervals. What it says about how far it is counts as an answer.
+// While a backend says nothing the host is told so, at longer and longer intervals. What it says about how far it is
+// counts as an answer.
 func TestSilenceIsTold(t *testing.T) {
 	type notice struct {
 		At, Silent, Most time.Duration
@@ -66,7 +67,8 @@ func TestSilenceIsTold(t *testing.T) {
 	}
 }
 
-// A call in which the backend says how far it is ends when that has said nothing for long, however long it took until then.
+// A call in which the backend says how far it is ends when that has said nothing for long, however long it took until
+// then.
 func TestProgressGivesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil, Options{})

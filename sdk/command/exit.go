@@ -47,7 +47,8 @@ type Met struct {
 	Files    []*os.File      // files or directories on each memory file system of it, which counts to that limit
 }
 
-// filled says what to do about files in memory that take so much of the limit that later commands die, too; "" where they do not.
+// filled says what to do about files in memory that take so much of the limit that later commands die, too; "" where
+// they do not.
 func (m *Met) filled() string {
 	var used uint64
 	for _, f := range m.Files {
@@ -63,8 +64,8 @@ func (m *Met) filled() string {
 		sdk.Bytes(used), sdk.Bytes(m.Memory))
 }
 
-// Blame decides why a command ended. What stopped it, as ctx says, counts before what it ran into; a limit counts only for a
-// command that failed.
+// Blame decides why a command ended. What stopped it, as ctx says, counts before what it ran into; a limit counts only
+// for a command that failed.
 func Blame(ctx context.Context, e *sdk.Exit, met Met) {
 	if stopped := sdk.CauseOf(ctx); stopped != "" {
 		e.Cause = stopped
@@ -102,8 +103,8 @@ func Since(before, after uint64) uint64 {
 	return after - before
 }
 
-// Lend lets a sandbox's user open a stream again, through /dev/stdout, where the stream is a FIFO that is ours to give. Any
-// other one is left as it is.
+// Lend lets a sandbox's user open a stream again, through /dev/stdout, where the stream is a FIFO that is ours to give.
+// Any other one is left as it is.
 func Lend(f *os.File, uid, gid int) {
 	var st unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {

@@ -22,8 +22,8 @@ type Terminal struct {
 	copied chan struct{} // closed when all output has been passed on
 }
 
-// OpenTerminal begins to copy between master, our end of a terminal, and the streams of c. It takes over master, also when
-// it fails. The size of the terminal is the caller's to set.
+// OpenTerminal begins to copy between master, our end of a terminal, and the streams of c. It takes over master, also
+// when it fails. The size of the terminal is the caller's to set.
 func OpenTerminal(master *os.File, c *sdk.Command) (*Terminal, error) {
 	// A description of its own, which Close can wake up.
 	stdin, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", c.Stdin.Fd()), os.O_RDONLY|unix.O_NONBLOCK, 0)

@@ -25,9 +25,9 @@ type Running interface {
 	Kill() error
 }
 
-// Watch tells c.Started when the command runs, and delivers c.Signals and c.Resizes to it until stop is called, which the
-// caller does when the command and all its processes are gone. When ctx ends before that, the command's group gets SIGTERM,
-// and after c.Grace everything is killed. resize may be nil; window sizes are then left alone.
+// Watch tells c.Started when the command runs, and delivers c.Signals and c.Resizes to it until stop is called, which
+// the caller does when the command and all its processes are gone. When ctx ends before that, the command's group gets
+// SIGTERM, and after c.Grace everything is killed. resize may be nil; window sizes are then left alone.
 func Watch(ctx context.Context, p Running, c *sdk.Command, resize func(sdk.WindowSize)) (stop func()) {
 	done, finished := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -36,9 +36,10 @@ type Part struct {
 // most is how many repositories a workspace may have: each costs a few mounts.
 const most = 256
 
-// Parts lists what to mount in the directory workspace, parents first. It changes nothing there, so it cannot guard what
-// does not exist yet; the directories of submodules that are not cloned become read-only. A directory that cannot be read
-// is left out: the sandbox's user cannot read it either. Parts returns an error where a repository cannot be guarded.
+// Parts lists what to mount in the directory workspace, parents first. It changes nothing there, so it cannot guard
+// what does not exist yet; the directories of submodules that are not cloned become read-only. A directory that cannot
+// be read is left out: the sandbox's user cannot read it either. Parts returns an error where a repository cannot be
+// guarded.
 func Parts(workspace, mode string) ([]Part, error) {
 	workspace, err := filepath.EvalSymlinks(workspace) // WalkDir does not follow a link to the workspace
 	if err != nil {

@@ -48,7 +48,8 @@ const (
 // maxIndex bounds an index, in bytes.
 const maxIndex = 256 << 20
 
-// Of returns the path of the index that belongs to a .git: a directory, or the file of a further work tree or a submodule.
+// Of returns the path of the index that belongs to a .git: a directory, or the file of a further work tree or a
+// submodule.
 func Of(dotGit string) (string, error) {
 	fi, err := os.Lstat(dotGit)
 	if err != nil {

@@ -23,9 +23,9 @@ type Plan struct {
 	DefaultMemory int64
 }
 
-// Memory holds n bytes of memory, or the default where n is 0. It reports whether the backend has to hold [Plan.Shown]'s
-// memory by a cgroup, which takes a default only if group says that the sandbox has one. Else the memory is sampled; kills
-// says what is killed then.
+// Memory holds n bytes of memory, or the default where n is 0. It reports whether the backend has to hold
+// [Plan.Shown]'s memory by a cgroup, which takes a default only if group says that the sandbox has one. Else the memory
+// is sampled; kills says what is killed then.
 func (p *Plan) Memory(n int64, how limits.How, group bool, kills string) (grouped bool) {
 	h := sdk.Hold{Limit: sdk.LimitMemory, Default: n <= 0}
 	if h.Default {
@@ -62,8 +62,8 @@ type Disk struct {
 	Reason, Fix string // why nothing can hold it; "" where something can
 }
 
-// HoldDisk holds the limit of disk, or the default where there is none: by a memory file system where somebody asks for one
-// that fits, else by sampling a layer on disk. Either way it bounds the number of files, too.
+// HoldDisk holds the limit of disk, or the default where there is none: by a memory file system where somebody asks for
+// one that fits, else by sampling a layer on disk. Either way it bounds the number of files, too.
 func (p *Plan) HoldDisk(spec *sdk.Spec, d Disk) {
 	n := spec.Limits.Disk
 	h := sdk.Hold{Limit: sdk.LimitDisk, Default: n <= 0, Reason: d.Reason, Fix: d.Fix}
@@ -102,8 +102,9 @@ func (p *Plan) HoldDisk(spec *sdk.Spec, d Disk) {
 	p.Holds = append(p.Holds, h)
 }
 
-// Rlimit holds a limit of n by an rlimit with room for own more, and returns the value to set, 0 where it cannot be held.
-// Nothing can have more than the hard limit of this process: a default becomes that, and who asks for more is refused.
+// Rlimit holds a limit of n by an rlimit with room for own more, and returns the value to set, 0 where it cannot be
+// held. Nothing can have more than the hard limit of this process: a default becomes that, and who asks for more is
+// refused.
 func (p *Plan) Rlimit(l sdk.Limit, resource int, n, byDefault, own int64, by string, how limits.How) (value uint64) {
 	h := sdk.Hold{Limit: l, Default: n <= 0, HeldBy: by, Reason: how.Reason, Fix: how.Fix}
 	most := int64(min(limits.HardLimit(resource), math.MaxInt64)) - own

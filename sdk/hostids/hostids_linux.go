@@ -1,5 +1,5 @@
-// Package hostids chooses the user and group ids that sandboxes have on the host when root starts them, so that no process
-// of a sandbox is root, or any of the host's users, to the kernel.
+// Package hostids chooses the user and group ids that sandboxes have on the host when root starts them, so that no
+// process of a sandbox is root, or any of the host's users, to the kernel.
 package hostids
 
 import (
@@ -44,8 +44,9 @@ func Root() bool {
 	return err == nil && bytes.Equal(bytes.Join(bytes.Fields(m), []byte(" ")), []byte("0 0 4294967295"))
 }
 
-// OpenShifted returns a detached mount of the directory p, without what is mounted below it, in which the owners of files
-// are shifted by the maps. The caller closes it. Not every file system can be mounted like that; the error then is EINVAL.
+// OpenShifted returns a detached mount of the directory p, without what is mounted below it, in which the owners of
+// files are shifted by the maps. The caller closes it. Not every file system can be mounted like that; the error then
+// is EINVAL.
 func OpenShifted(p string, uids, gids []syscall.SysProcIDMap) (*os.File, error) {
 	ns, err := userNamespace(uids, gids)
 	if err != nil {

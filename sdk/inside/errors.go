@@ -46,8 +46,8 @@ func NoDir(p string, err error) error {
 	return Error(p, err)
 }
 
-// Refused says why a tree could not be written at p: for want of room or rights, or because of what the tree holds. When
-// ctx has ended the error is passed on as it is.
+// Refused says why a tree could not be written at p: for want of room or rights, or because of what the tree holds.
+// When ctx has ended the error is passed on as it is.
 func Refused(ctx context.Context, p string, err error) error {
 	reason := sdk.ReasonConfig
 	switch {

@@ -166,8 +166,8 @@ func RemoveAll(root *os.Root, name string) error {
 	return root.RemoveAll(name)
 }
 
-// OpenBelow lets this user into the directories at and below name that are closed to it, as far as it may. Links are not
-// followed.
+// OpenBelow lets this user into the directories at and below name that are closed to it, as far as it may. Links are
+// not followed.
 func OpenBelow(root *os.Root, name string) {
 	if st, err := root.Lstat(name); err != nil || !st.IsDir() || root.Chmod(name, 0o700) != nil {
 		return

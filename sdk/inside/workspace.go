@@ -10,8 +10,9 @@ import (
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
-// Snapshot remembers what a shared workspace looks like, to find out later what changed in it. note is for the user. There
-// is no snapshot when the directory has too many entries, and it leaves out directories that this user cannot read.
+// Snapshot remembers what a shared workspace looks like, to find out later what changed in it. note is for the user.
+// There is no snapshot when the directory has too many entries, and it leaves out directories that this user cannot
+// read.
 func Snapshot(ctx context.Context, dir string) (s *overlay.Snapshot, note string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

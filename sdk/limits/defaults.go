@@ -1,7 +1,7 @@
 package limits
 
-// What a sandbox is held to when nobody asks for a limit, besides [DefaultMemory]: enough for any build, too little for a
-// bomb or a leak to be felt outside. A hard limit of this process, or what the machine has free, may make it less.
+// What a sandbox is held to when nobody asks for a limit, besides [DefaultMemory]: enough for any build, too little for
+// a bomb or a leak to be felt outside. A hard limit of this process, or what the machine has free, may make it less.
 const (
 	DefaultPIDs  = 1024
 	DefaultFiles = 1024     // open files of each process

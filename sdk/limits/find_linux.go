@@ -166,9 +166,9 @@ func walkCgroups(dir string, depth int, visit func(string)) {
 	}
 }
 
-// Sweep destroys the groups whose id begins with prefix, which must not be empty, with all that runs in them, and returns
-// their ids. A prefix that names one owner ends with a character that its ids do not hold, or "a1" would take "a10" along. One
-// that cannot be destroyed does not keep it from the others.
+// Sweep destroys the groups whose id begins with prefix, which must not be empty, with all that runs in them, and
+// returns their ids. A prefix that names one owner ends with a character that its ids do not hold, or "a1" would take
+// "a10" along. One that cannot be destroyed does not keep it from the others.
 func Sweep(ctx context.Context, prefix string) ([]string, error) {
 	return thisSystem().sweep(ctx, prefix)
 }

@@ -24,7 +24,8 @@ type cgroup interface {
 	close()
 }
 
-// Group is a set of processes that the kernel keeps together and within limits. Its methods are safe for concurrent use.
+// Group is a set of processes that the kernel keeps together and within limits. Its methods are safe for concurrent
+// use.
 type Group struct {
 	id       string
 	mech     Mechanism

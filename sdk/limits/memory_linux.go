@@ -62,8 +62,8 @@ func number(name string) uint64 {
 	return n
 }
 
-// DiskDefault is the disk limit in bytes of a sandbox for which nobody asks for one, whose files lie in dir: DefaultDisk,
-// or three quarters of what is free there.
+// DiskDefault is the disk limit in bytes of a sandbox for which nobody asks for one, whose files lie in dir:
+// DefaultDisk, or three quarters of what is free there.
 func DiskDefault(dir string) uint64 {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -24,9 +24,10 @@ import (
 // systems, memfds, and shared mappings. A private mapping counts by its pages in use and not by its size. A shared
 // anonymous mapping counts by its size, because nobody outside can see how much of it is in use.
 //
-// Nobody sees what descriptors in flight hold, those that were sent through a socket and not received yet. A sandbox that
-// keeps some in flight for doubtLooks samples is charged with what the machine's shared memory has grown since it had none,
-// or since the command began: another process that fills shared memory meanwhile can have it killed, and no other sandbox.
+// Nobody sees what descriptors in flight hold, those that were sent through a socket and not received yet. A sandbox
+// that keeps some in flight for doubtLooks samples is charged with what the machine's shared memory has grown since it
+// had none, or since the command began: another process that fills shared memory meanwhile can have it killed, and no
+// other sandbox.
 //
 // The fields must be set before the first Watch. Watch and End may be called concurrently.
 type Sampler struct {
@@ -45,9 +46,9 @@ type Sampler struct {
 	rounds  int
 }
 
-// others is the machine's shared memory that is not the sandbox's, as far as that is known. While nothing is hidden it is
-// known; but a look is no instant, and a program may pass descriptors on behind its back. So one look proves neither that
-// something is hidden nor that nothing is.
+// others is the machine's shared memory that is not the sandbox's, as far as that is known. While nothing is hidden it
+// is known; but a look is no instant, and a program may pass descriptors on behind its back. So one look proves neither
+// that something is hidden nor that nothing is.
 type others struct {
 	known        uint64 // bytes; the least that was seen since
 	least        uint64 // in the looks that found nothing hidden
@@ -101,8 +102,8 @@ func (s *Sampler) Watch(init func() int, kill func()) *Watch {
 	return w
 }
 
-// End stops watching, and returns the limit for which the command was killed, nil for none, and the most memory that all
-// commands of the sandbox were seen to use meanwhile.
+// End stops watching, and returns the limit for which the command was killed, nil for none, and the most memory that
+// all commands of the sandbox were seen to use meanwhile.
 func (w *Watch) End() (over *Overrun, peak uint64) {
 	s := w.s
 	s.mu.Lock()
@@ -258,8 +259,8 @@ func (s *Sampler) end(w *Watch, over *Overrun) {
 	}
 }
 
-// used adds up the memory of all processes: cheaply and from above at first, and exactly only where that is too much. hidden
-// is how much more it may be.
+// used adds up the memory of all processes: cheaply and from above at first, and exactly only where that is too much.
+// hidden is how much more it may be.
 func (s *Sampler) used(files uint64, spaces []*namespace) (used, hidden uint64, note string) {
 	all := field(readFile("/proc/meminfo"), "Shmem:") // of the whole machine
 	rest := all - min(files, all)
@@ -415,8 +416,8 @@ type held struct {
 	inFlight int    // descriptors that were sent and not received yet
 }
 
-// openFiles looks through the descriptors and the mappings of all processes. Every thread may have descriptors of its own.
-// Files on the memory file systems tmpfs are left out, because these are known as a whole.
+// openFiles looks through the descriptors and the mappings of all processes. Every thread may have descriptors of its
+// own. Files on the memory file systems tmpfs are left out, because these are known as a whole.
 func openFiles(spaces []*namespace, tmpfs map[string]bool) (h held) {
 	type inode struct {
 		dev string

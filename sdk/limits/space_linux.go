@@ -15,8 +15,9 @@ const BytesPerFile = 4 << 10
 // FilesOf is how many files and directories a disk limit of so many bytes allows.
 func FilesOf(disk uint64) uint64 { return max(disk/BytesPerFile, 64) }
 
-// Space is the layer of an overlay on disk, with its work directory at "work", that a [Sampler] holds to a size and a number of files. It is walked only when the free
-// space of its file system has shrunk by so much that the limit may have been reached, and now and then besides.
+// Space is the layer of an overlay on disk, with its work directory at "work", that a [Sampler] holds to a size and a
+// number of files. It is walked only when the free space of its file system has shrunk by so much that the limit may
+// have been reached, and now and then besides.
 type Space struct {
 	Dir   *os.File
 	Bytes uint64 // with what is on the Sampler's memory file systems; the number of files is [FilesOf] it
@@ -28,8 +29,8 @@ type Space struct {
 	first        struct{ bytes, free uint64 } // at the first time
 }
 
-// rewalk is after which time a space is walked although the free space gives no reason: others may have freed as much as
-// the sandbox has written.
+// rewalk is after which time a space is walked although the free space gives no reason: others may have freed as much
+// as the sandbox has written.
 const rewalk = 5 * time.Second
 
 // maxDepth bounds, in levels, how deep directories may be nested. Each level takes one descriptor.

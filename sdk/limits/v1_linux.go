@@ -141,9 +141,9 @@ func (g *v1Group) pids() ([]int, error) {
 	return slices.DeleteFunc(pids, g.guest), err
 }
 
-// guest tells a process that only has a thread in the group, to fork a child there: this one or another host. The kernel
-// lists it, and nobody may kill it. A process whose first thread has ended is no guest: v1 says nothing about where a dead
-// thread was.
+// guest tells a process that only has a thread in the group, to fork a child there: this one or another host. The
+// kernel lists it, and nobody may kill it. A process whose first thread has ended is no guest: v1 says nothing about
+// where a dead thread was.
 func (g *v1Group) guest(pid int) bool {
 	if pid == os.Getpid() {
 		return true

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// v1Place is one directory in each hierarchy of cgroup v1 that is of use. Controllers that are mounted together share one.
+// v1Place is one directory in each hierarchy of cgroup v1 that is of use. Controllers that are mounted together share
+// one.
 type v1Place struct {
 	sys  system
 	at   map[string]v1Base // by controller
@@ -23,10 +24,10 @@ type v1Base struct {
 	park bool   // home has to be made first
 }
 
-// The controllers of interest. cpuacct and the freezer hold no limit. The one counts; the other keeps a group from forking
-// while it is killed, and is only used where the pids controller cannot do that: it freezes also a thread of a host that
-// happens to be inside to fork a child, and when that thread was about to take part in a garbage collection, the whole host
-// waits for it, be it the very one that would thaw the group.
+// The controllers of interest. cpuacct and the freezer hold no limit. The one counts; the other keeps a group from
+// forking while it is killed, and is only used where the pids controller cannot do that: it freezes also a thread of a
+// host that happens to be inside to fork a child, and when that thread was about to take part in a garbage collection,
+// the whole host waits for it, be it the very one that would thaw the group.
 var v1Controllers = []string{"memory", "pids", "cpu", "cpuacct", "freezer"}
 
 // v1Delegated is the directory which an administrator gives to a user, beside the cgroup the user is in.

@@ -32,8 +32,8 @@ func (g *v1Group) start(cmd *exec.Cmd) (err error) {
 	return offFirstThread(func() error { return g.startHere(cmd) })
 }
 
-// offFirstThread runs fn on any thread but the first of the process. The kernel says of a process that it is where its first
-// thread is, so with that one inside, another host would take us for a member of the group, and kill us with it.
+// offFirstThread runs fn on any thread but the first of the process. The kernel says of a process that it is where its
+// first thread is, so with that one inside, another host would take us for a member of the group, and kill us with it.
 func offFirstThread(fn func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

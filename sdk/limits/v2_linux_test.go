@@ -247,8 +247,8 @@ func TestStatsOfV2(t *testing.T) {
 	}
 }
 
-// realV2 makes a group in the machine's own unified hierarchy. On a hybrid machine it has no controllers, but a child can
-// be born in it, it can be killed as a whole, and it says when it is empty, which is most of what a group does.
+// realV2 makes a group in the machine's own unified hierarchy. On a hybrid machine it has no controllers, but a child
+// can be born in it, it can be killed as a whole, and it says when it is empty, which is most of what a group does.
 func realV2(t *testing.T) *v2Group {
 	t.Helper()
 	sys := thisSystem()

@@ -161,8 +161,8 @@ func delegated(dir string) bool {
 	return false
 }
 
-// owns reports whether the cgroup, with everybody in it, is this process's to rearrange: a user's own directory, or, for
-// root, the top of what a container shows. The session of a root shell on a whole machine is not.
+// owns reports whether the cgroup, with everybody in it, is this process's to rearrange: a user's own directory, or,
+// for root, the top of what a container shows. The session of a root shell on a whole machine is not.
 func (sys system) owns(dir string, isTop bool) bool {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil {

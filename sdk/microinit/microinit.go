@@ -23,10 +23,10 @@
 //
 // # As a reaper
 //
-// Outside a namespace of its own the kernel kills nothing for it, so that is left to who started it. What [Reaper] makes
-// is a child subreaper: whatever the command's descendants do, fork twice or make sessions, they remain below it. It
-// reports the command's end, goes on reaping, and exits when it has no child any more. When the other end of its socket
-// closes it exits at once, and leaves what is below it to the next reaper.
+// Outside a namespace of its own the kernel kills nothing for it, so that is left to who started it. What [Reaper]
+// makes is a child subreaper: whatever the command's descendants do, fork twice or make sessions, they remain below it.
+// It reports the command's end, goes on reaping, and exits when it has no child any more. When the other end of its
+// socket closes it exits at once, and leaves what is below it to the next reaper.
 //
 // # Arguments
 //
@@ -192,8 +192,8 @@ func Args(terminal bool, dir string, candidates, env, argv []string) ([]string, 
 	return out, nil
 }
 
-// Block returns what [BlockFD] has to hold for the arguments args, argv[0] included: a vector of pointers to them, ended
-// by a null pointer, and then the strings, as they are to lie in memory. None may hold a NUL.
+// Block returns what [BlockFD] has to hold for the arguments args, argv[0] included: a vector of pointers to them,
+// ended by a null pointer, and then the strings, as they are to lie in memory. None may hold a NUL.
 func Block(args []string) ([]byte, error) {
 	size := 8 * (len(args) + 1)
 	for _, s := range args {

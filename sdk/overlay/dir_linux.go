@@ -148,7 +148,8 @@ func (d dir) file(name string) (int, error) {
 	return fd, nil
 }
 
-// xattr reads a short extended attribute of name, or of the directory itself when name is empty; "" when it is not there.
+// xattr reads a short extended attribute of name, or of the directory itself when name is empty; "" when it is not
+// there.
 func (d dir) xattr(name, attr string) string {
 	var buf [16]byte
 	var n int

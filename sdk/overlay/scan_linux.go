@@ -83,9 +83,9 @@ func (d *Dir) ReadFile(n Name, max int64, buf []byte) ([]byte, error) {
 // chunk is how many names of one directory are given to visit at a time, so that a large directory is shared out.
 const chunk = 128
 
-// Scan calls visit for every directory below dir, itself included, with its merged names in parts; concurrently and in no
-// order. A directory that cannot be read has Err set, and no names. Symbolic links below dir are not followed; dir itself
-// may be one. An error of visit ends the scan. The Dir is of no use after visit has returned.
+// Scan calls visit for every directory below dir, itself included, with its merged names in parts; concurrently and in
+// no order. A directory that cannot be read has Err set, and no names. Symbolic links below dir are not followed; dir
+// itself may be one. An error of visit ends the scan. The Dir is of no use after visit has returned.
 func (u *Union) Scan(ctx context.Context, dir string, o ScanOptions, visit func(d *Dir, names []Name) error) error {
 	if o.Depth <= 0 || o.Depth > DefaultMaxDepth {
 		o.Depth = DefaultMaxDepth

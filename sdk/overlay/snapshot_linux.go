@@ -68,10 +68,10 @@ func (s *Snapshot) Entries() iter.Seq[Entry] {
 	}
 }
 
-// Changes lists what differs below root since the snapshot, in path order; o must be the options given to Take. A regular
-// file counts as modified when its size, modification time, change time or inode differ, so also when it was only
-// touched; the change time is one that no program can set. When the permissions differ, and of the rest the change time
-// only, it is a change of mode. With Options.Contents, contents decide instead.
+// Changes lists what differs below root since the snapshot, in path order; o must be the options given to Take. A
+// regular file counts as modified when its size, modification time, change time or inode differ, so also when it was
+// only touched; the change time is one that no program can set. When the permissions differ, and of the rest the change
+// time only, it is a change of mode. With Options.Contents, contents decide instead.
 func (s *Snapshot) Changes(ctx context.Context, root *os.Root, o Options) ([]Change, error) {
 	o.Contents = s.contents
 	now, err := take(ctx, root, o, s.closed)

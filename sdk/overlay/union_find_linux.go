@@ -32,8 +32,8 @@ func (p *place) close() {
 	}
 }
 
-// find resolves a path. Symbolic links on the way are followed inside the union, the last one only with follow. The last
-// name need not exist; all others must, and be directories.
+// find resolves a path. Symbolic links on the way are followed inside the union, the last one only with follow. The
+// last name need not exist; all others must, and be directories.
 func (u *Union) find(name string, follow bool) (p place, err error) {
 	p.dirs = []pair{u.top}
 	defer func() {

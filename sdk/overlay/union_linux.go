@@ -13,8 +13,8 @@ import (
 )
 
 // Union is the merged view of two directories, as an overlay file system of them shows it: names of upper hide those of
-// lower, a whiteout in upper hides a name, an opaque directory all that is in the one below it. It needs no mount, so it
-// serves readers beside a mounted overlay, and readers and writers where none can be mounted.
+// lower, a whiteout in upper hides a name, an opaque directory all that is in the one below it. It needs no mount, so
+// it serves readers beside a mounted overlay, and readers and writers where none can be mounted.
 //
 // With one directory alone there is nothing to hide: marks are then ordinary files and attributes.
 //
@@ -208,8 +208,8 @@ func (u *Union) Open(name string, max int64) (*os.File, Node, error) {
 	return os.NewFile(uintptr(fd), name), e, nil
 }
 
-// openFile opens name of a directory, which errors call path. It never waits for a FIFO, follows no link, and refuses what
-// is not a regular file with one link and at most max bytes.
+// openFile opens name of a directory, which errors call path. It never waits for a FIFO, follows no link, and refuses
+// what is not a regular file with one link and at most max bytes.
 func openFile(fd int, name, path string, max int64) (int, unix.Stat_t, error) {
 	var st unix.Stat_t
 	f, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)

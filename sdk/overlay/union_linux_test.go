@@ -35,7 +35,8 @@ func openUnion(t testing.TB, lower, upper string, trusted bool) *Union {
 	return u
 }
 
-// unionView is overlaytest.View of a union, by Scan and the methods of Dir; every path is looked at by Lstat and Open too.
+// unionView is overlaytest.View of a union, by Scan and the methods of Dir; every path is looked at by Lstat and Open
+// too.
 func unionView(t testing.TB, u *Union) []string {
 	t.Helper()
 	var mu sync.Mutex

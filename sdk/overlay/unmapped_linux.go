@@ -39,10 +39,10 @@ func (u Unmapped) Note() string {
 // CopyUnmapped copies what an overlay over the directory from could not change into the directory to, which must not
 // exist and is made if anything has to be copied: a lower layer to lay over from or, with Whole, instead of it.
 //
-// An overlay mounted in a user namespace fails with EOVERFLOW when it has to copy up what belongs to a user or group that
-// the namespace does not map. An ordinary user's namespace maps one group, so that is all that belongs to the user's other
-// groups, and all below setgid directories. The copies belong to the caller. Left alone is what the caller could not
-// change anyway, by its own permissions and those of its directory, and what the caller cannot read.
+// An overlay mounted in a user namespace fails with EOVERFLOW when it has to copy up what belongs to a user or group
+// that the namespace does not map. An ordinary user's namespace maps one group, so that is all that belongs to the
+// user's other groups, and all below setgid directories. The copies belong to the caller. Left alone is what the caller
+// could not change anyway, by its own permissions and those of its directory, and what the caller cannot read.
 func CopyUnmapped(ctx context.Context, from, to string, o UnmappedOptions) (u Unmapped, err error) {
 	source, err := os.OpenRoot(from)
 	if err != nil {

@@ -18,8 +18,8 @@ func (w *walker) whiteout(up dir, st unix.Stat_t, name, opaque string) bool {
 	return false
 }
 
-// into goes one level down, with lo's directory of the same name if it has one. A goroutine of its own takes that where one
-// is free, and the directories are open before it starts.
+// into goes one level down, with lo's directory of the same name if it has one. A goroutine of its own takes that where
+// one is free, and the directories are open before it starts.
 func (w *walker) into(up, lo dir, name, path string, depth int) error {
 	if depth+1 >= w.o.MaxDepth {
 		w.tooDeep(path)

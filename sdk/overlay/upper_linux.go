@@ -15,12 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Changes lists what upper, the upper directory of an overlay mount, changes in lower, in path order. Both may be in use.
-// The directory itself is not compared, only what is in it. With ErrTooMany and ErrUnreadable come the changes found.
+// Changes lists what upper, the upper directory of an overlay mount, changes in lower, in path order. Both may be in
+// use. The directory itself is not compared, only what is in it. With ErrTooMany and ErrUnreadable come the changes
+// found.
 //
 // A file that was copied up and is the same as before is no change, whatever its times. A file whose contents cannot be
-// read for comparison counts as modified. The overlay must not use redirect_dir or metacopy; where their marks are found
-// the list would be wrong, and Changes returns an error instead.
+// read for comparison counts as modified. The overlay must not use redirect_dir or metacopy; where their marks are
+// found the list would be wrong, and Changes returns an error instead.
 func Changes(ctx context.Context, lower, upper *os.Root, o Options) ([]Change, error) {
 	list, err := Differences(ctx, lower, upper, o)
 	if list == nil {
@@ -69,8 +70,8 @@ func Differences(ctx context.Context, lower, upper *os.Root, o Options) ([]Diffe
 	return w.out, err
 }
 
-// walker is one run of Differences. A few goroutines walk, each a directory with what is below it and of which no other one was
-// free to take a part; a few more compare contents.
+// walker is one run of Differences. A few goroutines walk, each a directory with what is below it and of which no other
+// one was free to take a part; a few more compare contents.
 type walker struct {
 	ctx     context.Context
 	walking context.Context // ends at the first error, too
@@ -125,8 +126,8 @@ func (w *walker) stop() error {
 // room is how many entries may still be looked at.
 func (w *walker) room() int { return int(max(0, w.left.Load())) }
 
-// merge compares one directory of the upper layer with the same one in the lower layer, lo, which has no file when there
-// is none, or when it is hidden.
+// merge compares one directory of the upper layer with the same one in the lower layer, lo, which has no file when
+// there is none, or when it is hidden.
 func (w *walker) merge(up, lo dir, path string, depth int) error {
 	if err := w.walking.Err(); err != nil {
 		return err

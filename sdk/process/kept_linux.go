@@ -20,9 +20,9 @@ import (
 )
 
 // A command without a group has a keeper: this same program, started once more for this one command under the name
-// keeperName. The keeper makes itself the reaper of orphans and then starts the command, so that whatever its descendants
-// do, fork twice, make sessions, shed their environment, they remain descendants of the keeper and of nothing else. It
-// holds one end of a socket; when the host dies, however suddenly, the keeper kills them all.
+// keeperName. The keeper makes itself the reaper of orphans and then starts the command, so that whatever its
+// descendants do, fork twice, make sessions, shed their environment, they remain descendants of the keeper and of
+// nothing else. It holds one end of a socket; when the host dies, however suddenly, the keeper kills them all.
 //
 // Making the host itself the reaper would cost no process, but the kernel hands all orphans of a reaper to its first
 // thread, so those of two commands could not be distinguished, nor from what the host has started for itself.
@@ -188,8 +188,8 @@ func init() {
 	syscall.Exit(0) // os.Exit would let the race detector, where it is built in, wait a second for nothing
 }
 
-// keep is the keeper. It runs on the program's first thread, because init functions do, so the parent-death signal of the
-// command comes when the whole keeper dies and not before.
+// keep is the keeper. It runs on the program's first thread, because init functions do, so the parent-death signal of
+// the command comes when the whole keeper dies and not before.
 func keep(host *os.File) {
 	unix.CloseOnExec(int(host.Fd()))
 	in, enc := bufio.NewReader(host), json.NewEncoder(host)

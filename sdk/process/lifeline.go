@@ -22,9 +22,9 @@ var ErrHostGone = errors.New("the host is gone")
 // host, which holds the other end and never writes to it, has died or let go. The descriptor is no longer inherited by
 // children. Cancelling the context lets go of the descriptor.
 //
-// From now on writing to a closed pipe is an error for this process and does not kill it: a log line to a host that is gone
-// must not keep it from cleaning up. The signal is caught and not ignored, because children would inherit that it is
-// ignored, and `yes | head` would run for ever.
+// From now on writing to a closed pipe is an error for this process and does not kill it: a log line to a host that is
+// gone must not keep it from cleaning up. The signal is caught and not ignored, because children would inherit that it
+// is ignored, and `yes | head` would run for ever.
 func Lifeline(parent context.Context, fd uintptr) (context.Context, context.CancelFunc, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(fd), &st); err != nil {

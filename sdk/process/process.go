@@ -65,15 +65,15 @@ type Process struct {
 	killErr error
 }
 
-// Start starts cmd as the leader of its own process group, killed when this process dies. It takes cmd over: of its fields
-// only those that were set before mean anything to the caller afterwards, and its methods are not to be called. An error
-// means that nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be distinguished.
+// Start starts cmd as the leader of its own process group, killed when this process dies. It takes cmd over: of its
+// fields only those that were set before mean anything to the caller afterwards, and its methods are not to be called.
+// An error means that nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be distinguished.
 //
-// With a Group the leader has the parent-death signal, PR_SET_PDEATHSIG, which the kernel sends when the thread that forked
-// ends, not the process (golang/go#27505). Start therefore forks on a thread that belongs to this command alone and lives
-// as long as it does. What the leader has started itself outlives a host that dies, until somebody sweeps the group.
-// Without a Group the command has a keeper process, which ends all of it when the host dies; it costs one more start of
-// this program.
+// With a Group the leader has the parent-death signal, PR_SET_PDEATHSIG, which the kernel sends when the thread that
+// forked ends, not the process (golang/go#27505). Start therefore forks on a thread that belongs to this command alone
+// and lives as long as it does. What the leader has started itself outlives a host that dies, until somebody sweeps the
+// group. Without a Group the command has a keeper process, which ends all of it when the host dies; it costs one more
+// start of this program.
 func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace
@@ -120,9 +120,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 // Done is closed when the leader has ended and nothing of its tree is left.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait returns when the leader has ended and nothing of its tree is left; what the leader leaves behind is killed at once.
-// When ctx ends first the whole tree is told to end by SIGTERM, and is killed after the grace; the result's Stopped is then
-// context.Cause(ctx).
+// Wait returns when the leader has ended and nothing of its tree is left; what the leader leaves behind is killed at
+// once. When ctx ends first the whole tree is told to end by SIGTERM, and is killed after the grace; the result's
+// Stopped is then context.Cause(ctx).
 func (p *Process) Wait(ctx context.Context) Result {
 	select {
 	case <-p.done:

@@ -16,14 +16,14 @@ import (
 // them to exec.Cmd as they are, and it makes no copying goroutine and no pipe.
 type Streams struct{ Stdin, Stdout, Stderr *os.File }
 
-// OpenStreams opens the FIFOs at the given paths, stdin to read and the others to write; an empty path leaves its stream
-// nil. Anything that is not a FIFO is refused.
+// OpenStreams opens the FIFOs at the given paths, stdin to read and the others to write; an empty path leaves its
+// stream nil. Anything that is not a FIFO is refused.
 //
-// Opening a FIFO waits for the peer to open its other end. Waiting is wanted: a program that were given its standard input
-// before there is a writer would read an end of file at once. All are waited for at the same time, so no order in which
-// the peer opens them can deadlock, and at the longest until ctx ends; a peer that has died is never waited for beyond
-// that. The peer may open its ends in any order too, each without blocking (to write only once there is a reader) or all
-// at the same time.
+// Opening a FIFO waits for the peer to open its other end. Waiting is wanted: a program that were given its standard
+// input before there is a writer would read an end of file at once. All are waited for at the same time, so no order in
+// which the peer opens them can deadlock, and at the longest until ctx ends; a peer that has died is never waited for
+// beyond that. The peer may open its ends in any order too, each without blocking (to write only once there is a
+// reader) or all at the same time.
 func OpenStreams(ctx context.Context, stdin, stdout, stderr string) (*Streams, error) {
 	var s Streams
 	var errs [3]error
@@ -59,8 +59,8 @@ func (s *Streams) Close() error {
 }
 
 // openFIFO opens one end and waits for the other. It opens without package os, which would set O_NONBLOCK: that flag
-// belongs to the open file and not to the descriptor, so the child would inherit it and many programs take EAGAIN for an
-// error.
+// belongs to the open file and not to the descriptor, so the child would inherit it and many programs take EAGAIN for
+// an error.
 func openFIFO(ctx context.Context, path string, flag int) (*os.File, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, context.Cause(ctx))

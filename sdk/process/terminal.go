@@ -55,8 +55,8 @@ func (t *Terminal) Resize(rows, cols uint16) error {
 	return nil
 }
 
-// Raw makes the terminal pass every byte as it is, both ways: no echo, no line editing, no signals from keys, no change of
-// line ends. It is for a command that is not meant to see a terminal's habits.
+// Raw makes the terminal pass every byte as it is, both ways: no echo, no line editing, no signals from keys, no change
+// of line ends. It is for a command that is not meant to see a terminal's habits.
 func (t *Terminal) Raw() error {
 	conn, err := t.Master.SyscallConn() // Fd would make reads of it ones that Close does not end
 	if err == nil {
@@ -69,8 +69,8 @@ func (t *Terminal) Raw() error {
 	return nil
 }
 
-// Output copies what the command prints to w until the last program has closed the terminal. That end, which Linux reports
-// as EIO, is no error.
+// Output copies what the command prints to w until the last program has closed the terminal. That end, which Linux
+// reports as EIO, is no error.
 func (t *Terminal) Output(w io.Writer) (int64, error) {
 	n, err := io.Copy(w, eofReader{t.Master})
 	return n, err

@@ -20,8 +20,8 @@ type entry[S any] struct {
 	err  error
 }
 
-// Once returns the sandbox id, and makes it by fn when it is not here. Who asks for it while fn runs waits for that, until
-// ctx ends, and shares its outcome. A sandbox that fn fails to make is not kept.
+// Once returns the sandbox id, and makes it by fn when it is not here. Who asks for it while fn runs waits for that,
+// until ctx ends, and shares its outcome. A sandbox that fn fails to make is not kept.
 func (r *Registry[S]) Once(ctx context.Context, id string, fn func() (S, error)) (S, error) {
 	r.mu.Lock()
 	e := r.all[id]

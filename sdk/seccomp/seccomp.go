@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package seccomp is the system call filter of sandboxes on this host's kernel. It is a list of what is allowed, made from
-// one table in two forms: the program that bwrap and the kernel take, and the OCI profile that Podman and other container
-// engines take. docs/reference/syscalls.md shows the table.
+// Package seccomp is the system call filter of sandboxes on this host's kernel. It is a list of what is allowed, made
+// from one table in two forms: the program that bwrap and the kernel take, and the OCI profile that Podman and other
+// container engines take. docs/reference/syscalls.md shows the table.
 //
 // Both forms kill or refuse every call of another architecture, 32-bit and x32 calls included.
 package seccomp

@@ -62,8 +62,8 @@ type packer struct {
 	sum     Summary
 }
 
-// dir packs what is in a directory, which is open. Names are looked up in it one at a time and never followed, so nothing
-// outside is ever read.
+// dir packs what is in a directory, which is open. Names are looked up in it one at a time and never followed, so
+// nothing outside is ever read.
 func (p *packer) dir(d *os.File, prefix string) error {
 	entries, err := d.ReadDir(p.o.MaxEntries - p.entries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -117,8 +117,8 @@ func (p *packer) refuse(h *tar.Header, err error, reason safefile.Reason, detail
 	return p.w.WriteHeader(LeaveOut(h, reason, detail))
 }
 
-// open packs a file or a directory. It is opened without waiting for a writer and without following, because it may have
-// been replaced since it was listed.
+// open packs a file or a directory. It is opened without waiting for a writer and without following, because it may
+// have been replaced since it was listed.
 func (p *packer) open(d *os.File, e os.DirEntry, h *tar.Header) error {
 	fd, err := unix.Openat(int(d.Fd()), e.Name(), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -12,8 +12,8 @@ const holeSize = 64 << 10
 
 var zeros [holeSize]byte
 
-// CopySparse writes what r holds to the empty file behind a descriptor, from its beginning on, and leaves long runs of zeros
-// out as holes. It uses buf, and returns how many bytes r held.
+// CopySparse writes what r holds to the empty file behind a descriptor, from its beginning on, and leaves long runs of
+// zeros out as holes. It uses buf, and returns how many bytes r held.
 func CopySparse(fd int, r io.Reader, buf []byte) (int64, error) {
 	var at int64  // how much was read
 	var hole bool // the file ends in a hole

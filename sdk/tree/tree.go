@@ -30,7 +30,8 @@ type PackOptions struct {
 	// files that are too big or cannot be opened, directories that cannot be entered. It is for a receiver that tells
 	// what it leaves out, see [LeftOut]; Unpack refuses them.
 	Special bool
-	// Times writes the time of change of each entry, of which Unpack takes none over; without it the same tree gives the same bytes.
+	// Times writes the time of change of each entry, of which Unpack takes none over; without it the same tree gives the
+	// same bytes.
 	Times bool
 }
 
@@ -40,8 +41,8 @@ const (
 	leftOutDetail = "HUTCH.left_out_detail"
 )
 
-// LeftOut says why [Pack] with Special left out the content of an entry; reason is "" when it did not. The stream may be
-// hostile, and with it the words.
+// LeftOut says why [Pack] with Special left out the content of an entry; reason is "" when it did not. The stream may
+// be hostile, and with it the words.
 func LeftOut(h *tar.Header) (reason safefile.Reason, detail string) {
 	return safefile.Reason(h.PAXRecords[leftOutReason]), h.PAXRecords[leftOutDetail]
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
-// Unpack merges the tree in r into dst: what is there stays, files and symbolic links of the same name are replaced. The
-// stream may be hostile: names that are unsafe or collide, hard links, devices, symbolic links that lead out of dst however
-// indirectly, and whatever exceeds the caps refuse the whole tree. Modes lose set-id bits and writing for group and others;
-// the owner may always read and write. Owners, times and extended attributes are not taken over.
+// Unpack merges the tree in r into dst: what is there stays, files and symbolic links of the same name are replaced.
+// The stream may be hostile: names that are unsafe or collide, hard links, devices, symbolic links that lead out of dst
+// however indirectly, and whatever exceeds the caps refuse the whole tree. Modes lose set-id bits and writing for group
+// and others; the owner may always read and write. Owners, times and extended attributes are not taken over.
 //
-// Everything is written to a directory of its own in dst first and moved into place when the whole stream was good, so an
-// error leaves dst as it was; only one that comes while things are moved may leave a part of them there.
+// Everything is written to a directory of its own in dst first and moved into place when the whole stream was good, so
+// an error leaves dst as it was; only one that comes while things are moved may leave a part of them there.
 //
 // All is done on the calling goroutine, so that a thread with other rights may call it.
 func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, error) {
@@ -97,8 +97,8 @@ func (c Caps) withDefaults() Caps {
 }
 
 // stream is how long a tar stream within the caps can be: its content, and for each entry a header, padding, and an
-// extended header with two names of the greatest length. It bounds what is no entry at all, such as a compressed gigabyte
-// of headers without a file.
+// extended header with two names of the greatest length. It bounds what is no entry at all, such as a compressed
+// gigabyte of headers without a file.
 func (c Caps) stream() int64 {
 	const most = 1 << 60
 	if c.Bytes > most {
@@ -233,9 +233,9 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return fmt.Errorf("%q is neither a file, a directory nor a symbolic link", name)
 }
 
-// checkTarget refuses a symbolic link that leads out of the tree, or could. A target may climb only at its beginning, and
-// only as high as the top: then every step of its resolution is inside, through whatever other links it leads, because each
-// of them obeys the same rule. A ".." further in would climb from wherever a link before it has led to.
+// checkTarget refuses a symbolic link that leads out of the tree, or could. A target may climb only at its beginning,
+// and only as high as the top: then every step of its resolution is inside, through whatever other links it leads,
+// because each of them obeys the same rule. A ".." further in would climb from wherever a link before it has led to.
 func checkTarget(name, target string) error {
 	switch {
 	case target == "" || strings.IndexByte(target, 0) >= 0 || len(target) > safepath.DefaultMaxLen:

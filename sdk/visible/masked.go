@@ -1,8 +1,8 @@
 package visible
 
-// Masked are the files and directories of /proc and /sys that describe the machine and what others do with it, its devices,
-// memory, kernel and disks, and that no program in a sandbox needs. A backend lays an empty file or directory over each one
-// that its commands would see.
+// Masked are the files and directories of /proc and /sys that describe the machine and what others do with it, its
+// devices, memory, kernel and disks, and that no program in a sandbox needs. A backend lays an empty file or directory
+// over each one that its commands would see.
 var Masked = []string{
 	"/proc/acpi", "/proc/asound", "/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/scsi",
 	"/proc/interrupts", "/proc/softirqs", "/proc/iomem", "/proc/ioports", "/proc/diskstats", "/proc/partitions", "/proc/swaps",

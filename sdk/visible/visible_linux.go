@@ -26,9 +26,9 @@ var next atomic.Uint32
 
 func init() { next.Store(rand.Uint32() >> 8) }
 
-// Processors chooses the processors for commands under a limit of cpus: as many as cpus, rounded up, of those this process
-// may use. It returns nil where there is no limit. The numbers are the machine's own, so that they agree with what
-// sched_getcpu says.
+// Processors chooses the processors for commands under a limit of cpus: as many as cpus, rounded up, of those this
+// process may use. It returns nil where there is no limit. The numbers are the machine's own, so that they agree with
+// what sched_getcpu says.
 func Processors(cpus float64) []int {
 	if cpus <= 0 {
 		return nil
@@ -52,7 +52,8 @@ func Processors(cpus float64) []int {
 	return out
 }
 
-// Pin lets a process with all its threads, and what they start from now on, run on processors alone; nil changes nothing.
+// Pin lets a process with all its threads, and what they start from now on, run on processors alone; nil changes
+// nothing.
 func Pin(pid int, processors []int) error {
 	if len(processors) == 0 {
 		return nil

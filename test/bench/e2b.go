@@ -17,8 +17,8 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 )
 
-// pushE2B makes sandboxes with a project on the local E2B server, against the same by hand: a machine, tar and gzip into an
-// upload, and tar in the machine. What removes them is not counted.
+// pushE2B makes sandboxes with a project on the local E2B server, against the same by hand: a machine, tar and gzip
+// into an upload, and tar in the machine. What removes them is not counted.
 func pushE2B(b *bench) (h, base sample, err error) {
 	ctx := context.Background()
 	const program = "libexec/hutch/hutch-backend-e2b"

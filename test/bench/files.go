@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// search compares a search through the files of a sandbox with the fastest tool there is, on a mount of the same layers.
+// search compares a search through the files of a sandbox with the fastest tool there is, on a mount of the same
+// layers.
 func search(b *bench) (h, base sample, err error) {
 	const pattern = `func \w+_\d\(`
 	tool, what := []string{"rg", "-uu", "-n", pattern, "."}, "ripgrep on the mounted overlay"

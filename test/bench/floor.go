@@ -4,8 +4,8 @@ import "os"
 
 // bwrap is the floor: bubblewrap started by hand, with the namespaces and the mounts that a sandbox of hutch has. A
 // workspace is bound, which is what comes nearest to an overlay without a copy in a bubblewrap before 0.11; without one
-// it is an empty directory. What hutch has besides is its own doing and its own time: the overlay, the filter, the limits,
-// the record.
+// it is an empty directory. What hutch has besides is its own doing and its own time: the overlay, the filter, the
+// limits, the record.
 func bwrap(workspace string, argv ...string) []string {
 	args := []string{"bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
 		"--setenv", "PATH", "/usr/bin:/bin", "--hostname", "hutch", "--ro-bind", "/usr", "/usr"}

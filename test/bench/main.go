@@ -7,9 +7,9 @@
 // in the noise of a machine that does other things too, and the processor time of
 // all processes together says even less of it. docs/performance.md has more.
 //
-// The base is bubblewrap, started by hand with the namespaces and mounts of such a sandbox, for "one run" (the workspace
-// is bound), "1,000 runs" (xargs -P), "exec in a sandbox" and "1 GB of output" (one CPU, because a pipe between two is a
-// matter of luck). For the other lines it is
+// The base is bubblewrap, started by hand with the namespaces and mounts of such a sandbox, for "one run" (the
+// workspace is bound), "1,000 runs" (xargs -P), "exec in a sandbox" and "1 GB of output" (one CPU, because a pipe
+// between two is a matter of luck). For the other lines it is
 //
 //	version                     a Go program that links the same packages and does nothing
 //	exec in a Podman sandbox    podman exec in the same container, one to ten
@@ -19,8 +19,8 @@
 //	push of 5,000 files         git bundle create and git clone; by hand also git status, and three bubblewraps
 //	E2B push of 2,000 files     POST /sandboxes, tar -cz into an upload, tar -xz, on the local E2B server
 //
-// Programs are copied before they are measured, as make install does: a binary as the linker leaves it is mapped in single
-// pages, and one run of it took 3 ms longer.
+// Programs are copied before they are measured, as make install does: a binary as the linker leaves it is mapped in
+// single pages, and one run of it took 3 ms longer.
 //
 //	go run ./test/bench [-bin DIR] [-only REGEX] [-quick]
 //
@@ -222,7 +222,8 @@ func (b *bench) command(argv ...string) func() (cost, error) {
 	}
 }
 
-// linger is how long the processes that a command leaves have to end. The holder of a persistent sandbox goes on for good.
+// linger is how long the processes that a command leaves have to end. The holder of a persistent sandbox goes on for
+// good.
 const linger = 50 * time.Millisecond
 
 // spend runs a command. Its processor time is that of all its processes, also of those that end a moment after it.

@@ -17,8 +17,8 @@ import (
 // which nothing is in the processor's caches any more.
 const perPodman = 10
 
-// podmanHutchExec runs commands in one persistent Podman sandbox, each with a hutch process of its own, against `podman exec`
-// in the same container.
+// podmanHutchExec runs commands in one persistent Podman sandbox, each with a hutch process of its own, against `podman
+// exec` in the same container.
 func podmanHutchExec(b *bench) (h, base sample, err error) {
 	image, err := b.podmanImage()
 	if err != nil {
@@ -124,8 +124,8 @@ func (b *bench) againstPodman(mine func() error, container string) (h, base samp
 	return h, base, nil
 }
 
-// plain runs a command beside which processes of ours live on, a backend or a container's monitor, so that it is not known
-// what was spent.
+// plain runs a command beside which processes of ours live on, a backend or a container's monitor, so that it is not
+// known what was spent.
 func (b *bench) plain(argv ...string) (stdout []byte, err error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "HUTCH_HOME="+b.home)
@@ -150,7 +150,8 @@ func containerOf(id string) (string, error) {
 	return name, nil
 }
 
-// podmanImage makes an image of the machine's static busybox, once, and takes the programs along that this backend needs.
+// podmanImage makes an image of the machine's static busybox, once, and takes the programs along that this backend
+// needs.
 func (b *bench) podmanImage() (string, error) {
 	for _, program := range []string{"hutch-backend-podman", "hutch-podman-agent"} {
 		if there(filepath.Join(b.dir, "libexec/hutch", program)) {

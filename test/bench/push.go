@@ -13,15 +13,15 @@ import (
 // pushed is a run file for push, outside of the repository, whose command does nothing.
 const pushed = "run \"bench\" {\n  backend \"bwrap\" {}\n  command = [\"true\"]\n}\n"
 
-// pushBranch compares a push of a branch with what git alone takes to make a bundle and a clone of it. All make a new clone
-// each round; what they leave is removed between the rounds.
+// pushBranch compares a push of a branch with what git alone takes to make a bundle and a clone of it. All make a new
+// clone each round; what they leave is removed between the rounds.
 func pushBranch(b *bench) (h, base sample, err error) {
 	return b.push(`git bundle create --quiet "$1/in.bundle" main && git clone --quiet --branch main "$1/in.bundle" "$1/clone"`, "git bundle create and git clone")
 }
 
-// pushByHand compares it with all of its steps that somebody would type who wanted the same of git and bubblewrap: see that nothing is
-// left out, make the bundle, clone it in a sandbox, run the command in one, and see there what is not committed.
-// Nothing that does all of that is quicker.
+// pushByHand compares it with all of its steps that somebody would type who wanted the same of git and bubblewrap: see
+// that nothing is left out, make the bundle, clone it in a sandbox, run the command in one, and see there what is not
+// committed. Nothing that does all of that is quicker.
 func pushByHand(b *bench) (h, base sample, err error) {
 	inside := func(argv ...string) string { return quoted(bwrap("DIR", argv...)) }
 	return b.push(`test -z "$(git status --porcelain)" && git bundle create --quiet "$1/in.bundle" main && `+
@@ -79,7 +79,8 @@ func (b *bench) push(script, what string) (h, base sample, err error) {
 	return h, base, err
 }
 
-// inRepository is how long a command takes there. Processes of a persistent sandbox outlive it, so nobody's end is waited for.
+// inRepository is how long a command takes there. Processes of a persistent sandbox outlive it, so nobody's end is
+// waited for.
 func (b *bench) inRepository(repo string, cmd *exec.Cmd) (c cost, err error) {
 	cmd.Dir, cmd.Env = repo, append(os.Environ(), "HUTCH_HOME="+b.home)
 	start := time.Now()

@@ -168,8 +168,8 @@ func (u *user) hutch(t *testing.T, code int, args ...string) string {
 	return out.String()
 }
 
-// nothingForGC runs gc where there is nothing to remove any more. It looks at /tmp too, where tests that run beside this
-// one may leave something.
+// nothingForGC runs gc where there is nothing to remove any more. It looks at /tmp too, where tests that run beside
+// this one may leave something.
 func (u *user) nothingForGC(t *testing.T) {
 	t.Helper()
 	for line := range strings.Lines(u.hutch(t, 0, "gc")) {

@@ -16,8 +16,8 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestL10FullDisk fills the disk of the store, of the project and of temporary files under each command that writes. It says so,
-// leaves nothing half-written, and does its work once there is room.
+// TestL10FullDisk fills the disk of the store, of the project and of temporary files under each command that writes. It
+// says so, leaves nothing half-written, and does its work once there is room.
 func TestL10FullDisk(t *testing.T) {
 	e2e.Require(t, "bwrap")
 	e2e.Require(t, "git")

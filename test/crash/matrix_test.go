@@ -30,8 +30,8 @@ var faultyCalls = map[string][]string{
 // patience is how long a command may take that is expected to end by itself; it is long, for a busy machine.
 const patience = 2 * time.Minute
 
-// TestFaultMatrix lets a backend, and hutch itself, break down in the middle of every call. The user gets one clear message
-// with the backend's last words and the path of its log; the next command works; and gc leaves nothing.
+// TestFaultMatrix lets a backend, and hutch itself, break down in the middle of every call. The user gets one clear
+// message with the backend's last words and the path of its log; the next command works; and gc leaves nothing.
 func TestFaultMatrix(t *testing.T) {
 	faults := map[string]struct {
 		attribute string
@@ -195,8 +195,8 @@ func interrupt(says ...string) func(t *testing.T, u *user, c *exec.Cmd, call str
 	}
 }
 
-// besideStopped stops a hutch at once, as a debugger or a suspended terminal does, and checks that another one works beside it and takes
-// nothing of it for lost.
+// besideStopped stops a hutch at once, as a debugger or a suspended terminal does, and checks that another one works
+// beside it and takes nothing of it for lost.
 func (u *user) besideStopped(t *testing.T, c *exec.Cmd) {
 	t.Helper()
 	if err := c.Process.Signal(syscall.SIGSTOP); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestL3MCPClientsThatKill ends hutch mcp as coding agents do: with signals that follow each other before a sandbox can be
-// removed. The next server must get the same name at once, and nothing may stay.
+// TestL3MCPClientsThatKill ends hutch mcp as coding agents do: with signals that follow each other before a sandbox can
+// be removed. The next server must get the same name at once, and nothing may stay.
 func TestL3MCPClientsThatKill(t *testing.T) {
 	e2e.Require(t, "bwrap")
 	const pause = 100 * time.Millisecond // what codex and claude-code leave between two signals

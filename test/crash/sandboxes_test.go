@@ -12,8 +12,8 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// ownStorage gives an ordinary user's Podman a storage beside the runtime directory that hutch has in these tests, for the
-// rest of the test.
+// ownStorage gives an ordinary user's Podman a storage beside the runtime directory that hutch has in these tests, for
+// the rest of the test.
 func (u *user) ownStorage(t *testing.T) {
 	dir := filepath.Join(filepath.Dir(u.home), "s")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -1,3 +1,3 @@
-// Package differential runs the same programs on several backends, as a user does with `hutch run --all-backends`, and wants
-// the same result from each, field by field.
+// Package differential runs the same programs on several backends, as a user does with `hutch run --all-backends`, and
+// wants the same result from each, field by field.
 package differential

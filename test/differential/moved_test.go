@@ -13,8 +13,8 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestK2MovedAndCopiedStore copies a store with a persistent sandbox, whose copy touches nothing of the original, and moves
-// the store, after which the sandbox is there with all that was written.
+// TestK2MovedAndCopiedStore copies a store with a persistent sandbox, whose copy touches nothing of the original, and
+// moves the store, after which the sandbox is there with all that was written.
 func TestK2MovedAndCopiedStore(t *testing.T) {
 	e2e.Require(t, "bwrap")
 	podmantest.Need(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestL1OwnInputAndOutput works on a repository that has directories called input and output itself: a sandbox shows them
-// as they are, git sees no change in it, and what is changed there reaches diff and apply like all else.
+// TestL1OwnInputAndOutput works on a repository that has directories called input and output itself: a sandbox shows
+// them as they are, git sees no change in it, and what is changed there reaches diff and apply like all else.
 func TestL1OwnInputAndOutput(t *testing.T) {
 	e2e.Require(t, "bwrap")
 	podmantest.Need(t)

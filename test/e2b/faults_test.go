@@ -63,7 +63,8 @@ func (u *user) types(env []string, args ...string) (stdout, stderr string, code 
 	return out.String(), err.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestMessages: what goes wrong with the service is said once, with what, where and what to do, and leaves nothing behind.
+// TestMessages: what goes wrong with the service is said once, with what, where and what to do, and leaves nothing
+// behind.
 func TestMessages(t *testing.T) {
 	u := newUser(t, "true")
 	down := e2btest.ForTest(t, e2btest.Options{})
@@ -156,8 +157,8 @@ func TestLostOutputIsTold(t *testing.T) {
 	}
 }
 
-// TestKilledWhileFilesTravel: hutch is killed while it sends or fetches. Its backend notices and ends the machine, or hutch gc
-// finds it by what it is marked with.
+// TestKilledWhileFilesTravel: hutch is killed while it sends or fetches. Its backend notices and ends the machine, or
+// hutch gc finds it by what it is marked with.
 func TestKilledWhileFilesTravel(t *testing.T) {
 	for name, fault := range map[string]e2btest.Fault{
 		"sending": {Method: "POST", Path: "/files", DelayMS: 3000}, "fetching": {Method: "GET", Path: "/files", DelayMS: 3000},
@@ -190,8 +191,8 @@ func TestKilledWhileFilesTravel(t *testing.T) {
 	}
 }
 
-// TestL4SecondInterrupt: hutch does not wait any longer after a second ^C, and its backend ends the machine all the same, as it
-// does when hutch is killed. Nobody runs hutch gc.
+// TestL4SecondInterrupt: hutch does not wait any longer after a second ^C, and its backend ends the machine all the
+// same, as it does when hutch is killed. Nobody runs hutch gc.
 func TestL4SecondInterrupt(t *testing.T) {
 	for name, signals := range map[string][]os.Signal{"^C twice": {os.Interrupt, os.Interrupt}, "killed": {os.Kill}} {
 		t.Run(name, func(t *testing.T) {

@@ -74,7 +74,8 @@ var phases = []phase{
 
 func backendRuns(_ *Life, c *exec.Cmd) bool { return len(BackendsOf(c.Process.Pid)) > 0 }
 
-// events are what happens in the middle of a phase. Where one needs what is not there, such as a payload of create, it reports false.
+// events are what happens in the middle of a phase. Where one needs what is not there, such as a payload of create, it
+// reports false.
 var events = []struct {
 	name string
 	do   func(l *Life, c *exec.Cmd, ended <-chan struct{}) bool
@@ -110,7 +111,8 @@ const (
 	restart = "restart of the machine"
 )
 
-// Run tries each event in each phase. Whatever the moment, hutch gc leaves nothing, the next command works and no file is lost.
+// Run tries each event in each phase. Whatever the moment, hutch gc leaves nothing, the next command works and no file
+// is lost.
 func (l *Life) Run(t *testing.T) {
 	for name, text := range map[string]string{
 		"life.hcl":      "run \"a\" {\n  " + l.Backend + "\n  workspace { source = \"project\" }\n  command = [\"true\"]\n}\n",

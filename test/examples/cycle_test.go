@@ -15,9 +15,10 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestCycle has the scripted model work the specification of examples/cycle on one backend after another: nothing but the
-// backend's block differs, and the limit that e2b cannot hold, nor Podman everywhere without root, and so does nothing that comes of it. On lima it does so in
-// plugins/lima/testdata/script/cycle.txtar, which is run as somebody other than root.
+// TestCycle has the scripted model work the specification of examples/cycle on one backend after another: nothing but
+// the backend's block differs, and the limit that e2b cannot hold, nor Podman everywhere without root, and so does
+// nothing that comes of it. On lima it does so in plugins/lima/testdata/script/cycle.txtar, which is run as somebody
+// other than root.
 func TestCycle(t *testing.T) {
 	const written = `backend "bwrap" {}`
 	for name, on := range map[string]func(t *testing.T) (block string, env []string){

@@ -50,8 +50,8 @@ func TestExamplesAreValidAndFormatted(t *testing.T) {
 	}
 }
 
-// TestExamplesDoWhatTheySay runs them as root, where we are root, and as an ordinary user without a cgroup: who reads the
-// header of an example may be either.
+// TestExamplesDoWhatTheySay runs them as root, where we are root, and as an ordinary user without a cgroup: who reads
+// the header of an example may be either.
 func TestExamplesDoWhatTheySay(t *testing.T) {
 	for user, uid := range e2e.Users() {
 		t.Run(user, func(t *testing.T) {

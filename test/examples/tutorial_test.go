@@ -73,8 +73,8 @@ func TestTutorial(t *testing.T) {
 	}
 }
 
-// walk runs commands one after the other in one shell, in a home directory with a copy of examples/, and returns what each
-// printed, with the home directory shown as /home/ada.
+// walk runs commands one after the other in one shell, in a home directory with a copy of examples/, and returns what
+// each printed, with the home directory shown as /home/ada.
 func walk(t *testing.T, commands []string) []string {
 	t.Helper()
 	home, err := os.MkdirTemp(e2e.Dir, "ada-")

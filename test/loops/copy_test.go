@@ -8,8 +8,8 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// A directory into which the program cannot be copied is told of before the model is asked, or with where the program is, and
-// the exit code is not that of success.
+// A directory into which the program cannot be copied is told of before the model is asked, or with where the program
+// is, and the exit code is not that of success.
 func TestGenerateCopies(t *testing.T) {
 	for name, uid := range e2e.Users() {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 
 const key = "hunter2-the-key-of-the-test"
 
-// TestKey has a cycle use a key over both protocols, and looks for it wherever it could be seen: in the arguments and the
-// environment of every process but hutch itself, in the sandbox, in what is printed, and in all that is written.
+// TestKey has a cycle use a key over both protocols, and looks for it wherever it could be seen: in the arguments and
+// the environment of every process but hutch itself, in the sandbox, in what is printed, and in all that is written.
 func TestKey(t *testing.T) {
 	for _, protocol := range []string{"openai", "anthropic"} {
 		t.Run(protocol, func(t *testing.T) {

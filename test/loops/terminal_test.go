@@ -204,8 +204,8 @@ func TestInterruptCycle(t *testing.T) {
 	w.hutch(t, 0, "audit", "verify")
 }
 
-// TestAskedForDependencies has a program ask for a package: a person says no, and then yes, and it is installed from an index of
-// this machine.
+// TestAskedForDependencies has a program ask for a package: a person says no, and then yes, and it is installed from an
+// index of this machine.
 func TestAskedForDependencies(t *testing.T) {
 	needPip(t)
 	index := pypitest.New(t, "hutchprobe", "1.2", "def f(): return 'installed'\n")

@@ -29,8 +29,8 @@ type user struct {
 	as  *syscall.SysProcAttr
 }
 
-// newUser is the user who runs the test, or the ordinary user with subordinate ids. The example's image is there. Podman has a
-// storage of its own when it is rootless, and where the test needs one.
+// newUser is the user who runs the test, or the ordinary user with subordinate ids. The example's image is there.
+// Podman has a storage of its own when it is rootless, and where the test needs one.
 func newUser(t *testing.T, rootless, ownStorage bool) *user {
 	t.Helper()
 	podmantest.Need(t)

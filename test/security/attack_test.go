@@ -20,8 +20,8 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestCatalogue tries every attack of the catalogue at every place, the bare machine included: an attack that does not get
-// through there proves nothing. What came of it is the table of docs/security.md.
+// TestCatalogue tries every attack of the catalogue at every place, the bare machine included: an attack that does not
+// get through there proves nothing. What came of it is the table of docs/security.md.
 func TestCatalogue(t *testing.T) {
 	results := table{}
 	t.Run("places", func(t *testing.T) {
@@ -86,8 +86,8 @@ func (a attack) try(t *testing.T, w *world) string {
 	return "held"
 }
 
-// hostIsUsable has the world's user start processes and write files again and again, until the function that it returns is
-// called. That returns what went wrong.
+// hostIsUsable has the world's user start processes and write files again and again, until the function that it returns
+// is called. That returns what went wrong.
 func (w *world) hostIsUsable(t *testing.T) func() error {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

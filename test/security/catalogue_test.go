@@ -36,7 +36,8 @@ type attack struct {
 
 	// bites says for whom the attack gets through without a sandbox.
 	bites who
-	// ends is the cause that hutch must give when it, or the kernel, stops a bomb; "" for other attacks, which live to tell.
+	// ends is the cause that hutch must give when it, or the kernel, stops a bomb; "" for other attacks, which live to
+	// tell.
 	ends string
 }
 

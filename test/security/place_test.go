@@ -51,7 +51,8 @@ func ownPodman(image string) []string {
 	return []string{"PODMAN_IMAGE=" + image, "XDG_DATA_HOME=" + data, "XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")}
 }
 
-// rootless is Podman of an ordinary user with subordinate ids, who has root's image in a storage that ends with the test.
+// rootless is Podman of an ordinary user with subordinate ids, who has root's image in a storage that ends with the
+// test.
 func rootless(t *testing.T, image string) place {
 	t.Helper()
 	uid, gid, _ := e2e.Rootless(t)

@@ -24,9 +24,9 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestSwappedPaths has a program in a sandbox exchange files and directories for links that lead out, FIFOs and hard links,
-// as fast as it can, while the host reads, lists, searches, writes, edits, removes, copies, compares and applies them. The
-// host must read nothing from outside of the workspace, write nothing there, and never hang.
+// TestSwappedPaths has a program in a sandbox exchange files and directories for links that lead out, FIFOs and hard
+// links, as fast as it can, while the host reads, lists, searches, writes, edits, removes, copies, compares and applies
+// them. The host must read nothing from outside of the workspace, write nothing there, and never hang.
 func TestSwappedPaths(t *testing.T) {
 	for _, c := range []struct{ name, block string }{
 		{"bwrap", `backend "bwrap" {}`},
@@ -149,8 +149,8 @@ func (r *race) run(t *testing.T) {
 	t.Logf("%d calls; went well: %v; refused: %v", total, r.went, r.refused)
 }
 
-// enough reports whether the calls so far prove something: that each operation works while paths are exchanged, and that
-// it meets them exchanged.
+// enough reports whether the calls so far prove something: that each operation works while paths are exchanged, and
+// that it meets them exchanged.
 func (r *race) enough(total int) bool {
 	for _, op := range []string{"read", "stat", "write", "edit", "diff", "apply"} {
 		if r.went[op] < 5 {

@@ -27,7 +27,8 @@ const native = runtime.GOOS + "/" + runtime.GOARCH
 
 var other = map[bool]string{true: "linux/amd64", false: "linux/arm64"}[runtime.GOARCH == "arm64"]
 
-// makeRelease runs make release for this platform, with all that is shipped unless args say otherwise, and returns the directory.
+// makeRelease runs make release for this platform, with all that is shipped unless args say otherwise, and returns the
+// directory.
 func makeRelease(t *testing.T, args ...string) string {
 	t.Helper()
 	dist := filepath.Join(t.TempDir(), "dist")

@@ -78,8 +78,8 @@ func theDoor(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// buildMinors builds one backend three times: as it is, and under the names older and newer as it would be with the first
-// minor version of the protocol, and with a later one than today's. It returns the directory that they are in.
+// buildMinors builds one backend three times: as it is, and under the names older and newer as it would be with the
+// first minor version of the protocol, and with a later one than today's. It returns the directory that they are in.
 func buildMinors(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(e2e.Dir, "minors")
@@ -93,7 +93,8 @@ func buildMinors(t *testing.T) string {
 	return dir
 }
 
-// sign makes a key pair, writes the public key's line of a configuration for a source, and signs a file: minisign SOURCE FILE.
+// sign makes a key pair, writes the public key's line of a configuration for a source, and signs a file: minisign
+// SOURCE FILE.
 func sign(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: minisign SOURCE FILE")

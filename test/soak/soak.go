@@ -1,6 +1,6 @@
-// Command soak makes runs and persistent sandboxes side by side while it kills host, backend, holder and payload at random. Then
-// it calls hutch gc once, and counts what is left. It prints a table of its figures and fails when a run that nobody killed
-// ended wrongly, or when anything is left. `make soak` builds hutch and calls it.
+// Command soak makes runs and persistent sandboxes side by side while it kills host, backend, holder and payload at
+// random. Then it calls hutch gc once, and counts what is left. It prints a table of its figures and fails when a run
+// that nobody killed ended wrongly, or when anything is left. `make soak` builds hutch and calls it.
 package main
 
 import (
@@ -243,10 +243,12 @@ func (s *soaking) killed(r *rand.Rand, word string, args ...string) {
 	}
 }
 
-// holders are the command lines of what holds a sandbox: bwrap's holder, the first process of a container, and its monitor.
+// holders are the command lines of what holds a sandbox: bwrap's holder, the first process of a container, and its
+// monitor.
 var holders = []string{"hutch-bwrap-holder", "/run/hutch-agent", "/usr/bin/conmon"}
 
-// victim finds the processes of one kind that belong to a host: below it, or around the program with word in its arguments.
+// victim finds the processes of one kind that belong to a host: below it, or around the program with word in its
+// arguments.
 func victim(host int, word, kind string) (found []int) {
 	if kind == "host" {
 		return []int{host}
@@ -335,7 +337,8 @@ func children(pid int) (out []int) {
 	return out
 }
 
-// growth lets one host make many runs, and compares its descriptors and memory, and those of its backend, early and late.
+// growth lets one host make many runs, and compares its descriptors and memory, and those of its backend, early and
+// late.
 func (s *soaking) growth() error {
 	n := min(max(s.runs/4, 40), 1000)
 	file := fmt.Sprintf("run \"a\" {\n  for_each = toset([for i in range(%d) : tostring(i)])\n  backend %q {}\n  command = [\"true\"]\n}\n", n, s.backend)

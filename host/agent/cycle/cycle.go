@@ -45,8 +45,8 @@ type Options struct {
 	Manager *sandbox.Manager
 	// Open starts a model; nil is [model.Open].
 	Open func(ctx context.Context, c model.Config) (model.Client, error)
-	// Apply brings back what changed in a sandbox, as the user wants it: through a review, all of it or what was chosen. Its
-	// error says why not all that the user wants was brought back; the sandbox is then kept. Nil brings nothing back.
+	// Apply brings back what changed in a sandbox, as the user wants it: through a review, all of it or what was chosen.
+	// Its error says why not all that the user wants was brought back; the sandbox is then kept. Nil brings nothing back.
 	Apply func(ctx context.Context, sandbox string) error
 	// When is the policy that Apply follows: never, ask or on-success.
 	When When
@@ -144,8 +144,8 @@ func Resume(ctx context.Context, o Options, id string, w Work) (*Result, error) 
 	return start(ctx, o, w, loop, past)
 }
 
-// Recorded reports which work a record is: the id that the user gave, and the short record, which has the run file and the name
-// of the block, empty where there was none, and whether the cycle has ended.
+// Recorded reports which work a record is: the id that the user gave, and the short record, which has the run file and
+// the name of the block, empty where there was none, and whether the cycle has ended.
 func Recorded(s *store.Store, id string) (cycle string, info store.Info, err error) {
 	rec, err := s.Load(id)
 	if err != nil {

@@ -11,6 +11,6 @@
 // Whatever happens in coding, an interrupt and an error of the model included, the last two follow. A host that dies
 // leaves a record from which [Resume] goes on: the conversation is in it, the sandbox is still there.
 //
-// Nothing that the model says is run or written on this host. Its calls go to tools that work in the sandbox; a call that
-// cannot be done is answered with an error that the model can act on, whatever is wrong with it.
+// Nothing that the model says is run or written on this host. Its calls go to tools that work in the sandbox; a call
+// that cannot be done is answered with an error that the model can act on, whatever is wrong with it.
 package cycle

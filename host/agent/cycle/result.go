@@ -12,8 +12,8 @@ import (
 // Schema is the schema of [Result].
 const Schema = "hutch.cycle/v1"
 
-// Result is what came of a cycle: what `hutch cycle -o json` prints, and result.json of its record. Text of the model and
-// the sandbox in it is not escaped.
+// Result is what came of a cycle: what `hutch cycle -o json` prints, and result.json of its record. Text of the model
+// and the sandbox in it is not escaped.
 type Result struct {
 	Schema string `json:"schema"`
 	ID     string `json:"id"`    // of the record

@@ -19,7 +19,8 @@ type room struct {
 	refused int     // bytes of the shortest conversation that the provider refused for its length; 0 is none
 }
 
-// leastRatio is how many tokens a byte is at least: few texts have fewer, and some servers do not count what they had cached.
+// leastRatio is how many tokens a byte is at least: few texts have fewer, and some servers do not count what they had
+// cached.
 const leastRatio = 0.25
 
 // measure learns from an answer how many tokens a byte is.
@@ -39,7 +40,8 @@ func (m *room) bytes() int {
 	return most
 }
 
-// fit takes out of the conversation what it must to be no longer than the model takes, and returns how many bytes that were.
+// fit takes out of the conversation what it must to be no longer than the model takes, and returns how many bytes that
+// were.
 func (w *coding) fit() int {
 	r, saved := fit(w.req, w.room.bytes())
 	w.req = r
@@ -83,10 +85,11 @@ func messageSize(m model.Message) int {
 // worth is how long a text is, in bytes, that is worth being taken out.
 const worth = 512
 
-// fit makes a conversation longer than most shorter, and returns how many bytes it took out. It begins with what is oldest and
-// goes further than it must, down to two thirds, because providers keep the beginning of a conversation cached as long as it
-// stays the same. The task, all that the model said, and the newest exchange stay, and every call its result; only what tools
-// answered just now is cut at its end, where nothing else helps. What r shares with others is not changed.
+// fit makes a conversation longer than most shorter, and returns how many bytes it took out. It begins with what is
+// oldest and goes further than it must, down to two thirds, because providers keep the beginning of a conversation
+// cached as long as it stays the same. The task, all that the model said, and the newest exchange stay, and every call
+// its result; only what tools answered just now is cut at its end, where nothing else helps. What r shares with others
+// is not changed.
 func fit(r model.Request, most int) (model.Request, int) {
 	before := size(r)
 	if most <= 0 || before <= most {

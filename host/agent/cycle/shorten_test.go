@@ -39,8 +39,8 @@ func long(r model.Request) (n int) {
 	return n
 }
 
-// A conversation that nears the model's context window is shortened from its beginning, and the record has both what was sent
-// and what the tools had answered.
+// A conversation that nears the model's context window is shortened from its beginning, and the record has both what
+// was sent and what the tools had answered.
 func TestContextWindow(t *testing.T) {
 	w := newWorld(t)
 	w.big(t)
@@ -96,7 +96,8 @@ func TestAnswersAreTooLongAtOnce(t *testing.T) {
 	}
 }
 
-// A provider that refuses a conversation for its length gets a shorter one, for as long as there is something to take out.
+// A provider that refuses a conversation for its length gets a shorter one, for as long as there is something to take
+// out.
 func TestTooLong(t *testing.T) {
 	refused := modeltest.Step{Err: &model.Error{Kind: model.KindTooLong, Message: "too long"}}
 	w := newWorld(t)

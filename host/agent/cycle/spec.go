@@ -22,9 +22,9 @@ func Convention(id string) string { return "dev_documents/CYCLE" + id + "/SPEC.m
 // inputSpec is the name below the input directory of a specification that is not in the workspace.
 const inputSpec = "SPEC.md"
 
-// Prepare puts the work together: the specification of a block, or the one that the convention finds in its workspace. One
-// that is not in the workspace is added to the input of the sandbox, so that commands can read it too. The block is not
-// changed.
+// Prepare puts the work together: the specification of a block, or the one that the convention finds in its workspace.
+// One that is not in the workspace is added to the input of the sandbox, so that commands can read it too. The block is
+// not changed.
 func Prepare(id string, b *runfile.Cycle) (Work, error) {
 	if err := CheckID(id); err != nil {
 		return Work{}, err

@@ -43,9 +43,9 @@ func creatable(dir string) error {
 	return err
 }
 
-// Copy writes the files of the program that works below dir, which is made when it is missing and must be empty unless force
-// is set: then files of the same names are replaced, and nothing else is touched. No path leads out of dir, not through a
-// symbolic link either. Inputs are not copied.
+// Copy writes the files of the program that works below dir, which is made when it is missing and must be empty unless
+// force is set: then files of the same names are replaced, and nothing else is touched. No path leads out of dir, not
+// through a symbolic link either. Inputs are not copied.
 func (s *Story) Copy(dir string, force bool) error {
 	if !s.OK || s.program == nil {
 		return errors.New("there is no program that works")

@@ -1,12 +1,13 @@
-// Package generate has a model write a program until it works: ask, take the answer apart, run it in a sandbox, tell from
-// the result what went wrong, ask again.
+// Package generate has a model write a program until it works: ask, take the answer apart, run it in a sandbox, tell
+// from the result what went wrong, ask again.
 //
-// Every attempt that runs is a run of its own, with the loop as its parent, and is judged by its result alone. The model
-// has no tools, and sees nothing but the task, the names and sizes of the inputs, its own program and the ends of what that
-// printed. What a program prints is untrusted: the worst that a model can make of it is another program for the same sandbox.
+// Every attempt that runs is a run of its own, with the loop as its parent, and is judged by its result alone. The
+// model has no tools, and sees nothing but the task, the names and sizes of the inputs, its own program and the ends of
+// what that printed. What a program prints is untrusted: the worst that a model can make of it is another program for
+// the same sandbox.
 //
-// The conversation is short whatever happens: the task, the last program with what became of it, and the last answer that
-// was no program. Bounds on attempts, tokens, turns and time always exist.
+// The conversation is short whatever happens: the task, the last program with what became of it, and the last answer
+// that was no program. Bounds on attempts, tokens, turns and time always exist.
 package generate
 
 import (
@@ -32,8 +33,8 @@ type Options struct {
 	Client model.Client
 	// Run runs one definition, as [run.Runner.Run] does.
 	Run func(ctx context.Context, d *runfile.Definition, s run.Streams) (*result.Result, error)
-	// Ask asks the user whether dependencies may be installed, for the policy "ask". Nil when nobody can be asked: they are
-	// then refused.
+	// Ask asks the user whether dependencies may be installed, for the policy "ask". Nil when nobody can be asked: they
+	// are then refused.
 	Ask   func(ctx context.Context, packages []string) (bool, error)
 	Watch Watch
 }
@@ -67,8 +68,8 @@ type loop struct {
 	agreed   map[string]bool
 }
 
-// Run runs a loop to its end. The story tells all of it and is never nil once the loop began; the error says that there is
-// no record of it, or not all of it.
+// Run runs a loop to its end. The story tells all of it and is never nil once the loop began; the error says that there
+// is no record of it, or not all of it.
 func Run(ctx context.Context, g *runfile.Generate, o Options) (*Story, error) {
 	rec, err := record.Begin(o.Store, record.New{Kind: store.KindGenerate, Name: g.Name, File: g.Run.File, Definition: g, Secrets: append(g.Run.Secrets(), g.Model.Config.APIKey)})
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzFindError reads what a program of each language may write: an error is in one of its files, at a line that can be.
+// FuzzFindError reads what a program of each language may write: an error is in one of its files, at a line that can
+// be.
 func FuzzFindError(f *testing.F) {
 	for _, s := range []string{
 		"Traceback (most recent call last):\n  File \"/w/main.py\", line 3, in <module>\nModuleNotFoundError: No module named 'x'\n",

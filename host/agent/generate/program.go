@@ -51,8 +51,8 @@ func (p *program) sum() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// take makes the next program of an answer: whole files, which replace those of before or stand beside them, or a patch of
-// those. An error is an [*ingest.Error] for the model.
+// take makes the next program of an answer: whole files, which replace those of before or stand beside them, or a patch
+// of those. An error is an [*ingest.Error] for the model.
 func (p *program) take(text string, g *runfile.Generate) (*program, error) {
 	a, err := ingest.Parse([]byte(text), "")
 	if err != nil {

@@ -168,8 +168,8 @@ func badLine(b []byte) int {
 	return line
 }
 
-// blankThoughts empties the lines of what a model thought aloud before it answered, so that drafts in it do not count and
-// line numbers stay.
+// blankThoughts empties the lines of what a model thought aloud before it answered, so that drafts in it do not count
+// and line numbers stay.
 func blankThoughts(s string) string {
 	rest := strings.TrimLeft(s, " \t\n")
 	for _, tag := range []string{"think", "thinking"} {

@@ -234,8 +234,8 @@ type text struct {
 	crlf  bool     // all of them end with CRLF
 }
 
-// splitText takes a file apart. Where all lines end with CRLF those ends are no part of the lines, unless exact: a patch
-// that has them itself.
+// splitText takes a file apart. Where all lines end with CRLF those ends are no part of the lines, unless exact: a
+// patch that has them itself.
 func splitText(b []byte, exact bool) text {
 	s := string(b)
 	t := text{eol: true}

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// detect finds the format of an answer and reads it. What comes first in the answer decides: within a file of one format
-// there may be anything, the marks of other formats included. Fenced blocks without names are wrapping, and what is in
-// them is looked at in the same way.
+// detect finds the format of an answer and reads it. What comes first in the answer decides: within a file of one
+// format there may be anything, the marks of other formats included. Fenced blocks without names are wrapping, and what
+// is in them is looked at in the same way.
 func (p *parser) detect(src source) {
 	for i := 0; i < len(src.lines); i++ {
 		if format := markAt(src.lines, i); format != "" {

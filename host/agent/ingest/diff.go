@@ -12,8 +12,8 @@ func diffHeaderAt(lines []string, i int) bool {
 	return i+2 < len(lines) && strings.HasPrefix(lines[i], "--- ") && strings.HasPrefix(lines[i+1], "+++ ") && strings.HasPrefix(lines[i+2], "@@")
 }
 
-// diffReader reads a unified diff. Models count badly, so the numbers of a hunk's header count where they are right, and
-// else the hunk ends where the next thing begins.
+// diffReader reads a unified diff. Models count badly, so the numbers of a hunk's header count where they are right,
+// and else the hunk ends where the next thing begins.
 type diffReader struct {
 	p   *parser
 	src source

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestAgainstGit makes random trees, changes them at random, and lets git write the patch: what this package makes of the
-// old tree with that patch must be the new tree.
+// TestAgainstGit makes random trees, changes them at random, and lets git write the patch: what this package makes of
+// the old tree with that patch must be the new tree.
 func TestAgainstGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "git") {

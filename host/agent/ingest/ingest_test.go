@@ -70,8 +70,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestHostileSizes gives each format a megabyte or so that is bad for anyone who looks for its end again and again. All of
-// it takes less than a second; a minute is where a machine of any speed has shown that the time is not linear.
+// TestHostileSizes gives each format a megabyte or so that is bad for anyone who looks for its end again and again. All
+// of it takes less than a second; a minute is where a machine of any speed has shown that the time is not linear.
 func TestHostileSizes(t *testing.T) {
 	const n = 50_000
 	lines := strings.Repeat("x\n", n)

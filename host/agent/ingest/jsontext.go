@@ -171,8 +171,8 @@ func (r *jsonReader) value(depth int) (any, error) {
 	return t, nil
 }
 
-// mend escapes line breaks and tabs inside of strings and takes out commas before closing brackets, up to the end of the
-// value that s begins with. whole is false when s has no such end.
+// mend escapes line breaks and tabs inside of strings and takes out commas before closing brackets, up to the end of
+// the value that s begins with. whole is false when s has no such end.
 func mend(s string) (out string, whole bool) {
 	b := make([]byte, 0, len(s)+16)
 	depth, inString, comma := 0, false, -1

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// locate finds where a hunk goes: the index of its first line. from is where the hunk before it ended, shift by how much
-// the lines of the file have moved against the numbers in the patch. Lines must be the same, but for white space at
-// their ends (loose). Where the hunk would fit in several places and nothing says which is meant, it fits nowhere.
+// locate finds where a hunk goes: the index of its first line. from is where the hunk before it ended, shift by how
+// much the lines of the file have moved against the numbers in the patch. Lines must be the same, but for white space
+// at their ends (loose). Where the hunk would fit in several places and nothing says which is meant, it fits nowhere.
 func locate(t *text, h *Hunk, from, shift int) (pos int, loose bool, q *Problem) {
 	old := h.old()
 	for _, a := range h.Anchors {

@@ -34,8 +34,8 @@ type Proposal struct {
 const workspace = "/workspace"
 
 // Propose works out what the answer makes of a directory of this host, as it is now: what changes there afterwards is a
-// conflict when it is applied. name and id are those under which the apply is undone. Files are read below the directory
-// and never through a link. The error is an *Error when it is for the answer's author to mend.
+// conflict when it is applied. name and id are those under which the apply is undone. Files are read below the
+// directory and never through a link. The error is an *Error when it is for the answer's author to mend.
 func Propose(ctx context.Context, a *Answer, dir, name, id string) (*Proposal, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -54,8 +54,8 @@ func RunName(file string) string {
 }
 
 // Save writes the files of an answer below dir/code, the run file beside it, and the answer itself. dir must be missing
-// or empty; it is there with all of it, or as it was before. It returns the path of the run file. What [judge.Copied] refuses
-// and allow does not allow is a *[judge.RefusedError].
+// or empty; it is there with all of it, or as it was before. It returns the path of the run file. What [judge.Copied]
+// refuses and allow does not allow is a *[judge.RefusedError].
 func Save(dir string, a *Answer, r Run, answer []byte, allow map[judge.Rule]bool) (string, error) {
 	text, err := r.hcl(a)
 	if err != nil {

@@ -19,8 +19,8 @@ func replaceMark(line string, n int) bool {
 	return len(line)-len(rest) == n && (rest == " REPLACE" || rest == " UPDATED")
 }
 
-// searchReplace reads blocks like these, in fences or without, each with its path in a line before it; one without a path
-// is for the file of the block before.
+// searchReplace reads blocks like these, in fences or without, each with its path in a line before it; one without a
+// path is for the file of the block before.
 //
 //	src/main.py
 //	<<<<<<< SEARCH

@@ -13,8 +13,8 @@ func xmlFileAt(line string) bool {
 	return ok && (name != "" || rest == "" || strings.HasPrefix(rest, "<path>"))
 }
 
-// xmlOpen reads <file path="…" …> at the beginning of a line, or behind the tag around all files: the path, the mode, and what
-// follows on the tag.
+// xmlOpen reads <file path="…" …> at the beginning of a line, or behind the tag around all files: the path, the mode,
+// and what follows on the tag.
 func xmlOpen(line string) (path, mode, rest string, ok bool) {
 	if around, more, found := strings.Cut(line, ">"); found && xmlName(strings.TrimPrefix(around, "<")) && strings.HasPrefix(strings.TrimLeft(more, " \t"), "<file") {
 		line = strings.TrimLeft(more, " \t")
@@ -56,7 +56,8 @@ func xmlName(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-' })
 }
 
-// xmlEnd finds the end of a file in a line: a </file> with nothing behind it but ends of the tags around, or another file.
+// xmlEnd finds the end of a file in a line: a </file> with nothing behind it but ends of the tags around, or another
+// file.
 func xmlEnd(line string) (text, after string, ok bool) {
 	const end = "</file>"
 	for at := 0; ; at += len(end) {

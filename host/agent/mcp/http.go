@@ -60,8 +60,8 @@ func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) er
 	return nil
 }
 
-// handler checks a request before any of it is looked at. Sessions are not kept, so that nothing but a POST does anything:
-// a GET or DELETE is refused.
+// handler checks a request before any of it is looked at. Sessions are not kept, so that nothing but a POST does
+// anything: a GET or DELETE is refused.
 func (s *Server) handler(port int, token string) http.Handler {
 	inner := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server }, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxRequest, PropagateRequestCancellation: true,

@@ -28,9 +28,9 @@ type Spent struct {
 	Retries int `json:"retries,omitempty"`
 }
 
-// Metered is a client that counts, and refuses with a [*BudgetError] once the budget is used up; its fields of 0 stand for the
-// defaults. Tokens are known only after an answer, so the last answer may go beyond them. The time also ends an answer that is
-// being given. Closing it closes c.
+// Metered is a client that counts, and refuses with a [*BudgetError] once the budget is used up; its fields of 0 stand
+// for the defaults. Tokens are known only after an answer, so the last answer may go beyond them. The time also ends an
+// answer that is being given. Closing it closes c.
 func Metered(c Client, b Budget) *Meter {
 	return &Meter{client: c, budget: b.WithDefaults(), now: time.Now}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 )
 
-// Client is c with every call of it recorded, those that fail too. An error of the record is returned with the answer: a
-// loop whose record cannot be written must end.
+// Client is c with every call of it recorded, those that fail too. An error of the record is returned with the answer:
+// a loop whose record cannot be written must end.
 func (l *Loop) Client(c model.Client) model.Client { return recorded{c, l} }
 
 type recorded struct {

@@ -66,8 +66,8 @@ func writeUntilKilled(home, id string) error {
 	}
 }
 
-// TestAKilledLoopGoesOn: whenever its host is killed, everything that it had been told was recorded is there, in order, the
-// record is intact, and the next process goes on in it.
+// TestAKilledLoopGoesOn: whenever its host is killed, everything that it had been told was recorded is there, in order,
+// the record is intact, and the next process goes on in it.
 func TestAKilledLoopGoesOn(t *testing.T) {
 	s := newStore(t)
 	exe, err := os.Executable()

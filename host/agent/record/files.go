@@ -17,8 +17,9 @@ const (
 	ToolSchema    = "hutch.tool/v1"
 )
 
-// requestFile is what was sent to a model. A loop sends its whole conversation with every request; what is written is what
-// it was prolonged by: the messages so far are those of the request before and the answer to it, of which Keep are kept.
+// requestFile is what was sent to a model. A loop sends its whole conversation with every request; what is written is
+// what it was prolonged by: the messages so far are those of the request before and the answer to it, of which Keep are
+// kept.
 type requestFile struct {
 	Schema   string          `json:"schema"`
 	Keep     int             `json:"keep"`             // of the messages so far

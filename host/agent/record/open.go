@@ -64,8 +64,8 @@ type PastState struct {
 	Time time.Time
 }
 
-// Open reads a loop. Every file is checked against the event that points at it. An id that is not one of a loop gives an
-// error.
+// Open reads a loop. Every file is checked against the event that points at it. An id that is not one of a loop gives
+// an error.
 func Open(s *store.Store, id string) (*Past, error) {
 	p, _, err := open(s, id)
 	return p, err

@@ -1,16 +1,16 @@
 // Package record keeps what a loop of a model did: what the model was asked and answered, what tools were asked and
 // answered, what was run, and through which states the loop went.
 //
-// A loop is recorded in the store as a run is: a directory with a definition, an event chain and a result. What was said
-// lies in files below calls/, which events point at by path, size and sha256:
+// A loop is recorded in the store as a run is: a directory with a definition, an event chain and a result. What was
+// said lies in files below calls/, which events point at by path, size and sha256:
 //
 //	calls/0001.request.json   what was sent, as the messages that were added since the call before
 //	calls/0001.answer.json    what the model said to that, or the error
 //	calls/0001.tool-01.json   the first tool that the answer asked for: its arguments and result
 //
-// What the loop ran are runs of their own, which name the loop as their parent and which the loop's events name, with the
-// heads of their chains. Secrets are taken out before anything is written. A killed process loses at most the step that
-// it was at; [Continue] goes on after the last one.
+// What the loop ran are runs of their own, which name the loop as their parent and which the loop's events name, with
+// the heads of their chains. Secrets are taken out before anything is written. A killed process loses at most the step
+// that it was at; [Continue] goes on after the last one.
 package record
 
 import (

@@ -73,7 +73,8 @@ var (
 	ids = regexp.MustCompile(`\d{6}-\d{6}-[0-9a-z]{6}`)
 )
 
-// TestTree draws loops as goldens say. What they really took is not the same twice, so the times below a second are masked.
+// TestTree draws loops as goldens say. What they really took is not the same twice, so the times below a second are
+// masked.
 func TestTree(t *testing.T) {
 	s := newStore(t)
 	for name, c := range map[string]struct {

@@ -17,8 +17,8 @@ import (
 // MaxArguments is how many bytes the arguments of one call may have.
 const MaxArguments = 4 << 20
 
-// Decode reads the arguments of a call, as a model wrote them, into a struct whose schema is given. The error says what is
-// wrong with them.
+// Decode reads the arguments of a call, as a model wrote them, into a struct whose schema is given. The error says what
+// is wrong with them.
 func Decode(args string, schema json.RawMessage, in any) error {
 	if len(args) > MaxArguments {
 		return fmt.Errorf("the arguments have %d bytes, at most %s are allowed; do it in several steps", len(args), units.FormatSize(MaxArguments))

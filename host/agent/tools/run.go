@@ -21,9 +21,9 @@ type RunIn struct {
 // endPatience is how long a command that was ended is waited for.
 const endPatience = time.Minute
 
-// Run runs a command in the sandbox and waits until it has ended, with all its processes. The answer has the end of each
-// stream; [Jobs.Output] reads what stands before it. When ctx ends, the command is ended, and the answer, where there is
-// one in time, comes with the error.
+// Run runs a command in the sandbox and waits until it has ended, with all its processes. The answer has the end of
+// each stream; [Jobs.Output] reads what stands before it. When ctx ends, the command is ended, and the answer, where
+// there is one in time, comes with the error.
 func (b *Box) Run(ctx context.Context, in RunIn) (ExecOut, error) {
 	j, err := b.start(ctx, ExecIn{Command: in.Command, Argv: in.Argv, Workdir: in.Workdir, Env: in.Env, Stdin: in.Stdin, Timeout: in.Timeout})
 	if err != nil {

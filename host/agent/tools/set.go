@@ -17,8 +17,8 @@ type Tool struct {
 	call func(ctx context.Context, b *Box, args string) (any, error)
 }
 
-// schemas are those of the arguments of all tools of [Set], by name. They are derived from the types of the arguments by a
-// test, so that no program has to link and run what derives them.
+// schemas are those of the arguments of all tools of [Set], by name. They are derived from the types of the arguments
+// by a test, so that no program has to link and run what derives them.
 //
 //go:embed schemas.json
 var schemas []byte

@@ -55,8 +55,8 @@ type Checked struct {
 // Ref is where a private repository has what it took out of a bundle.
 const quarantineRef = "refs/hutch/taken"
 
-// Check takes the bundle in f apart, from its beginning. What is wrong with it is a [*RefusedError]; other errors are about
-// this host. f must be a private copy that nobody can change any more.
+// Check takes the bundle in f apart, from its beginning. What is wrong with it is a [*RefusedError]; other errors are
+// about this host. f must be a private copy that nobody can change any more.
 func Check(ctx context.Context, r *git.Repo, f *os.File, w Wanted) (_ *Checked, err error) {
 	w.Caps = w.Caps.filled()
 	refuse := func(err error) error {

@@ -277,8 +277,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestS3EmbeddedRepository brings a bare repository in a commit's tree: whole, split, beside parts that lie untracked in the
-// work tree, and in a commit that the last one takes back.
+// TestS3EmbeddedRepository brings a bare repository in a commit's tree: whole, split, beside parts that lie untracked
+// in the work tree, and in a commit that the last one takes back.
 func TestS3EmbeddedRepository(t *testing.T) {
 	b := blob("x\n")
 	dir := func(names ...string) object {

@@ -16,7 +16,8 @@ import (
 // maxLink is how long the target of a symbolic link may be.
 const maxLink = 4096
 
-// judge looks at what is different in the end, and, for repositories that hide in the tree, at what was in any new commit.
+// judge looks at what is different in the end, and, for repositories that hide in the tree, at what was in any new
+// commit.
 func (c *Checked) judge(ctx context.Context, base string, tip, past []entry) error {
 	if len(past) == 0 {
 		return nil

@@ -55,9 +55,9 @@ type Pack struct {
 	Bytes   int64 // of all objects, unpacked
 }
 
-// ScanPack reads a whole pack and holds it to the caps without keeping any of it: memory is bounded whatever the pack says. An
-// object above its cap is refused before it is unpacked. Names of objects are not computed and deltas not applied: git does that,
-// once it is known how large all of it will be. r must end where the pack ends.
+// ScanPack reads a whole pack and holds it to the caps without keeping any of it: memory is bounded whatever the pack
+// says. An object above its cap is refused before it is unpacked. Names of objects are not computed and deltas not
+// applied: git does that, once it is known how large all of it will be. r must end where the pack ends.
 func ScanPack(ctx context.Context, r io.Reader, format string, caps Caps) (Pack, error) {
 	caps = caps.filled()
 	sum := sha1.New() //nolint:gosec // see above
@@ -109,7 +109,8 @@ func cut(err error) error {
 	return err
 }
 
-// packReader hashes what is read of it, a buffer at a time. It is an [io.ByteReader], so that inflating takes no byte too many.
+// packReader hashes what is read of it, a buffer at a time. It is an [io.ByteReader], so that inflating takes no byte
+// too many.
 type packReader struct {
 	r         io.Reader
 	sum       hash.Hash

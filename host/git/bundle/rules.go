@@ -33,8 +33,8 @@ type entry struct {
 	object string
 }
 
-// check refuses what must not become part of the user's repository under any circumstances. Whether a good path is one that
-// the user wants is another question, which [Checked.Findings] answers.
+// check refuses what must not become part of the user's repository under any circumstances. Whether a good path is one
+// that the user wants is another question, which [Checked.Findings] answers.
 func (e entry) check() error {
 	if e.mode == modeNone {
 		return nil

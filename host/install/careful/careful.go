@@ -53,8 +53,8 @@ func NewClient(base http.RoundTripper, stall time.Duration) *http.Client {
 	}
 }
 
-// careful refuses plain http to other machines, no matter who thought of the address: a run file, a redirect, or a registry
-// that names where to get a token. It ends answers that come to a halt.
+// careful refuses plain http to other machines, no matter who thought of the address: a run file, a redirect, or a
+// registry that names where to get a token. It ends answers that come to a halt.
 type careful struct {
 	base  http.RoundTripper
 	stall time.Duration

@@ -23,10 +23,10 @@ import (
 	"github.com/hutch-run/hutch/host/release"
 )
 
-// How a release lies in a registry, by media types. The tag is the version. It names an index with one manifest for each platform,
-// whose layer is the archive, so that a registry shows the platforms as it does those of an image; and with one that has
-// no platform, whose layers are the release's own manifest and its signature. As that has the hashes of all
-// archives, which are their names in a registry too, the manifests of the platforms are not needed to install.
+// How a release lies in a registry, by media types. The tag is the version. It names an index with one manifest for
+// each platform, whose layer is the archive, so that a registry shows the platforms as it does those of an image; and
+// with one that has no platform, whose layers are the release's own manifest and its signature. As that has the hashes
+// of all archives, which are their names in a registry too, the manifests of the platforms are not needed to install.
 const (
 	TypeBackend   = "application/vnd.hutch.backend.v1"                   // of the index and of a platform's manifest
 	TypeRelease   = "application/vnd.hutch.backend.release.v1"           // of the manifest without a platform
@@ -192,8 +192,8 @@ func (s *Repository) Archive(ctx context.Context, version string, a release.Arch
 	return s.explain(err, version)
 }
 
-// Push stores a release under its version as tag, and returns the digest of the index. It replaces none: a version that was
-// published once may be in lock files.
+// Push stores a release under its version as tag, and returns the digest of the index. It replaces none: a version that
+// was published once may be in lock files.
 func (s *Repository) Push(ctx context.Context, m *release.Manifest, raw, signature []byte, open func(release.Archive) (io.ReadCloser, error)) (string, error) {
 	switch _, err := s.repo.Resolve(ctx, m.Version); {
 	case err == nil:

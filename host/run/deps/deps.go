@@ -21,7 +21,8 @@ type Installer struct {
 	Version []string
 	// Install is the command that installs into the directory dir.
 	Install func(dir string, packages []string) []string
-	// Env is what the installer needs besides the user's settings, which have precedence, in whatever case they are written.
+	// Env is what the installer needs besides the user's settings, which have precedence, in whatever case they are
+	// written.
 	Env map[string]string
 	// Interpreter is the program for which it installs: its identity is part of the cache key.
 	Interpreter string

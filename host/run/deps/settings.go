@@ -31,8 +31,8 @@ var bundles = map[string][]string{
 }
 
 // trusted are the variables that installers are always given: which authorities they trust. Each takes the user's own
-// value, else that of the first other one that is set, else the machine's bundle: an installer that brings a bundle of its
-// own, as npm does, would not trust an authority that the rest of the machine does.
+// value, else that of the first other one that is set, else the machine's bundle: an installer that brings a bundle of
+// its own, as npm does, would not trust an authority that the rest of the machine does.
 var trusted = map[string][]string{
 	"python":     {"PIP_CERT", "SSL_CERT_FILE"},
 	"javascript": {"NODE_EXTRA_CA_CERTS"},

@@ -120,8 +120,8 @@ func basic(user string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
 }
 
-// daemonOf returns a client and the sandbox whose daemon it is to talk to: a new one of a new server, or what HUTCH_TEST_ENVD
-// names, the URL of a daemon that somebody else has started: E2B's own, to see that both do the same.
+// daemonOf returns a client and the sandbox whose daemon it is to talk to: a new one of a new server, or what
+// HUTCH_TEST_ENVD names, the URL of a daemon that somebody else has started: E2B's own, to see that both do the same.
 func daemonOf(t *testing.T) (*client, string) {
 	t.Helper()
 	if at := os.Getenv("HUTCH_TEST_ENVD"); at != "" {

@@ -113,9 +113,9 @@ func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port in
 	proxy.ServeHTTP(w, r.WithContext(each))
 }
 
-// readAhead takes a request that is small, or whose answer may begin before its end was read, into memory. Otherwise the
-// server would close the request's body when the answer begins, while the proxy is still looking for its end, and the
-// connection to the daemon would be lost with the answer.
+// readAhead takes a request that is small, or whose answer may begin before its end was read, into memory. Otherwise
+// the server would close the request's body when the answer begins, while the proxy is still looking for its end, and
+// the connection to the daemon would be lost with the answer.
 func readAhead(r *http.Request) error {
 	rpc := strings.HasPrefix(r.URL.Path, "/process.") || strings.HasPrefix(r.URL.Path, "/filesystem.")
 	if r.URL.Path == processconnect.ProcessStreamInputProcedure || !rpc && (r.ContentLength < 0 || r.ContentLength > 1<<20) {

@@ -22,7 +22,8 @@ const (
 	gone    = "gone"
 )
 
-// sandbox is one that was made and has not ended. mu is held through a change of state, so that changes come one by one.
+// sandbox is one that was made and has not ended. mu is held through a change of state, so that changes come one by
+// one.
 type sandbox struct {
 	server  *Server
 	id, dir string
@@ -245,8 +246,8 @@ func (s *Server) Kill(id string) error {
 	return b.finish()
 }
 
-// DaemonLog returns what the daemon of a sandbox has logged and E2B's would have sent to its makers: every request, with
-// arguments, environment and input. It is empty when the sandbox has ended.
+// DaemonLog returns what the daemon of a sandbox has logged and E2B's would have sent to its makers: every request,
+// with arguments, environment and input. It is empty when the sandbox has ended.
 func (s *Server) DaemonLog(id string) string {
 	b := s.find(id)
 	if b == nil {

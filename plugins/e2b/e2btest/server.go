@@ -21,8 +21,8 @@ type Options struct {
 	Addr string
 	// Key is the API key to ask for; "" makes one up. E2B's have the form e2b_ and hexadecimal digits.
 	Key string
-	// Dir is where the files of sandboxes lie. It is made when it is missing. "" is a temporary directory that goes with the
-	// server. Files of sandboxes that still exist when the server closes are removed in any case.
+	// Dir is where the files of sandboxes lie. It is made when it is missing. "" is a temporary directory that goes with
+	// the server. Files of sandboxes that still exist when the server closes are removed in any case.
 	Dir string
 	// Templates are the names that sandboxes can be made from; none means "base". They all are the same system.
 	Templates []string

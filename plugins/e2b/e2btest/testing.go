@@ -17,8 +17,8 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// ForTest starts a server that is closed with the test. Where bubblewrap is missing or cannot work the test is skipped, or
-// fails if HUTCH_TEST_REQUIRE lists bwrap.
+// ForTest starts a server that is closed with the test. Where bubblewrap is missing or cannot work the test is skipped,
+// or fails if HUTCH_TEST_REQUIRE lists bwrap.
 func ForTest(t TB, o Options) *Server {
 	t.Helper()
 	if out, err := exec.Command("bwrap", "--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "true").CombinedOutput(); err != nil {

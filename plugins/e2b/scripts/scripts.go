@@ -49,8 +49,8 @@ const (
 	NoUser    = 48 // there is no such user
 )
 
-// Quote writes any bytes in a form that survives the daemon's protocol, which takes UTF-8 only. The scripts undo it with
-// printf's %b.
+// Quote writes any bytes in a form that survives the daemon's protocol, which takes UTF-8 only. The scripts undo it
+// with printf's %b.
 func Quote(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

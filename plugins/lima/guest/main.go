@@ -1,4 +1,5 @@
-// Command hutch-lima-guest is what the Lima backend puts into its virtual machines: see package guest. It is no program for people.
+// Command hutch-lima-guest is what the Lima backend puts into its virtual machines: see package guest. It is no program
+// for people.
 package main
 
 import (

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setIDBits makes set-id files and directories by every call that takes a mode, in the working directory and in /tmp. The
-// files stay, so that the host can look.
+// setIDBits makes set-id files and directories by every call that takes a mode, in the working directory and in /tmp.
+// The files stay, so that the host can look.
 func setIDBits([]string) verdict {
 	const mode = unix.S_ISUID | unix.S_ISGID | 0o755
 	var a attempts

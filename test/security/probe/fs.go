@@ -185,8 +185,8 @@ func tryOpen(p string, flags int) error {
 	return unix.Close(fd)
 }
 
-// swapForever exchanges, below the directory args[0] of the workspace and until it is killed, what a tool on the host may
-// look at with what leads to the host's directory args[1], or blocks the process that opens it.
+// swapForever exchanges, below the directory args[0] of the workspace and until it is killed, what a tool on the host
+// may look at with what leads to the host's directory args[1], or blocks the process that opens it.
 func swapForever(args []string) verdict {
 	dir, outside := args[0], args[1]
 	in := func(name string) string { return filepath.Join(dir, name) }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forks starts args[0] processes that stay, each in a session of its own and deaf to signals; more than args[1] is a breach.
-// Where it is stopped it leaves them behind.
+// forks starts args[0] processes that stay, each in a session of its own and deaf to signals; more than args[1] is a
+// breach. Where it is stopped it leaves them behind.
 func forks(args []string) verdict {
 	want, limit := number(args[0]), number(args[1])
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
@@ -77,7 +77,8 @@ func memfds(args []string) verdict {
 	return breached("used %s MiB", args[0])
 }
 
-// manyUsers has args[0] processes use args[1] MiB each. What more than args[2] MiB of them hold a second later is a breach.
+// manyUsers has args[0] processes use args[1] MiB each. What more than args[2] MiB of them hold a second later is a
+// breach.
 func manyUsers(args []string) verdict {
 	if len(args) > 4 { // one of them
 		if v := memory(args[1:2]); v.Breached {
@@ -130,7 +131,8 @@ func bigFile(args []string) verdict {
 	})
 }
 
-// manyFiles makes args[0] files in each directory of args[1:] that is one. The last of them stay, unless all got through.
+// manyFiles makes args[0] files in each directory of args[1:] that is one. The last of them stay, unless all got
+// through.
 func manyFiles(args []string) verdict {
 	return fill(args, func(dir string) (string, error) {
 		dir = filepath.Join(dir, "probe-many")
@@ -145,8 +147,8 @@ func manyFiles(args []string) verdict {
 	})
 }
 
-// fill puts something in each directory. A file system that is full must be so when the probe ends, because that is what
-// hutch looks at.
+// fill puts something in each directory. A file system that is full must be so when the probe ends, because that is
+// what hutch looks at.
 func fill(args []string, put func(dir string) (string, error)) verdict {
 	var a attempts
 	last := ""

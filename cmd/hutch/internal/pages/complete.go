@@ -11,8 +11,8 @@ import (
 // Shells are those that Completion knows.
 var Shells = []string{"bash", "zsh", "fish"}
 
-// Completion writes the completion script of a shell. What a flag or an operand may be comes from its enum, or from
-// its tag complete: hcl and file are files, dir directories, run, backend, sandbox and project are asked from hutch itself.
+// Completion writes the completion script of a shell. What a flag or an operand may be comes from its enum, or from its
+// tag complete: hcl and file are files, dir directories, run, backend, sandbox and project are asked from hutch itself.
 func Completion(w io.Writer, app *kong.Node, shell string) error {
 	var b strings.Builder
 	switch shell {

@@ -9,7 +9,8 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 )
 
-// Step answers one request: with an answer or an error. Where Do is set it decides, from the request, and may wait for ctx.
+// Step answers one request: with an answer or an error. Where Do is set it decides, from the request, and may wait for
+// ctx.
 type Step struct {
 	Answer model.Answer
 	Err    error

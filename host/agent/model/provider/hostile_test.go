@@ -9,8 +9,9 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 )
 
-// TestHostileAnswers reads the same bytes as an answer in each protocol, as a stream and as a whole, and with a piece cut out of
-// them. It is not a fuzz target: the compiler takes a quarter of an hour and 2 GB to instrument the providers' libraries.
+// TestHostileAnswers reads the same bytes as an answer in each protocol, as a stream and as a whole, and with a piece
+// cut out of them. It is not a fuzz target: the compiler takes a quarter of an hour and 2 GB to instrument the
+// providers' libraries.
 func TestHostileAnswers(t *testing.T) {
 	for _, s := range []string{
 		`{"choices":[{"delta":{"content":"a","tool_calls":[{"index":-1,"id":"c","function":{"name":"f","arguments":"{"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":-5,"completion_tokens":9}}`,

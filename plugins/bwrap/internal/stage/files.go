@@ -11,8 +11,8 @@ import (
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 )
 
-// The files of a root are made by bare system calls: package os asks the kernel six times more for each file, whether it
-// can be polled and whether it is there already, and a root has some fifty of them.
+// The files of a root are made by bare system calls: package os asks the kernel six times more for each file, whether
+// it can be polled and whether it is there already, and a root has some fifty of them.
 
 // readCopy turns a copy into the regular file it shall be.
 func readCopy(f *wire.File) {

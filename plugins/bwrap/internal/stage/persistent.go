@@ -63,7 +63,8 @@ type asked struct {
 const (
 	// sendTime bounds how long a plugin that does not read may keep the others waiting.
 	sendTime = 5 * time.Second
-	// lookTime is how often a holder looks whether its socket is still there: somebody may have removed everything by hand.
+	// lookTime is how often a holder looks whether its socket is still there: somebody may have removed everything by
+	// hand.
 	lookTime = 10 * time.Second
 )
 
@@ -167,8 +168,8 @@ func (h *holder) accept(requests chan<- asked) {
 	}
 }
 
-// fromOutside says whether the process that connected is none of this sandbox's: those have a number in this process namespace. They
-// cannot see the socket, unless somebody shows them the directory that it lies in.
+// fromOutside says whether the process that connected is none of this sandbox's: those have a number in this process
+// namespace. They cannot see the socket, unless somebody shows them the directory that it lies in.
 func fromOutside(fd int) bool {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	return err == nil && cred.Pid == 0

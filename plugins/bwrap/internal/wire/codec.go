@@ -7,8 +7,9 @@ import (
 
 // A message is written and read by the same methods: fields names each of its fields once, in order, to a codec, which
 // either appends it to data or takes it from there. Both ends are the same binary, so nothing has to say which field is
-// which; only the holder of a persistent sandbox can be of another version, and is ended when it does not understand. It does what encoding/json would, without the tables that package makes of every type when it meets it first:
-// for a holder that lives for one command those took longer than its mounts.
+// which; only the holder of a persistent sandbox can be of another version, and is ended when it does not understand.
+// It does what encoding/json would, without the tables that package makes of every type when it meets it first: for a
+// holder that lives for one command those took longer than its mounts.
 type codec struct {
 	data    []byte
 	reading bool

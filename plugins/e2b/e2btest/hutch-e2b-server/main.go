@@ -3,8 +3,8 @@
 //
 //	hutch-e2b-server [flags]
 //
-// It prints the environment that clients need, as a shell takes it, and serves until it is interrupted; then all sandboxes
-// end. What it does and does not do is said in the doc comment of package e2btest.
+// It prints the environment that clients need, as a shell takes it, and serves until it is interrupted; then all
+// sandboxes end. What it does and does not do is said in the doc comment of package e2btest.
 package main
 
 import (

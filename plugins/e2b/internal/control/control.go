@@ -1,8 +1,8 @@
 // Package control is a client for the control plane of E2B and of services that speak as it does: it makes sandboxes,
 // finds, keeps, pauses and ends them. What happens inside them is package envd's.
 //
-// Nothing that a service answers is trusted: bodies are bounded, names are checked before they become part of an address,
-// and the API key is taken out of every message.
+// Nothing that a service answers is trusted: bodies are bounded, names are checked before they become part of an
+// address, and the API key is taken out of every message.
 package control
 
 import (
@@ -61,8 +61,8 @@ type call struct {
 	header       http.Header
 }
 
-// do sends c until it is answered. A request that the service refused for coming too often is sent again when it says so;
-// one that broke off, or met a failure of the service, only when it is idempotent.
+// do sends c until it is answered. A request that the service refused for coming too often is sent again when it says
+// so; one that broke off, or met a failure of the service, only when it is idempotent.
 func (c *Client) do(ctx context.Context, k call) (int, error) {
 	var body []byte
 	if k.body != nil {

@@ -161,7 +161,8 @@ func TestGoneIsDone(t *testing.T) {
 	}
 }
 
-// TestFind follows the pages, escapes the filter as the service takes it apart, and takes nothing that does not carry it.
+// TestFind follows the pages, escapes the filter as the service takes it apart, and takes nothing that does not carry
+// it.
 func TestFind(t *testing.T) {
 	mine, other := `{"sandboxID":"imine","metadata":{"a b":"c%d"}}`, `{"sandboxID":"iother","metadata":{"a b":"x"}}`
 	s, c, _ := start(t, answer{status: 200, body: "[" + other + "]", header: map[string]string{"X-Next-Token": "n"}}, answer{status: 200, body: "[" + mine + "]"})

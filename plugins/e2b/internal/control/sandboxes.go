@@ -84,8 +84,8 @@ type createBody struct {
 	AutoPause bool              `json:"autoPause"`
 }
 
-// Create makes a sandbox. It is sent once, unless the service refuses it for coming too often: who gets an error that is
-// Unanswered, or of the kind Service, looks for the sandbox with Find.
+// Create makes a sandbox. It is sent once, unless the service refuses it for coming too often: who gets an error that
+// is Unanswered, or of the kind Service, looks for the sandbox with Find.
 func (c *Client) Create(ctx context.Context, n NewSandbox) (*Sandbox, error) {
 	s := &Sandbox{}
 	k := call{method: http.MethodPost, path: "/sandboxes", answer: s, body: createBody{
@@ -106,7 +106,8 @@ func (c *Client) Get(ctx context.Context, id string) (*Detail, error) {
 	return d, err
 }
 
-// Connect makes sure that a sandbox runs for at least so long, resumes it when it is paused, and tells its access token.
+// Connect makes sure that a sandbox runs for at least so long, resumes it when it is paused, and tells its access
+// token.
 func (c *Client) Connect(ctx context.Context, id string, timeout time.Duration) (*Sandbox, error) {
 	s := &Sandbox{}
 	k := call{method: http.MethodPost, path: "/sandboxes/" + url.PathEscape(id) + "/connect", answer: s, again: true,
@@ -187,7 +188,8 @@ func (c *Client) Find(ctx context.Context, metadata map[string]string) ([]Detail
 	return nil, &Error{Call: "GET /v2/sandboxes", Status: http.StatusOK, Message: "the list of sandboxes does not end"}
 }
 
-// carries reports whether all of want is in got: a service that ignores the filter must not make us take others' for ours.
+// carries reports whether all of want is in got: a service that ignores the filter must not make us take others' for
+// ours.
 func carries(got, want map[string]string) bool {
 	for k, v := range want {
 		if got[k] != v {

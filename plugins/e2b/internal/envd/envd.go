@@ -1,5 +1,5 @@
-// Package envd is a client for the daemon in an E2B sandbox: it runs commands in it, with the Connect protocol, and carries
-// files in and out, over plain HTTP.
+// Package envd is a client for the daemon in an E2B sandbox: it runs commands in it, with the Connect protocol, and
+// carries files in and out, over plain HTTP.
 //
 // The daemon writes the arguments and variables of every command, and every unary request, to a log that leaves the
 // sandbox. Nothing secret may be in them: it goes with Upload, or with Input.
@@ -47,8 +47,8 @@ type Client struct {
 	rpc  processconnect.ProcessClient
 }
 
-// Transport returns what clients send their requests through. It asks nobody to compress: the daemon does that on the fly,
-// ten times slower than it sends.
+// Transport returns what clients send their requests through. It asks nobody to compress: the daemon does that on the
+// fly, ten times slower than it sends.
 func Transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DisableCompression = true
@@ -178,8 +178,8 @@ func (c *Client) Health(ctx context.Context) error {
 	return resp.Body.Close()
 }
 
-// Upload writes a file, as root, and gives it to user. It is not atomic: what breaks off leaves the beginning of a file,
-// so the caller looks at what arrived before it is used.
+// Upload writes a file, as root, and gives it to user. It is not atomic: what breaks off leaves the beginning of a
+// file, so the caller looks at what arrived before it is used.
 func (c *Client) Upload(ctx context.Context, path, user string, body io.Reader) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.file(path, user), body)
 	if err != nil {
@@ -195,8 +195,8 @@ func (c *Client) Upload(ctx context.Context, path, user string, body io.Reader) 
 	return err
 }
 
-// Download reads a file, as root, from a byte on. Size is that of what comes, or -1 when the daemon does not say. The caller
-// closes what it reads, which ends when ctx does.
+// Download reads a file, as root, from a byte on. Size is that of what comes, or -1 when the daemon does not say. The
+// caller closes what it reads, which ends when ctx does.
 func (c *Client) Download(ctx context.Context, path string, from int64) (body io.ReadCloser, size int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.file(path, "root"), nil)
 	if err != nil {

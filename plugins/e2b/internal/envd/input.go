@@ -29,9 +29,9 @@ func (c *Client) CloseInput(ctx context.Context, pid uint32) error {
 	return plain(err)
 }
 
-// Input copies what r holds to a command's input, or types it on its terminal, until r ends. It goes in one stream, which
-// the daemon does not log; a stream that breaks is an error, for nobody knows how much of it arrived. After ctx a Read that
-// still waits is waited for.
+// Input copies what r holds to a command's input, or types it on its terminal, until r ends. It goes in one stream,
+// which the daemon does not log; a stream that breaks is an error, for nobody knows how much of it arrived. After ctx a
+// Read that still waits is waited for.
 func (c *Client) Input(ctx context.Context, pid uint32, terminal bool, r io.Reader) error {
 	in := &input{s: c.rpc.StreamInput(ctx)}
 	if err := in.send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start{Start: &process.StreamInputRequest_StartEvent{Process: byPID(pid)}}}); err != nil {

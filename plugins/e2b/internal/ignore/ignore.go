@@ -1,7 +1,7 @@
 // Package ignore says which files of a project are not sent: those that its .gitignore and .hutchignore files name.
 //
-// The rules are git's, as gitignore(5) tells them; a .hutchignore has the same form, and counts after the .gitignore beside
-// it. Files outside the project, such as a person's core.excludesFile, are not looked at.
+// The rules are git's, as gitignore(5) tells them; a .hutchignore has the same form, and counts after the .gitignore
+// beside it. Files outside the project, such as a person's core.excludesFile, are not looked at.
 package ignore
 
 import (
@@ -39,8 +39,8 @@ func New(root *os.Root, names ...string) *Rules {
 // Err returns what kept a file of rules from being read. Rules that nobody could read must not be taken for none.
 func (r *Rules) Err() error { return r.err }
 
-// Skip reports whether what is at p, a clean path below the root, is not sent. What is below a directory that is skipped
-// is skipped as well and need not be asked for.
+// Skip reports whether what is at p, a clean path below the root, is not sent. What is below a directory that is
+// skipped is skipped as well and need not be asked for.
 func (r *Rules) Skip(p string, isDir bool) bool {
 	skip := false
 	// The rules of a directory closer to p count more, and so do later ones of one directory.

@@ -141,8 +141,8 @@ func TestUnreadableRules(t *testing.T) {
 	}
 }
 
-// TestLikeGit compares random rules over random trees with git's own answer. Two stars beside another character are left out:
-// git takes them for one star or for more, depending on where its pattern lies in memory.
+// TestLikeGit compares random rules over random trees with git's own answer. Two stars beside another character are
+// left out: git takes them for one star or for more, depending on where its pattern lies in memory.
 func TestLikeGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {

@@ -131,7 +131,8 @@ func (b box) spec() (*wire.Sandbox, error) {
 	return s, nil
 }
 
-// surroundings are what a reboot takes away: the cgroup and the overlay over the home. They are made where they are missing.
+// surroundings are what a reboot takes away: the cgroup and the overlay over the home. They are made where they are
+// missing.
 func (b box) surroundings(spec *wire.Sandbox) (*limits.Group, error) {
 	if err := os.MkdirAll(b.run("commands"), 0o700); err != nil {
 		return nil, err
@@ -228,8 +229,8 @@ func (b box) inspect() (string, error) {
 	return strconv.Itoa(len(entries)), nil
 }
 
-// reset ends all commands, and empties the temporary directories; hard, also the workspace, the output and what was written to the
-// home.
+// reset ends all commands, and empties the temporary directories; hard, also the workspace, the output and what was
+// written to the home.
 func (b box) reset(ctx context.Context, hard bool) error {
 	unlock, err := b.lock(unix.LOCK_EX)
 	if err != nil {

@@ -24,7 +24,8 @@ type streamKey struct {
 	op   wire.Op
 }
 
-// pending is a stream that a command will use: what is left to read from it after its first line, and the stream itself.
+// pending is a stream that a command will use: what is left to read from it after its first line, and the stream
+// itself.
 type pending struct {
 	*yamux.Stream
 	rest io.Reader

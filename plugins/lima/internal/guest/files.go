@@ -17,8 +17,9 @@ import (
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
-// Files does one operation on the files of a sandbox. It runs as a command of that sandbox, with its view and its rights, so nothing
-// that a hostile tree holds can lead it to more than a command could reach. How it ended goes to stderr, as a [wire.Reply].
+// Files does one operation on the files of a sandbox. It runs as a command of that sandbox, with its view and its
+// rights, so nothing that a hostile tree holds can lead it to more than a command could reach. How it ended goes to
+// stderr, as a [wire.Reply].
 //
 //	put file|tar PATH < content
 //	get file PATH > a line with the size, content
@@ -79,7 +80,8 @@ func files(args []string) error {
 	}
 }
 
-// putFile replaces the file rel in one step, so that a command never sees half of it, and a hard link to it keeps its content.
+// putFile replaces the file rel in one step, so that a command never sees half of it, and a hard link to it keeps its
+// content.
 func putFile(root *os.Root, rel string, r io.Reader) error {
 	mode := fs.FileMode(0o644)
 	if st, err := root.Lstat(rel); err == nil {

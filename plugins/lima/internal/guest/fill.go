@@ -18,8 +18,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
-// fill unpacks what the backend brings from its own host into a part of a sandbox in which no command has run yet. So, other than
-// what comes from a sandbox, symbolic links may lead wherever they like: a project's do.
+// fill unpacks what the backend brings from its own host into a part of a sandbox in which no command has run yet. So,
+// other than what comes from a sandbox, symbolic links may lead wherever they like: a project's do.
 func (b box) fill(ctx context.Context, part wire.Part, r io.Reader) error {
 	unlock, err := b.lock(unix.LOCK_EX)
 	if err != nil {
@@ -151,8 +151,8 @@ func (b box) snapshot(ctx context.Context) error {
 	return errors.Join(s.Save(w), w.Flush(), f.Close())
 }
 
-// sync has the sandbox survive a power cut: without it the guest's kernel keeps for half a minute what was written, and a VM that is
-// stopped by force meanwhile boots without the sandbox, or with empty files in it.
+// sync has the sandbox survive a power cut: without it the guest's kernel keeps for half a minute what was written, and
+// a VM that is stopped by force meanwhile boots without the sandbox, or with empty files in it.
 func (b box) sync() error {
 	unlock, err := b.lock(unix.LOCK_SH)
 	if err != nil {

@@ -42,11 +42,11 @@ func newOrder(b box, spec *wire.Sandbox, e *wire.Exec, group *limits.Group) *ord
 // controlFD is the socket to the server.
 const controlFD = 3
 
-// Init is the first process of a command's namespaces. It comes back when the command has ended, or never was started; with the
-// end of this process the kernel ends everything else in them.
+// Init is the first process of a command's namespaces. It comes back when the command has ended, or never was started;
+// with the end of this process the kernel ends everything else in them.
 func Init() error {
-	// Nothing of the command's can end this process by a signal, and what is caught here is not ignored there: the process that started the
-	// guest's sshd may have ignored some.
+	// Nothing of the command's can end this process by a signal, and what is caught here is not ignored there: the process
+	// that started the guest's sshd may have ignored some.
 	signal.Notify(make(chan os.Signal, 1))
 	unix.CloseOnExec(controlFD)
 	if err := unix.SetNonblock(controlFD, true); err != nil {
@@ -160,9 +160,9 @@ func notStarted(err error) *wire.Exit {
 	return &wire.Exit{Err: wire.AsError(fmt.Errorf("start the command: %w", err))}
 }
 
-// confine takes from this process, on all its threads, what the command must never have. It can gain no right by executing a program.
-// A command whose uid is not 0 has no capability by that; from one whose uid is, in a user namespace that knows no other, they are taken.
-// Then it sets the limits that each process has on its own.
+// confine takes from this process, on all its threads, what the command must never have. It can gain no right by
+// executing a program. A command whose uid is not 0 has no capability by that; from one whose uid is, in a user
+// namespace that knows no other, they are taken. Then it sets the limits that each process has on its own.
 func confine(root bool, files uint64) error {
 	prctl := func(option, arg uintptr) error {
 		if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, option, arg, 0); errno != 0 {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every command of a sandbox is known by a file that is named after the first process of its namespaces: PID-STARTTIME. So another
-// process of this program finds it, and never takes a stranger for it that has got its number.
+// Every command of a sandbox is known by a file that is named after the first process of its namespaces: PID-STARTTIME.
+// So another process of this program finds it, and never takes a stranger for it that has got its number.
 
 // register says that pid is the first process of a command. The returned function takes that back.
 func (b box) register(pid int) (forget func(), err error) { return register(b.run("commands"), pid) }

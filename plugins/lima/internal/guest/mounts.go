@@ -11,8 +11,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
-// mount makes the command's view: of what belongs to sandboxes only its own, and nothing by which a program of the VM's user could
-// be asked to do what the command may not. shown lie over what describes the machine.
+// mount makes the command's view: of what belongs to sandboxes only its own, and nothing by which a program of the VM's
+// user could be asked to do what the command may not. shown lie over what describes the machine.
 func (o *order) mount(shown []visible.File) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -91,8 +91,8 @@ func (o *order) mount(shown []visible.File) error {
 	return show(shown)
 }
 
-// show mounts files over those of the machine. They are written to a tmpfs that has no other name afterwards. The cgroup is
-// shown by the kernel.
+// show mounts files over those of the machine. They are written to a tmpfs that has no other name afterwards. The
+// cgroup is shown by the kernel.
 func show(files []visible.File) error {
 	const at = "/tmp"
 	if err := tmpfs(at, "mode=755,size=16m"); err != nil {

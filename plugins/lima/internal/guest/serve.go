@@ -40,7 +40,8 @@ type account struct {
 	home     string
 }
 
-// Serve answers a backend on the standard streams until it is gone. bootWait is how long the guest's first boot may take.
+// Serve answers a backend on the standard streams until it is gone. bootWait is how long the guest's first boot may
+// take.
 func Serve(ctx context.Context, name string, bootWait time.Duration) error {
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // what sshd and sudo let through is no command's; old kernels have it not
 	s := &server{streams: map[streamKey]chan *pending{}, calls: map[*call]bool{}}
@@ -238,7 +239,8 @@ func readLine(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// setGroupsAllowed says whether this process may give a child no supplementary groups: not in a user namespace that maps one user.
+// setGroupsAllowed says whether this process may give a child no supplementary groups: not in a user namespace that
+// maps one user.
 func setGroupsAllowed() bool { return readLine("/proc/self/setgroups") != "deny" }
 
 // bind mounts what the descriptor fd stands for at a path.

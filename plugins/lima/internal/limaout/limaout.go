@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Log is a writer that takes limactl's log apart: one JSON object on a line, and now and then something else. Call End behind the
-// last line. It is not safe for concurrent use.
+// Log is a writer that takes limactl's log apart: one JSON object on a line, and now and then something else. Call End
+// behind the last line. It is not safe for concurrent use.
 type Log struct {
 	// Tell is called for each line, if it is set. The level is empty for what is no entry of a log.
 	Tell func(level, msg string)

@@ -48,8 +48,8 @@ func (r *portRule) fits(at netip.AddrPort) bool {
 	return ip.IsUnspecified() && r.MustBeZero != nil && !*r.MustBeZero
 }
 
-// forwards reports whether the instance's rules bring a port of the guest to this machine. Behind them is Lima's own, for every port
-// of the guest's loopback.
+// forwards reports whether the instance's rules bring a port of the guest to this machine. Behind them is Lima's own,
+// for every port of the guest's loopback.
 func (c *config) forwards(at netip.AddrPort) bool {
 	for _, r := range append(slices.Clone(c.PortForwards), portRule{}) {
 		if r.fits(at) {
@@ -62,7 +62,8 @@ func (c *config) forwards(at netip.AddrPort) bool {
 // portTime is the time between two looks at the guest's ports.
 const portTime = 50 * time.Millisecond
 
-// forwardPorts does what Lima's hostagent does with ports on which something listens in the guest, for as long as this process lives.
+// forwardPorts does what Lima's hostagent does with ports on which something listens in the guest, for as long as this
+// process lives.
 func (i *vm) forwardPorts(c *config) {
 	open := map[netip.AddrPort]net.Listener{}
 	for range time.Tick(portTime) {

@@ -252,7 +252,8 @@ func (h *hypervisor) serve(c *net.UnixConn) {
 	}
 }
 
-// removeGroups removes what a machine that is off has no longer: the cgroups of its sandboxes, which in truth are this machine's.
+// removeGroups removes what a machine that is off has no longer: the cgroups of its sandboxes, which in truth are this
+// machine's.
 func removeGroups(disk string) {
 	boxes, _ := os.ReadDir(filepath.Join(disk, "var/lib/hutch"))
 	for _, box := range boxes {

@@ -21,7 +21,8 @@ type command struct {
 	json  bool
 }
 
-// flagsOf are the flags that this stand-in knows, by command; "" are those of every command. The value says whether it takes one.
+// flagsOf are the flags that this stand-in knows, by command; "" are those of every command. The value says whether it
+// takes one.
 var flagsOf = map[string]map[string]bool{
 	"":       {"tty": false, "log-format": true, "log-level": true, "debug": false, "y": false},
 	"create": {"name": true},

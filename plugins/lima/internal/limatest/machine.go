@@ -17,8 +17,8 @@ import (
 
 const arch = runtime.GOARCH
 
-// machineMain is the hostagent and QEMU of an instance in one: it has a guest and an sshd, and lives as long as both. Descriptor 3 is
-// where it says how the boot goes.
+// machineMain is the hostagent and QEMU of an instance in one: it has a guest and an sshd, and lives as long as both.
+// Descriptor 3 is where it says how the boot goes.
 func machineMain(args []string) error {
 	runtime.LockOSThread() // the children's parent, whose end is theirs
 	if len(args) != 2 {

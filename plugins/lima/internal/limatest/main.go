@@ -39,7 +39,8 @@ var programs = map[string]func(args []string) error{
 // StandIn says whether this process is one of the stand-in's programs and no test.
 func StandIn() bool { return programs[filepath.Base(os.Args[0])] != nil }
 
-// Run runs the tests of a package, or the stand-in's program that this process is, and returns the exit code; call it in TestMain.
+// Run runs the tests of a package, or the stand-in's program that this process is, and returns the exit code; call it
+// in TestMain.
 func Run(m *testing.M) int {
 	if StandIn() {
 		run := programs[filepath.Base(os.Args[0])]
@@ -211,8 +212,8 @@ func runAsOrdinaryUser(base string) int {
 	return 0
 }
 
-// Need skips the test where the stand-in, or the real limactl that was asked for, cannot work, and fails it where HUTCH_TEST_REQUIRE
-// names ssh.
+// Need skips the test where the stand-in, or the real limactl that was asked for, cannot work, and fails it where
+// HUTCH_TEST_REQUIRE names ssh.
 func Need(t testing.TB) {
 	t.Helper()
 	if os.Getenv(RealVariable) == "1" {

@@ -1,8 +1,8 @@
 // Package wire is what the Lima backend and its program in the guest say to each other.
 //
-// The backend starts that program with the VM's ssh, one session for all it does. The program prints one line, [Hello], and from
-// then on both ends speak yamux over its standard streams, so nothing of a command ever passes a shell: not its arguments, not
-// its environment, not its output.
+// The backend starts that program with the VM's ssh, one session for all it does. The program prints one line, [Hello],
+// and from then on both ends speak yamux over its standard streams, so nothing of a command ever passes a shell: not
+// its arguments, not its environment, not its output.
 //
 // The backend opens all streams. Each begins with one [Request] as a line of JSON. What follows depends on its Op; the
 // last thing the guest says on a stream, where it says anything, is a [Reply] or an [Event] as a line of JSON.
@@ -25,8 +25,8 @@ import (
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
-// Version is the version of the protocol. The backend installs the program that it was built with, so the two only differ when
-// something is wrong.
+// Version is the version of the protocol. The backend installs the program that it was built with, so the two only
+// differ when something is wrong.
 const Version = 1
 
 // Op says what a stream is for.

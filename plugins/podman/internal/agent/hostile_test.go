@@ -315,8 +315,8 @@ func TestProcessesUsedUp(t *testing.T) {
 	})
 }
 
-// What a container's limit leaves room for the agent has taken before the first command, so that no command gets it, and needs
-// no more of it later. Go may have a thread more or less, by the machine and by what it does just then.
+// What a container's limit leaves room for the agent has taken before the first command, so that no command gets it,
+// and needs no more of it later. Go may have a thread more or less, by the machine and by what it does just then.
 func TestTakesItsOwnPIDs(t *testing.T) {
 	inContainers(t, Options{}, func(t *testing.T, c *container) {
 		conn := c.dial()

@@ -15,9 +15,10 @@ import (
 // Its directory exists in every container.
 const Path = "/run/hutch-agent"
 
-// OwnPIDs is how many processes and threads of a container's limit are not the commands': the agent's threads, all made at its
-// start and one less than this, and the reaper of a first command. Each further command takes one more than it is made of. On a
-// busy machine Go's runtime may make one more thread, and the commands then have one process less than their limit.
+// OwnPIDs is how many processes and threads of a container's limit are not the commands': the agent's threads, all made
+// at its start and one less than this, and the reaper of a first command. Each further command takes one more than it
+// is made of. On a busy machine Go's runtime may make one more thread, and the commands then have one process less than
+// their limit.
 const OwnPIDs = 13
 
 // Options say how an agent behaves.

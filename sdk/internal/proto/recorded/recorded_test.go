@@ -1,4 +1,5 @@
-// Package recorded holds messages of protocol 1 as they were once put on the wire, and checks that they still mean the same.
+// Package recorded holds messages of protocol 1 as they were once put on the wire, and checks that they still mean the
+// same.
 package recorded
 
 import (
@@ -29,8 +30,8 @@ type message struct {
 	JSON json.RawMessage `json:"json"` // what it meant
 }
 
-// TestProtocol1 reads every recorded message as today's code does: each field that was sent then is known now, by the same
-// number, type and name.
+// TestProtocol1 reads every recorded message as today's code does: each field that was sent then is known now, by the
+// same number, type and name.
 func TestProtocol1(t *testing.T) {
 	raw, err := os.ReadFile(file)
 	if err != nil && !*update {

@@ -1,7 +1,8 @@
 package table
 
-// Test compares the bits of one argument that Mask names with Value. Arguments are looked at by their low 32 bits, as the
-// kernel does with the ones in this table: comparing all 64 lets a call pass that has a high bit set (CVE-2019-10063).
+// Test compares the bits of one argument that Mask names with Value. Arguments are looked at by their low 32 bits, as
+// the kernel does with the ones in this table: comparing all 64 lets a call pass that has a high bit set
+// (CVE-2019-10063).
 type Test struct {
 	Arg         int
 	Mask, Value uint32
@@ -75,8 +76,8 @@ func equal(arg int, values []uint32) (out []Cube) {
 	return out
 }
 
-// others covers every value that is not in values: for each bit of each value, what shares the bits above it and differs
-// in it, unless that is the beginning of another value.
+// others covers every value that is not in values: for each bit of each value, what shares the bits above it and
+// differs in it, unless that is the beginning of another value.
 func others(arg int, values []uint32) (out []Cube) {
 	seen := map[Test]bool{}
 	for _, v := range values {

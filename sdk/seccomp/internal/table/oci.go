@@ -24,8 +24,9 @@ type Arg struct {
 	Op       string `json:"op"`
 }
 
-// OCI makes the profile for an architecture that libseccomp calls scmp. No other architecture is in it, so that libseccomp
-// kills what makes a call of one. Calls of always are allowed, whatever the table says; those of never are refused.
+// OCI makes the profile for an architecture that libseccomp calls scmp. No other architecture is in it, so that
+// libseccomp kills what makes a call of one. Calls of always are allowed, whatever the table says; those of never are
+// refused.
 func OCI(scmp string, always, never []string) *Profile {
 	p := &Profile{DefaultAction: "SCMP_ACT_ERRNO", DefaultErrnoRet: ENOSYS, Architectures: []string{scmp}}
 	changed := map[string]bool{}

@@ -1,10 +1,12 @@
-// Package table is the list of system calls that hutch's sandboxes allow, with a reason and a source for each group, and
-// what is made from it: the BPF program that bwrap loads, the OCI profile that Podman takes, and the page of the reference.
+// Package table is the list of system calls that hutch's sandboxes allow, with a reason and a source for each group,
+// and what is made from it: the BPF program that bwrap loads, the OCI profile that Podman takes, and the page of the
+// reference.
 package table
 
 import "strings"
 
-// Errno is what a refused call returns; 0 allows it. The numbers are those of Linux on every architecture hutch runs on.
+// Errno is what a refused call returns; 0 allows it. The numbers are those of Linux on every architecture hutch runs
+// on.
 type Errno uint16
 
 // The answers.

@@ -1,9 +1,9 @@
 // Package daemon is what runs inside each sandbox of the local E2B-compatible server and does there what envd does in
 // E2B's own: files over plain HTTP, processes and directories over the Connect protocol.
 //
-// It behaves as envd 0.6 was seen to behave, its rough edges included, because a client has to live with those: only the
-// leader of a process is killed, output is not kept for those who connect late, an upload that breaks off leaves a short
-// file. Where it differs from envd the doc comment of package e2btest says so.
+// It behaves as envd 0.6 was seen to behave, its rough edges included, because a client has to live with those: only
+// the leader of a process is killed, output is not kept for those who connect late, an upload that breaks off leaves a
+// short file. Where it differs from envd the doc comment of package e2btest says so.
 package daemon
 
 import (
@@ -109,7 +109,8 @@ func (d *Daemon) settings() Init {
 	return d.init
 }
 
-// authorized lets nobody in who lacks the token of a secure sandbox. /files checks for itself, because a signature does too.
+// authorized lets nobody in who lacks the token of a secure sandbox. /files checks for itself, because a signature does
+// too.
 func (d *Daemon) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
 		w := newDrainingWriter(plain, r)

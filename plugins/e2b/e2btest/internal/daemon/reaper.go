@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// The daemon is process 1 of its sandbox: when it ends the kernel ends all others, nothing inside can kill or stop it, and
-// what has lost its parent is left to it.
+// The daemon is process 1 of its sandbox: when it ends the kernel ends all others, nothing inside can kill or stop it,
+// and what has lost its parent is left to it.
 
 // children are the processes that the daemon itself has started and will wait for.
 type children struct {

@@ -132,8 +132,8 @@ func (d *Daemon) newRunning(req *process.StartRequest, who *account) (*running, 
 	return &running{cmd: cmd, info: &process.ProcessInfo{Config: config, Tag: req.Tag}}, nil
 }
 
-// identity makes a command run as the user. The sandbox has one id of the machine only, which is that of this process, so
-// another user is one in a user namespace of its own in which that id has the other's number.
+// identity makes a command run as the user. The sandbox has one id of the machine only, which is that of this process,
+// so another user is one in a user namespace of its own in which that id has the other's number.
 func identity(who *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{}
 	if who.uid != os.Getuid() {
@@ -263,8 +263,9 @@ func (r *running) startTerminal(kids *children, size *process.PTY_Size) (wait fu
 	}, nil
 }
 
-// terminal is the master's side of one. The kernel looks for bytes first, and then whether anybody still has the other side
-// open: what is written and closed in between it reports only when it is asked again. So an end counts when it was told twice.
+// terminal is the master's side of one. The kernel looks for bytes first, and then whether anybody still has the other
+// side open: what is written and closed in between it reports only when it is asked again. So an end counts when it was
+// told twice.
 type terminal struct {
 	tty   io.Reader
 	ended bool

@@ -25,7 +25,8 @@ func (a *answers) Read(b []byte) (int, error) {
 	return copy(b, text), nil
 }
 
-// TestLastBytesOfATerminal: what is written just before the terminal's end is reported although the kernel told of the end first.
+// TestLastBytesOfATerminal: what is written just before the terminal's end is reported although the kernel told of the
+// end first.
 func TestLastBytesOfATerminal(t *testing.T) {
 	for name, c := range map[string]struct {
 		reads answers

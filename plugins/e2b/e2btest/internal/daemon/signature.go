@@ -16,8 +16,9 @@ const tokenHeader = "X-Access-Token"
 
 func sameToken(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// Signature returns what stands for a sandbox's token in the URL of one file, for one operation ("read" or "write") as one
-// user. Path, user and expiry are the strings of the query, as they are there; "" for the default user, and for no expiry.
+// Signature returns what stands for a sandbox's token in the URL of one file, for one operation ("read" or "write") as
+// one user. Path, user and expiry are the strings of the query, as they are there; "" for the default user, and for no
+// expiry.
 func Signature(path, operation, user, token, expires string) string {
 	text := path + ":" + operation + ":" + user + ":" + token
 	if expires != "" {

@@ -52,8 +52,8 @@ func (s *filesystemService) newWatch(h http.Header, path string, recursive, entr
 	return w, nil
 }
 
-// add watches a directory and, when that was asked for, those below. What is made in a new directory before it is watched
-// is not heard of, as with envd.
+// add watches a directory and, when that was asked for, those below. What is made in a new directory before it is
+// watched is not heard of, as with envd.
 func (w *watch) add(dir string) error {
 	if !w.recursive {
 		return w.notify.Add(dir)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Overlay mounts an overlay file system at TARGET, of the directory LOWER and the directories upper and work of LAYER, takes
-// both out of sight, gives up every capability for good, and goes on with the rest of the arguments as another program of
-// this container: SYS_ADMIN is held by nobody from then on. It returns only what went wrong.
+// Overlay mounts an overlay file system at TARGET, of the directory LOWER and the directories upper and work of LAYER,
+// takes both out of sight, gives up every capability for good, and goes on with the rest of the arguments as another
+// program of this container: SYS_ADMIN is held by nobody from then on. It returns only what went wrong.
 func Overlay(args []string) error {
 	if len(args) < 4 || os.Getpid() != 1 {
 		return errors.New("overlay is for the first process of a container, with LOWER LAYER TARGET COMMAND and its arguments")

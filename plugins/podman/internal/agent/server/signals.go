@@ -19,12 +19,11 @@ type sigaction struct {
 	mask     uint64
 }
 
-// deafen keeps the signals of the container's other processes from having any
-// effect: Go catches nearly all of them, and some end the program then. They are
-// ignored and not left to their defaults, which the kernel spares pid 1 only as long
-// as the first thread does not happen to block them. Only those are left to Go that
-// it needs: SIGCHLD, and SIGURG, with which it interrupts its own threads. A true fault of the program kills it, whatever stands here. SIGTERM
-// ends the agent when it comes from outside, which os/signal cannot tell.
+// deafen keeps the signals of the container's other processes from having any effect: Go catches nearly all of them,
+// and some end the program then. They are ignored and not left to their defaults, which the kernel spares pid 1 only as
+// long as the first thread does not happen to block them. Only those are left to Go that it needs: SIGCHLD, and SIGURG,
+// with which it interrupts its own threads. A true fault of the program kills it, whatever stands here. SIGTERM ends
+// the agent when it comes from outside, which os/signal cannot tell.
 func deafen() error {
 	const ignore = 1
 	const saSiginfo, saOnstack, saRestart, saRestorer = 4, 0x08000000, 0x10000000, 0x04000000
