@@ -152,7 +152,7 @@ run "a" {
 			if i := strings.IndexFunc(said.String(), func(r rune) bool { return r < 0x20 && r != '\n' || r == 0x7f }); i >= 0 {
 				t.Errorf("control character in %q", said.String())
 			}
-			if o.Environ != nil && len(o.Environ) == 1 && strings.Contains(said.String(), "hunter2") {
+			if len(o.Environ) == 1 && strings.Contains(said.String(), "hunter2") {
 				t.Errorf("the secret is in %q", said.String())
 			}
 		}

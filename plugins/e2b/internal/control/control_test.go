@@ -199,7 +199,7 @@ func FuzzRefusal(f *testing.F) {
 	c := &Client{key: key}
 	f.Fuzz(func(t *testing.T, body []byte, after string) {
 		var e *Error
-		err := c.refusal(call{}, &http.Response{StatusCode: 500, Header: http.Header{"Retry-After": {after}}}, body)
+		err := c.refusal(call{}, &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Retry-After": {after}}}, body)
 		if !errors.As(err, &e) || e.RetryAfter < 0 || e.RetryAfter > 24*time.Hour {
 			t.Fatalf("%#v", err)
 		}

@@ -25,9 +25,9 @@ func FuzzRefusal(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		answer := roundTrip(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 500, Body: io.NopCloser(strings.NewReader(string(body)))}, nil
+			return &http.Response{StatusCode: http.StatusInternalServerError, Body: io.NopCloser(strings.NewReader(string(body)))}, nil
 		})
-		_, err := (&refusals{Address{Token: "token"}, answer}).RoundTrip(r)
+		_, err := (&refusals{Address{Token: "token"}, answer}).RoundTrip(r) //nolint:bodyclose // it returns no response
 		var e *Error
 		if !errors.As(err, &e) || e.Message == "" || len(e.Message) > 500 || !utf8.ValidString(e.Message) || strings.ContainsFunc(e.Message, unicode.IsControl) {
 			t.Fatalf("%#v", err)
