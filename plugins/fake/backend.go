@@ -268,7 +268,7 @@ func (b *backend) remove(ctx context.Context, id string, st *state) error {
 }
 
 // Attach implements [sdk.Attacher].
-func (b *backend) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
+func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 	reg, ok := lookup(h.ID)
 	if !ok && h.Data != nil && b.always.lies("attach_gone") {
 		reg, ok = h, true
@@ -284,6 +284,9 @@ func (b *backend) Attach(_ context.Context, h sdk.Handle) (sdk.Sandbox, error) {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the registry entry of sandbox %s is broken: %w", h.ID, err)
 	}
 	st.moveTo(h.StateDir)
+	if err := endOrphans(ctx, h.ID, brand(st.Dir, h.ID)); err != nil {
+		return nil, err
+	}
 	sb := &sandbox{b: b, id: h.ID, st: &st, turn: make(chan struct{}, 1)}
 	return sb.offered(), nil
 }

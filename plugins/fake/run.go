@@ -32,6 +32,11 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	if cfg.lies("fd_leak") {
 		cmd.ExtraFiles = []*os.File{os.Stderr}
 	}
+	in, err := use(brand(s.st.Dir, s.id))
+	if err != nil {
+		return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %w", s.id, err)
+	}
+	defer in.Close()
 	t, err := s.newGroup()
 	if err != nil {
 		return nil, err
@@ -47,16 +52,12 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 		var end context.CancelCauseFunc
 		ctx, end = context.WithCancelCause(ctx)
 		defer end(nil)
-		over, err := kept(s.id, brand(s.st.Dir, s.id), func() {
+		defer kept(s.id, brand(s.st.Dir, s.id), func() {
 			if p := leader.Load(); p != nil {
 				_ = p.Signal(syscall.SIGKILL)
 			}
 			end(sdk.ErrCancelled)
-		})
-		if err != nil {
-			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %w", s.id, err)
-		}
-		defer over()
+		})()
 	}
 	if c.Grace == 0 || cfg.lies("no_grace") {
 		o.Grace = -1

@@ -157,16 +157,17 @@ type keptCommand struct {
 // endingSuffix is of a file beside the brand of a sandbox while its commands end, whichever process they belong to.
 const endingSuffix = ".ending"
 
-// kept notes a command that killAll has to end; the function that it returns is called when the command is over. Other
-// processes see the command by a lock on the sandbox's brand.
-func kept(id, brand string, kill func()) (func(), error) {
+// use locks a sandbox's brand as long as a command of this process runs, so that others know of it.
+func use(brand string) (*os.File, error) {
 	f, err := os.Open(brand)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
+	return f, unix.Flock(int(f.Fd()), unix.LOCK_SH)
+}
+
+// kept notes a command that killAll has to end; the function that it returns is called when the command is over.
+func kept(id, brand string, kill func()) func() {
 	k := &keptCommand{kill, make(chan struct{})}
 	running.Lock()
 	defer running.Unlock()
@@ -190,9 +191,22 @@ func kept(id, brand string, kill func()) (func(), error) {
 		running.Lock()
 		delete(running.of[id], k)
 		running.Unlock()
-		_ = f.Close()
 		close(k.over)
-	}, nil
+	}
+}
+
+// endOrphans ends the commands of processes that were killed, unless another process has commands of the sandbox.
+func endOrphans(ctx context.Context, id, brand string) error {
+	f, err := os.Open(brand)
+	if err != nil {
+		return nil //nolint:nilerr // what is gone has no commands
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	_, err = limits.Sweep(ctx, id+".")
+	return err
 }
 
 // killAll ends every command of a sandbox, whichever process started it. A keeper ends its command when the process
