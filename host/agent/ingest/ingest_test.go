@@ -71,7 +71,8 @@ func TestBounds(t *testing.T) {
 }
 
 // TestHostileSizes gives each format a megabyte or so that is bad for anyone who looks for its end again and again. All
-// of it takes less than a second; a minute is where a machine of any speed has shown that the time is not linear.
+// of it takes less than a second; after five minutes a machine of any speed, under the race detector, has shown that the
+// time is not linear.
 func TestHostileSizes(t *testing.T) {
 	const n = 50_000
 	lines := strings.Repeat("x\n", n)
@@ -108,7 +109,7 @@ func TestHostileSizes(t *testing.T) {
 			if err != nil {
 				checkError(t, err)
 			}
-			if took := time.Since(start); took > time.Minute {
+			if took := time.Since(start); took > 5*time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		})
