@@ -64,7 +64,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	}
 	r := &running{s: s, d: d, c: c, io: io, job: j, begun: make(chan struct{}), ended: make(chan struct{})}
 	exit, err := r.run(ctx)
-	return exit, errors.Join(err, release())
+	return exit, errors.Join(err, release(!r.left))
 }
 
 // commandPrefix begins the names of files in the sandbox's directory on the host that stand for commands in the
@@ -72,43 +72,61 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 const commandPrefix = "command-"
 
 // claim writes down that this process has a command in the machine, which does not end with this process. The file is
-// locked until release removes it, so that one that can be locked belongs to a process that was killed.
-func (s *sandbox) claim(mark string) (release func() error, err error) {
-	f, err := os.OpenFile(filepath.Join(s.dir, commandPrefix+mark), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+// locked from before it has its name until release, so that one that can be locked belongs to a process that was killed.
+// release removes it, unless the command may still run: then the next process that attaches ends the command.
+func (s *sandbox) claim(mark string) (release func(ended bool) error, err error) {
+	f, err := os.CreateTemp(s.dir, "new-"+commandPrefix)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(err, f.Close())
+	name := filepath.Join(s.dir, commandPrefix+mark)
+	if err := errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_EX), os.Rename(f.Name(), name)); err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
-	return func() error { return errors.Join(os.Remove(f.Name()), f.Close()) }, nil
+	return func(ended bool) error {
+		defer f.Close()
+		if !ended {
+			return nil
+		}
+		if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) { // else the sandbox was destroyed meanwhile
+			return err
+		}
+		return nil
+	}, nil
 }
 
 // endOrphans ends the commands of processes that were killed.
 func (s *sandbox) endOrphans(ctx context.Context) error {
-	files, err := filepath.Glob(filepath.Join(s.dir, commandPrefix+"*"))
+	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
 	}
-	for _, name := range files {
-		f, err := os.OpenFile(name, os.O_RDWR, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has just ended
-		}
-		if err != nil {
-			return err
-		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			mark := strings.TrimPrefix(filepath.Base(name), commandPrefix)
-			if err = s.sh(ctx, "end a command that was left", rootUser, scripts.End, nil, "KILL", mark, "-"); err == nil {
-				err = os.Remove(name)
+	for _, e := range entries {
+		if mark, ok := strings.CutPrefix(e.Name(), commandPrefix); ok {
+			if err := s.endOrphan(ctx, mark); err != nil {
+				return err
 			}
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+func (s *sandbox) endOrphan(ctx context.Context, mark string) error {
+	f, err := os.OpenFile(filepath.Join(s.dir, commandPrefix+mark), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it has just ended
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil // its process lives
+	}
+	if err := s.sh(ctx, "end a command that was left", rootUser, scripts.End, nil, "KILL", mark, "-"); err != nil {
+		return err
+	}
+	return os.Remove(f.Name())
 }
 
 // sendText sends a small file, and returns its path, which begins with prefix. It is tried until it has arrived, each
@@ -162,6 +180,8 @@ type running struct {
 	code    int    // and the code for that
 	deaf    [2]bool
 	broken  error // of the input
+
+	left bool // the command may still run, although run has returned
 }
 
 // run starts the command and returns how it ended.
@@ -182,7 +202,7 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 	_ = r.io.stdin.SetReadDeadline(time.Now()) // a reader that still waits for input
 	side.Wait()
 	if r.c.TTY != nil || end == nil && r.mayRun(err) { // a terminal's end comes before the rest is gone
-		r.end(context.WithoutCancel(ctx), "KILL")
+		r.left = !r.end(context.WithoutCancel(ctx), "KILL") && end == nil
 	}
 	exit, err := r.exit(ctx, end, err)
 	if exit != nil && exit.Usage.Wall == 0 {
@@ -355,13 +375,15 @@ func (r *running) signal(ctx context.Context, n int) {
 	}
 }
 
-// end sends a signal to all processes of the command.
-func (r *running) end(ctx context.Context, signal string) {
+// end sends a signal to all processes of the command, and reports whether that worked.
+func (r *running) end(ctx context.Context, signal string) bool {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
 	if err := r.s.sh(ctx, "end the command", rootUser, scripts.End, nil, signal, r.job.mark, r.job.path); err != nil && sdk.ReasonOf(err) != sdk.ReasonNotFound {
 		sdk.Logger().Warn("a command could not be ended", "sandbox", r.s.id, "signal", signal, "error", err)
+		return false
 	}
+	return true
 }
 
 // finish ends the command: in order first, and after its grace by force.
