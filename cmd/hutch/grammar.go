@@ -64,7 +64,7 @@ var groups = kong.Groups{
 	"run":          "Run",
 	"write":        "Write run files",
 	"look":         "Look at runs",
-	"sandboxes":    "Sandboxes that last",
+	"sandboxes":    "Persistent sandboxes",
 	"machine":      "This machine",
 	"sandbox":      "The sandbox",
 	"allow":        "Allow what is refused by default",

@@ -31,7 +31,7 @@ type gcCmd struct {
 
 // Help is the text below the synopsis.
 func (*gcCmd) Help() string {
-	return `Without flags, finishes what processes left that were killed: sandboxes, cgroups, mounts, sockets and temporary directories. Running runs, sandboxes that last and the records of runs stay.
+	return `Without flags, finishes what processes left that were killed: sandboxes, cgroups, mounts, sockets and temporary directories. Running runs, persistent sandboxes and the records of runs stay.
 
     hutch gc
     hutch gc --older-than 30d --keep-runs 100 --dry-run`

@@ -26,7 +26,7 @@ type psCmd struct {
 
 // Help is the text below the synopsis.
 func (*psCmd) Help() string {
-	return `Lists the sandboxes that last, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating means that hutch is making it; removing, that it is to be removed, also because the process that it belongs to is gone: its name is free, and ps, create and gc finish it. CHANGES is what differs from the directory under a private workspace; after hutch push, "1 bundle to pull" says that commits wait for hutch pull ("to_pull": true in JSON). Sandboxes that have not answered after 15 seconds are unknown.
+	return `Lists persistent sandboxes, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating means that hutch is making it; removing, that it is to be removed, also because the process that it belongs to is gone: its name is free, and ps, create and gc finish it. CHANGES is what differs from the directory under a private workspace; after hutch push, "1 bundle to pull" says that commits wait for hutch pull ("to_pull": true in JSON). Sandboxes that have not answered after 15 seconds are unknown.
 
     hutch ps
     hutch ps -o json
