@@ -36,6 +36,9 @@ type Description struct {
 	// TTY says that Exec can give the command a terminal.
 	TTY bool
 
+	// Secrets says that Exec puts in [Command.Secrets] at the wall of a filtered network.
+	Secrets bool
+
 	// Environment lists the variables of the host's environment that the plugin
 	// process wants to see, for example E2B_API_KEY. All others but a short list
 	// (PATH, HOME, USER, LANG, TMPDIR, XDG_*, proxy variables) are withheld.
@@ -81,6 +84,7 @@ const (
 	CapReset   Capability = "reset"
 	CapStop    Capability = "stop"
 	CapTTY     Capability = "tty"
+	CapSecrets Capability = "secrets"
 )
 
 // Finding is one thing that Check looked at.

@@ -70,6 +70,27 @@ type Exit struct {
 	// OutputLost says why a part of what the command wrote may never have come, as over a connection that broke. It is
 	// empty when every byte did.
 	OutputLost string
+
+	// Traffic is what the command did with its filtered network, at most [MaxTraffic] destinations; TrafficMore counts
+	// those beyond.
+	Traffic     []Traffic
+	TrafficMore int64
+}
+
+// MaxTraffic bounds [Exit.Traffic].
+const MaxTraffic = 1000
+
+// Traffic is what one command did with one destination of a filtered network.
+type Traffic struct {
+	Name        string   `json:"name"`           // as the command asked for it: a name, or an IPv4 address
+	Port        int      `json:"port,omitempty"` // 0: a name that was looked up only
+	Allowed     bool     `json:"allowed"`
+	Rule        string   `json:"rule,omitempty"`    // that decided; empty: no rule allows it
+	Reason      string   `json:"reason,omitempty"`  // why an allowed destination was not reached, or a denied one is denied
+	Connections int64    `json:"connections"`       // or lookups, when Port is 0
+	Sent        int64    `json:"sent"`              // bytes by the command
+	Received    int64    `json:"received"`          // bytes by the other end
+	Secrets     []string `json:"secrets,omitempty"` // names of the secrets that were put in
 }
 
 // Usage is what a command used; zero means unknown. Only a backend whose commands run on another machine may leave

@@ -109,6 +109,7 @@ func capabilities(b Backend, d Description) []Capability {
 	add(CapReset, reset)
 	add(CapStop, stop)
 	add(CapTTY, d.TTY)
+	add(CapSecrets, d.Secrets)
 	return caps
 }
 

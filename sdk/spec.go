@@ -16,6 +16,7 @@ type Spec struct {
 
 	Limits    Limits
 	Network   NetworkMode
+	Rules     NetworkRules // with [NetworkFiltered]
 	Workspace Workspace
 
 	// Input is a host directory that the sandbox sees read-only; "" means none. There is no capability for it: a backend
@@ -78,9 +79,47 @@ type NetworkMode string
 
 // The network modes.
 const (
-	NetworkNone NetworkMode = "none" // nothing, not even the host's loopback
-	NetworkFull NetworkMode = "full" // whatever the host reaches
+	NetworkNone     NetworkMode = "none"     // nothing, not even the host's loopback
+	NetworkFiltered NetworkMode = "filtered" // what [NetworkRules] allow
+	NetworkFull     NetworkMode = "full"     // whatever the host reaches
 )
+
+// NetworkRules are the destinations that commands of a filtered network reach, over TCP, by any program and protocol;
+// nothing else of the network can be reached. Package network has the syntax of a rule and decides: a backend need not
+// read them itself.
+type NetworkRules struct {
+	Allow, Deny []string // a rule of Deny wins over every rule of Allow
+}
+
+// Secret is a value that commands use without seeing it: they have the placeholder. Package network puts the value in,
+// outside of the sandbox, in the headers and the query of HTTP requests to Hosts, once one of Rules matches, and the
+// placeholder where a response holds the value. It must not get into a handle, a log or an error.
+type Secret struct {
+	Name        string
+	Placeholder string // at least 16 characters of A-Z, a-z, 0-9, '_' and '-'
+	Value       string
+	Hosts       []string     // NAME or *.NAME with an optional :PORT, as in [NetworkRules]
+	Rules       []SecretRule // empty: any request
+}
+
+// String hides the value.
+func (s Secret) String() string { return "secret " + s.Name }
+
+// GoString hides the value.
+func (s Secret) GoString() string { return s.String() }
+
+// SecretRule is a kind of request that may carry a secret.
+type SecretRule struct {
+	Methods []string // such as GET; empty: any
+	Paths   []string // such as /repos/acme/*, where * matches any characters; empty: any
+}
+
+// Authority signs the certificates with which a backend answers commands in the name of a secret's hosts. Commands trust
+// it, because the host has mounted its certificate.
+type Authority struct {
+	Certificate []byte // PEM
+	Key         []byte // PEM, PKCS #8; as secret as [Secret.Value]
+}
 
 // CreateRequest asks for a sandbox.
 type CreateRequest struct {
@@ -173,6 +212,11 @@ type Command struct {
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL.
 	Grace time.Duration
+
+	// Secrets are what the command has placeholders of, only with [Description.Secrets], and Authority then signs for
+	// their hosts; otherwise nil.
+	Secrets   []Secret
+	Authority *Authority
 
 	// Started must be called once the command runs.
 	Started func()

@@ -97,6 +97,7 @@ func specFrom(s *pb.Spec) Spec {
 			Mode:   WorkspaceMode(s.GetWorkspace().GetMode()),
 		},
 		Input: string(s.GetInput()),
+		Rules: NetworkRules{Allow: s.GetRules().GetAllow(), Deny: s.GetRules().GetDeny()},
 	}
 	for _, m := range s.GetMounts() {
 		out.Mounts = append(out.Mounts, Mount{Source: string(m.GetSource()), Target: string(m.GetTarget()), ReadOnly: m.GetReadOnly()})
@@ -185,17 +186,35 @@ func commandFrom(s *pb.ExecStart) *Command {
 		name, value, _ := strings.Cut(string(kv), "=")
 		c.Env[name] = value
 	}
+	for _, x := range s.GetSecrets() {
+		secret := Secret{Name: x.GetName(), Placeholder: x.GetPlaceholder(), Value: x.GetValue(), Hosts: x.GetHosts()}
+		for _, r := range x.GetRules() {
+			secret.Rules = append(secret.Rules, SecretRule{Methods: r.GetMethods(), Paths: r.GetPaths()})
+		}
+		c.Secrets = append(c.Secrets, secret)
+	}
+	if a := s.GetAuthority(); a != nil {
+		c.Authority = &Authority{Certificate: a.GetCertificate(), Key: a.GetKey()}
+	}
 	return c
 }
 
 func exitTo(e *Exit) *pb.ExecExited {
+	kept := e.Traffic[:min(len(e.Traffic), MaxTraffic)]
+	traffic := make([]*pb.Traffic, len(kept))
+	for i, t := range kept {
+		traffic[i] = &pb.Traffic{Name: utf8(t.Name), Port: uint32(t.Port), Allowed: t.Allowed, Rule: utf8(t.Rule), Reason: utf8(t.Reason),
+			Connections: t.Connections, Sent: t.Sent, Received: t.Received, Secrets: utf8s(t.Secrets)}
+	}
 	return &pb.ExecExited{
-		Cause:      string(e.Cause),
-		Code:       int32(e.Code),
-		Signal:     utf8(e.Signal),
-		Evidence:   utf8(e.Evidence),
-		NotStarted: e.NotStarted,
-		OutputLost: utf8(e.OutputLost),
+		Traffic:     traffic,
+		TrafficMore: e.TrafficMore + int64(len(e.Traffic)-len(kept)),
+		Cause:       string(e.Cause),
+		Code:        int32(e.Code),
+		Signal:      utf8(e.Signal),
+		Evidence:    utf8(e.Evidence),
+		NotStarted:  e.NotStarted,
+		OutputLost:  utf8(e.OutputLost),
 		Usage: &pb.Usage{
 			WallNs:          int64(e.Usage.Wall),
 			UserNs:          int64(e.Usage.User),

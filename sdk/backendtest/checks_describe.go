@@ -91,11 +91,11 @@ func describeChecks() []Check {
 			run: func(c *C) {
 				c.subset("limit", c.describe().GetLimits(), "timeout", "memory", "cpus", "pids", "disk", "files")
 			}},
-		{ID: "describe/modes", Proves: "workspace modes, network modes and formats are known and named once, and there is at least one network mode", Fix: "list only private shared readonly; none full; tar file git-bundle",
+		{ID: "describe/modes", Proves: "workspace modes, network modes and formats are known and named once, and there is at least one network mode", Fix: "list only private shared readonly; none filtered full; tar file git-bundle",
 			run: func(c *C) {
 				d := c.describe()
 				c.subset("workspace mode", d.GetWorkspaces(), "private", "shared", "readonly")
-				c.subset("network mode", d.GetNetworks(), "none", "full")
+				c.subset("network mode", d.GetNetworks(), "none", "filtered", "full")
 				c.subset("format", d.GetFormats(), "tar", "file", "git-bundle")
 				if len(d.GetNetworks()) == 0 {
 					c.Fatalf("no network mode is claimed, so that nothing can run")

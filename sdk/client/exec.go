@@ -34,6 +34,11 @@ type Command struct {
 	TTY     *sdk.WindowSize // nil: no terminal
 	Timeout time.Duration   // 0: none
 	Grace   time.Duration   // between SIGTERM and SIGKILL; 0 means DefaultGrace
+
+	// Secrets are what the command has placeholders of, on a backend with [sdk.CapSecrets]; Authority signs for their
+	// hosts. See [sdk.Command].
+	Secrets   []sdk.Secret
+	Authority *sdk.Authority
 }
 
 // Exec is a command that was started.
@@ -111,7 +116,10 @@ func (s *Sandbox) Start(ctx context.Context, cmd *Command) (*Exec, error) {
 	if e.stream, err = s.c.rpc.Exec(sctx); err != nil {
 		return fail(errorFrom(sctx, err))
 	}
+	secrets, authority := secretsTo(cmd)
 	if err := e.stream.Send(&pb.ExecRequest{Request: &pb.ExecRequest_Start{Start: &pb.ExecStart{
+		Secrets:   secrets,
+		Authority: authority,
 		SandboxId: s.ID(),
 		Argv:      argvTo(cmd.Argv),
 		Env:       envTo(cmd.Env),

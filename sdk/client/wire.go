@@ -116,6 +116,9 @@ func specTo(s *sdk.Spec) (*pb.Spec, error) {
 		Workspace: &pb.Workspace{Source: []byte(s.Workspace.Source), Mode: string(s.Workspace.Mode)},
 		Input:     []byte(s.Input),
 	}
+	if s.Network == sdk.NetworkFiltered {
+		out.Rules = &pb.NetworkRules{Allow: s.Rules.Allow, Deny: s.Rules.Deny}
+	}
 	for _, m := range s.Mounts {
 		out.Mounts = append(out.Mounts, &pb.Mount{Source: []byte(m.Source), Target: []byte(m.Target), ReadOnly: m.ReadOnly})
 	}
@@ -202,6 +205,16 @@ func exitFrom(e *pb.ExecExited) *sdk.Exit {
 			PIDs:       max(0, e.GetUsage().GetPids()),
 		},
 	}
+	for _, t := range e.GetTraffic() {
+		if len(out.Traffic) == sdk.MaxTraffic {
+			break
+		}
+		out.Traffic = append(out.Traffic, sdk.Traffic{
+			Name: t.GetName(), Port: int(min(t.GetPort(), 65535)), Allowed: t.GetAllowed(), Rule: t.GetRule(), Reason: t.GetReason(),
+			Connections: max(0, t.GetConnections()), Sent: max(0, t.GetSent()), Received: max(0, t.GetReceived()), Secrets: t.GetSecrets(),
+		})
+	}
+	out.TrafficMore = max(0, e.GetTrafficMore()) + int64(len(e.GetTraffic())-len(out.Traffic))
 	if !out.Cause.Valid() {
 		out.Evidence = "the backend gave the unknown cause " + quote(e.GetCause()) + "; " + out.Evidence
 		out.Cause = sdk.CauseBackend
@@ -229,6 +242,20 @@ func argvTo(argv []string) [][]byte {
 		out[i] = []byte(a)
 	}
 	return out
+}
+
+func secretsTo(cmd *Command) (secrets []*pb.Secret, authority *pb.Authority) {
+	for _, s := range cmd.Secrets {
+		secret := &pb.Secret{Name: s.Name, Placeholder: s.Placeholder, Value: s.Value, Hosts: s.Hosts}
+		for _, r := range s.Rules {
+			secret.Rules = append(secret.Rules, &pb.SecretRule{Methods: r.Methods, Paths: r.Paths})
+		}
+		secrets = append(secrets, secret)
+	}
+	if a := cmd.Authority; a != nil {
+		authority = &pb.Authority{Certificate: a.Certificate, Key: a.Key}
+	}
+	return secrets, authority
 }
 
 // envTo sorts, so that the same environment always gives the same bytes.

@@ -434,10 +434,10 @@ type DescribeResponse struct {
 	Summary       string                 `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line
 	Isolation     Isolation              `protobuf:"varint,5,opt,name=isolation,proto3,enum=hutch.backend.v1.Isolation" json:"isolation,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,6,opt,name=schema,proto3" json:"schema,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty
+	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets
 	Limits        []string               `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`             // timeout memory cpus pids disk files
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
-	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none full
+	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none filtered full
 	Formats       []string               `protobuf:"bytes,11,rep,name=formats,proto3" json:"formats,omitempty"`          // tar file git-bundle
 	Environment   []string               `protobuf:"bytes,12,rep,name=environment,proto3" json:"environment,omitempty"`  // variables of the host that the process wants to see
 	unknownFields protoimpl.UnknownFields
@@ -1016,12 +1016,13 @@ type Spec struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ConfigJson []byte                 `protobuf:"bytes,1,opt,name=config_json,json=configJson,proto3" json:"config_json,omitempty"` // the block, checked against the schema, defaults filled in
 	Limits     *Limits                `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
-	Network    string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"` // none, full
+	Network    string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"` // none, filtered, full
 	Workspace  *Workspace             `protobuf:"bytes,4,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	// Absolute host path; empty: none. There is no capability for it: every backend
 	// shows it to commands, or refuses to create. Ready.input says where.
-	Input         []byte   `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
-	Mounts        []*Mount `protobuf:"bytes,6,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	Input         []byte        `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
+	Mounts        []*Mount      `protobuf:"bytes,6,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	Rules         *NetworkRules `protobuf:"bytes,7,opt,name=rules,proto3" json:"rules,omitempty"` // with network filtered: what commands reach; otherwise absent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1098,6 +1099,74 @@ func (x *Spec) GetMounts() []*Mount {
 	return nil
 }
 
+func (x *Spec) GetRules() *NetworkRules {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// NetworkRules are the destinations that commands of a filtered network reach, over
+// TCP, by any program and protocol; nothing else of the network can be reached.
+//
+// A rule is NAME, *.NAME, ADDRESS or CIDR, each with an optional :PORT; without a
+// port it stands for all ports. *.NAME matches every name below NAME, not NAME
+// itself. "host" is the loopback of the machine that hutch runs on. A rule of deny
+// wins over every rule of allow. A name whose address is loopback, private,
+// link-local or otherwise not public is reached only if a rule of allow names
+// that address and port too. Names are compared without case; IPv4 only.
+type NetworkRules struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allow         []string               `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny          []string               `protobuf:"bytes,2,rep,name=deny,proto3" json:"deny,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkRules) Reset() {
+	*x = NetworkRules{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkRules) ProtoMessage() {}
+
+func (x *NetworkRules) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkRules.ProtoReflect.Descriptor instead.
+func (*NetworkRules) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *NetworkRules) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *NetworkRules) GetDeny() []string {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
+}
+
 // Limits asked for; zero means not asked for. Create refuses every limit that it
 // does not hold with the reason limit, and the limit's name in the Failure.
 type Limits struct {
@@ -1114,7 +1183,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[11]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1195,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[11]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1208,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{11}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Limits) GetTimeoutNs() int64 {
@@ -1194,7 +1263,7 @@ type Workspace struct {
 
 func (x *Workspace) Reset() {
 	*x = Workspace{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[12]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1206,7 +1275,7 @@ func (x *Workspace) String() string {
 func (*Workspace) ProtoMessage() {}
 
 func (x *Workspace) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[12]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,7 +1288,7 @@ func (x *Workspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workspace.ProtoReflect.Descriptor instead.
 func (*Workspace) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{12}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Workspace) GetSource() []byte {
@@ -1247,7 +1316,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[13]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1328,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[13]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1341,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{13}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Mount) GetSource() []byte {
@@ -1314,7 +1383,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[14]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1395,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[14]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1408,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{14}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Hold) GetLimit() string {
@@ -1400,7 +1469,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[15]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1481,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[15]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1494,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{15}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlanRequest) GetSpec() *Spec {
@@ -1446,7 +1515,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[16]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1527,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[16]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1540,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{16}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PlanResponse) GetHolds() []*Hold {
@@ -1508,7 +1577,7 @@ type CreateRequest struct {
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[17]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1589,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[17]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1602,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{17}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateRequest) GetRequest() isCreateRequest_Request {
@@ -1586,7 +1655,7 @@ type HandleStored struct {
 
 func (x *HandleStored) Reset() {
 	*x = HandleStored{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[18]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1667,7 @@ func (x *HandleStored) String() string {
 func (*HandleStored) ProtoMessage() {}
 
 func (x *HandleStored) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[18]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1680,7 @@ func (x *HandleStored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandleStored.ProtoReflect.Descriptor instead.
 func (*HandleStored) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{18}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{19}
 }
 
 type CreateStart struct {
@@ -1627,7 +1696,7 @@ type CreateStart struct {
 
 func (x *CreateStart) Reset() {
 	*x = CreateStart{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[19]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1708,7 @@ func (x *CreateStart) String() string {
 func (*CreateStart) ProtoMessage() {}
 
 func (x *CreateStart) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[19]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1721,7 @@ func (x *CreateStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStart.ProtoReflect.Descriptor instead.
 func (*CreateStart) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{19}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateStart) GetSandboxId() string {
@@ -1704,7 +1773,7 @@ type CreateEvent struct {
 
 func (x *CreateEvent) Reset() {
 	*x = CreateEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[20]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1785,7 @@ func (x *CreateEvent) String() string {
 func (*CreateEvent) ProtoMessage() {}
 
 func (x *CreateEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[20]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1798,7 @@ func (x *CreateEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEvent.ProtoReflect.Descriptor instead.
 func (*CreateEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{20}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateEvent) GetEvent() isCreateEvent_Event {
@@ -1799,7 +1868,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[21]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1880,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[21]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1893,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{21}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Progress) GetStep() string {
@@ -1862,7 +1931,7 @@ type Handle struct {
 
 func (x *Handle) Reset() {
 	*x = Handle{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[22]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1943,7 @@ func (x *Handle) String() string {
 func (*Handle) ProtoMessage() {}
 
 func (x *Handle) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[22]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1956,7 @@ func (x *Handle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handle.ProtoReflect.Descriptor instead.
 func (*Handle) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{22}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Handle) GetSandboxId() string {
@@ -1930,7 +1999,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[23]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2011,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[23]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2024,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{23}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Ready) GetWorkspace() string {
@@ -2018,7 +2087,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2099,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[24]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2112,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{24}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Exchange) GetHost() []byte {
@@ -2072,7 +2141,7 @@ type Layers struct {
 
 func (x *Layers) Reset() {
 	*x = Layers{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2153,7 @@ func (x *Layers) String() string {
 func (*Layers) ProtoMessage() {}
 
 func (x *Layers) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[25]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2166,7 @@ func (x *Layers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layers.ProtoReflect.Descriptor instead.
 func (*Layers) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{25}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Layers) GetLower() []byte {
@@ -2130,7 +2199,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2211,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[26]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2224,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{26}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AttachRequest) GetHandle() *Handle {
@@ -2174,7 +2243,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2255,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[27]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2268,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{27}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AttachResponse) GetReady() *Ready {
@@ -2218,7 +2287,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2299,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[28]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2312,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{28}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *InspectRequest) GetSandboxId() string {
@@ -2263,7 +2332,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2344,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[29]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2357,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{29}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *InspectResponse) GetState() string {
@@ -2320,7 +2389,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2401,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[30]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2414,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{30}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecRequest) GetRequest() isExecRequest_Request {
@@ -2435,13 +2504,15 @@ type ExecStart struct {
 	Tty           *WindowSize `protobuf:"bytes,9,opt,name=tty,proto3" json:"tty,omitempty"`                                // absent: no terminal
 	TimeoutNs     int64       `protobuf:"varint,10,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // 0: none
 	GraceNs       int64       `protobuf:"varint,11,opt,name=grace_ns,json=graceNs,proto3" json:"grace_ns,omitempty"`       // between SIGTERM and SIGKILL
+	Secrets       []*Secret   `protobuf:"bytes,12,rep,name=secrets,proto3" json:"secrets,omitempty"`                       // only with the capability secrets
+	Authority     *Authority  `protobuf:"bytes,13,opt,name=authority,proto3" json:"authority,omitempty"`                   // present when there are secrets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2524,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[31]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2537,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{31}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecStart) GetSandboxId() string {
@@ -2546,6 +2617,208 @@ func (x *ExecStart) GetGraceNs() int64 {
 	return 0
 }
 
+func (x *ExecStart) GetSecrets() []*Secret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+func (x *ExecStart) GetAuthority() *Authority {
+	if x != nil {
+		return x.Authority
+	}
+	return nil
+}
+
+// Secret is a value that commands use without seeing it. They have the placeholder;
+// the backend replaces it, outside of the sandbox, in the headers and the query of
+// HTTP requests to hosts, once method and path are allowed. The value is nowhere in
+// the sandbox, in a handle, a log or an error. Where a response holds the value, the
+// placeholder is put in its place.
+type Secret struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Placeholder   string                 `protobuf:"bytes,2,opt,name=placeholder,proto3" json:"placeholder,omitempty"` // at least 16 characters of A-Z a-z 0-9 _ -
+	Value         string                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	Hosts         []string               `protobuf:"bytes,4,rep,name=hosts,proto3" json:"hosts,omitempty"` // NAME or *.NAME with an optional :PORT, as in NetworkRules
+	Rules         []*SecretRule          `protobuf:"bytes,5,rep,name=rules,proto3" json:"rules,omitempty"` // empty: any request
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Secret) Reset() {
+	*x = Secret{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Secret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Secret) ProtoMessage() {}
+
+func (x *Secret) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Secret.ProtoReflect.Descriptor instead.
+func (*Secret) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Secret) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Secret) GetPlaceholder() string {
+	if x != nil {
+		return x.Placeholder
+	}
+	return ""
+}
+
+func (x *Secret) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *Secret) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *Secret) GetRules() []*SecretRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// SecretRule is a kind of request that may carry a secret.
+type SecretRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Methods       []string               `protobuf:"bytes,1,rep,name=methods,proto3" json:"methods,omitempty"` // GET; empty: any
+	Paths         []string               `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`     // /repos/acme/*; * matches any characters; empty: any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretRule) Reset() {
+	*x = SecretRule{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretRule) ProtoMessage() {}
+
+func (x *SecretRule) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretRule.ProtoReflect.Descriptor instead.
+func (*SecretRule) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SecretRule) GetMethods() []string {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+func (x *SecretRule) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+// Authority signs the certificates with which the backend answers commands in the
+// name of a secret's hosts. Commands trust it: the host has mounted its certificate.
+type Authority struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // PEM
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`                 // PEM, PKCS #8; as secret as a Secret's value
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Authority) Reset() {
+	*x = Authority{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Authority) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Authority) ProtoMessage() {}
+
+func (x *Authority) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Authority.ProtoReflect.Descriptor instead.
+func (*Authority) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Authority) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *Authority) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 type WindowSize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rows          uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
@@ -2556,7 +2829,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2841,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[32]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2854,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{32}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -2608,7 +2881,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2893,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2906,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExecEnd) GetCause() string {
@@ -2657,7 +2930,7 @@ type ExecEvent struct {
 
 func (x *ExecEvent) Reset() {
 	*x = ExecEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2942,7 @@ func (x *ExecEvent) String() string {
 func (*ExecEvent) ProtoMessage() {}
 
 func (x *ExecEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2955,7 @@ func (x *ExecEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEvent.ProtoReflect.Descriptor instead.
 func (*ExecEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExecEvent) GetEvent() isExecEvent_Event {
@@ -2750,7 +3023,7 @@ type ExecOpened struct {
 
 func (x *ExecOpened) Reset() {
 	*x = ExecOpened{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +3035,7 @@ func (x *ExecOpened) String() string {
 func (*ExecOpened) ProtoMessage() {}
 
 func (x *ExecOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +3048,7 @@ func (x *ExecOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOpened.ProtoReflect.Descriptor instead.
 func (*ExecOpened) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
 }
 
 type ExecStarted struct {
@@ -2786,7 +3059,7 @@ type ExecStarted struct {
 
 func (x *ExecStarted) Reset() {
 	*x = ExecStarted{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +3071,7 @@ func (x *ExecStarted) String() string {
 func (*ExecStarted) ProtoMessage() {}
 
 func (x *ExecStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +3084,7 @@ func (x *ExecStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStarted.ProtoReflect.Descriptor instead.
 func (*ExecStarted) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
 }
 
 type ExecExited struct {
@@ -2822,14 +3095,16 @@ type ExecExited struct {
 	Evidence      string                 `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"`
 	NotStarted    bool                   `protobuf:"varint,5,opt,name=not_started,json=notStarted,proto3" json:"not_started,omitempty"`
 	Usage         *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	OutputLost    string                 `protobuf:"bytes,7,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"` // why a part of what the command wrote may never have come; empty when all of it did
+	OutputLost    string                 `protobuf:"bytes,7,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"`     // why a part of what the command wrote may never have come; empty when all of it did
+	Traffic       []*Traffic             `protobuf:"bytes,8,rep,name=traffic,proto3" json:"traffic,omitempty"`                             // of a filtered network; at most 1,000
+	TrafficMore   int64                  `protobuf:"varint,9,opt,name=traffic_more,json=trafficMore,proto3" json:"traffic_more,omitempty"` // destinations beyond those
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecExited) Reset() {
 	*x = ExecExited{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3116,7 @@ func (x *ExecExited) String() string {
 func (*ExecExited) ProtoMessage() {}
 
 func (x *ExecExited) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3129,7 @@ func (x *ExecExited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecExited.ProtoReflect.Descriptor instead.
 func (*ExecExited) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExecExited) GetCause() string {
@@ -2906,6 +3181,129 @@ func (x *ExecExited) GetOutputLost() string {
 	return ""
 }
 
+func (x *ExecExited) GetTraffic() []*Traffic {
+	if x != nil {
+		return x.Traffic
+	}
+	return nil
+}
+
+func (x *ExecExited) GetTrafficMore() int64 {
+	if x != nil {
+		return x.TrafficMore
+	}
+	return 0
+}
+
+// Traffic is what one command did with one destination of a filtered network.
+type Traffic struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`  // as the command asked for it: a name, or an IPv4 address
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"` // 0: a name that was looked up only
+	Allowed       bool                   `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Rule          string                 `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`                // that decided; empty: no rule allows it
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`            // why an allowed destination was not reached, or a denied one is denied
+	Connections   int64                  `protobuf:"varint,6,opt,name=connections,proto3" json:"connections,omitempty"` // or lookups, when port is 0
+	Sent          int64                  `protobuf:"varint,7,opt,name=sent,proto3" json:"sent,omitempty"`               // bytes by the command
+	Received      int64                  `protobuf:"varint,8,opt,name=received,proto3" json:"received,omitempty"`       // bytes by the other end
+	Secrets       []string               `protobuf:"bytes,9,rep,name=secrets,proto3" json:"secrets,omitempty"`          // names of secrets that were put in
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Traffic) Reset() {
+	*x = Traffic{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Traffic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Traffic) ProtoMessage() {}
+
+func (x *Traffic) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Traffic.ProtoReflect.Descriptor instead.
+func (*Traffic) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Traffic) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Traffic) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Traffic) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *Traffic) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Traffic) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Traffic) GetConnections() int64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *Traffic) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *Traffic) GetReceived() int64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *Traffic) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
 // Zero means unknown. Only a backend whose isolation is remote-vm may leave
 // user_ns, sys_ns and peak_memory_bytes unknown.
 type Usage struct {
@@ -2921,7 +3319,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3331,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3344,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Usage) GetWallNs() int64 {
@@ -2997,7 +3395,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3407,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3420,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PutRequest) GetRequest() isPutRequest_Request {
@@ -3077,7 +3475,7 @@ type TransferHeader struct {
 
 func (x *TransferHeader) Reset() {
 	*x = TransferHeader{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3487,7 @@ func (x *TransferHeader) String() string {
 func (*TransferHeader) ProtoMessage() {}
 
 func (x *TransferHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3500,7 @@ func (x *TransferHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferHeader.ProtoReflect.Descriptor instead.
 func (*TransferHeader) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TransferHeader) GetSandboxId() string {
@@ -3134,7 +3532,7 @@ type PutResponse struct {
 
 func (x *PutResponse) Reset() {
 	*x = PutResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3544,7 @@ func (x *PutResponse) String() string {
 func (*PutResponse) ProtoMessage() {}
 
 func (x *PutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3557,7 @@ func (x *PutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutResponse.ProtoReflect.Descriptor instead.
 func (*PutResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
 }
 
 type GetRequest struct {
@@ -3171,7 +3569,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3581,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3594,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetRequest) GetHeader() *TransferHeader {
@@ -3217,7 +3615,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3229,7 +3627,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3242,7 +3640,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetResponse) GetData() []byte {
@@ -3270,7 +3668,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3680,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3693,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RemoveRequest) GetSandboxId() string {
@@ -3327,7 +3725,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3737,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3750,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
 }
 
 type ChangesRequest struct {
@@ -3364,7 +3762,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3774,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3787,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ChangesRequest) GetSandboxId() string {
@@ -3408,7 +3806,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3818,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3831,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ChangesResponse) GetChanges() []*Change {
@@ -3456,7 +3854,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3468,7 +3866,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3481,7 +3879,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Change) GetPath() []byte {
@@ -3529,7 +3927,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3541,7 +3939,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3554,7 +3952,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ResetRequest) GetSandboxId() string {
@@ -3579,7 +3977,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3989,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +4002,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
 }
 
 type StopRequest struct {
@@ -3616,7 +4014,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +4026,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +4039,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StopRequest) GetSandboxId() string {
@@ -3659,7 +4057,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +4069,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +4082,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
 }
 
 type StartRequest struct {
@@ -3696,7 +4094,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +4106,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +4119,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StartRequest) GetSandboxId() string {
@@ -3742,7 +4140,7 @@ type StartEvent struct {
 
 func (x *StartEvent) Reset() {
 	*x = StartEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +4152,7 @@ func (x *StartEvent) String() string {
 func (*StartEvent) ProtoMessage() {}
 
 func (x *StartEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +4165,7 @@ func (x *StartEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEvent.ProtoReflect.Descriptor instead.
 func (*StartEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StartEvent) GetProgress() *Progress {
@@ -3786,7 +4184,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +4196,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4209,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DestroyRequest) GetHandle() *Handle {
@@ -3829,7 +4227,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +4239,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +4252,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{61}
 }
 
 type ListRequest struct {
@@ -3866,7 +4264,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +4276,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +4289,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListRequest) GetOwner() string {
@@ -3910,7 +4308,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +4320,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4333,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListResponse) GetHandles() []*Handle {
@@ -3953,7 +4351,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4363,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4376,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{64}
 }
 
 type DrainResponse struct {
@@ -3989,7 +4387,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4001,7 +4399,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4014,7 +4412,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{65}
 }
 
 var File_hutch_backend_v1_backend_proto protoreflect.FileDescriptor
@@ -4102,7 +4500,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1a.hutch.backend.v1.SeverityR\x06status\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x10\n" +
-	"\x03fix\x18\x04 \x01(\tR\x03fix\"\xf5\x01\n" +
+	"\x03fix\x18\x04 \x01(\tR\x03fix\"\xab\x02\n" +
 	"\x04Spec\x12\x1f\n" +
 	"\vconfig_json\x18\x01 \x01(\fR\n" +
 	"configJson\x120\n" +
@@ -4110,7 +4508,11 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\anetwork\x18\x03 \x01(\tR\anetwork\x129\n" +
 	"\tworkspace\x18\x04 \x01(\v2\x1b.hutch.backend.v1.WorkspaceR\tworkspace\x12\x14\n" +
 	"\x05input\x18\x05 \x01(\fR\x05input\x12/\n" +
-	"\x06mounts\x18\x06 \x03(\v2\x17.hutch.backend.v1.MountR\x06mounts\"\xa7\x01\n" +
+	"\x06mounts\x18\x06 \x03(\v2\x17.hutch.backend.v1.MountR\x06mounts\x124\n" +
+	"\x05rules\x18\a \x01(\v2\x1e.hutch.backend.v1.NetworkRulesR\x05rules\"8\n" +
+	"\fNetworkRules\x12\x14\n" +
+	"\x05allow\x18\x01 \x03(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\x02 \x03(\tR\x04deny\"\xa7\x01\n" +
 	"\x06Limits\x12\x1d\n" +
 	"\n" +
 	"timeout_ns\x18\x01 \x01(\x03R\ttimeoutNs\x12!\n" +
@@ -4201,7 +4603,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x06resize\x18\x02 \x01(\v2\x1c.hutch.backend.v1.WindowSizeH\x00R\x06resize\x12\x18\n" +
 	"\x06signal\x18\x03 \x01(\x05H\x00R\x06signal\x12-\n" +
 	"\x03end\x18\x04 \x01(\v2\x19.hutch.backend.v1.ExecEndH\x00R\x03endB\t\n" +
-	"\arequest\"\xa6\x02\n" +
+	"\arequest\"\x95\x03\n" +
 	"\tExecStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -4216,7 +4618,22 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ns\x18\n" +
 	" \x01(\x03R\ttimeoutNs\x12\x19\n" +
-	"\bgrace_ns\x18\v \x01(\x03R\agraceNs\"4\n" +
+	"\bgrace_ns\x18\v \x01(\x03R\agraceNs\x122\n" +
+	"\asecrets\x18\f \x03(\v2\x18.hutch.backend.v1.SecretR\asecrets\x129\n" +
+	"\tauthority\x18\r \x01(\v2\x1b.hutch.backend.v1.AuthorityR\tauthority\"\x9e\x01\n" +
+	"\x06Secret\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vplaceholder\x18\x02 \x01(\tR\vplaceholder\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\tR\x05value\x12\x14\n" +
+	"\x05hosts\x18\x04 \x03(\tR\x05hosts\x122\n" +
+	"\x05rules\x18\x05 \x03(\v2\x1c.hutch.backend.v1.SecretRuleR\x05rules\"<\n" +
+	"\n" +
+	"SecretRule\x12\x18\n" +
+	"\amethods\x18\x01 \x03(\tR\amethods\x12\x14\n" +
+	"\x05paths\x18\x02 \x03(\tR\x05paths\"?\n" +
+	"\tAuthority\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"4\n" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x12\n" +
@@ -4230,7 +4647,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x05event\"\f\n" +
 	"\n" +
 	"ExecOpened\"\r\n" +
-	"\vExecStarted\"\xdb\x01\n" +
+	"\vExecStarted\"\xb3\x02\n" +
 	"\n" +
 	"ExecExited\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x12\n" +
@@ -4241,7 +4658,19 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"notStarted\x12-\n" +
 	"\x05usage\x18\x06 \x01(\v2\x17.hutch.backend.v1.UsageR\x05usage\x12\x1f\n" +
 	"\voutput_lost\x18\a \x01(\tR\n" +
-	"outputLost\"\x90\x01\n" +
+	"outputLost\x123\n" +
+	"\atraffic\x18\b \x03(\v2\x19.hutch.backend.v1.TrafficR\atraffic\x12!\n" +
+	"\ftraffic_more\x18\t \x01(\x03R\vtrafficMore\"\xe3\x01\n" +
+	"\aTraffic\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
+	"\aallowed\x18\x03 \x01(\bR\aallowed\x12\x12\n" +
+	"\x04rule\x18\x04 \x01(\tR\x04rule\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12 \n" +
+	"\vconnections\x18\x06 \x01(\x03R\vconnections\x12\x12\n" +
+	"\x04sent\x18\a \x01(\x03R\x04sent\x12\x1a\n" +
+	"\breceived\x18\b \x01(\x03R\breceived\x12\x18\n" +
+	"\asecrets\x18\t \x03(\tR\asecrets\"\x90\x01\n" +
 	"\x05Usage\x12\x17\n" +
 	"\awall_ns\x18\x01 \x01(\x03R\x06wallNs\x12\x17\n" +
 	"\auser_ns\x18\x02 \x01(\x03R\x06userNs\x12\x15\n" +
@@ -4351,7 +4780,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -4368,57 +4797,62 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*CheckResponse)(nil),    // 12: hutch.backend.v1.CheckResponse
 	(*Finding)(nil),          // 13: hutch.backend.v1.Finding
 	(*Spec)(nil),             // 14: hutch.backend.v1.Spec
-	(*Limits)(nil),           // 15: hutch.backend.v1.Limits
-	(*Workspace)(nil),        // 16: hutch.backend.v1.Workspace
-	(*Mount)(nil),            // 17: hutch.backend.v1.Mount
-	(*Hold)(nil),             // 18: hutch.backend.v1.Hold
-	(*PlanRequest)(nil),      // 19: hutch.backend.v1.PlanRequest
-	(*PlanResponse)(nil),     // 20: hutch.backend.v1.PlanResponse
-	(*CreateRequest)(nil),    // 21: hutch.backend.v1.CreateRequest
-	(*HandleStored)(nil),     // 22: hutch.backend.v1.HandleStored
-	(*CreateStart)(nil),      // 23: hutch.backend.v1.CreateStart
-	(*CreateEvent)(nil),      // 24: hutch.backend.v1.CreateEvent
-	(*Progress)(nil),         // 25: hutch.backend.v1.Progress
-	(*Handle)(nil),           // 26: hutch.backend.v1.Handle
-	(*Ready)(nil),            // 27: hutch.backend.v1.Ready
-	(*Exchange)(nil),         // 28: hutch.backend.v1.Exchange
-	(*Layers)(nil),           // 29: hutch.backend.v1.Layers
-	(*AttachRequest)(nil),    // 30: hutch.backend.v1.AttachRequest
-	(*AttachResponse)(nil),   // 31: hutch.backend.v1.AttachResponse
-	(*InspectRequest)(nil),   // 32: hutch.backend.v1.InspectRequest
-	(*InspectResponse)(nil),  // 33: hutch.backend.v1.InspectResponse
-	(*ExecRequest)(nil),      // 34: hutch.backend.v1.ExecRequest
-	(*ExecStart)(nil),        // 35: hutch.backend.v1.ExecStart
-	(*WindowSize)(nil),       // 36: hutch.backend.v1.WindowSize
-	(*ExecEnd)(nil),          // 37: hutch.backend.v1.ExecEnd
-	(*ExecEvent)(nil),        // 38: hutch.backend.v1.ExecEvent
-	(*ExecOpened)(nil),       // 39: hutch.backend.v1.ExecOpened
-	(*ExecStarted)(nil),      // 40: hutch.backend.v1.ExecStarted
-	(*ExecExited)(nil),       // 41: hutch.backend.v1.ExecExited
-	(*Usage)(nil),            // 42: hutch.backend.v1.Usage
-	(*PutRequest)(nil),       // 43: hutch.backend.v1.PutRequest
-	(*TransferHeader)(nil),   // 44: hutch.backend.v1.TransferHeader
-	(*PutResponse)(nil),      // 45: hutch.backend.v1.PutResponse
-	(*GetRequest)(nil),       // 46: hutch.backend.v1.GetRequest
-	(*GetResponse)(nil),      // 47: hutch.backend.v1.GetResponse
-	(*RemoveRequest)(nil),    // 48: hutch.backend.v1.RemoveRequest
-	(*RemoveResponse)(nil),   // 49: hutch.backend.v1.RemoveResponse
-	(*ChangesRequest)(nil),   // 50: hutch.backend.v1.ChangesRequest
-	(*ChangesResponse)(nil),  // 51: hutch.backend.v1.ChangesResponse
-	(*Change)(nil),           // 52: hutch.backend.v1.Change
-	(*ResetRequest)(nil),     // 53: hutch.backend.v1.ResetRequest
-	(*ResetResponse)(nil),    // 54: hutch.backend.v1.ResetResponse
-	(*StopRequest)(nil),      // 55: hutch.backend.v1.StopRequest
-	(*StopResponse)(nil),     // 56: hutch.backend.v1.StopResponse
-	(*StartRequest)(nil),     // 57: hutch.backend.v1.StartRequest
-	(*StartEvent)(nil),       // 58: hutch.backend.v1.StartEvent
-	(*DestroyRequest)(nil),   // 59: hutch.backend.v1.DestroyRequest
-	(*DestroyResponse)(nil),  // 60: hutch.backend.v1.DestroyResponse
-	(*ListRequest)(nil),      // 61: hutch.backend.v1.ListRequest
-	(*ListResponse)(nil),     // 62: hutch.backend.v1.ListResponse
-	(*DrainRequest)(nil),     // 63: hutch.backend.v1.DrainRequest
-	(*DrainResponse)(nil),    // 64: hutch.backend.v1.DrainResponse
-	nil,                      // 65: hutch.backend.v1.InspectResponse.DetailsEntry
+	(*NetworkRules)(nil),     // 15: hutch.backend.v1.NetworkRules
+	(*Limits)(nil),           // 16: hutch.backend.v1.Limits
+	(*Workspace)(nil),        // 17: hutch.backend.v1.Workspace
+	(*Mount)(nil),            // 18: hutch.backend.v1.Mount
+	(*Hold)(nil),             // 19: hutch.backend.v1.Hold
+	(*PlanRequest)(nil),      // 20: hutch.backend.v1.PlanRequest
+	(*PlanResponse)(nil),     // 21: hutch.backend.v1.PlanResponse
+	(*CreateRequest)(nil),    // 22: hutch.backend.v1.CreateRequest
+	(*HandleStored)(nil),     // 23: hutch.backend.v1.HandleStored
+	(*CreateStart)(nil),      // 24: hutch.backend.v1.CreateStart
+	(*CreateEvent)(nil),      // 25: hutch.backend.v1.CreateEvent
+	(*Progress)(nil),         // 26: hutch.backend.v1.Progress
+	(*Handle)(nil),           // 27: hutch.backend.v1.Handle
+	(*Ready)(nil),            // 28: hutch.backend.v1.Ready
+	(*Exchange)(nil),         // 29: hutch.backend.v1.Exchange
+	(*Layers)(nil),           // 30: hutch.backend.v1.Layers
+	(*AttachRequest)(nil),    // 31: hutch.backend.v1.AttachRequest
+	(*AttachResponse)(nil),   // 32: hutch.backend.v1.AttachResponse
+	(*InspectRequest)(nil),   // 33: hutch.backend.v1.InspectRequest
+	(*InspectResponse)(nil),  // 34: hutch.backend.v1.InspectResponse
+	(*ExecRequest)(nil),      // 35: hutch.backend.v1.ExecRequest
+	(*ExecStart)(nil),        // 36: hutch.backend.v1.ExecStart
+	(*Secret)(nil),           // 37: hutch.backend.v1.Secret
+	(*SecretRule)(nil),       // 38: hutch.backend.v1.SecretRule
+	(*Authority)(nil),        // 39: hutch.backend.v1.Authority
+	(*WindowSize)(nil),       // 40: hutch.backend.v1.WindowSize
+	(*ExecEnd)(nil),          // 41: hutch.backend.v1.ExecEnd
+	(*ExecEvent)(nil),        // 42: hutch.backend.v1.ExecEvent
+	(*ExecOpened)(nil),       // 43: hutch.backend.v1.ExecOpened
+	(*ExecStarted)(nil),      // 44: hutch.backend.v1.ExecStarted
+	(*ExecExited)(nil),       // 45: hutch.backend.v1.ExecExited
+	(*Traffic)(nil),          // 46: hutch.backend.v1.Traffic
+	(*Usage)(nil),            // 47: hutch.backend.v1.Usage
+	(*PutRequest)(nil),       // 48: hutch.backend.v1.PutRequest
+	(*TransferHeader)(nil),   // 49: hutch.backend.v1.TransferHeader
+	(*PutResponse)(nil),      // 50: hutch.backend.v1.PutResponse
+	(*GetRequest)(nil),       // 51: hutch.backend.v1.GetRequest
+	(*GetResponse)(nil),      // 52: hutch.backend.v1.GetResponse
+	(*RemoveRequest)(nil),    // 53: hutch.backend.v1.RemoveRequest
+	(*RemoveResponse)(nil),   // 54: hutch.backend.v1.RemoveResponse
+	(*ChangesRequest)(nil),   // 55: hutch.backend.v1.ChangesRequest
+	(*ChangesResponse)(nil),  // 56: hutch.backend.v1.ChangesResponse
+	(*Change)(nil),           // 57: hutch.backend.v1.Change
+	(*ResetRequest)(nil),     // 58: hutch.backend.v1.ResetRequest
+	(*ResetResponse)(nil),    // 59: hutch.backend.v1.ResetResponse
+	(*StopRequest)(nil),      // 60: hutch.backend.v1.StopRequest
+	(*StopResponse)(nil),     // 61: hutch.backend.v1.StopResponse
+	(*StartRequest)(nil),     // 62: hutch.backend.v1.StartRequest
+	(*StartEvent)(nil),       // 63: hutch.backend.v1.StartEvent
+	(*DestroyRequest)(nil),   // 64: hutch.backend.v1.DestroyRequest
+	(*DestroyResponse)(nil),  // 65: hutch.backend.v1.DestroyResponse
+	(*ListRequest)(nil),      // 66: hutch.backend.v1.ListRequest
+	(*ListResponse)(nil),     // 67: hutch.backend.v1.ListResponse
+	(*DrainRequest)(nil),     // 68: hutch.backend.v1.DrainRequest
+	(*DrainResponse)(nil),    // 69: hutch.backend.v1.DrainResponse
+	nil,                      // 70: hutch.backend.v1.InspectResponse.DetailsEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -4431,78 +4865,83 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	1,  // 7: hutch.backend.v1.Diagnostic.severity:type_name -> hutch.backend.v1.Severity
 	13, // 8: hutch.backend.v1.CheckResponse.findings:type_name -> hutch.backend.v1.Finding
 	1,  // 9: hutch.backend.v1.Finding.status:type_name -> hutch.backend.v1.Severity
-	15, // 10: hutch.backend.v1.Spec.limits:type_name -> hutch.backend.v1.Limits
-	16, // 11: hutch.backend.v1.Spec.workspace:type_name -> hutch.backend.v1.Workspace
-	17, // 12: hutch.backend.v1.Spec.mounts:type_name -> hutch.backend.v1.Mount
-	14, // 13: hutch.backend.v1.PlanRequest.spec:type_name -> hutch.backend.v1.Spec
-	18, // 14: hutch.backend.v1.PlanResponse.holds:type_name -> hutch.backend.v1.Hold
-	10, // 15: hutch.backend.v1.PlanResponse.diagnostics:type_name -> hutch.backend.v1.Diagnostic
-	23, // 16: hutch.backend.v1.CreateRequest.start:type_name -> hutch.backend.v1.CreateStart
-	22, // 17: hutch.backend.v1.CreateRequest.stored:type_name -> hutch.backend.v1.HandleStored
-	14, // 18: hutch.backend.v1.CreateStart.spec:type_name -> hutch.backend.v1.Spec
-	25, // 19: hutch.backend.v1.CreateEvent.progress:type_name -> hutch.backend.v1.Progress
-	26, // 20: hutch.backend.v1.CreateEvent.allocated:type_name -> hutch.backend.v1.Handle
-	27, // 21: hutch.backend.v1.CreateEvent.ready:type_name -> hutch.backend.v1.Ready
-	18, // 22: hutch.backend.v1.Ready.holds:type_name -> hutch.backend.v1.Hold
-	29, // 23: hutch.backend.v1.Ready.layers:type_name -> hutch.backend.v1.Layers
-	28, // 24: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
-	26, // 25: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
-	27, // 26: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	65, // 27: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
-	35, // 28: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
-	36, // 29: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
-	37, // 30: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
-	36, // 31: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
-	40, // 32: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
-	41, // 33: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
-	39, // 34: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
-	42, // 35: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	44, // 36: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	44, // 37: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	25, // 38: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
-	52, // 39: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	25, // 40: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
-	26, // 41: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	26, // 42: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 43: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 44: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	19, // 45: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	21, // 46: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	30, // 47: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	32, // 48: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	34, // 49: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	43, // 50: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	46, // 51: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	48, // 52: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	50, // 53: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	53, // 54: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	55, // 55: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
-	57, // 56: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
-	59, // 57: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	61, // 58: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	63, // 59: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 60: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 61: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	20, // 62: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	24, // 63: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	31, // 64: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	33, // 65: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	38, // 66: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	45, // 67: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	47, // 68: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	49, // 69: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	51, // 70: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	54, // 71: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	56, // 72: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
-	58, // 73: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
-	60, // 74: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	62, // 75: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	64, // 76: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	60, // [60:77] is the sub-list for method output_type
-	43, // [43:60] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	16, // 10: hutch.backend.v1.Spec.limits:type_name -> hutch.backend.v1.Limits
+	17, // 11: hutch.backend.v1.Spec.workspace:type_name -> hutch.backend.v1.Workspace
+	18, // 12: hutch.backend.v1.Spec.mounts:type_name -> hutch.backend.v1.Mount
+	15, // 13: hutch.backend.v1.Spec.rules:type_name -> hutch.backend.v1.NetworkRules
+	14, // 14: hutch.backend.v1.PlanRequest.spec:type_name -> hutch.backend.v1.Spec
+	19, // 15: hutch.backend.v1.PlanResponse.holds:type_name -> hutch.backend.v1.Hold
+	10, // 16: hutch.backend.v1.PlanResponse.diagnostics:type_name -> hutch.backend.v1.Diagnostic
+	24, // 17: hutch.backend.v1.CreateRequest.start:type_name -> hutch.backend.v1.CreateStart
+	23, // 18: hutch.backend.v1.CreateRequest.stored:type_name -> hutch.backend.v1.HandleStored
+	14, // 19: hutch.backend.v1.CreateStart.spec:type_name -> hutch.backend.v1.Spec
+	26, // 20: hutch.backend.v1.CreateEvent.progress:type_name -> hutch.backend.v1.Progress
+	27, // 21: hutch.backend.v1.CreateEvent.allocated:type_name -> hutch.backend.v1.Handle
+	28, // 22: hutch.backend.v1.CreateEvent.ready:type_name -> hutch.backend.v1.Ready
+	19, // 23: hutch.backend.v1.Ready.holds:type_name -> hutch.backend.v1.Hold
+	30, // 24: hutch.backend.v1.Ready.layers:type_name -> hutch.backend.v1.Layers
+	29, // 25: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
+	27, // 26: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
+	28, // 27: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
+	70, // 28: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	36, // 29: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
+	40, // 30: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
+	41, // 31: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
+	40, // 32: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
+	37, // 33: hutch.backend.v1.ExecStart.secrets:type_name -> hutch.backend.v1.Secret
+	39, // 34: hutch.backend.v1.ExecStart.authority:type_name -> hutch.backend.v1.Authority
+	38, // 35: hutch.backend.v1.Secret.rules:type_name -> hutch.backend.v1.SecretRule
+	44, // 36: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
+	45, // 37: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
+	43, // 38: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
+	47, // 39: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	46, // 40: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
+	49, // 41: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	49, // 42: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	26, // 43: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
+	57, // 44: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 45: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
+	27, // 46: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	27, // 47: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 48: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 49: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	20, // 50: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	22, // 51: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	31, // 52: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	33, // 53: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	35, // 54: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	48, // 55: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	51, // 56: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	53, // 57: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	55, // 58: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	58, // 59: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	60, // 60: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
+	62, // 61: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
+	64, // 62: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	66, // 63: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	68, // 64: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 65: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 66: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	21, // 67: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	25, // 68: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	32, // 69: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	34, // 70: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	42, // 71: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	50, // 72: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	52, // 73: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	54, // 74: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	56, // 75: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	59, // 76: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	61, // 77: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
+	63, // 78: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
+	65, // 79: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	67, // 80: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	69, // 81: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	65, // [65:82] is the sub-list for method output_type
+	48, // [48:65] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -4510,27 +4949,27 @@ func file_hutch_backend_v1_backend_proto_init() {
 	if File_hutch_backend_v1_backend_proto != nil {
 		return
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[17].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[18].OneofWrappers = []any{
 		(*CreateRequest_Start)(nil),
 		(*CreateRequest_Stored)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[20].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[21].OneofWrappers = []any{
 		(*CreateEvent_Progress)(nil),
 		(*CreateEvent_Allocated)(nil),
 		(*CreateEvent_Ready)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[30].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[31].OneofWrappers = []any{
 		(*ExecRequest_Start)(nil),
 		(*ExecRequest_Resize)(nil),
 		(*ExecRequest_Signal)(nil),
 		(*ExecRequest_End)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[34].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[38].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Exited)(nil),
 		(*ExecEvent_Opened)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[39].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[44].OneofWrappers = []any{
 		(*PutRequest_Header)(nil),
 		(*PutRequest_Data)(nil),
 	}
@@ -4540,7 +4979,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   62,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,240 @@
+// Package network decides what a filtered network reaches, for backends that hold [sdk.NetworkFiltered] by way of this
+// host, and for hosts that check rules before anything runs.
+//
+//   - [Parse] reads rules; [Rules.Name] and [Rules.Address] decide. Both are pure.
+//   - [Gate] answers the name lookups and the connections of one command: it reads the rules, dials from the host's
+//     network, copies, and counts. The sandbox has no other way out.
+//   - Package netns makes the sandbox's end of it: a network namespace whose every TCP connection and lookup arrives at
+//     the gate's listeners.
+//
+// A name that is allowed gets an address in 198.18.0.0/15 (RFC 2544), which means this name to the gate and nothing to
+// anybody else. So a rule about a name opens no address that other names share, and the name is resolved by the host
+// when the connection is made.
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// Host is the name of the machine that hutch runs on: in a rule its loopback, 127.0.0.1.
+const Host = "host"
+
+// Rule is one destination: a name with or without the names below it, or a range of addresses, on one port or all.
+type Rule struct {
+	text   string
+	name   string       // lower case, without a final dot; "" for addresses
+	below  bool         // *.name
+	prefix netip.Prefix // of addresses
+	port   uint16       // 0: all
+}
+
+// String returns the rule as it was written.
+func (r Rule) String() string { return r.text }
+
+// ParseRule reads NAME, *.NAME, ADDRESS or CIDR, each with an optional :PORT. The error says what is wrong with text and
+// names the part.
+func ParseRule(text string) (Rule, error) {
+	r := Rule{text: text}
+	what, port, found := strings.Cut(text, ":")
+	switch {
+	case text == "":
+		return r, fmt.Errorf("a rule is empty: want a name, such as example.org or *.example.org:443, or an address")
+	case strings.Contains(text, "://"):
+		_, rest, _ := strings.Cut(text, "://")
+		rest, _, _ = strings.Cut(rest, "/")
+		return r, fmt.Errorf("%q is a URL: want the name alone, %q", text, rest)
+	case strings.Count(text, ":") > 1:
+		return r, fmt.Errorf("%q: IPv6 addresses cannot be in a rule; a name that has one can", text)
+	case found:
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return r, fmt.Errorf("%q: invalid port %q: want 1 to 65535", text, port)
+		}
+		r.port = uint16(n)
+	}
+	if addr, err := netip.ParseAddr(what); err == nil {
+		r.prefix = netip.PrefixFrom(addr, addr.BitLen())
+		return r, nil
+	}
+	if strings.Contains(what, "/") {
+		prefix, err := netip.ParsePrefix(what)
+		if err != nil {
+			return r, fmt.Errorf("%q: want a name without a path, or a range of addresses such as 10.1.2.0/24", text)
+		}
+		if prefix != prefix.Masked() {
+			return r, fmt.Errorf("%q: %s is inside of a range, not its first address: did you mean %q?", text, prefix.Addr(), prefix.Masked())
+		}
+		r.prefix = prefix
+		return r, nil
+	}
+	r.name, r.below = strings.CutPrefix(Canonical(what), "*.")
+	if err := checkName(r.name); err != nil {
+		return r, fmt.Errorf("%q: %w", text, err)
+	}
+	return r, nil
+}
+
+// Canonical returns the form in which names are compared: lower case, without a final dot.
+func Canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+// checkName takes what RFC 1123 calls a host name, and underscores, which many names have.
+func checkName(name string) error {
+	switch {
+	case name == "*":
+		return fmt.Errorf("* would allow every name: use mode = \"full\" for the whole network")
+	case len(name) > 253:
+		return fmt.Errorf("the name has %d characters, more than 253", len(name))
+	}
+	digits := true // in the last label
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return fmt.Errorf("invalid name %q: each part has 1 to 63 characters and neither begins nor ends with -", name)
+		}
+		digits = true
+		for _, c := range []byte(label) {
+			switch {
+			case c >= '0' && c <= '9':
+			case c >= 'a' && c <= 'z', c == '-', c == '_':
+				digits = false
+			case c == '*':
+				return fmt.Errorf("* can only stand for whole names below another: *.example.org")
+			default:
+				return fmt.Errorf("invalid character %q in name %q: want a-z, 0-9, -, _ and dots; write other letters in Punycode (xn--…)", string(rune(c)), name)
+			}
+		}
+	}
+	if digits {
+		return fmt.Errorf("%q is neither a name nor an IPv4 address", name)
+	}
+	return nil
+}
+
+// onPort reports whether the rule is about port.
+func (r Rule) onPort(port int) bool { return r.port == 0 || int(r.port) == port }
+
+func (r Rule) matchesName(name string) bool {
+	if r.below {
+		return strings.HasSuffix(name, "."+r.name)
+	}
+	return r.name != "" && r.name == name
+}
+
+func (r Rule) matchesAddr(addr netip.Addr) bool { return r.prefix.IsValid() && r.prefix.Contains(addr) }
+
+// Rules are the rules of one sandbox. They do not change, and their methods may be called concurrently.
+type Rules struct{ allow, deny []Rule }
+
+// Parse reads rules. The error is that of the first rule that is wrong.
+func Parse(in sdk.NetworkRules) (Rules, error) {
+	var out Rules
+	for _, list := range []struct {
+		from []string
+		to   *[]Rule
+	}{{in.Allow, &out.allow}, {in.Deny, &out.deny}} {
+		for _, text := range list.from {
+			r, err := ParseRule(text)
+			if err != nil {
+				return Rules{}, err
+			}
+			*list.to = append(*list.to, r)
+		}
+	}
+	return out, nil
+}
+
+// Verdict is what rules say of a destination.
+type Verdict struct {
+	Allowed bool
+	Rule    string // that decided; "" when no rule allows it
+	Reason  string // why not, for a person; "" when it is allowed
+}
+
+// Name decides about a connection to a name, which is canonical: see [Canonical].
+func (r Rules) Name(name string, port int) Verdict {
+	return r.decide(name+":"+strconv.Itoa(port), func(x Rule) bool { return x.matchesName(name) && x.onPort(port) })
+}
+
+// Lookup decides whether a name resolves at all: a rule allows at least one of its ports. A name that only rules of
+// other ports are about resolves, so that the connection can be answered with the reason.
+func (r Rules) Lookup(name string) Verdict {
+	for _, x := range r.deny {
+		if x.port == 0 && x.matchesName(name) {
+			return denied(name, x)
+		}
+	}
+	for _, x := range r.allow {
+		if x.matchesName(name) {
+			return Verdict{Allowed: true, Rule: x.text}
+		}
+	}
+	return unlisted(name)
+}
+
+// Address decides about a connection to an address that the command named itself, or that an allowed name has and that
+// is not public.
+func (r Rules) Address(addr netip.Addr, port int) Verdict {
+	addr = addr.Unmap()
+	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), func(x Rule) bool { return x.matchesAddr(addr) && x.onPort(port) })
+}
+
+func (r Rules) decide(what string, about func(Rule) bool) Verdict {
+	for _, x := range r.deny {
+		if about(x) {
+			return denied(what, x)
+		}
+	}
+	for _, x := range r.allow {
+		if about(x) {
+			return Verdict{Allowed: true, Rule: x.text}
+		}
+	}
+	return unlisted(what)
+}
+
+func denied(what string, by Rule) Verdict {
+	return Verdict{Rule: by.text, Reason: fmt.Sprintf("%s is denied by %q in network.deny", what, by.text)}
+}
+
+func unlisted(what string) Verdict { return Verdict{Reason: what + " is not in network.allow"} }
+
+// denies returns the rule of deny about an address, for names that resolve to it.
+func (r Rules) denies(addr netip.Addr, port int) (Rule, bool) {
+	for _, x := range r.deny {
+		if x.matchesAddr(addr) && x.onPort(port) {
+			return x, true
+		}
+	}
+	return Rule{}, false
+}
+
+// special are the ranges of addresses that are not the public internet's unicast addresses (RFC 6890 and the registries
+// of IANA), besides those that [netip.Addr] knows.
+var special = func() (out []netip.Prefix) {
+	for _, p := range []string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+		"240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
+	} {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}()
+
+// Public reports whether addr is an address of the public internet: not of this machine, a private or local network,
+// a metadata service, multicast, or a translation of one of those.
+func Public(addr netip.Addr) bool {
+	addr = addr.Unmap()
+	if !addr.IsGlobalUnicast() || addr.IsPrivate() || addr.Zone() != "" {
+		return false
+	}
+	for _, p := range special {
+		if p.Contains(addr) {
+			return false
+		}
+	}
+	return true
+}
