@@ -114,6 +114,15 @@ func checkName(name string) error {
 	return nil
 }
 
+// Name returns the name that the rule is about, itself or with those below it; "" when it is about addresses.
+func (r Rule) Name() string { return r.name }
+
+// Port returns the port that the rule is about, 0 for all.
+func (r Rule) Port() int { return int(r.port) }
+
+// Matches reports whether the rule is about name, which is canonical, on port.
+func (r Rule) Matches(name string, port int) bool { return r.matchesName(name) && r.onPort(port) }
+
 // onPort reports whether the rule is about port.
 func (r Rule) onPort(port int) bool { return r.port == 0 || int(r.port) == port }
 
