@@ -25,7 +25,7 @@ func bwrapArgs(uid int, network sdk.NetworkMode) []string {
 		"--uid", id, "--gid", id, "--hostname", "hutch", "--disable-userns", "--cap-drop", "ALL",
 		"--die-with-parent", "--as-pid-1", "--clearenv",
 	}
-	if network != sdk.NetworkFull {
+	if network == sdk.NetworkNone || network == "" { // the holder makes that of a filtered network
 		args = append(args, "--unshare-net")
 	}
 	// The mounts below the root have their flags already; device nodes are bound one by one.

@@ -36,7 +36,7 @@ func (b *backend) Describe() sdk.Description {
 		Config:     Config{},
 		Limits:     []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles},
 		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly},
-		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
+		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFiltered, sdk.NetworkFull},
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
 		Sandbox:    (*sandbox)(nil),
 		TTY:        true,
@@ -73,7 +73,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", h.ID)
 		}
 		k := old.Kept
-		spec := sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
+		spec := sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Rules: k.Rules, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
 		spec.Relocate(old.Dir, dir)
 		s, err := planSandbox(h.ID, dir, spec, true, b.support(), b.spares, k.DefaultMemory)
 		if err != nil {

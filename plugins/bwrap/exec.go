@@ -16,6 +16,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/network/gate"
 )
 
 // Exec implements [sdk.Sandbox].
@@ -50,7 +51,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	}
 	before := s.stats()
 	start := time.Now()
-	p, err := s.holder.Exec(args, stdin, stdout, stderr, s.group != nil)
+	p, err := s.holder.Exec(args, stdin, stdout, stderr, s.group != nil || s.spec.Network == sdk.NetworkFiltered)
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "start bwrap: %w", err)
 	}
@@ -58,13 +59,13 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if slave != nil { // so that the output ends with the command
 		_ = slave.Close()
 	}
-	if s.group != nil {
-		if err := s.enterGroup(p); err != nil {
-			_ = p.Kill()
-			_, werr := p.Wait()
-			return nil, sdk.Errorf(sdk.ReasonInternal, "put the command into its cgroup: %w", errors.Join(err, werr))
-		}
+	network, err := s.admit(p)
+	if err != nil {
+		_ = p.Kill()
+		_, werr := p.Wait()
+		return nil, errors.Join(err, werr)
 	}
+	defer network.Close()
 	sampled := func() (*limits.Overrun, uint64) { return nil, 0 }
 	if s.sampler != nil {
 		sampled = s.sampler.Watch(p.Init, func() { _ = p.Kill() }).End
@@ -88,8 +89,33 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if exit != nil {
 		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
+		exit.Traffic, exit.TrafficMore = network.Close()
 	}
 	return exit, err
+}
+
+// admit lets a command go, which waits until it is in its cgroup and its network is served.
+func (s *sandbox) admit(p *holder.Process) (g *gate.Gate, err error) {
+	if s.group != nil {
+		pid, err := p.InitPID()
+		if err == nil {
+			err = s.group.Add(pid)
+		}
+		if err != nil {
+			return nil, sdk.Errorf(sdk.ReasonInternal, "put the command into its cgroup: %w", err)
+		}
+	}
+	if s.spec.Network == sdk.NetworkFiltered {
+		l, err := p.Network()
+		if err == nil {
+			g, err = gate.Open(l, gate.Options{Rules: s.spec.Rules})
+		}
+		if err != nil {
+			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the command's network: %w", err)
+		}
+	}
+	p.Release()
+	return g, nil
 }
 
 // openTerminal makes a terminal of the sandbox's own devpts.
@@ -104,19 +130,6 @@ func openTerminal(h *holder.Holder, c *sdk.Command) (t *command.Terminal, slave 
 	}
 	t.Resize(*c.TTY)
 	return t, slave, nil
-}
-
-// enterGroup moves the command, which waits, into the sandbox's cgroup.
-func (s *sandbox) enterGroup(p *holder.Process) error {
-	pid, err := p.InitPID()
-	if err != nil {
-		return err
-	}
-	if err := s.group.Add(pid); err != nil {
-		return err
-	}
-	p.Release()
-	return nil
 }
 
 // stats reads the cgroup's counters; without a cgroup there are none.

@@ -16,6 +16,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/gitguard"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/network/netns"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
@@ -153,8 +154,11 @@ func (l *layout) etc() {
 		l.copy("/etc/"+name, etc+name)
 	}
 	l.copy("/etc/ld.so.cache", "/etc/ld.so.cache") // for bwrap itself
-	if l.spec.Network == sdk.NetworkFull {
+	switch l.spec.Network {
+	case sdk.NetworkFull:
 		l.copy("/etc/resolv.conf", etc+"resolv.conf")
+	case sdk.NetworkFiltered:
+		l.file(etc+"resolv.conf", 0o444, []byte("nameserver "+netns.Resolver+"\n"))
 	}
 	for _, name := range []string{"alternatives", "ssl/certs", "ca-certificates", "pki/tls", "pki/ca-trust"} {
 		if st, err := os.Stat("/etc/" + name); err == nil && st.IsDir() {

@@ -64,12 +64,13 @@ func groupName(id string) string { return "bwrap-" + id + "." }
 
 // keptSpec is a [sdk.Spec] that survives JSON.
 type keptSpec struct {
-	Config    *Config         `json:"config"`
-	Limits    sdk.Limits      `json:"limits"`
-	Network   sdk.NetworkMode `json:"network"`
-	Workspace sdk.Workspace   `json:"workspace"`
-	Input     string          `json:"input"`
-	Mounts    []sdk.Mount     `json:"mounts"`
+	Config    *Config          `json:"config"`
+	Limits    sdk.Limits       `json:"limits"`
+	Network   sdk.NetworkMode  `json:"network"`
+	Rules     sdk.NetworkRules `json:"rules,omitzero"`
+	Workspace sdk.Workspace    `json:"workspace"`
+	Input     string           `json:"input"`
+	Mounts    []sdk.Mount      `json:"mounts"`
 
 	DefaultMemory int64 `json:"default_memory"` // bytes, chosen when the sandbox was made
 }
@@ -96,7 +97,7 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 	s.owner = req.Owner
 	h := handle{Dir: req.StateDir, Owner: req.Owner, Cgroup: s.cgroup}
 	if req.Keep {
-		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Workspace, req.Input, req.Mounts, s.held.DefaultMemory}
+		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Rules, req.Workspace, req.Input, req.Mounts, s.held.DefaultMemory}
 	}
 	data, err := json.Marshal(h)
 	if err != nil {

@@ -103,6 +103,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 	}
 	l.file(inRoot+initPath, 0o555, image)
 	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network), l.show(visible.Files(s.held.Shown, s.held.cpus))...)
+	l.setup.Filtered = s.spec.Network == sdk.NetworkFiltered
 	l.setup.CPUs = s.held.cpus
 	l.setup.Seccomp = seccomp.Program(seccomp.Options{FixedCPUs: s.held.fixed, SmallShm: s.held.Sampled > 0})
 	w.ready = l.ready

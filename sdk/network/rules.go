@@ -161,6 +161,7 @@ type Verdict struct {
 	Allowed bool
 	Rule    string // that decided; "" when no rule allows it
 	Reason  string // why not, for a person; "" when it is allowed
+	Add     string // the rule of allow that would allow it; "" when a rule of deny has to go
 }
 
 // Name decides about a connection to a name, which is canonical: see [Canonical].
@@ -205,20 +206,20 @@ func (r Rules) decide(what string, about func(Rule) bool) Verdict {
 	return unlisted(what)
 }
 
+// Hint says what to do about a verdict that denies.
+func (v Verdict) Hint() string {
+	if v.Add == "" {
+		return fmt.Sprintf("to allow it, take %q out of network.deny", v.Rule)
+	}
+	return fmt.Sprintf("to allow it, add %q to allow in the network block of the run file, or run with --allow-host %s", v.Add, v.Add)
+}
+
 func denied(what string, by Rule) Verdict {
 	return Verdict{Rule: by.text, Reason: fmt.Sprintf("%s is denied by %q in network.deny", what, by.text)}
 }
 
-func unlisted(what string) Verdict { return Verdict{Reason: what + " is not in network.allow"} }
-
-// denies returns the rule of deny about an address, for names that resolve to it.
-func (r Rules) denies(addr netip.Addr, port int) (Rule, bool) {
-	for _, x := range r.deny {
-		if x.matchesAddr(addr) && x.onPort(port) {
-			return x, true
-		}
-	}
-	return Rule{}, false
+func unlisted(what string) Verdict {
+	return Verdict{Reason: what + " is not in network.allow", Add: what}
 }
 
 // special are the ranges of addresses that are not the public internet's unicast addresses (RFC 6890 and the registries
@@ -246,4 +247,23 @@ func Public(addr netip.Addr) bool {
 		}
 	}
 	return true
+}
+
+// Reach decides about the real address of an allowed name: rules of deny that are about it win, and one that is not
+// public needs a rule of allow that names the address.
+func (r Rules) Reach(name string, addr netip.Addr, port int) Verdict {
+	addr = addr.Unmap()
+	for _, x := range r.deny {
+		if x.matchesAddr(addr) && x.onPort(port) {
+			return denied(fmt.Sprintf("%s, which is %s,", name, netip.AddrPortFrom(addr, uint16(port))), x)
+		}
+	}
+	if Public(addr) {
+		return Verdict{Allowed: true}
+	}
+	if v := r.Address(addr, port); v.Allowed {
+		return v
+	}
+	at := netip.AddrPortFrom(addr, uint16(port)).String()
+	return Verdict{Reason: fmt.Sprintf("%s is %s, which is not a public address and not in network.allow", name, at), Add: at}
 }

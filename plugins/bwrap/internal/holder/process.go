@@ -16,18 +16,20 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/network/netns"
 )
 
 // Process is one command in the sandbox, with the bwrap around it.
 type Process struct {
-	holder *Holder
-	id     uint64
-	bwrap  int // pidfd of bwrap, -1 when it ended at once
-	status int // our end of the status socket, closed when reports is
-	ended  chan *wire.Ended
-	block  *os.File // closed to let the command go
-	info   *os.File // where bwrap tells its child's pid, for a held command
-	words  *os.File // what bwrap itself writes to its stderr
+	holder  *Holder
+	id      uint64
+	bwrap   int // pidfd of bwrap, -1 when it ended at once
+	status  int // our end of the status socket, closed when reports is
+	ended   chan *wire.Ended
+	network []int    // the listeners of a filtered network, until Network takes them
+	block   *os.File // closed to let the command go
+	info    *os.File // where bwrap tells its child's pid, for a held command
+	words   *os.File // what bwrap itself writes to its stderr
 	// executed ends when the command has been executed, or never will be.
 	executed *os.File
 
@@ -137,12 +139,19 @@ func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) 
 		return nil, err
 	}
 	p.bwrap = -1
-	if len(a.fds) == 1 {
-		p.bwrap = a.fds[0]
+	if len(a.fds) > 0 {
+		p.bwrap, p.network = a.fds[0], a.fds[1:]
 	}
 	p.status = pair[0]
 	go p.listen(pair[0])
 	return p, nil
+}
+
+// Network returns the listeners of a filtered network, which are the caller's from now on.
+func (p *Process) Network() (netns.Listeners, error) {
+	fds := p.network
+	p.network = nil
+	return netns.FromFDs(fds)
 }
 
 // Release lets a held command go.

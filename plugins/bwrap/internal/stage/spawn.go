@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk/network/netns"
 )
 
 // Descriptors that bwrap is started with, besides 0 to 2.
@@ -67,6 +68,9 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, 
 			Credential: &syscall.Credential{Uid: uint32(h.setup.UID), Gid: uint32(h.setup.GID), NoSetGroups: true},
 		},
 	}
+	if h.setup.Filtered {
+		attr.Sys.Cloneflags = syscall.CLONE_NEWNET
+	}
 	line := []string{"bwrap", "--args", strconv.Itoa(argsFD), "--", e.Program} // all users of the host can read it
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,12 +84,22 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, 
 		_, _ = syscall.Wait4(pid, nil, 0, nil)
 		return nil, nil, fmt.Errorf("hold on to bwrap: %w", err)
 	}
+	give := []int{pidfd}
+	if h.setup.Filtered {
+		l, err := netns.Filter(pidfd)
+		if err != nil {
+			_ = unix.Kill(-1, unix.SIGKILL) // bwrap alone would leave a child that waits for its network
+			unix.Close(pidfd)
+			return nil, nil, fmt.Errorf("filter the network: %w", err)
+		}
+		give = append(give, l.FDs()...)
+	}
 	h.running.Add(1)
 	if h.persistent != nil {
 		h.persistent.started(c, pid)
 	}
 	go h.wait(c, e.ID, pid)
-	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID}}, []int{pidfd}, nil
+	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID}}, give, nil
 }
 
 // wait reaps bwrap and tells the plugin. A plugin that is gone needs no answer.

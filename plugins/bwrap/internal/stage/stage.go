@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk/network/netns"
 )
 
 func init() {
@@ -122,7 +123,12 @@ func (h *holder) answer(c *client, req *wire.Request, fds []int) (err error) {
 	var give []int
 	switch {
 	case req.Setup != nil && h.setup == nil:
+		filters := probe(req.Setup.Filtered)
 		give, err = h.makeRoot(req.Setup, fds)
+		if err = errors.Join(err, <-filters); err != nil {
+			closeAll(give)
+			give = nil
+		}
 		if err == nil && req.Setup.Persistent != nil {
 			err = h.outlive(req.Setup.Persistent, fds)
 		}
@@ -147,6 +153,22 @@ func (h *holder) answer(c *client, req *wire.Request, fds []int) (err error) {
 	err = c.send(reply, give...)
 	closeAll(give)
 	return err
+}
+
+// probe looks whether the network of commands can be filtered, while the rest is made.
+func probe(filtered bool) <-chan error {
+	done := make(chan error, 1)
+	if !filtered {
+		close(done)
+		return done
+	}
+	go func() {
+		if err := netns.Probe(); err != nil {
+			done <- fmt.Errorf("filter the network: %w", err)
+		}
+		close(done)
+	}()
+	return done
 }
 
 func closeAll(fds []int) {

@@ -51,6 +51,7 @@ type Setup struct {
 	CPUs         []int       // processors that bwrap and commands may use; empty means all
 	UID, GID     int         // what bwrap runs as, inside the holder's user namespace
 	Give         []string    // directories whose descriptors go back with the reply
+	Filtered     bool        // each command has a filtered network namespace: see package netns
 	Persistent   *Persistent // set for a holder that outlives the plugin
 }
 
@@ -129,7 +130,8 @@ type Exec struct {
 	Block   bool
 }
 
-// Spawned says that bwrap runs. With it comes bwrap's pidfd: the holder's process namespace has other numbers.
+// Spawned says that bwrap runs. With it comes bwrap's pidfd: the holder's process namespace has other numbers. After it
+// come the listeners of a filtered network.
 type Spawned struct {
 	ID uint64 // of the Exec
 }

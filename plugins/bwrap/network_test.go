@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+func TestSandboxFilteredNetwork(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello %s", r.Host) }))
+	defer server.Close()
+	_, port, _ := strings.Cut(server.Listener.Addr().String(), ":")
+	s := newSandbox(t, sdk.Spec{Network: sdk.NetworkFiltered, Rules: sdk.NetworkRules{Allow: []string{"host:" + port, "example.org:443"}}})
+	r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"/usr/bin/python3", "-c", `
+import socket, sys, urllib.request, urllib.error
+port = sys.argv[1]
+socket.setdefaulttimeout(20)
+print(urllib.request.urlopen(f"http://host:{port}/").read().decode())
+try:
+    urllib.request.urlopen("http://other.example/")
+except urllib.error.URLError as e:
+    print(type(e.reason).__name__)
+try:
+    urllib.request.urlopen("http://example.org/")
+except urllib.error.HTTPError as e:
+    print(e.code, e.read().decode())
+for kind, to in (socket.SOCK_STREAM, ("127.0.0.1", int(port))), (socket.SOCK_STREAM, ("1.1.1.1", 22)), (socket.SOCK_DGRAM, ("1.1.1.1", 123)):
+    s = socket.socket(socket.AF_INET, kind)
+    try:
+        s.connect(to)
+        s.send(b"x")
+        print(s.recv(1))
+    except OSError as e:
+        print(to, e.strerror)
+`, port}})
+	want := "hello host:" + port + "\ngaierror\n403 hutch: denied: example.org:80 is not in network.allow\n" +
+		"to allow it, add \"example.org:80\" to allow in the network block of the run file, or run with --allow-host example.org:80\n\n" +
+		"('127.0.0.1', " + port + ") Connection refused\n('1.1.1.1', 22) Connection reset by peer\n('1.1.1.1', 123) Operation not permitted\n"
+	if diff := cmp.Diff(want, r.out); diff != "" {
+		t.Errorf("%s\n%s", diff, r.err)
+	}
+	number := 0
+	fmt.Sscan(port, &number)
+	traffic := []sdk.Traffic{
+		{Name: "1.1.1.1", Port: 22, Reason: "1.1.1.1:22 is not in network.allow"},
+		{Name: "example.org", Port: 80, Reason: "example.org:80 is not in network.allow"},
+		{Name: "other.example", Reason: "other.example is not in network.allow"},
+		{Name: "host", Port: number, Allowed: true, Rule: "host:" + port},
+	}
+	if diff := cmp.Diff(traffic, r.Traffic, cmpopts.IgnoreFields(sdk.Traffic{}, "Connections", "Sent", "Received")); diff != "" {
+		t.Error(diff)
+	}
+}

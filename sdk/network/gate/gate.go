@@ -1,0 +1,355 @@
+//go:build linux
+
+package gate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/network"
+	"github.com/hutch-run/hutch/sdk/network/netns"
+)
+
+// Interceptor ends the connections to the hosts of secrets itself: see package intercept.
+type Interceptor interface {
+	// Covers reports whether Serve is to be used for a destination.
+	Covers(name string, port int) bool
+	// Serve speaks for the command on conn with the destination that dial reaches, until the connection is over.
+	Serve(ctx context.Context, conn net.Conn, name string, port int, dial func(context.Context) (net.Conn, error)) Outcome
+}
+
+// Outcome is what came of one connection.
+type Outcome struct {
+	Sent, Received int64
+	Secrets        []string // names of those that were put in
+	Reason         string   // why something of it was denied or failed
+}
+
+// Options say what a gate is about.
+type Options struct {
+	Rules       sdk.NetworkRules
+	Interceptor Interceptor // nil: no secrets
+
+	// Dial and Lookup are what the gate reaches the network with; nil means this process's own.
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+}
+
+// Gate serves the network of one command, from [Open] to [Gate.Close].
+type Gate struct {
+	o       Options
+	rules   network.Rules
+	tcp     *net.TCPListener
+	dns     *net.UDPConn
+	dnsTCP  *net.TCPListener
+	names   names
+	record  record
+	ctx     context.Context
+	stop    context.CancelFunc
+	serving sync.WaitGroup // the loops of the listeners
+	conns   sync.WaitGroup
+	room    chan struct{} // one for each connection that may be open
+	closing chan struct{}
+	once    sync.Once // of Close
+	mu      sync.Mutex
+	pairs   map[*pair]bool
+}
+
+// pair is one connection of the command with its other end.
+type pair struct {
+	near *net.TCPConn
+	far  net.Conn
+	sent bool // the command has nothing more to send
+}
+
+const (
+	dialTimeout   = 30 * time.Second
+	lookupTimeout = 20 * time.Second
+	// lastTime is how long data that an ended command has written may take to be sent.
+	lastTime = 2 * time.Second
+)
+
+// Open begins to serve l, whose descriptors are the gate's from now on.
+func Open(l netns.Listeners, o Options) (_ *Gate, err error) {
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	if o.Lookup == nil {
+		o.Lookup = lookup
+	}
+	g := &Gate{o: o, pairs: map[*pair]bool{}, room: make(chan struct{}, mostConnections()), closing: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			g.closeListeners()
+		}
+	}()
+	var err0 error
+	g.rules, err0 = network.Parse(o.Rules)
+	tcp, err1 := fileOf(l.TCP, net.FileListener)
+	dns, err2 := fileOf(l.DNS, net.FilePacketConn)
+	dnsTCP, err3 := fileOf(l.DNSTCP, net.FileListener)
+	g.tcp, _ = tcp.(*net.TCPListener)
+	g.dns, _ = dns.(*net.UDPConn)
+	g.dnsTCP, _ = dnsTCP.(*net.TCPListener)
+	if err := errors.Join(err0, err1, err2, err3); err != nil {
+		return nil, fmt.Errorf("serve the listeners of a network namespace: %w", err)
+	}
+	if g.tcp == nil || g.dns == nil || g.dnsTCP == nil {
+		return nil, errors.New("serve the listeners of a network namespace: one has another type")
+	}
+	g.ctx, g.stop = context.WithCancel(context.Background())
+	g.serving.Go(g.accept)
+	g.serving.Go(g.serveDNS)
+	g.serving.Go(g.serveDNSTCP)
+	return g, nil
+}
+
+// fileOf turns a descriptor, which it closes, into what the net package makes of it.
+func fileOf[T any](fd int, make func(*os.File) (T, error)) (T, error) {
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	return make(f)
+}
+
+// mostConnections is how many connections may be open at once; more wait in the listener's queue. Each takes two
+// sockets and up to two pipes of two ends.
+func mostConnections() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		limit.Cur = 1024
+	}
+	return int(min(max(limit.Cur/8, 16), 16<<10))
+}
+
+func (g *Gate) closeListeners() {
+	if g.tcp != nil {
+		g.tcp.Close()
+	}
+	if g.dns != nil {
+		g.dns.Close()
+	}
+	if g.dnsTCP != nil {
+		g.dnsTCP.Close()
+	}
+}
+
+// Close ends the gate once the command has ended, and returns what came through it: at most [sdk.MaxTraffic]
+// destinations, denied ones first, and the number of those beyond. What the command has written is still sent. Close may
+// be called again; a nil gate has nothing.
+func (g *Gate) Close() ([]sdk.Traffic, int64) {
+	if g == nil {
+		return nil, 0
+	}
+	g.once.Do(g.close)
+	return g.record.traffic()
+}
+
+func (g *Gate) close() {
+	close(g.closing)
+	g.closeListeners()
+	g.serving.Wait()
+	defer time.AfterFunc(lastTime, g.stop).Stop()
+	g.mu.Lock()
+	for p := range g.pairs {
+		if p.sent {
+			p.far.Close()
+		}
+	}
+	g.mu.Unlock()
+	g.conns.Wait()
+	g.stop()
+}
+
+// accept serves connections.
+func (g *Gate) accept() {
+	for {
+		select {
+		case g.room <- struct{}{}:
+		case <-g.closing:
+			return
+		}
+		conn, err := g.tcp.AcceptTCP()
+		if err != nil {
+			<-g.room
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // out of descriptors: some will be closed
+			continue
+		}
+		g.conns.Go(func() {
+			defer func() { <-g.room }()
+			g.connection(conn)
+		})
+	}
+}
+
+// connection serves one connection of the command.
+func (g *Gate) connection(conn *net.TCPConn) {
+	defer conn.Close()
+	to, err := destination(conn)
+	if err != nil || to.Addr().IsLoopback() { // it asked for the listener itself
+		reset(conn)
+		return
+	}
+	d := dest{port: int(to.Port())}
+	var v network.Verdict
+	name, isName := g.names.of(to.Addr())
+	if isName {
+		d.name, v = name, g.rules.Name(name, d.port)
+	} else {
+		d.name, v = to.Addr().String(), g.rules.Address(to.Addr(), d.port)
+	}
+	d.allowed, d.rule, d.reason = v.Allowed, v.Rule, v.Reason
+	if !v.Allowed {
+		g.record.add(d, Outcome{})
+		refuse(conn, v)
+		return
+	}
+	dial := func(ctx context.Context) (net.Conn, error) {
+		if isName {
+			return g.dialName(ctx, name, d.port)
+		}
+		return g.o.Dial(ctx, "tcp", to.String())
+	}
+	if i := g.o.Interceptor; i != nil && isName && i.Covers(name, d.port) {
+		out := i.Serve(g.ctx, conn, name, d.port, dial)
+		d.reason = out.Reason
+		g.record.add(d, out)
+		return
+	}
+	far, err := dial(g.ctx)
+	if err != nil {
+		var denied *deniedError
+		if d.reason = err.Error(); errors.As(err, &denied) {
+			d.allowed, d.rule = false, denied.Rule
+			g.record.add(d, Outcome{})
+			refuse(conn, denied.Verdict)
+			return
+		}
+		g.record.add(d, Outcome{})
+		reset(conn)
+		return
+	}
+	defer far.Close()
+	g.record.add(d, g.copy(conn, far))
+}
+
+// copy passes bytes on both ways until both ends have ended. An error of one end is one of the other.
+func (g *Gate) copy(near *net.TCPConn, far net.Conn) (out Outcome) {
+	p := &pair{near: near, far: far}
+	defer context.AfterFunc(g.ctx, func() { near.Close(); far.Close() })()
+	g.mu.Lock()
+	g.pairs[p] = true
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		delete(g.pairs, p)
+		g.mu.Unlock()
+	}()
+	var up sync.WaitGroup
+	up.Go(func() {
+		var err error
+		if out.Sent, err = io.Copy(far, near); err != nil {
+			reset(far)
+			return
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		p.sent = true
+		select {
+		case <-g.closing: // nobody waits for an answer
+			far.Close()
+		default:
+			closeWrite(far)
+		}
+	})
+	var err error
+	if out.Received, err = io.Copy(near, far); err != nil {
+		reset(near)
+	} else {
+		closeWrite(near)
+	}
+	up.Wait()
+	return out
+}
+
+func closeWrite(c net.Conn) {
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = w.CloseWrite()
+		return
+	}
+	c.Close()
+}
+
+// deniedError says that the rules deny the address that an allowed name has.
+type deniedError struct{ network.Verdict }
+
+func (e *deniedError) Error() string { return e.Reason }
+
+// dialName connects to an allowed name.
+func (g *Gate) dialName(ctx context.Context, name string, port int) (net.Conn, error) {
+	if name == network.Host {
+		return g.o.Dial(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}
+	lctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	addrs, err := g.o.Lookup(lctx, name)
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("%s has no address", name)
+	}
+	var last error
+	for _, addr := range addrs {
+		addr = addr.Unmap()
+		if v := g.rules.Reach(name, addr, port); !v.Allowed {
+			last = cmp.Or[error](last, &deniedError{v})
+			continue
+		}
+		conn, err := g.o.Dial(ctx, "tcp", netip.AddrPortFrom(addr, uint16(port)).String())
+		if err == nil {
+			return conn, nil
+		}
+		last = err
+	}
+	return nil, last
+}
+
+// lookup resolves a name as this host does, IPv4 first.
+func lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen()) })
+	return addrs, err
+}
+
+func destination(conn *net.TCPConn) (to netip.AddrPort, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return to, err
+	}
+	cerr := raw.Control(func(fd uintptr) { to, err = netns.Destination(int(fd)) })
+	return to, errors.Join(cerr, err)
+}
+
+// reset closes a connection so that the other end gets an error, not the end of the data.
+func reset(conn net.Conn) {
+	if c, ok := conn.(interface{ SetLinger(int) error }); ok {
+		_ = c.SetLinger(0)
+	}
+	conn.Close()
+}

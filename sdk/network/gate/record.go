@@ -1,0 +1,79 @@
+//go:build linux
+
+package gate
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+// dest is one line of the record: a destination and what was decided.
+type dest struct {
+	name         string
+	port         int // 0: a lookup
+	allowed      bool
+	rule, reason string
+}
+
+// record counts what a command did with its network. Its methods may be called concurrently.
+type record struct {
+	mu   sync.Mutex
+	seen map[dest]*sdk.Traffic
+	more map[dest]bool // beyond what is counted
+}
+
+// mostMore bounds what is remembered of the destinations beyond [sdk.MaxTraffic]; a command can invent any number.
+const mostMore = 100_000
+
+func (r *record) add(d dest, o Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.seen[d]
+	if t == nil {
+		if len(r.seen) >= sdk.MaxTraffic {
+			if r.more == nil {
+				r.more = map[dest]bool{}
+			}
+			if len(r.more) < mostMore {
+				r.more[d] = true
+			}
+			return
+		}
+		if r.seen == nil {
+			r.seen = map[dest]*sdk.Traffic{}
+		}
+		t = &sdk.Traffic{Name: d.name, Port: d.port, Allowed: d.allowed, Rule: d.rule, Reason: d.reason}
+		r.seen[d] = t
+	}
+	t.Connections++
+	t.Sent += o.Sent
+	t.Received += o.Received
+	for _, s := range o.Secrets {
+		if !slices.Contains(t.Secrets, s) {
+			t.Secrets = append(t.Secrets, s)
+		}
+	}
+}
+
+// traffic returns the record, denied destinations first, and the number of destinations that are not in it.
+func (r *record) traffic() (out []sdk.Traffic, more int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.seen {
+		slices.Sort(t.Secrets)
+		out = append(out, *t)
+	}
+	slices.SortFunc(out, func(a, b sdk.Traffic) int {
+		if a.Allowed != b.Allowed {
+			if b.Allowed {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Reason, b.Reason))
+	})
+	return out, int64(len(r.more))
+}
