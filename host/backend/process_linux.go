@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/process/descendants"
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // waitExited waits until a child has ended, without reaping it.
@@ -37,7 +38,7 @@ func (p *process) killStrays() {
 			if err != nil {
 				continue
 			}
-			if env, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(env, mark) && descendants.Alive(pid) {
+			if env, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(env, mark) && procstat.Alive(pid) {
 				pids = append(pids, pid)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/sdk/process/descendants"
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // Each way not to be a backend has a line of its own, which says what was found and
@@ -110,7 +110,7 @@ func TestL15NothingOfAFailedStartSurvives(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if descendants.Alive(pid) {
+			if procstat.Alive(pid) {
 				t.Errorf("process %d is alive", pid)
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}

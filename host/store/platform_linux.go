@@ -2,7 +2,6 @@ package store
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 func readSelf() Process {
@@ -27,21 +28,8 @@ func readSelf() Process {
 
 // processStart reads when a process began; false means that it is gone, or a zombie, which holds nothing any more.
 func processStart(pid int) (uint64, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, false
-	}
-	// The command's name stands in parentheses and may hold anything, so count fields from its end.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return 0, false
-	}
-	fields := strings.Fields(string(b[i+1:])) // from field 3, the state; the start time is field 22
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return 0, false
-	}
-	start, err := strconv.ParseUint(fields[19], 10, 64)
-	return start, err == nil
+	s, err := procstat.Of(pid)
+	return s.Start, err == nil && !s.Dead()
 }
 
 // syncTree forces everything below dir to the disk, and with it whatever else waits for the same file system: one call

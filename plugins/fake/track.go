@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/process/descendants"
 )
 
 // tracker is the group of one command. With cgroups the kernel knows its processes;
@@ -58,7 +57,7 @@ func (t *tracker) PIDs() (pids []int, err error) {
 	if t.cgroup {
 		pids, err = t.Group.PIDs()
 	} else {
-		pids = descendants(t.leader)
+		pids = descendants.Below([]int{t.leader})
 	}
 	if t.spareSessions {
 		pids = slices.DeleteFunc(pids, func(pid int) bool {
@@ -76,7 +75,7 @@ func (t *tracker) Kill(ctx context.Context) error {
 	}
 	for {
 		pids, err := t.PIDs()
-		if err != nil || !slices.ContainsFunc(pids, alive) {
+		if err != nil || len(pids) == 0 {
 			return err
 		}
 		for _, pid := range pids {
@@ -90,40 +89,6 @@ func (t *tracker) Kill(ctx context.Context) error {
 		case <-time.After(time.Millisecond):
 		}
 	}
-}
-
-// descendants lists pid and all below it.
-func descendants(pid int) []int {
-	out := []int{pid}
-	for i := 0; i < len(out); i++ {
-		out = append(out, children(out[i])...)
-	}
-	return out
-}
-
-// children lists the children of a process.
-func children(pid int) []int {
-	dir := fmt.Sprintf("/proc/%d/task", pid)
-	threads, _ := os.ReadDir(dir) // it may have ended
-	var out []int
-	for _, th := range threads {
-		b, _ := os.ReadFile(dir + "/" + th.Name() + "/children")
-		for f := range strings.FieldsSeq(string(b)) {
-			if n, err := strconv.Atoi(f); err == nil {
-				out = append(out, n)
-			}
-		}
-	}
-	return out
-}
-
-func alive(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
 }
 
 // groups counts those of this process, in which there may be several instances of the backend and, attached to, several

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/inside"
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -123,22 +124,16 @@ func (s *sandbox) endStray() {
 		return
 	}
 	// The number may be another process's by now: only one below a conmon that names our file is ours.
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
+	stat, err := procstat.Of(pid)
+	if err != nil || stat.Parent <= 1 {
 		return
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	var state string
-	var parent int
-	if _, err := fmt.Sscan(rest, &state, &parent); err != nil || parent <= 1 {
-		return
-	}
-	name, nameErr := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
-	line, lineErr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parent))
+	name, nameErr := os.ReadFile(fmt.Sprintf("/proc/%d/comm", stat.Parent))
+	line, lineErr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", stat.Parent))
 	if nameErr != nil || lineErr != nil || strings.TrimSpace(string(name)) != "conmon" || !strings.Contains(string(line), "\x00"+s.dirs.pid()+"\x00") {
 		return
 	}
-	for _, p := range []int{pid, parent} {
+	for _, p := range []int{pid, stat.Parent} {
 		_ = syscall.Kill(p, syscall.SIGKILL)
 	}
 }

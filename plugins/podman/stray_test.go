@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // TestEndStray kills what a podman run that was killed left, and nobody whose number merely stands in the file.
@@ -16,14 +19,20 @@ func TestEndStray(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name, program string
-		names         bool // the sandbox's file on its command line
+		child         string // the program of its child
+		names         bool   // the sandbox's file on its command line
 		dies          bool
 	}{
-		{"its own", "conmon", true, true},
-		{"another container's", "conmon", false, false},
-		{"another program's", "keeper", true, false},
+		{"its own", "conmon", "sleep", true, true},
+		{"its own, with a child whose name holds other fields", "conmon", "x) S 1 (", true, true},
+		{"another container's", "conmon", "sleep", false, false},
+		{"another program's", "keeper", "sleep", true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &sandbox{dirs: dirs{t.TempDir()}}
@@ -35,13 +44,19 @@ func TestEndStray(t *testing.T) {
 			if err := os.WriteFile(program, shell, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			args := []string{"-c", `sleep 600 & echo $! > "$0"; echo begun; wait`, s.dirs.pid(), "-p", "/elsewhere"}
+			child := t.TempDir() + "/" + c.child
+			if err := os.Symlink(sleep, child); err != nil {
+				t.Fatal(err)
+			}
+			args := []string{"-c", `"` + child + `" 600 & echo $! > "$0"; echo begun; wait`, s.dirs.pid(), "-p", "/elsewhere"}
 			if c.names {
 				args[4] = s.dirs.pid()
 			} else {
-				args[1], args[2] = `sleep 600 & echo $! > `+s.dirs.pid()+`; echo begun; wait`, "x"
+				args[1], args[2] = `"`+child+`" 600 & echo $! > `+s.dirs.pid()+`; echo begun; wait`, "x"
 			}
-			cmd := exec.CommandContext(t.Context(), program, args...)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program, args...)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -54,22 +69,29 @@ func TestEndStray(t *testing.T) {
 			if _, err := out.Read(make([]byte, 6)); err != nil {
 				t.Fatal(err)
 			}
-			child := s.dirs.readPID()
-			if child == 0 {
+			pid := s.dirs.readPID()
+			if pid == 0 {
 				t.Fatal("it has no child")
+			}
+			for name := ""; name != c.child && ctx.Err() == nil; { // until it has been executed
+				b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+				if err != nil {
+					t.Fatal(err)
+				}
+				name = strings.TrimSpace(string(b))
 			}
 			s.endStray()
 			if !c.dies {
-				if s.dirs.readPID() != child || syscall.Kill(cmd.Process.Pid, 0) != nil {
+				if s.dirs.readPID() != pid || syscall.Kill(cmd.Process.Pid, 0) != nil {
 					t.Error("it was killed")
 				}
 				return
 			}
 			err = cmd.Wait()
-			if err == nil || !strings.Contains(err.Error(), "killed") {
+			if ctx.Err() != nil || err == nil || !strings.Contains(err.Error(), "killed") {
 				t.Errorf("it ended with %v", err)
 			}
-			for end := time.Now().Add(time.Minute); s.dirs.readPID() != 0 && !isZombie(child); {
+			for end := time.Now().Add(time.Minute); s.dirs.readPID() != 0 && procstat.Alive(pid); {
 				if time.Now().After(end) {
 					t.Fatal("its child lives")
 				}
@@ -77,11 +99,4 @@ func TestEndStray(t *testing.T) {
 			}
 		})
 	}
-}
-
-// isZombie says whether nobody has asked yet how a process ended.
-func isZombie(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(b), ") ")
-	return err != nil || strings.HasPrefix(rest, "Z")
 }

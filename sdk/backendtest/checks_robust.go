@@ -3,7 +3,6 @@ package backendtest
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // grease is a field that no version of the contract has.
@@ -363,11 +363,7 @@ func deathChecks() []Check {
 func stopped(pid int) (bool, string) {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, task := range tasks {
-		stat, err := os.ReadFile(task)
-		if err != nil {
-			continue // that thread has ended
-		}
-		if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+		if s, err := procstat.Read(task); err == nil && s.State != 'T' { // an error: that thread has ended
 			return false, "a thread runs on"
 		}
 	}

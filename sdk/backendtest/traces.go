@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // traces is what this machine held before the suite began.
@@ -90,24 +92,15 @@ func (c *C) processes(text string) string {
 		}
 		for _, f := range []string{"cmdline", "environ"} {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, f))
-			if err == nil && bytes.Contains(b, []byte(text)) && living(pid) {
+			if err == nil && bytes.Contains(b, []byte(text)) && procstat.Alive(pid) {
 				return fmt.Sprintf("process %d, whose %s has %q: %s", pid, f, text, commandOf(pid))
 			}
 		}
-		if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && strings.Contains(cwd, text) && living(pid) {
+		if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && strings.Contains(cwd, text) && procstat.Alive(pid) {
 			return fmt.Sprintf("process %d in %s: %s", pid, cwd, commandOf(pid))
 		}
 	}
 	return ""
-}
-
-func living(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
 }
 
 func commandOf(pid int) string {

@@ -8,10 +8,11 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 func TestKillReachesDaemons(t *testing.T) {
@@ -39,8 +40,7 @@ func TestKillReachesDaemons(t *testing.T) {
 }
 
 func zombie(pid int) bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || strings.Contains(string(data), ") Z ")
+	return !procstat.Alive(pid)
 }
 
 func TestKillBeatsAForkBomb(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // v1Group is a directory in each of several hierarchies.
@@ -155,13 +157,7 @@ func (g *v1Group) guest(pid int) bool {
 	if strings.Contains(string(data), "/"+filepath.Base(g.parts[0].dir)+"\n") {
 		return false
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	// pid (any name) state …
-	i := strings.LastIndexByte(string(stat), ')')
-	return i > 0 && i+2 < len(stat) && stat[i+2] != 'Z' && stat[i+2] != 'X'
+	return procstat.Alive(pid)
 }
 
 func (g *v1Group) stats() (Stats, error) {

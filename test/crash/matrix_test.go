@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -203,9 +204,8 @@ func (u *user) besideStopped(t *testing.T, c *exec.Cmd) {
 		t.Error(err)
 	}
 	waitFor(t, "hutch to be stopped", func() bool {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
-		_, state, _ := strings.Cut(string(b), ") ")
-		return strings.HasPrefix(state, "T")
+		s, err := procstat.Of(c.Process.Pid)
+		return err == nil && s.State == 'T'
 	})
 	u.nothingForGC(t)
 	u.hutch(t, 0, "create", "beside.hcl", "--name", "beside")

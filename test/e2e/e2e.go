@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // Ordinary is the uid of a user who is nobody in particular: no entry in the
@@ -108,14 +110,7 @@ func KillMarked(marker string) {
 }
 
 // Ended reports whether pid is gone or a zombie.
-func Ended(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
-	_, after, ok := strings.Cut(string(b), ") ")
-	return ok && strings.HasPrefix(after, "Z")
-}
+func Ended(pid int) bool { return !procstat.Alive(pid) }
 
 // Eventually polls until ok, for at most d, and reports whether it became so.
 func Eventually(d time.Duration, ok func() bool) bool {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/internal/podmantest"
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 type options struct {
@@ -303,11 +304,9 @@ func commandLine(pid int) string {
 	return string(line)
 }
 
-func parent(pid int) (ppid int) {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, after, _ := strings.Cut(string(b), ") ")
-	_, _ = fmt.Sscanf(after, "%1s %d", new(string), &ppid)
-	return ppid
+func parent(pid int) int {
+	s, _ := procstat.Of(pid) // 0 of one that has ended
+	return s.Parent
 }
 
 // cgroupsOf notes the cgroups of a process that bear a name of ours or of a container.

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // batch is how many processes are held by a descriptor at a time.
@@ -44,7 +46,7 @@ func Below(roots []int) (out []int) {
 			continue
 		}
 		seen[pid] = true
-		if Alive(pid) {
+		if procstat.Alive(pid) {
 			out = append(out, pid)
 		}
 		queue = append(queue, Children(pid)...)
@@ -72,17 +74,6 @@ func Children(pid int) (out []int) {
 		}
 	}
 	return out
-}
-
-// Alive reports whether a process exists and is not just waiting to be reaped.
-func Alive(pid int) bool {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	// pid (any name) state …
-	i := strings.LastIndexByte(string(data), ')')
-	return i > 0 && i+2 < len(data) && data[i+2] != 'Z' && data[i+2] != 'X'
 }
 
 // Signal sends a signal to all that list lists.
@@ -213,7 +204,7 @@ func send(pid, fd int, sig syscall.Signal) error {
 func wait(ctx context.Context, pid, fd int) error {
 	for {
 		if fd < 0 {
-			if !Alive(pid) {
+			if !procstat.Alive(pid) {
 				return nil
 			}
 			_, _ = unix.Poll(nil, 1)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // tree starts a shell that starts others, and waits until all are there.
@@ -59,7 +61,7 @@ func TestListsParentsFirst(t *testing.T) {
 	if got := Of(0x7fffffff); got != nil {
 		t.Errorf("a process that is none has descendants %v", got)
 	}
-	if Alive(0x7fffffff) || !Alive(os.Getpid()) {
+	if procstat.Alive(0x7fffffff) || !procstat.Alive(os.Getpid()) {
 		t.Error("Alive is wrong about nobody, or about us")
 	}
 	if err := Supported(); err != nil {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // sleeperVariable makes the test binary a process that waits to be killed.
@@ -265,11 +266,11 @@ func TestKillAll(t *testing.T) {
 	if _, err := register(dir, command.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	start, err := startTime(stranger.Process.Pid)
+	before, err := procstat.Of(stranger.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{fmt.Sprintf("%d-1%s", stranger.Process.Pid, start), "4194304-1", "litter"} {
+	for _, name := range []string{fmt.Sprintf("%d-1%d", stranger.Process.Pid, before.Start), "4194304-1", "litter"} {
 		write(t, filepath.Join(dir, name), "", 0o600)
 	}
 	ended := make(chan error, 1)
@@ -284,8 +285,8 @@ func TestKillAll(t *testing.T) {
 	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the stranger: %v", err)
 	}
-	if now, err := startTime(stranger.Process.Pid); err != nil || now != start {
-		t.Errorf("the stranger: %s %v", now, err)
+	if now, err := procstat.Of(stranger.Process.Pid); err != nil || now.Start != before.Start {
+		t.Errorf("the stranger: %+v %v", now, err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // Every command of a sandbox is known by a file that is named after the first process of its namespaces: PID-STARTTIME.
@@ -20,11 +22,11 @@ import (
 func (b box) register(pid int) (forget func(), err error) { return register(b.run("commands"), pid) }
 
 func register(dir string, pid int) (forget func(), err error) {
-	start, err := startTime(pid)
+	stat, err := procstat.Of(pid)
 	if err != nil {
 		return nil, err
 	}
-	name := filepath.Join(dir, fmt.Sprintf("%d-%s", pid, start))
+	name := filepath.Join(dir, fmt.Sprintf("%d-%d", pid, stat.Start))
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		return nil, err
 	}
@@ -62,7 +64,7 @@ func killAll(ctx context.Context, dir string) error {
 			return fmt.Errorf("find the command %d: %w", pid, err)
 		}
 		fds = append(fds, fd)
-		if now, err := startTime(pid); err != nil || now != start {
+		if now, err := procstat.Of(pid); err != nil || strconv.FormatUint(now.Start, 10) != start {
 			continue // another one has its number
 		}
 		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
@@ -87,21 +89,4 @@ func waitGone(ctx context.Context, fd int) error {
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// startTime is when a process was started, in ticks since the boot, as the kernel writes it.
-func startTime(pid int) (string, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", err
-	}
-	rest := ""
-	if at := strings.LastIndex(string(b), ") "); at >= 0 { // the name before it may hold anything
-		rest = string(b)[at+2:]
-	}
-	fields := strings.Fields(rest)
-	if len(fields) < 20 {
-		return "", fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
-	}
-	return fields[19], nil
 }

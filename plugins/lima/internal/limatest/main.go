@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // ordinaryUser is for whom root runs the tests; HUTCH_TEST_ROOTLESS_USER names another one.
@@ -138,11 +140,7 @@ func setUp(base string) error {
 			return err
 		}
 	}
-	start, err := startTime(os.Getpid())
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(base, "owner"), fmt.Appendf(nil, "%d %s", os.Getpid(), start), 0o644)
+	return os.WriteFile(filepath.Join(base, "owner"), []byte(noteOf(os.Getpid())), 0o644)
 }
 
 func copyFile(from, to string) error {
@@ -259,30 +257,18 @@ func removeAll(dir string) {
 	_ = os.RemoveAll(dir)
 }
 
-// startTime is when a process was started, as the kernel writes it.
-func startTime(pid int) (string, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", err
-	}
-	at := strings.LastIndex(string(b), ") ")
-	if at < 0 {
-		return "", fmt.Errorf("/proc/%d/stat cannot be read", pid)
-	}
-	fields := strings.Fields(string(b)[at+2:])
-	if len(fields) < 20 || fields[0] == "Z" {
-		return "", fmt.Errorf("the process %d has ended", pid)
-	}
-	return fields[19], nil
-}
-
 // alive says whether the process that was noted as "PID STARTTIME" lives.
 func alive(note string) bool {
-	pidText, start, _ := strings.Cut(strings.TrimSpace(note), " ")
-	pid, err := strconv.Atoi(pidText)
-	if err != nil {
-		return false
+	pid, _, _ := strings.Cut(note, " ")
+	n, err := strconv.Atoi(pid)
+	return err == nil && noteOf(n) == strings.TrimSpace(note)
+}
+
+// noteOf identifies a process, as "PID STARTTIME"; "" of one that has ended.
+func noteOf(pid int) string {
+	s, err := procstat.Of(pid)
+	if err != nil || s.Dead() {
+		return ""
 	}
-	now, err := startTime(pid)
-	return err == nil && now == start
+	return fmt.Sprintf("%d %d", pid, s.Start)
 }

@@ -225,11 +225,7 @@ func (i *vm) boot(c *command, timeout time.Duration) error {
 		return err
 	}
 	w.Close()
-	start, err := startTime(cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(i.file("ha.pid"), fmt.Appendf(nil, "%d %s", cmd.Process.Pid, start), 0o600); err != nil {
+	if err := os.WriteFile(i.file("ha.pid"), []byte(noteOf(cmd.Process.Pid)), 0o600); err != nil {
 		return err
 	}
 	c.log("info", "[hostagent] Starting QEMU (hint: to watch the boot progress, see `%s`)", i.file("serial*.log"))

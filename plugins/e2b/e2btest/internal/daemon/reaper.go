@@ -5,9 +5,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
 // The daemon is process 1 of its sandbox: when it ends the kernel ends all others, nothing inside can kill or stop it,
@@ -65,14 +66,7 @@ func (c *children) reap() {
 		if err != nil {
 			continue
 		}
-		b, err := os.ReadFile("/proc/" + dir.Name() + "/stat")
-		if err != nil {
-			continue // gone
-		}
-		// "PID (NAME) STATE PARENT …", and the name may hold anything.
-		text := string(b)
-		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-		if len(fields) < 2 || fields[0] != "Z" || fields[1] != "1" {
+		if s, err := procstat.Of(pid); err != nil || s.State != 'Z' || s.Parent != 1 {
 			continue
 		}
 		if _, own := c.pids[pid]; !own {
