@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -97,18 +96,17 @@ func (c *collector) processes(ctx context.Context) error {
 	return nil
 }
 
-// mountedState is the id of a sandbox of which a process has the state directory, or something in it, mounted; "" for
-// none. The kernel names the directory as its file system does, which is the end of our path where that is not the
-// root's.
+// mountedState returns the id of a sandbox of which a process has the state directory, or something in it, mounted; ""
+// where there is none, or where the file cannot be read, as that of a process that has ended or is another user's. The
+// kernel writes the directory from the root of its file system: that is the end of our path where a file system is
+// mounted above it. A line of mountinfo has no bound: that of an overlay names every layer.
 func (c *collector) mountedState(mountinfo, device string) string {
-	f, err := os.Open(mountinfo)
+	b, err := os.ReadFile(mountinfo)
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
+	for line := range strings.Lines(string(b)) {
+		fields := strings.Fields(line)
 		if len(fields) < 4 || fields[2] != device {
 			continue
 		}

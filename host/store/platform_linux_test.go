@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -81,5 +83,20 @@ func TestK1ProcessesOfALostSandbox(t *testing.T) {
 	<-ended
 	if !ProcessOf(kept.Process.Pid).Alive() {
 		t.Error("the process of a sandbox that is there was killed")
+	}
+}
+
+// TestMountedStateBehindALongLine: the line of an overlay with many layers is longer than a bufio.Scanner takes.
+func TestMountedStateBehindALongLine(t *testing.T) {
+	s := newStore(t)
+	c := &collector{store: s}
+	file := filepath.Join(t.TempDir(), "mountinfo")
+	text := "23 1 0:5 / / rw - overlay overlay rw,lowerdir=" + strings.Repeat("/a/layer:", 20_000) + "/\n" +
+		"24 1 8:1 " + s.paths.SandboxState("lost") + "/layer /mnt rw - ext4 /dev/sda rw\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if id := c.mountedState(file, "8:1"); id != "lost" {
+		t.Errorf("the sandbox is %q", id)
 	}
 }

@@ -124,6 +124,24 @@ func checkModes(t *testing.T, s *Store, r *Run) {
 	}
 }
 
+// TestCreateRunWithAnIDThatExists refuses, and the run that has the id goes on as if nothing had been.
+func TestCreateRunWithAnIDThatExists(t *testing.T) {
+	s := newStore(t)
+	r := newRun(t, s)
+	before := verify(t, s, r.ID()).Events
+	if _, err := s.CreateRun(NewRun{ID: r.ID(), Name: "other", Definition: 1}); err == nil {
+		t.Fatal("two runs have one id")
+	}
+	if rep := verify(t, s, r.ID()); rep.Events != before || s.readInfo(r.ID()).Name != "test" {
+		t.Errorf("the run is %+v", rep)
+	}
+	finish(t, r)
+	wantProblems(t, verify(t, s, r.ID()), true)
+	if dirs, err := os.ReadDir(s.paths.Runs()); err != nil || len(dirs) != 1 {
+		t.Errorf("beside the run: %v, %v", dirs, err)
+	}
+}
+
 func TestWriteCodeRefuses(t *testing.T) {
 	r := newRun(t, newStore(t))
 	if _, err := r.WriteCode("a.py", 0o644, strings.NewReader("")); err != nil {
