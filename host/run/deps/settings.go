@@ -157,7 +157,7 @@ func (s Settings) Redact(text string) string {
 func credentials(value string) []string {
 	var l []string
 	for _, f := range strings.Fields(value) {
-		_, rest, ok := strings.Cut(f, "://")
+		_, rest, ok := strings.Cut(f, "//") // the scheme may be left out
 		if !ok {
 			continue
 		}
