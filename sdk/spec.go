@@ -98,7 +98,7 @@ type Secret struct {
 	Name        string
 	Placeholder string // at least 16 characters of A-Z, a-z, 0-9, '_' and '-'
 	Value       string
-	Hosts       []string     // NAME or *.NAME with an optional :PORT, as in [NetworkRules]
+	Hosts       []string     // NAME or *.NAME with an optional :PORT, as in [NetworkRules]; without it, ports 443 and 80
 	Rules       []SecretRule // empty: any request
 }
 

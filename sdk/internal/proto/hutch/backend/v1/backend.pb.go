@@ -2641,7 +2641,7 @@ type Secret struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Placeholder   string                 `protobuf:"bytes,2,opt,name=placeholder,proto3" json:"placeholder,omitempty"` // at least 16 characters of A-Z a-z 0-9 _ -
 	Value         string                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
-	Hosts         []string               `protobuf:"bytes,4,rep,name=hosts,proto3" json:"hosts,omitempty"` // NAME or *.NAME with an optional :PORT, as in NetworkRules
+	Hosts         []string               `protobuf:"bytes,4,rep,name=hosts,proto3" json:"hosts,omitempty"` // NAME or *.NAME with an optional :PORT, as in NetworkRules; without it, ports 443 and 80
 	Rules         []*SecretRule          `protobuf:"bytes,5,rep,name=rules,proto3" json:"rules,omitempty"` // empty: any request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2716,7 +2716,7 @@ func (x *Secret) GetRules() []*SecretRule {
 type SecretRule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Methods       []string               `protobuf:"bytes,1,rep,name=methods,proto3" json:"methods,omitempty"` // GET; empty: any
-	Paths         []string               `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`     // /repos/acme/*; * matches any characters; empty: any
+	Paths         []string               `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`     // /repos/acme/*; * matches any characters but encoded separators; empty: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
