@@ -38,7 +38,7 @@ func (b *backend) Describe() sdk.Description {
 		Config:     Config{},
 		Limits:     []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles},
 		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly},
-		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
+		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFiltered, sdk.NetworkFull},
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
 		Sandbox:    (*sandbox)(nil),
 		TTY:        true,
@@ -72,8 +72,12 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	return p, nil
 }
 
-// checkNetworkOf says what this machine lacks for the network of a sandbox: a rootless container's is a tun device.
+// checkNetworkOf says what this machine lacks for the network of a rootless container: a tun device, or nsenter.
 func checkNetworkOf(spec *sdk.Spec, rootless bool) error {
+	if spec.Network == sdk.NetworkFiltered && rootless {
+		_, err := findNsenter()
+		return err
+	}
 	if spec.Network != sdk.NetworkFull || !rootless || unix.Access(tunDevice, unix.R_OK|unix.W_OK) == nil {
 		return nil
 	}

@@ -126,6 +126,13 @@ func checkStorage(i *info) sdk.Finding {
 
 func (p *podman) checkNetwork(i *info) sdk.Finding {
 	f := sdk.Finding{Name: "network", Status: sdk.SeverityOK, Detail: "none always works; full uses Podman's own network"}
+	if p.rootless {
+		if _, err := findNsenter(); err != nil {
+			f = failed("network", err)
+			f.Status = sdk.SeverityWarning
+			return f
+		}
+	}
 	if p.rootless && unix.Access(tunDevice, unix.R_OK|unix.W_OK) != nil {
 		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, "only none works: this user cannot open "+tunDevice, tunFix
 		return f

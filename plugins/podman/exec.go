@@ -38,6 +38,11 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 			command.Lend(f, s.who.hostUID, s.who.hostGID)
 		}
 	}
+	network, err := s.network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer network()
 	before, start := s.group.read(), time.Now()
 	p, err := s.agent.Exec(ctx, &agent.Command{
 		Argv: c.Argv, Env: s.environment(c), Dir: cmpString(c.Dir, workspacePath),
@@ -67,6 +72,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if exit != nil {
 		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
+		exit.Traffic, exit.TrafficMore = network()
 	}
 	return exit, err
 }

@@ -42,6 +42,11 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 		alias.User = ""
 		return s.Exec(ctx, &alias)
 	}
+	network, err := s.network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer network()
 	before, start := s.group.read(), time.Now()
 	args := []string{"exec", "--interactive", "--user=" + c.User, "--workdir=" + cmpString(c.Dir, workspacePath)}
 	for _, kv := range s.environment(c) {
@@ -71,7 +76,11 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 	if err := s.endUser(uid); err != nil {
 		return nil, err
 	}
-	return s.exitAs(ctx, err, before, over, start)
+	exit, err := s.exitAs(ctx, err, before, over, start)
+	if exit != nil {
+		exit.Traffic, exit.TrafficMore = network()
+	}
+	return exit, err
 }
 
 // startAs starts podman exec, with a terminal of ours when the command shall have one. Podman gives the command another

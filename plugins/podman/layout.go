@@ -74,7 +74,7 @@ func (l *layout) fill() (*layout, error) {
 	if strings.ContainsAny(d.state, ":,\\\n\"") {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the state directory %q has a character that Podman takes apart", d.state).WithFix("set HUTCH_HOME to a directory without colon, comma, quote and backslash")
 	}
-	for _, part := range []func() error{l.make, l.temporary, l.workspace, l.others} {
+	for _, part := range []func() error{l.make, l.temporary, l.workspace, l.others, l.resolve} {
 		if err := part(); err != nil {
 			return nil, err
 		}

@@ -15,9 +15,23 @@
 // container.
 package main
 
-import "github.com/hutch-run/hutch/sdk"
+import (
+	"fmt"
+	"os"
+
+	"github.com/hutch-run/hutch/sdk"
+)
 
 // version is set when a release is built.
 var version = "0.1.0"
 
-func main() { sdk.Serve(newBackend()) }
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == filterCommand {
+		if err := filterNetwork(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	sdk.Serve(newBackend())
+}

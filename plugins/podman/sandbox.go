@@ -35,6 +35,7 @@ type sandbox struct {
 	*container              // nil while there is none that runs
 	ready      sdk.Ready
 	gone       bool // removed
+	gateway    gateway
 
 	users sync.Map // name of a user -> *sync.Mutex: see execAs
 }

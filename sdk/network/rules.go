@@ -172,6 +172,9 @@ func (r Rules) Name(name string, port int) Verdict {
 // Lookup decides whether a name resolves at all: a rule allows at least one of its ports. A name that only rules of
 // other ports are about resolves, so that the connection can be answered with the reason.
 func (r Rules) Lookup(name string) Verdict {
+	if err := checkName(name); err != nil { // DNS takes any byte
+		return Verdict{Reason: err.Error()}
+	}
 	for _, x := range r.deny {
 		if x.port == 0 && x.matchesName(name) {
 			return denied(name, x)

@@ -43,6 +43,10 @@ type Options struct {
 	Rules       sdk.NetworkRules
 	Interceptor Interceptor // nil: no secrets
 
+	// Names is a file that gates of the same namespace share, in different processes, so that an address means the same
+	// name to all of them; "" when there is only this one. It is made when it is not there.
+	Names string
+
 	// Dial and Lookup are what the gate reaches the network with; nil means this process's own.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -96,15 +100,16 @@ func Open(l netns.Listeners, o Options) (_ *Gate, err error) {
 			g.closeListeners()
 		}
 	}()
-	var err0 error
-	g.rules, err0 = network.Parse(o.Rules)
+	rules, err0 := network.Parse(o.Rules)
+	g.rules = rules
+	err4 := g.names.open(o.Names)
 	tcp, err1 := fileOf(l.TCP, net.FileListener)
 	dns, err2 := fileOf(l.DNS, net.FilePacketConn)
 	dnsTCP, err3 := fileOf(l.DNSTCP, net.FileListener)
 	g.tcp, _ = tcp.(*net.TCPListener)
 	g.dns, _ = dns.(*net.UDPConn)
 	g.dnsTCP, _ = dnsTCP.(*net.TCPListener)
-	if err := errors.Join(err0, err1, err2, err3); err != nil {
+	if err := errors.Join(err0, err1, err2, err3, err4); err != nil {
 		return nil, fmt.Errorf("serve the listeners of a network namespace: %w", err)
 	}
 	if g.tcp == nil || g.dns == nil || g.dnsTCP == nil {
@@ -147,15 +152,19 @@ func (g *Gate) closeListeners() {
 }
 
 // Close ends the gate once the command has ended, and returns what came through it: at most [sdk.MaxTraffic]
-// destinations, denied ones first, and the number of those beyond. What the command has written is still sent. Close may
-// be called again; a nil gate has nothing.
+// destinations, denied ones first, and the number of those beyond. What the command has written is still sent. Once more,
+// or of a nil gate, Close does nothing.
 func (g *Gate) Close() ([]sdk.Traffic, int64) {
 	if g == nil {
 		return nil, 0
 	}
 	g.once.Do(g.close)
-	return g.record.traffic()
+	return g.record.take()
 }
+
+// Take returns what came through the gate since it was opened or since the last Take, as Close does, while the gate goes
+// on: for a gate that commands share. A connection counts once it is over.
+func (g *Gate) Take() ([]sdk.Traffic, int64) { return g.record.take() }
 
 func (g *Gate) close() {
 	close(g.closing)
@@ -171,6 +180,7 @@ func (g *Gate) close() {
 	g.mu.Unlock()
 	g.conns.Wait()
 	g.stop()
+	g.names.close()
 }
 
 // accept serves connections.

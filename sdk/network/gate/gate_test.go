@@ -56,7 +56,7 @@ func client() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Sendmsg(3, []byte{0}, unix.UnixRights(l.FDs()...), nil, 0); err != nil {
+	if err := netns.Send(3, l); err != nil {
 		return err
 	}
 	if _, err := unix.Read(3, make([]byte, 1)); err != nil {
@@ -97,22 +97,9 @@ func inside(t *testing.T, o gate.Options, lines ...string) (string, []sdk.Traffi
 		t.Fatalf("start a client in a user namespace: %v", err)
 	}
 	far.Close()
-	oob := make([]byte, 256)
-	_, n, _, _, err := unix.Recvmsg(pair[0], make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
+	l, err := netns.Receive(pair[0])
 	if err != nil {
-		t.Fatal(err)
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(messages) != 1 {
 		t.Fatalf("no listeners: %v; %s", errors.Join(err, cmd.Wait()), &errs)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := netns.FromFDs(fds)
-	if err != nil {
-		t.Fatal(err)
 	}
 	g, err := gate.Open(l, o)
 	if err != nil {

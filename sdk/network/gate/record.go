@@ -58,10 +58,11 @@ func (r *record) add(d dest, o Outcome) {
 	}
 }
 
-// traffic returns the record, denied destinations first, and the number of destinations that are not in it.
-func (r *record) traffic() (out []sdk.Traffic, more int64) {
+// take empties the record: it returns what is in it, denied destinations first, and the number of those that are not.
+func (r *record) take() (out []sdk.Traffic, more int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer func() { r.seen, r.more = nil, nil }()
 	for _, t := range r.seen {
 		slices.Sort(t.Secrets)
 		out = append(out, *t)

@@ -29,6 +29,34 @@ type Listeners struct {
 	DNSTCP int // the same over TCP
 }
 
+// Send sends l over a unix socket, from the process that made the listeners to the one that serves them: see [Receive].
+func Send(socket int, l Listeners) error {
+	return os.NewSyscallError("sendmsg", unix.Sendmsg(socket, []byte{0}, unix.UnixRights(l.FDs()...), nil, 0))
+}
+
+// Receive returns the listeners that [Send] sent.
+func Receive(socket int) (l Listeners, err error) {
+	data, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*4))
+	_, n, _, _, err := unix.Recvmsg(socket, data, oob, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return l, os.NewSyscallError("recvmsg", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(messages) == 0 {
+		return l, errors.New("no listeners came")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return l, err
+	}
+	if l, err = FromFDs(fds); err != nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}
+	return l, err
+}
+
 // FDs returns the descriptors in a fixed order: see [FromFDs].
 func (l Listeners) FDs() []int { return []int{l.TCP, l.DNS, l.DNSTCP} }
 
@@ -49,8 +77,10 @@ func (l Listeners) Close() {
 	}
 }
 
-// Filter makes a filtered network of a fresh network namespace, before anything runs in it. ns is a descriptor of the
-// namespace, or of a process in it (a pidfd). The caller needs CAP_SYS_ADMIN in its own user namespace and over the namespace, such as its maker has.
+// Filter makes a filtered network of a fresh network namespace, before anything runs in it, and returns its listeners.
+// Once more, it returns further listeners of the same network, for a process that takes over from an earlier one; both
+// must have the same user id. ns is a descriptor of the namespace, or of a process in it (a pidfd). The caller needs
+// CAP_SYS_ADMIN in its own user namespace and over the namespace, such as its maker has.
 func Filter(ns int) (Listeners, error) {
 	var l Listeners
 	err := Do(ns, func() (err error) {
@@ -101,7 +131,7 @@ func filter() (l Listeners, err error) {
 	if err := loopback(); err != nil {
 		return l, err
 	}
-	if l.TCP, err = listen(unix.SOCK_STREAM, 0); err != nil {
+	if l.TCP, err = listen(unix.SOCK_STREAM, tcpPort); err != nil {
 		return l, err
 	}
 	if l.DNS, err = listen(unix.SOCK_DGRAM, dnsPort); err != nil {
@@ -110,15 +140,7 @@ func filter() (l Listeners, err error) {
 	if l.DNSTCP, err = listen(unix.SOCK_STREAM, dnsPort); err != nil {
 		return l, err
 	}
-	at, err := unix.Getsockname(l.TCP)
-	if err != nil {
-		return l, os.NewSyscallError("getsockname", err)
-	}
-	in4, ok := at.(*unix.SockaddrInet4)
-	if !ok {
-		return l, errors.New("the listener has no IPv4 address")
-	}
-	return l, redirect(uint16(in4.Port))
+	return l, redirect()
 }
 
 // loopback brings up lo and gives it an address, and a route to everywhere.
@@ -134,18 +156,20 @@ func loopback() error {
 	if err != nil {
 		return err
 	}
-	if err := netlink.AddrAdd(lo, addr); err != nil {
+	if err := netlink.AddrReplace(lo, addr); err != nil {
 		return fmt.Errorf("give the loopback %s: %w", source, err)
 	}
 	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 	route := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere, Src: net.ParseIP(source), Scope: netlink.SCOPE_LINK}
-	if err := netlink.RouteAdd(route); err != nil {
+	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("route to the loopback: %w", err)
 	}
 	return nil
 }
 
+// The ports of the listeners are privileged: no command can listen there while nobody else does.
 const (
+	tcpPort = 19
 	dnsPort = 53
 	backlog = 4096 // the kernel's own bound of a fresh namespace
 )
@@ -155,7 +179,10 @@ func listen(kind, port int) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("make a listener: %w", err)
 	}
-	err = unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: netip.MustParseAddr(Resolver).As4()})
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: netip.MustParseAddr(Resolver).As4()})
+	}
 	if err == nil && kind == unix.SOCK_STREAM {
 		err = unix.Listen(fd, backlog)
 	}
@@ -168,12 +195,14 @@ func listen(kind, port int) (int, error) {
 
 // redirect sends what leaves the namespace's own loopback to the listeners, or rejects it. IPv6 needs no rule: nothing
 // but ::1 has a route.
-func redirect(port uint16) error {
+func redirect() error {
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("reach nf_tables: %w", err)
 	}
 	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "hutch"})
+	c.DelTable(table) // in the same step as the new one is made
+	table = c.AddTable(table)
 	nat := c.AddChain(&nftables.Chain{Name: "redirect", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest})
 	outside := []expr.Any{ // ip daddr != 127.0.0.0/8
@@ -184,7 +213,7 @@ func redirect(port uint16) error {
 		protocol byte
 		port     uint16 // 0: all
 		to       uint16
-	}{{unix.IPPROTO_UDP, dnsPort, dnsPort}, {unix.IPPROTO_TCP, dnsPort, dnsPort}, {unix.IPPROTO_TCP, 0, port}} {
+	}{{unix.IPPROTO_UDP, dnsPort, dnsPort}, {unix.IPPROTO_TCP, dnsPort, dnsPort}, {unix.IPPROTO_TCP, 0, tcpPort}} {
 		match := append(outside[:len(outside):len(outside)], &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{r.protocol}})
 		if r.port != 0 {
