@@ -72,7 +72,7 @@ func (d Diagnostic) render(s Style) string {
 		severity = yellow
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s\n", paint(severity, string(d.Severity)+":"), paint(bold, oneLine(d.Summary)))
+	fmt.Fprintf(&b, "%s %s\n", paint(severity, string(d.Severity)+":"), paint(bold, termsafe.Line(d.Summary)))
 	if place := d.place(); place != "" {
 		fmt.Fprintf(&b, "  %s\n", place)
 	}
@@ -80,11 +80,11 @@ func (d Diagnostic) render(s Style) string {
 		d.Snippet.render(&b, s, paint, severity)
 	}
 	for _, v := range d.Values {
-		fmt.Fprintf(&b, "    %s\n", paint(faint, oneLine(fmt.Sprintf("%s is %s", v.Name, v.Text))))
+		fmt.Fprintf(&b, "    %s\n", paint(faint, termsafe.Line(fmt.Sprintf("%s is %s", v.Name, v.Text))))
 	}
 	wrap(&b, "  ", "  ", d.Detail, s.Width)
 	for _, r := range d.Related {
-		fmt.Fprintf(&b, "  %s: %s\n", oneLine(r.Range.String()), oneLine(r.Note))
+		fmt.Fprintf(&b, "  %s: %s\n", termsafe.Line(r.Range.String()), termsafe.Line(r.Note))
 	}
 	if d.Fix != "" {
 		var fix strings.Builder
@@ -112,7 +112,7 @@ func (d Diagnostic) place() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	place := oneLine(strings.Join(parts, ", "))
+	place := termsafe.Line(strings.Join(parts, ", "))
 	if d.Snippet != nil {
 		place += ":"
 	}
@@ -186,16 +186,7 @@ func dropColumns(s string, n int) string {
 }
 
 // show is source text as it is printed: escaped, tabs as four blanks.
-func show(s string) string { return oneLine(strings.ReplaceAll(s, "\t", "    ")) }
-
-// oneLine escapes s, line feeds and tabs included.
-func oneLine(s string) string {
-	s = Escape(s)
-	if !strings.ContainsAny(s, "\n\t") {
-		return s
-	}
-	return strings.ReplaceAll(strings.ReplaceAll(s, "\n", `\n`), "\t", `\t`)
-}
+func show(s string) string { return termsafe.Line(strings.ReplaceAll(s, "\t", "    ")) }
 
 // wrap writes text in lines of at most width columns. Lines that begin with a blank are kept whole.
 func wrap(b *strings.Builder, first, next, text string, width int) {
@@ -203,7 +194,7 @@ func wrap(b *strings.Builder, first, next, text string, width int) {
 		return
 	}
 	indent := first
-	for line := range strings.SplitSeq(Escape(strings.TrimRight(text, "\n")), "\n") {
+	for line := range strings.SplitSeq(termsafe.String(strings.TrimRight(text, "\n")), "\n") {
 		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") || line == "" {
 			b.WriteString(strings.TrimRight(indent+strings.ReplaceAll(line, "\t", "    "), " ") + "\n")
 			indent = next

@@ -3,6 +3,8 @@ package diag
 import (
 	"sort"
 	"strings"
+
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // Suggest returns the option that given was most likely meant to be, or "" when none is near. It looks at a bounded
@@ -68,9 +70,5 @@ func Quote(s string) string {
 }
 
 func quoted(s string) string {
-	r := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\r", `\r`)
-	if !strings.ContainsAny(s, "\\\"\n\t\r") {
-		return `"` + Escape(s) + `"`
-	}
-	return `"` + Escape(r.Replace(s)) + `"`
+	return `"` + termsafe.Line(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s)) + `"`
 }

@@ -7,11 +7,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
-	"strings"
 	"testing"
-	"unicode"
 
 	"aead.dev/minisign"
+
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // FuzzForeign gives the same bytes to everything that reads a source, a signature or a zip of somebody else.
@@ -41,7 +41,7 @@ func FuzzForeign(f *testing.F) {
 	trust := Trust{Keys: map[string][]string{"example.com": {public.String()}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		text := string(data)
-		if CheckSource(text) == nil && (len(text) > 1024 || strings.ContainsFunc(text, unicode.IsControl)) {
+		if CheckSource(text) == nil && (len(text) > 1024 || !plaintext.IsLine(text)) {
 			t.Errorf("the source %q is taken", text)
 		}
 		if source, version := SplitVersion(text); version != "" && source+":"+version != text && source+":v"+version != text || version == "" && source != text {

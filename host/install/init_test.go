@@ -280,6 +280,7 @@ func TestSources(t *testing.T) {
 		{"registry.example.com/acme:1.2.3", `has a version in it`},
 		{"registry.example.com/acme@sha256:" + strings.Repeat("0", 64), "has a version in it"},
 		{"./a\x1b[31m", "characters"},
+		{"./a\u009b31m", "characters"},
 		{"ftp://example.com/x", "is no source"},
 	} {
 		err := CheckSource(tt.text)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/install/careful"
 	"github.com/hutch-run/hutch/host/release"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // source is where the releases of one backend come from. The caller checks what it gives.
@@ -54,8 +55,8 @@ func CheckSource(text string) error {
 	switch {
 	case text == "":
 		return errors.New("the source is empty; " + sourceForms)
-	case len(text) > 1024 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }):
-		return errors.New("the source holds characters that none has; " + sourceForms)
+	case len(text) > 1024 || !plaintext.IsLine(text):
+		return errors.New("the source is longer than 1024 bytes or holds control characters; " + sourceForms)
 	}
 	switch kindOf(text) {
 	case web:

@@ -102,6 +102,7 @@ func TestBadFiles(t *testing.T) {
 		{"protocols in no order", change("[1, 2]", "[2, 1]"), "not positive numbers"},
 		{"protocol zero", change("[1, 2]", "[0]"), "not positive numbers"},
 		{"control characters", change("./dist", `\u001b[31m`), "source is not one line of plain text"},
+		{"C1 control characters", change("./dist", `\u009b31m`), "source is not one line of plain text"},
 		{"twice", twice + twice, `the backend "a" is locked twice`},
 		{"no platform", `backend "a" {
   source = "./x"

@@ -16,6 +16,7 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/release"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // fix says what to do about a file that is not as hutch init left it.
@@ -136,9 +137,9 @@ func optional(check func(string) error, s string) error {
 	return check(s)
 }
 
-// plain refuses what no line of a message should hold.
+// plain refuses what a line of a message must not hold.
 func plain(what, s string) error {
-	if len(s) > 1024 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
+	if len(s) > 1024 || !plaintext.IsLine(s) {
 		return fmt.Errorf("%s is not one line of plain text", what)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // Model is one model block, checked and with its defaults.
@@ -110,7 +111,7 @@ func (s *scope) provider(g *model.Config, c *hcl.BodyContent, header hcl.Range) 
 	g.Model, ok = s.text(c, "model", "model")
 	if c.Attributes["model"] == nil && g.Provider != model.Scripted {
 		s.error(header, `a model needs the argument "model"`, "It is the name that the provider gives the model.", "add model = \"…\"")
-	} else if ok && (g.Model == "" || strings.ContainsFunc(g.Model, func(r rune) bool { return r < ' ' || r == 0x7f })) {
+	} else if ok && (g.Model == "" || !plaintext.IsLine(g.Model)) {
 		s.error(c.Attributes["model"].Expr.Range(), fmt.Sprintf("model cannot be %s", quote(g.Model)), "It is the name that the provider gives the model.", "")
 	}
 	s.scripted(g, c, header)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/runfile/internal/functions"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // maxInstances is how many runs one block with for_each makes at most.
@@ -323,7 +324,7 @@ func (s *scope) dependencies(d *Definition, c *hcl.BodyContent) {
 			s.error(r, fmt.Sprintf("dependencies[%d] is empty", i), "", "")
 		case strings.HasPrefix(dep, "-"):
 			s.error(r, fmt.Sprintf("dependencies[%d] is an option, not a package: %s", i, shown), "It would change how the installer works.", "")
-		case len(dep) > 1024 || strings.ContainsFunc(dep, unicode.IsControl):
+		case len(dep) > 1024 || !plaintext.IsLine(dep):
 			s.error(r, fmt.Sprintf("dependencies[%d] is not the name of a package: %s", i, shown), "", "")
 		}
 	}

@@ -10,8 +10,9 @@ package termsafe
 import (
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // String returns s with everything that could act on a terminal shown as a visible escape; newlines and tabs stay.
@@ -21,7 +22,7 @@ func String(s string) string { return escape(s, true) }
 func Line(s string) string { return escape(s, false) }
 
 func escape(s string, lines bool) string {
-	if clean(s, lines) {
+	if plaintext.IsLine(s) {
 		return s
 	}
 	var b strings.Builder
@@ -38,43 +39,8 @@ func escape(s string, lines bool) string {
 	return b.String()
 }
 
-func clean(s string, lines bool) bool {
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			if c < 0x20 && !(lines && (c == '\n' || c == '\t')) || c == 0x7f {
-				return false
-			}
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if !safe(r, n) {
-			return false
-		}
-		i += n
-	}
-	return true
-}
-
-// safe reports whether a decoded rune is shown by a terminal as itself.
-func safe(r rune, n int) bool {
-	if r == utf8.RuneError && n <= 1 {
-		return false
-	}
-	switch {
-	case r < 0x20 || r >= 0x7f && r < 0xa0:
-		return false
-	case r < 0x7f:
-		return true
-	case r == '\u2028' || r == '\u2029', // separators that some viewers take for a newline
-		r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069', // bidirectional overrides
-		r == '\u200e' || r == '\u200f' || r == '\u061c',
-		r >= 0xe0000 && r <= 0xe007f: // invisible tags
-		return false
-	}
-	return !unicode.Is(unicode.Cc, r)
-}
+// safe reports whether a terminal shows a decoded rune as itself.
+func safe(r rune, n int) bool { return plaintext.Rune(r) && (r != utf8.RuneError || n > 1) }
 
 func visible(r rune, n int, first byte) string {
 	switch {

@@ -69,3 +69,13 @@ func FuzzSign(f *testing.F) {
 		}
 	})
 }
+
+// TestC1 keeps the control characters above DEL out of messages, as those below it.
+func TestC1(t *testing.T) {
+	if got := oneLine("a\r\nb\u009b31m\x1b\xff"); got != "a; b 31m ?" {
+		t.Errorf("%q", got)
+	}
+	if err := checkMounts(&sdk.Spec{Mounts: []sdk.Mount{{Source: "/a", Target: "/a\u009b31m", ReadOnly: true}}}); err == nil {
+		t.Error("the target of a mount holds a control character")
+	}
+}

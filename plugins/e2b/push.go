@@ -14,6 +14,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/scripts"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // The members of the archive that is sent.
@@ -64,8 +65,8 @@ func checkMounts(spec *sdk.Spec) error {
 		case !m.ReadOnly:
 			return sdk.Errorf(sdk.ReasonUnsupported, "e2b has no mount that can be written to: %s is on this host, and the sandbox is not", m.Source).
 				WithFix("make the mount read-only, and use the workspace for what is to come back")
-		case !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target || strings.ContainsFunc(m.Target, func(r rune) bool { return r < ' ' || r == 0x7f }):
-			return sdk.Errorf(sdk.ReasonConfig, "the target %q of a mount is no clean absolute path", m.Target)
+		case !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target || !plaintext.IsLine(m.Target):
+			return sdk.Errorf(sdk.ReasonConfig, "the target %q of a mount is not a clean absolute path", m.Target)
 		}
 		for _, own := range []string{workspacePath, guestpath.Input(true), guestpath.Output(true), basePath, "/proc", "/sys", "/dev"} {
 			if m.Target == "/" || m.Target == own || strings.HasPrefix(m.Target, own+"/") {

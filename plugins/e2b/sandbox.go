@@ -16,6 +16,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // Where things are in a machine.
@@ -257,6 +258,6 @@ func (s *sandbox) sh(ctx context.Context, what, user, script string, out func([]
 
 // oneLine makes what a machine said fit for a message.
 func oneLine(s string) string {
-	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool { return r < ' ' || r == 0x7f }), "; ")
-	return strings.ToValidUTF8(s[:min(len(s), 600)], "")
+	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
+	return plaintext.Line(strings.Join(lines, "; "), 600)
 }

@@ -20,6 +20,8 @@ import (
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 
 	"github.com/hutch-run/hutch/sdk/client"
+	"github.com/hutch-run/hutch/sdk/plaintext"
+	"unicode/utf8"
 )
 
 // Process is a [Target] that starts a compiled plugin. It does so by nothing but
@@ -241,7 +243,7 @@ func (t *tailBuffer) tail() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && (r < ' ' || r == 0x7f || r == 0xfffd) {
+		if r != '\n' && r != '\t' && (!plaintext.Rune(r) || r == utf8.RuneError) {
 			return '?'
 		}
 		return r

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // Limits that apply where Rules holds a zero.
@@ -79,8 +80,11 @@ func (r Rules) Check(p string) error {
 		if !utf8.ValidString(p) {
 			return bad(Encoding, "is not valid UTF-8")
 		}
-		if c, ok := firstControl(p); ok {
-			return bad(Control, "holds the control character %U", c)
+		// Joiners stay allowed, because emoji and Indic scripts need them; a Set ignores them when it compares.
+		for _, c := range p {
+			if !plaintext.Rune(c) {
+				return bad(Control, "holds the control character %U", c)
+			}
 		}
 	}
 	if len(p) > r.MaxLen {
@@ -122,23 +126,6 @@ func (r Rules) withDefaults() Rules {
 		r.MaxDepth = DefaultMaxDepth
 	}
 	return r
-}
-
-// firstControl finds a character that a terminal or a reader would not show as itself: the control characters, line
-// and paragraph separators, and the bidirectional overrides with which "exe.txt" can be made to look like "txt.exe".
-// Joiners stay allowed, because emoji and Indic scripts need them; a Set ignores them when it compares.
-func firstControl(p string) (rune, bool) {
-	for _, c := range p {
-		switch {
-		case c < 0x20 || c == 0x7f:
-			return c, true
-		case c < 0x80:
-		case unicode.IsControl(c), c == 0x2028, c == 0x2029,
-			c >= 0x202a && c <= 0x202e, c >= 0x2066 && c <= 0x2069, c == 0x200e, c == 0x200f, c == 0x061c:
-			return c, true
-		}
-	}
-	return 0, false
 }
 
 // quote shows at most 120 bytes of a path, quoted and in ASCII where anything else could deceive.

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // Installer is one program that can install the dependencies of a language.
@@ -90,7 +92,7 @@ func Check(packages []string) error {
 			return fmt.Errorf("a dependency is empty")
 		case strings.HasPrefix(strings.TrimSpace(p), "-"):
 			return fmt.Errorf("dependency %q would be an option of the installer", p)
-		case strings.ContainsFunc(p, func(r rune) bool { return r < 0x20 || r == 0x7f }):
+		case !plaintext.IsLine(p):
 			return fmt.Errorf("dependency %q holds a control character", p)
 		case len(p) > 4096:
 			return fmt.Errorf("dependency %.40q… is %d bytes long", p, len(p))

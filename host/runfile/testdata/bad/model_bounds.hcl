@@ -22,6 +22,10 @@ model "b" {
     turns = 2
   }
 }
+model "c" {
+  provider = "openai"
+  model    = "m\u009b31m"
+}
 run "a" {
   command = ["true"]
 }

@@ -20,7 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 const (
@@ -210,14 +211,5 @@ func (c *Client) clean(s string) string {
 	if c.key != "" {
 		s = strings.ReplaceAll(s, c.key, "[the API key]")
 	}
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > 500 {
-		s = strings.ToValidUTF8(s[:500], "") + "…"
-	}
-	return s
+	return plaintext.Line(s, 500)
 }

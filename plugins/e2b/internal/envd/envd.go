@@ -17,11 +17,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"connectrpc.com/connect"
 
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process/processconnect"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // Port is the one that the daemon listens on inside a sandbox.
@@ -132,13 +132,7 @@ func (t *refusals) clean(s string) string {
 	if t.at.Token != "" {
 		s = strings.ReplaceAll(s, t.at.Token, "[the access token]")
 	}
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-	return strings.ToValidUTF8(s[:min(len(s), 500)], "")
+	return plaintext.Line(s, 500)
 }
 
 // asUser names the user that a call is done as; none is the template's own.
