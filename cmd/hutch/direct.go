@@ -32,7 +32,11 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	if err != nil {
 		return nil, err
 	}
-	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Passed: passed, Workdir: c.Workdir, Network: c.Network, Limits: c.limits()}
+	net, err := c.network()
+	if err != nil {
+		return nil, err
+	}
+	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Passed: passed, Workdir: c.Workdir, Network: net, Limits: c.limits()}
 	if d.Backend == "" && c.AllBackends {
 		d.Backend = "each"
 	}

@@ -25,14 +25,14 @@ type ingestCmd struct {
 	Format string `enum:",json,markdown,diff,v4a,search-replace,xml,txtar" default:"" placeholder:"FORMAT" help:"How the answer hands over files: json, markdown, diff, v4a, search-replace, xml or txtar (default: found out)."`
 	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object, and with --run the result after it."`
 
-	RunNow     bool     `group:"ingest-run" name:"run" help:"Execute the run at once."`
-	Dir        string   `group:"ingest-run" placeholder:"DIR" help:"Where the code and the run file go: a directory that is missing or empty (default: one that hutch keeps)." complete:"dir"`
-	Name       string   `group:"ingest-run" placeholder:"NAME" help:"Name of the run (default: that of the file)."`
-	Entrypoint string   `group:"ingest-run" placeholder:"FILE" help:"The file that is run, whatever the answer says."`
-	Language   string   `group:"ingest-run" placeholder:"NAME" help:"Its language, whatever the answer says."`
-	Dependency []string `group:"ingest-run" sep:"none" placeholder:"PACKAGE" help:"A package to install besides those of the answer. Repeatable."`
-	Backend    string   `group:"ingest-run" placeholder:"NAME" help:"Backend of the run (default: the one of the configuration, else bwrap)." complete:"backend"`
-	Network    string   `group:"ingest-run" enum:",none,full" default:"" placeholder:"MODE" help:"none (default) or full."`
+	RunNow       bool     `group:"ingest-run" name:"run" help:"Execute the run at once."`
+	Dir          string   `group:"ingest-run" placeholder:"DIR" help:"Where the code and the run file go: a directory that is missing or empty (default: one that hutch keeps)." complete:"dir"`
+	Name         string   `group:"ingest-run" placeholder:"NAME" help:"Name of the run (default: that of the file)."`
+	Entrypoint   string   `group:"ingest-run" placeholder:"FILE" help:"The file that is run, whatever the answer says."`
+	Language     string   `group:"ingest-run" placeholder:"NAME" help:"Its language, whatever the answer says."`
+	Dependency   []string `group:"ingest-run" sep:"none" placeholder:"PACKAGE" help:"A package to install besides those of the answer. Repeatable."`
+	Backend      string   `group:"ingest-run" placeholder:"NAME" help:"Backend of the run (default: the one of the configuration, else bwrap)." complete:"backend"`
+	networkFlags `group:"ingest-run"`
 
 	Timeout duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
 	Memory  size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
@@ -63,7 +63,7 @@ An answer that cannot be used ends with exit code 1, and says for each problem w
 }
 
 func (c *ingestCmd) Run(ctx context.Context, u *ui, call *call) error {
-	runFlags := c.RunNow || c.Dir != "" || c.Name != "" || c.Entrypoint != "" || c.Language != "" || len(c.Dependency) > 0 || c.Backend != "" || c.Network != "" || c.limits() != (runfile.Limits{})
+	runFlags := c.RunNow || c.Dir != "" || c.Name != "" || c.Entrypoint != "" || c.Language != "" || len(c.Dependency) > 0 || c.Backend != "" || c.Network != "" || len(c.AllowHost) > 0 || c.limits() != (runfile.Limits{})
 	switch {
 	case c.Workspace != "" && runFlags:
 		return hint(errors.New("--workspace applies the answer to a directory, and makes no run of it"), "apply it first, and then use hutch run --workspace %s", c.Workspace)
@@ -166,7 +166,11 @@ func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answe
 		}
 		return told
 	}
-	run := ingest.Run{Name: c.Name, Program: program, Backend: c.Backend, Network: c.Network, Limits: c.limits()}
+	net, err := c.network()
+	if err != nil {
+		return err
+	}
+	run := ingest.Run{Name: c.Name, Program: program, Backend: c.Backend, Network: net, Limits: c.limits()}
 	if run.Name == "" {
 		run.Name = ingest.RunName(c.Answer)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	mcpcall "github.com/hutch-run/hutch/host/agent/mcp/call"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile"
 )
 
@@ -29,8 +30,9 @@ type mcpCmd struct {
 	Listen    string `group:"http" placeholder:"ADDR" help:"Serve HTTP at http://ADDR/mcp instead of stdin and stdout: a loopback address, such as 127.0.0.1:8181."`
 	TokenFile string `group:"http" placeholder:"FILE" help:"File with the bearer token of the clients (default: HUTCH_MCP_TOKEN, else one is made and printed on stderr)." complete:"file"`
 
-	AllowNetwork bool `group:"allow" help:"Sandboxes may ask for the network."`
-	AllowApply   bool `group:"allow" help:"Clients may bring what changed in a sandbox back to the directory that it was made on."`
+	AllowNetwork bool     `group:"allow" help:"Sandboxes may ask for the network."`
+	AllowHost    []string `group:"allow" sep:"none" placeholder:"RULE" help:"Sandboxes may ask to reach this name, *.name, address or range of addresses, each with an optional :PORT, over TCP. Repeatable."`
+	AllowApply   bool     `group:"allow" help:"Clients may bring what changed in a sandbox back to the directory that it was made on."`
 	allowFlags
 }
 
@@ -49,8 +51,11 @@ func (c *mcpCmd) Run(u *ui) error {
 	if c.Listen == "" && c.TokenFile != "" {
 		return errors.New("--token-file goes with --listen")
 	}
+	if _, err := network.FromFlags("", c.AllowHost); err != nil {
+		return err
+	}
 	o := mcpcall.Call{
-		Version: version, Backend: c.Backend, Sandboxes: c.Sandbox, Network: c.AllowNetwork, Apply: c.AllowApply, Keep: c.Keep, Listen: c.Listen, TokenFile: c.TokenFile,
+		Version: version, Backend: c.Backend, Sandboxes: c.Sandbox, Network: c.AllowNetwork, AllowHosts: c.AllowHost, Apply: c.AllowApply, Keep: c.Keep, Listen: c.Listen, TokenFile: c.TokenFile,
 		Limits: runfile.Limits{Timeout: time.Duration(c.Timeout), Memory: int64(c.Memory), CPUs: float64(c.CPUs), PIDs: int64(c.PIDs), Disk: int64(c.Disk)},
 	}
 	for rule, allowed := range c.policy(false).Allow {

@@ -37,7 +37,7 @@ type runCmd struct {
 	Project      *project `group:"sandbox" placeholder:"NAME[:MODE]" help:"Show the shared project NAME at /workspace; see hutch project." complete:"project"`
 	Keep         bool     `group:"sandbox" help:"Leave the sandbox, for hutch exec, until hutch rm removes it."`
 	Name         string   `group:"sandbox" placeholder:"NAME" help:"With --keep: the name of the sandbox; by default one is made from that of the run."`
-	Network      string   `group:"sandbox" enum:",none,full" default:"" placeholder:"MODE" help:"none (default) or full."`
+	networkFlags `group:"sandbox"`
 
 	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
 	Memory      size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
@@ -71,7 +71,7 @@ func (*runCmd) Usage() []string {
 func (*runCmd) Help() string {
 	return `With run files, every run in them is executed, or those that are named; what stands after -- is added to the arguments of the program. Without a file, what stands after -- is the command: the same path, the same record, the same result.
 
-Limits, --network, --env and --backend override the run file. The program's output is passed on as it comes; with several runs each line carries the name of its run. The exit code is the program's own, except
+Limits, --network, --allow-host, --env and --backend override the run file. The program's output is passed on as it comes; with several runs each line carries the name of its run. The exit code is the program's own, except
 
     1       it ended with 0, but not as its expect block says
     124     its time was up
@@ -218,7 +218,11 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 	if err != nil {
 		return nil, err
 	}
-	o := run.Overrides{Limits: c.limits(), Network: c.Network, Env: env, Passed: passed, Args: call.tail}
+	net, err := c.network()
+	if err != nil {
+		return nil, err
+	}
+	o := run.Overrides{Limits: c.limits(), Network: net, Env: env, Passed: passed, Args: call.tail}
 	if c.Backend != "" {
 		o.Backends = []string{c.Backend}
 	}

@@ -161,7 +161,7 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 		row("plan", "%s", p.PlanPath)
 		row("command", "run %s", p.Run)
 	}
-	row("network", "%s", st.Network)
+	row("network", "%s", st.Network.String())
 	row("workdir", "%s", st.Workdir)
 	row("env", "%s", strings.Join(st.EnvNames, " "))
 	var limits []result.Limit

@@ -268,6 +268,14 @@ func (s *show) result(r *result.Result) {
 		if b := r.Sandbox; s.cmd.Keep && b != nil && !s.cmd.Quiet && s.cmd.Output != "json" {
 			fmt.Fprintf(s.labels.Plain(s.u.err), "hutch: the sandbox %[1]s is kept: hutch exec %[1]s -- CMD works in it, hutch rm %[1]s removes it\n", b.Name)
 		}
+		if !s.cmd.Quiet && s.cmd.Output != "json" {
+			for _, line := range report.Denials(r) {
+				if !s.single {
+					line = r.Name + ": " + line
+				}
+				fmt.Fprintln(s.labels.Plain(s.u.err), termsafe.Line("hutch: network: "+line))
+			}
+		}
 		if s.single {
 			s.dropped(r)
 		}

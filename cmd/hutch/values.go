@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/units"
 )
@@ -82,6 +83,16 @@ func (m *mount) UnmarshalText(text []byte) error {
 		return fmt.Errorf("the directory is missing; write DIR[:private|shared|readonly]")
 	}
 	return nil
+}
+
+// networkFlags say what the commands of a sandbox reach.
+type networkFlags struct {
+	Network   string   `placeholder:"MODE" help:"none (default), full, or allow=RULE,RULE, which is --allow-host RULE for each." complete:"none|full|allow="`
+	AllowHost []string `sep:"none" placeholder:"RULE" help:"Reach this name, *.name, address or range of addresses, each with an optional :PORT, over TCP, and nothing else but what the run file allows. Repeatable."`
+}
+
+func (f *networkFlags) network() (network.Network, error) {
+	return network.FromFlags(f.Network, f.AllowHost)
 }
 
 // project is NAME[:MODE], a shared project as a workspace.

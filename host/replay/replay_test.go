@@ -51,7 +51,7 @@ func same(*result.Result) {}
 // TestWhatIsNotRepeated is refused with the reason and, where there is one, the way out.
 func TestWhatIsNotRepeated(t *testing.T) {
 	s := newStore(t)
-	def := map[string]any{"run": "x", "instance": "x", "command": []string{"true"}, "network": "none"}
+	def := map[string]any{"run": "x", "instance": "x", "command": []string{"true"}, "network": map[string]any{"mode": "none"}}
 	with := func(more map[string]any) map[string]any {
 		m := map[string]any{}
 		for _, from := range []map[string]any{def, more} {

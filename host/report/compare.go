@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/termsafe"
 )
@@ -131,7 +132,10 @@ func fields(r *result.Result) []field {
 		add(s.name+".dropped", s.s.Dropped)
 		add(s.name+".lost", s.s.Lost)
 	}
-	add("network", r.Network)
+	add("network.mode", r.Network.Mode)
+	for _, t := range r.Network.Traffic {
+		add(fmt.Sprintf("network.traffic[%q].allowed", network.Destination(t)), t.Allowed)
+	}
 	add("workspace.path", r.Workspace.Path)
 	for _, o := range r.Outputs {
 		add(fmt.Sprintf("outputs[%q].size", o.Path), o.Size)

@@ -15,12 +15,15 @@ var (
 )
 
 // Annotations writes a GitHub workflow command for every run that is not ok, at the line of the expectation that does
-// not hold or of the run block. Nothing that a program wrote can end a command or begin another one.
+// not hold or of the run block, and a warning for one that is ok and was denied something of the network. Nothing that a program wrote can end a command or begin another one.
 func Annotations(w io.Writer, rs []*result.Result) error {
 	var b strings.Builder
 	for _, r := range rs {
+		level, text := "error", headline(r)+"\n"+explanation(r)
 		if r.OK {
-			continue
+			if level, text = "warning", "network: "+strings.Join(Denials(r), "\nnetwork: "); len(r.Network.Denied()) == 0 {
+				continue
+			}
 		}
 		at := r.Source
 		for _, f := range r.ExpectFailures {
@@ -37,7 +40,7 @@ func Annotations(w io.Writer, rs []*result.Result) error {
 				}
 			}
 		}
-		b.WriteString("::error title=" + githubProperty.Replace(termsafe.Line("hutch: "+r.Name)))
+		b.WriteString("::" + level + " title=" + githubProperty.Replace(termsafe.Line("hutch: "+r.Name)))
 		if at != nil {
 			fmt.Fprintf(&b, ",file=%s,line=%d,col=%d", githubProperty.Replace(termsafe.Line(at.File)), at.Start.Line, at.Start.Column)
 			if at.End.Line >= at.Start.Line {
@@ -46,7 +49,7 @@ func Annotations(w io.Writer, rs []*result.Result) error {
 		} else if r.File != "" {
 			b.WriteString(",file=" + githubProperty.Replace(termsafe.Line(r.File)))
 		}
-		b.WriteString("::" + githubData.Replace(termsafe.String(headline(r)+"\n"+explanation(r))) + "\n")
+		b.WriteString("::" + githubData.Replace(termsafe.String(text)) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -76,6 +79,9 @@ func StepSummary(w io.Writer, rs []*result.Result) error {
 	}
 	for _, r := range rs {
 		if r.OK {
+			for _, line := range Denials(r) {
+				fmt.Fprintf(&b, "\n%s: network: %s\n", cell(r.Name), cell(line))
+			}
 			continue
 		}
 		fmt.Fprintf(&b, "\n<details><summary>%s: %s</summary>\n\n", cell(r.Name), cell(headline(r)))

@@ -141,6 +141,9 @@ func junitCaseOf(r *result.Result) junitCase {
 			c.Properties = append(c.Properties, p)
 		}
 	}
+	for _, line := range Denials(r) {
+		c.Properties = append(c.Properties, junitProperty{"network", xmlText(line)})
+	}
 	if !r.OK {
 		p := &junitProblem{Message: xmlText(headline(r)), Type: string(r.Cause), Text: xmlText(explanation(r))}
 		if r.Error != nil || r.Cause == sdk.CauseSetupFailed || r.Cause == sdk.CauseBackend {
@@ -169,6 +172,9 @@ func explanation(r *result.Result) string {
 	}
 	for _, f := range failures(r) {
 		fmt.Fprintln(&b, f)
+	}
+	for _, line := range Denials(r) {
+		fmt.Fprintln(&b, "network: "+line)
 	}
 	if e := r.Error; e != nil {
 		fmt.Fprintln(&b, e.Summary)

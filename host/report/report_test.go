@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/xml"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +32,7 @@ func results() []*result.Result {
 	base := func(name string) *result.Result {
 		return &result.Result{
 			ID: "261121-034512-c3k7q2", Name: name, File: "ci.hcl", Dir: "/runs/x", Backend: result.Backend{Name: "bwrap", Version: "0.1.0", Isolation: "namespace"},
-			Command: []string{"python3", "main.py"}, Workdir: "/workspace", Network: "none", Workspace: result.Workspace{Mode: "private"},
+			Command: []string{"python3", "main.py"}, Workdir: "/workspace", Network: result.Network{Mode: sdk.NetworkNone}, Workspace: result.Workspace{Mode: "private"},
 			Usage: result.Usage{Wall: result.Seconds(1234567 * time.Microsecond)}, Source: &diag.Range{File: "ci.hcl", Start: diag.Pos{Line: 9, Column: 1}, End: diag.Pos{Line: 9, Column: 12}},
 			Started: time.Date(2026, 11, 21, 3, 45, 12, 0, time.UTC),
 			Limits:  []result.Limit{{Limit: sdk.LimitTimeout, Asked: true, Value: "2s", HeldBy: "SIGTERM, SIGKILL"}, {Limit: sdk.LimitMemory, Asked: true, Value: "64MiB", HeldBy: "cgroup v2 memory.max"}},
@@ -82,7 +84,24 @@ func results() []*result.Result {
 	pip.Error = &result.Failure{Phase: "dependencies", Summary: "pip could not install nope (exit code 1)", Detail: "ERROR: no matching\x1b[31m distribution\nline two\n", Fix: "check the names"}
 	leak := base("leak")
 	leak.Leaks, leak.Kept = []string{"sandbox x: the far end sleeps"}, true
+	fetch := base("fetch")
+	fetch.Network = result.Network{Mode: sdk.NetworkFiltered, Allow: []string{"*.example.org:443", "db.corp:5432"}, Deny: []string{"upload.example.org"}, Traffic: []sdk.Traffic{
+		{Name: "api.example.org", Port: 443, Allowed: true, Rule: "*.example.org:443", Connections: 2, Sent: 812, Received: 40 << 20, Secrets: []string{"TOKEN"}},
+		{Name: "db.corp", Port: 5432, Allowed: true, Rule: "db.corp:5432", Reason: "connect: connection refused", Connections: 1},
+		{Name: "api.example.org", Allowed: true, Rule: "*.example.org:443", Connections: 1},
+		{Name: "packages.example.net", Connections: 3},
+		{Name: "upload.example.org", Port: 443, Rule: "upload.example.org", Reason: `upload.example.org:443 is denied by "upload.example.org" in network.deny`, Connections: 1},
+		{Name: "10.0.0.7", Port: 22, Reason: "10.0.0.7:22 is not in network.allow", Connections: 1},
+	}, TrafficMore: 7}
+	fetch.Sandbox = &result.Sandbox{ID: "x", Name: "web"}
+	exfiltrate := base("exfiltrate")
+	exfiltrate.Network = result.Network{Mode: sdk.NetworkFiltered, Allow: []string{}, Traffic: []sdk.Traffic{{Name: hostile, Port: 53, Reason: hostile, Connections: 1}, {Name: hostile, Connections: 2}}}
+	for i := range 30 {
+		exfiltrate.Network.Traffic = append(exfiltrate.Network.Traffic, sdk.Traffic{Name: fmt.Sprintf("n%02d.evil.example", i), Port: 443, Connections: 1})
+	}
 	return []*result.Result{
+		ended(fetch, sdk.CauseExited, 0, true),
+		ended(exfiltrate, sdk.CauseExited, 6, true),
 		ended(good, sdk.CauseExited, 0, true),
 		ended(bad, sdk.CauseExited, 3, true),
 		ended(expect, sdk.CauseExited, 0, true),
@@ -194,7 +213,7 @@ func TestAnnotations(t *testing.T) {
 	harmless(t, b.Bytes())
 	failed := 0
 	for _, r := range results() {
-		if !r.OK {
+		if !r.OK || len(r.Network.Denied()) > 0 {
 			failed++
 		}
 	}
@@ -202,8 +221,9 @@ func TestAnnotations(t *testing.T) {
 	if len(lines) != failed {
 		t.Errorf("%d commands for %d runs", len(lines), failed)
 	}
+	command := regexp.MustCompile(`^::(error title=hutch%3A |warning title=hutch%3A fetch,)[^:]*::[^:]`) // what follows is text, up to the end of the line
 	for _, l := range lines {
-		if !strings.HasPrefix(l, "::error title=hutch%3A ") || strings.Count(l, "::") != 2 {
+		if !command.MatchString(l) {
 			t.Errorf("not one command: %q", l)
 		}
 	}

@@ -107,6 +107,7 @@ func (p *printer) details(r *result.Result) {
 	if r.Error != nil {
 		p.failure(r.Error, Reason(r))
 	}
+	p.network(r)
 	p.files(r)
 	p.streams(r)
 	for _, l := range r.Leaks {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/outputs"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
@@ -45,7 +46,7 @@ type Result struct {
 
 	Usage   Usage   `json:"usage"`
 	Limits  []Limit `json:"limits"` // in a fixed order; never null
-	Network string  `json:"network"`
+	Network Network `json:"network"`
 
 	Workspace      Workspace         `json:"workspace"`
 	Sandbox        *Sandbox          `json:"sandbox,omitempty"` // the persistent sandbox that it ran in, or left
@@ -123,6 +124,33 @@ func (l Limit) String() string {
 		seen = "; not visible: the program sees the machine's"
 	}
 	return fmt.Sprintf("%s = %s (%s): %s%s", l.Limit, l.Value, how, l.HeldBy, seen)
+}
+
+// Network is what the run could reach, and what it did with it.
+type Network struct {
+	Mode  sdk.NetworkMode `json:"mode"`           // none, filtered or full
+	Allow []string        `json:"allow,omitzero"` // rules of a filtered network; empty allows nothing
+	Deny  []string        `json:"deny,omitempty"` // rules that win over those of allow
+	// Traffic is what became of each destination of a filtered network, at most 1,000 of them.
+	Traffic     []sdk.Traffic `json:"traffic,omitempty"`
+	TrafficMore int64         `json:"traffic_more,omitempty"` // destinations beyond those
+}
+
+// NetworkOf is the network of a run that used nothing of it yet.
+func NetworkOf(n network.Network) Network {
+	n = n.OrNone()
+	return Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny}
+}
+
+// Denied are the destinations that were denied.
+func (n *Network) Denied() []sdk.Traffic {
+	var l []sdk.Traffic
+	for _, t := range n.Traffic {
+		if !t.Allowed {
+			l = append(l, t)
+		}
+	}
+	return l
 }
 
 // Workspace is how the project directory was seen.

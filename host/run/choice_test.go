@@ -171,7 +171,7 @@ func TestDirectAndOverrides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Instance != "sh" || d.Network != "none" || d.Workspace.Mode != "private" {
+	if d.Instance != "sh" || d.Network.Mode != sdk.NetworkNone || d.Workspace.Mode != "private" {
 		t.Errorf("%+v", d)
 	}
 	o := Overrides{Backends: []string{"plain"}, Limits: runfile.Limits{Timeout: time.Minute}, Env: map[string]string{"A": "2"}, Args: []string{"x"}}
@@ -187,7 +187,7 @@ func TestDirectAndOverrides(t *testing.T) {
 	if r.Stdout.Text != "2\n"+w.dir+"\n" || r.Name != "sh" || r.File != "" || r.Limits[0].Value != "1m0s" || !r.Limits[0].Asked {
 		t.Errorf("%+v", r)
 	}
-	for _, bad := range []Direct{{Backend: "x"}, {Command: []string{"x"}}, {Backend: "x", Command: []string{"x"}, Network: "some"},
+	for _, bad := range []Direct{{Backend: "x"}, {Command: []string{"x"}},
 		{Backend: "x", Command: []string{"x"}, Workspace: "rel"}, {Backend: "x", Command: []string{"x"}, Workspace: "/", Mode: "rw"}} {
 		if _, err := bad.Definition(); err == nil {
 			t.Errorf("%+v was taken", bad)

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,12 +152,15 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		l.Problems = append(l.Problems, diags...)
 		return l, b, nil, nil
 	}
-	if mode := sdk.NetworkMode(cmp.Or(d.Network, string(sdk.NetworkNone))); !slices.Contains(f.Networks, mode) {
-		fix := ""
-		if mode == sdk.NetworkNone && slices.Contains(f.Networks, sdk.NetworkFull) {
-			fix = `use another backend, or let the run have the network: mode = "full" in its network block, or --network full`
+	if mode := d.Network.OrNone().Mode; !slices.Contains(f.Networks, mode) {
+		switch {
+		case mode == sdk.NetworkFiltered:
+			l.cannot("network.allow", "use a backend that filters the network, such as bwrap or podman", "it cannot hold network.allow: its network is %s", modes(f.Networks))
+		case mode == sdk.NetworkNone && slices.Contains(f.Networks, sdk.NetworkFull):
+			l.cannot("network.mode", `use another backend, or let the run have the network: mode = "full" in its network block, or --network full`, "it has no network mode %q", mode)
+		default:
+			l.cannot("network.mode", "", "it has no network mode %q", mode)
 		}
-		l.cannot("network.mode", fix, "it has no network mode %q", mode)
 	}
 	if len(d.Dependencies) > 0 && !slices.Contains(f.Networks, sdk.NetworkFull) {
 		l.cannot("dependencies", "", "its sandboxes have no network from which to install dependencies")
@@ -321,11 +323,9 @@ func specOf(d *runfile.Definition, cfg *runfile.BackendConfig, tty bool) sdk.Spe
 			Timeout: timeoutOf(d, tty), Memory: d.Limits.Memory, CPUs: d.Limits.CPUs,
 			PIDs: d.Limits.PIDs, Disk: d.Limits.Disk, Files: d.Limits.Files,
 		},
-		Network:   sdk.NetworkMode(d.Network),
+		Network:   d.Network.OrNone().Mode,
+		Rules:     d.Network.Rules(),
 		Workspace: sdk.Workspace{Mode: sdk.WorkspacePrivate},
-	}
-	if s.Network == "" {
-		s.Network = sdk.NetworkNone
 	}
 	if cfg != nil && len(cfg.Value) > 0 {
 		s.Config = cfg.Value
@@ -334,6 +334,15 @@ func specOf(d *runfile.Definition, cfg *runfile.BackendConfig, tty bool) sdk.Spe
 		s.Workspace = sdk.Workspace{Source: d.Workspace.Source, Mode: sdk.WorkspaceMode(d.Workspace.Mode)}
 	}
 	return s
+}
+
+// modes lists network modes, as in: none or full.
+func modes(all []sdk.NetworkMode) string {
+	var words []string
+	for _, m := range all {
+		words = append(words, string(m))
+	}
+	return strings.Join(words, " or ")
 }
 
 // fixOf is what an error says to do about it.

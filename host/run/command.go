@@ -12,7 +12,6 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
-	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
@@ -87,7 +86,7 @@ func executable(d *runfile.Definition) bool {
 // invoke says how the command of d is started when the sandbox looks like at.
 func invoke(d *runfile.Definition, id string, at places, deps bool) invocation {
 	lang := languageOf(d)
-	network := d.Network == string(sdk.NetworkFull)
+	network := d.Network.Reaches()
 	var c language.Command
 	if d.Entrypoint == "" {
 		c = language.Env(lang, at.input, at.workspace, network)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -21,7 +22,7 @@ type Direct struct {
 	Workdir   string
 	Workspace string // host directory, absolute; "" for none
 	Mode      string // of the workspace; "" means private
-	Network   string // "" means none
+	Network   network.Network
 	Limits    runfile.Limits
 	Outputs   []string
 	Name      string // "" takes the base name of the command
@@ -29,7 +30,7 @@ type Direct struct {
 
 // flags are the flags of `hutch run` by the paths of the values that they give.
 var flags = map[string]string{
-	"backend[0]": "--backend", "network.mode": "--network", "workdir": "--workdir", "workspace.source": "--workspace", "workspace.mode": "--workspace",
+	"backend[0]": "--backend", "network.mode": "--network", "network.allow": "--allow-host", "workdir": "--workdir", "workspace.source": "--workspace", "workspace.mode": "--workspace",
 	"limits.timeout": "--timeout", "limits.memory": "--memory", "limits.cpus": "--cpus", "limits.pids": "--pids-limit",
 	"limits.disk": "--disk", "limits.files": "--files", "limits.output": "--output-limit",
 }
@@ -45,7 +46,7 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 	def := &runfile.Definition{
 		Name: d.Name, Backends: []*runfile.Backend{runfile.NewBackend(d.Backend)},
 		Command: slices.Clone(d.Command), Env: maps.Clone(d.Env), Workdir: d.Workdir, Limits: d.Limits,
-		Network: d.Network, Outputs: slices.Clone(d.Outputs), Given: flags,
+		Network: d.Network.OrNone(), Outputs: slices.Clone(d.Outputs), Given: flags,
 	}
 	if def.Name == "" {
 		def.Name = path.Base(d.Command[0])
@@ -55,13 +56,6 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 		def.Env = map[string]string{}
 	}
 	def.HideEnv(slices.Collect(maps.Keys(d.Env)), d.Passed)
-	switch def.Network {
-	case "":
-		def.Network = string(sdk.NetworkNone)
-	case string(sdk.NetworkNone), string(sdk.NetworkFull):
-	default:
-		return nil, fmt.Errorf("network %q is neither none nor full", def.Network)
-	}
 	if d.Workspace != "" {
 		if !filepath.IsAbs(d.Workspace) {
 			return nil, fmt.Errorf("workspace %q is not absolute", d.Workspace)
@@ -83,7 +77,7 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 type Overrides struct {
 	Backends []string // tried in order instead of those in the file; blocks of the same name keep their body
 	Limits   runfile.Limits
-	Network  string
+	Network  network.Network   // see [network.Network.With]
 	Env      map[string]string // whose values are not recorded
 	Passed   []string          // names in Env whose values came from the caller's environment, and are secrets
 	Args     []string          // appended to args
@@ -117,12 +111,13 @@ func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 	for path, changed := range map[string]bool{
 		"limits.timeout": set(&l.Timeout, x.Timeout), "limits.memory": set(&l.Memory, x.Memory), "limits.cpus": set(&l.CPUs, x.CPUs),
 		"limits.pids": set(&l.PIDs, x.PIDs), "limits.disk": set(&l.Disk, x.Disk), "limits.files": set(&l.Files, x.Files),
-		"limits.output": set(&l.Output, x.Output), "network.mode": set(&c.Network, o.Network),
+		"limits.output": set(&l.Output, x.Output), "network.mode": o.Network.Mode != "", "network.allow": len(o.Network.Allow) > 0,
 	} {
 		if changed {
 			given(path)
 		}
 	}
+	c.Network = c.Network.With(o.Network)
 	set(&l.OutputTotal, x.OutputTotal)
 	if len(o.Env) > 0 {
 		c.Env = maps.Clone(d.Env)

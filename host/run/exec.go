@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -80,6 +81,16 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 		"cause": j.res.Cause, "evidence": j.res.Evidence, "exit_code": j.res.ExitCode, "signal": j.res.Signal, "usage": j.res.Usage,
 		"stdout_bytes": j.res.Stdout.Bytes, "stderr_bytes": j.res.Stderr.Bytes,
 	}
+	if n := j.res.Network.TrafficMore; n > 0 {
+		data["traffic_more"] = n
+	}
+	for _, t := range j.res.Network.Traffic {
+		typ := store.EventNetworkDenied
+		if t.Allowed {
+			typ = store.EventNetworkAllowed
+		}
+		j.event(typ, t)
+	}
 	j.event(store.EventExecEnd, data, j.refs("stdout.log", "stderr.log")...)
 	return exit != nil
 }
@@ -102,6 +113,10 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 			j.lost(&r.Stderr, x.OutputLost)
 		}
 	}
+	for _, t := range x.Traffic {
+		r.Network.Traffic = append(r.Network.Traffic, bounded(t))
+	}
+	r.Network.TrafficMore = x.TrafficMore
 	u := x.Usage
 	if u.Wall == 0 {
 		u.Wall = wall
@@ -126,6 +141,23 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 			r.Error = &result.Failure{Phase: "exec", Summary: "the command was never started", Detail: x.Evidence}
 		}
 	}
+}
+
+// Bounds of what a record has of one destination. A name has at most 253 bytes.
+const (
+	maxTrafficText    = 512 // bytes of each text
+	maxTrafficSecrets = 100
+)
+
+// bounded is a destination as it may be recorded: what the sandbox asked for and the backend says of it has any length.
+func bounded(t sdk.Traffic) sdk.Traffic {
+	clip := func(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTrafficText)], "\ufffd") }
+	t.Name, t.Rule, t.Reason = clip(t.Name), clip(t.Rule), clip(t.Reason)
+	t.Secrets = slices.Clone(t.Secrets[:min(len(t.Secrets), maxTrafficSecrets)])
+	for i, s := range t.Secrets {
+		t.Secrets[i] = clip(s)
+	}
+	return t
 }
 
 // lost notes that a part of a stream may never have come.

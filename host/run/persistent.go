@@ -42,7 +42,7 @@ func (j *job) beginBox(name string) error {
 	b, ws := j.chosen.backend, workspaceOf(j.d)
 	info := store.SandboxInfo{
 		ID: j.id, Name: name, Backend: b.Facts.Name, BackendVersion: b.Facts.Version, Binary: b.Path, BinarySHA256: b.SHA256,
-		File: j.d.File, Workspace: store.SandboxWorkspace{Source: ws.Source, Mode: ws.Mode}, Network: j.res.Network,
+		File: j.d.File, Workspace: store.SandboxWorkspace{Source: ws.Source, Mode: ws.Mode}, Network: j.d.Network.OrNone(),
 	}
 	info.EndsWith = j.r.opt.EndsWith
 	if j.d.File != "" {
@@ -255,7 +255,7 @@ func (r *Runner) newJob(d *runfile.Definition, s Streams) *job {
 	j.span = r.opt.Trace.run(j.id, d.Instance)
 	j.res = &result.Result{
 		ID: j.id, Name: d.Instance, Parent: d.Parent, File: d.File, Started: time.Now().UTC(), TTY: s.TTY != nil,
-		Network: cmp.Or(d.Network, string(sdk.NetworkNone)), Expected: d.Expect != nil, Workspace: workspaceOf(d),
+		Network: result.NetworkOf(d.Network), Expected: d.Expect != nil, Workspace: workspaceOf(d),
 	}
 	if at, ok := d.RangeOf(""); ok {
 		j.res.Source = &at

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -30,7 +31,7 @@ type Plan struct {
 	Workdir   string            `json:"workdir"`
 	Env       map[string]string `json:"env"` // secrets redacted
 	Files     []PlannedFile     `json:"files"`
-	Network   string            `json:"network"`
+	Network   network.Network   `json:"network"`
 	Workspace result.Workspace  `json:"workspace"`
 	Limits    []result.Limit    `json:"limits"` // as the chosen backend would hold them
 	Installs  []Install         `json:"dependencies,omitempty"`
@@ -85,11 +86,8 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 	inv := invoke(d, "", expectedPlaces(d, len(d.Files) > 0), len(d.Dependencies) > 0)
 	p := &Plan{
 		Schema: PlanSchema, Name: d.Instance, File: d.File, Command: inv.argv, Workdir: inv.dir, Env: inv.env,
-		Network: d.Network, Workspace: workspaceOf(d), Outputs: d.Outputs, Notes: c.notes, Candidates: c.candidates, Diagnostics: c.diags,
+		Network: d.Network.OrNone(), Workspace: workspaceOf(d), Outputs: d.Outputs, Notes: c.notes, Candidates: c.candidates, Diagnostics: c.diags,
 		Files: []PlannedFile{}, Limits: []result.Limit{},
-	}
-	if p.Network == "" {
-		p.Network = "none"
 	}
 	if p.Outputs == nil {
 		p.Outputs = []string{}
@@ -207,7 +205,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 		ws = p.Workspace.Source + ", " + p.Workspace.Mode
 	}
 	row("workspace", "%s", esc(ws))
-	row("network", "%s", esc(p.Network))
+	row("network", "%s", esc(p.Network.String()))
 	for _, f := range p.Files {
 		row("file", "%s (%s, from %s)", esc(f.Path), units.FormatSize(f.Size), esc(f.From))
 	}

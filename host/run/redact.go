@@ -45,6 +45,10 @@ func (r *redactor) result(x *result.Result) {
 	for i := range x.Limits {
 		x.Limits[i].HeldBy, x.Limits[i].Visible = r.Text(x.Limits[i].HeldBy), r.Text(x.Limits[i].Visible)
 	}
+	for i := range x.Network.Traffic {
+		t := &x.Network.Traffic[i]
+		t.Name, t.Rule, t.Reason = r.Text(t.Name), r.Text(t.Rule), r.Text(t.Reason)
+	}
 	for i := range x.Dependencies {
 		x.Dependencies[i].Packages = slices.Clone(x.Dependencies[i].Packages)
 		r.Strings(x.Dependencies[i].Packages)

@@ -56,7 +56,7 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 		return nil, errors.Join(err, intent.Done())
 	}
 	j.event(store.EventSandboxCreate, map[string]any{
-		"sandbox": id, "backend": b.Facts.Name, "version": b.Facts.Version, "network": spec.Network,
+		"sandbox": id, "backend": b.Facts.Name, "version": b.Facts.Version, "network": j.d.Network.OrNone(),
 		"workspace": spec.Workspace.Source, "mode": spec.Workspace.Mode, "input": spec.Input, "mounts": spec.Mounts,
 	})
 	p := &place{b: b, intent: intent, keep: keep}

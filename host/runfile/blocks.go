@@ -141,7 +141,7 @@ func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context st
 
 // needed shows how the arguments look that a block cannot do without.
 var needed = map[string]string{
-	"task": `add task = "…", which says in words what is to be written`, "mode": `add mode = "none" or mode = "full"`, "source": `add source = "."`, "condition": "add condition = …, which is true for good values",
+	"task": `add task = "…", which says in words what is to be written`, "source": `add source = "."`, "condition": "add condition = …, which is true for good values",
 	"error_message": `add error_message = "…"`, "for_each": "add for_each = …",
 }
 
@@ -234,7 +234,8 @@ var habits = map[string]string{
 	"environment": "did you mean \"env\"?", "requirements": "did you mean \"dependencies\"?", "packages": "did you mean \"dependencies\"?",
 	"volumes":      "mount the project with a workspace block: workspace { source = \".\" }",
 	"mounts":       "mount the project with a workspace block: workspace { source = \".\" }",
-	"network_mode": "write network { mode = \"none\" }", "script": "did you mean \"entrypoint\"?", "main": "did you mean \"entrypoint\"?",
+	"network_mode": "write network { mode = \"none\" }", "allow": "put it into network: network { allow = [\"example.org:443\"] }",
+	"deny": "put it into network: network { allow = […]  deny = […] }", "script": "did you mean \"entrypoint\"?", "main": "did you mean \"entrypoint\"?",
 	"count": "use for_each: for_each = toset([\"a\", \"b\"])", "lang": "did you mean \"language\"?", "runtime": "did you mean \"language\"?",
 	"expect_outputs": "put them into expect: expect { outputs = [\"report.json\"] }", "prompt": "did you mean \"task\"?",
 	"isolation": "did you mean \"min_isolation\"?",

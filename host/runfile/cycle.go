@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -59,7 +60,7 @@ func (c *Cycle) Secrets() []string {
 func BareCycle(dir string, m model.Config) *Cycle {
 	const name = "cycle"
 	return &Cycle{Name: name, Model: &Model{Config: m}, Box: &Definition{
-		Name: name, Instance: name, Env: map[string]string{}, Network: string(sdk.NetworkNone),
+		Name: name, Instance: name, Env: map[string]string{}, Network: network.Network{Mode: sdk.NetworkNone},
 		Workspace: &Workspace{Source: dir, Mode: string(sdk.WorkspacePrivate)},
 	}}
 }

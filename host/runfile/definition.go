@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile/internal/tree"
 )
 
@@ -107,7 +108,7 @@ type Definition struct {
 
 	Workspace *Workspace // nil for an empty directory
 	Limits    Limits
-	Network   string   // "none" or "full"
+	Network   network.Network
 	Outputs   []string // globs below the output directory; empty for everything
 	Expect    *Expect  // nil when the block is missing
 

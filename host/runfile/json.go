@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/units"
 )
 
@@ -40,7 +41,7 @@ type definitionJSON struct {
 	Stdin            *string           `json:"stdin,omitempty"`
 	Workspace        *workspaceJSON    `json:"workspace,omitempty"`
 	Limits           *limitsJSON       `json:"limits,omitempty"`
-	Network          string            `json:"network"`
+	Network          network.Network   `json:"network"`
 	Outputs          []string          `json:"outputs,omitempty"`
 	Expect           *expectJSON       `json:"expect,omitempty"`
 }
@@ -108,7 +109,7 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 		Run: d.Name, Key: d.Key, Instance: d.Instance, Parent: d.Parent, File: d.File, Dir: d.Dir, Description: d.Description, MinIsolation: d.MinIsolation,
 		Language: d.Language, Interpreter: d.Interpreter, Entrypoint: d.Entrypoint, EntrypointIn: d.EntrypointIn,
 		Command: d.shown("command", d.Command), Args: d.shown("args", d.Args), Dependencies: d.shown("dependencies", d.Dependencies),
-		Workdir: d.Workdir, Stdin: d.shownText("stdin", d.Stdin), Network: d.Network, Outputs: d.Outputs,
+		Workdir: d.Workdir, Stdin: d.shownText("stdin", d.Stdin), Network: d.Network.OrNone(), Outputs: d.Outputs,
 	}
 	if r, ok := d.RangeOf(""); ok {
 		j.Range = &r

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/sdk"
 )
 
 // loadText loads a run file and wants no errors.
@@ -302,7 +304,7 @@ run "b" {
 
 // TestDefinitionFromFlags has nothing behind it.
 func TestDefinitionFromFlags(t *testing.T) {
-	d := &Definition{Name: "run", Instance: "run", Command: []string{"true"}, Env: map[string]string{"A": "b"}, Network: "none", Limits: Limits{Memory: 1 << 20}}
+	d := &Definition{Name: "run", Instance: "run", Command: []string{"true"}, Env: map[string]string{"A": "b"}, Network: network.Network{Mode: sdk.NetworkNone}, Limits: Limits{Memory: 1 << 20}}
 	if _, ok := d.RangeOf("limits.memory"); ok || d.Secrets() != nil || d.Redact("x") != "x" {
 		t.Error("there is nothing to know")
 	}
@@ -311,7 +313,7 @@ func TestDefinitionFromFlags(t *testing.T) {
 		t.Error(diff)
 	}
 	b, err := json.Marshal(d)
-	if want := `{"run":"run","instance":"run","command":["true"],"env":{"A":"b"},"limits":{"memory":"1MiB"},"network":"none"}`; err != nil || string(b) != want {
+	if want := `{"run":"run","instance":"run","command":["true"],"env":{"A":"b"},"limits":{"memory":"1MiB"},"network":{"mode":"none"}}`; err != nil || string(b) != want {
 		t.Errorf("got %s, %v; want %s", b, err, want)
 	}
 }

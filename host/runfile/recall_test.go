@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -133,7 +134,7 @@ func content(t *testing.T, f *File) string {
 
 // TestRecalledBackend: what the backend is given is what it was given, and what is sensitive of that is missing.
 func TestRecalledBackend(t *testing.T) {
-	d := &Definition{Name: "x", Instance: "x", Command: []string{"true"}, Backends: []*Backend{NewBackend("acme")}, Network: "none"}
+	d := &Definition{Name: "x", Instance: "x", Command: []string{"true"}, Backends: []*Backend{NewBackend("acme")}, Network: network.Network{Mode: sdk.NetworkNone}}
 	rec := recorded(t, d)
 	rec.Config = json.RawMessage(`{"image":"a","size":3}`)
 	r, err := Recall(rec)

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile/internal/functions"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/plaintext"
@@ -159,7 +160,7 @@ func (l *loader) run(b *hclsyntax.Block, name, key string, header hcl.Range, ctx
 // definition begins a definition, with the scope that its block is read in.
 func (l *loader) definition(name, key string, header hcl.Range, ctx *hcl.EvalContext, context string) (*Definition, *scope) {
 	d := &Definition{Name: name, Key: key, Instance: name, File: l.path, Dir: l.file.Dir, RequiredBackends: l.file.RequiredBackends,
-		Env: map[string]string{}, Network: string(sdk.NetworkNone), MinIsolation: l.file.MinIsolation}
+		Env: map[string]string{}, Network: network.Network{Mode: sdk.NetworkNone}, MinIsolation: l.file.MinIsolation}
 	d.origin = &origin{ranges: ranges{}, sources: l.sources, context: context}
 	d.origin.ranges.set("", header)
 	for _, v := range l.varOrder {
@@ -339,21 +340,6 @@ func (s *scope) isolation(d *Definition, c *hcl.BodyContent) {
 		d.MinIsolation = got
 	}
 }
-
-func (s *scope) network(d *Definition, blocks hcl.Blocks) {
-	b := s.single(blocks)
-	if b == nil {
-		return
-	}
-	in := s.in("network")
-	if c, _ := in.body(s.expand(b.Body), networkSchema, "a network block", b.DefRange); c != nil {
-		if mode, ok := in.oneOf(c, "mode", "network.mode", string(sdk.NetworkNone), string(sdk.NetworkFull)); ok {
-			d.Network = mode
-		}
-	}
-}
-
-var networkSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "mode", Required: true}}}
 
 func contains(list []string, s string) bool {
 	for _, e := range list {

@@ -42,6 +42,8 @@ const (
 	EventDependencies   EventType = "dependencies"     // installed, or taken from the cache
 	EventExecStart      EventType = "exec.start"       // a command began
 	EventExecEnd        EventType = "exec.end"         // a command ended, with its cause
+	EventNetworkDenied  EventType = "network.denied"   // the command asked for a destination that no rule allows, or that a rule denies
+	EventNetworkAllowed EventType = "network.allowed"  // the command used a destination of its filtered network
 	EventChanges        EventType = "workspace.change" // what differs in the workspace
 	EventOutputs        EventType = "outputs"          // files were collected
 	EventSandboxReset   EventType = "sandbox.reset"    // in a persistent sandbox's chain: it was recreated

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -64,7 +65,7 @@ type SandboxInfo struct {
 	Project string `json:"project,omitempty"` // shared project directory that is its workspace
 
 	Workspace SandboxWorkspace `json:"workspace"`
-	Network   string           `json:"network,omitempty"`
+	Network   network.Network  `json:"network"`
 	Limits    json.RawMessage  `json:"limits,omitempty"`  // as asked for and held: a list of result limits
 	Mounts    []string         `json:"mounts,omitempty"`  // host directories besides the workspace that it needs
 	Workdir   string           `json:"workdir,omitempty"` // where commands start

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/hutch-run/hutch/sdk"
 )
 
 // fullRun is a finished run that has every file that a run can have.
@@ -234,7 +236,7 @@ func TestVerifySandboxesBesideWriters(t *testing.T) {
 			err = r.Event(EventExecStart, n)
 		}
 		if err == nil {
-			err = r.Update(func(i *SandboxInfo) { i.Network = strings.Repeat("x", n%9) })
+			err = r.Update(func(i *SandboxInfo) { i.Network.Mode = sdk.NetworkMode(strings.Repeat("x", n%9)) })
 		}
 		if err == nil {
 			err = r.Close()

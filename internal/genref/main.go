@@ -33,6 +33,7 @@ var pages = []page{
 		more: map[string][]string{
 			"host/outputs": {"Output", "Skipped"},
 			"host/store":   {"ChainRef"},
+			"sdk":          {"Traffic"},
 			"host/diag":    {"Range", "Pos", "Diagnostic", "Snippet", "Line", "Value", "Related"},
 		},
 		enums: []enum{{"sdk", "Cause"}},

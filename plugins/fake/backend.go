@@ -38,13 +38,17 @@ func (b *backend) Describe() sdk.Description {
 	case b.always.lies("claims_namespace"):
 		isolation = sdk.IsolationNamespace
 	}
+	networks := []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull}
+	if traffic != nil {
+		networks = append(networks, sdk.NetworkFiltered)
+	}
 	return sdk.Description{
 		Name: name, Version: version, Summary: "plain processes, and faults on request; for tests only",
 		Isolation:  isolation,
 		Config:     config{},
 		Limits:     holdable,
 		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared},
-		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
+		Networks:   networks,
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
 		Sandbox:    (&sandbox{}).offered(),
 		TTY:        true,
@@ -163,6 +167,7 @@ type state struct {
 	Owner     string         `json:"owner,omitempty"`
 	Input     bool           `json:"input,omitempty"`
 	Isolated  bool           `json:"isolated,omitempty"` // from the network
+	Filtered  bool           `json:"filtered,omitempty"` // as is claimed
 	Request   limits.Request `json:"request"`
 	Holds     []sdk.Hold     `json:"holds,omitempty"`
 	Config    config         `json:"config"`

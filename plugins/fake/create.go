@@ -23,7 +23,7 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 	}
 	st := state{
 		Dir: req.StateDir, Source: req.Workspace.Source, Shared: req.Workspace.Mode == sdk.WorkspaceShared && req.Workspace.Source != "",
-		Owner: req.Owner, Input: req.Input != "", Isolated: req.Network == sdk.NetworkNone && !c.lies("network_leak"),
+		Owner: req.Owner, Input: req.Input != "", Isolated: req.Network != sdk.NetworkFull && !c.lies("network_leak"), Filtered: req.Network == sdk.NetworkFiltered,
 		Request: request(c, req.Limits), Holds: b.holds(c, req.Limits), Config: *c,
 	}
 	if err := st.sound(); err != nil {
@@ -83,8 +83,8 @@ func (b *backend) refuse(c *config, req *sdk.CreateRequest) error {
 	default:
 		return sdk.Errorf(sdk.ReasonUnsupported, "a plain process has no workspace of mode %q", req.Workspace.Mode)
 	}
-	switch req.Network {
-	case sdk.NetworkNone, sdk.NetworkFull:
+	switch {
+	case req.Network == sdk.NetworkNone, req.Network == sdk.NetworkFull, req.Network == sdk.NetworkFiltered && traffic != nil:
 	default:
 		return sdk.Errorf(sdk.ReasonUnsupported, "a plain process has no network of mode %q", req.Network)
 	}

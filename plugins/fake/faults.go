@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk"
 )
 
 // lies are the promises that can be broken in silence, each with what breaks.
@@ -152,6 +155,9 @@ func (c *config) junk() {
 	}
 }
 
+// traffic is what commands are said to have done with a filtered network; nil where there is none.
+var traffic []sdk.Traffic
+
 // preFaults breaks what comes before the first call. The words in the file
 // EXECUTABLE.faults ask for it, one on a line:
 //
@@ -160,6 +166,8 @@ func (c *config) junk() {
 //	exit            exit code 3 at once, with a reason on stderr
 //	slow-start      two seconds until the handshake
 //	old-protocol    a handshake of protocol 99
+//	traffic         the network mode filtered is claimed, where there is no network at all; EXECUTABLE.traffic, a list
+//	                in JSON, is what each command is said to have done with it
 func preFaults() {
 	exe, err := os.Executable()
 	if err != nil {
@@ -183,6 +191,11 @@ func preFaults() {
 		case "old-protocol":
 			fmt.Println("1|99|unix|/nonexistent|grpc|")
 			time.Sleep(time.Duration(1<<63 - 1))
+		case "traffic":
+			if b, err := os.ReadFile(exe + ".traffic"); err != nil || json.Unmarshal(b, &traffic) != nil {
+				fmt.Fprintf(os.Stderr, "%s.traffic is not a list of traffic: %v\n", exe, err)
+				os.Exit(2)
+			}
 		default:
 			fmt.Fprintf(os.Stderr, "%s.faults: there is no fault %q\n", exe, word)
 			os.Exit(2)

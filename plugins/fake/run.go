@@ -135,6 +135,9 @@ func (s *sandbox) exit(ctx context.Context, r *process.Result, t *tracker) *sdk.
 	if r.Signal != 0 {
 		e.Cause, e.Signal = sdk.CauseSignaled, unix.SignalName(r.Signal)
 	}
+	if s.st.Filtered {
+		e.Traffic = traffic
+	}
 	counted, _ := t.Stats() // without a cgroup nothing is counted
 	switch {
 	case r.Stopped != nil:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
@@ -150,7 +151,8 @@ func crashed(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	}
 	e, ok := findError(lang, r.Stderr.Text, files)
 	if !ok {
-		return Verdict{Class: ClassRuntime, Summary: ending(r) + wanted(r), Advice: "The program failed without a message of the interpreter. Handle the error that it ran into, or let it be shown with its place."}
+		return Verdict{Class: ClassRuntime, Summary: ending(r) + wanted(r),
+			Advice: "The program failed without a message of the interpreter. Handle the error that it ran into, or let it be shown with its place." + alsoDenied(d, r)}
 	}
 	v := Verdict{Class: ClassRuntime, Summary: e.message, File: e.file, Line: e.line,
 		Advice: "The program failed while it ran. Find the reason at the place that the message names, and mend it there."}
@@ -164,8 +166,11 @@ func crashed(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 		v.Class, v.Advice = ClassMissing, missing(d, lang, e, installs)
 	case faultNetwork:
 		v.Class, v.Advice = ClassNetwork, "The host could not be reached. Check its name and port, and handle the error."
-		if r.Network != string(sdk.NetworkFull) {
+		if !d.Network.Reaches() {
 			v.Advice = "The sandbox has no network at all, and will have none. Do without it: use the input files, or make the data in the program."
+		} else if denied := denials(r); denied != "" {
+			v.Class, v.Summary = ClassPolicy, "denied: "+denied
+			v.Advice = d.Network.Sentence() + " Use those only, the input files, or data that the program makes."
 		}
 	case faultMemory:
 		m := memory(r)
@@ -179,7 +184,29 @@ func crashed(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	case faultDenied:
 		v.Class, v.Advice = ClassPolicy, "The sandbox does not permit this. Files can be made in the output directory, the workspace and /tmp only; the input directory is read-only. There are no further rights to be had."
 	}
+	if v.Class == ClassRuntime {
+		v.Advice += alsoDenied(d, r)
+	}
 	return v
+}
+
+// denials lists the destinations that were denied; "" for none.
+func denials(r *result.Result) string {
+	var all []string
+	for _, t := range r.Network.Denied() {
+		text, _ := network.Denial(t)
+		all = append(all, text)
+	}
+	return few(all)
+}
+
+// alsoDenied is what to add about a program that failed for a reason that may be a denied destination.
+func alsoDenied(d *runfile.Definition, r *result.Result) string {
+	denied := denials(r)
+	if denied == "" {
+		return ""
+	}
+	return fmt.Sprintf(" This was denied to it: %s. %s", denied, d.Network.Sentence())
 }
 
 // missing says what to do about a module that is not there, which depends on whose it is.

@@ -74,6 +74,9 @@ func (c classCase) check(t *testing.T, r *result.Result) {
 	if v.Summary == "" || (v.Advice == "") != (v.Class == ClassOK) || strings.Contains(v.Summary, "\n") {
 		t.Errorf("summary %q, advice %q", v.Summary, v.Advice)
 	}
+	if said := v.Summary + v.Advice; len(r.Network.Denied()) > 0 && !(strings.Contains(said, "is not in network.allow") && strings.Contains(said, "The sandbox reaches these destinations only")) {
+		t.Errorf("the denied destination is not named: summary %q, advice %q", v.Summary, v.Advice)
+	}
 }
 
 // TestClassesOfRecordedResults classifies what real interpreters said in real sandboxes.

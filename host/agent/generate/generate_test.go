@@ -93,7 +93,7 @@ func (w *world) runOne(ctx context.Context, d *runfile.Definition, _ run.Streams
 	if err != nil {
 		return nil, err
 	}
-	r := &result.Result{Schema: result.Schema, ID: rec.ID(), Name: d.Instance, Dir: rec.Dir(), Network: d.Network, ExpectFailures: []result.ExpectFailure{}}
+	r := &result.Result{Schema: result.Schema, ID: rec.ID(), Name: d.Instance, Dir: rec.Dir(), Network: result.NetworkOf(d.Network), ExpectFailures: []result.ExpectFailure{}}
 	for _, f := range d.Files {
 		if f.Path == d.Entrypoint {
 			w.run(ctx, string(f.Content), r)

@@ -72,11 +72,7 @@ func system(g *runfile.Generate, ask bool) string {
 	if len(d.Env) > 0 {
 		line("Environment variables that are set: %s.", strings.Join(slices.Sorted(maps.Keys(d.Env)), ", "))
 	}
-	if d.Network == string(sdk.NetworkFull) {
-		line("It has the network.")
-	} else {
-		line("It has no network at all.")
-	}
+	line("%s", d.Network.Sentence())
 	line("Limits: %s.", limits(d.Limits))
 	line("%s", dependencies(g, ask))
 	line("What is expected: %s.", expected(d))

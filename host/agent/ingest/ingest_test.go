@@ -14,8 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/sdk"
 )
 
 func TestParseBytes(t *testing.T) {
@@ -161,7 +163,7 @@ func TestSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	file, err := Save(dir, a, Run{Name: "x", Program: p, Backend: "podman", Network: "full",
+	file, err := Save(dir, a, Run{Name: "x", Program: p, Backend: "podman", Network: network.Network{Mode: sdk.NetworkFull},
 		Limits: runfile.Limits{Timeout: 90 * time.Second, Memory: 512 << 20, CPUs: 1.5, PIDs: 64, Disk: 1 << 30, Files: 128, Output: 1000}}, answer, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk"
 )
 
 // What Save writes.
@@ -30,7 +32,7 @@ type Run struct {
 	Name    string // of the run; see [RunName]
 	Program Program
 	Backend string // "" takes bwrap
-	Network string // "" takes none
+	Network network.Network
 	Limits  runfile.Limits
 }
 
@@ -118,6 +120,15 @@ func Save(dir string, a *Answer, r Run, answer []byte, allow map[judge.Rule]bool
 	return filepath.Join(dir, RunFile), nil
 }
 
+// texts is a list of strings, which is not empty.
+func texts(l []string) cty.Value {
+	var list []cty.Value
+	for _, s := range l {
+		list = append(list, cty.StringVal(s))
+	}
+	return cty.ListVal(list)
+}
+
 // hcl is the run file.
 func (r Run) hcl(a *Answer) ([]byte, error) {
 	file := hclwrite.NewEmptyFile()
@@ -130,11 +141,7 @@ func (r Run) hcl(a *Answer) ([]byte, error) {
 	set("entrypoint", r.Program.Entrypoint)
 	set("language", r.Program.Language)
 	if len(r.Program.Dependencies) > 0 {
-		var list []cty.Value
-		for _, d := range r.Program.Dependencies {
-			list = append(list, cty.StringVal(d))
-		}
-		body.SetAttributeValue("dependencies", cty.ListVal(list))
+		body.SetAttributeValue("dependencies", texts(r.Program.Dependencies))
 	}
 	backend := r.Backend
 	if backend == "" {
@@ -144,9 +151,14 @@ func (r Run) hcl(a *Answer) ([]byte, error) {
 	body.AppendNewBlock("backend", []string{backend})
 	body.AppendNewline()
 	body.AppendNewBlock("files", nil).Body().SetAttributeValue("source", cty.StringVal(CodeDir))
-	if r.Network != "" {
+	if n := r.Network; n.Mode != "" {
 		body.AppendNewline()
-		body.AppendNewBlock("network", nil).Body().SetAttributeValue("mode", cty.StringVal(r.Network))
+		block := body.AppendNewBlock("network", nil).Body()
+		if n.Mode == sdk.NetworkFiltered {
+			block.SetAttributeValue("allow", texts(n.Allow))
+		} else {
+			block.SetAttributeValue("mode", cty.StringVal(string(n.Mode)))
+		}
 	}
 	if l := r.Limits; l != (runfile.Limits{}) {
 		body.AppendNewline()

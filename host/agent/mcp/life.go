@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
@@ -20,6 +22,9 @@ func (s *Server) lifeTools() {
 	if len(s.o.Workspaces) > 0 {
 		where = "Its workspace, /workspace, shows a project directory; what is written there stays in the sandbox."
 	}
+	if len(s.o.AllowHosts) > 0 {
+		where += " allow_hosts may name " + strings.Join(s.o.AllowHosts, ", ") + "."
+	}
 	tool(s, tools.Def{Name: "create_sandbox", Title: "Make a sandbox", Description: "Makes a sandbox that lasts until destroy_sandbox, and returns its name. " + where, Effect: tools.Adds}, s.create)
 	tool(s, tools.Def{Name: "list_sandboxes", Title: "List sandboxes", Description: "Lists the sandboxes that can be used here.", Effect: tools.Reads}, s.list)
 	tool(s, tools.Def{Name: "sandbox_status", Title: "Look at a sandbox", Description: "Says how a sandbox is, which limits hold in it, how much changed in its workspace, and which jobs it has.", Effect: tools.Reads}, s.status)
@@ -30,7 +35,9 @@ func (s *Server) lifeTools() {
 type createIn struct {
 	Name      string `json:"name,omitempty" jsonschema:"name for the sandbox: letters, digits and dashes; one is chosen when it is left out"`
 	Workspace string `json:"workspace,omitempty" jsonschema:"project directory to show, one of those that this server allows; the first of them when it is left out"`
-	Network   bool   `json:"network,omitempty" jsonschema:"give it the network, if this server allows that"`
+	Network   bool   `json:"network,omitempty" jsonschema:"give it the whole network, if this server allows that"`
+	// AllowHosts are rules of package network.
+	AllowHosts []string `json:"allow_hosts,omitempty" jsonschema:"what it may reach, of what this server allows: names, *.names, addresses or ranges of addresses, each with an optional :PORT"`
 }
 
 type sandboxOut struct {
@@ -38,20 +45,31 @@ type sandboxOut struct {
 	ID        string `json:"id"`
 	Backend   string `json:"backend"`
 	Workspace string `json:"workspace,omitempty" jsonschema:"project directory that its workspace was made on; empty for none"`
-	Network   string `json:"network,omitempty" jsonschema:"none or full"`
+	Network   string `json:"network,omitempty" jsonschema:"none, full, or filtered with its rules"`
 	Made      bool   `json:"made_here" jsonschema:"it was made through this server, and can be destroyed"`
 }
 
 func (s *Server) create(ctx context.Context, in createIn) (out sandboxOut, err error) {
 	d := &runfile.Definition{
 		Name: "mcp", Instance: "mcp", Backends: []*runfile.Backend{runfile.NewBackend(s.o.Backend)},
-		Env: map[string]string{}, Limits: s.o.Limits, Network: string(sdk.NetworkNone),
+		Env: map[string]string{}, Limits: s.o.Limits, Network: network.Network{Mode: sdk.NetworkNone},
 	}
-	if in.Network {
-		if !s.o.Network {
-			return out, fmt.Errorf("this server gives no sandbox the network; it was started without --allow-network")
+	switch {
+	case in.Network && !s.o.Network && len(s.o.AllowHosts) > 0:
+		return out, fmt.Errorf("this server gives no sandbox the whole network; allow_hosts may name %q", s.o.AllowHosts)
+	case in.Network && !s.o.Network:
+		return out, fmt.Errorf("this server gives no sandbox the network; it was started without --allow-network")
+	case in.Network:
+		d.Network.Mode = sdk.NetworkFull
+	case len(in.AllowHosts) > 0:
+		for _, host := range in.AllowHosts {
+			if !s.o.Network && !slices.Contains(s.o.AllowHosts, host) {
+				return out, fmt.Errorf("this server lets no sandbox reach %q; allow_hosts may name %q, as it was started with --allow-host", tools.Clip(host), s.o.AllowHosts)
+			}
 		}
-		d.Network = string(sdk.NetworkFull)
+		if d.Network, err = network.Filtered(in.AllowHosts); err != nil {
+			return out, fmt.Errorf("allow_hosts: %w", err)
+		}
 	}
 	switch {
 	case in.Workspace == "" && len(s.o.Workspaces) > 0:
@@ -85,7 +103,7 @@ func (s *Server) create(ctx context.Context, in createIn) (out sandboxOut, err e
 func (s *Server) about(i store.SandboxInfo) sandboxOut {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return sandboxOut{Name: i.Name, ID: i.ID, Backend: i.Backend, Workspace: i.Workspace.Source, Network: i.Network, Made: s.made[i.Name]}
+	return sandboxOut{Name: i.Name, ID: i.ID, Backend: i.Backend, Workspace: i.Workspace.Source, Network: i.Network.String(), Made: s.made[i.Name]}
 }
 
 type none struct{}

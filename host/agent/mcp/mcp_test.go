@@ -50,6 +50,24 @@ func TestTools(t *testing.T) {
 	}
 }
 
+// Clients get what the server was started with, and the backend of the test cannot hold it.
+func TestAllowHosts(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.AllowHosts = []string{"a.example:443", "*.b.example"} })
+	for _, tc := range []struct {
+		in  m
+		bad string
+	}{
+		{m{"network": true}, `allow_hosts may name ["a.example:443" "*.b.example"]`},
+		{m{"allow_hosts": []string{"a.example:443", "a.example"}}, `lets no sandbox reach "a.example"; allow_hosts may name ["a.example:443" "*.b.example"]`},
+		{m{"allow_hosts": []string{"*.b.example"}}, "use a backend that filters the network"},
+	} {
+		w.call("create_sandbox", tc.in, nil, tc.bad)
+	}
+	w = newWorld(t, func(o *Options) { o.Network = true })
+	w.call("create_sandbox", m{"allow_hosts": []string{"c.example:x"}}, nil, `allow_hosts: "c.example:x": invalid port "x"`)
+	w.call("create_sandbox", m{"allow_hosts": []string{"c.example"}}, nil, "use a backend that filters the network")
+}
+
 func TestLife(t *testing.T) {
 	w := newWorld(t, nil)
 	w.call("exec", m{"sandbox": "box", "command": "true"}, nil, `there is no sandbox "box" here`)
@@ -58,6 +76,7 @@ func TestLife(t *testing.T) {
 	w.call("create_sandbox", m{"name": "not a name"}, nil, "name")
 	w.call("create_sandbox", m{"workspace": "/etc"}, nil, "makes no sandbox on")
 	w.call("create_sandbox", m{"network": true}, nil, "--allow-network")
+	w.call("create_sandbox", m{"allow_hosts": []string{"a.example"}}, nil, "--allow-host")
 	var l listOut
 	w.call("list_sandboxes", m{}, &l, "")
 	if len(l.Sandboxes) != 1 || l.Sandboxes[0].Name != name || l.Sandboxes[0].Workspace != w.project || !l.Sandboxes[0].Made {

@@ -56,7 +56,7 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 		manager.Run.EndsWith = &self
 	}
 	o := Options{
-		Version: c.Version, Backend: c.Backend, Workspaces: c.Workspaces, Network: c.Network, Limits: c.Limits, Sandboxes: c.Sandboxes, Keep: c.Keep,
+		Version: c.Version, Backend: c.Backend, Workspaces: c.Workspaces, Network: c.Network, AllowHosts: c.AllowHosts, Limits: c.Limits, Sandboxes: c.Sandboxes, Keep: c.Keep,
 		Allow: map[judge.Rule]bool{}, Manager: sandbox.New(manager),
 	}
 	if !c.Keep {

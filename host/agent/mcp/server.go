@@ -26,7 +26,8 @@ type Options struct {
 
 	Backend    string         // of the sandboxes that are made
 	Workspaces []string       // directories, absolute, that sandboxes may be made on, privately; the first one unless another is asked for
-	Network    bool           // sandboxes may ask for the network
+	Network    bool           // sandboxes may ask for the whole network, or any part of it
+	AllowHosts []string       // rules that sandboxes may ask for, without Network
 	Limits     runfile.Limits // of every sandbox that is made
 	Sandboxes  []string       // names of sandboxes that exist already and may be used; they cannot be destroyed
 
@@ -127,7 +128,7 @@ func tool[In, Out any](s *Server, d tools.Def, fn func(ctx context.Context, in I
 	if d.Effect == tools.Destroys {
 		a.DestructiveHint = &yes
 	}
-	if d.Name == "exec" && s.o.Network {
+	if d.Name == "exec" && (s.o.Network || len(s.o.AllowHosts) > 0) {
 		a.OpenWorldHint = &yes
 	}
 	mcp.AddTool(s.server, &mcp.Tool{Name: d.Name, Title: d.Title, Description: d.Description, Annotations: a},

@@ -9,11 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 )
 
 const (
 	maxRunning = 32  // commands at once
+	maxDenied  = 20  // destinations in an answer
 	maxEnded   = 100 // jobs of which the output is kept after they ended, unless Jobs.Keep says
 )
 
@@ -154,9 +156,11 @@ type JobOut struct {
 	ExitCode *int   `json:"exit_code,omitempty" jsonschema:"missing while it runs, and when it did not end by itself"`
 	Cause    string `json:"cause,omitempty" jsonschema:"how it ended: exited, signaled, timeout, oom, pids, disk, output, cancelled, setup_failed or backend_error"`
 	Evidence string `json:"evidence,omitempty" jsonschema:"what the cause was read from"`
-	Lost     string `json:"lost,omitempty" jsonschema:"why a part of the output is missing"`
-	Problem  string `json:"problem,omitempty" jsonschema:"why there was nothing to run, or what broke"`
-	Run      string `json:"run,omitempty" jsonschema:"id of its record, for hutch show and hutch logs"`
+	// Denied says what of the network the command asked for and must not have.
+	Denied  []string `json:"denied,omitempty" jsonschema:"destinations on the network that were denied; trying again does not help"`
+	Lost    string   `json:"lost,omitempty" jsonschema:"why a part of the output is missing"`
+	Problem string   `json:"problem,omitempty" jsonschema:"why there was nothing to run, or what broke"`
+	Run     string   `json:"run,omitempty" jsonschema:"id of its record, for hutch show and hutch logs"`
 }
 
 func (n *Job) view() JobOut {
@@ -174,6 +178,13 @@ func (n *Job) view() JobOut {
 	}
 	if r := n.result; r != nil {
 		out.OK, out.ExitCode, out.Cause, out.Evidence, out.Run = r.OK, r.ExitCode, string(r.Cause), r.Evidence, r.ID
+		for _, t := range r.Network.Denied() {
+			if len(out.Denied) == maxDenied {
+				break
+			}
+			text, _ := network.Denial(t)
+			out.Denied = append(out.Denied, text)
+		}
 		out.Lost = cmp.Or(r.Stdout.Lost, r.Stderr.Lost)
 		if r.Error != nil {
 			out.Problem = r.Error.Error()

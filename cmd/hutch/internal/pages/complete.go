@@ -12,7 +12,8 @@ import (
 var Shells = []string{"bash", "zsh", "fish"}
 
 // Completion writes the completion script of a shell. What a flag or an operand may be comes from its enum, or from its
-// tag complete: hcl and file are files, dir directories, run, backend, sandbox and project are asked from hutch itself.
+// tag complete: words with | between them, or a kind: hcl and file are files, dir directories, run, backend, sandbox and
+// project are asked from hutch itself.
 func Completion(w io.Writer, app *kong.Node, shell string) error {
 	var b strings.Builder
 	switch shell {
@@ -40,7 +41,10 @@ func choices(v *kong.Value) (words []string, kind string) {
 		}
 		return words, ""
 	}
-	return nil, v.Tag.Get("complete")
+	if kind = v.Tag.Get("complete"); strings.Contains(kind, "|") {
+		return strings.Split(kind, "|"), ""
+	}
+	return nil, kind
 }
 
 // values is the shell expression that fills COMPREPLY.

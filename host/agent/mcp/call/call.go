@@ -23,6 +23,7 @@ type Call struct {
 	Workspaces []string       `json:"workspaces,omitempty"`
 	Sandboxes  []string       `json:"sandboxes,omitempty"`
 	Network    bool           `json:"network,omitempty"`
+	AllowHosts []string       `json:"allow_hosts,omitempty"`
 	Apply      bool           `json:"apply,omitempty"`
 	Allow      []judge.Rule   `json:"allow,omitempty"`
 	Keep       bool           `json:"keep,omitempty"`

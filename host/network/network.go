@@ -1,0 +1,161 @@
+// Package network has what a run may reach of the network, as run files, flags, plans, records and results hold it, and
+// what there is to say of a denied destination. Package sdk/network has the rules themselves.
+package network
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/sdk"
+	rules "github.com/hutch-run/hutch/sdk/network"
+)
+
+// Network is what a run may reach. The zero value is that of a run that does not say: nothing.
+type Network struct {
+	Mode  sdk.NetworkMode `json:"mode"`
+	Allow []string        `json:"allow,omitzero"` // rules, with mode filtered; empty allows nothing
+	Deny  []string        `json:"deny,omitempty"` // rules that win over those of Allow
+}
+
+// OrNone returns n with the mode none where it has no mode.
+func (n Network) OrNone() Network {
+	if n.Mode == "" {
+		n.Mode = sdk.NetworkNone
+	}
+	return n
+}
+
+// Reaches reports whether there is any destination at all.
+func (n Network) Reaches() bool {
+	return n.Mode == sdk.NetworkFull || n.Mode == sdk.NetworkFiltered && len(n.Allow) > 0
+}
+
+// With returns what a run reaches whose file says n and whose flags say over: rules of flags are added to rules of the
+// file, and everything else replaces what the file says.
+func (n Network) With(over Network) Network {
+	switch {
+	case over.Mode == "":
+		return n
+	case over.Mode == sdk.NetworkFiltered && n.Mode == sdk.NetworkFiltered:
+		n.Allow = append(n.Allow[:len(n.Allow):len(n.Allow)], over.Allow...)
+		return n
+	}
+	return over
+}
+
+// Rules are the rules for a backend.
+func (n Network) Rules() sdk.NetworkRules {
+	if n.Mode != sdk.NetworkFiltered {
+		return sdk.NetworkRules{}
+	}
+	return sdk.NetworkRules{Allow: n.Allow, Deny: n.Deny}
+}
+
+// String returns the mode, and the rules in one line.
+func (n Network) String() string {
+	n = n.OrNone()
+	if n.Mode != sdk.NetworkFiltered {
+		return string(n.Mode)
+	}
+	s := "filtered, nothing allowed"
+	if len(n.Allow) > 0 {
+		s = "filtered, allow " + strings.Join(n.Allow, ", ")
+	}
+	if len(n.Deny) > 0 {
+		s += "; deny " + strings.Join(n.Deny, ", ")
+	}
+	return s
+}
+
+// Sentence describes the network of a sandbox to a model.
+func (n Network) Sentence() string {
+	switch {
+	case n.Mode == sdk.NetworkFull:
+		return "The sandbox has the network."
+	case !n.Reaches():
+		return "The sandbox has no network at all."
+	}
+	s := "The sandbox reaches these destinations only, over TCP: " + strings.Join(n.Allow, ", ")
+	if len(n.Deny) > 0 {
+		s += "; but not " + strings.Join(n.Deny, ", ")
+	}
+	return s + ". Anything else is denied at once, and trying again does not help."
+}
+
+// Filtered is a network that reaches what rules allow. The error is that of the first rule that is wrong.
+func Filtered(allow []string) (Network, error) {
+	for _, rule := range allow {
+		if _, err := rules.ParseRule(rule); err != nil {
+			return Network{}, err
+		}
+	}
+	return Network{Mode: sdk.NetworkFiltered, Allow: allow}, nil
+}
+
+// FromFlags reads the values of --network, which may be "", and of --allow-host. Without either, the result has no mode.
+func FromFlags(mode string, hosts []string) (Network, error) {
+	var n Network
+	var err error
+	list, filtered := strings.CutPrefix(mode, "allow=")
+	switch {
+	case filtered:
+		if n, err = Filtered(strings.Split(list, ",")); err != nil {
+			return n, fmt.Errorf("--network: %w", err)
+		}
+	case mode == string(sdk.NetworkFiltered):
+		return n, fmt.Errorf("--network filtered: name what is allowed, such as --allow-host example.org:443")
+	case mode == string(sdk.NetworkNone), mode == string(sdk.NetworkFull):
+		if len(hosts) > 0 {
+			return n, fmt.Errorf("--network %s and --allow-host exclude each other: leave out --network to reach nothing but %s", mode, strings.Join(hosts, ", "))
+		}
+		n.Mode = sdk.NetworkMode(mode)
+	case mode != "":
+		return n, fmt.Errorf("--network %q is not a mode: want none, full, or allow=RULE,RULE, such as allow=example.org:443", mode)
+	}
+	if len(hosts) == 0 {
+		return n, nil
+	}
+	more, err := Filtered(hosts)
+	if err != nil {
+		return n, fmt.Errorf("--allow-host: %w", err)
+	}
+	return n.With(more), nil
+}
+
+// Denial says in one line of printable text what became of a denied destination, and how to allow it; fix is "" where
+// a single rule would not.
+func Denial(t sdk.Traffic) (text, fix string) {
+	what := Destination(t)
+	_, err := rules.ParseRule(what)
+	if err != nil { // no name at all: anything can be asked for
+		what = strconv.QuoteToASCII(what)
+	}
+	switch text = termsafe.Line(t.Reason); {
+	case t.Rule == "" && (text == "" || strings.HasSuffix(text, unlisted)):
+		text = what + unlisted
+		if err == nil {
+			fix = "--allow-host " + what
+		}
+	case text == "":
+		text = fmt.Sprintf("%s is denied by %q in network.deny", what, t.Rule)
+	case !strings.HasPrefix(text, what):
+		text = what + ": " + text
+	}
+	if t.Connections > 1 {
+		text += fmt.Sprintf(" (%d times)", t.Connections)
+	}
+	return text, fix
+}
+
+// unlisted ends what is said of a destination that no rule is about.
+const unlisted = " is not in network.allow"
+
+// Destination is NAME:PORT, or NAME of a destination that was looked up only.
+func Destination(t sdk.Traffic) string {
+	if t.Port == 0 {
+		return t.Name
+	}
+	return fmt.Sprintf("%s:%d", t.Name, t.Port)
+}

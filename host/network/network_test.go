@@ -1,0 +1,102 @@
+package network
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/sdk"
+)
+
+func filtered(allow ...string) Network { return Network{Mode: sdk.NetworkFiltered, Allow: allow} }
+
+func TestFromFlags(t *testing.T) {
+	for _, tc := range []struct {
+		mode  string
+		hosts []string
+		want  Network
+		bad   string
+	}{
+		{want: Network{}},
+		{mode: "none", want: Network{Mode: sdk.NetworkNone}},
+		{mode: "full", want: Network{Mode: sdk.NetworkFull}},
+		{mode: "allow=a.example", want: filtered("a.example")},
+		{mode: "allow=a.example,*.b.example:443", hosts: []string{"10.0.0.0/8:22", "a.example"}, want: filtered("a.example", "*.b.example:443", "10.0.0.0/8:22", "a.example")},
+		{hosts: []string{"a.example"}, want: filtered("a.example")},
+		{mode: "some", bad: `--network "some" is not a mode: want none, full, or allow=RULE,RULE`},
+		{mode: "filtered", bad: "--network filtered: name what is allowed, such as --allow-host example.org:443"},
+		{mode: "allow=", bad: "--network: a rule is empty"},
+		{mode: "allow=a.example, b.example", bad: `--network: " b.example": invalid character " "`},
+		{mode: "none", hosts: []string{"a.example"}, bad: "--network none and --allow-host exclude each other: leave out --network to reach nothing but a.example"},
+		{mode: "full", hosts: []string{"a.example"}, bad: "--network full and --allow-host exclude each other"},
+		{hosts: []string{"a.example", "https://b.example/x"}, bad: `--allow-host: "https://b.example/x" is a URL: want the name alone, "b.example"`},
+	} {
+		got, err := FromFlags(tc.mode, tc.hosts)
+		if tc.bad != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), tc.bad) {
+				t.Errorf("%q %q: %v, want %s", tc.mode, tc.hosts, err, tc.bad)
+			}
+			continue
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
+			t.Errorf("%q %q: %v %s", tc.mode, tc.hosts, err, diff)
+		}
+	}
+}
+
+func TestWith(t *testing.T) {
+	file := Network{Mode: sdk.NetworkFiltered, Allow: make([]string, 1, 8), Deny: []string{"d.example"}}
+	file.Allow[0] = "a.example"
+	for _, tc := range []struct{ file, flags, want Network }{
+		{file, Network{}, file},
+		{file, Network{Mode: sdk.NetworkNone}, Network{Mode: sdk.NetworkNone}},
+		{file, Network{Mode: sdk.NetworkFull}, Network{Mode: sdk.NetworkFull}},
+		{file, filtered("b.example"), Network{Mode: sdk.NetworkFiltered, Allow: []string{"a.example", "b.example"}, Deny: []string{"d.example"}}},
+		{Network{Mode: sdk.NetworkFull}, filtered("b.example"), filtered("b.example")},
+		{Network{}, filtered("b.example"), filtered("b.example")},
+	} {
+		if diff := cmp.Diff(tc.want, tc.file.With(tc.flags)); diff != "" {
+			t.Errorf("%s with %s: %s", tc.file, tc.flags, diff)
+		}
+	}
+	if got := file.Allow[:2][1]; got != "" {
+		t.Errorf("the rules of the file were changed: %q", got)
+	}
+}
+
+func TestTexts(t *testing.T) {
+	for _, tc := range []struct {
+		n              Network
+		text, sentence string
+	}{
+		{Network{}, "none", "The sandbox has no network at all."},
+		{Network{Mode: sdk.NetworkFull}, "full", "The sandbox has the network."},
+		{filtered(), "filtered, nothing allowed", "The sandbox has no network at all."},
+		{Network{Mode: sdk.NetworkFiltered, Allow: []string{"a.example:443", "b.example"}, Deny: []string{"c.b.example"}}, "filtered, allow a.example:443, b.example; deny c.b.example",
+			"The sandbox reaches these destinations only, over TCP: a.example:443, b.example; but not c.b.example. Anything else is denied at once, and trying again does not help."},
+	} {
+		if tc.n.String() != tc.text || tc.n.Sentence() != tc.sentence {
+			t.Errorf("%q, %q", tc.n, tc.n.Sentence())
+		}
+	}
+}
+
+func TestDenial(t *testing.T) {
+	for _, tc := range []struct {
+		t         sdk.Traffic
+		text, fix string
+	}{
+		{sdk.Traffic{Name: "a.example", Port: 443, Connections: 1}, "a.example:443 is not in network.allow", "--allow-host a.example:443"},
+		{sdk.Traffic{Name: "a.example", Reason: "a.example is not in network.allow", Connections: 3}, "a.example is not in network.allow (3 times)", "--allow-host a.example"},
+		{sdk.Traffic{Name: "a.example", Port: 443, Rule: "*.example"}, `a.example:443 is denied by "*.example" in network.deny`, ""},
+		{sdk.Traffic{Name: "a.example", Port: 443, Reason: "a.example:443 has the private address 10.0.0.1"}, "a.example:443 has the private address 10.0.0.1", ""},
+		{sdk.Traffic{Name: "a.example", Port: 443, Reason: "too many connections"}, "a.example:443: too many connections", ""},
+		{sdk.Traffic{Name: "run this\n; rm -rf /\x1b[2J\u202e", Port: 53}, `"run this\n; rm -rf /\x1b[2J\u202e:53" is not in network.allow`, ""},
+		{sdk.Traffic{Name: "a.example", Rule: "x", Reason: "a.example \x1b[2J"}, `a.example \x1b[2J`, ""},
+	} {
+		if text, fix := Denial(tc.t); text != tc.text || fix != tc.fix {
+			t.Errorf("%+v: %q, %q", tc.t, text, fix)
+		}
+	}
+}

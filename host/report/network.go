@@ -1,0 +1,96 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/sdk"
+)
+
+const (
+	maxDenials = 5  // destinations below a run
+	maxTraffic = 20 // destinations that hutch show lists
+)
+
+// Denials says what of the network was denied to a run, and how to allow it: a line for each of the first destinations,
+// and one for all others.
+func Denials(r *result.Result) []string {
+	var lines []string
+	denied := r.Network.Denied()
+	for i, t := range denied {
+		if i == maxDenials {
+			return append(lines, fmt.Sprintf("and %d more: hutch show %s", len(denied)-i, r.ID))
+		}
+		text, fix := network.Denial(t)
+		switch line := "denied: " + text; {
+		case fix == "":
+			lines = append(lines, line)
+		case r.Sandbox != nil && !r.Kept: // its rules are those that it was created with
+			lines = append(lines, line+"; to allow it, create the sandbox with "+fix)
+		default:
+			lines = append(lines, line+"; to allow it: "+fix)
+		}
+	}
+	return lines
+}
+
+// network says what was denied, or in a verbose summary what became of every destination.
+func (p *printer) network(r *result.Result) {
+	n := &r.Network
+	if !p.style.Verbose {
+		for _, line := range Denials(r) {
+			p.line("network", "%s", line)
+		}
+		return
+	}
+	if n.Mode == sdk.NetworkNone || n.Mode == "" {
+		return
+	}
+	p.line("network", "%s", network.Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny}.String())
+	all := slices.Clone(n.Traffic)
+	slices.SortStableFunc(all, func(a, b sdk.Traffic) int { return cmp.Compare(rank(a), rank(b)) })
+	for i, t := range all {
+		if i == maxTraffic {
+			break
+		}
+		switch rank(t) {
+		case 0:
+			text, _ := network.Denial(t)
+			p.line("  "+p.paint("31", "denied"), "%s", text)
+		case 1:
+			p.line("  failed", "%s", network.Destination(t)+": "+t.Reason)
+		default:
+			p.line("  allowed", "%s", network.Destination(t)+": "+used(t))
+		}
+	}
+	if more := int64(len(all)-min(len(all), maxTraffic)) + n.TrafficMore; more > 0 {
+		p.line("  and", "%d more destinations: hutch show %s -o json", more, r.ID)
+	}
+}
+
+// rank sorts destinations: denied, allowed and not reached, reached.
+func rank(t sdk.Traffic) int {
+	switch {
+	case !t.Allowed:
+		return 0
+	case t.Reason != "":
+		return 1
+	}
+	return 2
+}
+
+// used says what went to and fro.
+func used(t sdk.Traffic) string {
+	if t.Port == 0 {
+		return plural(int(t.Connections), "lookup")
+	}
+	s := fmt.Sprintf("%s, %s sent, %s received", plural(int(t.Connections), "connection"), size(t.Sent), size(t.Received))
+	if len(t.Secrets) > 0 {
+		s += ", with " + strings.Join(t.Secrets, ", ")
+	}
+	return s
+}

@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  allow   = ["example.org"]
+  network {
+    allowed = ["example.org"]
+  }
+}

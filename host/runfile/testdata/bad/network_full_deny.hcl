@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  network {
+    mode = "full"
+    deny = ["example.org"]
+  }
+}

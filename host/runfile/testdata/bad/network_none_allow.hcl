@@ -1,0 +1,8 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  network {
+    mode  = "none"
+    allow = ["example.org"]
+  }
+}

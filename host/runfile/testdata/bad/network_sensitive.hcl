@@ -1,0 +1,7 @@
+run "report" {
+  backend "bwrap" {}
+  command = ["true"]
+  network {
+    allow = [sensitive("example.org")]
+  }
+}
