@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"syscall"
@@ -28,14 +29,21 @@ const (
 )
 
 func main() {
-	// A short life makes a few megabytes of garbage. Collecting them begins at 16 MiB instead of 4.
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
+		collectLate()
 	}
 	if os.Getenv("GOTRACEBACK") == "" {
 		debug.SetTraceback("none") // a crash ends with its message; the stack helps nobody but us
 	}
 	os.Exit(hutch(os.Args[1:]))
+}
+
+// collectLate lets the first garbage collection begin at 16 MiB instead of 4, because a short call makes a few megabytes
+// of garbage. From then on the heap is kept at twice of what is alive: at five times, a call of 2,000 runs kept 11 KB for
+// each.
+func collectLate() {
+	debug.SetGCPercent(400)
+	runtime.AddCleanup(new([32]byte), func(percent int) { debug.SetGCPercent(percent) }, 100)
 }
 
 func hutch(args []string) int {

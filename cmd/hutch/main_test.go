@@ -5,8 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -104,4 +107,24 @@ func root(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// TestCollectLate: only the first collection is late, for a heap that may grow to five times of what is alive would keep
+// much of every run of a long call.
+func TestCollectLate(t *testing.T) {
+	before := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(before)
+	collectLate()
+	if got := debug.SetGCPercent(400); got != 400 {
+		t.Errorf("it begins at %d", got)
+	}
+	for end := time.Now().Add(time.Minute); ; runtime.GC() {
+		got := debug.SetGCPercent(400)
+		if got == 100 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it goes on at %d", got)
+		}
+	}
 }
