@@ -67,7 +67,7 @@ func (k *asker) ask(ctx context.Context, r model.Request, delta func(string)) (m
 		if !ok {
 			return model.Answer{}, context.Cause(ctx)
 		}
-		f.Message, f.Hint = k.config.Redact(f.Message), k.config.Redact(f.Hint)
+		f.show(k.config.Redact)
 		pause := f.after
 		if pause < 0 {
 			pause = k.pause(try)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/model/scripted"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
 // cause is embedded by another name, because Error is that of its method.
@@ -38,8 +39,8 @@ func fail(kind model.Kind, format string, args ...any) *failure {
 const maxErrorBody = 64 << 10
 
 // describe finds the message and the codes in what providers and servers send: {"error":{"message":…}},
-// {"error":"…"}, {"message":…}, {"detail":…} and more. What is not JSON is mostly the page of a proxy: its
-// beginning is the message.
+// {"error":"…"}, {"message":…}, {"detail":…} and more. What is not JSON is mostly the page of a proxy: all of it
+// is the message.
 func describe(body []byte) (message string, codes []string) {
 	if gjson.ValidBytes(body) {
 		for _, path := range []string{"error.type", "error.code", "type", "code"} {
@@ -53,17 +54,17 @@ func describe(body []byte) (message string, codes []string) {
 			}
 		}
 	}
-	return beginning(string(body)), codes
+	return strings.TrimSpace(string(body)), codes
 }
 
-// beginning is the first line or so of a long text.
-func beginning(text string) string {
-	const most = 300
-	s := strings.Join(strings.Fields(strings.ToValidUTF8(text, "")), " ")
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + " …"
+// show makes a message that may hold anything fit for a terminal: one line without the key, cut where it is long. The
+// key goes first, because a part of it would not be found.
+func (f *failure) show(redact func(string) string) {
+	const most = 600
+	s := strings.Join(strings.Fields(redact(f.Message)), " ")
+	if f.Message = plaintext.Line(s, most); len(s) > most {
+		f.Message += " …"
 	}
-	return s
 }
 
 // fromResponse sorts an answer whose status is not 2xx. It reads the body and leaves it open.
@@ -77,7 +78,7 @@ func fromResponse(res *http.Response) *failure {
 	}
 	if to := res.Header.Get("location"); res.StatusCode/100 == 3 && to != "" {
 		f.Kind, f.Hint = model.KindNotFound, "if you trust that address, set base_url to it"
-		f.Message = "the address moved to " + beginning(to)
+		f.Message = "the address moved to " + to
 	}
 	return f
 }

@@ -1,18 +1,18 @@
 package provider
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
-// TestHostileAnswers reads the same bytes as an answer in each protocol, as a stream and as a whole, and with a piece
-// cut out of them. It is not a fuzz target: the compiler takes a quarter of an hour and 2 GB to instrument the
-// providers' libraries.
-func TestHostileAnswers(t *testing.T) {
+// FuzzAnswer reads the same bytes as an answer in each protocol, as a stream and as a whole.
+func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{
 		`{"choices":[{"delta":{"content":"a","tool_calls":[{"index":-1,"id":"c","function":{"name":"f","arguments":"{"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":-5,"completion_tokens":9}}`,
 		`{"choices":[{"message":{"content":"a","refusal":"b","reasoning":"c"},"finish_reason":"length"}]}`,
@@ -21,13 +21,36 @@ func TestHostileAnswers(t *testing.T) {
 		`{"type":"message","content":[{"type":"text","text":"a"},{"type":"tool_use","input":7}],"stop_reason":"end_turn"}`,
 		`{"type":"error","error":{"type":"overloaded_error","message":"x"}}`, `{"error":{"code":"429"}}`, "[DONE]", "x",
 	} {
-		hostileAnswer(t, s)
-		for from := range s {
-			for _, n := range []int{1, 7} {
-				hostileAnswer(t, s[:from]+s[min(from+n, len(s)):])
-			}
+		f.Add(s)
+		for from := 0; from < len(s); from += 5 { // and with a piece cut out
+			f.Add(s[:from] + s[min(from+7, len(s)):])
 		}
 	}
+	f.Fuzz(hostileAnswer)
+}
+
+// FuzzRefusal sorts what a server sends instead of an answer.
+func FuzzRefusal(f *testing.F) {
+	f.Add(uint16(401), []byte(`{"error":{"message":"`+testKey+` is\nwrong \u009b2J","code":"invalid_api_key"}}`), "1", "")
+	f.Add(uint16(502), []byte("<html>\x1b[2J"+strings.Repeat("x", 590)+testKey), "-1", "")
+	f.Add(uint16(307), []byte{}, "1e300", "http://x\u202e/")
+	f.Add(uint16(429), []byte(`{"error":{"type":{"a":1},"code":429},"message":["x"]}`), "Fri, 02 Jan 2099 03:04:15 GMT", "")
+	f.Fuzz(func(t *testing.T, status uint16, body []byte, after, location string) {
+		res := &http.Response{StatusCode: int(status), Header: http.Header{"Retry-After": {after}, "Location": {location}},
+			Body: io.NopCloser(bytes.NewReader(body))}
+		c := model.Config{APIKey: testKey}
+		for _, f := range []*failure{fromResponse(res), fromStream(body)} {
+			f.show(c.Redact)
+			if len(f.Message) > 610 || !plaintext.IsLine(f.Message) || f.Message == "" || f.Kind == "" || f.after < -1 {
+				t.Errorf("%+v", f)
+			}
+			part := testKey[:len(testKey)-4] // of a key that was cut before it was found
+			if cut := bytes.Count(body, []byte(part)) == bytes.Count(body, []byte(testKey)) && !bytes.Contains(body, []byte(`\`)); cut && strings.Contains(f.Message, part) ||
+				strings.Contains(f.Message, testKey) {
+				t.Errorf("a part of the key: %q", f.Message)
+			}
+		}
+	})
 }
 
 func hostileAnswer(t *testing.T, body string) {

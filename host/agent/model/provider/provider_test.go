@@ -81,6 +81,7 @@ func TestWordsOfProviders(t *testing.T) {
 	} {
 		message, codes := describe([]byte(c.body))
 		f := sortStatus(c.status, message, codes)
+		f.show(strings.TrimSpace)
 		if f.Kind != c.kind || !strings.Contains(f.Message, c.message) {
 			t.Errorf("%d %s: %s, %q", c.status, c.body, f.Kind, f.Message)
 		}
