@@ -40,6 +40,7 @@ func (b *backend) Describe() sdk.Description {
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
 		Sandbox:    (*sandbox)(nil),
 		TTY:        true,
+		Secrets:    true,
 
 		Environment: []string{bwrapVariable},
 	}

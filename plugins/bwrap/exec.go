@@ -59,7 +59,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if slave != nil { // so that the output ends with the command
 		_ = slave.Close()
 	}
-	network, err := s.admit(p)
+	network, err := s.admit(p, c)
 	if err != nil {
 		_ = p.Kill()
 		_, werr := p.Wait()
@@ -95,7 +95,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 }
 
 // admit lets a command go, which waits until it is in its cgroup and its network is served.
-func (s *sandbox) admit(p *holder.Process) (g *gate.Gate, err error) {
+func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err error) {
 	if s.group != nil {
 		pid, err := p.InitPID()
 		if err == nil {
@@ -108,7 +108,7 @@ func (s *sandbox) admit(p *holder.Process) (g *gate.Gate, err error) {
 	if s.spec.Network == sdk.NetworkFiltered {
 		l, err := p.Network()
 		if err == nil {
-			g, err = gate.Open(l, gate.Options{Rules: s.spec.Rules})
+			g, err = gate.Open(l, gate.Options{Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority})
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the command's network: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/inside"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
@@ -79,7 +80,7 @@ type keptSpec struct {
 func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Support, spares *spares, defaultMemory int64) (*sandbox, error) {
 	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(&spec, keep, dir, support, defaultMemory), support: support,
 		spares: spares, running: map[*holder.Process]bool{}}
-	if err := s.held.Err(); err != nil {
+	if err := errors.Join(s.held.Err(), network.Check(&spec)); err != nil {
 		return nil, err
 	}
 	if s.held.inGroup() {

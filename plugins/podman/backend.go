@@ -13,6 +13,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/hostids"
+	"github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/registry"
 )
 
@@ -42,6 +43,7 @@ func (b *backend) Describe() sdk.Description {
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
 		Sandbox:    (*sandbox)(nil),
 		TTY:        true,
+		Secrets:    true,
 
 		Environment: podmanEnvironment,
 	}
@@ -74,6 +76,9 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 
 // checkNetworkOf says what this machine lacks for the network of a rootless container: a tun device, or nsenter.
 func checkNetworkOf(spec *sdk.Spec, rootless bool) error {
+	if err := network.Check(spec); err != nil {
+		return err
+	}
 	if spec.Network == sdk.NetworkFiltered && rootless {
 		_, err := findNsenter()
 		return err

@@ -38,7 +38,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 			command.Lend(f, s.who.hostUID, s.who.hostGID)
 		}
 	}
-	network, err := s.network(ctx)
+	network, err := s.network(ctx, c)
 	if err != nil {
 		return nil, err
 	}

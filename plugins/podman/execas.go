@@ -42,7 +42,7 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 		alias.User = ""
 		return s.Exec(ctx, &alias)
 	}
-	network, err := s.network(ctx)
+	network, err := s.network(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type gateway struct {
 
 // network serves the container's network until the returned function is called, which returns what came through since
 // it was last asked.
-func (s *sandbox) network(ctx context.Context) (end func() ([]sdk.Traffic, int64), err error) {
+func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sdk.Traffic, int64), err error) {
 	if s.spec.Network != sdk.NetworkFiltered {
 		return func() ([]sdk.Traffic, int64) { return nil, 0 }, nil
 	}
@@ -42,7 +42,7 @@ func (s *sandbox) network(ctx context.Context) (end func() ([]sdk.Traffic, int64
 	if w.gate == nil {
 		l, err := s.podman.filter(ctx, s.pid)
 		if err == nil {
-			w.gate, err = gate.Open(l, gate.Options{Rules: s.spec.Rules, Names: s.dirs.names()})
+			w.gate, err = gate.Open(l, gate.Options{Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Names: s.dirs.names()})
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the network of %s: %w", s.name(), err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -340,86 +339,6 @@ func inputChecks() []Check {
 					r.Mounts = []sdk.Mount{{Source: filepath.Join(c.dir, "nope"), Target: "/hutch-mounted", ReadOnly: true}}
 				}))
 				c.wantReason(err, "a mount whose source is not there", sdk.ReasonConfig, sdk.ReasonNotFound, sdk.ReasonUnsupported)
-			}},
-	}
-}
-
-func networkChecks() []Check {
-	full := []Need{needNetwork(sdk.NetworkFull)}
-	none := []Need{needNetwork(sdk.NetworkNone)} // which sandboxes have, where it is claimed
-	// knock tries to reach a listener of the host from inside, with whatever in the sandbox can.
-	knock := func(c *C, b *box, network, address string) (tried, came bool) {
-		l, err := net.Listen(network, address)
-		if err != nil {
-			return false, false
-		}
-		defer l.Close()
-		accepted := make(chan bool, 1)
-		go func() {
-			conn, err := l.Accept()
-			if err == nil {
-				conn.Close()
-			}
-			accepted <- err == nil
-		}()
-		host, port, _ := net.SplitHostPort(l.Addr().String())
-		o := b.exec(b.command("", argv("/bin/sh", "-c", `has() { command -v "$1" > /dev/null; }
-if has bash; then exec bash -c 'exec 3<>"/dev/tcp/$1/$2"' bash "$1" "$2"
-elif has python3; then exec python3 -c 'import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)' "$1" "$2"
-elif has perl; then exec perl -e 'use IO::Socket::INET; IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Timeout => 5) or exit 1' "$1" "$2"
-elif has nc; then exec nc -w 5 "$1" "$2" < /dev/null
-elif has wget; then exec wget -q -T 5 -O /dev/null "http://$1:$2/"
-elif has curl; then exec curl -s -m 5 "http://$1:$2/"
-else exit 77; fi`, "sh", host, port), timeout(soon)))
-		l.Close()
-		return o.Code != 77, <-accepted
-	}
-	return []Check{
-		{ID: "network/none-no-route", Needs: none, Proves: "without a network there is no route and no interface but loopback", Fix: "a network namespace of its own",
-			run: func(c *C) {
-				b := c.used()
-				for line := range strings.Lines(b.must("cat /proc/net/dev | tail -n +3")) {
-					if name, _, _ := strings.Cut(strings.TrimSpace(line), ":"); !slices.Contains([]string{"lo", "sit0", "ip6tnl0", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6gre0", "teql0", "dummy0"}, name) {
-						c.Fatalf("there is an interface %q", name)
-					}
-				}
-				if routes := b.must("tail -n +2 /proc/net/route"); strings.TrimSpace(routes) != "" {
-					c.Fatalf("there are routes: %s", quote(routes))
-				}
-			}},
-		{ID: "network/none-not-loopback", Needs: none, Proves: "without a network even the host's loopback cannot be reached", Fix: "a network namespace of its own",
-			run: func(c *C) {
-				b := c.used()
-				tried, came := knock(c, b, "tcp", "127.0.0.1:0")
-				if came {
-					c.Fatalf("a connection to 127.0.0.1 reached the host")
-				}
-				if !tried {
-					c.skipf("there is no program in the sandbox to try it with")
-				}
-			}},
-		{ID: "network/none-not-abstract", Needs: none, Proves: "without a network the abstract sockets of the host are not there", Fix: "a network namespace of its own",
-			run: func(c *C) {
-				name := "@" + c.short + "-abstract"
-				l, err := net.Listen("unix", name)
-				if err != nil {
-					c.Fatalf("%v", err)
-				}
-				defer l.Close()
-				if o := c.used().sh("grep -F -- \"$NAME\" /proc/net/unix", env(map[string]string{"NAME": name})); o.Code == 0 {
-					c.Fatalf("the host's socket is listed: %s", quote(o.stdout))
-				}
-			}},
-		{ID: "network/full", Needs: full, Proves: "with the full network there is a way out where the host has one", Fix: "share the host's network, or route to it",
-			run: func(c *C) {
-				host, err := os.ReadFile("/proc/net/route")
-				if err != nil || strings.Count(string(host), "\n") < 2 {
-					c.skipf("the host itself has no route")
-				}
-				c.needNetwork(sdk.NetworkFull)
-				if routes := c.box(func(r *sdk.CreateRequest) { r.Network = sdk.NetworkFull }).must("tail -n +2 /proc/net/route"); strings.TrimSpace(routes) == "" {
-					c.Fatalf("there is no route")
-				}
 			}},
 	}
 }

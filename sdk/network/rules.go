@@ -2,7 +2,7 @@
 // host, and for hosts that check rules before anything runs.
 //
 //   - [Parse] reads rules; [Rules.Name] and [Rules.Address] decide. Both are pure.
-//   - [Gate] answers the name lookups and the connections of one command: it reads the rules, dials from the host's
+//   - Package gate answers the name lookups and the connections of one command: it reads the rules, dials from the host's
 //     network, copies, and counts. The sandbox has no other way out.
 //   - Package netns makes the sandbox's end of it: a network namespace whose every TCP connection and lookup arrives at
 //     the gate's listeners.
@@ -154,6 +154,18 @@ func Parse(in sdk.NetworkRules) (Rules, error) {
 		}
 	}
 	return out, nil
+}
+
+// Check refuses a specification whose rules cannot be read, with [sdk.ReasonConfig]. A backend that holds filtered
+// networks calls it before it makes anything.
+func Check(spec *sdk.Spec) error {
+	if spec.Network != sdk.NetworkFiltered {
+		return nil
+	}
+	if _, err := Parse(spec.Rules); err != nil {
+		return sdk.Errorf(sdk.ReasonConfig, "network: %w", err)
+	}
+	return nil
 }
 
 // Verdict is what rules say of a destination.

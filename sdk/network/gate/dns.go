@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/hutch-run/hutch/sdk/network"
+	"github.com/hutch-run/hutch/sdk/network/intercept"
 )
 
 // serveDNS answers lookups over UDP.
@@ -133,7 +134,7 @@ func (g *Gate) resolve(reply *dnsmessage.Message, q dnsmessage.Question) (why st
 	if !v.Allowed {
 		reply.RCode = dnsmessage.RCodeNameError
 		if q.Type != dnsmessage.TypePTR { // which programs ask for addresses that they only show
-			g.record.add(dest{name: name, rule: v.Rule, reason: v.Reason}, Outcome{})
+			g.record.add(dest{name: name, rule: v.Rule, reason: v.Reason}, intercept.Outcome{})
 		}
 		return v.Reason
 	}

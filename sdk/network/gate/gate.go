@@ -14,34 +14,24 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/network"
+	"github.com/hutch-run/hutch/sdk/network/intercept"
 	"github.com/hutch-run/hutch/sdk/network/netns"
 )
 
-// Interceptor ends the connections to the hosts of secrets itself: see package intercept.
-type Interceptor interface {
-	// Covers reports whether Serve is to be used for a destination.
-	Covers(name string, port int) bool
-	// Serve speaks for the command on conn with the destination that dial reaches, until the connection is over.
-	Serve(ctx context.Context, conn net.Conn, name string, port int, dial func(context.Context) (net.Conn, error)) Outcome
-}
-
-// Outcome is what came of one connection.
-type Outcome struct {
-	Sent, Received int64
-	Secrets        []string // names of those that were put in
-	Reason         string   // why something of it was denied or failed
-}
-
 // Options say what a gate is about.
 type Options struct {
-	Rules       sdk.NetworkRules
-	Interceptor Interceptor // nil: no secrets
+	Rules sdk.NetworkRules
+
+	// Secrets are put into the requests of commands to their hosts: see package intercept. Authority is set with them.
+	Secrets   []sdk.Secret
+	Authority *sdk.Authority
 
 	// Names is a file that gates of the same namespace share, in different processes, so that an address means the same
 	// name to all of them; "" when there is only this one. It is made when it is not there.
@@ -56,6 +46,7 @@ type Options struct {
 type Gate struct {
 	o       Options
 	rules   network.Rules
+	secrets *intercept.Interceptor // nil: there are none
 	tcp     *net.TCPListener
 	dns     *net.UDPConn
 	dnsTCP  *net.TCPListener
@@ -98,28 +89,43 @@ func Open(l netns.Listeners, o Options) (_ *Gate, err error) {
 	defer func() {
 		if err != nil {
 			g.closeListeners()
+			g.names.close()
 		}
 	}()
-	rules, err0 := network.Parse(o.Rules)
-	g.rules = rules
-	err4 := g.names.open(o.Names)
+	if err := g.prepare(); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("serve a filtered network: %w", err)
+	}
 	tcp, err1 := fileOf(l.TCP, net.FileListener)
 	dns, err2 := fileOf(l.DNS, net.FilePacketConn)
 	dnsTCP, err3 := fileOf(l.DNSTCP, net.FileListener)
 	g.tcp, _ = tcp.(*net.TCPListener)
 	g.dns, _ = dns.(*net.UDPConn)
 	g.dnsTCP, _ = dnsTCP.(*net.TCPListener)
-	if err := errors.Join(err0, err1, err2, err3, err4); err != nil {
-		return nil, fmt.Errorf("serve the listeners of a network namespace: %w", err)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, fmt.Errorf("serve a filtered network: %w", err)
 	}
 	if g.tcp == nil || g.dns == nil || g.dnsTCP == nil {
-		return nil, errors.New("serve the listeners of a network namespace: one has another type")
+		return nil, errors.New("serve a filtered network: a listener has another type")
 	}
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.serving.Go(g.accept)
 	g.serving.Go(g.serveDNS)
 	g.serving.Go(g.serveDNSTCP)
 	return g, nil
+}
+
+// prepare reads the options.
+func (g *Gate) prepare() (err error) {
+	if g.rules, err = network.Parse(g.o.Rules); err != nil {
+		return err
+	}
+	if len(g.o.Secrets) > 0 {
+		if g.secrets, err = intercept.New(g.o.Secrets, g.o.Authority); err != nil {
+			return err
+		}
+	}
+	return g.names.open(g.o.Names)
 }
 
 // fileOf turns a descriptor, which it closes, into what the net package makes of it.
@@ -225,7 +231,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	}
 	d.allowed, d.rule, d.reason = v.Allowed, v.Rule, v.Reason
 	if !v.Allowed {
-		g.record.add(d, Outcome{})
+		g.record.add(d, intercept.Outcome{})
 		refuse(conn, v)
 		return
 	}
@@ -235,9 +241,19 @@ func (g *Gate) connection(conn *net.TCPConn) {
 		}
 		return g.o.Dial(ctx, "tcp", to.String())
 	}
-	if i := g.o.Interceptor; i != nil && isName && i.Covers(name, d.port) {
-		out := i.Serve(g.ctx, conn, name, d.port, dial)
+	if isName && g.secrets != nil && g.secrets.Covers(name, d.port) {
+		var denied atomic.Pointer[deniedError]
+		out := g.secrets.Serve(g.ctx, conn, name, d.port, func(ctx context.Context) (net.Conn, error) {
+			far, err := dial(ctx)
+			if e := (*deniedError)(nil); errors.As(err, &e) {
+				denied.Store(e)
+			}
+			return far, err
+		})
 		d.reason = out.Reason
+		if e := denied.Load(); e != nil {
+			d.allowed, d.rule, d.reason = false, e.Rule, e.Reason
+		}
 		g.record.add(d, out)
 		return
 	}
@@ -246,11 +262,11 @@ func (g *Gate) connection(conn *net.TCPConn) {
 		var denied *deniedError
 		if d.reason = err.Error(); errors.As(err, &denied) {
 			d.allowed, d.rule = false, denied.Rule
-			g.record.add(d, Outcome{})
+			g.record.add(d, intercept.Outcome{})
 			refuse(conn, denied.Verdict)
 			return
 		}
-		g.record.add(d, Outcome{})
+		g.record.add(d, intercept.Outcome{})
 		reset(conn)
 		return
 	}
@@ -259,7 +275,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 }
 
 // copy passes bytes on both ways until both ends have ended. An error of one end is one of the other.
-func (g *Gate) copy(near *net.TCPConn, far net.Conn) (out Outcome) {
+func (g *Gate) copy(near *net.TCPConn, far net.Conn) (out intercept.Outcome) {
 	p := &pair{near: near, far: far}
 	defer context.AfterFunc(g.ctx, func() { near.Close(); far.Close() })()
 	g.mu.Lock()

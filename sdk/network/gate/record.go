@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/network/intercept"
 )
 
 // dest is one line of the record: a destination and what was decided.
@@ -28,7 +29,7 @@ type record struct {
 // mostMore bounds what is remembered of the destinations beyond [sdk.MaxTraffic]; a command can invent any number.
 const mostMore = 100_000
 
-func (r *record) add(d dest, o Outcome) {
+func (r *record) add(d dest, o intercept.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.seen[d]

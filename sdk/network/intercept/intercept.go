@@ -1,5 +1,5 @@
 // Package intercept puts secrets into the HTTP requests of a command that has only their placeholders, for the gate of
-// a filtered network ([network.Interceptor]). It runs outside of the sandbox.
+// a filtered network (package gate). It runs outside of the sandbox.
 //
 // It ends the command's TLS with a certificate of the sandbox's own authority, reads HTTP/1.1 or HTTP/2, and speaks to
 // the real host over TLS that the host's roots verify. A placeholder in a header, Basic credentials included, or in the
@@ -45,7 +45,7 @@ const (
 	idleTimeout   = 10 * time.Minute // between requests
 )
 
-// Interceptor is a [network.Interceptor].
+// Interceptor puts the secrets of one command into its connections. Its methods may be called concurrently.
 type Interceptor struct {
 	// RootCAs verify the real hosts; nil means the host's. It is for tests, to be set before the first connection.
 	RootCAs *x509.CertPool
@@ -54,7 +54,12 @@ type Interceptor struct {
 	issuer  *issuer
 }
 
-var _ network.Interceptor = (*Interceptor)(nil)
+// Outcome is what came of a connection.
+type Outcome struct {
+	Sent, Received int64    // bytes by the command, and to it
+	Secrets        []string // names of the secrets that were put in, sorted
+	Reason         string   // the first request that was denied or failed, for a person; "" when all went well
+}
 
 // secret is a checked [sdk.Secret].
 type secret struct {
@@ -153,8 +158,9 @@ func (i *Interceptor) Covers(name string, port int) bool {
 	return slices.ContainsFunc(i.secrets, func(s *secret) bool { return s.isFor(name, port) })
 }
 
-// Serve is documented at [network.Interceptor].
-func (i *Interceptor) Serve(ctx context.Context, conn net.Conn, name string, port int, dial func(context.Context) (net.Conn, error)) network.Outcome {
+// Serve takes over conn, a command's connection to name on port that the rules allow, until it is over or ctx is, and
+// closes it. Each call of dial makes a connection to an address that the rules admit.
+func (i *Interceptor) Serve(ctx context.Context, conn net.Conn, name string, port int, dial func(context.Context) (net.Conn, error)) Outcome {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := newClient(conn)
@@ -211,11 +217,11 @@ func (s *session) note(reason string) {
 	}
 }
 
-func (s *session) outcome(c *client) network.Outcome {
+func (s *session) outcome(c *client) Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.Sort(s.used)
-	return network.Outcome{Sent: c.read.Load(), Received: c.written.Load(), Secrets: slices.Compact(s.used), Reason: s.reason}
+	return Outcome{Sent: c.read.Load(), Received: c.written.Load(), Secrets: slices.Compact(s.used), Reason: s.reason}
 }
 
 // serveTLS answers as the host. A client that names another host in its hello gets the alert unrecognized_name.

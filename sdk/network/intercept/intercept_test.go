@@ -44,7 +44,7 @@ type wall struct {
 	roots    *x509.CertPool // that the command trusts
 	server   *httptest.Server
 	address  string // of the server
-	outcomes chan network.Outcome
+	outcomes chan Outcome
 }
 
 func newWall(t *testing.T, handler http.HandlerFunc) *wall {
@@ -56,7 +56,7 @@ func newWall(t *testing.T, handler http.HandlerFunc) *wall {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wall{t: t, i: i, roots: x509.NewCertPool(), outcomes: make(chan network.Outcome, 100)}
+	w := &wall{t: t, i: i, roots: x509.NewCertPool(), outcomes: make(chan Outcome, 100)}
 	w.roots.AppendCertsFromPEM(authority.Certificate)
 	w.server = httptest.NewUnstartedServer(handler)
 	w.server.Config.ErrorLog = discard
@@ -526,7 +526,7 @@ func TestEnd(t *testing.T) {
 	w := newWall(t, func(_ http.ResponseWriter, r *http.Request) { close(came); <-r.Context().Done() })
 	a, b := net.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan network.Outcome)
+	done := make(chan Outcome)
 	go func() {
 		done <- w.i.Serve(ctx, b, host, 443, func(ctx context.Context) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", w.address)
