@@ -140,7 +140,7 @@ func Denial(t sdk.Traffic) (text, fix string) {
 		}
 	case text == "":
 		text = fmt.Sprintf("%s is denied by %q in network.deny", what, t.Rule)
-	case !strings.HasPrefix(text, what):
+	case !strings.HasPrefix(text, t.Name):
 		text = what + ": " + text
 	}
 	if t.Connections > 1 {

@@ -27,6 +27,8 @@ func Denials(r *result.Result) []string {
 		}
 		text, fix := network.Denial(t)
 		switch line := "denied: " + text; {
+		case fix == "" && t.Rule != "":
+			lines = append(lines, fmt.Sprintf("%s; to allow it, take %q out of network.deny", line, t.Rule))
 		case fix == "":
 			lines = append(lines, line)
 		case r.Sandbox != nil && !r.Kept: // its rules are those that it was created with

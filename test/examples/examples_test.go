@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run/deps"
 	"github.com/hutch-run/hutch/internal/podmantest"
+	"github.com/hutch-run/hutch/internal/pypitest"
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
@@ -336,4 +338,37 @@ func snapshot(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// TestNetworkOnALocalRegistry runs the part of examples/network.hcl that needs a package index.
+func TestNetworkOnALocalRegistry(t *testing.T) {
+	for _, tool := range []string{"bwrap", "pip3"} {
+		e2e.Require(t, tool)
+	}
+	index := httptest.NewServer(pypitest.New(t, "greeting", "1.2", "def f(): return 'installed'\n"))
+	defer index.Close()
+	host := "host:" + strings.TrimPrefix(index.URL, "http://127.0.0.1:")
+	src, err := os.ReadFile("../../examples/network.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(e2e.Dir, "registry.hcl") // which every user can read
+	if err := os.WriteFile(file, src, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for user, uid := range e2e.Users() {
+		t.Run(user, func(t *testing.T) {
+			out, err := hutchAs(t, uid, "run", file, "install", "--var", "registry="+host, "-o", "json").Output()
+			var r result.Result
+			if jerr := json.Unmarshal(out, &r); jerr != nil || err != nil {
+				t.Fatalf("%v %v: %s", err, jerr, out)
+			}
+			if len(r.Outputs) != 1 || r.Outputs[0].Path != "greeting-1.2-py3-none-any.whl" {
+				t.Errorf("outputs: %+v\n%s", r.Outputs, r.Stderr.Text)
+			}
+			if len(r.Network.Denied()) > 0 || len(r.Network.Traffic) == 0 || r.Network.Traffic[0].Rule != host || r.Network.Traffic[0].Received == 0 {
+				t.Errorf("network: %+v", r.Network)
+			}
+		})
+	}
 }
