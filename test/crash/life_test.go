@@ -27,7 +27,7 @@ func TestLifeCycle(t *testing.T) {
 				t.Parallel()
 				u := newUser(t, uid)
 				l := u.life(`backend "bwrap" {}`)
-				l.Holders = holders
+				l.Holders, l.Git = holders, true
 				if uid == 0 {
 					l.InAnotherBoot = u.inAnotherBoot(t)
 				}

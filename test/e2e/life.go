@@ -32,6 +32,7 @@ type Life struct {
 	Traces        func(t *testing.T) []string    // what is left of sandboxes, such as mounts, cgroups, containers; nil for nothing
 	Holders       []string                       // how the command lines begin of what holds a sandbox; nil for none
 	Cell          func(phase, event string) bool // those that are tried; nil for all
+	Git           bool                           // sandboxes have git: pull is a phase too
 }
 
 // Bound is how long a test waits for what must come; it is long, for a busy machine.
@@ -70,6 +71,7 @@ var phases = []phase{
 		records, _ := filepath.Glob(filepath.Join(l.Home, "sandboxes", "*", "sandbox.json"))
 		return slices.ContainsFunc(records, func(p string) bool { b, _ := os.ReadFile(p); return bytes.Contains(b, []byte(`"removing"`)) })
 	}},
+	{"pull", []string{"pull", "box"}, backendRuns},
 }
 
 func backendRuns(_ *Life, c *exec.Cmd) bool { return len(BackendsOf(c.Process.Pid)) > 0 }
@@ -117,6 +119,7 @@ func (l *Life) Run(t *testing.T) {
 	for name, text := range map[string]string{
 		"life.hcl":      "run \"a\" {\n  " + l.Backend + "\n  workspace { source = \"project\" }\n  command = [\"true\"]\n}\n",
 		"project/there": "before\n",
+		"repo/push.hcl": "run \"a\" {\n  " + l.Backend + "\n  command = [\"sh\", \"-c\", \"cp $HUTCH_PLAN done && git add done && git commit -q -m done\"]\n}\n",
 	} {
 		if err := l.write(name, text); err != nil {
 			t.Fatal(err)
@@ -124,6 +127,9 @@ func (l *Life) Run(t *testing.T) {
 	}
 	cells, interrupted := 0, 0
 	for _, p := range phases {
+		if p.name == "pull" && !l.Git {
+			continue
+		}
 		for _, e := range events {
 			if e.name == "SIGKILL of the payload" && p.name != "exec" || e.name == "SIGKILL of the holder" && len(l.Holders) == 0 || l.Cell != nil && !l.Cell(p.name, e.name) {
 				continue
@@ -161,7 +167,9 @@ func (l *Life) Run(t *testing.T) {
 	if interrupted < cells/2 {
 		t.Errorf("only %d of %d commands were interrupted: this proves little", interrupted, cells)
 	}
-	l.Hutch(t, 0, "rm", "-f", "box")
+	if l.box(t) != "" {
+		l.Hutch(t, 0, "rm", "-f", "box")
+	}
 	l.nothingForGC(t)
 	if left := l.left(t, ""); len(left) > 0 {
 		t.Errorf("left in the end: %q", left)
@@ -178,9 +186,14 @@ func (l *Life) Run(t *testing.T) {
 func (l *Life) before(t *testing.T, phase, word string) {
 	t.Helper()
 	there := l.box(t) != ""
-	switch {
-	case phase == "create" && there:
+	if there && (phase == "create" || phase == "pull") {
 		l.Hutch(t, 0, "rm", "-f", "box")
+	}
+	switch {
+	case phase == "pull":
+		l.shell(t, `echo "$1" > plan && { test -d .git || git init -q -b main; } && git config user.name Me && git config user.email me@example.com &&
+			git add . && git commit -q -m "$1" && "$2" push --name box push.hcl plan`, word, Hutch())
+		return
 	case phase != "create" && !there:
 		l.Hutch(t, 0, "create", "life.hcl", "--name", "box")
 	}
@@ -231,6 +244,8 @@ func (l *Life) goesOn(t *testing.T, phase, word string) {
 		l.applied(t, word)
 	}
 	switch {
+	case phase == "pull":
+		l.pulled(t, word)
 	case box == "": // whose name is free
 		l.Hutch(t, 0, "create", "life.hcl", "--name", "box")
 		fallthrough
@@ -265,6 +280,26 @@ func (l *Life) applied(t *testing.T, word string) {
 	litter, _ := filepath.Glob(filepath.Join(l.Work, "project", ".*"))
 	if len(litter) > 0 {
 		t.Errorf("left in the project: %q", litter)
+	}
+}
+
+// pulled checks that the branch is where it was or has what was committed in the sandbox, and that the next pull brings
+// it.
+func (l *Life) pulled(t *testing.T, word string) {
+	t.Helper()
+	l.shell(t, `git fsck --strict && test -z "$(git status --porcelain)" && case "$(git log -1 --format=%s)" in "$1" | done) ;; *) exit 1 ;; esac`, word)
+	l.Hutch(t, 0, "pull", "box")
+	l.shell(t, `git fsck --strict && test -z "$(git status --porcelain)" && test "$(git log -2 --format=%s)" = "done
+$1" && test "$(cat done)" = "$1" && test -z "$(find .git -name '*.lock')"`, word)
+}
+
+// shell runs a script in the repository.
+func (l *Life) shell(t *testing.T, script string, args ...string) {
+	t.Helper()
+	c := l.Command()
+	c.Path, c.Args, c.Dir = "/bin/sh", append([]string{"sh", "-c", script, "sh"}, args...), filepath.Join(l.Work, "repo")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", script, err, out)
 	}
 }
 
