@@ -4,7 +4,7 @@ run "report" {
   network {
     allow = [
       "packages.example.org", "https://example.org/x",
-      "*.example.org:0", "10.1.2.3/24", "::1", "a.*.org", "*", "münchen.example",
+      "*.example.org:0", "10.1.2.3/24", "::1", "a.*.org", "*",
     ]
     deny = ["example.org:https", ""]
   }
