@@ -8,8 +8,8 @@
 // the reason; it never leaves. Bodies are not read: a placeholder in one goes out as it is.
 //
 // In responses the value becomes the placeholder again, in headers, trailers and bodies, as it is and as JSON, URLs and
-// Basic credentials write it. That undoes echoes. It cannot stop a host that encodes the value to give it away: whoever
-// answers for the secret's hosts is trusted with the secret.
+// Basic credentials write it. That undoes echoes. It cannot stop a host that encodes the value to give it away: a secret's hosts
+// are trusted with it.
 //
 // Everything streams: server-sent events, chunks, gRPC, WebSocket. Content that is not HTTP passes as it is.
 package intercept
