@@ -255,6 +255,9 @@ func (g *Gate) connection(conn *net.TCPConn) {
 			d.allowed, d.rule, d.reason = false, e.Rule, e.Reason
 		}
 		g.record.add(d, out)
+		for _, no := range out.Denied {
+			g.record.add(dest{name: d.name, port: d.port, rule: no.Rule, reason: no.Reason}, intercept.Outcome{})
+		}
 		return
 	}
 	far, err := dial(g.ctx)

@@ -28,6 +28,7 @@ var (
 // denial is why a request does not leave.
 type denial struct {
 	status int
+	rule   string // see [Denial]
 	reason string // one line
 	fix    string // what to write in the run file
 }
@@ -40,8 +41,8 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 	defer s.active.Done()
 	uses, no := s.admit(r)
 	if no != nil {
-		s.note(no.reason)
-		answer(w, no.status, no.reason, no.fix)
+		s.deny(Denial{no.rule, no.reason})
+		answer(w, no.status, "denied: "+no.reason, no.fix)
 		return
 	}
 	s.mu.Lock()
@@ -89,6 +90,9 @@ func answer(w http.ResponseWriter, status int, reason, fix string) {
 	clear(h)
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if why, denied := strings.CutPrefix(reason, "denied: "); denied {
+		h.Set("X-Hutch-Denied", why)
+	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, "hutch: "+reason+"\n"+fix)
 }
@@ -99,11 +103,11 @@ func (s *session) admit(r *http.Request) ([]*secret, *denial) {
 	path := r.URL.EscapedPath()
 	switch host, port := splitHost(r.Host); {
 	case r.Method == http.MethodConnect:
-		return nil, &denial{http.StatusMethodNotAllowed, fmt.Sprintf("CONNECT to %.100q: connections are not relayed", r.Host), ""}
+		return nil, &denial{http.StatusMethodNotAllowed, "", fmt.Sprintf("CONNECT to %.100q: connections are not relayed", r.Host), ""}
 	case network.Canonical(host) != s.name || port != "" && port != strconv.Itoa(s.port):
-		return nil, &denial{http.StatusMisdirectedRequest, fmt.Sprintf("a request to %s on port %d was for another host, %.100q", s.name, s.port, r.Host), ""}
+		return nil, &denial{http.StatusMisdirectedRequest, "", fmt.Sprintf("a request to %s on port %d was for another host, %.100q", s.name, s.port, r.Host), ""}
 	case r.URL.Opaque != "" || path != "*" && !strings.HasPrefix(path, "/"):
-		return nil, &denial{http.StatusBadRequest, fmt.Sprintf("%s %.100q: want a path that begins with /", r.Method, r.URL.Opaque+path), ""}
+		return nil, &denial{http.StatusBadRequest, "", fmt.Sprintf("%s %.100q: want a path that begins with /", r.Method, r.URL.Opaque+path), ""}
 	}
 	var uses []*secret
 	count := 0
@@ -116,7 +120,7 @@ func (s *session) admit(r *http.Request) ([]*secret, *denial) {
 			}
 		}
 		if strings.Contains(path, x.placeholder) {
-			return nil, &denial{http.StatusForbidden, fmt.Sprintf("secret %s: its placeholder is in the path: it is replaced in headers and in the query only", x.name), ""}
+			return nil, &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: its placeholder is in the path: it is replaced in headers and in the query only", x.name), ""}
 		}
 		if n == 0 {
 			continue
@@ -128,7 +132,7 @@ func (s *session) admit(r *http.Request) ([]*secret, *denial) {
 		uses = append(uses, x)
 	}
 	if count > maxUses {
-		return nil, &denial{http.StatusForbidden, fmt.Sprintf("a request has %d placeholders of secrets, more than %d", count, maxUses), ""}
+		return nil, &denial{http.StatusForbidden, "", fmt.Sprintf("a request has %d placeholders of secrets, more than %d", count, maxUses), ""}
 	}
 	return uses, nil
 }
@@ -141,17 +145,17 @@ func (s *session) refuse(x *secret, r *http.Request, path string) *denial {
 		if s.port != 443 {
 			host = where
 		}
-		return &denial{http.StatusForbidden, fmt.Sprintf("secret %s: %s is not one of its hosts", x.name, where),
+		return &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: %s is not one of its hosts", x.name, where),
 			fmt.Sprintf("To allow it, add it in the run file:\n\n  secret %q {\n    hosts = [%q]\n  }\n", x.name, host)}
 	}
 	if !s.tls && s.name != network.Host {
-		return &denial{http.StatusForbidden, fmt.Sprintf("secret %s: http://%s is not encrypted; use https", x.name, where), ""}
+		return &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: http://%s is not encrypted; use https", x.name, where), ""}
 	}
 	if len(x.rules) == 0 {
 		return nil
 	}
 	if override := overrides(r); override != "" {
-		return &denial{http.StatusForbidden, fmt.Sprintf("secret %s: %s asks the host for another method or path than that of the request", x.name, override), ""}
+		return &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: %s asks the host for another method or path than that of the request", x.name, override), ""}
 	}
 	if slices.ContainsFunc(x.rules, func(rule requestRule) bool { return rule.admits(r.Method, path) }) {
 		return nil
@@ -160,7 +164,7 @@ func (s *session) refuse(x *secret, r *http.Request, path string) *denial {
 	if len(shown) > 200 {
 		shown = shown[:200] + "…"
 	}
-	no := &denial{http.StatusForbidden, fmt.Sprintf("secret %s: %s %s is not one of its requests", x.name, r.Method, shown), ""}
+	no := &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: %s %s is not one of its requests", x.name, r.Method, shown), ""}
 	if _, err := plainPath(path); err != nil {
 		no.reason += ": " + err.Error()
 	} else if shown == path {

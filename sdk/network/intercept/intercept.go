@@ -58,8 +58,15 @@ type Interceptor struct {
 type Outcome struct {
 	Sent, Received int64    // bytes by the command, and to it
 	Secrets        []string // names of the secrets that were put in, sorted
-	Reason         string   // the first request that was denied or failed, for a person; "" when all went well
+	Reason         string   // what failed first, for a person; "" when all went well
+	Denied         []Denial // requests that were denied, each kind once
 }
+
+// Denial says why a request was denied.
+type Denial struct{ Rule, Reason string } // Rule names the secret, as in "secret TOKEN"; "" when it is about none
+
+// maxDenied bounds the denials of one connection that are kept.
+const maxDenied = 20
 
 // secret is a checked [sdk.Secret].
 type secret struct {
@@ -203,6 +210,7 @@ type session struct {
 
 	mu     sync.Mutex
 	reason string
+	denied []Denial
 	used   []string
 	ended  bool
 	active sync.WaitGroup // handlers; none starts after ended
@@ -217,11 +225,19 @@ func (s *session) note(reason string) {
 	}
 }
 
+func (s *session) deny(d Denial) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.denied) < maxDenied && !slices.Contains(s.denied, d) {
+		s.denied = append(s.denied, d)
+	}
+}
+
 func (s *session) outcome(c *client) Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.Sort(s.used)
-	return Outcome{Sent: c.read.Load(), Received: c.written.Load(), Secrets: slices.Compact(s.used), Reason: s.reason}
+	return Outcome{Sent: c.read.Load(), Received: c.written.Load(), Secrets: slices.Compact(s.used), Reason: s.reason, Denied: s.denied}
 }
 
 // serveTLS answers as the host. A client that names another host in its hello gets the alert unrecognized_name.
@@ -243,7 +259,7 @@ func (s *session) serveTLS(ctx context.Context, c *client) {
 	cancel()
 	switch {
 	case wrong != "":
-		s.note(fmt.Sprintf("TLS to %s named another host, %.100q", s.name, wrong))
+		s.deny(Denial{Reason: fmt.Sprintf("TLS to %s named another host, %.100q", s.name, wrong)})
 	case err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF):
 		s.note("TLS with the command, which has to trust the sandbox's authority: " + err.Error())
 	}

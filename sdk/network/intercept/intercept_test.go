@@ -240,7 +240,7 @@ func TestRefused(t *testing.T) {
 				}
 				c.CloseIdleConnections()
 				out := <-w.outcomes
-				if out.Reason == "" || !strings.HasPrefix(body, "hutch: "+out.Reason) || len(out.Secrets) > 0 {
+				if len(out.Denied) != 1 || !strings.HasPrefix(body, "hutch: denied: "+out.Denied[0].Reason) || res.Header.Get("X-Hutch-Denied") != out.Denied[0].Reason || len(out.Secrets) > 0 || out.Reason != "" {
 					t.Errorf("outcome %+v of answer %s", out, body)
 				}
 				mu.Lock()
@@ -317,7 +317,7 @@ func TestServerName(t *testing.T) {
 	if err := conn.Handshake(); err == nil || !strings.Contains(err.Error(), "unrecognized name") {
 		t.Errorf("handshake with another name: %v", err)
 	}
-	if out := <-w.outcomes; !strings.Contains(out.Reason, `named another host, "other.example"`) {
+	if out := <-w.outcomes; len(out.Denied) != 1 || !strings.Contains(out.Denied[0].Reason, `named another host, "other.example"`) {
 		t.Errorf("outcome %+v", out)
 	}
 	conn = tls.Client(w.dial(host, 443), &tls.Config{RootCAs: x509.NewCertPool(), ServerName: host})
