@@ -46,6 +46,7 @@ require (
 	google.golang.org/protobuf v1.36.12
 	oras.land/oras-go/v2 v2.6.4
 	pgregory.net/rapid v1.2.0
+	software.sslmate.com/src/go-pkcs12 v0.7.4
 )
 
 require (

@@ -110,8 +110,8 @@ func (s Secret) GoString() string { return s.String() }
 
 // SecretRule is a kind of request that may carry a secret.
 type SecretRule struct {
-	Methods []string // such as GET; empty: any
-	Paths   []string // such as /repos/acme/*, where * matches any characters; empty: any
+	Methods []string `json:"methods,omitempty"` // such as GET; empty: any
+	Paths   []string `json:"paths,omitempty"`   // such as /repos/acme/*, where * matches any characters but encoded separators; empty: any
 }
 
 // Authority signs the certificates with which a backend answers commands in the name of a secret's hosts. Commands trust

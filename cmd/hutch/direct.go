@@ -33,6 +33,9 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 		return nil, err
 	}
 	net, err := c.network()
+	if err == nil {
+		net, err = net.WithSecrets(c.Secret)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ type runCmd struct {
 	Keep         bool     `group:"sandbox" help:"Leave the sandbox, for hutch exec, until hutch rm removes it."`
 	Name         string   `group:"sandbox" placeholder:"NAME" help:"With --keep: the name of the sandbox; by default one is made from that of the run."`
 	networkFlags `group:"sandbox"`
+	secretFlags  `group:"sandbox"`
 
 	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
 	Memory      size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
@@ -219,6 +220,9 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 		return nil, err
 	}
 	net, err := c.network()
+	if err == nil {
+		net, err = net.WithSecrets(c.Secret)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -65,6 +65,7 @@ type createCmd struct {
 	Workspace    *mount   `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
 	Project      *project `group:"sandbox" placeholder:"NAME[:MODE]" help:"Show the shared project NAME at /workspace; see hutch project."`
 	networkFlags `group:"sandbox"`
+	secretFlags  `group:"sandbox"`
 	Env          []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable of every command; without a value, pass it on from here. Repeatable."`
 	EnvFile      []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
 	Workdir      string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox that commands start in (default /workspace)."`
@@ -157,7 +158,7 @@ func madeError(err error) error {
 
 // definition is the run whose sandbox is wanted.
 func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) {
-	like := &runCmd{Backend: c.Backend, networkFlags: c.networkFlags, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
+	like := &runCmd{Backend: c.Backend, networkFlags: c.networkFlags, secretFlags: c.secretFlags, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
 		Timeout: c.Timeout, Memory: c.Memory, CPUs: c.CPUs, PIDs: c.PIDs, Disk: c.Disk, Files: c.Files, OutputLimit: c.OutputLimit,
 		Var: c.Var, VarFile: c.VarFile, Args: c.Args}
 	files, names := splitOperands(c.Args)

@@ -162,6 +162,9 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 		row("command", "run %s", p.Run)
 	}
 	row("network", "%s", st.Network.String())
+	for _, s := range st.Network.Secrets {
+		row("secret", "%s", s.String())
+	}
 	row("workdir", "%s", st.Workdir)
 	row("env", "%s", strings.Join(st.EnvNames, " "))
 	var limits []result.Limit

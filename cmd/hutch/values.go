@@ -95,6 +95,11 @@ func (f *networkFlags) network() (network.Network, error) {
 	return network.FromFlags(f.Network, f.AllowHost)
 }
 
+// secretFlags name values of this machine that commands use without seeing them.
+type secretFlags struct {
+	Secret []string `sep:"none" placeholder:"NAME=env@HOST" help:"Give commands a placeholder in the variable NAME, which becomes the value of this machine's variable NAME in requests to HOST, and allow HOST:443. NAME=env:OTHER@HOST takes another variable, NAME=file:PATH@HOST a file; HOST,HOST for several. Repeatable."`
+}
+
 // project is NAME[:MODE], a shared project as a workspace.
 type project struct{ name, mode string }
 

@@ -4,6 +4,7 @@ package network
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,8 @@ type Network struct {
 	Mode  sdk.NetworkMode `json:"mode"`
 	Allow []string        `json:"allow,omitzero"` // rules, with mode filtered; empty allows nothing
 	Deny  []string        `json:"deny,omitempty"` // rules that win over those of Allow
+
+	Secrets []Secret `json:"secrets,omitempty"` // with mode filtered
 }
 
 // OrNone returns n with the mode none where it has no mode.
@@ -33,15 +36,21 @@ func (n Network) Reaches() bool {
 }
 
 // With returns what a run reaches whose file says n and whose flags say over: rules of flags are added to rules of the
-// file, and everything else replaces what the file says.
+// file, a secret replaces the one of the same name, and everything else replaces what the file says.
 func (n Network) With(over Network) Network {
+	secrets := slices.DeleteFunc(slices.Clone(n.Secrets), func(s Secret) bool {
+		return slices.ContainsFunc(over.Secrets, func(o Secret) bool { return o.Name == s.Name })
+	})
+	secrets = append(secrets, over.Secrets...)
 	switch {
 	case over.Mode == "":
 		return n
 	case over.Mode == sdk.NetworkFiltered && n.Mode == sdk.NetworkFiltered:
 		n.Allow = append(n.Allow[:len(n.Allow):len(n.Allow)], over.Allow...)
+		n.Secrets = secrets
 		return n
 	}
+	over.Secrets = secrets
 	return over
 }
 
@@ -81,7 +90,11 @@ func (n Network) Sentence() string {
 	if len(n.Deny) > 0 {
 		s += "; but not " + strings.Join(n.Deny, ", ")
 	}
-	return s + ". Anything else is denied at once, and trying again does not help."
+	s += ". Anything else is denied at once, and trying again does not help."
+	for _, x := range n.Secrets {
+		s += fmt.Sprintf(" The variable %s has a placeholder, which becomes the real value in the headers and the query of requests to %s.", x.Name, strings.Join(x.Hosts, ", "))
+	}
+	return s
 }
 
 // Filtered is a network that reaches what rules allow. The error is that of the first rule that is wrong.

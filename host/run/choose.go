@@ -51,7 +51,7 @@ func (c *choice) recorded() json.RawMessage {
 // choose looks at the backends of d in order and takes the first that can do all that is asked. It goes on after it
 // found one only when all is set, for plan.
 func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all bool) (*choice, error) {
-	c := &choice{diags: checkCommand(d)}
+	c := &choice{diags: append(checkCommand(d), checkSecrets(d)...)}
 	if len(d.Backends) == 0 {
 		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "", `add a block such as backend "bwrap" {}, or say --backend`))
 		return c, nil
@@ -161,6 +161,9 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		default:
 			l.cannot("network.mode", "", "it has no network mode %q", mode)
 		}
+	}
+	if s := d.Network.Secrets; len(s) > 0 && !f.Has(sdk.CapSecrets) {
+		l.cannot(fmt.Sprintf("network.secret[%q]", s[0].Name), "use a backend that can, such as bwrap", "it cannot put in secrets")
 	}
 	if len(d.Dependencies) > 0 && !slices.Contains(f.Networks, sdk.NetworkFull) {
 		l.cannot("dependencies", "", "its sandboxes have no network from which to install dependencies")

@@ -37,12 +37,8 @@ func (j *job) writeCode() error {
 			return err
 		}
 	case apart:
-		dir, err := store.NewRuntimeDir()
-		if err != nil {
-			return err
-		}
-		j.inputs = dir
-		if j.input, err = dir.Sub("input"); err != nil {
+		var err error
+		if j.input, err = j.private("input"); err != nil {
 			return err
 		}
 	}
@@ -90,6 +86,18 @@ func (j *job) writeCode() error {
 		j.event(store.EventCode, data, refs[i:min(i+refsPerEvent, len(refs))]...)
 	}
 	return nil
+}
+
+// private makes a directory that dies with this process, or with the run.
+func (j *job) private(name string) (string, error) {
+	if j.runtime == nil {
+		dir, err := store.NewRuntimeDir()
+		if err != nil {
+			return "", err
+		}
+		j.runtime = dir
+	}
+	return j.runtime.Sub(name)
 }
 
 func copyFile(f *runfile.File, dir string) error {

@@ -48,6 +48,7 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	if errs != nil {
 		cmd.Stderr = errs
 	}
+	j.withSecrets(cmd)
 	if j.d.Stdin != nil {
 		cmd.Stdin = strings.NewReader(*j.d.Stdin)
 	}

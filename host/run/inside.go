@@ -76,6 +76,7 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	defer j.span.end()
 	j.box, j.user, j.chosen = in.Record, in.User, &choice{backend: in.Backend}
 	j.secrets.Add(own.Secrets...)
+	j.wall = own.Wall
 	j.res.Sandbox = &result.Sandbox{ID: info.ID, Name: info.Name}
 	b := in.Backend
 	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
@@ -100,6 +101,10 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 
 // inside runs the command in the sandbox that is there.
 func (j *job) inside(ctx context.Context, in Inside) {
+	if err := j.takeSecrets(ctx); err != nil {
+		j.fail("secrets", err)
+		return
+	}
 	defer j.listen(in.Backend)()
 	ready := in.Sandbox.Ready()
 	ready.Holds = held(ready.Holds, in.Record.Info().Limits)

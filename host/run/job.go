@@ -41,8 +41,11 @@ type job struct {
 	chosen  *choice
 	secrets *redactor
 	input   string            // directory that is mounted as input, "" for none
-	inputs  *store.RuntimeDir // where input lies when it must not lie in the store
-	mounts  []sdk.Mount
+	runtime *store.RuntimeDir // of what must not lie in the store; nil when there is none
+	mounts  []sdk.Mount       // dependencies
+	values  []string          // of the secrets of the network, in their order
+	wall    *wall             // nil without secrets
+	trust   []sdk.Mount       // what commands then have to trust
 	deps    []*store.DepsEntry
 }
 
@@ -90,8 +93,8 @@ func (r *Runner) run(ctx context.Context, d *runfile.Definition, s Streams, leav
 	for _, e := range j.deps {
 		j.note(e.Release(), "release the dependencies")
 	}
-	if j.inputs != nil {
-		j.note(j.inputs.Close(), "remove the input")
+	if j.runtime != nil {
+		j.note(j.runtime.Close(), "remove the run's private directory")
 	}
 	leave()
 	return j.res, j.finish()
@@ -120,6 +123,10 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 		j.fail("record", err)
 		return
 	}
+	if err := j.takeSecrets(ctx); err != nil {
+		j.fail("secrets", err)
+		return
+	}
 	defer j.listen(b)()
 	if r := j.r; r.opt.Keep {
 		if err := j.beginBox(r.opt.Name); err != nil {
@@ -136,13 +143,17 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 		j.fail("dependencies", err)
 		return
 	}
+	if err := j.secure(); err != nil {
+		j.fail("secrets", err)
+		return
+	}
 	j.sandboxed(ctx)
 }
 
 // sandboxed does what needs the sandbox of the run.
 func (j *job) sandboxed(ctx context.Context) {
 	spec := specOf(j.d, j.chosen.config, j.s.TTY != nil)
-	spec.Input, spec.Mounts = j.input, j.mounts
+	spec.Input, spec.Mounts = j.input, slices.Concat(j.mounts, j.trust)
 	sb, err := j.create(ctx, j.id, spec, j.r.opt.Keep)
 	if err != nil {
 		j.fail("create", err)

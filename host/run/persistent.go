@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hutch-run/hutch/host/result"
@@ -130,6 +131,7 @@ type surroundings struct {
 	Argv    []string          `json:"argv,omitempty"` // what the run that it was made from runs
 	Stdin   *string           `json:"stdin,omitempty"`
 	Secrets []string          `json:"secrets,omitempty"`
+	Wall    *wall             `json:"wall,omitempty"`
 }
 
 // fulfil makes the sandbox p a persistent one: from here on its record speaks for it, and no intent does.
@@ -145,7 +147,7 @@ func (j *job) fulfil(p *place) error {
 		delete(inv.env, name) // each command gets them again
 	}
 	// What is secret in the backend's block alone, such as the key of a service, no command needs: it stays out.
-	if err := j.box.WritePrivate(surroundings{Env: inv.env, Hidden: j.d.HiddenEnv(), Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets()}); err != nil {
+	if err := j.box.WritePrivate(surroundings{Env: inv.env, Hidden: j.d.HiddenEnv(), Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets(), Wall: j.wall}); err != nil {
 		return err
 	}
 	limits, err := json.Marshal(limitsOf(j.d, ready.Holds, false))
@@ -164,7 +166,7 @@ func (j *job) fulfil(p *place) error {
 		i.State, i.Handle, i.Limits = store.SandboxReady, p.Handle().Data, limits
 		i.Workspace.Path, i.Workdir, i.EnvNames = ready.Workspace, inv.dir, envNames(inv.env)
 		i.Workspace.Input, i.Workspace.Output, i.Workspace.Layers = ready.Input, ready.Output, (*store.SandboxLayers)(ready.Layers)
-		for _, m := range j.mounts {
+		for _, m := range slices.Concat(j.mounts, j.trust) {
 			i.Mounts = append(i.Mounts, m.Source)
 		}
 		if len(i.Handle) == 0 {
@@ -227,8 +229,11 @@ func (j *job) createOnly(ctx context.Context) (*store.SandboxInfo, error) {
 	if err := j.dependencies(ctx); err != nil {
 		return nil, err
 	}
+	if err := j.secure(); err != nil {
+		return nil, err
+	}
 	spec := specOf(j.d, j.chosen.config, false)
-	spec.Input, spec.Mounts = j.input, j.mounts
+	spec.Input, spec.Mounts = j.input, slices.Concat(j.mounts, j.trust)
 	p, err := j.create(ctx, j.id, spec, true)
 	if err != nil {
 		return nil, err

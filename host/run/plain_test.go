@@ -44,6 +44,7 @@ type plain struct {
 
 	mu       sync.Mutex
 	specs    []sdk.CreateRequest
+	commands []*sdk.Command
 	alive    map[string]bool
 	planned  atomic.Int32
 	running  atomic.Int32
@@ -147,6 +148,9 @@ type plainBox struct {
 func (b *plainBox) Ready() sdk.Ready                              { return b.ready }
 func (b *plainBox) Changes(context.Context) ([]sdk.Change, error) { return b.p.changes, nil }
 func (b *plainBox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
+	b.p.mu.Lock()
+	b.p.commands = append(b.p.commands, c)
+	b.p.mu.Unlock()
 	if n := b.p.running.Add(1); n > b.p.most.Load() {
 		b.p.most.Store(n)
 	}

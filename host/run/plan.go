@@ -120,6 +120,11 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 			p.Installs = append(p.Installs, Install{Language: id.Language, Packages: packages, Key: id.Key()})
 		}
 	}
+	_, bad, err := r.readSecrets(ctx, d, false)
+	if err != nil {
+		return nil, err
+	}
+	p.Diagnostics = append(p.Diagnostics, bad...)
 	if c.backend != nil {
 		p.Backend = c.backend.Facts.Name
 		for _, cand := range c.candidates {
@@ -206,6 +211,9 @@ func (p *Plan) WriteText(w io.Writer) error {
 	}
 	row("workspace", "%s", esc(ws))
 	row("network", "%s", esc(p.Network.String()))
+	for _, s := range p.Network.Secrets {
+		row("secret", "%s", esc(s.String()))
+	}
 	for _, f := range p.Files {
 		row("file", "%s (%s, from %s)", esc(f.Path), units.FormatSize(f.Size), esc(f.From))
 	}

@@ -8,7 +8,10 @@ import (
 	rules "github.com/hutch-run/hutch/sdk/network"
 )
 
-var networkSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "mode"}, {Name: "allow"}, {Name: "deny"}}}
+var networkSchema = &hcl.BodySchema{
+	Attributes: []hcl.AttributeSchema{{Name: "mode"}, {Name: "allow"}, {Name: "deny"}},
+	Blocks:     []hcl.BlockHeaderSchema{{Type: "secret", LabelNames: []string{"name"}}},
+}
 
 // network reads the network block. With allow or deny its mode is filtered.
 func (s *scope) network(d *Definition, blocks hcl.Blocks) {
@@ -45,6 +48,7 @@ func (s *scope) network(d *Definition, blocks hcl.Blocks) {
 		if allow == nil && deny == nil {
 			in.error(mode.Expr.Range(), "a filtered network needs rules", "", `add allow = ["example.org:443"]`)
 		}
+		n.Secrets = in.secrets(d, n, c.Blocks)
 		d.Network = n
 		return
 	}
@@ -58,6 +62,7 @@ func (s *scope) network(d *Definition, blocks hcl.Blocks) {
 			return
 		}
 	}
+	in.secrets(d, n, c.Blocks)
 	d.Network = n
 }
 

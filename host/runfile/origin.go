@@ -150,12 +150,17 @@ func (o *origin) isSecret(path string) bool {
 
 // rangeOf is the range of a path, or that of the expression which holds it.
 func (o *origin) rangeOf(path string, expr hcl.Expression) hcl.Range {
+	return o.rangeAt(path, expr.Range())
+}
+
+// rangeAt is the range of a path, or another one.
+func (o *origin) rangeAt(path string, other hcl.Range) hcl.Range {
 	if parts, err := parsePath(path); err == nil {
 		if r, exact, _ := o.ranges.find(parts); exact {
 			return r
 		}
 	}
-	return expr.Range()
+	return other
 }
 
 // Secrets returns every string that came from something sensitive and became part of this run, longest first, without

@@ -1,6 +1,7 @@
 package deps
 
 import (
+	"cmp"
 	"net/url"
 	"os"
 	"path"
@@ -95,27 +96,33 @@ func SettingsFrom(lang string, environ []string) Settings {
 
 // trust completes Bundles with what the user did not say.
 func (s Settings) trust(lang string, environ []string) {
-	said := map[string]string{}
-	for _, kv := range environ {
-		name, value, _ := strings.Cut(kv, "=")
-		said[name] = value
-	}
-	from := ""
-	for _, name := range instead {
-		if from = said[name]; from != "" {
-			break
-		}
-	}
-	for _, name := range machineBundles {
-		if st, err := os.Stat(name); from == "" && err == nil && st.Mode().IsRegular() {
-			from = name
-		}
-	}
+	from := cmp.Or(Bundles(environ))
 	for _, name := range trusted[lang] {
 		if s.Bundles[name] == "" && from != "" {
 			s.Bundles[name] = from
 		}
 	}
+}
+
+// Bundles returns the files of certificates of the authorities that the user's environment and this machine trust; ""
+// for none.
+func Bundles(environ []string) (users, machines string) {
+	said := map[string]string{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		said[name] = value
+	}
+	for _, name := range instead {
+		if users = said[name]; users != "" {
+			break
+		}
+	}
+	for _, name := range machineBundles {
+		if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
+			return users, name
+		}
+	}
+	return users, ""
 }
 
 // Fix says what may help when an installer failed with this output. The authority of a registry's certificate is named
