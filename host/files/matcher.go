@@ -11,12 +11,11 @@ import (
 )
 
 // matcher finds the lines that match an expression. Reading RE2 byte by byte is slow beside looking for a plain text,
-// so where every match must contain one of a few texts, those are looked for first.
+// so where every match contains one, that is looked for first.
 type matcher struct {
-	line  *regexp.Regexp // for one line, without its end
-	whole *regexp.Regexp // for a text of many lines; nil when it would not find the same lines
-	needs []needle       // every match contains one of them; none when nothing is known
-	plain bool           // a line that contains the needle matches
+	line   *regexp.Regexp // for one line, without its end
+	whole  *regexp.Regexp // for a text of many lines; nil when it would not find the same lines
+	needle []byte         // every match contains it; empty where nothing is known
 }
 
 // place is a line: where it begins, where it ends (after its newline), and its number from 1.
@@ -36,15 +35,15 @@ func newMatcher(r GrepRequest) (*matcher, error) {
 	if r.IgnoreCase {
 		expr = "(?i:" + expr + ")"
 	}
-	parsed, err := syntax.Parse(expr, syntax.Perl)
+	line, err := regexp.Compile(expr)
 	if err != nil {
 		e := &Error{Reason: ReasonRequest, Detail: fmt.Sprintf("the pattern is no regular expression: %v", err), Err: err}
 		e.Hint = "the syntax is RE2's, without backreferences and lookaround; a plain text can be searched for as such"
 		return nil, e
 	}
-	m := &matcher{}
-	if m.line, err = regexp.Compile(expr); err != nil {
-		return nil, &Error{Reason: ReasonRequest, Detail: fmt.Sprintf("the pattern is no regular expression: %v", err), Err: err}
+	m := &matcher{line: line}
+	if parsed, err := syntax.Parse(expr, syntax.Perl); err == nil {
+		m.needle = []byte(required(parsed.Simplify()))
 	}
 	// With (?m) the ends of lines are what ^ and $ mean in a line alone. \A and \z have no such form.
 	if many, err := syntax.Parse("(?m:"+expr+")", syntax.Perl); err == nil && !hasTextAnchor(many) {
@@ -52,9 +51,6 @@ func newMatcher(r GrepRequest) (*matcher, error) {
 			m.whole = nil
 		}
 	}
-	re := parsed.Simplify()
-	m.needs = required(re)
-	m.plain = re.Op == syntax.OpLiteral && len(m.needs) == 1 && m.needs[0].text == string(re.Rune) && !strings.Contains(m.needs[0].text, "\n")
 	return m, nil
 }
 
@@ -65,13 +61,16 @@ func hasTextAnchor(re *syntax.Regexp) bool {
 
 // lines returns the first most lines of b that match.
 func (m *matcher) lines(b []byte, most int) []place {
-	if len(m.needs) > 0 {
-		return m.byNeedle(b, most)
-	}
 	var out []place
 	c := cursor{b: b, number: 1}
 	for c.start < len(b) && len(out) < most {
-		if m.whole != nil {
+		if len(m.needle) > 0 {
+			i := bytes.Index(b[c.start:], m.needle)
+			if i < 0 {
+				return out
+			}
+			c.to(c.start + i)
+		} else if m.whole != nil {
 			// The leftmost match begins in the first line that matches, or before it, where one spans lines.
 			loc := m.whole.FindIndex(b[c.start:])
 			if loc == nil {
@@ -91,35 +90,24 @@ func (m *matcher) lines(b []byte, most int) []place {
 	return out
 }
 
-// byNeedle looks at the lines that hold one of the needles.
-func (m *matcher) byNeedle(b []byte, most int) []place {
-	var out []place
-	c := cursor{b: b, number: 1}
-	var at [maxNeedles]int // where each needle is next; len(b) for nowhere
-	for i := range m.needs {
-		at[i] = -1
-	}
-	for len(out) < most {
-		first := len(b)
-		for i := range m.needs {
-			if at[i] < c.start {
-				if at[i] = m.needs[i].index(b, c.start); at[i] < 0 {
-					at[i] = len(b)
-				}
+// required returns a text that every match of re contains, the longest one; "" where that cannot be said.
+func required(re *syntax.Regexp) (text string) {
+	switch re.Op {
+	case syntax.OpLiteral:
+		text = string(re.Rune)
+		if re.Flags&syntax.FoldCase != 0 || strings.ContainsRune(text, unicode.ReplacementChar) { // which matches what is not UTF-8
+			return ""
+		}
+	case syntax.OpCapture, syntax.OpPlus:
+		return required(re.Sub[0])
+	case syntax.OpConcat:
+		for _, s := range re.Sub {
+			if got := required(s); len(got) > len(text) {
+				text = got
 			}
-			first = min(first, at[i])
 		}
-		if first == len(b) {
-			return out
-		}
-		c.to(first)
-		p := c.line()
-		if m.plain || m.line.Match(trimEnd(b[p.start:p.end])) {
-			out = append(out, p)
-		}
-		c.next(p)
 	}
-	return out
+	return text
 }
 
 // cursor goes through the lines of a text and counts them.
@@ -181,144 +169,4 @@ func around(b []byte, at []place, before, after int) []Line {
 		}
 	}
 	return out
-}
-
-// maxNeedles bounds what is looked for at once: each needle is a pass over the text.
-const maxNeedles = 8
-
-// needle is a plain text.
-type needle struct {
-	text string // in lower case with fold
-	fold bool   // ASCII letters in either case
-}
-
-// index finds the needle in b at or after from; -1 when it is not there.
-func (n needle) index(b []byte, from int) int {
-	if !n.fold {
-		if i := bytes.Index(b[from:], []byte(n.text)); i >= 0 {
-			return from + i
-		}
-		return -1
-	}
-	// The first byte in both cases, whichever comes first; a case that is not there at all is not looked for again.
-	lower, upper := n.text[0], n.text[0]
-	if 'a' <= lower && lower <= 'z' {
-		upper = lower - 'a' + 'A'
-	}
-	lo, up := from-1, from-1
-	for at := from; ; at++ {
-		lo, up = nextByte(b, lower, lo, at), nextByte(b, upper, up, at)
-		at = min(lo, up)
-		if at+len(n.text) > len(b) {
-			return -1
-		}
-		if foldEqual(b[at:at+len(n.text)], n.text) {
-			return at
-		}
-	}
-}
-
-// nextByte is where c is at or after at; was is where it was found last.
-func nextByte(b []byte, c byte, was, at int) int {
-	if was >= at {
-		return was
-	}
-	if at < len(b) {
-		if i := bytes.IndexByte(b[at:], c); i >= 0 {
-			return at + i
-		}
-	}
-	return len(b)
-}
-
-func foldEqual(b []byte, lower string) bool {
-	for i := range len(lower) {
-		c := b[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// required returns texts of which every match of re contains at least one; none when that cannot be said.
-func required(re *syntax.Regexp) []needle {
-	switch re.Op {
-	case syntax.OpLiteral:
-		return literal(re)
-	case syntax.OpCapture, syntax.OpPlus:
-		return required(re.Sub[0])
-	case syntax.OpRepeat:
-		if re.Min > 0 {
-			return required(re.Sub[0])
-		}
-	case syntax.OpConcat:
-		var best []needle
-		for _, s := range re.Sub {
-			if got := required(s); better(got, best) {
-				best = got
-			}
-		}
-		return best
-	case syntax.OpAlternate:
-		var all []needle
-		for _, s := range re.Sub {
-			got := required(s)
-			if len(got) == 0 || len(all)+len(got) > maxNeedles {
-				return nil
-			}
-			all = append(all, got...)
-		}
-		return all
-	}
-	return nil
-}
-
-// better prefers few and long needles.
-func better(a, b []needle) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return len(a) > 0
-	}
-	shortest := func(list []needle) int {
-		n := len(list[0].text)
-		for _, l := range list {
-			n = min(n, len(l.text))
-		}
-		return n
-	}
-	if len(a) != len(b) {
-		return len(a) < len(b)
-	}
-	return shortest(a) > shortest(b)
-}
-
-// literal makes a needle of a text. One that ignores case must be of ASCII letters whose other cases are ASCII too,
-// which k and s are not: the Kelvin sign and the long s count as them.
-func literal(re *syntax.Regexp) []needle {
-	if re.Flags&syntax.FoldCase == 0 {
-		text := string(re.Rune)
-		if strings.ContainsRune(text, unicode.ReplacementChar) {
-			return nil // it also matches bytes that are no character
-		}
-		return []needle{{text: text}}
-	}
-	// The longest stretch of letters that can be told.
-	var best, now []byte
-	for _, r := range re.Rune {
-		r = unicode.ToLower(r)
-		if r > unicode.MaxASCII || r == 'k' || r == 's' {
-			now = nil
-			continue
-		}
-		if now = append(now, byte(r)); len(now) > len(best) {
-			best = append([]byte(nil), now...)
-		}
-	}
-	if len(best) == 0 {
-		return nil
-	}
-	return []needle{{text: string(best), fold: true}}
 }
