@@ -20,11 +20,8 @@ import (
 
 // A base on disk is a line that names the format, then integers as varints and strings with their length, paths by what
 // they share with the one before, times as the difference to the one before, and a checksum. It takes 10 to 40 bytes a
-// path, and 20 or 32 more where git's index vouched for the content. The first version had no names of contents.
-const (
-	baseMagic   = "hutch.base/v2\n"
-	baseMagicV1 = "hutch.base/v1\n"
-)
+// path, and 20 or 32 more where git's index vouched for the content.
+const baseMagic = "hutch.base/v2\n"
 
 // Bounds of what LoadBase accepts.
 const (
@@ -177,7 +174,7 @@ func decodeBase(raw []byte) (*Base, error) {
 	switch {
 	case len(raw) > maxBaseBytes:
 		return nil, fmt.Errorf("it has more than %d bytes", maxBaseBytes)
-	case !bytes.HasPrefix(raw, []byte(baseMagic)) && !bytes.HasPrefix(raw, []byte(baseMagicV1)):
+	case !bytes.HasPrefix(raw, []byte(baseMagic)):
 		return nil, errors.New("it is of no format that this hutch knows")
 	case len(raw) < len(baseMagic)+crc32.Size:
 		return nil, io.ErrUnexpectedEOF
@@ -193,7 +190,7 @@ func decodeBase(raw []byte) (*Base, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	b.packed.lines, b.packed.blobs = d.left, bytes.HasPrefix(raw, []byte(baseMagic))
+	b.packed.lines = d.left
 	all := b.packed.read()
 	for all.next() {
 	}
@@ -210,7 +207,6 @@ func decodeBase(raw []byte) (*Base, error) {
 type packedBase struct {
 	count int
 	lines []byte
-	blobs bool // there are names of contents in lines
 	once  sync.Once
 	list  []Entry
 }
@@ -227,14 +223,13 @@ func (p *packedBase) entries() []Entry {
 }
 
 func (p *packedBase) read() *baseLines {
-	return &baseLines{d: baseReader{left: p.lines}, count: p.count, blobs: p.blobs}
+	return &baseLines{d: baseReader{left: p.lines}, count: p.count}
 }
 
 // baseLines goes through packed entries in the order of their paths.
 type baseLines struct {
 	d     baseReader
-	count int // that are still to come
-	blobs bool
+	count int           // that are still to come
 	path  []byte        // of the entry
 	blob  []byte        // of the entry
 	entry overlay.Entry // without its path
@@ -262,7 +257,7 @@ func (l *baseLines) next() bool {
 		l.d.err = fmt.Errorf("the entry %q is out of order", l.path)
 	default:
 		l.entry = l.d.entry(l.entry)
-		if l.blob = nil; l.blobs && l.entry.Mode.Type() == 0 {
+		if l.blob = nil; l.entry.Mode.Type() == 0 {
 			l.blob = l.d.bytes(l.d.uint(maxBlobName, "the length of a content's name"))
 		}
 	}
