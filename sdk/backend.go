@@ -38,7 +38,7 @@ type Sandbox interface {
 	// when the command could not be run for a reason that lies in the backend.
 	//
 	// When ctx ends the whole process tree of the command must die, descendants
-	// that made a session of their own too: first SIGTERM, after cmd.Grace SIGKILL.
+	// that made their own session too: first SIGTERM, after cmd.Grace SIGKILL.
 	// context.Cause(ctx) says why: [ErrTimeout], [ErrCancelled], [ErrOutputLimit] or [ErrHostGone];
 	// [CauseOf] turns it into a [Cause].
 	//

@@ -53,8 +53,8 @@ const (
 	IsolationNone      Isolation = "none"      // a plain process: for tests and trusted code only
 	IsolationNamespace Isolation = "namespace" // the host's kernel, its own view of everything
 	IsolationContainer Isolation = "container" // the same with a root file system of its own
-	IsolationVM        Isolation = "vm"        // a kernel of its own
-	IsolationRemoteVM  Isolation = "remote-vm" // a kernel of its own on somebody else's machine
+	IsolationVM        Isolation = "vm"        // its own kernel
+	IsolationRemoteVM  Isolation = "remote-vm" // its own kernel on somebody else's machine
 )
 
 // Rank returns 0 for none up to 4 for remote-vm, and -1 for anything else.

@@ -36,7 +36,7 @@ type Cause string
 const (
 	CauseExited      Cause = "exited"        // by itself, with a code
 	CauseSignaled    Cause = "signaled"      // by a signal that hutch did not send
-	CauseTimeout     Cause = "timeout"       // its time was up
+	CauseTimeout     Cause = "timeout"       // it timed out
 	CauseOOM         Cause = "oom"           // it used more memory than allowed
 	CausePIDs        Cause = "pids"          // it failed after being refused further processes
 	CauseDisk        Cause = "disk"          // it failed after being refused further disk space
@@ -104,7 +104,7 @@ type Usage struct {
 
 // The reasons for which the SDK ends the context of an Exec.
 var (
-	ErrTimeout     = errors.New("the command's time was up")
+	ErrTimeout     = errors.New("the command timed out")
 	ErrCancelled   = errors.New("the command was cancelled")
 	ErrOutputLimit = errors.New("the command wrote more output than allowed")
 	ErrHostGone    = process.ErrHostGone

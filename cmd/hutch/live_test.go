@@ -220,7 +220,7 @@ func onTerminal(t *testing.T, args ...string) string {
 	return onTTY(t, env(t, buildBackends(t, "fake")), args...)
 }
 
-// onTTY runs hutch on a terminal of its own, and returns what that got.
+// onTTY runs hutch on its own terminal, and returns what that got.
 func onTTY(t *testing.T, environ []string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("hutch", args...)
@@ -237,7 +237,7 @@ func onTTY(t *testing.T, environ []string, args ...string) string {
 	return string(out)
 }
 
-// TestInteractive types into a program that has a terminal of its own.
+// TestInteractive types into a program that has its own terminal.
 func TestInteractive(t *testing.T) {
 	cmd := exec.Command("hutch", "run", "--backend", "fake", "-it", "--", "sh", "-c",
 		`test -t 0 && test -t 1 && echo "a terminal of $(stty size)"; read line; echo "got <$line>"; exit 7`)

@@ -75,7 +75,7 @@ func hutch(args []string) int {
 	return 0
 }
 
-// quick are the commands that are called most, or in a hurry, with a grammar of their own.
+// quick are the commands that are called most, or in a hurry, with their own grammar.
 var quick = map[string]func() any{
 	"run": func() any { return new(runGrammar) },
 	"exec": func() any {

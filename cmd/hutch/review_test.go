@@ -39,7 +39,7 @@ func TestReviewScripts(t *testing.T) {
 	})
 }
 
-// removeSandboxes removes what a script left: a persistent sandbox has a process of its own.
+// removeSandboxes removes what a script left: a persistent sandbox has its own process.
 func removeSandboxes(t *testing.T, env *testscript.Env) {
 	hutch := func(args ...string) string {
 		cmd := exec.Command(filepath.Join(strings.Split(env.Getenv("PATH"), string(filepath.ListSeparator))[0], "hutch"), args...)

@@ -75,7 +75,7 @@ func (*runCmd) Help() string {
 Limits, --network, --allow-host, --env and --backend override the run file. The program's output is passed on as it comes; with several runs each line carries the name of its run. The exit code is the program's own, except
 
     1       it ended with 0, but not as its expect block says
-    124     its time was up
+    124     it timed out
     125     hutch or the backend failed, or refused the run
     126     the command cannot be executed
     127     the command was not found

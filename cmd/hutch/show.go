@@ -151,7 +151,7 @@ func (s *show) progress(p run.Progress) {
 	}
 }
 
-// doing shows what is being done for name: as a line that is replaced on a terminal, else as a line of its own if it
+// doing shows what is being done for name: as a line that is replaced on a terminal, else as its own line if it
 // takes long.
 func (s *show) doing(name, step string) {
 	if s.u.errTTY || s.cmd.Quiet {
@@ -356,7 +356,7 @@ func (c *runCmd) github(u *ui, rs []*result.Result) error {
 	if !c.GitHub {
 		return nil
 	}
-	// Annotations are workflow commands, which the service reads from both streams, each on a line of its own.
+	// Annotations are workflow commands, which the service reads from both streams, each on its own line.
 	out := u.stdout // past the fence
 	if c.Output == "json" {
 		out = u.stderr // stdout is for objects alone

@@ -78,7 +78,7 @@ func TestDeathDuringExec(t *testing.T) {
 	if !errors.As(err, &d) || d.How != "signal: killed" {
 		t.Errorf("got %v", err)
 	}
-	// The command is in a group of its own: only a real backend's sandbox would have died too.
+	// The command is in its own group: only a real backend's sandbox would have died too.
 	if pid, err := strconv.Atoi(strings.TrimSpace(out.String())); err == nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}

@@ -164,7 +164,7 @@ func (p *Pool) Get(ctx context.Context, name string) (*Backend, error) {
 	return p.wait(ctx, name)
 }
 
-// Open launches the binary at path, as a process of its own each time: for tools
+// Open launches the binary at path, as its own process each time: for tools
 // that test one, and for cleaning up after one that died. Its name is what it says it
 // is. The caller stops it; Close does too.
 func (p *Pool) Open(ctx context.Context, path string) (*Backend, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/process/procstat"
 )
 
-// Each way not to be a backend has a line of its own, which says what was found and
+// Each way not to be a backend has its own line, which says what was found and
 // what to do.
 func TestStartErrors(t *testing.T) {
 	script := func(text string) func(t *testing.T, path string) {
@@ -88,7 +88,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// TestL15 has a backend that leaves a process with a session of its own and then fails to start.
+// TestL15 has a backend that leaves a process with its own session and then fails to start.
 func TestL15NothingOfAFailedStartSurvives(t *testing.T) {
 	for name, then := range map[string]string{"ended": "exit 1", "hung": "sleep 1000", "other": "echo hello"} {
 		t.Run(name, func(t *testing.T) {

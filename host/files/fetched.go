@@ -74,7 +74,7 @@ func (v *fetched) entries(r *tar.Reader, rel string, each func(overlay.Node, io.
 		}
 		name := path.Clean(h.Name)
 		if name == "." || path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") || strings.IndexByte(name, 0) >= 0 {
-			continue // the tree itself, or a name that is none
+			continue // the tree itself, or an invalid name
 		}
 		fi := h.FileInfo()
 		n := overlay.Node{Path: path.Join(rel, name), Layer: v.layer(), Mode: fi.Mode(), ModTime: h.ModTime, Links: 1}

@@ -1,5 +1,5 @@
 // Package install brings backends onto this machine: it finds a release at its source, checks it against its manifest,
-// its signature and the lock file, and unpacks it into a directory of its own.
+// its signature and the lock file, and unpacks it into its own directory.
 //
 // It is the only part of hutch that uses the network by itself, and only when `hutch init` or `hutch backend install`
 // asks for it. Nothing that it fetches is executed by it.

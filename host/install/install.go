@@ -26,7 +26,7 @@ type Installer struct {
 	Dir   string // below which backends are installed
 	Trust Trust
 
-	// Note is told what a person should know of one backend, one line; it may be nil.
+	// Note is called with what a person should know of one backend, one line; it may be nil.
 	Note func(name, text string)
 	// Registry opens a repository, HOST/PATH; nil has the helper talk to registries that comes with hutch.
 	Registry func(ref string) (Registry, error)

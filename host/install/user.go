@@ -30,7 +30,7 @@ func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outco
 	text, v := SplitVersion(ref)
 	if err := CheckSource(text); err != nil {
 		if _, tag, ok := strings.Cut(path.Base(text), ":"); ok && strings.Contains(text, "/") && kindOf(text) == registry_ {
-			if verr := release.CheckVersion(tag); verr != nil { // a tag that is none, or SplitVersion had taken it off
+			if verr := release.CheckVersion(tag); verr != nil { // not a tag, or SplitVersion had taken it off
 				err = verr
 			}
 		}

@@ -248,7 +248,7 @@ func (c *tarCollector) copy(name string, h *tar.Header, r io.Reader) (out Output
 			err = cerr
 		}
 		if err != nil {
-			_ = c.root.Remove(name) // an output that is not whole is none
+			_ = c.root.Remove(name) // an incomplete output does not count
 		}
 	}()
 	hash := sha256.New()

@@ -19,7 +19,7 @@ import (
 	"github.com/hutch-run/hutch/host/termsafe"
 )
 
-// A detached command is kept by a supervisor: the same program once more, in a session of its own, with nothing of the
+// A detached command is kept by a supervisor: the same program once more, in its own session, with nothing of the
 // caller's terminal. It writes the record of the run as any other host process does, so that `hutch logs -f`, `hutch
 // runs` and `hutch pull` know no difference.
 

@@ -149,7 +149,7 @@ func (x *Exchange) Fetch(ctx context.Context, w io.Writer, max int64) error {
 	return err
 }
 
-// HostileError says that what stands where the bundle should be is none.
+// HostileError says that what stands where the bundle should be is not a bundle.
 type HostileError struct {
 	Err      error
 	TooLarge bool // it may be one, and is larger than allowed

@@ -65,7 +65,7 @@ git merge --quiet --ff-only "$4" || exit 33
 test "$(git rev-parse HEAD)" = "$4"`
 
 	// bundle hands in what was committed, unless that has been done. It prints how many paths are not committed. The
-	// supervisor and a pull may do so at once, each under a name of its own: the last rename wins, with the same commits.
+	// supervisor and a pull may do so at once, each under its own name: the last rename wins, with the same commits.
 	bundleScript = `cd -- "$1" || exit 28
 git status --porcelain --untracked-files=all 2>/dev/null | wc -l
 if [ -e "$3" ]; then exit 34; fi
@@ -179,7 +179,7 @@ func HandIn(ctx context.Context, sb *sandbox.Sandbox, p *store.SandboxPush) (o O
 	return o, sb.Changed(EventHandIn, h)
 }
 
-// goneError is the refusal for a clone that is none any more.
+// goneError is the refusal for a clone that is no longer a repository.
 func goneError(clone, said string) error {
 	return refuse(nil, fmt.Sprintf("the clone %s in the sandbox is gone, or no git repository any more: %s", clone, said))
 }

@@ -275,7 +275,7 @@ func (r *Replay) evaluate(d *runfile.Recalled, o Options) (*runfile.Definition, 
 	return nil, fmt.Errorf("%s has no run %s any more", path, d.Instance)
 }
 
-// Run runs it again, as a run of its own whose parent is the first one, and compares the two.
+// Run runs it again, as its own run whose parent is the first one, and compares the two.
 func (r *Replay) Run(ctx context.Context, runner *run.Runner, s run.Streams, hutch string) (*Report, error) {
 	is, err := runner.Run(ctx, r.Definition, s)
 	if err != nil {

@@ -22,7 +22,7 @@ type Style struct {
 	Width   int  // columns of the terminal; 0 means 100
 }
 
-// Reason says in a few words how a run ended, such as "exit code 3" or "its timeout of 30s was up". It may quote what
+// Reason says in a few words how a run ended, such as "exit code 3" or "timed out (timeout = 30s)". It may quote what
 // the sandbox said and has to be escaped like everything else.
 func Reason(r *result.Result) string {
 	if r.NotStarted {
@@ -50,7 +50,7 @@ func Reason(r *result.Result) string {
 	case sdk.CauseSignaled:
 		return "killed by " + r.Signal
 	case sdk.CauseTimeout:
-		return "its timeout" + limit(r, sdk.LimitTimeout) + " was up"
+		return "timed out" + limit(r, sdk.LimitTimeout)
 	case sdk.CauseOOM:
 		return "out of memory" + limit(r, sdk.LimitMemory)
 	case sdk.CausePIDs:

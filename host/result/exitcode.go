@@ -5,7 +5,7 @@ import "github.com/hutch-run/hutch/sdk"
 // The exit codes of hutch that are not the program's own.
 const (
 	CodeExpect        = 1   // the program's own code is 0, but something else that was expected is not so
-	CodeTimeout       = 124 // the program's time was up
+	CodeTimeout       = 124 // the program timed out
 	CodeFailed        = 125 // hutch or the backend failed
 	CodeNotExecutable = 126 // the command cannot be executed
 	CodeNotFound      = 127 // there is no such command

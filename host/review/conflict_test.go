@@ -134,7 +134,7 @@ func TestConflicts(t *testing.T) {
 }
 
 // tick waits until the clock of the file system has gone on since the base was taken, and sees to it that what the
-// sandbox writes has a time of its own. File systems count in ticks of some milliseconds.
+// sandbox writes has its own time. File systems count in ticks of some milliseconds.
 func (f *fixture) tick() {
 	f.t.Helper()
 	newest := int64(0)

@@ -113,7 +113,7 @@ func copyFile(f *runfile.File, dir string) error {
 	return writeFile(name, f.Mode, r)
 }
 
-// writeFile makes a file in a directory of our own.
+// writeFile makes a file in our own directory.
 func writeFile(name string, mode os.FileMode, r io.Reader) error {
 	w, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode.Perm())
 	if err != nil {

@@ -43,7 +43,7 @@ type invocation struct {
 	generated []language.Generated
 }
 
-// languageOf tells the language of a run; nil when it has none.
+// languageOf reports the language of a run; nil when it has none.
 func languageOf(d *runfile.Definition) *language.Language {
 	if l, ok := language.ByName(d.Language); ok {
 		return l

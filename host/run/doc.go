@@ -4,7 +4,7 @@
 //
 //	plan          the backends of the run in order; the first that can hold every limit is taken
 //	code          the declared files are written to the run's directory exactly as they will be mounted
-//	dependencies  installed once, in a sandbox of their own that sees neither workspace nor input, or taken from the cache
+//	dependencies  installed once, in their own sandbox that sees neither workspace nor input, or taken from the cache
 //	create        an intent is on disk before anything is made outside
 //	exec          the command runs; its streams go to the logs and to the caller
 //	collect       outputs are copied, changes listed; all of it is taken for hostile

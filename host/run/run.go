@@ -34,7 +34,7 @@ type Options struct {
 	// TakeBase writes down what the source of a private workspace looks like, just before a persistent sandbox is made on
 	// it. Nil writes nothing.
 	TakeBase func(ctx context.Context, dir string, w io.Writer) error
-	// Progress is told what a run is doing, by its id; it may be nil and may be called concurrently.
+	// Progress is called with what a run is doing, by its id; it may be nil and may be called concurrently.
 	Progress func(p Progress)
 	// Trace records the spans of the runs; nil records nothing.
 	Trace *Trace

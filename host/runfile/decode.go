@@ -84,7 +84,7 @@ func (d *decoder) attribute(a *sdk.Attribute, attrs hcl.Attributes, path string,
 	full := child(path, a.Name)
 	typ, defaults, err := schemaType(a.Type)
 	if err != nil {
-		d.bug("the type %s of %s is none: %v", quote(a.Type), full, err)
+		d.bug("invalid type %s of %s: %v", quote(a.Type), full, err)
 		return cty.NilVal, false
 	}
 	got := attrs[a.Name]

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// write puts a run file into a directory of its own.
+// write puts a run file into its own directory.
 func write(t testing.TB, text string) string {
 	t.Helper()
 	p := filepath.Join(t.TempDir(), "run.hcl")
@@ -354,7 +354,7 @@ func TestFilesTree(t *testing.T) {
 	}
 }
 
-// TestUnreadableSource needs a user whom permissions bind: root becomes one, in a process of its own.
+// TestUnreadableSource needs a user whom permissions bind: root becomes one, in its own process.
 func TestUnreadableSource(t *testing.T) {
 	if os.Getuid() == 0 {
 		asNobody(t)

@@ -181,7 +181,7 @@ func (l *loader) load() *RunFile {
 	l.settings()
 	ok := l.setVariables()
 	ok = l.setLocals() && ok
-	if ok { // else every use of what is missing would be an error of its own
+	if ok { // else every use of what is missing would be its own error
 		l.models()
 		l.runs()
 		l.generates()

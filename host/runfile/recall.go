@@ -47,7 +47,7 @@ func Recall(r Recorded) (*Recalled, error) {
 		return nil, fmt.Errorf("the recorded definition cannot be read: %w", err)
 	}
 	if j.Instance == "" || len(j.Command) == 0 && j.Entrypoint == "" {
-		return nil, errors.New("the recorded definition is none of a run")
+		return nil, errors.New("the recorded definition is not that of a run")
 	}
 	d := &Definition{
 		Name: j.Run, Key: j.Key, Instance: j.Instance, File: j.File, Dir: j.Dir, Description: j.Description, MinIsolation: j.MinIsolation,

@@ -71,7 +71,7 @@ run "a" {
 	}
 }
 
-// TestMessagesHoldNoSecrets makes mistakes with a secret in every place that has a message of its own.
+// TestMessagesHoldNoSecrets makes mistakes with a secret in every place that has its own message.
 func TestMessagesHoldNoSecrets(t *testing.T) {
 	for _, mistake := range []string{
 		`command = [parseint(var.s, 10)]`, `command = [timeadd(var.s, "1h")]`, `command = [tonumber(var.s)]`, `command = [jsondecode(var.s)]`,

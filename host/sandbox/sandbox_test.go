@@ -24,7 +24,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
-// world is a store and a manager whose backend is plugins/fake, as a process of its own.
+// world is a store and a manager whose backend is plugins/fake, as its own process.
 type world struct {
 	*Manager
 	t     *testing.T

@@ -164,7 +164,7 @@ func (c *chain) note(run string, typ EventType, data map[string]any, files ...Fi
 // tornMark begins what follows the name of a chain in that of a file with its torn tail.
 const tornMark = ".torn-"
 
-// setAside moves the torn bytes from offset on to a file of their own and cuts them off the chain.
+// setAside moves the torn bytes from offset on to their own file and cuts them off the chain.
 func (c *chain) setAside(run string, offset, n int64) error {
 	torn := make([]byte, min(n, maxLine))
 	if _, err := c.f.ReadAt(torn, offset); err != nil && !errors.Is(err, io.EOF) {

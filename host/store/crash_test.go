@@ -346,7 +346,7 @@ func TestLockOfAStoppedWriter(t *testing.T) {
 	}
 }
 
-// TestNoSpace is STO-02. It fills a store on a tmpfs of 1 MiB, in a mount namespace of its own: the test runs itself
+// TestNoSpace is STO-02. It fills a store on a tmpfs of 1 MiB, in its own mount namespace: the test runs itself
 // again in there.
 func TestNoSpace(t *testing.T) {
 	if os.Getenv("HUTCH_STORE_TEST_INSIDE") == "" {
@@ -362,7 +362,7 @@ func TestNoSpace(t *testing.T) {
 	fillStore(t, dir)
 }
 
-// inside runs one test again in a mount namespace of its own.
+// inside runs one test again in its own mount namespace.
 func inside(t *testing.T, test string) {
 	t.Helper()
 	exe, err := os.Executable()

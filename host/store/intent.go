@@ -159,7 +159,7 @@ func (s *Store) Orphans() ([]*IntentRecord, error) {
 
 // Each process has one file of intents, made with its first and removed when the store is closed with none left. A
 // line is an intent as it is from then on, or says that it is done. So recording and forgetting a sandbox are appends,
-// where a file of its own would have to be made and removed each time, which some file systems take badly.
+// where its own file would have to be made and removed each time, which some file systems take badly.
 
 const intentSuffix = ".jsonl"
 

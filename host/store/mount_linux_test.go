@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// inMountNamespace makes cmd start in a mount namespace of its own, and where that needs it in a user namespace.
+// inMountNamespace makes cmd start in its own mount namespace, and where that needs it in a user namespace.
 func inMountNamespace(cmd *exec.Cmd) error {
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {

@@ -186,7 +186,7 @@ func (p Paths) ProjectFiles(name string) string { return filepath.Join(p.Project
 func (p Paths) Deps() string { return filepath.Join(p.Cache, "deps") }
 
 // Installed is where backends that were installed by themselves lie, and InstalledLock the file that says which of them
-// are used where no project has a lock file of its own.
+// are used where no project has its own lock file.
 func (p Paths) Installed() string { return filepath.Join(p.Data, "backends") }
 
 // InstalledLock is the user's own lock file; see Installed.

@@ -30,10 +30,10 @@ func Attach(in, out *os.File, interactive bool) (s run.Streams, restore func(), 
 		return s, restore, nil
 	}
 	if !term.IsTerminal(int(in.Fd())) {
-		return s, restore, errors.New("-it needs a terminal, and stdin is none; leave -t out to pipe input")
+		return s, restore, errors.New("-it needs a terminal, and stdin is not one; leave -t out to pipe input")
 	}
 	if !term.IsTerminal(outFD) {
-		return s, restore, errors.New("-it needs a terminal, and stdout is none; leave -t out to pipe output")
+		return s, restore, errors.New("-it needs a terminal, and stdout is not one; leave -t out to pipe output")
 	}
 	resize(&size, outFD)
 	keys, err := NewReader(in)

@@ -76,7 +76,7 @@ func (s *source) add(g *ast.GenDecl) {
 	}
 }
 
-// docLink is a link of Go's documentation; an index such as contains[0] is none.
+// docLink is a link of Go's documentation; an index such as contains[0] is not one.
 var docLink = regexp.MustCompile(`\[(\*?[A-Za-z][\w.]*)\]`)
 
 // text joins the words of comments.

@@ -1,4 +1,4 @@
-// Package overlaytest mounts real overlay file systems for tests, in a process of its own with its own mount namespace,
+// Package overlaytest mounts real overlay file systems for tests, in its own process with its own mount namespace,
 // and does there what a program in a sandbox would. What is read of the layers beside the mount can be compared with
 // what that process sees through it.
 //

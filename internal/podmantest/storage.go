@@ -29,7 +29,7 @@ func OwnStorage(dir string) (env []string, err error) {
 		"CONTAINERS_STORAGE_CONF=" + in("storage.conf"), "CONTAINERS_CONF=" + in("containers.conf")}, err
 }
 
-// EndStorage removes what a Podman with a storage of its own leaves: rootless, files of other users of its user
+// EndStorage removes what a Podman with its own storage leaves: rootless, files of other users of its user
 // namespace, and the process that holds this namespace. env is that of [OwnStorage] and what Podman needs besides.
 func EndStorage(dir string, env []string, as *syscall.SysProcAttr) error {
 	// Podman mounts the directory of its layers upon itself.

@@ -39,7 +39,7 @@ var walls = []wall{
 	{from: "plugins", deny: []string{module + "/host", module + "/cmd", "github.com/alecthomas/kong"}, deep: true},
 	{from: "plugins", deny: hcl, deep: true},
 	{from: "cmd", deny: []string{module + "/sdk", module + "/plugins"}},
-	// What would cost every start of hutch is a program of its own.
+	// What would cost every start of hutch is its own program.
 	{from: "cmd/hutch", deny: heavy, but: module + "/host/agent/mcp/call", deep: true},
 }
 

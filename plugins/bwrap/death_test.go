@@ -64,7 +64,7 @@ func TestSandboxDiesWithThePlugin(t *testing.T) {
 		var last sdk.Handle
 		lines := bufio.NewScanner(out)
 		started := 0
-		// Half of them die at a time of their own after the handle, while the sandbox
+		// Half of them die at their own time after the handle, while the sandbox
 		// and its commands are being made; the other half with everything running.
 		for lines.Scan() {
 			if text, ok := strings.CutPrefix(lines.Text(), "handle "); ok {

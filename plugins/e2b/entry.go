@@ -88,7 +88,7 @@ var errTooMuch = sdk.Errorf(sdk.ReasonUnavailable, "the machine says more about 
 func (l *listing) entries(rel string) (map[string]entry, error) {
 	zip, err := gzip.NewReader(&l.zipped)
 	if err != nil {
-		return nil, fmt.Errorf("the machine's list of files is none: %w", err)
+		return nil, fmt.Errorf("decode the machine's list of files: %w", err)
 	}
 	plain, err := io.ReadAll(io.LimitReader(zip, maxListing+1))
 	switch {

@@ -38,7 +38,7 @@ func knownFormat(f sdk.Format) error {
 	return nil
 }
 
-// Put implements [sdk.Putter]. What is put is checked here, sent to a file of its own, and brought into place by the
+// Put implements [sdk.Putter]. What is put is checked here, sent to its own file, and brought into place by the
 // sandbox's user. What arrived damaged is not sent again: it comes from a stream, which is read once.
 func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Reader) error {
 	p, err := clean(p)
@@ -245,7 +245,7 @@ func (s *sandbox) fetch(ctx context.Context, p string, list *sentList, take func
 func unzip(r io.Reader, take func(io.Reader) error) error {
 	zip, err := pgzip.NewReader(r)
 	if err != nil {
-		return fmt.Errorf("the archive that the machine sends is none: %w", err)
+		return fmt.Errorf("read the archive that the machine sends: %w", err)
 	}
 	err = take(zip)
 	return errors.Join(err, zip.Close())

@@ -35,7 +35,7 @@ type host struct {
 	slept   func() []time.Duration
 }
 
-// newHost serves a backend of its own, which does not really wait between two attempts.
+// newHost serves its own backend, which does not really wait between two attempts.
 func newHost(t *testing.T) *host {
 	t.Helper()
 	b := newBackend()

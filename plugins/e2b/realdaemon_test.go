@@ -201,7 +201,7 @@ func (p *plane) start(metadata map[string]string) (*machine, error) {
 	return m, nil
 }
 
-// spawn starts an envd with a root directory, processes and a network of its own.
+// spawn starts an envd with a root directory, processes and its own network.
 func (p *plane) spawn(id string) (http.RoundTripper, func(), error) {
 	root := filepath.Join(p.dir, id)
 	for _, d := range []string{"etc", "home/user", "root", "run", "tmp", "var/lib", "var/tmp", "proc", "dev", "usr"} {

@@ -101,7 +101,7 @@ var racy = map[string][]string{
 }
 
 // failing runs the suite, or the part of it that only picks, against a fake that
-// tells one lie, in a process of its own: descriptors and processes are counted.
+// tells one lie, in its own process: descriptors and processes are counted.
 func failing(t *testing.T, lie, only string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOneLie$", "-test.v")
@@ -125,7 +125,7 @@ func failing(t *testing.T, lie, only string) []string {
 	return ids
 }
 
-// TestOneLie is what failing runs in a process of its own.
+// TestOneLie is what failing runs in its own process.
 func TestOneLie(t *testing.T) {
 	lie := os.Getenv("HUTCH_TEST_LIE")
 	if lie == "" {

@@ -108,7 +108,7 @@ func notStarted(err error) (*sdk.Exit, error) {
 	return nil, sdk.Errorf(sdk.ReasonInternal, "starting the command: %w", err)
 }
 
-// withoutNetwork gives a command a network of its own that leads nowhere.
+// withoutNetwork gives a command its own network that leads nowhere.
 func withoutNetwork(attr *syscall.SysProcAttr) {
 	attr.Cloneflags |= unix.CLONE_NEWNET
 	if os.Getuid() != 0 {

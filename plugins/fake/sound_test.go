@@ -9,7 +9,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// TestForeignHandlesRemoveNothing gives Destroy handles without a directory of its own, from a directory that has what
+// TestForeignHandlesRemoveNothing gives Destroy handles without its own directory, from a directory that has what
 // a careless one would remove.
 func TestForeignHandlesRemoveNothing(t *testing.T) {
 	dir := t.TempDir()

@@ -92,7 +92,7 @@ func (t *tracker) Kill(ctx context.Context) error {
 }
 
 // groups counts those of this process, in which there may be several instances of the backend and, attached to, several
-// of a sandbox: each command needs a name of its own among all of them.
+// of a sandbox: each command needs its own name among all of them.
 var groups atomic.Int64
 
 // newGroup makes the group of one command.

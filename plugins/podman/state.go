@@ -138,7 +138,7 @@ func (s *sandbox) endStray() {
 	}
 }
 
-// whyEnded tells what Podman and the agent's own last words say of the end of a container that should run; nil when it
+// whyEnded reports what Podman and the agent's own last words say of the end of a container that should run; nil when it
 // runs.
 func (s *sandbox) whyEnded(ctx context.Context) error {
 	st, err := s.podman.state(context.WithoutCancel(ctx), s.name())

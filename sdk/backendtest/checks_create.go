@@ -147,7 +147,7 @@ func createChecks() []Check {
 					cancel()
 				}
 			}},
-		{ID: "create/bad-id", Proves: "an id that is none is refused, before it becomes part of a path", Fix: "take 1 to 64 of a-z, 0-9 and - only",
+		{ID: "create/bad-id", Proves: "an invalid id is refused, before it becomes part of a path", Fix: "take 1 to 64 of a-z, 0-9 and - only",
 			run: func(c *C) {
 				for _, id := range []string{"", "..", "../up", "a/b", "UPPER", "sp ace", "nul\x00", strings.Repeat("x", 65), "über"} {
 					req := c.request()

@@ -66,7 +66,7 @@ func endChecks() []Check {
 					c.Fatalf("it took %s", took)
 				}
 			}},
-		{ID: "end/timeout-output", Proves: "what a command printed before its time was up arrives", Fix: "report exited only when all output is in the pipes",
+		{ID: "end/timeout-output", Proves: "what a command printed before it timed out arrives", Fix: "report exited only when all output is in the pipes",
 			run: func(c *C) {
 				o := c.used().shPatiently("echo before; exec sleep 300")
 				c.eq("stdout", o.stdout, "before\n")

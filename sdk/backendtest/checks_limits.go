@@ -216,7 +216,7 @@ func (c *C) trips(b *box, t trip) {
 	}
 	o := b.sh(t.above, timeout(time.Minute))
 	if o.Cause == sdk.CauseTimeout {
-		c.Fatalf("the time was up before the limit (held by %q) did anything: %s", by, o.how())
+		c.Fatalf("it timed out before the limit (held by %q) did anything: %s", by, o.how())
 	}
 	if o.Code == 0 || t.free != "" && strings.TrimSpace(o.stdout) == t.free {
 		c.Fatalf("nothing held it (%q should): %s, stdout %s", by, o.how(), quote(o.stdout))

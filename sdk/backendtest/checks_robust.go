@@ -256,7 +256,7 @@ func (rawCodec) Name() string                { return "proto" }
 
 func deathChecks() []Check {
 	process := []Need{needProcess}
-	// dies begins a sandbox with a beating heart on an instance of its own.
+	// dies begins a sandbox with a beating heart on its own instance.
 	begin := func(c *C, keep bool) (*instance, *box, *running) {
 		i := c.fresh(StartOptions{})
 		b := c.boxOn(i, c.request(func(r *sdk.CreateRequest) { r.Keep = keep }))

@@ -25,7 +25,7 @@ type Suite struct {
 	Target Target
 
 	// StandIn says that the machines of a vm or remote-vm backend are stand-ins that share this host's kernel, in a test
-	// of the backend: what a kernel of their own would show is not looked at.
+	// of the backend: what their own kernel would show is not looked at.
 	StandIn bool
 
 	// CheckTime is as in [Runner].

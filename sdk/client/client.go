@@ -55,7 +55,7 @@ type Options struct {
 
 	// Silent is told that nothing has come of a call for as long as silent says, again whenever that has doubled: after 30
 	// s first, or half of what the call may take. most is after what the call fails, 0 when the caller or a command's own
-	// timeout ends it sooner. It is called from a goroutine of its own, maybe for several calls at once, and may be nil.
+	// timeout ends it sooner. It is called from its own goroutine, maybe for several calls at once, and may be nil.
 	Silent func(call string, silent, most time.Duration)
 
 	// Wrap, if set, sees every error before it is returned, with the name of the

@@ -14,7 +14,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// fill gives every field below v a value of its own that is not zero, so that a field which
+// fill gives every field below v its own value that is not zero, so that a field which
 // somebody forgot on the wire shows.
 func fill(v reflect.Value, n *int64) {
 	*n++

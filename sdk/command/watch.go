@@ -1,5 +1,5 @@
 // Package command drives a command that a backend started somewhere: its signals, its window, its end, its terminal.
-// Backends that start a process of their own have it easier with package process.
+// Backends that start their own process have it easier with package process.
 package command
 
 import (

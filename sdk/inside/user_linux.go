@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AsUser runs fn with the file system rights of another user, on a thread of its own. Only root can.
+// AsUser runs fn with the file system rights of another user, on its own thread. Only root can.
 func AsUser(uid, gid int, fn func() error) error {
 	done := make(chan error, 1)
 	go func() {

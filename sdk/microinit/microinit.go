@@ -23,7 +23,7 @@
 //
 // # As a reaper
 //
-// Outside a namespace of its own the kernel kills nothing for it, so that is left to who started it. What [Reaper]
+// Outside its own namespace the kernel kills nothing for it, so that is left to who started it. What [Reaper]
 // makes is a child subreaper: whatever the command's descendants do, fork twice or make sessions, they remain below it.
 // It reports the command's end, goes on reaping, and exits when it has no child any more. When the other end of its
 // socket closes it exits at once, and leaves what is below it to the next reaper.

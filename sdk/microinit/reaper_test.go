@@ -31,7 +31,7 @@ func TestReaper(t *testing.T) {
 	}
 	defer unix.Close(pair[0])
 	note := filepath.Join(t.TempDir(), "pid")
-	// The orphan is a grandchild in a session of its own.
+	// The orphan is a grandchild in its own session.
 	script := fmt.Sprintf("(setsid sh -c 'echo $$ > %s.new; mv %[1]s.new %[1]s; exec sleep 1000' &) ; while [ ! -e %[1]s ]; do sleep 0.01; done; exit 7", note)
 	cmd := exec.Command(path)
 	// A descriptor of its own for stderr and the end of execution would do; none is needed here.

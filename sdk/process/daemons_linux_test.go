@@ -16,7 +16,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
-// daemon starts, below a shell, a process that forked twice, has a session of its own, ignores signals, and has shed
+// daemon starts, below a shell, a process that forked twice, has its own session, ignores signals, and has shed
 // its environment; it says its number.
 const daemon = `setsid /bin/sh -c 'trap "" TERM INT HUP; (env -i /bin/sh -c "trap \"\" TERM HUP; echo \$\$ >&3; exec sleep 1000" &) ; exit 0' 3>&1 `
 

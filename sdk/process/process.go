@@ -30,7 +30,7 @@ type Options struct {
 	Grace time.Duration
 	// Group, where there is one, must hold nothing but this command.
 	Group Group
-	// Session gives the command a session of its own, not only a process group.
+	// Session gives the command its own session, not only a process group.
 	Session bool
 	// Terminal, where there is one, becomes the controlling terminal and all three streams. It implies Session. Its
 	// slave end is closed in this process once the command has it.

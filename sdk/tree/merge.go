@@ -25,7 +25,7 @@ func (m merger) check(p string) error {
 		case isDir && old.IsDir():
 			return m.check(name)
 		case isDir:
-			return fmt.Errorf("%q is a directory in the tree, and what is there is none", name)
+			return fmt.Errorf("%q is a directory in the tree, and what is there is not", name)
 		case old.IsDir():
 			return fmt.Errorf("%q is a directory there, and none in the tree", name)
 		}

@@ -23,7 +23,7 @@ import (
 // however indirectly, and whatever exceeds the caps refuse the whole tree. Modes lose set-id bits and writing for group
 // and others; the owner may always read and write. Owners, times and extended attributes are not taken over.
 //
-// Everything is written to a directory of its own in dst first and moved into place when the whole stream was good, so
+// Everything is written to its own directory in dst first and moved into place when the whole stream was good, so
 // an error leaves dst as it was; only one that comes while things are moved may leave a part of them there.
 //
 // All is done on the calling goroutine, so that a thread with other rights may call it.
@@ -31,7 +31,7 @@ func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, er
 	return UnpackIf(ctx, r, dst, c, nil)
 }
 
-// UnpackIf is [Unpack] that asks admit, unless it is nil, once the whole tree is in a directory of its own and before
+// UnpackIf is [Unpack] that asks admit, unless it is nil, once the whole tree is in its own directory and before
 // anything is moved into place. An error of admit leaves dst as it was.
 func UnpackIf(ctx context.Context, r io.Reader, dst *os.Root, c Caps, admit func(stage *os.Root) error) (Summary, error) {
 	c = c.withDefaults()

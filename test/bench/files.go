@@ -33,7 +33,7 @@ const rewrite = `set -e
 for f in */*0.go; do tail -n 5 "$f" > "${f%.go}new.go"; echo "// changed" >> "$f"; done
 rm -f */*1.go`
 
-// onLayers runs hutch with args on a sandbox, and tool on an overlay of its own that was changed in the same way.
+// onLayers runs hutch with args on a sandbox, and tool on its own overlay that was changed in the same way.
 func onLayers(b *bench, what string, args, tool []string) (h, base sample, err error) {
 	n := 10_000
 	if b.quick {
@@ -115,7 +115,7 @@ func (b *bench) sources(n int) (string, error) {
 	return dir, nil
 }
 
-// mounted mounts an overlay over src in a process of its own, and changes what is in it.
+// mounted mounts an overlay over src in its own process, and changes what is in it.
 func (b *bench) mounted(src string) (pid int, stop func(), err error) {
 	dir, err := os.MkdirTemp(b.tmp, "overlay-")
 	if err != nil {

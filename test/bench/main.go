@@ -273,7 +273,7 @@ func install(from, to string) error {
 	if err != nil {
 		return err
 	}
-	// By a buffer of our own: the memory of this process counts as that of its children before they are executed.
+	// By our own buffer: the memory of this process counts as that of its children before they are executed.
 	_, err = io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, make([]byte, 1<<20))
 	return errors.Join(err, dst.Close())
 }

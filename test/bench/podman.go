@@ -17,7 +17,7 @@ import (
 // which nothing is in the processor's caches any more.
 const perPodman = 10
 
-// podmanHutchExec runs commands in one persistent Podman sandbox, each with a hutch process of its own, against `podman
+// podmanHutchExec runs commands in one persistent Podman sandbox, each with its own hutch process, against `podman
 // exec` in the same container.
 func podmanHutchExec(b *bench) (h, base sample, err error) {
 	image, err := b.podmanImage()

@@ -15,7 +15,7 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// user is somebody with a project, a run file and a service of its own.
+// user is somebody with a project, a run file and its own service.
 type user struct {
 	t      *testing.T
 	server *e2btest.Server

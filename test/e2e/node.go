@@ -40,7 +40,7 @@ func Node(t *testing.T) string {
 	return found[0]
 }
 
-// NPM has npm install what the lock file in from says, without what is optional, in a directory of its own that holds a
+// NPM has npm install what the lock file in from says, without what is optional, in its own directory that holds a
 // copy of files too.
 func NPM(t *testing.T, from fs.FS, files ...string) string {
 	t.Helper()

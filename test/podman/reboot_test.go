@@ -18,7 +18,7 @@ import (
 )
 
 // TestReboot takes away from a sandbox what a reboot does: every process, every mount, and all of Podman and hutch that
-// does not lie on a disk. Podman has a storage of its own here, so that no other container notices.
+// does not lie on a disk. Podman has its own storage here, so that no other container notices.
 func TestReboot(t *testing.T) {
 	for _, name := range []string{"rootful", "rootless"} {
 		t.Run(name, func(t *testing.T) {

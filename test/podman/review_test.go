@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent"}))
 }
 
-// user is somebody who runs hutch, with a store and a project of their own.
+// user is somebody who runs hutch, with a store and their own project.
 type user struct {
 	dir string
 	env []string
@@ -30,7 +30,7 @@ type user struct {
 }
 
 // newUser is the user who runs the test, or the ordinary user with subordinate ids. The example's image is there.
-// Podman has a storage of its own when it is rootless, and where the test needs one.
+// Podman has its own storage when it is rootless, and where the test needs one.
 func newUser(t *testing.T, rootless, ownStorage bool) *user {
 	t.Helper()
 	podmantest.Need(t)

@@ -204,7 +204,7 @@ func (w *coding) say(text string) {
 	w.req.Messages = append(w.req.Messages, model.Message{Role: model.RoleUser, Text: text})
 }
 
-// identify gives every call an id of its own: providers refuse a conversation in which two have the same. It says which
+// identify gives every call its own id: providers refuse a conversation in which two have the same. It says which
 // ids were there before.
 func (w *coding) identify(asked []model.ToolCall) (calls []model.ToolCall, repeated []bool) {
 	for i, call := range asked {

@@ -52,7 +52,7 @@ type Options struct {
 	When When
 	// Keep leaves the sandbox in any case.
 	Keep bool
-	// Progress is told what happens, on one goroutine; it may be nil.
+	// Progress is called with what happens, on one goroutine; it may be nil.
 	Progress func(Progress)
 }
 

@@ -65,7 +65,7 @@ func TestWorks(t *testing.T) {
 	if last := requests[3].Messages[len(requests[3].Messages)-1].Results[2]; !strings.Contains(last.Text, `"text":"ntwo\n"`) {
 		t.Errorf("of the command, the model was told %+v", last)
 	}
-	// Every command is a run of its own, which names the cycle, and the record has no key.
+	// Every command is its own run, which names the cycle, and the record has no key.
 	runs, err := w.Store.List(store.Filter{})
 	if err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func ending(args string) *outcome {
 // gaveUp is the reason of an end that the model chose without being done.
 const gaveUp = "the model says that it cannot go on"
 
-// finished is the end of the work, unless the check does not agree; then it is what the model is told.
+// finished is the end of the work, unless the check does not agree; then it is what the model is shown.
 func (w *coding) finished(ctx context.Context, word, summary string) (*outcome, string, error) {
 	o := &outcome{Word: word, Summary: clip(strings.TrimSpace(summary), maxSummary)}
 	argv := w.w.Block.Check

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testbackend.Run(m))
 }
 
-// world is a store with a project, and the backend plugins/fake as a process of its own.
+// world is a store with a project, and the backend plugins/fake as its own process.
 type world struct {
 	Options
 	project string
@@ -173,7 +173,7 @@ func (w *world) verify(t *testing.T, r *Result) {
 
 var calls int
 
-// call is a call with an id of its own.
+// call is a call with its own id.
 func call(name, args string, values ...any) model.ToolCall {
 	calls++
 	return model.ToolCall{ID: fmt.Sprintf("id-%d", calls), Name: name, Arguments: fmt.Sprintf(args, values...)}

@@ -9,7 +9,7 @@ import (
 	"github.com/hutch-run/hutch/host/agent/tools"
 )
 
-// system is what the model is told about its surroundings.
+// system is what the model is shown about its surroundings.
 func (c *cycle) system() string {
 	b := c.w.Block
 	var s strings.Builder

@@ -28,7 +28,7 @@ const (
 	ClassSyntax      Class = "syntax"             // it does not parse or compile
 	ClassMissing     Class = "missing_dependency" // a module, package or command is not there
 	ClassNetwork     Class = "network"            // a host could not be reached
-	ClassTimeout     Class = "timeout"            // its time was up
+	ClassTimeout     Class = "timeout"            // it timed out
 	ClassMemory      Class = "memory"             // it used too much memory
 	ClassLimit       Class = "limit"              // it ran into another limit
 	ClassRuntime     Class = "runtime"            // it failed in any other way
@@ -111,8 +111,8 @@ func limited(r *result.Result) (Verdict, bool) {
 	}
 	switch r.Cause {
 	case sdk.CauseTimeout:
-		return Verdict{Class: ClassTimeout, Summary: "its time" + asked(sdk.LimitTimeout) + " was up",
-			Advice: "The program was ended because its time was up. Make it end by itself: no endless loop, no waiting for input, no server that runs on, a quicker algorithm, less work."}, true
+		return Verdict{Class: ClassTimeout, Summary: "it timed out" + asked(sdk.LimitTimeout),
+			Advice: "The program was ended because it timed out. Make it end by itself: no endless loop, no waiting for input, no server that runs on, a quicker algorithm, less work."}, true
 	case sdk.CauseOOM:
 		return memory(r), true
 	case sdk.CausePIDs:
@@ -142,7 +142,7 @@ func memory(r *result.Result) Verdict {
 	return v
 }
 
-// crashed is about a program that ended with a failure of its own.
+// crashed is about a program that ended with its own failure.
 func crashed(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	lang := languageOf(d.Language, d.Entrypoint)
 	var files []string

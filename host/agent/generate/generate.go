@@ -1,7 +1,7 @@
 // Package generate has a model write a program until it works: ask, take the answer apart, run it in a sandbox, tell
 // from the result what went wrong, ask again.
 //
-// Every attempt that runs is a run of its own, with the loop as its parent, and is judged by its result alone. The
+// Every attempt that runs is its own run, with the loop as its parent, and is judged by its result alone. The
 // model has no tools, and sees nothing but the task, the names and sizes of the inputs, its own program and the ends of
 // what that printed. What a program prints is untrusted: the worst that a model can make of it is another program for
 // the same sandbox.
@@ -39,7 +39,7 @@ type Options struct {
 	Watch Watch
 }
 
-// Watch is told what happens, as it happens and on the calling goroutine. Fields may be nil.
+// Watch is called with what happens, as it happens and on the calling goroutine. Fields may be nil.
 type Watch struct {
 	Begun   func(id string)
 	Asking  func(n int)                               // the model is about to be asked for attempt n

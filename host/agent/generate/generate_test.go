@@ -169,14 +169,14 @@ func answer(content string, deps ...string) modeltest.Step {
 	return modeltest.Text("Here it is.\n\nEntrypoint: main.py\n" + d + "\n```python path=main.py\n" + content + "\n```\n")
 }
 
-// last is what the model was told last.
+// last is what the model was shown last.
 func (w *world) last() string {
 	rs := w.model.Requests()
 	m := rs[len(rs)-1].Messages
 	return m[len(m)-1].Text
 }
 
-// TestHowLoopsEnd tells each ending, the classes on the way, and what the model is told before its last answer.
+// TestHowLoopsEnd tells each ending, the classes on the way, and what the model is shown before its last answer.
 func TestHowLoopsEnd(t *testing.T) {
 	stop := func(s model.Stop, text string) modeltest.Step {
 		return modeltest.Step{Answer: model.Answer{Text: text, Stop: s, Usage: model.Usage{InputTokens: 1, OutputTokens: 1}}}
@@ -386,7 +386,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestSystemPrompt tells the truth about the sandbox.
+// TestSystemPrompt reports the truth about the sandbox.
 func TestSystemPrompt(t *testing.T) {
 	w := newWorld(t, `
   language = "python"

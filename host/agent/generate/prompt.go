@@ -39,7 +39,7 @@ A file that has fenced blocks in it stands in a longer fence. Paths are relative
 
 Later you may answer with the files that change only, or with a unified diff, SEARCH/REPLACE blocks or a V4A patch (*** Begin Patch) of your last program; files that you do not name stay as they are.`
 
-// system is what the model is told about its work: how to answer, and what the sandbox is like.
+// system is what the model is shown about its work: how to answer, and what the sandbox is like.
 func system(g *runfile.Generate, ask bool) string {
 	d := g.Run
 	var b strings.Builder

@@ -113,7 +113,7 @@ func (p *parser) xml(src source) {
 		f := File{Path: path, Content: []byte(xmlText(lines)), Line: first}
 		if mode != "" {
 			if f.Mode, ok = modeOf(mode); !ok {
-				p.problem(Problem{Path: path, Line: first, Message: "the mode " + clip(mode) + " is none", Hint: `write mode="0755"`})
+				p.problem(Problem{Path: path, Line: first, Message: "invalid mode " + clip(mode), Hint: `write mode="0755"`})
 			}
 		}
 		p.file(f)

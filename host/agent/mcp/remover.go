@@ -17,7 +17,7 @@ import (
 )
 
 // Coding agents kill a server some 100 ms after they asked it to end, which is before sandboxes are removed. So a
-// server that makes sandboxes starts a remover: this program once more, in a session of its own, that waits for
+// server that makes sandboxes starts a remover: this program once more, in its own session, that waits for
 // the end of a pipe of the server, and then removes what is left. Should it be killed too, the records say with
 // which process the sandboxes end, and the next command removes them.
 

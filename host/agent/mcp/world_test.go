@@ -23,7 +23,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// world is a server whose backend is plugins/fake, as a process of its own, and a client of it.
+// world is a server whose backend is plugins/fake, as its own process, and a client of it.
 type world struct {
 	*Server
 	t       *testing.T

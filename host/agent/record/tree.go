@@ -55,7 +55,7 @@ func (m *Millis) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Tree tells the story of a loop or run as its chain has it, also while it goes on. It checks nothing: that is what
+// Tree reports the story of a loop or run as its chain has it, also while it goes on. It checks nothing: that is what
 // [store.Store.Verify] is for. What cannot be read is left out.
 func Tree(s *store.Store, id string) (*Node, error) {
 	rec, err := s.Load(id)

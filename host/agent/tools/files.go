@@ -115,7 +115,7 @@ type ReadFileOut struct {
 	First  int    `json:"first" jsonschema:"number of the first line of the text"`
 	Next   int    `json:"next,omitempty" jsonschema:"line to read on at; missing at the end"`
 	Text   string `json:"text"`
-	Base64 string `json:"base64,omitempty" jsonschema:"instead of the text, for a file that is none"`
+	Base64 string `json:"base64,omitempty" jsonschema:"instead of the text, for a file that is not UTF-8"`
 }
 
 // ReadFile reads a file, or lines of it.
@@ -169,7 +169,7 @@ func (b *Box) WriteFile(ctx context.Context, in WriteFileIn) (out WriteFileOut, 
 	var mode uint64
 	if in.Mode != "" {
 		if mode, err = strconv.ParseUint(in.Mode, 8, 12); err != nil || mode == 0 || mode > 0o777 {
-			return out, fmt.Errorf("the mode %q is none: permissions are written in octal, as in 755", Clip(in.Mode))
+			return out, fmt.Errorf("invalid mode %q: want octal permissions, such as 755", Clip(in.Mode))
 		}
 	}
 	err = b.with(ctx, func(f *files.Files) error {

@@ -1,7 +1,7 @@
 // Package deps knows how the dependencies of a language are installed: with which programs, which of the user's
 // settings they may see, and what makes two lists of dependencies the same.
 //
-// It runs nothing itself. Package run executes the commands in a sandbox of their own, which has the network and sees
+// It runs nothing itself. Package run executes the commands in their own sandbox, which has the network and sees
 // neither the workspace nor the input of the run, and keeps what they leave in the cache of the store.
 package deps
 

@@ -7,7 +7,7 @@
 // edge, which passes requests on to the daemon inside a sandbox. Requests belong to the edge when they carry the header
 // E2b-Sandbox-Id or come for a host named PORT-SANDBOX.DOMAIN.
 //
-// Each sandbox is a bubblewrap of its own: user, process, mount, network, IPC and UTS namespaces, a root directory of
+// Each sandbox is its own bubblewrap: user, process, mount, network, IPC and UTS namespaces, a root directory of
 // its own with the machine's /usr in it, read-only, and the daemon, which is this same program started once more. Any
 // program that imports this package can be that daemon: an init function sees to it. Sandboxes end when they are ended,
 // when their time is over, and when the server is gone, however suddenly.

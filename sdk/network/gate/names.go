@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names gives each name that resolves an address of its own. Its methods may be called concurrently. With a file, all
+// names gives each name that resolves its own address. Its methods may be called concurrently. With a file, all
 // gates of that file give a name the same address: the n-th line of the file has the n-th address.
 type names struct {
 	mu   sync.Mutex

@@ -1,7 +1,7 @@
 // Package descendants finds and ends the processes below another one.
 //
 // Where that one is the reaper of orphans (PR_SET_CHILD_SUBREAPER) nothing leaves
-// the list but by dying: not by forking twice, not by a session of its own. It
+// the list but by dying: not by forking twice, not by its own session. It
 // needs /proc, and a kernel that lists children there (CONFIG_PROC_CHILDREN).
 package descendants
 

@@ -2,7 +2,7 @@
 //
 //	import _ "github.com/hutch-run/hutch/sdk/tree/zstd"
 //
-// It is a package of its own because the library makes its tables at the start of every process that links it, which
+// It is its own package because the library makes its tables at the start of every process that links it, which
 // takes as long as a tenth of a small sandbox, and local backends compress nothing.
 package zstd
 

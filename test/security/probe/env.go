@@ -100,7 +100,7 @@ func signalProcess(args []string) verdict {
 	return held("kill: %v", unix.Kill(pid, unix.SIGKILL)) // the host decides
 }
 
-// daemonise leaves sixteen processes behind, each in a session of its own, deaf to signals, and with the marker args[0]
+// daemonise leaves sixteen processes behind, each in its own session, deaf to signals, and with the marker args[0]
 // on its command line.
 func daemonise(args []string) verdict {
 	for n := range 16 {

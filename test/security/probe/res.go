@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forks starts args[0] processes that stay, each in a session of its own and deaf to signals; more than args[1] is a
+// forks starts args[0] processes that stay, each in its own session and deaf to signals; more than args[1] is a
 // breach. Where it is stopped it leaves them behind.
 func forks(args []string) verdict {
 	want, limit := number(args[0]), number(args[1])

@@ -82,7 +82,7 @@ func read(ctx context.Context, p protocol, r model.Request, delta func(string)) 
 	defer res.Body.Close()
 	s := &stream{delta: delta}
 	to := p.reader(s)
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("content-type")) // one that cannot be read is none
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("content-type")) // one that cannot be read counts as missing
 	switch kind {
 	case "text/event-stream":
 		err = s.events(res, to)

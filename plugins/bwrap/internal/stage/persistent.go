@@ -168,7 +168,7 @@ func (h *holder) accept(requests chan<- asked) {
 	}
 }
 
-// fromOutside says whether the process that connected is none of this sandbox's: those have a number in this process
+// fromOutside reports whether the process that connected is not one of this sandbox's: those have a number in this process
 // namespace. They cannot see the socket, unless somebody shows them the directory that it lies in.
 func fromOutside(fd int) bool {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)

@@ -147,7 +147,7 @@ func (h *holder) pivot(s *wire.Setup) error {
 	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	// The sandbox's root must be a mount of its own to be made read-only alone.
+	// The sandbox's root must be its own mount to be made read-only alone.
 	if err := unix.Mount("root", "root", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=16m"); err != nil {
 		return fmt.Errorf("mount the sandbox's root: %w", err)
 	}

@@ -26,7 +26,7 @@ const (
 	infoFD    = 10
 )
 
-// spawn starts bwrap for one command and waits for it on a thread of its own.
+// spawn starts bwrap for one command and waits for it on its own thread.
 // The descriptor that it returns is bwrap's pidfd: the plugin knows it by another number.
 func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, error) {
 	want := 7

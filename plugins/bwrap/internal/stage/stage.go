@@ -83,7 +83,7 @@ func (h *holder) begin() (err error) {
 // plugin has to end the holder itself.
 //
 // Only this thread is in the sandbox's mount namespace, since what makes that
-// namespace gives the thread a root and a working directory of its own.
+// namespace gives the thread a root and its own working directory.
 func (h *holder) clear() error {
 	if n := h.running.Load(); n > 0 {
 		return fmt.Errorf("%d commands have not ended", n)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// build makes the guest's file system and goes into it: the programs of this machine, a disk of its own.
+// build makes the guest's file system and goes into it: the programs of this machine, its own disk.
 func (s *guestSpec) build() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)

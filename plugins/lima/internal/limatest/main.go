@@ -60,7 +60,7 @@ func Run(m *testing.M) int {
 	return runTests(m)
 }
 
-// exitCode ends a program with a code of its own, without a word.
+// exitCode ends a program with its own code, without a word.
 type exitCode int
 
 func (c exitCode) Error() string { return "exit code " + strconv.Itoa(int(c)) }

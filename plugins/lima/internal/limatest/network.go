@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network makes the guest's network what a VM's is without the outside: a loopback of its own, and a default route,
+// network makes the guest's network what a VM's is without the outside: its own loopback, and a default route,
 // which leads nowhere here.
 func network() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

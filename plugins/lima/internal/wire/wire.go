@@ -168,7 +168,7 @@ func Errorf(r Reason, format string, args ...any) *Error {
 	return &Error{Reason: r, Summary: fmt.Errorf(format, args...).Error()}
 }
 
-// AsError makes an Error of err; one that is none yet is internal. Nil stays nil.
+// AsError makes an Error of err; any other error becomes internal. Nil stays nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -180,7 +180,7 @@ func AsError(err error) *Error {
 	return &Error{Reason: ReasonInternal, Summary: err.Error()}
 }
 
-// Hello is what the guest says first, behind [Magic] on a line of its own.
+// Hello is what the guest says first, behind [Magic] on its own line.
 type Hello struct {
 	Version int    `json:"version"`
 	Arch    string `json:"arch"`

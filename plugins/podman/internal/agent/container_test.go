@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 var devices = []string{"/dev/null", "/dev/zero", "/dev/tty"}
 
 // become turns this process, the first one of new namespaces, into a container much
-// like Podman's: a root of its own, no capabilities, nothing to gain by executing.
+// like Podman's: its own root, no capabilities, nothing to gain by executing.
 func become(root string) error {
 	// Nothing may outlive the test.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {

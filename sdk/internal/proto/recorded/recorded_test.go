@@ -139,7 +139,7 @@ func compact(t *testing.T, b []byte) string {
 	return out.String()
 }
 
-// fill gives every field a value of its own; of a oneof, the last member stays.
+// fill gives every field its own value; of a oneof, the last member stays.
 func fill(m protoreflect.Message, n *int, depth int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {

@@ -133,7 +133,7 @@ func (d *Daemon) newRunning(req *process.StartRequest, who *account) (*running, 
 }
 
 // identity makes a command run as the user. The sandbox has one id of the machine only, which is that of this process,
-// so another user is one in a user namespace of its own in which that id has the other's number.
+// so another user is one in its own user namespace in which that id has the other's number.
 func identity(who *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{}
 	if who.uid != os.Getuid() {

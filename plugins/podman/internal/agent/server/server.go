@@ -7,7 +7,7 @@
 // the container, and a peer with a process id in the container's namespace is turned
 // away all the same. See [Main] for the order in which that happens.
 //
-// Each command has a reaper of its own above it (package microinit), so that all its
+// Each command has its own reaper above it (package microinit), so that all its
 // descendants can be told from those of others, and killed.
 package server
 

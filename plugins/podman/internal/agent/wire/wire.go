@@ -139,7 +139,7 @@ const (
 	NoProcess                      // no process could be made
 	NoFiles                        // no descriptors are left in the agent
 	NoTerminal                     // no terminal could be made
-	NoCommand                      // the memfd is none
+	NoCommand                      // the memfd holds no command
 	Lost                           // something in the container killed what watched the command
 	lastFailure = Lost
 )
