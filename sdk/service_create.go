@@ -78,6 +78,8 @@ func (f *Facts) admits(spec *Spec) error {
 	switch {
 	case spec.Network != "" && !slices.Contains(f.Networks, spec.Network):
 		return no("network mode", spec.Network)
+	case len(spec.Rules.Allow)+len(spec.Rules.Deny) > 0 && !slices.Contains(f.Networks, NetworkFiltered):
+		return Errorf(ReasonUnsupported, "backend %q holds no rules about the network", f.Name).WithFix("use another backend, or leave allow and deny out")
 	case !spec.Workspace.isEmpty() && !slices.Contains(f.Workspaces, spec.Workspace.Mode):
 		return no("workspace mode", spec.Workspace.Mode)
 	}

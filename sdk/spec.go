@@ -16,7 +16,7 @@ type Spec struct {
 
 	Limits    Limits
 	Network   NetworkMode
-	Rules     NetworkRules // with [NetworkFiltered]
+	Rules     NetworkRules // with [NetworkFiltered] and [NetworkFull]
 	Workspace Workspace
 
 	// Input is a host directory that the sandbox sees read-only; "" means none. There is no capability for it: a backend
@@ -81,11 +81,13 @@ type NetworkMode string
 const (
 	NetworkNone     NetworkMode = "none"     // nothing, not even the host's loopback
 	NetworkFiltered NetworkMode = "filtered" // what [NetworkRules] allow
-	NetworkFull     NetworkMode = "full"     // whatever the host reaches
+	// NetworkFull reaches every public name and address, and what [NetworkRules] allow besides. A backend that does not
+	// claim NetworkFiltered gets no rules, and says in a note what else its full network reaches.
+	NetworkFull NetworkMode = "full"
 )
 
 // NetworkRules are the destinations that commands of a filtered network reach, over TCP, by any program and protocol;
-// nothing else of the network can be reached. Package network has the syntax of a rule and decides: a backend need not
+// nothing else of the network can be reached. To a full network they add what is not public, and take away. Package network has the syntax of a rule and decides: a backend need not
 // read them itself.
 type NetworkRules struct {
 	Allow, Deny []string // a rule of Deny wins over every rule of Allow

@@ -16,7 +16,7 @@ import (
 // Network is what a run may reach. The zero value is that of a run that does not say: nothing.
 type Network struct {
 	Mode  sdk.NetworkMode `json:"mode"`
-	Allow []string        `json:"allow,omitzero"` // rules, with mode filtered; empty allows nothing
+	Allow []string        `json:"allow,omitzero"` // rules: all that mode filtered reaches, and what mode full reaches besides
 	Deny  []string        `json:"deny,omitempty"` // rules that win over those of Allow
 
 	Secrets []Secret `json:"secrets,omitempty"` // with mode filtered
@@ -45,7 +45,7 @@ func (n Network) With(over Network) Network {
 	switch {
 	case over.Mode == "":
 		return n
-	case over.Mode == sdk.NetworkFiltered && n.Mode == sdk.NetworkFiltered:
+	case over.Mode == sdk.NetworkFiltered && (n.Mode == sdk.NetworkFiltered || n.Mode == sdk.NetworkFull):
 		n.Allow = append(n.Allow[:len(n.Allow):len(n.Allow)], over.Allow...)
 		n.Secrets = secrets
 		return n
@@ -56,21 +56,17 @@ func (n Network) With(over Network) Network {
 
 // Rules are the rules for a backend.
 func (n Network) Rules() sdk.NetworkRules {
-	if n.Mode != sdk.NetworkFiltered {
-		return sdk.NetworkRules{}
-	}
 	return sdk.NetworkRules{Allow: n.Allow, Deny: n.Deny}
 }
 
 // String returns the mode, and the rules in one line.
 func (n Network) String() string {
-	n = n.OrNone()
-	if n.Mode != sdk.NetworkFiltered {
-		return string(n.Mode)
-	}
-	s := "filtered, nothing allowed"
-	if len(n.Allow) > 0 {
-		s = "filtered, allow " + strings.Join(n.Allow, ", ")
+	s := string(n.OrNone().Mode)
+	switch {
+	case len(n.Allow) > 0:
+		s += ", allow " + strings.Join(n.Allow, ", ")
+	case n.Mode == sdk.NetworkFiltered:
+		s += ", nothing allowed"
 	}
 	if len(n.Deny) > 0 {
 		s += "; deny " + strings.Join(n.Deny, ", ")
@@ -80,13 +76,16 @@ func (n Network) String() string {
 
 // Sentence describes the network of a sandbox to a model.
 func (n Network) Sentence() string {
-	switch {
-	case n.Mode == sdk.NetworkFull:
-		return "The sandbox has the network."
-	case !n.Reaches():
+	if !n.Reaches() {
 		return "The sandbox has no network at all."
 	}
 	s := "The sandbox reaches these destinations only, over TCP: " + strings.Join(n.Allow, ", ")
+	if n.Mode == sdk.NetworkFull {
+		s = "The sandbox reaches public names and addresses, over TCP"
+		if len(n.Allow) > 0 {
+			s += ", and " + strings.Join(n.Allow, ", ")
+		}
+	}
 	if len(n.Deny) > 0 {
 		s += "; but not " + strings.Join(n.Deny, ", ")
 	}
@@ -119,10 +118,9 @@ func FromFlags(mode string, hosts []string) (Network, error) {
 		}
 	case mode == string(sdk.NetworkFiltered):
 		return n, fmt.Errorf("--network filtered: name what is allowed, such as --allow-host example.org:443")
+	case mode == string(sdk.NetworkNone) && len(hosts) > 0:
+		return n, fmt.Errorf("--network none and --allow-host exclude each other: leave out --network to reach nothing but %s", strings.Join(hosts, ", "))
 	case mode == string(sdk.NetworkNone), mode == string(sdk.NetworkFull):
-		if len(hosts) > 0 {
-			return n, fmt.Errorf("--network %s and --allow-host exclude each other: leave out --network to reach nothing but %s", mode, strings.Join(hosts, ", "))
-		}
 		n.Mode = sdk.NetworkMode(mode)
 	case mode != "":
 		return n, fmt.Errorf("--network %q is not a mode: want none, full, or allow=RULE,RULE, such as allow=example.org:443", mode)

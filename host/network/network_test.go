@@ -29,7 +29,7 @@ func TestFromFlags(t *testing.T) {
 		{mode: "allow=", bad: "--network: a rule is empty"},
 		{mode: "allow=a.example, b.example", bad: `--network: " b.example": invalid character " "`},
 		{mode: "none", hosts: []string{"a.example"}, bad: "--network none and --allow-host exclude each other: leave out --network to reach nothing but a.example"},
-		{mode: "full", hosts: []string{"a.example"}, bad: "--network full and --allow-host exclude each other"},
+		{mode: "full", hosts: []string{"host:80"}, want: Network{Mode: sdk.NetworkFull, Allow: []string{"host:80"}}},
 		{hosts: []string{"a.example", "https://b.example/x"}, bad: `--allow-host: "https://b.example/x" is a URL: want the name alone, "b.example"`},
 	} {
 		got, err := FromFlags(tc.mode, tc.hosts)
@@ -53,7 +53,7 @@ func TestWith(t *testing.T) {
 		{file, Network{Mode: sdk.NetworkNone}, Network{Mode: sdk.NetworkNone}},
 		{file, Network{Mode: sdk.NetworkFull}, Network{Mode: sdk.NetworkFull}},
 		{file, filtered("b.example"), Network{Mode: sdk.NetworkFiltered, Allow: []string{"a.example", "b.example"}, Deny: []string{"d.example"}}},
-		{Network{Mode: sdk.NetworkFull}, filtered("b.example"), filtered("b.example")},
+		{Network{Mode: sdk.NetworkFull}, filtered("b.example"), Network{Mode: sdk.NetworkFull, Allow: []string{"b.example"}}},
 		{Network{}, filtered("b.example"), filtered("b.example")},
 	} {
 		if diff := cmp.Diff(tc.want, tc.file.With(tc.flags)); diff != "" {
@@ -71,7 +71,9 @@ func TestTexts(t *testing.T) {
 		text, sentence string
 	}{
 		{Network{}, "none", "The sandbox has no network at all."},
-		{Network{Mode: sdk.NetworkFull}, "full", "The sandbox has the network."},
+		{Network{Mode: sdk.NetworkFull}, "full", "The sandbox reaches public names and addresses, over TCP. Anything else is denied at once, and trying again does not help."},
+		{Network{Mode: sdk.NetworkFull, Allow: []string{"host:80"}, Deny: []string{"c.example"}}, "full, allow host:80; deny c.example",
+			"The sandbox reaches public names and addresses, over TCP, and host:80; but not c.example. Anything else is denied at once, and trying again does not help."},
 		{filtered(), "filtered, nothing allowed", "The sandbox has no network at all."},
 		{Network{Mode: sdk.NetworkFiltered, Allow: []string{"a.example:443", "b.example"}, Deny: []string{"c.b.example"}}, "filtered, allow a.example:443, b.example; deny c.b.example",
 			"The sandbox reaches these destinations only, over TCP: a.example:443, b.example; but not c.b.example. Anything else is denied at once, and trying again does not help."},

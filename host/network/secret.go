@@ -248,10 +248,10 @@ func (n Network) Misfit(s Secret, env map[string]string) (path, summary, fix str
 	if _, set := env[s.Name]; set {
 		return at, fmt.Sprintf("secret %s: env sets %s too, which is to have the placeholder", s.Name, s.Name), "take " + s.Name + " out of env"
 	}
-	if mode := n.OrNone().Mode; mode != sdk.NetworkFiltered {
-		return "network.mode", fmt.Sprintf("secret %s needs a filtered network, and the mode is %s", s.Name, mode), "say which destinations are allowed, instead of the mode"
+	if n.OrNone().Mode == sdk.NetworkNone {
+		return "network.mode", fmt.Sprintf("secret %s needs a network, and the mode is none", s.Name), "say which destinations are allowed, instead of the mode"
 	}
-	all, err := rules.Parse(n.Rules())
+	all, err := rules.Parse(n.Mode, n.Rules())
 	if err != nil {
 		return "", "", "" // said where the rules are read
 	}
@@ -277,7 +277,7 @@ func (n Network) Misfit(s Secret, env map[string]string) (path, summary, fix str
 
 // WithSecrets adds the values of --secret to what other flags say. The hosts that they name are allowed by that.
 func (n Network) WithSecrets(flags []string) (Network, error) {
-	if len(flags) > 0 && n.Mode != "" && n.Mode != sdk.NetworkFiltered {
+	if len(flags) > 0 && n.Mode == sdk.NetworkNone {
 		return n, fmt.Errorf("--network %s and --secret exclude each other: leave out --network, for the hosts of --secret alone", n.Mode)
 	}
 	for _, text := range flags {
@@ -292,7 +292,8 @@ func (n Network) WithSecrets(flags []string) (Network, error) {
 			}
 			more.Allow = append(more.Allow, host)
 		}
-		n = Network{Mode: sdk.NetworkFiltered, Allow: n.Allow, Secrets: n.Secrets}.With(more)
+		n.Mode = cmp.Or(n.Mode, sdk.NetworkFiltered)
+		n = n.With(more)
 	}
 	return n, nil
 }

@@ -165,6 +165,9 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if s := d.Network.Secrets; len(s) > 0 && !f.Has(sdk.CapSecrets) {
 		l.cannot(fmt.Sprintf("network.secret[%q]", s[0].Name), "use a backend that can, such as bwrap", "it cannot put in secrets")
 	}
+	if rules := d.Network.Rules(); d.Network.Mode == sdk.NetworkFull && len(rules.Allow)+len(rules.Deny) > 0 && !slices.Contains(f.Networks, sdk.NetworkFiltered) {
+		l.cannot("network.mode", "use a backend that filters the network, such as bwrap or podman", "it cannot hold the rules of network")
+	}
 	if len(d.Dependencies) > 0 && !slices.Contains(f.Networks, sdk.NetworkFull) {
 		l.cannot("dependencies", "", "its sandboxes have no network from which to install dependencies")
 	}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run/deps"
@@ -125,6 +127,13 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 		Limits: sdk.Limits{Timeout: installTimeout}, Network: sdk.NetworkFull,
 		Workspace: sdk.Workspace{Mode: sdk.WorkspacePrivate},
 	}
+	if slices.Contains(j.chosen.backend.Facts.Networks, sdk.NetworkFiltered) {
+		spec.Rules = j.d.Network.Rules()
+		spec.Rules.Allow = slices.Concat(spec.Rules.Allow, settings.Reach(ctx, id.Language, id.Packages))
+		if j.d.Network.Mode != sdk.NetworkFull {
+			spec.Network = sdk.NetworkFiltered
+		}
+	}
 	if j.chosen.config != nil && len(j.chosen.config.Value) > 0 {
 		spec.Config = j.chosen.config.Value
 	}
@@ -180,7 +189,7 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 				Phase:   "dependencies",
 				Summary: fmt.Sprintf("%s could not install %s (%s)", in.Name, strings.Join(id.Packages, " "), exitText(x)),
 				Detail:  strings.TrimSpace(settings.Redact(out)),
-				Fix:     deps.Fix(id.Language, out),
+				Fix:     cmp.Or(allowFix(x.Traffic), deps.Fix(id.Language, out)),
 			}
 		}
 		after, cancel := j.afterwards(ctx)
@@ -220,6 +229,16 @@ func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.In
 	}
 	j.event(store.EventExecEnd, map[string]any{"sandbox": p.ID(), "cause": x.Cause, "exit_code": x.Code, "evidence": x.Evidence})
 	return result.Text(said.bytes(), said.dropped), x, nil
+}
+
+// allowFix says how the first denied destination of an installer is allowed; "" when there is none.
+func allowFix(traffic []sdk.Traffic) string {
+	for _, t := range traffic {
+		if text, fix := network.Denial(t); !t.Allowed && fix != "" {
+			return text + "; to allow it: " + fix
+		}
+	}
+	return ""
 }
 
 // takeDeps copies what was installed out of the sandbox. It is as hostile as any output.

@@ -44,25 +44,13 @@ func (s *scope) network(d *Definition, blocks hcl.Blocks) {
 		}
 		n.Mode = sdk.NetworkMode(got)
 	}
-	if n.Mode == sdk.NetworkFiltered {
-		if allow == nil && deny == nil {
-			in.error(mode.Expr.Range(), "a filtered network needs rules", "", `add allow = ["example.org:443"]`)
-		}
-		n.Secrets = in.secrets(d, n, c.Blocks)
-		d.Network = n
-		return
+	switch {
+	case n.Mode == sdk.NetworkFiltered && allow == nil && deny == nil:
+		in.error(mode.Expr.Range(), "a filtered network needs rules", "", `add allow = ["example.org:443"]`)
+	case n.Mode == sdk.NetworkNone && (allow != nil || deny != nil):
+		in.error(mode.NameRange, `mode = "none" and rules exclude each other`, "Mode none reaches nothing.", "take mode out, for a network that reaches only what allow names")
 	}
-	for _, a := range []*hcl.Attribute{allow, deny} {
-		if a != nil {
-			why := "Mode full reaches everything."
-			if n.Mode == sdk.NetworkNone {
-				why = "Mode none reaches nothing."
-			}
-			in.error(a.NameRange, a.Name+" and mode = \""+string(n.Mode)+"\" exclude each other", why, "take mode out, for a network that reaches only what allow names")
-			return
-		}
-	}
-	in.secrets(d, n, c.Blocks)
+	n.Secrets = in.secrets(d, n, c.Blocks)
 	d.Network = n
 }
 

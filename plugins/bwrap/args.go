@@ -18,14 +18,14 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // bwrapArgs are the options of bwrap that are the same for each command of a
 // sandbox. The root is ready made, so that bwrap has little to mount: see layout.
-func bwrapArgs(uid int, network sdk.NetworkMode) []string {
+func bwrapArgs(uid int, network bool) []string {
 	id := strconv.Itoa(uid)
 	args := []string{
 		"--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try",
 		"--uid", id, "--gid", id, "--hostname", "hutch", "--disable-userns", "--cap-drop", "ALL",
 		"--die-with-parent", "--as-pid-1", "--clearenv",
 	}
-	if network == sdk.NetworkNone || network == "" { // the holder makes that of a filtered network
+	if !network { // else the holder makes it
 		args = append(args, "--unshare-net")
 	}
 	// The mounts below the root have their flags already; device nodes are bound one by one.

@@ -51,7 +51,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	}
 	before := s.stats()
 	start := time.Now()
-	p, err := s.holder.Exec(args, stdin, stdout, stderr, s.group != nil || s.spec.Network == sdk.NetworkFiltered)
+	p, err := s.holder.Exec(args, stdin, stdout, stderr, s.group != nil || hasNetwork(&s.spec))
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "start bwrap: %w", err)
 	}
@@ -94,6 +94,9 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	return exit, err
 }
 
+// hasNetwork says that commands have a network at all. Mode full differs from filtered in what the gate allows.
+func hasNetwork(spec *sdk.Spec) bool { return spec.Network != sdk.NetworkNone && spec.Network != "" }
+
 // admit lets a command go, which waits until it is in its cgroup and its network is served.
 func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err error) {
 	if s.group != nil {
@@ -105,10 +108,10 @@ func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err er
 			return nil, sdk.Errorf(sdk.ReasonInternal, "put the command into its cgroup: %w", err)
 		}
 	}
-	if s.spec.Network == sdk.NetworkFiltered {
+	if hasNetwork(&s.spec) {
 		l, err := p.Network()
 		if err == nil {
-			g, err = gate.Open(l, gate.Options{Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority})
+			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority})
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the command's network: %w", err)

@@ -154,10 +154,7 @@ func (l *layout) etc() {
 		l.copy("/etc/"+name, etc+name)
 	}
 	l.copy("/etc/ld.so.cache", "/etc/ld.so.cache") // for bwrap itself
-	switch l.spec.Network {
-	case sdk.NetworkFull:
-		l.copy("/etc/resolv.conf", etc+"resolv.conf")
-	case sdk.NetworkFiltered:
+	if hasNetwork(l.spec) {
 		l.file(etc+"resolv.conf", 0o444, []byte("nameserver "+netns.Resolver+"\n"))
 	}
 	for _, name := range []string{"alternatives", "ssl/certs", "ca-certificates", "pki/tls", "pki/ca-trust"} {

@@ -260,8 +260,5 @@ func (s *sandbox) asleep() sdk.Ready {
 	if s.spec.Input != "" {
 		r.Input = guestpath.Input(ws.Source != "")
 	}
-	if s.spec.Network == sdk.NetworkFull {
-		r.Notes = append(r.Notes, networkNote)
-	}
 	return r
 }

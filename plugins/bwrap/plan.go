@@ -14,10 +14,5 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	if _, err := findBwrap(); err != nil {
 		p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
 	}
-	if spec.Network == sdk.NetworkFull {
-		p.Notes = append(p.Notes, networkNote)
-	}
 	return p, nil
 }
-
-const networkNote = "network is full: commands reach whatever this machine reaches, its own loopback services and abstract sockets included"

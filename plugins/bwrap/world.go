@@ -15,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/seccomp"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
@@ -102,16 +103,19 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		return err
 	}
 	l.file(inRoot+initPath, 0o555, image)
-	l.setup.Args = append(bwrapArgs(l.config.UID, s.spec.Network), l.show(visible.Files(s.held.Shown, s.held.cpus))...)
-	l.setup.Filtered = s.spec.Network == sdk.NetworkFiltered
+	l.setup.Args = append(bwrapArgs(l.config.UID, hasNetwork(&s.spec)), l.show(visible.Files(s.held.Shown, s.held.cpus))...)
+	if l.setup.Filtered = hasNetwork(&s.spec); l.setup.Filtered {
+		rules, err := network.Parse(s.spec.Network, s.spec.Rules)
+		if err != nil {
+			return err
+		}
+		l.setup.Loopback = rules.Loopback()
+	}
 	l.setup.CPUs = s.held.cpus
 	l.setup.Seccomp = seccomp.Program(seccomp.Options{FixedCPUs: s.held.fixed, SmallShm: s.held.Sampled > 0})
 	w.ready = l.ready
 	w.ready.Holds = s.held.Holds
 	w.ready.Notes = append(append(w.ready.Notes, s.notes...), s.held.Notes()...)
-	if s.spec.Network == sdk.NetworkFull {
-		w.ready.Notes = append(w.ready.Notes, networkNote)
-	}
 	fds := l.fds
 	if w.lasts {
 		if fds, err = w.outlive(&l.setup, fds); err != nil {

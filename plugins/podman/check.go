@@ -9,8 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
@@ -34,7 +32,7 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 		return append(out, failed("podman info", err)), nil
 	}
 	ok := add(p.checkUsers(info))
-	out = append(out, checkStorage(info), p.checkNetwork(info))
+	out = append(out, checkStorage(info), p.checkNetwork())
 	out = append(out, b.checkLimits()...)
 	if _, err := findAgent(); err != nil {
 		ok = add(failed("agent", err)) && ok
@@ -51,8 +49,6 @@ type info struct {
 		CgroupVersion, CgroupManager string
 		OCIRuntime                   struct{ Name, Path string }
 		Security                     struct{ SeccompEnabled bool }
-		Slirp4netns                  struct{ Executable string }
-		Pasta                        struct{ Executable string }
 		IDMappings                   struct {
 			UIDMap []struct{ Size int }
 		}
@@ -124,29 +120,16 @@ func checkStorage(i *info) sdk.Finding {
 	return f
 }
 
-func (p *podman) checkNetwork(i *info) sdk.Finding {
-	f := sdk.Finding{Name: "network", Status: sdk.SeverityOK, Detail: "none always works; full uses Podman's own network"}
+func (p *podman) checkNetwork() sdk.Finding {
 	if p.rootless {
 		if _, err := findNsenter(); err != nil {
-			f = failed("network", err)
+			f := failed("network", err)
 			f.Status = sdk.SeverityWarning
 			return f
 		}
 	}
-	if p.rootless && unix.Access(tunDevice, unix.R_OK|unix.W_OK) != nil {
-		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, "only none works: this user cannot open "+tunDevice, tunFix
-		return f
-	}
-	if p.rootless && i.Host.Slirp4netns.Executable == "" && i.Host.Pasta.Executable == "" {
-		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, "only none works: there is neither pasta nor slirp4netns", "apt-get install slirp4netns"
-	}
-	return f
+	return sdk.Finding{Name: "network", Status: sdk.SeverityOK, Detail: "none, filtered and full"}
 }
-
-const (
-	tunDevice = "/dev/net/tun"
-	tunFix    = "sudo chmod 0666 " + tunDevice + ", or run hutch as root"
-)
 
 // checkLimits says by what each limit is held.
 func (b *backend) checkLimits() (out []sdk.Finding) {

@@ -19,8 +19,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	if len(os.Args) == 2 && os.Args[1] == filterCommand { // by nsenter, as the plugin is
-		if err := filterNetwork(); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == filterCommand { // by nsenter, as the plugin is
+		if err := filterNetwork(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

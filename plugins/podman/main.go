@@ -26,8 +26,8 @@ import (
 var version = "0.1.0"
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == filterCommand {
-		if err := filterNetwork(); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == filterCommand {
+		if err := filterNetwork(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,14 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/network/gate"
 	"github.com/hutch-run/hutch/sdk/network/netns"
 )
 
-// A container of a filtered network begins with a network namespace that has nothing but a loopback (--network=none).
+// A container with a network begins with a network namespace that has nothing but a loopback (--network=none).
 // Before its first command this process makes it a filtered one: see package netns. An ordinary user has the right to
 // do so in the user namespace that Podman made, and gets there by nsenter. The gate is there while this process runs
 // commands in the container, which share it.
+
+// hasNetwork says that commands have a network at all. Mode full differs from filtered in what the gate allows.
+func hasNetwork(spec *sdk.Spec) bool { return spec.Network != sdk.NetworkNone && spec.Network != "" }
 
 // gateway is the gate of a container, opened for the first of the commands that use it at once.
 type gateway struct {
@@ -33,16 +38,20 @@ type gateway struct {
 // network serves the container's network until the returned function is called, which returns what came through since
 // it was last asked.
 func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sdk.Traffic, int64), err error) {
-	if s.spec.Network != sdk.NetworkFiltered {
+	if !hasNetwork(&s.spec) {
 		return func() ([]sdk.Traffic, int64) { return nil, 0 }, nil
 	}
 	w := &s.gateway
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.gate == nil {
-		l, err := s.podman.filter(ctx, s.pid)
+		rules, err := network.Parse(s.spec.Network, s.spec.Rules)
+		if err != nil {
+			return nil, err
+		}
+		l, err := s.podman.filter(ctx, s.pid, rules.Loopback())
 		if err == nil {
-			w.gate, err = gate.Open(l, gate.Options{Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Names: s.dirs.names()})
+			w.gate, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Names: s.dirs.names()})
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the network of %s: %w", s.name(), err)
@@ -61,15 +70,16 @@ func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sd
 	}), nil
 }
 
-// filter makes a filtered network of that of a container's first process, and returns its listeners.
-func (p *podman) filter(ctx context.Context, pid int) (netns.Listeners, error) {
+// filter makes a filtered network of that of a container's first process, and returns its listeners. loopback are the
+// ports of its loopback that are the host's.
+func (p *podman) filter(ctx context.Context, pid int, loopback []int) (netns.Listeners, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
 		return netns.Listeners{}, err
 	}
 	defer ns.Close()
 	if !p.rootless {
-		return netns.Filter(int(ns.Fd()))
+		return netns.Filter(int(ns.Fd()), loopback)
 	}
 	nsenter, err := findNsenter()
 	if err != nil {
@@ -89,6 +99,9 @@ func (p *podman) filter(ctx context.Context, pid int) (netns.Listeners, error) {
 	ctx, cancel := context.WithTimeout(ctx, filterTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, nsenter, fmt.Sprintf("-U/proc/%d/ns/user", pid), self, filterCommand)
+	for _, port := range loopback {
+		cmd.Args = append(cmd.Args, strconv.Itoa(port))
+	}
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", []string{}, []*os.File{ns, far}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return netns.Listeners{}, fmt.Errorf("enter the container's user namespace: %w: %s", err, strings.TrimSpace(string(out)))
@@ -100,12 +113,19 @@ func (p *podman) filter(ctx context.Context, pid int) (netns.Listeners, error) {
 const filterTime = time.Minute
 
 // filterCommand makes this program the one that nsenter starts: descriptor 3 is the network namespace, 4 the socket for
-// the listeners.
+// the listeners; the arguments are ports of the loopback.
 const filterCommand = "filter-network"
 
 // filterNetwork is the program that nsenter starts.
-func filterNetwork() error {
-	l, err := netns.Filter(3)
+func filterNetwork(args []string) error {
+	loopback := make([]int, len(args))
+	for i, arg := range args {
+		var err error
+		if loopback[i], err = strconv.Atoi(arg); err != nil {
+			return err
+		}
+	}
+	l, err := netns.Filter(3, loopback)
 	if err != nil {
 		return err
 	}
@@ -127,7 +147,7 @@ func (d dirs) resolver() string { return filepath.Join(d.base(), "resolv.conf") 
 
 // resolve has the container ask the filtered network for names.
 func (l *layout) resolve() error {
-	if l.spec.Network != sdk.NetworkFiltered {
+	if !hasNetwork(l.spec) {
 		return nil
 	}
 	l.bind(l.dirs.resolver(), "/etc/resolv.conf", "ro")

@@ -130,7 +130,7 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 	}
 	args := []string{"run", "--detach", "--name=" + s.name(), "--pidfile=" + s.dirs.pid(), "--pull=never",
 		"--label=" + labelID + "=" + s.id, "--label=" + labelOwner + "=" + s.owner, "--label=" + labelData + "=" + string(h.Data),
-		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536", "--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck",
+		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536", "--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck", "--network=none",
 		"--security-opt=no-new-privileges", "--cap-drop=all", "--security-opt=mask=" + strings.Join(visible.Masked, ":"),
 		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), "--ulimit=core=0:0",
 	}
@@ -153,9 +153,6 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 		for _, name := range []string{"SYS_ADMIN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "CHOWN", "FOWNER", "FSETID", "SETPCAP"} {
 			args = append(args, "--cap-add="+name)
 		}
-	}
-	if s.spec.Network != sdk.NetworkFull {
-		args = append(args, "--network=none")
 	}
 	args = append(args, s.who.flags...)
 	args = append(args, s.held.flags...)
@@ -278,8 +275,6 @@ func (s *sandbox) explain(err error, over string) error {
 			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() + " has images of its own"}
 	case over == overlayNative && s.spec.Workspace.Source != "" && has("overlay", "upperdir"):
 		return errors.Join(&noOverlay{e.words}, &sdk.Error{Reason: sdk.ReasonMissing, Path: "overlay", Summary: "Podman's overlay volume does not work here: " + e.words, Err: err, Fix: `use overlay = "union", or auto`})
-	case has(tunDevice):
-		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "Podman cannot give the container a network: " + e.words, Err: err, Fix: tunFix}
 	case has("the container name", "is already in use"):
 		return sdk.Errorf(sdk.ReasonConfig, "there is a container %s already: %w", s.name(), err).WithFix("hutch gc, or podman rm -f %s", s.name())
 	}

@@ -116,7 +116,7 @@ func specTo(s *sdk.Spec) (*pb.Spec, error) {
 		Workspace: &pb.Workspace{Source: []byte(s.Workspace.Source), Mode: string(s.Workspace.Mode)},
 		Input:     []byte(s.Input),
 	}
-	if s.Network == sdk.NetworkFiltered {
+	if len(s.Rules.Allow)+len(s.Rules.Deny) > 0 {
 		out.Rules = &pb.NetworkRules{Allow: s.Rules.Allow, Deny: s.Rules.Deny}
 	}
 	for _, m := range s.Mounts {

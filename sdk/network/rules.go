@@ -15,6 +15,7 @@ package network
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,8 @@ type Rule struct {
 // String returns the rule as it was written.
 func (r Rule) String() string { return r.text }
 
-// ParseRule reads NAME, *.NAME, ADDRESS or CIDR, each with an optional :PORT. The error says what is wrong with text and
+// ParseRule reads NAME, *.NAME, ADDRESS or CIDR, each with an optional :PORT. [Host] is a name; 127.0.0.1:PORT, or
+// localhost:PORT, is the loopback of this machine at the same address: see [Rules.Loopback]. The error says what is wrong with text and
 // names the part.
 func ParseRule(text string) (Rule, error) {
 	r := Rule{text: text}
@@ -57,7 +59,13 @@ func ParseRule(text string) (Rule, error) {
 		}
 		r.port = uint16(n)
 	}
+	if Canonical(what) == "localhost" {
+		what = "127.0.0.1"
+	}
 	if addr, err := netip.ParseAddr(what); err == nil {
+		if addr.IsLoopback() && r.port == 0 {
+			return r, fmt.Errorf("%q: the loopback of this machine needs a port, such as 127.0.0.1:8080", text)
+		}
 		r.prefix = netip.PrefixFrom(addr, addr.BitLen())
 		return r, nil
 	}
@@ -136,11 +144,14 @@ func (r Rule) matchesName(name string) bool {
 func (r Rule) matchesAddr(addr netip.Addr) bool { return r.prefix.IsValid() && r.prefix.Contains(addr) }
 
 // Rules are the rules of one sandbox. They do not change, and their methods may be called concurrently.
-type Rules struct{ allow, deny []Rule }
+type Rules struct {
+	allow, deny []Rule
+	full        bool // every public name and address is allowed
+}
 
-// Parse reads rules. The error is that of the first rule that is wrong.
-func Parse(in sdk.NetworkRules) (Rules, error) {
-	var out Rules
+// Parse reads the rules of a network of mode filtered or full. The error is that of the first rule that is wrong.
+func Parse(mode sdk.NetworkMode, in sdk.NetworkRules) (Rules, error) {
+	out := Rules{full: mode == sdk.NetworkFull}
 	for _, list := range []struct {
 		from []string
 		to   *[]Rule
@@ -159,13 +170,24 @@ func Parse(in sdk.NetworkRules) (Rules, error) {
 // Check refuses a specification whose rules cannot be read, with [sdk.ReasonConfig]. A backend that holds filtered
 // networks calls it before it makes anything.
 func Check(spec *sdk.Spec) error {
-	if spec.Network != sdk.NetworkFiltered {
+	if spec.Network == sdk.NetworkNone || spec.Network == "" {
 		return nil
 	}
-	if _, err := Parse(spec.Rules); err != nil {
+	if _, err := Parse(spec.Network, spec.Rules); err != nil {
 		return sdk.Errorf(sdk.ReasonConfig, "network: %w", err)
 	}
 	return nil
+}
+
+// Loopback returns the ports of the sandbox's loopback that are those of this machine, because a rule of allow names
+// them at 127.0.0.1.
+func (r Rules) Loopback() (ports []int) {
+	for _, x := range r.allow {
+		if x.prefix.IsValid() && x.prefix.Addr().IsLoopback() && x.prefix.IsSingleIP() && !slices.Contains(ports, int(x.port)) {
+			ports = append(ports, int(x.port))
+		}
+	}
+	return ports
 }
 
 // Verdict is what rules say of a destination.
@@ -178,7 +200,7 @@ type Verdict struct {
 
 // Name decides about a connection to a name, which is canonical: see [Canonical].
 func (r Rules) Name(name string, port int) Verdict {
-	return r.decide(name+":"+strconv.Itoa(port), func(x Rule) bool { return x.matchesName(name) && x.onPort(port) })
+	return r.decide(name+":"+strconv.Itoa(port), name != Host, func(x Rule) bool { return x.matchesName(name) && x.onPort(port) })
 }
 
 // Lookup decides whether a name resolves at all: a rule allows at least one of its ports. A name that only rules of
@@ -197,6 +219,9 @@ func (r Rules) Lookup(name string) Verdict {
 			return Verdict{Allowed: true, Rule: x.text}
 		}
 	}
+	if r.full && name != Host {
+		return Verdict{Allowed: true}
+	}
 	return unlisted(name)
 }
 
@@ -204,10 +229,11 @@ func (r Rules) Lookup(name string) Verdict {
 // is not public.
 func (r Rules) Address(addr netip.Addr, port int) Verdict {
 	addr = addr.Unmap()
-	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), func(x Rule) bool { return x.matchesAddr(addr) && x.onPort(port) })
+	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), Public(addr), func(x Rule) bool { return x.matchesAddr(addr) && x.onPort(port) })
 }
 
-func (r Rules) decide(what string, about func(Rule) bool) Verdict {
+// decide asks the rules about a destination; public says that a full network reaches it without a rule.
+func (r Rules) decide(what string, public bool, about func(Rule) bool) Verdict {
 	for _, x := range r.deny {
 		if about(x) {
 			return denied(what, x)
@@ -217,6 +243,9 @@ func (r Rules) decide(what string, about func(Rule) bool) Verdict {
 		if about(x) {
 			return Verdict{Allowed: true, Rule: x.text}
 		}
+	}
+	if r.full && public {
+		return Verdict{Allowed: true}
 	}
 	return unlisted(what)
 }

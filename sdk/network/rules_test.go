@@ -28,6 +28,9 @@ func TestParseRule(t *testing.T) {
 		"bücher.example":           "Punycode",
 		"-a.example":               "neither begins nor ends with -",
 		"a..example":               "each part has 1 to 63 characters",
+		"127.0.0.1:8080":           "",
+		"localhost:8080":           "",
+		"localhost":                "needs a port",
 		"1.2.3":                    "neither a name nor an IPv4 address",
 		"0x7f000001.1":             "neither a name nor an IPv4 address",
 		strings.Repeat("a.", 130):  "more than 253",
@@ -67,14 +70,14 @@ func FuzzParseRule(f *testing.F) {
 		if err != nil {
 			return
 		}
-		rules, err := Parse(sdk.NetworkRules{Allow: []string{text}, Deny: []string{text}})
+		rules, err := Parse(sdk.NetworkFiltered, sdk.NetworkRules{Allow: []string{text}, Deny: []string{text}})
 		if err != nil {
 			t.Fatalf("%q is a rule alone and not in a list: %v", text, err)
 		}
 		if v := rules.Name(Canonical(name), 443); v.Allowed {
 			t.Errorf("%q both allows and denies %q", text, name)
 		}
-		only, _ := Parse(sdk.NetworkRules{Allow: []string{text}})
+		only, _ := Parse(sdk.NetworkFiltered, sdk.NetworkRules{Allow: []string{text}})
 		if only.Name(Canonical(name), 443).Allowed && !strings.HasSuffix(Canonical(name), r.name) {
 			t.Errorf("%q allows %q", text, name)
 		}

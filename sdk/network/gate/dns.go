@@ -7,10 +7,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/network/intercept"
 )
@@ -26,9 +28,18 @@ func (g *Gate) serveDNS() {
 		if err != nil {
 			continue
 		}
-		if reply := g.answer(buf[:n]); reply != nil {
-			_, _ = g.dns.WriteToUDPAddrPort(reply, from)
+		select {
+		case g.room <- struct{}{}:
+		case <-g.closing:
+			return
 		}
+		query := slices.Clone(buf[:n])
+		g.conns.Go(func() {
+			defer func() { <-g.room }()
+			if reply := g.answer(query); reply != nil {
+				_, _ = g.dns.WriteToUDPAddrPort(reply, from)
+			}
+		})
 	}
 }
 
@@ -94,7 +105,7 @@ const (
 	edeBlocked = 15
 )
 
-// answer returns the reply to one query; nil to what is not a query. No query leaves this process.
+// answer returns the reply to one query; nil to what is not a query. Only a full network asks others.
 func (g *Gate) answer(query []byte) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(query)
@@ -126,7 +137,7 @@ func (g *Gate) answer(query []byte) []byte {
 	return out
 }
 
-// resolve fills in the answer to q, and returns why a name is denied. A name that is allowed has an IPv4 address, and
+// resolve fills in the answer to q, and returns why a name is denied. A name that is allowed has an IPv4 address and
 // nothing else: no IPv6 address, and no record that offers another port or an encrypted hello.
 func (g *Gate) resolve(reply *dnsmessage.Message, q dnsmessage.Question) (why string) {
 	name := network.Canonical(q.Name.String())
@@ -141,6 +152,11 @@ func (g *Gate) resolve(reply *dnsmessage.Message, q dnsmessage.Question) (why st
 	if q.Type != dnsmessage.TypeA && q.Type != dnsmessage.TypeALL {
 		return ""
 	}
+	if g.o.Network == sdk.NetworkFull { // names of rules are there, and a lookup of them carries nothing out
+		if reply.RCode = g.exists(name); reply.RCode != dnsmessage.RCodeSuccess {
+			return ""
+		}
+	}
 	addr, ok := g.names.give(name)
 	if !ok {
 		reply.RCode = dnsmessage.RCodeServerFailure
@@ -151,6 +167,22 @@ func (g *Gate) resolve(reply *dnsmessage.Message, q dnsmessage.Question) (why st
 		Body:   &dnsmessage.AResource{A: addr.As4()},
 	}}
 	return ""
+}
+
+// exists reports whether a name has an address, so that one that has none is no such name to the command too.
+func (g *Gate) exists(name string) dnsmessage.RCode {
+	if name == network.Host {
+		return dnsmessage.RCodeSuccess
+	}
+	_, err := g.addresses(g.ctx, name)
+	var e *net.DNSError
+	switch {
+	case err == nil:
+		return dnsmessage.RCodeSuccess
+	case errors.As(err, &e) && e.IsNotFound:
+		return dnsmessage.RCodeNameError
+	}
+	return dnsmessage.RCodeServerFailure
 }
 
 // extended returns the resource that a reply to a query with EDNS has, and false when the query has none.

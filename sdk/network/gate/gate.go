@@ -27,7 +27,8 @@ import (
 
 // Options say what a gate is about.
 type Options struct {
-	Rules sdk.NetworkRules
+	Network sdk.NetworkMode // filtered or full
+	Rules   sdk.NetworkRules
 
 	// Secrets are put into the requests of commands to their hosts: see package intercept. Authority is set with them.
 	Secrets   []sdk.Secret
@@ -117,7 +118,7 @@ func Open(l netns.Listeners, o Options) (_ *Gate, err error) {
 
 // prepare reads the options.
 func (g *Gate) prepare() (err error) {
-	if g.rules, err = network.Parse(g.o.Rules); err != nil {
+	if g.rules, err = network.Parse(g.o.Network, g.o.Rules); err != nil {
 		return err
 	}
 	if len(g.o.Secrets) > 0 {
@@ -217,8 +218,8 @@ func (g *Gate) accept() {
 func (g *Gate) connection(conn *net.TCPConn) {
 	defer conn.Close()
 	to, err := destination(conn)
-	if err != nil || to.Addr().IsLoopback() { // it asked for the listener itself
-		reset(conn)
+	if err != nil || to.Addr().IsLoopback() && !g.rules.Address(to.Addr(), int(to.Port())).Allowed {
+		reset(conn) // it asked for the listener itself
 		return
 	}
 	d := dest{port: int(to.Port())}
@@ -334,9 +335,7 @@ func (g *Gate) dialName(ctx context.Context, name string, port int) (net.Conn, e
 	if name == network.Host {
 		return g.o.Dial(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	}
-	lctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	addrs, err := g.o.Lookup(lctx, name)
-	cancel()
+	addrs, err := g.addresses(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -357,6 +356,12 @@ func (g *Gate) dialName(ctx context.Context, name string, port int) (net.Conn, e
 		last = err
 	}
 	return nil, last
+}
+
+func (g *Gate) addresses(ctx context.Context, name string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	return g.o.Lookup(ctx, name)
 }
 
 // lookup resolves a name as this host does, IPv4 first.

@@ -27,11 +27,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/network/gate"
 	"github.com/hutch-run/hutch/sdk/network/netns"
 )
 
-// clientVariable makes the test binary a client in a filtered namespace.
+// clientVariable makes the test binary a client in a filtered namespace: 1, or a port of the loopback that is the host's.
 const clientVariable = "HUTCH_TEST_CLIENT"
 
 func TestMain(m *testing.M) {
@@ -52,7 +53,11 @@ func client() error {
 	if err != nil {
 		return err
 	}
-	l, err := netns.Filter(ns)
+	var ports []int
+	if port, _ := strconv.Atoi(os.Getenv(clientVariable)); port > 1 {
+		ports = []int{port}
+	}
+	l, err := netns.Filter(ns, ports)
 	if err != nil {
 		return err
 	}
@@ -85,7 +90,11 @@ func inside(t *testing.T, o gate.Options, lines ...string) (string, []sdk.Traffi
 	far := os.NewFile(uintptr(pair[1]), "socket")
 	defer unix.Close(pair[0])
 	cmd := exec.Command("/proc/self/exe", lines...)
-	cmd.Env = append(os.Environ(), clientVariable+"=1", "GODEBUG=netdns=go")
+	rules, err := network.Parse(o.Network, o.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), clientVariable+"="+fmt.Sprint(append(rules.Loopback(), 1)[0]), "GODEBUG=netdns=go")
 	cmd.ExtraFiles = []*os.File{far}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
@@ -307,7 +316,7 @@ type world struct {
 
 func (w *world) options(allow, deny []string) gate.Options {
 	return gate.Options{
-		Rules: sdk.NetworkRules{Allow: allow, Deny: deny},
+		Network: sdk.NetworkFiltered, Rules: sdk.NetworkRules{Allow: allow, Deny: deny},
 		Lookup: func(_ context.Context, name string) (out []netip.Addr, err error) {
 			for _, a := range w.names[name] {
 				out = append(out, netip.MustParseAddr(a))
@@ -430,9 +439,47 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestFull looks at a network that reaches all that is public.
+func TestFull(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) }))
+	defer server.Close()
+	addr := server.Listener.Addr().String()
+	w := &world{
+		names: map[string][]string{"any.example": {site}, "denied.example": {site}, "private.example": {"10.1.2.3"}, "named.example": {"10.9.9.9"}},
+		to:    map[string]string{site + ":80": addr, "192.88.1.5:80": addr, "10.9.9.9:80": addr, "127.0.0.1:8000": addr},
+	}
+	o := w.options([]string{"host:8000", "10.9.9.9:80", "localhost:8000"}, []string{"denied.example"})
+	o.Network = sdk.NetworkFull
+	rows := [][2]string{
+		{"http http://any.example/", "200 any.example ok"},
+		{"http http://nowhere.example/", "no such name"},
+		{"http http://denied.example/", "no such name"},
+		{"http http://192.88.1.5/", "200 192.88.1.5 ok"},
+		{"raw private.example:80", "connection reset by peer"},
+		{"http http://named.example/", "200 named.example ok"},
+		{"http http://host:8000/", "200 host:8000 ok"},
+		{"raw host:8001", "connection reset by peer"},
+		{"http http://127.0.0.1:8000/", "200 127.0.0.1:8000 ok"},
+		{"raw 127.0.0.1:8001", "connection refused"},
+		{"raw 10.1.2.3:80", "connection reset by peer"},
+		{"raw 169.254.169.254:80", "connection reset by peer"},
+		{"udp 1.1.1.1:443", "operation not permitted"},
+	}
+	var lines []string
+	want := ""
+	for _, r := range rows {
+		lines = append(lines, r[0])
+		want += r[0] + ": " + r[1] + "\n"
+	}
+	got, _, _ := inside(t, o, lines...)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestDenialSaysWhy looks at what a person reads who was denied.
 func TestDenialSaysWhy(t *testing.T) {
-	w := &world{names: map[string][]string{"private.example": {"10.1.2.3"}}}
+	w := &world{names: map[string][]string{"private.example": {"10.1.2.3"}, "allowed.example": {site}}}
 	got, _, _ := inside(t, w.options([]string{"allowed.example:443", "private.example"}, []string{"bad.example:80", "1.2.3.4"}),
 		"http http://allowed.example/", "http http://private.example/", "http http://1.2.3.4/", "http http://5.6.7.8:81/")
 	want := `http http://allowed.example/: 403 hutch: denied: allowed.example:80 is not in network.allow

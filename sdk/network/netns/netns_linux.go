@@ -80,11 +80,12 @@ func (l Listeners) Close() {
 // Filter makes a filtered network of a fresh network namespace, before anything runs in it, and returns its listeners.
 // Once more, it returns further listeners of the same network, for a process that takes over from an earlier one; both
 // must have the same user id. ns is a descriptor of the namespace, or of a process in it (a pidfd). The caller needs
-// CAP_SYS_ADMIN in its own user namespace and over the namespace, such as its maker has.
-func Filter(ns int) (Listeners, error) {
+// CAP_SYS_ADMIN in its own user namespace and over the namespace, such as its maker has. Of the namespace's loopback,
+// connections to the ports in loopback arrive at the listeners too.
+func Filter(ns int, loopback []int) (Listeners, error) {
 	var l Listeners
 	err := Do(ns, func() (err error) {
-		l, err = filter()
+		l, err = filter(loopback)
 		return err
 	})
 	return l, err
@@ -99,7 +100,7 @@ func Probe() error {
 			done <- fmt.Errorf("make a network namespace: %w", err)
 			return
 		}
-		l, err := filter()
+		l, err := filter(nil)
 		l.Close()
 		done <- err
 	}()
@@ -121,7 +122,7 @@ func Do(ns int, fn func() error) error {
 }
 
 // filter works on the network namespace of its thread.
-func filter() (l Listeners, err error) {
+func filter(ports []int) (l Listeners, err error) {
 	l = Listeners{TCP: -1, DNS: -1, DNSTCP: -1}
 	defer func() {
 		if err != nil {
@@ -140,7 +141,7 @@ func filter() (l Listeners, err error) {
 	if l.DNSTCP, err = listen(unix.SOCK_STREAM, dnsPort); err != nil {
 		return l, err
 	}
-	return l, redirect()
+	return l, redirect(ports)
 }
 
 // loopback brings up lo and gives it an address, and a route to everywhere.
@@ -195,7 +196,7 @@ func listen(kind, port int) (int, error) {
 
 // redirect sends what leaves the namespace's own loopback to the listeners, or rejects it. IPv6 needs no rule: nothing
 // but ::1 has a route.
-func redirect() error {
+func redirect(loopback []int) error {
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("reach nf_tables: %w", err)
@@ -209,19 +210,21 @@ func redirect() error {
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 1},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{127}},
 	}
-	for _, r := range []struct {
-		protocol byte
-		port     uint16 // 0: all
-		to       uint16
-	}{{unix.IPPROTO_UDP, dnsPort, dnsPort}, {unix.IPPROTO_TCP, dnsPort, dnsPort}, {unix.IPPROTO_TCP, 0, tcpPort}} {
-		match := append(outside[:len(outside):len(outside)], &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{r.protocol}})
-		if r.port != 0 {
+	add := func(match []expr.Any, protocol byte, port, to int) { // port 0: all
+		match = append(match[:len(match):len(match)], &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocol}})
+		if port != 0 {
 			match = append(match, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(r.port)})
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(uint16(port))})
 		}
-		match = append(match, &expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(r.to)}, &expr.Redir{RegisterProtoMin: 1})
+		match = append(match, &expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(uint16(to))}, &expr.Redir{RegisterProtoMin: 1})
 		c.AddRule(&nftables.Rule{Table: table, Chain: nat, Exprs: match})
+	}
+	add(outside, unix.IPPROTO_UDP, dnsPort, dnsPort)
+	add(outside, unix.IPPROTO_TCP, dnsPort, dnsPort)
+	add(outside, unix.IPPROTO_TCP, 0, tcpPort)
+	for _, port := range loopback {
+		add(nil, unix.IPPROTO_TCP, port, tcpPort) // of 127.0.0.0/8: the rest is redirected by now
 	}
 	out := c.AddChain(&nftables.Chain{Name: "reject", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter})

@@ -71,11 +71,11 @@ run "release" {
   }
 }
 
-run "full" {
+run "none" {
   backend "bwrap" {}
   command = ["true"]
   network {
-    mode = "full"
+    mode = "none"
     secret "TOKEN" {
       from  = env("X")
       hosts = ["api.example.com"]

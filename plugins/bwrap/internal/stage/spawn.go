@@ -86,7 +86,7 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, 
 	}
 	give := []int{pidfd}
 	if h.setup.Filtered {
-		l, err := netns.Filter(pidfd)
+		l, err := netns.Filter(pidfd, h.setup.Loopback)
 		if err != nil {
 			_ = unix.Kill(-1, unix.SIGKILL) // bwrap alone would leave a child that waits for its network
 			unix.Close(pidfd)

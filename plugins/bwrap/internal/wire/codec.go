@@ -192,6 +192,7 @@ func (s *Setup) fields(c *codec) {
 	c.int(&s.GID)
 	list(c, &s.Give, text[string])
 	c.bool(&s.Filtered)
+	list(c, &s.Loopback, (*codec).int)
 	optional(c, &s.Persistent, func(l *Persistent, c *codec) {
 		c.int(&l.Listen)
 		c.int(&l.File)

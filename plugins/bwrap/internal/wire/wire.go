@@ -52,6 +52,7 @@ type Setup struct {
 	UID, GID     int         // what bwrap runs as, inside the holder's user namespace
 	Give         []string    // directories whose descriptors go back with the reply
 	Filtered     bool        // each command has a filtered network namespace: see package netns
+	Loopback     []int       // ports of its loopback that are the host's
 	Persistent   *Persistent // set for a holder that outlives the plugin
 }
 

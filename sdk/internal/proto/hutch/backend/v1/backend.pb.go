@@ -1022,7 +1022,7 @@ type Spec struct {
 	// shows it to commands, or refuses to create. Ready.input says where.
 	Input         []byte        `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
 	Mounts        []*Mount      `protobuf:"bytes,6,rep,name=mounts,proto3" json:"mounts,omitempty"`
-	Rules         *NetworkRules `protobuf:"bytes,7,opt,name=rules,proto3" json:"rules,omitempty"` // with network filtered: what commands reach; otherwise absent
+	Rules         *NetworkRules `protobuf:"bytes,7,opt,name=rules,proto3" json:"rules,omitempty"` // with network filtered or full; absent where there are none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1107,14 +1107,18 @@ func (x *Spec) GetRules() *NetworkRules {
 }
 
 // NetworkRules are the destinations that commands of a filtered network reach, over
-// TCP, by any program and protocol; nothing else of the network can be reached.
+// TCP, by any program and protocol; nothing else of the network can be reached. A
+// full network reaches every public name and address without a rule: there rules of
+// allow add what is not public, and rules of deny take away. A backend that does not
+// claim filtered gets no rules; what its full network reaches is its own to say.
 //
 // A rule is NAME, *.NAME, ADDRESS or CIDR, each with an optional :PORT; without a
 // port it stands for all ports. *.NAME matches every name below NAME, not NAME
-// itself. "host" is the loopback of the machine that hutch runs on. A rule of deny
-// wins over every rule of allow. A name whose address is loopback, private,
-// link-local or otherwise not public is reached only if a rule of allow names
-// that address and port too. Names are compared without case; IPv4 only.
+// itself. "host" is the loopback of the machine that hutch runs on; with a rule
+// 127.0.0.1:PORT commands find it at this address too. A rule of deny wins over
+// every rule of allow. A name whose address is loopback, private, link-local or
+// otherwise not public is reached only if a rule of allow names that address and
+// port too. Names are compared without case; IPv4 only.
 type NetworkRules struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Allow         []string               `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`

@@ -1,8 +1,0 @@
-run "report" {
-  backend "bwrap" {}
-  command = ["true"]
-  network {
-    mode = "full"
-    deny = ["example.org"]
-  }
-}
