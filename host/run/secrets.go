@@ -87,17 +87,17 @@ func (w *wall) write(dir string, environ []string) error {
 		}
 		bundle = append(append(bundle, '\n'), roots...)
 	}
-	var certs []*x509.Certificate
+	var certs []pkcs12.TrustStoreEntry
 	for rest := bundle; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
 			break
 		}
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil { // systems trust some that Go cannot read
-			certs = append(certs, c)
+			certs = append(certs, pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprint(len(certs))}) // Java wants different names, and not ""
 		}
 	}
-	java, err := pkcs12.Modern.EncodeTrustStore(certs, trustPassword)
+	java, err := pkcs12.Modern.EncodeTrustStoreEntries(certs, trustPassword)
 	if err != nil {
 		return fmt.Errorf("write certificates for Java: %w", err)
 	}
@@ -172,8 +172,7 @@ func (j *job) secure() error {
 	}
 	var dir string
 	if j.box != nil {
-		dir = filepath.Join(j.r.opt.Store.Paths().SandboxState(j.id), "trust")
-		err = os.MkdirAll(dir, 0o700)
+		dir, err = j.box.TrustDir()
 	} else {
 		dir, err = j.private("trust")
 	}

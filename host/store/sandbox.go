@@ -127,6 +127,7 @@ const (
 	sandboxPrivateFile = "private.json"
 	sandboxLockFile    = "lock"
 	sandboxInputDir    = "input"
+	sandboxTrustDir    = "trust"
 	baseFile           = "base"
 	filesLockFile      = "files.lock" // of host/files
 	newMark            = ".new"       // follows the name of a base that is being written
@@ -213,8 +214,14 @@ func (r *SandboxRecord) Base() string { return r.store.paths.SandboxBase(r.id) }
 func (r *SandboxRecord) NewBase() string { return r.Base() + newMark }
 
 // InputDir makes the directory for input that must last as long as the sandbox and is not in CodeDir.
-func (r *SandboxRecord) InputDir() (string, error) {
-	dir := filepath.Join(r.dir, sandboxInputDir)
+func (r *SandboxRecord) InputDir() (string, error) { return r.privateDir(sandboxInputDir) }
+
+// TrustDir makes the directory for the certificates that commands of the sandbox trust.
+func (r *SandboxRecord) TrustDir() (string, error) { return r.privateDir(sandboxTrustDir) }
+
+// privateDir makes a directory whose files [SandboxRecord.WritePrivate] vouches for.
+func (r *SandboxRecord) privateDir(name string) (string, error) {
+	dir := filepath.Join(r.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", diskError("make", dir, err)
 	}
@@ -374,12 +381,13 @@ const maxPrivate = 64 << 20
 type private struct {
 	// Nonce is random, so that the file's hash in the event chain helps nobody to guess a secret.
 	Nonce string          `json:"nonce"`
-	Input []FileRef       `json:"input,omitempty"` // the files below input/: no event names them, some are secret
+	Input []FileRef       `json:"input,omitempty"` // the files below input/ and trust/: no event names them, some are secret
 	Value json.RawMessage `json:"value"`
 }
 
 // WritePrivate keeps what later commands need and nobody shall be shown, such as the values of variables, and the
-// hashes of the files below [SandboxRecord.InputDir], which must be complete. It is JSON, in a file of mode 0600.
+// hashes of the files below [SandboxRecord.InputDir] and [SandboxRecord.TrustDir], which must be complete. It is JSON,
+// in a file of mode 0600.
 func (r *SandboxRecord) WritePrivate(v any) error {
 	value, err := json.Marshal(v)
 	if err != nil {
@@ -391,16 +399,18 @@ func (r *SandboxRecord) WritePrivate(v any) error {
 		return diskError("open", r.dir, err)
 	}
 	defer root.Close()
-	err = fs.WalkDir(root.FS(), sandboxInputDir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	for _, dir := range []string{sandboxInputDir, sandboxTrustDir} {
+		err = fs.WalkDir(root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			ref, err := refFile(root, name)
+			p.Input = append(p.Input, ref)
 			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return diskError("read", filepath.Join(r.dir, dir), err)
 		}
-		ref, err := refFile(root, name)
-		p.Input = append(p.Input, ref)
-		return err
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return diskError("read", filepath.Join(r.dir, sandboxInputDir), err)
 	}
 	data, err := marshalIndent(p)
 	if err != nil {

@@ -456,7 +456,7 @@ func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error
 			return true
 		}
 		// What is being made, or was killed then, has files that no event names yet.
-		return info.State == SandboxCreating && (below(name, codeDir) || below(name, sandboxInputDir) || name == baseFile)
+		return info.State == SandboxCreating && (below(name, codeDir) || below(name, sandboxInputDir) || below(name, sandboxTrustDir) || name == baseFile)
 	})
 }
 
