@@ -104,7 +104,7 @@ func checkName(name string) error {
 			return fmt.Errorf("invalid name %q: each part has 1 to 63 characters and neither begins nor ends with -", name)
 		}
 		digits = true
-		for _, c := range []byte(label) {
+		for _, c := range label {
 			switch {
 			case c >= '0' && c <= '9':
 			case c >= 'a' && c <= 'z', c == '-', c == '_':
@@ -112,7 +112,7 @@ func checkName(name string) error {
 			case c == '*':
 				return fmt.Errorf("* can only stand for whole names below another: *.example.org")
 			default:
-				return fmt.Errorf("invalid character %q in name %q: want a-z, 0-9, -, _ and dots; write other letters in Punycode (xn--…)", string(rune(c)), name)
+				return fmt.Errorf("invalid character %q in name %q: want a-z, 0-9, -, _ and dots; write other letters in Punycode (xn--…)", string(c), name)
 			}
 		}
 	}
@@ -219,7 +219,7 @@ func (r Rules) Lookup(name string) Verdict {
 			return Verdict{Allowed: true, Rule: x.text}
 		}
 	}
-	if r.full && name != Host {
+	if r.full || name == Host { // a connection to Host is then denied with its port
 		return Verdict{Allowed: true}
 	}
 	return unlisted(name)

@@ -25,7 +25,7 @@ func TestParseRule(t *testing.T) {
 		"*.*.example.org":          "* can only stand for whole names below another",
 		"pack*.example.org":        "* can only stand for whole names below another",
 		"exa mple.org":             `invalid character " "`,
-		"bücher.example":           "Punycode",
+		"bücher.example":           `invalid character "ü"`,
 		"-a.example":               "neither begins nor ends with -",
 		"a..example":               "each part has 1 to 63 characters",
 		"127.0.0.1:8080":           "",
