@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/hutch-run/hutch/host/runfile"
@@ -61,7 +62,7 @@ func (r *Replay) workspace(ctx context.Context, w *runfile.Workspace, o Options)
 		if err == nil {
 			var fi fs.FileInfo
 			if fi, err = d.Info(); err == nil {
-				at = changed(fi)
+				at = time.Unix(fi.Sys().(*syscall.Stat_t).Ctim.Unix())
 			}
 		}
 		if err == nil && at.Before(r.was.Started) {
