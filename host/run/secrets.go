@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
@@ -101,10 +102,14 @@ func (w *wall) write(dir string, environ []string) error {
 	if err != nil {
 		return fmt.Errorf("write certificates for Java: %w", err)
 	}
+	// What keeps others of this machine out is the directory above; the sandbox's user may be somebody else.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
 	for name, data := range map[string][]byte{
 		"ca.crt": ca, "bundle.crt": bundle, "bundle.p12": java, "wgetrc": []byte("ca_certificate = " + trustDir + "/bundle.crt\n"),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+		if err := writeFile(filepath.Join(dir, name), 0o644, bytes.NewReader(data)); err != nil {
 			return err
 		}
 	}
