@@ -29,6 +29,9 @@ var measurements = []measurement{
 	{"push of 5,000 files", "<= 1.2x", atMost(1.2), pushBranch},
 	{"push of 5,000 files, by hand", "<= 1.2x", atMost(1.2), pushByHand},
 	{"E2B push of 2,000 files", "<= 1.2x", atMost(1.2), pushE2B},
+	{"one run with a rule of network", "adds <= 3 ms", func(h, b sample) bool { return h.adds(b, 0.5) <= 3*time.Millisecond }, withRule},
+	{"1 GB by a rule", "<= 1.33x", atMost(1 / 0.75), download},
+	{"10,000 connections by a rule", "all, <= 2x", atMost(2), connections},
 }
 
 func atMost(x float64) func(h, base sample) bool {
