@@ -143,7 +143,10 @@ func checkValue(v string) error {
 func readFile(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return "", err.(*os.PathError).Err
+		if e := (*os.PathError)(nil); errors.As(err, &e) {
+			err = e.Err // the path is said already
+		}
+		return "", err
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxSecret+3))

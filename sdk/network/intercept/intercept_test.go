@@ -109,8 +109,14 @@ func (w *wall) client(h2 bool) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// do makes a request and returns its response with the body read. mutate are pairs of a header's name and value.
-func (w *wall) do(c *http.Client, method, url string, body io.Reader, header ...string) (*http.Response, string) {
+// answered is what a request was answered with, besides the body.
+type answered struct {
+	StatusCode int
+	Header     http.Header
+}
+
+// do makes a request, with pairs of a header's name and value.
+func (w *wall) do(c *http.Client, method, url string, body io.Reader, header ...string) (answered, string) {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), method, url, body)
 	if err != nil {
@@ -132,7 +138,7 @@ func (w *wall) do(c *http.Client, method, url string, body io.Reader, header ...
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return res, string(b)
+	return answered{res.StatusCode, res.Header}, string(b)
 }
 
 func bothProtocols(t *testing.T, f func(t *testing.T, h2 bool)) {
@@ -177,7 +183,7 @@ func TestPutIn(t *testing.T) {
 				w := newWall(t, echo)
 				c := w.client(h2)
 				res, body := w.do(c, tt.method, "https://"+host+tt.target, nil, tt.header...)
-				if res.StatusCode != 200 || res.Header.Get("X-Got") != tt.want {
+				if res.StatusCode != http.StatusOK || res.Header.Get("X-Got") != tt.want {
 					t.Errorf("status %d, got %s, want %s\n%s", res.StatusCode, res.Header.Get("X-Got"), tt.want, body)
 				}
 				for _, coded := range []string{value, "theRealValue", base64.StdEncoding.EncodeToString([]byte("user:" + value))} {
@@ -333,7 +339,7 @@ func TestUntrustedHost(t *testing.T) {
 	w := newWall(t, echo)
 	w.i.RootCAs = x509.NewCertPool()
 	res, body := w.do(w.client(true), "GET", "https://"+host+"/", nil, "Authorization", placeholder)
-	if res.StatusCode != 502 || !strings.Contains(body, "the certificate of example.com:443 is not trusted on this machine") {
+	if res.StatusCode != http.StatusBadGateway || !strings.Contains(body, "the certificate of example.com:443 is not trusted on this machine") {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 }
@@ -403,7 +409,7 @@ func TestStreams(t *testing.T) {
 					<-next
 				}
 			})
-			r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://"+host+"/", nil)
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/", nil)
 			r.Header.Set("Authorization", placeholder)
 			res, err := w.client(h2).Do(r)
 			if err != nil {
@@ -424,7 +430,7 @@ func TestStreams(t *testing.T) {
 			w := newWall(t, func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).EnableFullDuplex()
 				w.Header().Set("Trailer", "X-Out")
-				w.WriteHeader(200)
+				w.WriteHeader(http.StatusOK)
 				_ = http.NewResponseController(w).Flush()
 				lines := bufio.NewScanner(r.Body)
 				for lines.Scan() {
@@ -434,7 +440,7 @@ func TestStreams(t *testing.T) {
 				w.Header().Set("X-Out", r.Trailer.Get("X-In")+" "+r.Header.Get("Authorization"))
 			})
 			pr, pw := io.Pipe()
-			r, _ := http.NewRequestWithContext(t.Context(), "POST", "https://"+host+"/repos/acme/x", pr)
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+host+"/repos/acme/x", pr)
 			r.Header.Set("Authorization", placeholder)
 			r.Trailer = http.Header{"X-In": nil}
 			res, err := w.client(h2).Do(r)
@@ -472,7 +478,7 @@ func TestStreams(t *testing.T) {
 		t.Run("gzip and early hints", func(t *testing.T) {
 			w := newWall(t, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Link", r.Header.Get("Authorization"))
-				w.WriteHeader(103)
+				w.WriteHeader(http.StatusEarlyHints)
 				w.Header().Set("Content-Encoding", "gzip")
 				z := gzip.NewWriter(w)
 				_, _ = io.WriteString(z, strings.Repeat("x", 40<<10)+r.Header.Get("Authorization"))
@@ -506,7 +512,7 @@ func TestWebSocket(t *testing.T) {
 		"Sec-WebSocket-Extensions: permessage-deflate\r\nAuthorization: "+placeholder+"\r\n\r\n")
 	br := bufio.NewReader(conn)
 	res, err := http.ReadResponse(br, nil)
-	if err != nil || res.StatusCode != 101 {
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(res, err)
 	}
 	_, _ = io.WriteString(conn, "hello\n")
