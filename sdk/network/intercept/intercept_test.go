@@ -511,7 +511,7 @@ func TestWebSocket(t *testing.T) {
 	_, _ = io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 		"Sec-WebSocket-Extensions: permessage-deflate\r\nAuthorization: "+placeholder+"\r\n\r\n")
 	br := bufio.NewReader(conn)
-	res, err := http.ReadResponse(br, nil)
+	res, err := http.ReadResponse(br, nil) //nolint:bodyclose // a 101 has none
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(res, err)
 	}
