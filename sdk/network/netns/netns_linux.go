@@ -249,30 +249,3 @@ func Destination(fd int) (netip.AddrPort, error) {
 	b := raw.Multiaddr
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), uint16(b[2])<<8|uint16(b[3])), nil
 }
-
-// Connect returns a connection to a port of the loopback of the namespace ns, a descriptor as that of [Filter]: to
-// 127.0.0.1 or, where nothing listens there, to ::1.
-func Connect(ns, port int) (fd int, err error) {
-	err = Do(ns, func() error {
-		if fd, err = dial(unix.AF_INET, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-			var err6 error
-			if fd, err6 = dial(unix.AF_INET6, &unix.SockaddrInet6{Port: port, Addr: netip.IPv6Loopback().As16()}); err6 != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return fd, err
-}
-
-func dial(family int, to unix.Sockaddr) (int, error) {
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
-	}
-	if err := unix.Connect(fd, to); err != nil {
-		unix.Close(fd)
-		return -1, os.NewSyscallError("connect", err)
-	}
-	return fd, nil
-}
