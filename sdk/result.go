@@ -85,7 +85,7 @@ type Traffic struct {
 	Name        string   `json:"name"`           // as the command asked for it: a name, or an IPv4 address
 	Port        int      `json:"port,omitempty"` // 0: a name that was looked up only
 	Allowed     bool     `json:"allowed"`
-	Rule        string   `json:"rule,omitempty"`    // that decided, or the secret whose rules did, as in "secret TOKEN"; empty: no rule allows it
+	Rule        string   `json:"rule,omitempty"`    // that decided, or the secret whose rules did, as in "secret TOKEN"; empty: no rule is about it
 	Reason      string   `json:"reason,omitempty"`  // why an allowed destination was not reached, or a denied one is denied
 	Connections int64    `json:"connections"`       // or lookups, when Port is 0
 	Sent        int64    `json:"sent"`              // bytes by the command

@@ -33,15 +33,23 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 		return out, fmt.Errorf("make a directory to try things in: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	plain, f := b.trySandbox(ctx, dir, sdk.Workspace{}, "sandbox", "a sandbox can be made: mounts, devices and terminals of its own")
+	plain, f := b.trySandbox(ctx, dir, sdk.Spec{}, "sandbox", "a sandbox can be made: mounts, devices and terminals of its own")
 	if !add(f) {
 		return out, nil
 	}
 	defer plain.close()
-	overlay, f := b.trySandbox(ctx, dir, sdk.Workspace{Source: dir, Mode: sdk.WorkspacePrivate}, "overlay", "a private workspace needs no copy: overlay in a user namespace"+ifRoot(" on an id-mapped mount"))
+	private := sdk.Spec{Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspacePrivate}}
+	overlay, f := b.trySandbox(ctx, dir, private, "overlay", "a private workspace needs no copy: overlay in a user namespace"+ifRoot(" on an id-mapped mount"))
 	if add(f) {
 		defer overlay.close()
 	}
+	networked, f := b.trySandbox(ctx, dir, sdk.Spec{Network: sdk.NetworkFiltered}, "network", "none, filtered and full")
+	if f.Status == sdk.SeverityError {
+		f.Status = sdk.SeverityWarning // none works
+	} else {
+		defer networked.close()
+	}
+	out = append(out, f)
 	out = append(out, checkInside(ctx, plain)...)
 	return out, nil
 }
@@ -126,14 +134,14 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 }
 
 // trySandbox makes a sandbox, whose state lies below dir.
-func (b *backend) trySandbox(ctx context.Context, dir string, ws sdk.Workspace, name, detail string) (*sandbox, sdk.Finding) {
+func (b *backend) trySandbox(ctx context.Context, dir string, spec sdk.Spec, name, detail string) (*sandbox, sdk.Finding) {
 	f := sdk.Finding{Name: name, Status: sdk.SeverityOK, Detail: detail}
 	state, err := os.MkdirTemp(dir, "state-")
 	if err != nil {
 		return nil, failed(f, err)
 	}
 	s, err := create(ctx, &sdk.CreateRequest{
-		Spec: sdk.Spec{Workspace: ws}, ID: fmt.Sprintf("check-%d-%s", os.Getpid(), name), StateDir: state,
+		Spec: spec, ID: fmt.Sprintf("check-%d-%s", os.Getpid(), name), StateDir: state,
 		Allocated: func(sdk.Handle) error { return nil },
 	}, b.support(), nil)
 	if err != nil {

@@ -25,7 +25,10 @@ func TestSandboxCheck(t *testing.T) {
 			t.Errorf("%s says nothing", f.Name)
 		}
 	}
-	for _, name := range []string{"bubblewrap", "user namespaces", "cgroups", "sandbox", "overlay", "command", "interpreter python3", "interpreter node"} {
+	if f := seen["network"]; f.Status != sdk.SeverityOK {
+		t.Errorf("network: %s", f.Detail)
+	}
+	for _, name := range []string{"bubblewrap", "user namespaces", "cgroups", "sandbox", "overlay", "network", "command", "interpreter python3", "interpreter node"} {
 		if seen[name].Status == "" {
 			t.Errorf("nothing is said about %q", name)
 		}

@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/microinit"
 	"github.com/hutch-run/hutch/sdk/network"
+	"github.com/hutch-run/hutch/sdk/network/netns"
 	"github.com/hutch-run/hutch/sdk/seccomp"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
@@ -127,7 +130,11 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		if e := usedUp(err.Error()); e != nil {
 			return e
 		}
-		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: namespaceFix()}
+		fix := namespaceFix()
+		if strings.Contains(err.Error(), wire.NoFilter) {
+			fix = netns.Fix
+		}
+		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: fix}
 	}
 	return s.enter(w, dirs)
 }

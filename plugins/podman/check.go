@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/network/netns"
 )
 
 // Check implements [sdk.Backend]. What cannot work because of an earlier finding is not tried.
@@ -32,7 +34,7 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 		return append(out, failed("podman info", err)), nil
 	}
 	ok := add(p.checkUsers(info))
-	out = append(out, checkStorage(info), p.checkNetwork())
+	out = append(out, checkStorage(info))
 	out = append(out, b.checkLimits()...)
 	if _, err := findAgent(); err != nil {
 		ok = add(failed("agent", err)) && ok
@@ -120,14 +122,15 @@ func checkStorage(i *info) sdk.Finding {
 	return f
 }
 
-func (p *podman) checkNetwork() sdk.Finding {
-	if p.rootless {
-		if _, err := findNsenter(); err != nil {
-			f := failed("network", err)
-			f.Status = sdk.SeverityWarning
-			return f
-		}
+// checkNetwork tries to filter the network of a container.
+func (s *sandbox) checkNetwork(ctx context.Context) sdk.Finding {
+	l, err := s.podman.filter(ctx, s.pid, nil)
+	if err != nil {
+		f := failed("network", err)
+		f.Status, f.Fix = sdk.SeverityWarning, cmp.Or(f.Fix, netns.Fix)
+		return f
 	}
+	l.Close()
 	return sdk.Finding{Name: "network", Status: sdk.SeverityOK, Detail: "none, filtered and full"}
 }
 
@@ -188,7 +191,7 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 	if s.over != overlayNative {
 		over.Status, over.Fix = sdk.SeverityWarning, "Podman's own overlay volume needs Linux 5.13, and storage.conf without mount_program"
 	}
-	return append(out, over, checkGuards(s.pid))
+	return append(out, over, checkGuards(s.pid), s.checkNetwork(ctx))
 }
 
 // checkGuards looks whether the guards that were asked for are really on a container's first process.

@@ -184,7 +184,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %s (%s)", f.Name, f.Detail, f.Fix)
 		}
 	}
-	contains(t, "the check", all, "podman ok", "container ok", "guards ok", "overlay ok")
+	contains(t, "the check", all, "podman ok", "container ok", "guards ok", "overlay ok", "network ok")
 }
 
 // TestMissingImage says which image is missing, at its attribute.

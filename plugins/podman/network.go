@@ -44,6 +44,11 @@ func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sd
 	w := &s.gateway
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.gate != nil && len(c.Secrets) > 0 {
+		if err := w.gate.SetSecrets(c.Secrets, c.Authority); err != nil {
+			return nil, err
+		}
+	}
 	if w.gate == nil {
 		rules, err := network.Parse(s.spec.Network, s.spec.Rules)
 		if err != nil {
@@ -54,7 +59,7 @@ func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sd
 			w.gate, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Names: s.dirs.names()})
 		}
 		if err != nil {
-			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the network of %s: %w", s.name(), err)
+			return nil, sdk.Errorf(sdk.ReasonMissing, "serve the network of %s: %w", s.name(), err).WithFix("%s", netns.Fix)
 		}
 	}
 	w.used++

@@ -87,9 +87,9 @@ func TestEndStray(t *testing.T) {
 				}
 				return
 			}
-			err = cmd.Wait()
-			if ctx.Err() != nil || err == nil || !strings.Contains(err.Error(), "killed") {
-				t.Errorf("it ended with %v", err)
+			err = cmd.Wait() // killed, or by itself when its child was: whichever came first
+			if ctx.Err() != nil {
+				t.Errorf("it did not end: %v", err)
 			}
 			for end := time.Now().Add(time.Minute); s.dirs.readPID() != 0 && procstat.Alive(pid); {
 				if time.Now().After(end) {

@@ -286,11 +286,14 @@ func filteredChecks() []Check {
 				if err != nil {
 					c.Fatalf("%v", err)
 				}
-				const placeholder, value = "hutch-placeholder-0123456789", "value-of-a-secret"
-				secret := func(cmd *client.Command) {
-					cmd.Secrets = []sdk.Secret{{Name: "TOKEN", Placeholder: placeholder, Value: value, Hosts: []string{fmt.Sprintf("host:%d", port)}}}
-					cmd.Authority = authority
+				const placeholder, value, newer = "hutch-placeholder-0123456789", "value-of-a-secret", "newer-value-of-it"
+				secretOf := func(value string) func(*client.Command) {
+					return func(cmd *client.Command) {
+						cmd.Secrets = []sdk.Secret{{Name: "TOKEN", Placeholder: placeholder, Value: value, Hosts: []string{fmt.Sprintf("host:%d", port)}}}
+						cmd.Authority = authority
+					}
 				}
+				secret := secretOf(value)
 				o := b.visit("host", port, "Authorization: Bearer "+placeholder, secret)
 				if got := asked(); len(got) != 1 || got[0] != "Bearer "+value {
 					c.Fatalf("the host got %q: %s %s", got, quote(o.stdout), o.how())
@@ -301,6 +304,11 @@ func filteredChecks() []Check {
 				b.visit("host", other, "Authorization: Bearer "+placeholder, secret)
 				if got := otherAsked(); slices.Contains(got, "Bearer "+value) {
 					c.Fatalf("a host that the secret is not for got it")
+				}
+				b.begin("echo ready; sleep 600", secret) // while it runs, a later command has a newer value
+				b.visit("host", port, "Authorization: Bearer "+placeholder, secretOf(newer))
+				if got := asked(); len(got) != 2 || got[1] != "Bearer "+newer {
+					c.Fatalf("of a newer value the host got %q", got)
 				}
 			}},
 	}

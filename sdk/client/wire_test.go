@@ -82,7 +82,7 @@ type allConfig struct {
 
 func (a *all) Describe() sdk.Description {
 	return sdk.Description{Name: "all", Version: "1", Summary: "everything", Isolation: sdk.IsolationVM, Config: allConfig{}, TTY: true,
-		Limits: []sdk.Limit{"timeout", "memory", "cpus", "pids", "disk", "files"}, Workspaces: []sdk.WorkspaceMode{"w"}, Networks: []sdk.NetworkMode{"n"}, Formats: []sdk.Format{"f"}, Environment: []string{"E"}}
+		Limits: []sdk.Limit{"timeout", "memory", "cpus", "pids", "disk", "files"}, Workspaces: []sdk.WorkspaceMode{"w"}, Networks: []sdk.NetworkMode{"n", sdk.NetworkFiltered}, Formats: []sdk.Format{"f"}, Environment: []string{"E"}}
 }
 func (a *all) Check(context.Context) ([]sdk.Finding, error) { return a.findings, nil }
 func (a *all) Plan(_ context.Context, s *sdk.Spec) (*sdk.Plan, error) {

@@ -193,7 +193,7 @@ func (r Rules) Loopback() (ports []int) {
 // Verdict is what rules say of a destination.
 type Verdict struct {
 	Allowed bool
-	Rule    string // that decided; "" when no rule allows it
+	Rule    string // that decided; "" when no rule is about it
 	Reason  string // why not, for a person; "" when it is allowed
 	Add     string // the rule of allow that would allow it; "" when a rule of deny has to go
 }

@@ -47,7 +47,7 @@ type Options struct {
 type Gate struct {
 	o       Options
 	rules   network.Rules
-	secrets *intercept.Interceptor // nil: there are none
+	secrets atomic.Pointer[intercept.Interceptor] // nil: there are none
 	tcp     *net.TCPListener
 	dns     *net.UDPConn
 	dnsTCP  *net.TCPListener
@@ -122,7 +122,7 @@ func (g *Gate) prepare() (err error) {
 		return err
 	}
 	if len(g.o.Secrets) > 0 {
-		if g.secrets, err = intercept.New(g.o.Secrets, g.o.Authority); err != nil {
+		if err := g.SetSecrets(g.o.Secrets, g.o.Authority); err != nil {
 			return err
 		}
 	}
@@ -167,6 +167,16 @@ func (g *Gate) Close() ([]sdk.Traffic, int64) {
 	}
 	g.once.Do(g.close)
 	return g.record.take()
+}
+
+// SetSecrets replaces the secrets of connections that begin from now on: for a gate that commands share, of which a later
+// one may have newer values.
+func (g *Gate) SetSecrets(secrets []sdk.Secret, authority *sdk.Authority) error {
+	i, err := intercept.New(secrets, authority)
+	if err == nil {
+		g.secrets.Store(i)
+	}
+	return err
 }
 
 // Take returns what came through the gate since it was opened or since the last Take, as Close does, while the gate goes
@@ -242,9 +252,9 @@ func (g *Gate) connection(conn *net.TCPConn) {
 		}
 		return g.o.Dial(ctx, "tcp", to.String())
 	}
-	if isName && g.secrets != nil && g.secrets.Covers(name, d.port) {
+	if i := g.secrets.Load(); isName && i != nil && i.Covers(name, d.port) {
 		var denied atomic.Pointer[deniedError]
-		out := g.secrets.Serve(g.ctx, conn, name, d.port, func(ctx context.Context) (net.Conn, error) {
+		out := i.Serve(g.ctx, conn, name, d.port, func(ctx context.Context) (net.Conn, error) {
 			far, err := dial(ctx)
 			if e := (*deniedError)(nil); errors.As(err, &e) {
 				denied.Store(e)

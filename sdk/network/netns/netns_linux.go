@@ -19,6 +19,9 @@ import (
 // the same listener.
 const Resolver = "127.0.0.1"
 
+// Fix is what to do where [Filter] fails, for an [sdk.Error].
+const Fix = "sudo modprobe -a nf_tables nft_chain_nat nft_redir nft_reject_ipv4, or run without a network"
+
 // source is the address of the loopback from which connections begin; none that means a name (see package gate).
 const source = "198.18.0.1"
 

@@ -90,7 +90,7 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, 
 		if err != nil {
 			_ = unix.Kill(-1, unix.SIGKILL) // bwrap alone would leave a child that waits for its network
 			unix.Close(pidfd)
-			return nil, nil, fmt.Errorf("filter the network: %w", err)
+			return nil, nil, fmt.Errorf(wire.NoFilter+": %w", err)
 		}
 		give = append(give, l.FDs()...)
 	}

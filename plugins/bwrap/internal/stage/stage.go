@@ -164,7 +164,7 @@ func probe(filtered bool) <-chan error {
 	}
 	go func() {
 		if err := netns.Probe(); err != nil {
-			done <- fmt.Errorf("filter the network: %w", err)
+			done <- fmt.Errorf(wire.NoFilter+": %w", err)
 		}
 		close(done)
 	}()

@@ -10,6 +10,9 @@ package wire
 // HolderName is argv[0] of a holder process.
 const HolderName = "hutch-bwrap-holder"
 
+// NoFilter begins the error of a holder that cannot filter the network.
+const NoFilter = "filter the network"
+
 // SocketFD is the descriptor on which a holder finds its socket.
 const SocketFD = 3
 

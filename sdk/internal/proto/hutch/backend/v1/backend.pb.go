@@ -3205,7 +3205,7 @@ type Traffic struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`  // as the command asked for it: a name, or an IPv4 address
 	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"` // 0: a name that was looked up only
 	Allowed       bool                   `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Rule          string                 `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`                // that decided, or the secret whose rules did, as in "secret TOKEN"; empty: no rule allows it
+	Rule          string                 `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`                // that decided, or the secret whose rules did, as in "secret TOKEN"; empty: no rule is about it
 	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`            // why an allowed destination was not reached, or a denied one is denied
 	Connections   int64                  `protobuf:"varint,6,opt,name=connections,proto3" json:"connections,omitempty"` // or lookups, when port is 0
 	Sent          int64                  `protobuf:"varint,7,opt,name=sent,proto3" json:"sent,omitempty"`               // bytes by the command
