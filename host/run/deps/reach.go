@@ -13,22 +13,25 @@ import (
 	"github.com/hutch-run/hutch/sdk/network"
 )
 
-// registries are what the installers of a language reach by themselves.
+// registries are what the installers of a language reach by themselves, on port 443.
 var registries = map[string][]string{
-	"python":     {"pypi.org:443", "files.pythonhosted.org:443"},
-	"javascript": {"registry.npmjs.org:443"},
+	"python":     {"pypi.org", "files.pythonhosted.org"},
+	"javascript": {"registry.npmjs.org"},
 }
 
 // lookupTime bounds the lookups of the hosts that the user's settings name.
 const lookupTime = 10 * time.Second
 
 // Reach lists the rules of package sdk/network by which the installers of a language reach what they need, and nothing
-// else: its registries, and what the user's settings and the packages name by URL. A host of the settings that is in a
-// private network is allowed there: the user named it.
+// else: its registries, and what the user's settings and the packages name by URL. A registry or a host of the settings
+// that this machine finds in a private network, such as a mirror, is allowed there.
 func (s Settings) Reach(ctx context.Context, lang string, packages []string) []string {
-	rules := slices.Clone(registries[lang])
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
+	var rules []string
+	for _, name := range registries[lang] {
+		rules = append(rules, reach(ctx, name, "443")...)
+	}
 	for name, value := range s.Env {
 		if strings.HasPrefix(strings.ToUpper(name), "NPM_CONFIG_//") {
 			continue
@@ -75,7 +78,7 @@ func destination(text string) (host, port string) {
 	return u.Hostname(), port
 }
 
-// reach lists the rules for a host that the user named: itself, and the addresses of it that are not public.
+// reach lists the rules for a trusted host: itself, and the addresses of it that are not public.
 func reach(ctx context.Context, host, port string) []string {
 	rules := []string{host + ":" + port}
 	if _, err := netip.ParseAddr(host); err == nil {

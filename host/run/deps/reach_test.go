@@ -1,12 +1,19 @@
 package deps
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestReach(t *testing.T) {
+	mirrors := map[string]bool{}
+	for _, name := range slices.Concat(registries["python"], registries["javascript"]) {
+		for _, rule := range reach(t.Context(), name, "443")[1:] {
+			mirrors[rule] = true
+		}
+	}
 	for name, tc := range map[string]struct {
 		lang     string
 		env      map[string]string
@@ -22,7 +29,10 @@ func TestReach(t *testing.T) {
 			[]string{"192.0.2.1:443", "192.0.2.2:81", "files.pythonhosted.org:443", "pypi.org:443"}},
 		"what is no rule": {"javascript", map[string]string{"NPM_CONFIG_REGISTRY": "http://[::1]:4873/", "NPM_CONFIG_PROXY": "file:///x"}, nil, []string{"registry.npmjs.org:443"}},
 	} {
-		if diff := cmp.Diff(tc.want, Settings{Env: tc.env}.Reach(t.Context(), tc.lang, tc.packages)); diff != "" {
+		got := slices.DeleteFunc(Settings{Env: tc.env}.Reach(t.Context(), tc.lang, tc.packages), func(rule string) bool {
+			return mirrors[rule] // where this machine finds the registries
+		})
+		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
