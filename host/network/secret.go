@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -81,11 +80,21 @@ func (s Secret) String() string {
 	return text
 }
 
-var variableName = regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]{0,63}\z`)
+// isVariable reports whether name can be that of a variable: up to 64 letters, digits and underscores, no digit first. It
+// is not a regular expression, which every start of hutch would compile.
+func isVariable(name string) bool {
+	for i, c := range []byte(name) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 64
+}
 
 // Check says what is wrong with the secret in itself.
 func (s Secret) Check() error {
-	if !variableName.MatchString(s.Name) {
+	if !isVariable(s.Name) {
 		return fmt.Errorf("invalid name %q: want that of a variable, such as GITHUB_TOKEN", s.Name)
 	}
 	return intercept.Check(sdk.Secret{Name: s.Name, Hosts: s.Hosts, Rules: s.Rules})
