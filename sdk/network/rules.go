@@ -146,8 +146,18 @@ func (r Rule) matchesAddr(addr netip.Addr) bool { return r.prefix.IsValid() && r
 // Rules are the rules of one sandbox. They do not change, and their methods may be called concurrently.
 type Rules struct {
 	allow, deny []Rule
-	full        bool // every public name and address is allowed
+	full        bool         // every public name and address is allowed
+	own         []netip.Addr // of this machine; not public, whatever they are
 }
+
+// Of returns the rules for a machine that has the addresses own: none of them is public, so that only a rule that names
+// it reaches it.
+func (r Rules) Of(own []netip.Addr) Rules {
+	r.own = own
+	return r
+}
+
+func (r Rules) public(addr netip.Addr) bool { return Public(addr) && !slices.Contains(r.own, addr) }
 
 // Parse reads the rules of a network of mode filtered or full. The error is that of the first rule that is wrong.
 func Parse(mode sdk.NetworkMode, in sdk.NetworkRules) (Rules, error) {
@@ -229,7 +239,7 @@ func (r Rules) Lookup(name string) Verdict {
 // is not public.
 func (r Rules) Address(addr netip.Addr, port int) Verdict {
 	addr = addr.Unmap()
-	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), Public(addr), func(x Rule) bool { return x.matchesAddr(addr) && x.onPort(port) })
+	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), r.public(addr), func(x Rule) bool { return x.matchesAddr(addr) && x.onPort(port) })
 }
 
 // decide asks the rules about a destination; public says that a full network reaches it without a rule.
@@ -302,7 +312,7 @@ func (r Rules) Reach(name string, addr netip.Addr, port int) Verdict {
 			return denied(fmt.Sprintf("%s, which is %s,", name, netip.AddrPortFrom(addr, uint16(port))), x)
 		}
 	}
-	if Public(addr) {
+	if r.public(addr) {
 		return Verdict{Allowed: true}
 	}
 	if v := r.Address(addr, port); v.Allowed {

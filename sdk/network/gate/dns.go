@@ -28,14 +28,12 @@ func (g *Gate) serveDNS() {
 		if err != nil {
 			continue
 		}
-		select {
-		case g.room <- struct{}{}:
-		case <-g.closing:
+		if !g.enter() {
 			return
 		}
 		query := slices.Clone(buf[:n])
 		g.conns.Go(func() {
-			defer func() { <-g.room }()
+			defer g.leave()
 			if reply := g.answer(query); reply != nil {
 				_, _ = g.dns.WriteToUDPAddrPort(reply, from)
 			}
@@ -46,33 +44,8 @@ func (g *Gate) serveDNS() {
 // dnsTime bounds how long a connection for lookups may be idle.
 const dnsTime = 10 * time.Second
 
-// serveDNSTCP answers lookups over TCP.
-func (g *Gate) serveDNSTCP() {
-	for {
-		conn, err := g.dnsTCP.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(10 * time.Millisecond) // out of descriptors: some will be closed
-			continue
-		}
-		select {
-		case g.room <- struct{}{}:
-		case <-g.closing:
-			conn.Close()
-			return
-		}
-		g.conns.Go(func() {
-			defer func() { <-g.room }()
-			defer conn.Close()
-			g.lookups(conn)
-		})
-	}
-}
-
 // lookups answers the lookups of one connection, each with its length before it (RFC 1035, 4.2.2).
-func (g *Gate) lookups(conn net.Conn) {
+func (g *Gate) lookups(conn *net.TCPConn) {
 	var size [2]byte
 	for {
 		select {

@@ -38,9 +38,11 @@ type Options struct {
 	// name to all of them; "" when there is only this one. It is made when it is not there.
 	Names string
 
-	// Dial and Lookup are what the gate reaches the network with; nil means this process's own.
+	// Dial and Lookup are what the gate reaches the network with, and Own has the addresses of this machine; nil means
+	// this process's own.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	Own    func() ([]netip.Addr, error)
 }
 
 // Gate serves the network of one command, from [Open] to [Gate.Close].
@@ -86,6 +88,9 @@ func Open(l netns.Listeners, o Options) (_ *Gate, err error) {
 	if o.Lookup == nil {
 		o.Lookup = lookup
 	}
+	if o.Own == nil {
+		o.Own = ownAddresses
+	}
 	g := &Gate{o: o, pairs: map[*pair]bool{}, room: make(chan struct{}, mostConnections()), closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -110,9 +115,9 @@ func Open(l netns.Listeners, o Options) (_ *Gate, err error) {
 		return nil, errors.New("serve a filtered network: a listener has another type")
 	}
 	g.ctx, g.stop = context.WithCancel(context.Background())
-	g.serving.Go(g.accept)
+	g.serving.Go(func() { g.accept(g.tcp, g.connection) })
+	g.serving.Go(func() { g.accept(g.dnsTCP, g.lookups) })
 	g.serving.Go(g.serveDNS)
-	g.serving.Go(g.serveDNSTCP)
 	return g, nil
 }
 
@@ -200,17 +205,12 @@ func (g *Gate) close() {
 	g.names.close()
 }
 
-// accept serves connections.
-func (g *Gate) accept() {
-	for {
-		select {
-		case g.room <- struct{}{}:
-		case <-g.closing:
-			return
-		}
-		conn, err := g.tcp.AcceptTCP()
+// accept serves the connections of a listener until the gate closes.
+func (g *Gate) accept(l *net.TCPListener, serve func(*net.TCPConn)) {
+	for g.enter() {
+		conn, err := l.AcceptTCP()
 		if err != nil {
-			<-g.room
+			g.leave()
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -218,17 +218,32 @@ func (g *Gate) accept() {
 			continue
 		}
 		g.conns.Go(func() {
-			defer func() { <-g.room }()
-			g.connection(conn)
+			defer g.leave()
+			defer conn.Close()
+			defer context.AfterFunc(g.ctx, func() { conn.Close() })()
+			serve(conn)
 		})
 	}
 }
 
+// enter waits for room for one more connection; false when the gate closes.
+func (g *Gate) enter() bool {
+	select {
+	case g.room <- struct{}{}:
+		return true
+	case <-g.closing:
+		return false
+	}
+}
+
+func (g *Gate) leave() { <-g.room }
+
 // connection serves one connection of the command.
 func (g *Gate) connection(conn *net.TCPConn) {
-	defer conn.Close()
 	to, err := destination(conn)
-	if err != nil || to.Addr().IsLoopback() && !g.rules.Address(to.Addr(), int(to.Port())).Allowed {
+	own, err2 := g.o.Own() // they can change while a sandbox lives
+	rules := g.rules.Of(own)
+	if err := errors.Join(err, err2); err != nil || to.Addr().IsLoopback() && !rules.Address(to.Addr(), int(to.Port())).Allowed {
 		reset(conn) // it asked for the listener itself
 		return
 	}
@@ -236,9 +251,9 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	var v network.Verdict
 	name, isName := g.names.of(to.Addr())
 	if isName {
-		d.name, v = name, g.rules.Name(name, d.port)
+		d.name, v = name, rules.Name(name, d.port)
 	} else {
-		d.name, v = to.Addr().String(), g.rules.Address(to.Addr(), d.port)
+		d.name, v = to.Addr().String(), rules.Address(to.Addr(), d.port)
 	}
 	d.allowed, d.rule, d.reason = v.Allowed, v.Rule, v.Reason
 	if !v.Allowed {
@@ -248,7 +263,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	}
 	dial := func(ctx context.Context) (net.Conn, error) {
 		if isName {
-			return g.dialName(ctx, name, d.port)
+			return g.dialName(ctx, rules, name, d.port)
 		}
 		return g.o.Dial(ctx, "tcp", to.String())
 	}
@@ -291,7 +306,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 // copy passes bytes on both ways until both ends have ended. An error of one end is one of the other.
 func (g *Gate) copy(near *net.TCPConn, far net.Conn) (out intercept.Outcome) {
 	p := &pair{near: near, far: far}
-	defer context.AfterFunc(g.ctx, func() { near.Close(); far.Close() })()
+	defer context.AfterFunc(g.ctx, func() { far.Close() })()
 	g.mu.Lock()
 	g.pairs[p] = true
 	g.mu.Unlock()
@@ -341,7 +356,7 @@ type deniedError struct{ network.Verdict }
 func (e *deniedError) Error() string { return e.Reason }
 
 // dialName connects to an allowed name.
-func (g *Gate) dialName(ctx context.Context, name string, port int) (net.Conn, error) {
+func (g *Gate) dialName(ctx context.Context, rules network.Rules, name string, port int) (net.Conn, error) {
 	if name == network.Host {
 		return g.o.Dial(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	}
@@ -355,7 +370,7 @@ func (g *Gate) dialName(ctx context.Context, name string, port int) (net.Conn, e
 	var last error
 	for _, addr := range addrs {
 		addr = addr.Unmap()
-		if v := g.rules.Reach(name, addr, port); !v.Allowed {
+		if v := rules.Reach(name, addr, port); !v.Allowed {
 			last = cmp.Or[error](last, &deniedError{v})
 			continue
 		}
@@ -379,6 +394,16 @@ func lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen()) })
 	return addrs, err
+}
+
+func ownAddresses() (own []netip.Addr, err error) {
+	addrs, err := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, p.Addr().Unmap())
+		}
+	}
+	return own, err
 }
 
 func destination(conn *net.TCPConn) (to netip.AddrPort, err error) {

@@ -477,6 +477,24 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// TestOwnAddresses asks for this machine by a public address that it has.
+func TestOwnAddresses(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) }))
+	defer server.Close()
+	addr := server.Listener.Addr().String()
+	lines := []string{"raw " + site + ":80", "raw allowed.example:80", "http http://" + site + ":8080/"}
+	want := lines[0] + ": connection reset by peer\n" + lines[1] + ": connection reset by peer\n" + lines[2] + ": 200 " + site + ":8080 ok\n"
+	for _, mode := range []sdk.NetworkMode{sdk.NetworkFull, sdk.NetworkFiltered} {
+		w := &world{names: map[string][]string{"allowed.example": {site}}, to: map[string]string{site + ":80": addr, site + ":8080": addr}}
+		o := w.options([]string{"allowed.example", site + ":8080"}, nil)
+		o.Network = mode
+		o.Own = func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(site)}, nil }
+		if got, _, _ := inside(t, o, lines...); got != want {
+			t.Errorf("%s:\n%s", mode, cmp.Diff(want, got))
+		}
+	}
+}
+
 // TestDenialSaysWhy looks at what a person reads who was denied.
 func TestDenialSaysWhy(t *testing.T) {
 	w := &world{names: map[string][]string{"private.example": {"10.1.2.3"}, "allowed.example": {site}}}
