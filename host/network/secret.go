@@ -100,11 +100,7 @@ func (s Secret) Check() error {
 	return intercept.Check(sdk.Secret{Name: s.Name, Hosts: s.Hosts, Rules: s.Rules})
 }
 
-const (
-	maxSecret      = 16 << 10
-	minSecret      = 8
-	commandTimeout = time.Minute
-)
+const commandTimeout = time.Minute
 
 // Read returns the value as it is now. environ is the environment of the user, as NAME=VALUE. The error does not hold
 // the value.
@@ -127,26 +123,12 @@ func (s Source) Read(ctx context.Context, environ []string) (string, error) {
 	}
 	if err == nil {
 		value = strings.TrimSuffix(strings.TrimSuffix(value, "\n"), "\r")
-		err = checkValue(value)
+		err = intercept.CheckValue(value)
 	}
 	if err != nil {
 		return "", &sdk.Error{Reason: sdk.ReasonConfig, Summary: s.String() + ": " + err.Error(), Fix: fix, Err: err}
 	}
 	return value, nil
-}
-
-func checkValue(v string) error {
-	switch {
-	case v == "":
-		return errors.New("the value is empty")
-	case len(v) < minSecret:
-		return fmt.Errorf("the value has less than %d characters, too few to be found in what comes back", minSecret)
-	case len(v) > maxSecret:
-		return fmt.Errorf("the value has more than %d bytes", maxSecret)
-	case strings.TrimSpace(v) != v || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return errors.New("the value has line breaks, control characters or spaces at an end, which no header can carry")
-	}
-	return nil
 }
 
 func readFile(name string) (string, error) {
@@ -158,7 +140,7 @@ func readFile(name string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSecret+3))
+	b, err := io.ReadAll(io.LimitReader(f, intercept.MaxValue+3))
 	return string(b), err
 }
 
@@ -197,7 +179,7 @@ func output(ctx context.Context, argv, environ []string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, fmt.Errorf("it did not end within %s", commandTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	stdout, stderr := limited{max: maxSecret + 3}, limited{max: 1 << 10}
+	stdout, stderr := limited{max: intercept.MaxValue + 3}, limited{max: 1 << 10}
 	cmd.Env, cmd.Stdout, cmd.Stderr = environ, &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

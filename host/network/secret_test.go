@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/network/intercept"
 )
 
 func TestSourceRead(t *testing.T) {
@@ -37,8 +38,8 @@ func TestSourceRead(t *testing.T) {
 		{"space", Source{Env: "SPACE"}, "", "spaces at an end"},
 		{"file", Source{File: file("a", "the-value\r\n")}, "the-value", ""},
 		{"two lines", Source{File: file("b", "the-value\n\n")}, "", "line breaks"},
-		{"short", Source{File: file("c", "1234567\n")}, "", "less than 8 characters"},
-		{"long", Source{File: file("d", strings.Repeat("x", maxSecret+1))}, "", "more than 16384 bytes"},
+		{"short", Source{File: file("c", "1234567\n")}, "", "less than 8 bytes"},
+		{"long", Source{File: file("d", strings.Repeat("x", intercept.MaxValue+1))}, "", "more than 16384 bytes"},
 		{"no file", Source{File: filepath.Join(dir, "nope")}, "", "no such file or directory"},
 		{"directory", Source{File: dir}, "", "is a directory"},
 		{"command", Source{Command: []string{"sh", "-c", "echo $TOKEN"}}, "the-value=1", ""},

@@ -170,7 +170,7 @@ func TestNetworkSecretsThatCannotBe(t *testing.T) {
 	for _, tt := range []struct{ name, src, want string }{
 		{"backend", with(plainBlock, `from = env("TOKEN")`), `backend "plain" is not able: it cannot put in secrets`},
 		{"variable", with(otherBlock, `from = env("NOPE")`), "secret TOKEN: the variable NOPE is not set"},
-		{"short", with(otherBlock, `from = env("SHORT")`), "secret TOKEN: variable SHORT: the value has less than 8 characters"},
+		{"short", with(otherBlock, `from = env("SHORT")`), "secret TOKEN: variable SHORT: the value has less than 8 bytes"},
 		{"file", with(otherBlock, `from = file("/nope")`), "secret TOKEN: file /nope: no such file or directory"},
 		{"command", with(otherBlock, `command = ["sh", "-c", "printf prin%s ted; echo why >&2; exit 3"]`), `exit status 3: why`},
 	} {

@@ -15,7 +15,6 @@
 package intercept
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,6 +25,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,10 +39,14 @@ import (
 const (
 	maxHeader     = 64 << 10         // bytes of a request's header
 	maxUses       = 16               // placeholders in one request
-	minValue      = 8                // bytes: a shorter value would be found in responses by chance
-	maxValue      = 16 << 10         // bytes
 	headerTimeout = 60 * time.Second // for the first bytes, the TLS handshake and a request's header
 	idleTimeout   = 10 * time.Minute // between requests
+)
+
+// MinValue and MaxValue bound the value of a secret, in bytes. A shorter one would be found in responses by chance.
+const (
+	MinValue = 8
+	MaxValue = 16 << 10
 )
 
 // Interceptor puts the secrets of one command into its connections. Its methods may be called concurrently.
@@ -104,18 +108,32 @@ func Check(s sdk.Secret) error {
 
 func check(s sdk.Secret) (*secret, error) {
 	out, err := checkPlaces(s)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(s.Placeholder) < 16 || !placeholderOK(s.Placeholder):
+	}
+	if len(s.Placeholder) < 16 || !placeholderOK(s.Placeholder) {
 		return nil, errors.New("invalid placeholder: want at least 16 characters of A-Z, a-z, 0-9, _ and -")
-	case len(s.Value) < minValue || len(s.Value) > maxValue:
-		return nil, fmt.Errorf("the value has %d bytes: want %d to %d", len(s.Value), minValue, maxValue)
-	case !httpguts.ValidHeaderFieldValue(s.Value) || s.Value != string(bytes.TrimSpace([]byte(s.Value))):
-		return nil, errors.New("the value has line breaks, control characters or spaces at an end, which no header can carry")
+	}
+	if err := CheckValue(s.Value); err != nil {
+		return nil, err
 	}
 	out.placeholder, out.value = s.Placeholder, s.Value
 	return out, nil
+}
+
+// CheckValue reports why v cannot be the value of a secret. The error does not hold it.
+func CheckValue(v string) error {
+	switch {
+	case v == "":
+		return errors.New("the value is empty")
+	case len(v) < MinValue:
+		return fmt.Errorf("the value has less than %d bytes, too few to be found in responses", MinValue)
+	case len(v) > MaxValue:
+		return fmt.Errorf("the value has more than %d bytes", MaxValue)
+	case !httpguts.ValidHeaderFieldValue(v) || strings.TrimSpace(v) != v:
+		return errors.New("the value has line breaks, control characters or spaces at an end, which no header can carry")
+	}
+	return nil
 }
 
 func checkPlaces(s sdk.Secret) (*secret, error) {

@@ -573,7 +573,7 @@ func TestNew(t *testing.T) {
 		"placeholder": func(s *sdk.Secret) { s.Placeholder = "short" },
 		"characters":  func(s *sdk.Secret) { s.Placeholder = "hutch placeholder with spaces" },
 		"short":       func(s *sdk.Secret) { s.Value = "abc" },
-		"long":        func(s *sdk.Secret) { s.Value = hidden + strings.Repeat("x", maxValue) },
+		"long":        func(s *sdk.Secret) { s.Value = hidden + strings.Repeat("x", MaxValue) },
 		"line break":  func(s *sdk.Secret) { s.Value = hidden + "\r\nX: y" },
 		"space":       func(s *sdk.Secret) { s.Value = hidden + " " },
 		"no hosts":    func(s *sdk.Secret) { s.Hosts = nil },
