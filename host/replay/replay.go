@@ -90,7 +90,7 @@ func Prepare(ctx context.Context, s *store.Store, id string, o Options) (*Replay
 	if err := r.complete(d, o); err != nil {
 		return nil, err
 	}
-	if err := r.workspace(ctx, d.Workspace, o); err != nil {
+	if err := r.workspace(ctx, d.Definition, o); err != nil {
 		return nil, err
 	}
 	for _, h := range d.Home {

@@ -78,6 +78,7 @@ func TestWhatIsNotRepeated(t *testing.T) {
 		"in a sandbox": {recorded(t, s, store.NewRun{Name: "x", Definition: def}, func(r *result.Result) { r.Sandbox = &result.Sandbox{ID: "i", Name: "web"} }), Options{}, "persistent sandbox web", "hutch exec web"},
 		"gone":         {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"workspace": map[string]any{"source": "/nonexistent/dir", "mode": "private"}})}, same), Options{Backend: "other"}, "not there any more", "put it back"},
 		"shared":       {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"workspace": map[string]any{"source": t.TempDir(), "mode": "shared"}})}, same), Options{Backend: "other"}, "is shared", "--shared"},
+		"writable":     {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"mounts": []any{map[string]any{"target": "/home/me", "source": "/srv/me", "mode": "writable"}}})}, same), Options{Backend: "other"}, "its mount /home/me is writable", "--shared"},
 		"secret":       {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"stdin": "(sensitive)"})}, same), Options{Backend: "other"}, "lacks stdin", ""},
 		"home":         {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"home": []any{map[string]any{"path": "a", "source": "/nonexistent/a"}}})}, same), Options{Backend: "other"}, "is gone", ""},
 		"too much":     {recorded(t, s, store.NewRun{Name: "x", Definition: def}, same), Options{Backend: "other", Env: map[string]string{"A": "b"}}, "does not lack it", "leave it out"},

@@ -37,7 +37,13 @@ var errEnough = errors.New("enough")
 
 // workspace looks at the directory that the run had. A program can set the time of a file's contents and not the one of
 // its last change, which is what is compared with the begin of the run.
-func (r *Replay) workspace(ctx context.Context, w *runfile.Workspace, o Options) error {
+func (r *Replay) workspace(ctx context.Context, d *runfile.Definition, o Options) error {
+	for _, m := range d.Mounts {
+		if m.Mode == runfile.MountWritable && !o.Shared {
+			return r.refuse("--shared allows it", "its mount %s is writable: what the run writes would land in %s at once", m.Target, m.Source)
+		}
+	}
+	w := d.Workspace
 	if w == nil {
 		r.place = Workspace{Untouched: true}
 		return nil

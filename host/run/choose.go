@@ -199,7 +199,7 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	}
 	spec := specOf(d, cfg, tty)
 	if lang := languageOf(d); len(d.Dependencies) > 0 && lang != nil && lang.Deps != nil {
-		spec.Mounts = []sdk.Mount{{Target: lang.Deps.Target, ReadOnly: true}} // they are not installed yet
+		spec.Mounts = append(spec.Mounts, sdk.Mount{Target: lang.Deps.Target, ReadOnly: true}) // they are not installed yet
 	}
 	plan, err := b.Plan(ctx, &spec)
 	if ctx.Err() != nil {
@@ -338,6 +338,9 @@ func specOf(d *runfile.Definition, cfg *runfile.BackendConfig, tty bool) sdk.Spe
 	}
 	if d.Workspace != nil {
 		s.Workspace = sdk.Workspace{Source: d.Workspace.Source, Mode: sdk.WorkspaceMode(d.Workspace.Mode)}
+	}
+	for _, m := range d.Mounts {
+		s.Mounts = append(s.Mounts, sdk.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.Mode != runfile.MountWritable})
 	}
 	return s
 }

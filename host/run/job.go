@@ -153,7 +153,7 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 // sandboxed does what needs the sandbox of the run.
 func (j *job) sandboxed(ctx context.Context) {
 	spec := specOf(j.d, j.chosen.config, j.s.TTY != nil)
-	spec.Input, spec.Mounts = j.input, slices.Concat(j.mounts, j.trust)
+	spec.Input, spec.Mounts = j.input, slices.Concat(spec.Mounts, j.mounts, j.trust)
 	sb, err := j.create(ctx, j.id, spec, j.r.opt.Keep)
 	if err != nil {
 		j.fail("create", err)

@@ -233,7 +233,7 @@ func (j *job) createOnly(ctx context.Context) (*store.SandboxInfo, error) {
 		return nil, err
 	}
 	spec := specOf(j.d, j.chosen.config, false)
-	spec.Input, spec.Mounts = j.input, slices.Concat(j.mounts, j.trust)
+	spec.Input, spec.Mounts = j.input, slices.Concat(spec.Mounts, j.mounts, j.trust)
 	p, err := j.create(ctx, j.id, spec, true)
 	if err != nil {
 		return nil, err

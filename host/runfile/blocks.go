@@ -21,7 +21,7 @@ type blocks map[string][]*hclsyntax.Block
 var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "model": 1, "run": 1, "generate": 1, "cycle": 1}
 
 // insideRun are blocks and arguments that belong into a run block.
-var insideRun = map[string]bool{"backend": true, "file": true, "files": true, "home": true, "workspace": true, "limits": true,
+var insideRun = map[string]bool{"backend": true, "file": true, "files": true, "home": true, "workspace": true, "mount": true, "limits": true,
 	"network": true, "expect": true}
 
 func (l *loader) sortBlocks(body *hclsyntax.Body) {
@@ -232,8 +232,8 @@ var habits = map[string]string{
 	"image": "it belongs to the backend: backend \"podman\" { image = … }", "cmd": "did you mean \"command\"?",
 	"working_dir": "did you mean \"workdir\"?", "cwd": "did you mean \"workdir\"?", "dir": "did you mean \"workdir\"?",
 	"environment": "did you mean \"env\"?", "requirements": "did you mean \"dependencies\"?", "packages": "did you mean \"dependencies\"?",
-	"volumes":      "mount the project with a workspace block: workspace { source = \".\" }",
-	"mounts":       "mount the project with a workspace block: workspace { source = \".\" }",
+	"volumes":      "mount the project with a workspace block, other directories with mount \"/PATH\" { source = \"DIR\" }",
+	"mounts":       "mount the project with a workspace block, other directories with mount \"/PATH\" { source = \"DIR\" }",
 	"network_mode": "write network { mode = \"none\" }", "allow": "put it into network: network { allow = [\"example.org:443\"] }",
 	"deny": "put it into network: network { allow = […]  deny = […] }", "script": "did you mean \"entrypoint\"?", "main": "did you mean \"entrypoint\"?",
 	"count": "use for_each: for_each = toset([\"a\", \"b\"])", "lang": "did you mean \"language\"?", "runtime": "did you mean \"language\"?",

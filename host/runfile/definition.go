@@ -107,6 +107,7 @@ type Definition struct {
 	Stdin        *string
 
 	Workspace *Workspace // nil for an empty directory
+	Mounts    []Mount    // in the order of the file
 	Limits    Limits
 	Network   network.Network
 	Outputs   []string // globs below the output directory; empty for everything
@@ -151,6 +152,20 @@ type Workspace struct {
 	Project string // name of the shared project that Source belongs to; "" for any other directory
 	Mode    string // "private", "shared" or "readonly"
 }
+
+// Mount is a directory of this machine that the sandbox sees beside its workspace. What is written to a writable one
+// lands there at once, without review.
+type Mount struct {
+	Target string `json:"target"` // absolute and clean, in the sandbox
+	Source string `json:"source"` // absolute host directory
+	Mode   string `json:"mode"`   // MountReadOnly or MountWritable
+}
+
+// The modes of mounts.
+const (
+	MountReadOnly = "readonly"
+	MountWritable = "writable"
+)
 
 // Limits is what a run asks for. Zero means not asked for.
 type Limits struct {

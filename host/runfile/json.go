@@ -40,6 +40,7 @@ type definitionJSON struct {
 	Workdir          string            `json:"workdir,omitempty"`
 	Stdin            *string           `json:"stdin,omitempty"`
 	Workspace        *workspaceJSON    `json:"workspace,omitempty"`
+	Mounts           []Mount           `json:"mounts,omitempty"`
 	Limits           *limitsJSON       `json:"limits,omitempty"`
 	Network          network.Network   `json:"network"`
 	Outputs          []string          `json:"outputs,omitempty"`
@@ -109,7 +110,7 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 		Run: d.Name, Key: d.Key, Instance: d.Instance, Parent: d.Parent, File: d.File, Dir: d.Dir, Description: d.Description, MinIsolation: d.MinIsolation,
 		Language: d.Language, Interpreter: d.Interpreter, Entrypoint: d.Entrypoint, EntrypointIn: d.EntrypointIn,
 		Command: d.shown("command", d.Command), Args: d.shown("args", d.Args), Dependencies: d.shown("dependencies", d.Dependencies),
-		Workdir: d.Workdir, Stdin: d.shownText("stdin", d.Stdin), Network: d.Network.OrNone(), Outputs: d.Outputs,
+		Workdir: d.Workdir, Stdin: d.shownText("stdin", d.Stdin), Mounts: d.Mounts, Network: d.Network.OrNone(), Outputs: d.Outputs,
 	}
 	if r, ok := d.RangeOf(""); ok {
 		j.Range = &r

@@ -1,6 +1,7 @@
 package runfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,8 @@ import (
 )
 
 var workspaceSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "project"}, {Name: "mode"}}}
+
+var mountSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "mode"}}}
 
 func joinPath(a, b string) string { return path.Join(a, b) }
 
@@ -50,44 +53,89 @@ func (s *scope) workspace(d *Definition, blocks hcl.Blocks) {
 		in.error(b.DefRange, `a workspace block needs the argument "source" or "project"`, "", `add source = "."`)
 		return
 	}
-	source, ok := in.text(c, "source", "workspace.source")
+	if w.Source = in.hostDir(c, "workspace"); w.Source != "" {
+		d.Workspace = w
+	}
+}
+
+// hostDir reads the argument source of the block at path: a directory of this machine, which may lie anywhere. It returns
+// "" after an error.
+func (s *scope) hostDir(c *hcl.BodyContent, path string) string {
+	source, ok := s.text(c, "source", path+".source")
 	if !ok {
-		return
+		return ""
 	}
 	r := c.Attributes["source"].Expr.Range()
 	if source == "" || strings.ContainsRune(source, 0) {
-		in.error(r, fmt.Sprintf("source cannot be %s", quote(source)), "", `for the directory of this file, write source = "."`)
-		return
+		s.error(r, fmt.Sprintf("source cannot be %s", quote(source)), "", `for the directory of this file, write source = "."`)
+		return ""
 	}
 	if strings.HasPrefix(source, "~") {
-		in.error(r, fmt.Sprintf("there is no %s", quote(source)), "A run file knows no home directory, so that it means the same for everybody.", "give the path relative to this file, or take it from a variable")
-		return
+		s.error(r, fmt.Sprintf("there is no %s", quote(source)), "A run file knows no home directory, so that it means the same for everybody.", "give the path relative to this file, or take it from a variable")
+		return ""
 	}
-	w.Source = source
+	dir := source
 	if !filepath.IsAbs(source) {
-		w.Source = filepath.Join(s.file.Dir, source)
+		dir = filepath.Join(s.file.Dir, source)
 	}
-	w.Source = filepath.Clean(w.Source)
-	info, err := os.Stat(w.Source)
+	dir = filepath.Clean(dir)
+	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		fix := ""
-		if name := similarName(w.Source); name != "" {
-			fix = "did you mean " + quote(joinPath(path.Dir(source), name)) + "?"
+		if name := similarName(dir); name != "" {
+			fix = "did you mean " + quote(joinPath(filepath.Dir(source), name)) + "?"
 		}
-		in.error(r, fmt.Sprintf("there is no directory %s", quote(source)), fmt.Sprintf("It would be %s.", w.Source), fix)
+		s.error(r, fmt.Sprintf("there is no directory %s", quote(source)), fmt.Sprintf("It would be %s.", dir), fix)
 	case err != nil:
 		var pe *fs.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
-		in.error(r, fmt.Sprintf("the directory %s cannot be used: %v", quote(source), err), "", "")
+		s.error(r, fmt.Sprintf("the directory %s cannot be used: %v", quote(source), err), "", "")
 	case !info.IsDir():
-		in.error(r, fmt.Sprintf("%s is %s, not a directory", quote(source), tree.Kind(info.Mode())), "", "")
-	case w.Source == string(filepath.Separator):
-		in.error(r, "the whole file system cannot be a workspace", "", "name the directory of the project")
+		s.error(r, fmt.Sprintf("%s is %s, not a directory", quote(source), tree.Kind(info.Mode())), "", "")
+	case dir == string(filepath.Separator):
+		s.error(r, "the whole file system cannot be shown in a sandbox", "", "name the directory that the run needs")
 	default:
-		d.Workspace = w
+		return dir
+	}
+	return ""
+}
+
+// mounts reads the mount blocks: directories of this machine beside the workspace.
+func (s *scope) mounts(d *Definition, blocks hcl.Blocks) {
+	seen := map[string]hcl.Range{}
+	for _, b := range blocks {
+		target, r := b.Labels[0], b.LabelRanges[0]
+		at := member("mount", target)
+		s.origin.ranges.set(at, r)
+		in := s.in(fmt.Sprintf("mount %q", target))
+		if !path.IsAbs(target) || path.Clean(target) != target || target == "/" || strings.ContainsRune(target, 0) {
+			in.error(r, fmt.Sprintf("nothing can be mounted at %s", quote(target)), "The label is where the sandbox sees the directory: an absolute path without . and .. in it.", `write mount "/data" { … }`)
+			continue
+		}
+		if first, ok := seen[target]; ok {
+			in.error(r, fmt.Sprintf("two directories are mounted at %s", quote(target)), "", "keep one of them")
+			in.diags[len(in.diags)-1].Related = relatedTo("the first one is here", first)
+			continue
+		}
+		seen[target] = r
+		c, ok := in.body(in.expand(b.Body), mountSchema, "a mount block", b.DefRange)
+		if !ok {
+			continue
+		}
+		if c.Attributes["source"] == nil {
+			in.error(b.DefRange, `a mount block needs the argument "source"`, "", `add source = "data"`)
+			continue
+		}
+		mode, ok := in.oneOf(c, "mode", at+".mode", MountReadOnly, MountWritable)
+		if !ok && c.Attributes["mode"] != nil {
+			continue
+		}
+		if source := in.hostDir(c, at); source != "" {
+			d.Mounts = append(d.Mounts, Mount{Target: target, Source: source, Mode: cmp.Or(mode, MountReadOnly)})
+		}
 	}
 }
 

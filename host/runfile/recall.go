@@ -52,7 +52,7 @@ func Recall(r Recorded) (*Recalled, error) {
 	d := &Definition{
 		Name: j.Run, Key: j.Key, Instance: j.Instance, File: j.File, Dir: j.Dir, Description: j.Description, MinIsolation: j.MinIsolation,
 		Language: j.Language, Interpreter: j.Interpreter, Entrypoint: j.Entrypoint, EntrypointIn: j.EntrypointIn,
-		Command: j.Command, Args: j.Args, Env: j.Env, Dependencies: j.Dependencies, Workdir: j.Workdir, Stdin: j.Stdin,
+		Command: j.Command, Args: j.Args, Env: j.Env, Dependencies: j.Dependencies, Workdir: j.Workdir, Stdin: j.Stdin, Mounts: j.Mounts,
 		Network: j.Network, Outputs: j.Outputs, origin: &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(j.Instance), given: j.EnvGiven},
 	}
 	if d.Env == nil {

@@ -27,7 +27,7 @@ var runSchema = &hcl.BodySchema{
 	},
 	Blocks: []hcl.BlockHeaderSchema{
 		{Type: "backend", LabelNames: []string{"name"}}, {Type: "file", LabelNames: []string{"path"}}, {Type: "files"}, {Type: "home", LabelNames: []string{"path"}},
-		{Type: "workspace"}, {Type: "limits"}, {Type: "network"}, {Type: "expect"},
+		{Type: "workspace"}, {Type: "mount", LabelNames: []string{"path"}}, {Type: "limits"}, {Type: "network"}, {Type: "expect"},
 	},
 }
 
@@ -180,6 +180,7 @@ func (s *scope) parts(d *Definition, c *hcl.BodyContent) (filesOK bool) {
 	filesOK = s.files(d, c)
 	s.home(d, c.Blocks.OfType("home"))
 	s.workspace(d, c.Blocks.OfType("workspace"))
+	s.mounts(d, c.Blocks.OfType("mount"))
 	s.limits(d, c.Blocks.OfType("limits"))
 	s.network(d, c.Blocks.OfType("network"))
 	s.expect(d, c.Blocks.OfType("expect"))

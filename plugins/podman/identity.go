@@ -64,9 +64,15 @@ func identify(spec *sdk.Spec, rootless bool, sandbox string) (identity, error) {
 	return id, nil
 }
 
-// ownerOf returns whom the project belongs to; without one, whom the input does; else nobody.
+// ownerOf returns whom the project belongs to; without one, whom a writable mount or the input does; else nobody.
 func ownerOf(spec *sdk.Spec) (uid, gid int) {
-	for _, dir := range []string{spec.Workspace.Source, spec.Input} {
+	dirs := []string{spec.Workspace.Source}
+	for _, m := range spec.Mounts {
+		if !m.ReadOnly {
+			dirs = append(dirs, m.Source)
+		}
+	}
+	for _, dir := range append(dirs, spec.Input) {
 		var st syscall.Stat_t
 		if dir != "" && syscall.Stat(dir, &st) == nil {
 			return int(st.Uid), int(st.Gid)

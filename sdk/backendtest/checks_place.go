@@ -333,6 +333,24 @@ func inputChecks() []Check {
 				}
 				c.eq("the host's directory", c.hostTree(dir), before)
 			}},
+		{ID: "mount/writable", Proves: "what a command writes to a writable mount lands on the host, or the mount is refused", Fix: "refuse with reason unsupported what cannot be written to",
+			run: func(c *C) {
+				dir := c.project("cache")
+				req := c.request(func(r *sdk.CreateRequest) {
+					r.Mounts = []sdk.Mount{{Source: dir, Target: "/hutch-mounted"}}
+				})
+				sb, err := c.create(c.shared(), req)
+				if err != nil {
+					c.wantReason(err, "a writable mount", sdk.ReasonUnsupported)
+					return
+				}
+				b := &box{Sandbox: sb, c: c, on: c.shared(), req: req}
+				b.must("echo new > /hutch-mounted/new && rm /hutch-mounted/main.py")
+				c.eq("what the command wrote", string(c.read(filepath.Join(dir, "new"))), "new\n")
+				if _, err := os.Lstat(filepath.Join(dir, "main.py")); !errors.Is(err, fs.ErrNotExist) {
+					c.Fatalf("a file that the command removed is still on the host: %v", err)
+				}
+			}},
 		{ID: "mount/missing", Proves: "a mount whose source is not there is refused", Fix: "look at it before making anything",
 			run: func(c *C) {
 				_, err := c.create(c.shared(), c.request(func(r *sdk.CreateRequest) {

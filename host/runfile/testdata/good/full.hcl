@@ -81,6 +81,12 @@ run "report" {
     source = "src"
     mode   = "readonly"
   }
+
+  mount "/data" { source = "." }
+  mount "/home/me" {
+    source = "."
+    mode   = "writable"
+  }
   limits {
     timeout      = "1m30s"
     memory       = "512m"
