@@ -6,6 +6,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/confined"
 )
 
 // Schema identifies the JSON of a [Report].
@@ -85,7 +87,28 @@ func Examine(ctx context.Context, s *store.Store, pool Pool) *Report {
 		wait.Go(func() { r.Backends[i] = probe(ctx, pool, name) })
 	}
 	wait.Wait()
+	if f := around(r.Able()); f != nil {
+		r.Store = append(r.Store, *f)
+	}
 	return r
+}
+
+// around is what there is to say about a container that hutch runs in; nil outside of containers.
+func around(able bool) *Finding {
+	engine, walled := confined.Engine(), confined.Here()
+	if engine == "" && !walled {
+		return nil
+	}
+	f := &Finding{Name: "container", Status: string(sdk.SeverityOK), Detail: cmp.Or(engine, "unknown")}
+	switch {
+	case !walled:
+		f.Detail += ", with privileges"
+	case able:
+		f.Detail += ", without privileges, and sandboxes can be made all the same"
+	default:
+		f.Status, f.Detail, f.Fix = string(sdk.SeverityWarning), f.Detail+", without the privileges that sandboxes need", confined.Fix()
+	}
+	return f
 }
 
 // probe asks one backend.

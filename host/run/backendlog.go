@@ -23,17 +23,20 @@ type backendLog struct {
 
 // listen begins to record what b says; the function it returns ends that.
 func (j *job) listen(b *backend.Backend) (stop func()) {
-	l := &backendLog{j: j}
-	untap := b.Tap(l.line)
-	return func() {
-		untap()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.w != nil && l.err == nil {
-			l.err = l.w.Close()
-		}
-		j.note(l.err, "record what the backend said")
+	if j.said == nil {
+		j.said = &backendLog{j: j}
 	}
+	return b.Tap(j.said.line)
+}
+
+// close ends the file; nothing is recorded any more.
+func (l *backendLog) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.w != nil && l.err == nil {
+		l.err = l.w.Close()
+	}
+	l.j.note(l.err, "record what the backend said")
 }
 
 func (l *backendLog) line(line backend.Line) {

@@ -56,10 +56,16 @@ func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all boo
 		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "", `add a block such as backend "bwrap" {}, or say --backend`))
 		return c, nil
 	}
-	for i, block := range d.Backends {
+	return c, r.goOn(ctx, d, c, tty, all)
+}
+
+// goOn looks at the backends of d that c has not seen yet.
+func (r *Runner) goOn(ctx context.Context, d *runfile.Definition, c *choice, tty, all bool) error {
+	for i := len(c.candidates); i < len(d.Backends); i++ {
+		block := d.Backends[i]
 		cand, b, cfg, err := r.look(ctx, d, i, block, tty)
 		if err != nil {
-			return c, err
+			return err
 		}
 		if b != nil && c.backend == nil && len(cand.Reasons) == 0 {
 			cand.Chosen = true
@@ -80,7 +86,21 @@ func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all boo
 	if len(c.diags) > 0 {
 		c.backend = nil
 	}
-	return c, nil
+	return nil
+}
+
+// failed notes that the chosen backend, the last candidate so far, could not make the sandbox.
+func (c *choice) failed(d *runfile.Definition, err *sdk.Error) {
+	last := len(c.candidates) - 1
+	l := &looked{Candidate: c.candidates[last], d: d}
+	l.Chosen = false
+	why := err.Summary
+	if err.Detail != "" {
+		why += ": " + err.Detail
+	}
+	l.cannot(fmt.Sprintf("backend[%d]", last), err.Fix, "%s", why)
+	c.candidates[last] = l.Candidate
+	c.backend, c.config, c.notes, c.warnings = nil, nil, nil, nil
 }
 
 // looked is a candidate under examination.

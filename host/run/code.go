@@ -42,6 +42,11 @@ func (j *job) writeCode() error {
 			return err
 		}
 	}
+	written := j.coded == rec // for a backend that then could not make the sandbox
+	if written && !apart {
+		return nil
+	}
+	j.coded = rec
 	var refs []store.FileRef
 	var withheld []string
 	for i := range j.d.Files {
@@ -55,6 +60,9 @@ func (j *job) writeCode() error {
 				continue
 			}
 		}
+		if written {
+			continue
+		}
 		r, err := f.Open()
 		if err != nil {
 			return err
@@ -67,18 +75,20 @@ func (j *job) writeCode() error {
 		refs = append(refs, ref)
 	}
 	for _, g := range gen {
-		ref, err := rec.WriteCode(g.Path, 0o644, strings.NewReader(g.Content))
-		if err != nil {
-			return err
+		if !written {
+			ref, err := rec.WriteCode(g.Path, 0o644, strings.NewReader(g.Content))
+			if err != nil {
+				return err
+			}
+			refs = append(refs, ref)
 		}
-		refs = append(refs, ref)
 		if apart {
 			if err := writeFile(filepath.Join(j.input, g.Path), 0o644, strings.NewReader(g.Content)); err != nil {
 				return err
 			}
 		}
 	}
-	for i := 0; i == 0 || i < len(refs); i += refsPerEvent {
+	for i := 0; !written && i == 0 || i < len(refs); i += refsPerEvent {
 		data := map[string]any{"files": len(refs)}
 		if len(withheld) > 0 {
 			data["withheld"] = withheld

@@ -39,7 +39,10 @@ type job struct {
 	span *span
 
 	chosen  *choice
+	unmade  *sdk.Error // why the chosen backend could not make the sandbox, if that is a matter of this machine
+	coded   chronicle  // where the declared files are
 	secrets *redactor
+	said    *backendLog
 	input   string            // directory that is mounted as input, "" for none
 	runtime *store.RuntimeDir // of what must not lie in the store; nil when there is none
 	mounts  []sdk.Mount       // dependencies
@@ -107,12 +110,43 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 		return
 	}
 	j.chosen = c
-	j.secrets.add(c)
-	j.event(store.EventPlan, planned{c.candidates, c.recorded()})
-	if c.backend == nil {
-		j.refuse(c)
-		return
+	for again := true; again; again = j.fallBack(ctx) {
+		j.secrets.add(c)
+		j.event(store.EventPlan, planned{c.candidates, c.recorded()})
+		if c.backend == nil {
+			j.refuse(c)
+			return
+		}
+		j.attempt(ctx, c)
 	}
+}
+
+// fallBack chooses the next backend when the chosen one could not make the sandbox, and takes back what was prepared for
+// it. It reports false when the outcome stands.
+func (j *job) fallBack(ctx context.Context) bool {
+	c, why := j.chosen, j.unmade
+	if why == nil || len(j.d.Backends) == 1 {
+		return false
+	}
+	failed := c.backend.Facts.Name
+	c.failed(j.d, why)
+	if err := j.r.goOn(ctx, j.d, c, j.s.TTY != nil, false); err != nil {
+		j.fail("plan", err)
+		return false
+	}
+	if j.runtime != nil {
+		j.note(j.runtime.Close(), "remove the run's private directory")
+	}
+	j.unmade, j.runtime, j.input, j.mounts, j.trust, j.wall = nil, nil, "", nil, nil, nil
+	j.res.Error, j.res.Cause, j.res.Notes, j.res.Dependencies, j.res.Backend = nil, "", nil, nil, result.Backend{}
+	if c.backend != nil {
+		j.res.Notes = []string{fmt.Sprintf("backend %q could not make the sandbox, so it ran on %q: %s", failed, c.backend.Facts.Name, oneLine(why))}
+	}
+	return true
+}
+
+// attempt does what follows the choice of a backend.
+func (j *job) attempt(ctx context.Context, c *choice) {
 	b := c.backend
 	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
 	j.res.Notes = append(j.res.Notes, c.notes...)
@@ -320,6 +354,9 @@ func (j *job) progress(step string, done, total int64) {
 func (j *job) finish() error {
 	sp := j.span.child("finish")
 	defer sp.end()
+	if j.said != nil {
+		j.said.close()
+	}
 	j.seal()
 	end := store.End{OK: j.res.OK, Cause: string(j.res.Cause), ExitCode: j.res.ExitCode, Sandbox: j.box}
 	err := j.rec.Finish(end, func(ref store.ChainRef) (any, error) {

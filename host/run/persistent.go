@@ -189,25 +189,30 @@ func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.Sand
 	j := keep.newJob(d, Streams{})
 	defer j.span.end()
 	c, err := keep.choose(ctx, d, false, false)
-	if err == nil {
-		j.chosen = c
+	if err != nil {
+		return nil, j.failure("create", err)
+	}
+	j.chosen = c
+	defer func() {
+		for _, e := range j.deps {
+			_ = e.Release() // they are in the sandbox's record by now
+		}
+	}()
+	var info *store.SandboxInfo
+	for again := true; again; again = j.fallBack(ctx) {
 		j.secrets.add(c)
 		if c.backend == nil {
 			j.refuse(c)
 			return nil, j.res.Error
 		}
-		err = j.beginBox(r.opt.Name)
+		if err = j.beginBox(r.opt.Name); err != nil {
+			return nil, j.failure("create", err)
+		}
+		j.event(store.EventPlan, planned{Candidates: c.candidates})
+		info, err = j.createOnly(ctx)
+		j.endBox()
 	}
-	if err != nil {
-		return nil, j.failure("create", err)
-	}
-	j.event(store.EventPlan, planned{Candidates: c.candidates})
-	info, err := j.createOnly(ctx)
 	leaks := j.res.Leaks
-	j.endBox()
-	for _, e := range j.deps {
-		_ = e.Release() // they are in the sandbox's record by now
-	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause

@@ -78,9 +78,13 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 			after, cancel := j.afterwards(ctx)
 			defer cancel()
 			j.remove(after, p, *handle)
-			return nil, err
+		} else {
+			j.note(intent.Done(), "remove the intent")
 		}
-		j.note(intent.Done(), "remove the intent")
+		// What is wrong with a value is for the author of the run file to mend, and no reason to try another backend.
+		if e := (*sdk.Error)(nil); ctx.Err() == nil && errors.As(err, &e) && e.Reason == sdk.ReasonMissing && e.Path == "" && len(j.res.Leaks) == 0 {
+			j.unmade = e
+		}
 		return nil, err
 	}
 	ready := p.Ready()

@@ -106,6 +106,19 @@ var withGit = sync.OnceValues(func() (string, error) {
 	return build("hutch-test-git", []string{git})
 })
 
+// Bubblewrap is Busybox with the host's bwrap, for hutch inside of a container.
+func Bubblewrap(t testing.TB) string {
+	t.Helper()
+	Need(t)
+	name, err := withBubblewrap()
+	if err != nil {
+		t.Fatalf("make the test image: %v", err)
+	}
+	return name
+}
+
+var withBubblewrap = sync.OnceValues(func() (string, error) { return build("hutch-test-bwrap", []string{"/usr/bin/bwrap"}) })
+
 // build makes an image with further programs and directories of the host, unless the same one is there already.
 func build(name string, more []string) (string, error) {
 	var root bytes.Buffer

@@ -18,12 +18,15 @@ type backend struct {
 	support func() *limits.Support // probed once
 
 	spares *spares
+	tried  func() error // tries once whether a sandbox can be made
 
 	sandboxes registry.Registry[*sandbox]
 }
 
 func newBackend() *backend {
-	return &backend{support: sync.OnceValue(limits.Probe), spares: &spares{}}
+	b := &backend{support: sync.OnceValue(limits.Probe), spares: &spares{}}
+	b.tried = sync.OnceValue(b.try)
+	return b
 }
 
 // Describe implements [sdk.Backend].

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/confined"
 	"github.com/hutch-run/hutch/sdk/hostids"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
@@ -40,9 +41,15 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	defer plain.close()
 	private := sdk.Spec{Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspacePrivate}}
 	overlay, f := b.trySandbox(ctx, dir, private, "overlay", "a private workspace needs no copy: overlay in a user namespace"+ifRoot(" on an id-mapped mount"))
-	if add(f) {
+	if f.Status == sdk.SeverityError {
+		f.Status = sdk.SeverityWarning // all else works
+		if fsName(dir) == "overlayfs" {
+			f.Detail, f.Fix = "a private workspace cannot lie on the container's own file system: "+f.Detail, confined.StateFix()
+		}
+	} else {
 		defer overlay.close()
 	}
+	out = append(out, f)
 	networked, f := b.trySandbox(ctx, dir, sdk.Spec{Network: sdk.NetworkFiltered}, "network", "none, filtered and full")
 	if f.Status == sdk.SeverityError {
 		f.Status = sdk.SeverityWarning // none works
@@ -136,18 +143,23 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 // trySandbox makes a sandbox, whose state lies below dir.
 func (b *backend) trySandbox(ctx context.Context, dir string, spec sdk.Spec, name, detail string) (*sandbox, sdk.Finding) {
 	f := sdk.Finding{Name: name, Status: sdk.SeverityOK, Detail: detail}
-	state, err := os.MkdirTemp(dir, "state-")
-	if err != nil {
-		return nil, failed(f, err)
-	}
-	s, err := create(ctx, &sdk.CreateRequest{
-		Spec: spec, ID: fmt.Sprintf("check-%d-%s", os.Getpid(), name), StateDir: state,
-		Allocated: func(sdk.Handle) error { return nil },
-	}, b.support(), nil)
+	s, err := b.trial(ctx, dir, spec, name)
 	if err != nil {
 		return nil, failed(f, err)
 	}
 	return s, f
+}
+
+// trial makes a sandbox to try something in, whose state lies below dir.
+func (b *backend) trial(ctx context.Context, dir string, spec sdk.Spec, name string) (*sandbox, error) {
+	state, err := os.MkdirTemp(dir, "state-")
+	if err != nil {
+		return nil, err
+	}
+	return create(ctx, &sdk.CreateRequest{
+		Spec: spec, ID: fmt.Sprintf("check-%d-%s", os.Getpid(), name), StateDir: state,
+		Allocated: func(sdk.Handle) error { return nil },
+	}, b.support(), nil)
 }
 
 // insideScript prints what a command finds itself in; the words before the colon
@@ -221,7 +233,11 @@ func (s *sandbox) capture(ctx context.Context, script string) (string, error) {
 func failed(f sdk.Finding, err error) sdk.Finding {
 	f.Status, f.Detail = sdk.SeverityError, err.Error()
 	if e, ok := asError(err); ok {
-		f.Detail, f.Fix = e.Summary, e.Fix
+		if f.Detail = e.Summary; e.Fix != askDoctor {
+			f.Fix = e.Fix
+		} else {
+			f.Fix = "let this user make user namespaces and mount in them, or use another backend: hutch backend list"
+		}
 		if e.Detail != "" {
 			f.Detail += ": " + e.Detail
 		}

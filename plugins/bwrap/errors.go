@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/confined"
 )
 
 // userNamespaceError explains why a holder cannot be started.
@@ -43,8 +45,24 @@ func namespaceFix() string {
 		return "sudo sysctl kernel.unprivileged_userns_clone=1"
 	case restricted("/proc/sys/user/max_user_namespaces", "0"):
 		return "sudo sysctl user.max_user_namespaces=15000"
+	case confined.Here():
+		return confined.Fix()
 	}
-	return "run hutch doctor, which tries each part by itself"
+	return askDoctor
+}
+
+// askDoctor is the fix of an error of which nothing more is known. Doctor itself has better advice.
+const askDoctor = "hutch doctor bwrap tries each part by itself"
+
+// doubtful reports whether sandboxes may be impossible here: only an attempt shows it, since filters and sysctls differ.
+func doubtful() bool { return confined.Here() || namespaceFix() != askDoctor }
+
+// refused explains what the kernel refuses in a container. Other errors stay as they are.
+func refused(err error) error {
+	if _, typed := asError(err); err == nil || typed || !errors.Is(err, fs.ErrPermission) || !confined.Here() {
+		return err
+	}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: namespaceFix()}
 }
 
 // restricted says whether a sysctl has the value that gets in the way.

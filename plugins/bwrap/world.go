@@ -15,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/confined"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/microinit"
 	"github.com/hutch-run/hutch/sdk/network"
@@ -92,7 +93,7 @@ func (s *sandbox) fill(ctx context.Context, w *world) error {
 	}
 	l, err := newLayout(ctx, s, w, owner, bwrap)
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	defer l.close()
 	return s.furnish(w, l)
@@ -131,8 +132,11 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 			return e
 		}
 		fix := namespaceFix()
-		if strings.Contains(err.Error(), wire.NoFilter) {
+		switch {
+		case strings.Contains(err.Error(), wire.NoFilter):
 			fix = netns.Fix
+		case strings.Contains(err.Error(), "mount overlay") && fsName(s.dir) == "overlayfs":
+			fix = confined.StateFix()
 		}
 		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: fix}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/confined"
 	"github.com/hutch-run/hutch/sdk/seccomp"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
@@ -278,7 +279,15 @@ func (s *sandbox) explain(err error, over string) error {
 	case has("the container name", "is already in use"):
 		return sdk.Errorf(sdk.ReasonConfig, "there is a container %s already: %w", s.name(), err).WithFix("hutch gc, or podman rm -f %s", s.name())
 	}
-	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "podman could not start the container: " + e.words, Err: err, Fix: "run hutch doctor, which tries each part by itself"}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "podman could not start the container: " + e.words, Err: err, Fix: startFix()}
+}
+
+// startFix says what to do about a container that does not start for a reason that podman's words do not show.
+func startFix() string {
+	if confined.Here() {
+		return confined.Fix()
+	}
+	return "hutch doctor podman tries each part by itself"
 }
 
 // withoutSource takes from podman's words on a pull that they were about the image, which is said already.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/confined"
 )
 
 // system is the machine as this package sees it. Tests put a directory in the place of /.
@@ -79,6 +81,9 @@ func (s *Support) take(hows map[Limit]How) {
 
 // why gives the limits that cgroups would hold better, and here do not, their reason and fix.
 func (s *Support) why(reason, fix string) {
+	if confined.Here() {
+		fix = confined.LimitsFix
+	}
 	for _, l := range []Limit{Memory, CPUs, PIDs} {
 		h := s.Limits[l]
 		if h.Scope == WholeGroup {
