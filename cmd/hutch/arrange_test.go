@@ -129,13 +129,11 @@ func FuzzFlags(f *testing.F) {
 		if b.UnmarshalText(text) == nil && b <= 0 {
 			t.Errorf("%q is the size %d", s, b)
 		}
-		var n number
-		if n.UnmarshalText(text) == nil && n <= 0 {
+		if n, err := parseCount(s); err == nil && n <= 0 {
 			t.Errorf("%q is the number %d", s, n)
 		}
-		var c share
-		if c.UnmarshalText(text) == nil && (!(c > 0) || math.IsInf(float64(c), 0)) {
-			t.Errorf("%q is the share %g", s, float64(c))
+		if c, err := parseShare(s); err == nil && (!(c > 0) || math.IsInf(c, 0)) {
+			t.Errorf("%q is the share %g", s, c)
 		}
 		var a age
 		if a.UnmarshalText(text) == nil && a <= 0 {

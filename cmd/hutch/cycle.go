@@ -31,14 +31,11 @@ type cycleCmd struct {
 	Resume string   `placeholder:"RECORD" help:"Go on with a cycle whose hutch died: the id that it told at its beginning."`
 	Check  string   `placeholder:"LINE" help:"A line for sh that must succeed in the sandbox when the model says that it is done; instead of the file's."`
 
-	Backend      string `group:"sandbox" placeholder:"NAME" help:"Use this backend instead of those that the file names." complete:"backend"`
-	Workspace    string `group:"sandbox" placeholder:"DIR" help:"Without a file: the project (default: the current directory)." complete:"dir"`
-	networkFlags `group:"sandbox"`
-	Keep         bool     `group:"sandbox" help:"Leave the sandbox in any case, until hutch rm removes it."`
-	Timeout      duration `group:"limits" placeholder:"10m" help:"Wall time of each command (default 10 minutes)."`
-	Memory       size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
-	CPUs         share    `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
-	PIDs         number   `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
+	Backend        string `group:"sandbox" placeholder:"NAME" help:"Use this backend instead of those that the file names." complete:"backend"`
+	Workspace      string `group:"sandbox" placeholder:"DIR" help:"Without a file: the project (default: the current directory)." complete:"dir"`
+	networkFlags   `group:"sandbox"`
+	Keep           bool `group:"sandbox" help:"Leave the sandbox in any case, until hutch rm removes it."`
+	runfile.Limits `group:"limits"`
 
 	Provider string `group:"model" enum:",openai,anthropic,scripted" default:"" placeholder:"NAME" help:"Without a file: openai, for every server that speaks its protocol, anthropic, or scripted. The key comes from OPENAI_API_KEY or ANTHROPIC_API_KEY."`
 	Model    string `group:"model" placeholder:"NAME" help:"Without a file: the provider's name of the model."`
@@ -211,7 +208,7 @@ func (c *cycleCmd) block(u *ui, s *session.Session, files, names []string) (*run
 	if err != nil {
 		return nil, err
 	}
-	o := run.Overrides{Limits: runfile.Limits{Timeout: time.Duration(c.Timeout), Memory: int64(c.Memory), CPUs: float64(c.CPUs), PIDs: int64(c.PIDs)}, Network: net}
+	o := run.Overrides{Limits: c.Limits, Network: net}
 	switch {
 	case c.Backend != "":
 		o.Backends = []string{c.Backend}

@@ -39,7 +39,7 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	if err != nil {
 		return nil, err
 	}
-	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Passed: passed, Workdir: c.Workdir, Network: net, Limits: c.limits()}
+	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Passed: passed, Workdir: c.Workdir, Network: net, Limits: c.Limits}
 	if d.Backend == "" && c.AllBackends {
 		d.Backend = "each"
 	}

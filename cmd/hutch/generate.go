@@ -29,7 +29,7 @@ type generateCmd struct {
 	File string `arg:"" name:"file" help:"Run file with the generate block." complete:"hcl"`
 	Name string `arg:"" optional:"" name:"name" help:"Name of the block, where the file has several."`
 
-	Attempts number `placeholder:"N" help:"Try so often at most, whatever the file says."`
+	Attempts int64  `type:"count" placeholder:"N" help:"Try so often at most, whatever the file says."`
 	Backend  string `placeholder:"NAME" help:"Use this backend instead of those that the file names." complete:"backend"`
 	Dir      string `short:"d" placeholder:"DIR" help:"Copy the files of the program that works to this directory, which is missing or empty." complete:"dir"`
 	Force    bool   `help:"With --dir: take a directory that is not empty, and replace files of the same names."`

@@ -80,7 +80,7 @@ var groups = kong.Groups{
 
 // newParser builds the parser of a grammar, which is a *grammar or one of the quick ones.
 func newParser(g any, u *ui) (*kong.Kong, error) {
-	return kong.New(g,
+	return kong.New(g, append(numbers,
 		kong.Name("hutch"),
 		kong.Description("hutch runs code that nobody has to trust."),
 		groups,
@@ -93,7 +93,7 @@ func newParser(g any, u *ui) (*kong.Kong, error) {
 			}
 			return pages.Help(ctx.Stdout, node, u.width)
 		}),
-	)
+	)...)
 }
 
 // versionFlag is --version where it does not stand alone; see main for the quick way.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hutch-run/hutch/host/agent/ingest"
 	"github.com/hutch-run/hutch/host/review"
@@ -34,11 +33,7 @@ type ingestCmd struct {
 	Backend      string   `group:"ingest-run" placeholder:"NAME" help:"Backend of the run (default: the one of the configuration, else bwrap)." complete:"backend"`
 	networkFlags `group:"ingest-run"`
 
-	Timeout duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
-	Memory  size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
-	CPUs    share    `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
-	PIDs    number   `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
-	Disk    size     `group:"limits" placeholder:"1g" help:"Bytes the run may write to its output and temporary directories."`
+	runfile.Limits `group:"limits"`
 
 	Workspace string `group:"ingest-apply" placeholder:"DIR" help:"Apply the answer, a patch or whole files, to this directory instead of making a run of it: all of it or nothing." complete:"dir"`
 	DryRun    bool   `group:"ingest-apply" help:"Say what would be done to the directory, and do nothing."`
@@ -63,7 +58,7 @@ An answer that cannot be used ends with exit code 1, and says for each problem w
 }
 
 func (c *ingestCmd) Run(ctx context.Context, u *ui, call *call) error {
-	runFlags := c.RunNow || c.Dir != "" || c.Name != "" || c.Entrypoint != "" || c.Language != "" || len(c.Dependency) > 0 || c.Backend != "" || c.Network != "" || len(c.AllowHost) > 0 || c.limits() != (runfile.Limits{})
+	runFlags := c.RunNow || c.Dir != "" || c.Name != "" || c.Entrypoint != "" || c.Language != "" || len(c.Dependency) > 0 || c.Backend != "" || c.Network != "" || len(c.AllowHost) > 0 || c.Limits != (runfile.Limits{})
 	switch {
 	case c.Workspace != "" && runFlags:
 		return hint(errors.New("--workspace applies the answer to a directory, and makes no run of it"), "apply it first, and then use hutch run --workspace %s", c.Workspace)
@@ -152,10 +147,6 @@ func (c *ingestCmd) refuse(u *ui, err error) error {
 	return exit(e.ExitCode())
 }
 
-func (c *ingestCmd) limits() runfile.Limits {
-	return runfile.Limits{Timeout: time.Duration(c.Timeout), Memory: int64(c.Memory), CPUs: float64(c.CPUs), PIDs: int64(c.PIDs), Disk: int64(c.Disk)}
-}
-
 // save makes the run, and executes it where that is wanted.
 func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answer, raw []byte) error {
 	program, err := a.Program(ingest.Program{Entrypoint: c.Entrypoint, Language: c.Language, Dependencies: c.Dependency})
@@ -170,7 +161,7 @@ func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answe
 	if err != nil {
 		return err
 	}
-	run := ingest.Run{Name: c.Name, Program: program, Backend: c.Backend, Network: net, Limits: c.limits()}
+	run := ingest.Run{Name: c.Name, Program: program, Backend: c.Backend, Network: net, Limits: c.Limits}
 	if run.Name == "" {
 		run.Name = ingest.RunName(c.Answer)
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"golang.org/x/term"
 
@@ -21,11 +20,7 @@ type mcpCmd struct {
 	Sandbox   []string `group:"sandbox" sep:"none" placeholder:"NAME" help:"A sandbox that exists already and may be used too. Repeatable." complete:"sandbox"`
 	Keep      bool     `group:"sandbox" help:"Leave the sandboxes that were made, instead of destroying them at the end."`
 
-	Timeout duration `group:"limits" placeholder:"30s" help:"Wall time of each command (default 10 minutes)."`
-	Memory  size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes of a sandbox together."`
-	CPUs    share    `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
-	PIDs    number   `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
-	Disk    size     `group:"limits" placeholder:"1g" help:"Bytes that a sandbox may write."`
+	runfile.Limits `group:"limits"`
 
 	Listen    string `group:"http" placeholder:"ADDR" help:"Serve HTTP at http://ADDR/mcp instead of stdin and stdout: a loopback address, such as 127.0.0.1:8181."`
 	TokenFile string `group:"http" placeholder:"FILE" help:"File with the bearer token of the clients (default: HUTCH_MCP_TOKEN, else one is made and printed on stderr)." complete:"file"`
@@ -56,7 +51,7 @@ func (c *mcpCmd) Run(u *ui) error {
 	}
 	o := mcpcall.Call{
 		Version: version, Backend: c.Backend, Sandboxes: c.Sandbox, Network: c.AllowNetwork, AllowHosts: c.AllowHost, Apply: c.AllowApply, Keep: c.Keep, Listen: c.Listen, TokenFile: c.TokenFile,
-		Limits: runfile.Limits{Timeout: time.Duration(c.Timeout), Memory: int64(c.Memory), CPUs: float64(c.CPUs), PIDs: int64(c.PIDs), Disk: int64(c.Disk)},
+		Limits: c.Limits,
 	}
 	for rule, allowed := range c.policy(false).Allow {
 		if allowed {

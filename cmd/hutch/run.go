@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/result"
@@ -40,13 +39,7 @@ type runCmd struct {
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
 
-	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time, as Go writes durations: 250ms, 30s, 1m30s, 2h."`
-	Memory      size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
-	CPUs        share    `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
-	PIDs        number   `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
-	Disk        size     `group:"limits" placeholder:"1g" help:"Bytes the run may write to the workspace, its output and temporary directories."`
-	Files       number   `group:"limits" placeholder:"256" help:"Open file descriptors of each process."`
-	OutputLimit size     `group:"limits" placeholder:"16m" help:"Bytes kept of each of stdout and stderr: the last ones. More is counted and dropped."`
+	runfile.Limits `group:"limits"`
 
 	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here, as a secret. No record has the value. Repeatable."`
 	EnvFile     []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
@@ -226,7 +219,7 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 	if err != nil {
 		return nil, err
 	}
-	o := run.Overrides{Limits: c.limits(), Network: net, Env: env, Passed: passed, Args: call.tail}
+	o := run.Overrides{Limits: c.Limits, Network: net, Env: env, Passed: passed, Args: call.tail}
 	if c.Backend != "" {
 		o.Backends = []string{c.Backend}
 	}
@@ -268,13 +261,6 @@ func (c *runCmd) apply(s *session.Session, defs []*runfile.Definition) (*config.
 	}
 	conf.Jobs = min(conf.Jobs, len(defs))
 	return &conf, conf.Require(c.MinIsolation)
-}
-
-func (c *runCmd) limits() runfile.Limits {
-	return runfile.Limits{
-		Timeout: time.Duration(c.Timeout), Memory: int64(c.Memory), CPUs: float64(c.CPUs), PIDs: int64(c.PIDs),
-		Disk: int64(c.Disk), Files: int64(c.Files), Output: int64(c.OutputLimit),
-	}
 }
 
 // environment is what --env-file and --env add to the environment; the latter is stronger, and so is the last of a

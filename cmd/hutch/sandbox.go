@@ -70,13 +70,7 @@ type createCmd struct {
 	EnvFile      []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
 	Workdir      string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox that commands start in (default /workspace)."`
 
-	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time of each command (default 10 minutes, none for one with a terminal)."`
-	Memory      size     `group:"limits" short:"m" placeholder:"512m" help:"Memory of all processes together."`
-	CPUs        share    `group:"limits" name:"cpus" placeholder:"1.5" help:"Processors, all processes together."`
-	PIDs        number   `group:"limits" name:"pids-limit" aliases:"pids" placeholder:"64" help:"Processes and threads at once."`
-	Disk        size     `group:"limits" placeholder:"1g" help:"Bytes that may be written to the workspace, its output and temporary directories."`
-	Files       number   `group:"limits" placeholder:"256" help:"Open file descriptors of each process."`
-	OutputLimit size     `group:"limits" placeholder:"16m" help:"Bytes kept of each of stdout and stderr of each command: the last ones."`
+	runfile.Limits `group:"limits"`
 
 	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text: the name of the sandbox; json: its record."`
 }
@@ -159,8 +153,7 @@ func madeError(err error) error {
 // definition is the run whose sandbox is wanted.
 func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) {
 	like := &runCmd{Backend: c.Backend, networkFlags: c.networkFlags, secretFlags: c.secretFlags, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
-		Timeout: c.Timeout, Memory: c.Memory, CPUs: c.CPUs, PIDs: c.PIDs, Disk: c.Disk, Files: c.Files, OutputLimit: c.OutputLimit,
-		Var: c.Var, VarFile: c.VarFile, Args: c.Args}
+		Limits: c.Limits, Var: c.Var, VarFile: c.VarFile, Args: c.Args}
 	files, names := splitOperands(c.Args)
 	switch {
 	case len(files) == 0 && len(names) > 0 && isDir(names[0]):

@@ -3,61 +3,58 @@ package main
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/units"
 )
 
-// duration is a flag with a Go duration; a bare number is refused, because nobody knows its unit.
-type duration time.Duration
+type (
+	duration = units.Duration
+	size     = units.Size
+)
 
-func (d *duration) UnmarshalText(text []byte) error {
-	v, err := units.ParseDuration(string(text))
-	*d = duration(v)
-	return err
+// numbers read the limits that are numbers. Zero is refused: it would read as none, and mean no limit.
+var numbers = []kong.Option{numberMapper("count", parseCount), numberMapper("share", parseShare)}
+
+func numberMapper[T any](name string, parse func(string) (T, error)) kong.Option {
+	return kong.NamedMapper(name, kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var text string
+		if err := ctx.Scan.PopValueInto("number", &text); err != nil {
+			return err
+		}
+		n, err := parse(text)
+		target.Set(reflect.ValueOf(n))
+		return err
+	}))
 }
 
-// size is a flag with a number of bytes.
-type size int64
-
-func (s *size) UnmarshalText(text []byte) error {
-	v, err := units.ParseSize(string(text))
-	*s = size(v)
-	return err
+func parseCount(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a whole number", text)
+	case n < 1:
+		return 0, fmt.Errorf("%q is less than one; leave the flag out for the default", text)
+	}
+	return n, nil
 }
 
-// number is a flag with a limit that is counted. Zero is refused: it would read as none, and mean no limit.
-type number int64
-
-func (n *number) UnmarshalText(text []byte) error {
-	v, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		return fmt.Errorf("%q is not a whole number", text)
+func parseShare(text string) (float64, error) {
+	n, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || math.IsNaN(n) || math.IsInf(n, 0):
+		return 0, fmt.Errorf("%q is not a number", text)
+	case n <= 0:
+		return 0, fmt.Errorf("%q is not more than zero; leave the flag out for the default", text)
 	}
-	if v < 1 {
-		return fmt.Errorf("%q is less than one; leave the flag out for the default", text)
-	}
-	*n = number(v)
-	return nil
-}
-
-// share is a flag with a number of processors.
-type share float64
-
-func (s *share) UnmarshalText(text []byte) error {
-	v, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return fmt.Errorf("%q is not a number", text)
-	}
-	if v <= 0 {
-		return fmt.Errorf("%q is not more than zero; leave the flag out for the default", text)
-	}
-	*s = share(v)
-	return nil
+	return n, nil
 }
 
 // mount is DIR[:MODE], the workspace of a run without a file.

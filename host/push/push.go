@@ -81,7 +81,7 @@ func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Wor
 	}
 	s := newSending(sb, w, progress)
 	s.setWorkdir(d.Workdir)
-	s.push.Timeout = cmp.Or(d.Limits.Timeout, DefaultTimeout)
+	s.push.Timeout = cmp.Or(time.Duration(d.Limits.Timeout), DefaultTimeout)
 	if err := s.first(ctx, p); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -174,7 +175,7 @@ func TestDirectAndOverrides(t *testing.T) {
 	if d.Instance != "sh" || d.Network.Mode != sdk.NetworkNone || d.Workspace.Mode != "private" {
 		t.Errorf("%+v", d)
 	}
-	o := Overrides{Backends: []string{"plain"}, Limits: runfile.Limits{Timeout: time.Minute}, Env: map[string]string{"A": "2"}, Args: []string{"x"}}
+	o := Overrides{Backends: []string{"plain"}, Limits: runfile.Limits{Timeout: units.Duration(time.Minute)}, Env: map[string]string{"A": "2"}, Args: []string{"x"}}
 	d2 := o.Apply(d)
 	if d.Limits.Timeout != 0 || d.Env["A"] != "1" || len(d.Args) != 0 {
 		t.Errorf("the original was changed: %+v", d)

@@ -15,7 +15,6 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
-	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -321,21 +320,13 @@ type askedLimit struct {
 	value string
 }
 
-func askedLimits(d *runfile.Definition) []askedLimit {
-	var l []askedLimit
-	add := func(on bool, limit sdk.Limit, value string) {
-		if on {
-			l = append(l, askedLimit{limit, value})
+func askedLimits(d *runfile.Definition) (asked []askedLimit) {
+	for _, l := range runfile.AllLimits {
+		if value := l.Text(d.Limits); value != "" && !l.ByHost() {
+			asked = append(asked, askedLimit{l.Name, value})
 		}
 	}
-	x := d.Limits
-	add(x.Timeout > 0, sdk.LimitTimeout, x.Timeout.String())
-	add(x.Memory > 0, sdk.LimitMemory, units.FormatSize(x.Memory))
-	add(x.CPUs > 0, sdk.LimitCPUs, fmt.Sprint(x.CPUs))
-	add(x.PIDs > 0, sdk.LimitPIDs, fmt.Sprint(x.PIDs))
-	add(x.Disk > 0, sdk.LimitDisk, units.FormatSize(x.Disk))
-	add(x.Files > 0, sdk.LimitFiles, fmt.Sprint(x.Files))
-	return l
+	return asked
 }
 
 func isAsked(d *runfile.Definition, l sdk.Limit) bool {
@@ -346,8 +337,8 @@ func isAsked(d *runfile.Definition, l sdk.Limit) bool {
 func specOf(d *runfile.Definition, cfg *runfile.BackendConfig, tty bool) sdk.Spec {
 	s := sdk.Spec{
 		Limits: sdk.Limits{
-			Timeout: timeoutOf(d, tty), Memory: d.Limits.Memory, CPUs: d.Limits.CPUs,
-			PIDs: d.Limits.PIDs, Disk: d.Limits.Disk, Files: d.Limits.Files,
+			Timeout: timeoutOf(d, tty), Memory: int64(d.Limits.Memory), CPUs: d.Limits.CPUs,
+			PIDs: d.Limits.PIDs, Disk: int64(d.Limits.Disk), Files: d.Limits.Files,
 		},
 		Network:   d.Network.OrNone().Mode,
 		Rules:     d.Network.Rules(),

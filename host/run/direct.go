@@ -29,11 +29,16 @@ type Direct struct {
 }
 
 // flags are the flags of `hutch run` by the paths of the values that they give.
-var flags = map[string]string{
-	"backend[0]": "--backend", "network.mode": "--network", "network.allow": "--allow-host", "workdir": "--workdir", "workspace.source": "--workspace", "workspace.mode": "--workspace",
-	"limits.timeout": "--timeout", "limits.memory": "--memory", "limits.cpus": "--cpus", "limits.pids": "--pids-limit",
-	"limits.disk": "--disk", "limits.files": "--files", "limits.output": "--output-limit",
-}
+var flags = func() map[string]string {
+	m := map[string]string{
+		"backend[0]": "--backend", "network.mode": "--network", "network.allow": "--allow-host",
+		"workdir": "--workdir", "workspace.source": "--workspace", "workspace.mode": "--workspace",
+	}
+	for _, l := range runfile.AllLimits {
+		m[l.Path()] = l.Flag
+	}
+	return m
+}()
 
 // Definition makes the definition, the same as a run file would give.
 func (d Direct) Definition() (*runfile.Definition, error) {
@@ -107,18 +112,16 @@ func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 			}
 		}
 	}
-	l, x := &c.Limits, o.Limits
-	for path, changed := range map[string]bool{
-		"limits.timeout": set(&l.Timeout, x.Timeout), "limits.memory": set(&l.Memory, x.Memory), "limits.cpus": set(&l.CPUs, x.CPUs),
-		"limits.pids": set(&l.PIDs, x.PIDs), "limits.disk": set(&l.Disk, x.Disk), "limits.files": set(&l.Files, x.Files),
-		"limits.output": set(&l.Output, x.Output), "network.mode": o.Network.Mode != "", "network.allow": len(o.Network.Allow) > 0,
-	} {
-		if changed {
-			given(path)
-		}
+	for _, l := range c.Limits.Override(o.Limits) {
+		given(l.Path())
+	}
+	if o.Network.Mode != "" {
+		given("network.mode")
+	}
+	if len(o.Network.Allow) > 0 {
+		given("network.allow")
 	}
 	c.Network = c.Network.With(o.Network)
-	set(&l.OutputTotal, x.OutputTotal)
 	if len(o.Env) > 0 {
 		c.Env = maps.Clone(d.Env)
 		if c.Env == nil {

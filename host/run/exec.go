@@ -243,8 +243,8 @@ func (s *sink) Write(p []byte) (int, error) {
 
 // sinks opens the logs. errs is nil with a terminal.
 func (j *job) sinks(cancel context.CancelCauseFunc) (out, errs *sink, err error) {
-	t := &total{max: j.d.Limits.OutputTotal, cancel: cancel}
-	keep := outputOf(j.d)
+	t := &total{max: int64(j.d.Limits.OutputTotal), cancel: cancel}
+	keep := int64(outputOf(j.d))
 	log, err := j.rec.OpenLog(store.Stdout, keep)
 	if err != nil {
 		return nil, nil, err

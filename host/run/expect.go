@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
 
@@ -43,7 +44,7 @@ func (j *job) expect() {
 			j.unexpected(fmt.Sprintf("outputs[%d]", i), "a file that matches "+quoted(pattern), noneOf(len(r.Outputs)))
 		}
 	}
-	if e.Within > 0 && r.Usage.Wall.Duration() > e.Within {
+	if e.Within > 0 && r.Usage.Wall.Duration() > time.Duration(e.Within) {
 		j.unexpected("within", e.Within.String(), r.Usage.Wall.Duration().String())
 	}
 }

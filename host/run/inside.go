@@ -14,6 +14,7 @@ import (
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
 )
@@ -64,8 +65,8 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	}
 	d.HideEnv(append(slices.Collect(maps.Keys(in.Env)), own.Hidden...), in.Passed)
 	set(&d.Workdir, in.Workdir)
-	set(&d.Limits.Timeout, in.Timeout)
-	set(&d.Limits.Output, in.Output)
+	set(&d.Limits.Timeout, units.Duration(in.Timeout))
+	set(&d.Limits.Output, units.Size(in.Output))
 	if info.Workspace.Source != "" {
 		d.Workspace = &runfile.Workspace{Source: info.Workspace.Source, Mode: info.Workspace.Mode, Project: info.Project}
 	}
@@ -147,7 +148,7 @@ func held(now []sdk.Hold, made json.RawMessage) []sdk.Hold {
 		return now
 	}
 	for _, l := range limits {
-		if l.Limit == limitOutput || l.Limit == limitOutputTotal || slices.ContainsFunc(now, func(h sdk.Hold) bool { return h.Limit == l.Limit }) {
+		if l.Limit == runfile.LimitOutput || l.Limit == runfile.LimitOutputTotal || slices.ContainsFunc(now, func(h sdk.Hold) bool { return h.Limit == l.Limit }) {
 			continue
 		}
 		now = append(now, sdk.Hold{Limit: l.Limit, Value: l.Value, Default: !l.Asked, HeldBy: l.HeldBy, Visible: l.Visible})

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -10,40 +11,24 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// The limits that hutch holds itself, whatever the backend.
-const (
-	limitOutput      sdk.Limit = "output"
-	limitOutputTotal sdk.Limit = "output_total"
-)
-
-// limitOrder is the order in which limits are reported.
-var limitOrder = []sdk.Limit{
-	sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles, limitOutput, limitOutputTotal,
-}
-
 // timeoutOf is the timeout of the command, 0 for none.
 func timeoutOf(d *runfile.Definition, tty bool) time.Duration {
 	if d.Limits.Timeout == 0 && !tty {
 		return DefaultTimeout
 	}
-	return d.Limits.Timeout
+	return time.Duration(d.Limits.Timeout)
 }
 
-func outputOf(d *runfile.Definition) int64 {
-	if d.Limits.Output > 0 {
-		return d.Limits.Output
-	}
-	return DefaultOutput
-}
+func outputOf(d *runfile.Definition) units.Size { return cmp.Or(d.Limits.Output, DefaultOutput) }
 
 // limitsOf joins what the backend holds with what hutch holds.
 func limitsOf(d *runfile.Definition, holds []sdk.Hold, tty bool) []result.Limit {
 	l := []result.Limit{{
-		Limit: limitOutput, Asked: d.Limits.Output > 0, Value: units.FormatSize(outputOf(d)),
+		Limit: runfile.LimitOutput, Asked: d.Limits.Output > 0, Value: outputOf(d).String(),
 		HeldBy: "hutch: of each stream the log keeps the end, the rest is counted and dropped",
 	}}
 	if n := d.Limits.OutputTotal; n > 0 {
-		l = append(l, result.Limit{Limit: limitOutputTotal, Asked: true, Value: units.FormatSize(n), HeldBy: "hutch: counts both streams and stops the command"})
+		l = append(l, result.Limit{Limit: runfile.LimitOutputTotal, Asked: true, Value: n.String(), HeldBy: "hutch: counts both streams and stops the command"})
 	}
 	timeout := false
 	for _, h := range holds {
@@ -60,8 +45,12 @@ func limitsOf(d *runfile.Definition, holds []sdk.Hold, tty bool) []result.Limit 
 		l = append(l, result.Limit{Limit: sdk.LimitTimeout, Asked: d.Limits.Timeout > 0, Value: t.String(), HeldBy: "sdk: cancels the command's context"})
 	}
 	l = slices.DeleteFunc(l, func(x result.Limit) bool { return x.HeldBy == "" }) // defaults that this machine cannot hold are no limits
-	slices.SortStableFunc(l, func(a, b result.Limit) int {
-		return slices.Index(limitOrder, a.Limit) - slices.Index(limitOrder, b.Limit)
-	})
+	sortLimits(l)
 	return l
+}
+
+func sortLimits(l []result.Limit) {
+	slices.SortStableFunc(l, func(a, b result.Limit) int {
+		return runfile.LimitIndex(a.Limit) - runfile.LimitIndex(b.Limit)
+	})
 }

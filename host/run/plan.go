@@ -158,9 +158,7 @@ func plannedLimits(d *runfile.Definition, l []PlannedLimit) []result.Limit {
 			all = append(all, x.Limit)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b result.Limit) int {
-		return slices.Index(limitOrder, a.Limit) - slices.Index(limitOrder, b.Limit)
-	})
+	sortLimits(all)
 	return all
 }
 

@@ -69,7 +69,9 @@ func BareCycle(dir string, m model.Config) *Cycle {
 func (c *Cycle) Calls() int { return cmp.Or(c.ToolCalls, DefaultToolCalls) }
 
 // CommandTime is the wall time of each command.
-func (c *Cycle) CommandTime() time.Duration { return cmp.Or(c.Box.Limits.Timeout, DefaultCommandTime) }
+func (c *Cycle) CommandTime() time.Duration {
+	return cmp.Or(time.Duration(c.Box.Limits.Timeout), DefaultCommandTime)
+}
 
 var cycleSchema = &hcl.BodySchema{
 	Attributes: []hcl.AttributeSchema{

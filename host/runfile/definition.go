@@ -4,13 +4,13 @@ import (
 	"io"
 	"io/fs"
 	"regexp"
-	"time"
 
 	"github.com/hashicorp/go-version"
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile/internal/tree"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // Config is all that the run files of one call say.
@@ -167,26 +167,14 @@ const (
 	MountWritable = "writable"
 )
 
-// Limits is what a run asks for. Zero means not asked for.
-type Limits struct {
-	Timeout     time.Duration // wall time
-	Memory      int64         // bytes
-	CPUs        float64       // CPU seconds per second
-	PIDs        int64         // processes and threads
-	Disk        int64         // bytes
-	Files       int64         // open file descriptors per process
-	Output      int64         // bytes kept of each stream
-	OutputTotal int64         // bytes of both streams after which the run is ended
-}
-
 // Expect is what has to be so for the run to count as good.
 type Expect struct {
 	ExitCodes []int         // any of them; empty means not said
 	Causes    []string      // any of them; empty means not said
 	Stdout    *ExpectStream // nil means not said
 	Stderr    *ExpectStream
-	Outputs   []string      // globs, each of which must match an output
-	Within    time.Duration // wall time that must not be passed; 0 means not said
+	Outputs   []string       // globs, each of which must match an output
+	Within    units.Duration // wall time that must not be passed; 0 means not said
 }
 
 // ExpectStream is what has to be so for the kept bytes of a stream.

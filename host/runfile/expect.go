@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -45,7 +44,7 @@ func (s *scope) expect(d *Definition, blocks hcl.Blocks) {
 	if globs, ok := in.plainTexts(c, "outputs", "expect.outputs"); ok {
 		e.Outputs = in.globs(globs, "expect.outputs", c.Attributes["outputs"].Expr)
 	}
-	e.Within, _ = united(in, c, "within", "expect.within", `a duration such as "30s"`, units.ParseDuration)
+	e.Within, _ = in.duration(c, "within", "expect.within")
 	e.Stdout = in.stream(c, "stdout")
 	e.Stderr = in.stream(c, "stderr")
 	d.Expect = e

@@ -41,7 +41,7 @@ type definitionJSON struct {
 	Stdin            *string           `json:"stdin,omitempty"`
 	Workspace        *workspaceJSON    `json:"workspace,omitempty"`
 	Mounts           []Mount           `json:"mounts,omitempty"`
-	Limits           *limitsJSON       `json:"limits,omitempty"`
+	Limits           Limits            `json:"limits,omitzero"`
 	Network          network.Network   `json:"network"`
 	Outputs          []string          `json:"outputs,omitempty"`
 	Expect           *expectJSON       `json:"expect,omitempty"`
@@ -75,24 +75,13 @@ type workspaceJSON struct {
 	Mode    string `json:"mode"`
 }
 
-type limitsJSON struct {
-	Timeout     string  `json:"timeout,omitempty"`
-	Memory      string  `json:"memory,omitempty"`
-	CPUs        float64 `json:"cpus,omitempty"`
-	PIDs        int64   `json:"pids,omitempty"`
-	Disk        string  `json:"disk,omitempty"`
-	Files       int64   `json:"files,omitempty"`
-	Output      string  `json:"output,omitempty"`
-	OutputTotal string  `json:"output_total,omitempty"`
-}
-
 type expectJSON struct {
-	ExitCodes []int       `json:"exit_codes,omitempty"`
-	Causes    []string    `json:"causes,omitempty"`
-	Stdout    *streamJSON `json:"stdout,omitempty"`
-	Stderr    *streamJSON `json:"stderr,omitempty"`
-	Outputs   []string    `json:"outputs,omitempty"`
-	Within    string      `json:"within,omitempty"`
+	ExitCodes []int          `json:"exit_codes,omitempty"`
+	Causes    []string       `json:"causes,omitempty"`
+	Stdout    *streamJSON    `json:"stdout,omitempty"`
+	Stderr    *streamJSON    `json:"stderr,omitempty"`
+	Outputs   []string       `json:"outputs,omitempty"`
+	Within    units.Duration `json:"within,omitzero"`
 }
 
 type streamJSON struct {
@@ -110,7 +99,7 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 		Run: d.Name, Key: d.Key, Instance: d.Instance, Parent: d.Parent, File: d.File, Dir: d.Dir, Description: d.Description, MinIsolation: d.MinIsolation,
 		Language: d.Language, Interpreter: d.Interpreter, Entrypoint: d.Entrypoint, EntrypointIn: d.EntrypointIn,
 		Command: d.shown("command", d.Command), Args: d.shown("args", d.Args), Dependencies: d.shown("dependencies", d.Dependencies),
-		Workdir: d.Workdir, Stdin: d.shownText("stdin", d.Stdin), Mounts: d.Mounts, Network: d.Network.OrNone(), Outputs: d.Outputs,
+		Workdir: d.Workdir, Stdin: d.shownText("stdin", d.Stdin), Mounts: d.Mounts, Limits: d.Limits, Network: d.Network.OrNone(), Outputs: d.Outputs,
 	}
 	if r, ok := d.RangeOf(""); ok {
 		j.Range = &r
@@ -153,15 +142,9 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 	if w := d.Workspace; w != nil {
 		j.Workspace = &workspaceJSON{w.Source, w.Project, w.Mode}
 	}
-	if d.Limits != (Limits{}) {
-		j.Limits = d.Limits.json()
-	}
 	if e := d.Expect; e != nil {
-		j.Expect = &expectJSON{ExitCodes: e.ExitCodes, Causes: e.Causes, Outputs: e.Outputs,
+		j.Expect = &expectJSON{ExitCodes: e.ExitCodes, Causes: e.Causes, Outputs: e.Outputs, Within: e.Within,
 			Stdout: d.shownStream("expect.stdout", e.Stdout), Stderr: d.shownStream("expect.stderr", e.Stderr)}
-		if e.Within > 0 {
-			j.Expect.Within = e.Within.String()
-		}
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -170,20 +153,6 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimSpace(buf.Bytes()), nil
-}
-
-func (l Limits) json() *limitsJSON {
-	size := func(n int64) string {
-		if n == 0 {
-			return ""
-		}
-		return units.FormatSize(n)
-	}
-	j := &limitsJSON{Memory: size(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, Disk: size(l.Disk), Files: l.Files, Output: size(l.Output), OutputTotal: size(l.OutputTotal)}
-	if l.Timeout > 0 {
-		j.Timeout = l.Timeout.String()
-	}
-	return j
 }
 
 func modeText(m fs.FileMode) string { return fmt.Sprintf("%04o", m.Perm()) }

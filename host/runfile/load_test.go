@@ -12,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -244,7 +245,7 @@ run "b" {
 }
 `, Options{})
 	d := config.Runs()[0]
-	if d.Args[1] != "hunter2-long" || d.Env["TOKEN"] != "Bearer hunter2-long" || d.Limits.Memory != 1<<30 || d.Limits.Timeout != 250*time.Millisecond {
+	if d.Args[1] != "hunter2-long" || d.Env["TOKEN"] != "Bearer hunter2-long" || d.Limits.Memory != 1<<30 || d.Limits.Timeout != units.Duration(250*time.Millisecond) {
 		t.Errorf("got %+v", d)
 	}
 	for path, want := range map[string]string{

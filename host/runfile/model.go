@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -13,7 +14,6 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
-	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
@@ -72,14 +72,11 @@ func (l *loader) model(b *hclsyntax.Block, name string, header hcl.Range) *Model
 	if n, ok := s.integer(c, "context_window", "context_window", model.MinWindow, model.MaxWindow); ok {
 		g.ContextWindow = int(n)
 	}
-	if f, ok := s.number(c, "temperature", "temperature"); ok {
-		t, _ := f.Float64()
-		if t < 0 || t > 2 {
-			s.error(c.Attributes["temperature"].Expr.Range(), fmt.Sprintf("temperature must be a number from 0 to 2, not %s", f.Text('g', 15)), "", "")
-		}
+	if t, ok := s.decimal(c, "temperature", "temperature", 0, 2, ""); ok {
 		g.Temperature = &t
 	}
-	g.Timeout, _ = united(s, c, "timeout", "timeout", `a duration such as "5m"`, units.ParseDuration)
+	timeout, _ := s.duration(c, "timeout", "timeout")
+	g.Timeout = time.Duration(timeout)
 	g.Retries = model.DefaultRetries
 	if n, ok := s.integer(c, "retries", "retries", 0, model.MaxRetries); ok {
 		g.Retries = int(n)
@@ -232,7 +229,8 @@ func (s *scope) modelBudget(g *model.Config, blocks hcl.Blocks) {
 	if n, ok := in.integer(c, "turns", "budget.turns", 1, model.MaxTurns); ok {
 		g.Budget.Turns = int(n)
 	}
-	g.Budget.Time, _ = united(in, c, "time", "budget.time", `a duration such as "10m"`, units.ParseDuration)
+	limit, _ := in.duration(c, "time", "budget.time")
+	g.Budget.Time = time.Duration(limit)
 }
 
 // modelRef finds the model block that the argument model of another block names; without the argument it is the only

@@ -11,11 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/go-version"
-
-	"github.com/hutch-run/hutch/host/units"
 )
 
 // Recorded is what the record of a run has.
@@ -53,7 +50,7 @@ func Recall(r Recorded) (*Recalled, error) {
 		Name: j.Run, Key: j.Key, Instance: j.Instance, File: j.File, Dir: j.Dir, Description: j.Description, MinIsolation: j.MinIsolation,
 		Language: j.Language, Interpreter: j.Interpreter, Entrypoint: j.Entrypoint, EntrypointIn: j.EntrypointIn,
 		Command: j.Command, Args: j.Args, Env: j.Env, Dependencies: j.Dependencies, Workdir: j.Workdir, Stdin: j.Stdin, Mounts: j.Mounts,
-		Network: j.Network, Outputs: j.Outputs, origin: &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(j.Instance), given: j.EnvGiven},
+		Limits: j.Limits, Network: j.Network, Outputs: j.Outputs, origin: &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(j.Instance), given: j.EnvGiven},
 	}
 	if d.Env == nil {
 		d.Env = map[string]string{}
@@ -62,7 +59,7 @@ func Recall(r Recorded) (*Recalled, error) {
 		d.Workspace = &Workspace{Source: w.Source, Project: w.Project, Mode: w.Mode}
 	}
 	rec := &recaller{Recalled: &Recalled{Definition: d}, from: r}
-	for _, step := range []func(*definitionJSON) error{rec.backends, rec.limits, rec.expect, rec.files, rec.home} {
+	for _, step := range []func(*definitionJSON) error{rec.backends, rec.expect, rec.files, rec.home} {
 		if err := step(&j); err != nil {
 			return nil, fmt.Errorf("the recorded definition cannot be read: %w", err)
 		}
@@ -143,41 +140,13 @@ func (d *Definition) BackendNamed(name string) *Backend {
 	return nil
 }
 
-func (r *recaller) limits(j *definitionJSON) error {
-	if j.Limits == nil {
-		return nil
-	}
-	var err error
-	size := func(s string) int64 {
-		if s == "" {
-			return 0
-		}
-		n, e := units.ParseSize(s)
-		err = errors.Join(err, e)
-		return n
-	}
-	l := j.Limits
-	r.Limits = Limits{Memory: size(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, Disk: size(l.Disk), Files: l.Files, Output: size(l.Output), OutputTotal: size(l.OutputTotal)}
-	if l.Timeout != "" {
-		t, e := time.ParseDuration(l.Timeout)
-		err = errors.Join(err, e)
-		r.Limits.Timeout = t
-	}
-	return err
-}
-
 func (r *recaller) expect(j *definitionJSON) error {
 	e := j.Expect
 	if e == nil {
 		return nil
 	}
-	r.Expect = &Expect{ExitCodes: e.ExitCodes, Causes: e.Causes, Outputs: e.Outputs}
+	r.Expect = &Expect{ExitCodes: e.ExitCodes, Causes: e.Causes, Outputs: e.Outputs, Within: e.Within}
 	var err error
-	if e.Within != "" {
-		if r.Expect.Within, err = time.ParseDuration(e.Within); err != nil {
-			return err
-		}
-	}
 	if r.Expect.Stdout, err = r.expectStream("expect.stdout", e.Stdout, func(d *Definition) *ExpectStream { return d.Expect.Stdout }); err != nil {
 		return err
 	}

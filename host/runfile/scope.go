@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/hutch-run/hutch/host/runfile/internal/functions"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // scope reads the arguments of one run, or of one instance of it, and keeps the books: where each value was written,
@@ -212,6 +213,20 @@ func (s *scope) integer(c *hcl.BodyContent, name, path string, low, high int64) 
 	return n, true
 }
 
+// decimal reads a number between two bounds.
+func (s *scope) decimal(c *hcl.BodyContent, name, path string, low, high float64, detail string) (float64, bool) {
+	f, ok := s.number(c, name, path)
+	if !ok {
+		return 0, false
+	}
+	n, _ := f.Float64()
+	if n < low || n > high {
+		s.error(c.Attributes[name].Expr.Range(), fmt.Sprintf("%s must be a number from %g to %g, not %s", name, low, high, f.Text('g', 15)), detail, "")
+		return 0, false
+	}
+	return n, true
+}
+
 func (s *scope) number(c *hcl.BodyContent, name, path string) (*big.Float, bool) {
 	a := c.Attributes[name]
 	v, ok := s.value(a, path, cty.Number)
@@ -222,6 +237,12 @@ func (s *scope) number(c *hcl.BodyContent, name, path string) (*big.Float, bool)
 		return nil, false
 	}
 	return v.AsBigFloat(), true
+}
+
+// duration reads a time with its unit.
+func (s *scope) duration(c *hcl.BodyContent, name, path string) (units.Duration, bool) {
+	d, ok := united(s, c, name, path, `a duration such as "30s"`, units.ParseDuration)
+	return units.Duration(d), ok
 }
 
 // united reads a string with a unit. A bare number gets the message of the parser, which names the unit.

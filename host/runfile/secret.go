@@ -12,7 +12,6 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 
 	"github.com/hutch-run/hutch/host/network"
-	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -144,7 +143,7 @@ func (s *scope) secretSource(c *hcl.BodyContent, path string, header hcl.Range) 
 			s.error(command.Expr.Range(), "command needs the name of a program", "", "")
 		}
 		if ttl != nil {
-			d, _ := united(s, c, "ttl", path+".ttl", `a duration such as "1h"`, units.ParseDuration)
+			d, _ := s.duration(c, "ttl", path+".ttl")
 			source.TTL = network.Duration(d)
 		}
 	}

@@ -19,6 +19,36 @@ var factors = map[string]int64{
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
 }
 
+// Size is a number of bytes, in text such as 512MiB.
+type Size int64
+
+func (s Size) String() string { return FormatSize(int64(s)) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what ParseSize takes.
+func (s *Size) UnmarshalText(text []byte) error {
+	n, err := ParseSize(string(text))
+	*s = Size(n)
+	return err
+}
+
+// Duration is a time, in text such as 1m30s.
+type Duration time.Duration
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads what ParseDuration takes.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
 const sizeUnits = "B, KiB, MiB, GiB, TiB (or k, m, g, t), KB, MB, GB, TB"
 
 // ParseSize reads a number of bytes with its unit: 512MiB, 1.5GiB, 64k, 1g, 100MB. k, m, g and t alone are binary, as

@@ -18,6 +18,7 @@ import (
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 func TestWorks(t *testing.T) {
@@ -351,7 +352,7 @@ func TestSpec(t *testing.T) {
 func TestCommandTime(t *testing.T) {
 	w := newWorld(t)
 	m := w.says(modeltest.Calls(call("run_command", `{"command":"exec sleep 1000","timeout":"15m"}`)), modeltest.Text("done"))
-	r := w.do(t, func(c *runfile.Cycle) { c.Box.Limits.Timeout = 200 * time.Millisecond })
+	r := w.do(t, func(c *runfile.Cycle) { c.Box.Limits.Timeout = units.Duration(200 * time.Millisecond) })
 	if got := m.Requests()[1].Messages[2].Results[0]; !r.OK || !strings.Contains(got.Text, `"cause":"timeout"`) {
 		t.Errorf("the result is %+v, the model was told %+v", r, got)
 	}

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,22 +89,13 @@ func given(s, standard string) string {
 
 // limits are those that the program will notice.
 func limits(l runfile.Limits) string {
-	timeout := l.Timeout
-	if timeout == 0 {
-		timeout = run.DefaultTimeout
-	}
-	out := []string{fmt.Sprintf("%s of wall time", timeout)}
-	add := func(there bool, format string, args ...any) {
-		if there {
-			out = append(out, fmt.Sprintf(format, args...))
+	l.Timeout = cmp.Or(l.Timeout, units.Duration(run.DefaultTimeout))
+	var out []string
+	for _, limit := range runfile.AllLimits {
+		if text := limit.Text(l); text != "" && limit.Name != runfile.LimitOutput {
+			out = append(out, text+" "+limit.Noun)
 		}
 	}
-	add(l.Memory > 0, "%s of memory", units.FormatSize(l.Memory))
-	add(l.CPUs > 0, "%g processors", l.CPUs)
-	add(l.PIDs > 0, "%d processes and threads", l.PIDs)
-	add(l.Disk > 0, "%s written to disk", units.FormatSize(l.Disk))
-	add(l.Files > 0, "%d open files", l.Files)
-	add(l.OutputTotal > 0, "%s printed", units.FormatSize(l.OutputTotal))
 	return strings.Join(out, ", ")
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -164,7 +165,7 @@ func TestSave(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	file, err := Save(dir, a, Run{Name: "x", Program: p, Backend: "podman", Network: network.Network{Mode: sdk.NetworkFull},
-		Limits: runfile.Limits{Timeout: 90 * time.Second, Memory: 512 << 20, CPUs: 1.5, PIDs: 64, Disk: 1 << 30, Files: 128, Output: 1000}}, answer, nil)
+		Limits: runfile.Limits{Timeout: units.Duration(90 * time.Second), Memory: 512 << 20, CPUs: 1.5, PIDs: 64, Disk: 1 << 30, Files: 128, Output: 1000}}, answer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func TestSave(t *testing.T) {
 	}
 	d := conf.Runs()[0]
 	got := fmt.Sprintln(d.Name, d.Entrypoint, d.Dependencies, d.Backends[0].Name, d.Network, d.Limits)
-	if want := fmt.Sprintln("x", "${evil}.py", []string{"a%{ if true }b", "more"}, "podman", "full", runfile.Limits{Timeout: 90 * time.Second, Memory: 512 << 20, CPUs: 1.5, PIDs: 64, Disk: 1 << 30, Files: 128, Output: 1000}); got != want {
+	if want := fmt.Sprintln("x", "${evil}.py", []string{"a%{ if true }b", "more"}, "podman", "full", runfile.Limits{Timeout: units.Duration(90 * time.Second), Memory: 512 << 20, CPUs: 1.5, PIDs: 64, Disk: 1 << 30, Files: 128, Output: 1000}); got != want {
 		t.Errorf("the run file says %s, want %s", got, want)
 	}
 	if len(d.Files) != 2 || d.Files[1].Path != "bin/run.sh" || d.Files[1].Mode != 0o755 {

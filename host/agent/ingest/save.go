@@ -8,7 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
@@ -16,7 +15,6 @@ import (
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile"
-	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -163,25 +161,16 @@ func (r Run) hcl(a *Answer) ([]byte, error) {
 	if l := r.Limits; l != (runfile.Limits{}) {
 		body.AppendNewline()
 		limits := body.AppendNewBlock("limits", nil).Body()
-		if l.Timeout > 0 {
-			limits.SetAttributeValue("timeout", cty.StringVal(l.Timeout.Round(time.Microsecond).String()))
-		}
-		for _, s := range []struct {
-			name  string
-			bytes int64
-		}{{"memory", l.Memory}, {"disk", l.Disk}, {"output", l.Output}} {
-			if s.bytes > 0 {
-				limits.SetAttributeValue(s.name, cty.StringVal(units.FormatSize(s.bytes)))
+		for _, limit := range runfile.AllLimits {
+			text := limit.Text(l)
+			if text == "" {
+				continue
 			}
-		}
-		if l.CPUs > 0 {
-			limits.SetAttributeValue("cpus", cty.NumberFloatVal(l.CPUs))
-		}
-		if l.PIDs > 0 {
-			limits.SetAttributeValue("pids", cty.NumberIntVal(l.PIDs))
-		}
-		if l.Files > 0 {
-			limits.SetAttributeValue("files", cty.NumberIntVal(l.Files))
+			value, err := cty.ParseNumberVal(text)
+			if err != nil {
+				value = cty.StringVal(text)
+			}
+			limits.SetAttributeValue(string(limit.Name), value)
 		}
 	}
 	out, diags := runfile.Format(RunFile, file.Bytes())
