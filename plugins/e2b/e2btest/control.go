@@ -3,13 +3,137 @@ package e2btest
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/plugins/e2b/e2btest/internal/daemon"
 )
+
+// newSandbox is the body of POST /sandboxes and /v2/sandboxes.
+type newSandbox struct {
+	TemplateID string            `json:"templateID"`
+	Timeout    *int32            `json:"timeout"` // seconds
+	Secure     bool              `json:"secure"`  // v1 only; in v2 all are
+	Metadata   map[string]string `json:"metadata"`
+	EnvVars    map[string]string `json:"envVars"`
+	Internet   *bool             `json:"allow_internet_access"`
+	AutoPause  bool              `json:"autoPause"`
+	AutoResume struct {
+		Enabled bool `json:"enabled"`
+	} `json:"autoResume"`
+	Network struct {
+		AllowPublicTraffic *bool `json:"allowPublicTraffic"`
+	} `json:"network"`
+	VolumeMounts []json.RawMessage `json:"volumeMounts"`
+	MCP          *json.RawMessage  `json:"mcp"`
+}
+
+// handle says how to reach a sandbox.
+type handle struct {
+	TemplateID         string  `json:"templateID"`
+	SandboxID          string  `json:"sandboxID"`
+	ClientID           string  `json:"clientID"`
+	EnvdVersion        string  `json:"envdVersion"`
+	EnvdAccessToken    string  `json:"envdAccessToken,omitempty"`
+	TrafficAccessToken *string `json:"trafficAccessToken"`
+	Domain             *string `json:"domain"`
+}
+
+// detail describes a sandbox. In a list it has no token and lifecycle.
+type detail struct {
+	TemplateID      string            `json:"templateID"`
+	SandboxID       string            `json:"sandboxID"`
+	ClientID        string            `json:"clientID"`
+	StartedAt       time.Time         `json:"startedAt"`
+	EndAt           time.Time         `json:"endAt"`
+	CPUCount        int               `json:"cpuCount"`
+	MemoryMB        int               `json:"memoryMB"`
+	DiskSizeMB      int               `json:"diskSizeMB"`
+	State           string            `json:"state"`
+	EnvdVersion     string            `json:"envdVersion"`
+	Metadata        map[string]string `json:"metadata,omitempty"`
+	VolumeMounts    []struct{}        `json:"volumeMounts"`
+	EnvdAccessToken string            `json:"envdAccessToken,omitempty"`
+	Internet        *bool             `json:"allowInternetAccess,omitempty"`
+	Lifecycle       *lifecycle        `json:"lifecycle,omitempty"`
+}
+
+type lifecycle struct {
+	OnTimeout  string `json:"onTimeout"` // "kill" or "pause"
+	AutoResume bool   `json:"autoResume"`
+}
+
+// metric is one sample of a sandbox; sizes are bytes.
+type metric struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"`
+	CPUCount      int       `json:"cpuCount"`
+	CPUUsedPct    float64   `json:"cpuUsedPct"`
+	MemUsed       uint64    `json:"memUsed"`
+	MemTotal      uint64    `json:"memTotal"`
+	MemCache      uint64    `json:"memCache"`
+	DiskUsed      uint64    `json:"diskUsed"`
+	DiskTotal     uint64    `json:"diskTotal"`
+}
+
+// apiError is an error in the control plane's form.
+type apiError struct {
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+	ErrorCode string `json:"error_code,omitempty"`
+}
+
+func (e *apiError) Error() string { return fmt.Sprintf("%d: %s", e.Code, e.Message) }
+
+func refuse(code int, format string, args ...any) error {
+	return &apiError{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// invalid refuses a request that says something impossible.
+func invalid(format string, args ...any) error {
+	return refuse(http.StatusBadRequest, "Error when parsing request: "+format, args...)
+}
+
+func noSandbox(id string) error {
+	return refuse(http.StatusNotFound, "Sandbox %q doesn't exist or you don't have access to it", id)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	var known *apiError
+	if !errors.As(err, &known) {
+		known = &apiError{Code: http.StatusInternalServerError, Message: err.Error(), ErrorCode: "internal_server_error"}
+	}
+	writeJSON(w, known.Code, known)
+}
+
+// readJSON decodes a request's body into v. An empty one leaves v as it is where optional.
+func readJSON(r *http.Request, v any, optional bool) error {
+	err := json.NewDecoder(io.LimitReader(r.Body, 16<<20)).Decode(v)
+	if err == nil || err == io.EOF && optional {
+		return nil
+	}
+	return invalid("%v", err)
+}
 
 // control is the handler of the control plane.
 func (s *Server) control() http.Handler {
@@ -21,32 +145,35 @@ func (s *Server) control() http.Handler {
 			}
 		})
 	}
-	version := func(n int, h func(w http.ResponseWriter, r *http.Request, v int) error) func(http.ResponseWriter, *http.Request) error {
-		return func(w http.ResponseWriter, r *http.Request) error { return h(w, r, n) }
+	// one routes requests for a sandbox, which h gets with mu held.
+	one := func(pattern string, h func(w http.ResponseWriter, r *http.Request, b *sandbox) error) {
+		route(pattern, func(w http.ResponseWriter, r *http.Request) error {
+			id := r.PathValue("id")
+			b := s.find(id)
+			if b == nil {
+				return noSandbox(id)
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.state != Running && b.state != Paused {
+				return noSandbox(id)
+			}
+			return h(w, r, b)
+		})
 	}
-	route("POST /sandboxes", version(1, s.create))
-	route("POST /sandboxes/{id}/connect", version(1, s.connect))
-	if !s.opts.OnlyV1 {
-		route("POST /v2/sandboxes", version(2, s.create))
-		route("POST /v2/sandboxes/{id}/connect", version(2, s.connect))
-	}
-	route("GET /sandboxes", s.listV1)
-	route("GET /v2/sandboxes", s.listV2)
-	route("GET /sandboxes/metrics", s.allMetrics)
-	route("GET /sandboxes/{id}", s.get)
+	route("POST /sandboxes", func(w http.ResponseWriter, r *http.Request) error { return s.create(w, r, 1) })
+	route("POST /v2/sandboxes", func(w http.ResponseWriter, r *http.Request) error { return s.create(w, r, 2) })
+	route("GET /v2/sandboxes", s.list)
 	route("DELETE /sandboxes/{id}", s.remove)
-	route("POST /sandboxes/{id}/timeout", s.setTimeout)
-	route("POST /sandboxes/{id}/refreshes", s.refresh)
-	route("POST /sandboxes/{id}/pause", s.pause)
-	route("POST /sandboxes/{id}/resume", s.resume)
-	route("GET /sandboxes/{id}/metrics", s.metrics)
-	route("GET /v2/sandboxes/{id}/logs", s.logs)
+	one("GET /sandboxes/{id}", get)
+	one("GET /sandboxes/{id}/metrics", metrics)
+	one("POST /sandboxes/{id}/timeout", setTimeout)
+	one("POST /sandboxes/{id}/pause", pause)
+	one("POST /sandboxes/{id}/connect", connect)
+	one("POST /v2/sandboxes/{id}/connect", connect)
 	route("POST /e2btest/faults", s.postFaults)
 	route("DELETE /e2btest/faults", s.deleteFaults)
 	route("/", func(_ http.ResponseWriter, r *http.Request) error {
-		if s.opts.OnlyV1 && strings.HasPrefix(r.URL.Path, "/v2/") { // as an older installation says it
-			return refuse(http.StatusNotFound, "%s %s is not there", r.Method, r.URL.Path)
-		}
 		// Not 404, which E2B's SDK takes for a sandbox that is gone.
 		return refuse(http.StatusNotImplemented, "the local server does not implement %s %s", r.Method, r.URL.Path)
 	})
@@ -57,7 +184,8 @@ func (s *Server) control() http.Handler {
 		case key == "":
 			writeError(w, refuse(http.StatusUnauthorized, "Missing authorization header"))
 		case key != s.Key:
-			writeError(w, refuse(http.StatusUnauthorized, "Invalid API key, please visit https://e2b.dev/docs/api-key to get your API key"))
+			writeError(w, refuse(http.StatusUnauthorized,
+				"Invalid API key, please visit https://e2b.dev/docs/api-key to get your API key"))
 		default:
 			mux.ServeHTTP(w, r)
 		}
@@ -66,7 +194,7 @@ func (s *Server) control() http.Handler {
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request, version int) error {
 	var req newSandbox
-	if err := readJSON(w, r, &req, false); err != nil {
+	if err := readJSON(r, &req, false); err != nil {
 		return err
 	}
 	timeout := 15 * time.Second
@@ -84,7 +212,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, version int) err
 	if req.Secure {
 		b.token = strings.ToLower(rand.Text() + rand.Text())
 	}
-	b.mu.Lock() // nobody looks at it before it is whole
+	b.mu.Lock() // others see it when it is whole
 	defer b.mu.Unlock()
 	if err := s.admit(b); err != nil {
 		return err
@@ -102,44 +230,40 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, version int) err
 	return nil
 }
 
-// check refuses what the service refuses.
+// check refuses what the service refuses, and what this server does not have.
 func (s *Server) check(req *newSandbox, timeout time.Duration) error {
+	public := req.Network.AllowPublicTraffic
 	switch {
 	case req.TemplateID == "":
-		return refuse(http.StatusBadRequest, "Error when parsing request: templateID is required")
+		return invalid("templateID is required")
 	case !slices.Contains(s.opts.Templates, strings.TrimSuffix(req.TemplateID, ":default")):
 		return refuse(http.StatusNotFound, "template '%s' not found", req.TemplateID)
 	case timeout <= 0:
 		return refuse(http.StatusBadRequest, "Timeout must be greater than 0")
-	case timeout > s.opts.MaxTimeout:
-		return refuse(http.StatusBadRequest, "Timeout cannot be greater than %d hours", int(s.opts.MaxTimeout.Hours()))
-	case req.AutoPauseMemory != nil && !*req.AutoPauseMemory && !req.AutoPause:
-		return refuse(http.StatusBadRequest, "autoPauseMemory can only be false when autoPause is true")
-	case req.AutoPauseMemory != nil && !*req.AutoPauseMemory && req.AutoResume.Enabled:
-		return refuse(http.StatusBadRequest, "autoResume cannot be enabled when autoPauseMemory is false")
-	case req.Network != nil && req.Network.AllowPublicTraffic != nil && !*req.Network.AllowPublicTraffic:
-		return refuse(http.StatusBadRequest, "this server has no traffic access tokens: allowPublicTraffic false is not there")
+	case public != nil && !*public:
+		return refuse(http.StatusBadRequest, "this server has no traffic access tokens for allowPublicTraffic false")
 	case len(req.VolumeMounts) > 0:
 		return refuse(http.StatusBadRequest, "this server has no volumes")
-	case len(req.MCP) > 0 && string(req.MCP) != "null":
+	case req.MCP != nil:
 		return refuse(http.StatusBadRequest, "this server has no MCP gateway")
+	}
+	return s.checkTimeout(timeout)
+}
+
+func (s *Server) checkTimeout(timeout time.Duration) error {
+	if timeout > s.opts.MaxTimeout {
+		return refuse(http.StatusBadRequest, "Timeout cannot be greater than %d hours", int(s.opts.MaxTimeout.Hours()))
 	}
 	return nil
 }
 
-// admit gives the sandbox its place among those that run, if there is one.
+// admit counts the sandbox among those that run, if there is room.
 func (s *Server) admit(b *sandbox) error {
 	s.admitting.Lock()
 	defer s.admitting.Unlock()
-	s.mu.Lock()
-	var others []*sandbox
-	for _, o := range s.sandboxes {
-		others = append(others, o)
-	}
-	s.mu.Unlock()
 	running := 0
-	for _, o := range others {
-		if !o.mu.TryLock() { // it is being made, paused or ended: it takes a place
+	for _, o := range s.all() {
+		if !o.mu.TryLock() { // being made, paused or ended, it counts as well
 			running++
 			continue
 		}
@@ -149,7 +273,8 @@ func (s *Server) admit(b *sandbox) error {
 		o.mu.Unlock()
 	}
 	if running >= s.opts.MaxSandboxes {
-		return refuse(http.StatusTooManyRequests, "you have reached the maximum number of concurrent E2B sandboxes (%d). If you need more, please contact us at 'https://e2b.dev/docs/sandbox/rate-limits'", s.opts.MaxSandboxes)
+		return refuse(http.StatusTooManyRequests, "you have reached the maximum number of concurrent E2B sandboxes (%d). "+
+			"If you need more, please contact us at 'https://e2b.dev/docs/sandbox/rate-limits'", s.opts.MaxSandboxes)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,37 +293,55 @@ func (b *sandbox) make(ctx context.Context) error {
 	if err := layOut(filepath.Join(b.dir, "root")); err != nil {
 		return err
 	}
-	// A client that goes away does not undo what it asked for.
+	// A client that disconnects does not undo its request.
 	return b.boot(context.WithoutCancel(ctx))
 }
 
-// locked finds the sandbox of a request and locks it, unless it has ended.
-func (s *Server) locked(r *http.Request) (*sandbox, error) {
-	id := r.PathValue("id")
-	b := s.find(id)
-	if b == nil {
-		return nil, noSandbox(id)
+func (b *sandbox) handle() handle {
+	return handle{
+		TemplateID: b.request.TemplateID, SandboxID: b.id, ClientID: "e2btest", EnvdVersion: daemon.Version,
+		EnvdAccessToken: b.token,
 	}
-	b.mu.Lock()
-	if b.state != Running && b.state != Paused {
-		b.mu.Unlock()
-		return nil, noSandbox(id)
-	}
-	return b, nil
 }
 
-func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
-	b, err := s.locked(r)
-	if err != nil {
-		return err
+// describe describes the sandbox as a list does. mu is held.
+func (b *sandbox) describe() detail {
+	return detail{
+		TemplateID: b.request.TemplateID, SandboxID: b.id, ClientID: "e2btest", EnvdVersion: daemon.Version,
+		StartedAt: b.started.UTC(), EndAt: b.end.UTC(), CPUCount: 2, MemoryMB: 512, DiskSizeMB: 1024,
+		State: b.state, Metadata: b.request.Metadata, VolumeMounts: []struct{}{},
 	}
-	defer b.mu.Unlock()
-	d := detail{listed: b.listed(), EnvdAccessToken: b.token, Internet: b.request.Internet, Network: b.request.Network}
-	d.Lifecycle = lifecycle{OnTimeout: "kill", AutoResume: b.request.AutoResume.Enabled}
+}
+
+func get(w http.ResponseWriter, _ *http.Request, b *sandbox) error {
+	d := b.describe()
+	d.EnvdAccessToken, d.Internet = b.token, b.request.Internet
+	d.Lifecycle = &lifecycle{OnTimeout: "kill", AutoResume: b.request.AutoResume.Enabled}
 	if b.request.AutoPause {
 		d.Lifecycle.OnTimeout = "pause"
 	}
 	writeJSON(w, http.StatusOK, d)
+	return nil
+}
+
+// metrics answers with one sample of this machine, unless the query is about the past.
+func metrics(w http.ResponseWriter, r *http.Request, _ *sandbox) error {
+	now := time.Now()
+	out := []metric{}
+	if end, err := strconv.ParseInt(r.URL.Query().Get("end"), 10, 64); err != nil || end >= now.Unix() {
+		var memory unix.Sysinfo_t
+		var disk unix.Statfs_t
+		if err := errors.Join(unix.Sysinfo(&memory), unix.Statfs("/", &disk)); err != nil {
+			return err
+		}
+		unit, block := uint64(memory.Unit), uint64(disk.Bsize)
+		out = append(out, metric{
+			Timestamp: now.UTC(), TimestampUnix: now.Unix(), CPUCount: runtime.NumCPU(),
+			MemTotal: memory.Totalram * unit, MemUsed: (memory.Totalram - memory.Freeram) * unit,
+			DiskTotal: disk.Blocks * block, DiskUsed: (disk.Blocks - disk.Bfree) * block,
+		})
+	}
+	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -214,25 +357,20 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
+func setTimeout(w http.ResponseWriter, r *http.Request, b *sandbox) error {
 	var req struct {
 		Timeout *int32 `json:"timeout"`
 	}
-	if err := readJSON(w, r, &req, false); err != nil {
+	if err := readJSON(r, &req, false); err != nil {
 		return err
 	}
 	if req.Timeout == nil || *req.Timeout < 0 {
-		return refuse(http.StatusBadRequest, "Error when parsing request: timeout must be at least 0")
+		return invalid("timeout must be at least 0")
 	}
-	b, err := s.locked(r)
-	if err != nil {
-		return err
-	}
-	defer b.mu.Unlock()
 	if b.state == Paused {
 		return noSandbox(b.id)
 	}
-	last := b.started.Add(s.opts.MaxTimeout)
+	last := b.started.Add(b.server.opts.MaxTimeout)
 	if time.Now().After(last) {
 		return refuse(http.StatusBadRequest, "Max instance length exceeded")
 	}
@@ -245,113 +383,140 @@ func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) refresh(w http.ResponseWriter, r *http.Request) error {
-	var req struct {
-		Duration int `json:"duration"`
-	}
-	if err := readJSON(w, r, &req, true); err != nil {
+func pause(w http.ResponseWriter, r *http.Request, b *sandbox) error {
+	req := struct {
+		Memory bool `json:"memory"`
+	}{true}
+	if err := readJSON(r, &req, true); err != nil {
 		return err
 	}
-	if req.Duration < 0 || req.Duration > 3600 {
-		return refuse(http.StatusBadRequest, "Error when parsing request: duration must be between 0 and 3600")
-	}
-	b, err := s.locked(r)
-	if err != nil {
-		return err
-	}
-	defer b.mu.Unlock()
-	if b.state == Paused {
-		return noSandbox(b.id)
-	}
-	b.extend(max(15*time.Second, time.Duration(req.Duration)*time.Second))
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// extend lets the sandbox live for at least so long from now. mu is held.
-func (b *sandbox) extend(d time.Duration) {
-	if until := time.Now().Add(d); until.After(b.end) {
-		b.live(until)
-	}
-}
-
-func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
-	var req struct {
-		Memory *bool `json:"memory"`
-	}
-	if err := readJSON(w, r, &req, true); err != nil {
-		return err
-	}
-	b, err := s.locked(r)
-	if err != nil {
-		return err
-	}
-	defer b.mu.Unlock()
 	if b.state == Paused {
 		return refuse(http.StatusConflict, "Sandbox '%s' is already paused", b.id)
 	}
-	b.pause(req.Memory == nil || *req.Memory)
+	b.pause(req.Memory)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// awaken is the body of a connect or resume.
-type awaken struct {
-	Timeout   *int32 `json:"timeout"`
-	Memory    *bool  `json:"memory"`
-	AutoPause *bool  `json:"autoPause"`
-}
-
-func (s *Server) connect(w http.ResponseWriter, r *http.Request, version int) error {
-	var req awaken
-	if err := readJSON(w, r, &req, version == 2); err != nil {
+// connect extends the life of a sandbox, and resumes one that is paused.
+func connect(w http.ResponseWriter, r *http.Request, b *sandbox) error {
+	v2 := strings.HasPrefix(r.URL.Path, "/v2/")
+	var req struct {
+		Timeout *int32 `json:"timeout"`
+	}
+	if err := readJSON(r, &req, v2); err != nil {
 		return err
 	}
-	if req.Timeout == nil && version == 1 {
-		return refuse(http.StatusBadRequest, "Error when parsing request: timeout is required")
-	}
-	return s.wake(w, r, &req, 300*time.Second, false)
-}
-
-func (s *Server) resume(w http.ResponseWriter, r *http.Request) error {
-	var req awaken
-	if err := readJSON(w, r, &req, true); err != nil {
-		return err
-	}
-	return s.wake(w, r, &req, 15*time.Second, true)
-}
-
-// wake resumes a sandbox, or lets one that runs live longer unless it has to be paused.
-func (s *Server) wake(w http.ResponseWriter, r *http.Request, req *awaken, timeout time.Duration, paused bool) error {
-	if req.Timeout != nil {
+	timeout := 300 * time.Second
+	switch {
+	case req.Timeout == nil && !v2:
+		return invalid("timeout is required")
+	case req.Timeout != nil && *req.Timeout < 0:
+		return invalid("timeout must be at least 0")
+	case req.Timeout != nil:
 		timeout = time.Duration(*req.Timeout) * time.Second
 	}
-	if timeout < 0 {
-		return refuse(http.StatusBadRequest, "Error when parsing request: timeout must be at least 0")
-	}
-	if timeout > s.opts.MaxTimeout {
-		return refuse(http.StatusBadRequest, "Timeout cannot be greater than %d hours", int(s.opts.MaxTimeout.Hours()))
-	}
-	b, err := s.locked(r)
-	if err != nil {
+	if err := b.server.checkTimeout(timeout); err != nil {
 		return err
 	}
-	defer b.mu.Unlock()
+	until := time.Now().Add(timeout)
 	if b.state == Running {
-		if paused {
-			return refuse(http.StatusConflict, "Sandbox %s is already running", b.id)
+		if until.After(b.end) {
+			b.live(until)
 		}
-		b.extend(timeout)
 		writeJSON(w, http.StatusOK, b.handle())
 		return nil
 	}
-	if req.AutoPause != nil {
-		b.request.AutoPause = *req.AutoPause
-	}
-	if err := b.resume(context.WithoutCancel(r.Context()), req.Memory == nil || *req.Memory, time.Now().Add(timeout)); err != nil {
+	if err := b.resume(context.WithoutCancel(r.Context()), until); err != nil {
 		return err
 	}
-	b.started = time.Now() // a pause begins its life again
+	b.started = time.Now() // a pause restarts its life
 	writeJSON(w, http.StatusCreated, b.handle())
 	return nil
+}
+
+// list answers with a page of the sandboxes in the query's states whose metadata hold every pair of the query, the
+// newest first. The token of the next page names the last sandbox of this one.
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	want, err := metadataFilter(query)
+	if err != nil {
+		return err
+	}
+	states := []string{Running, Paused}
+	if given := query["state"]; len(given) > 0 {
+		states = strings.Split(strings.Join(given, ","), ",")
+	}
+	for _, state := range states {
+		if state != Running && state != Paused {
+			return invalid("invalid state %q", state)
+		}
+	}
+	limit := 100
+	if given := query.Get("limit"); given != "" {
+		if limit, err = strconv.Atoi(given); err != nil || limit < 1 || limit > 100 {
+			return invalid("limit must be between 1 and 100")
+		}
+	}
+	before, err := base64.RawURLEncoding.DecodeString(query.Get("nextToken"))
+	if err != nil || len(before) > 0 && !strings.Contains(string(before), "__") {
+		return refuse(http.StatusBadRequest, "Invalid next token")
+	}
+	key := func(d detail) string { return d.StartedAt.Format("2006-01-02T15:04:05.000000000") + "__" + d.SandboxID }
+	page := []detail{}
+	for _, b := range s.all() {
+		b.mu.Lock()
+		d := b.describe()
+		b.mu.Unlock()
+		if slices.Contains(states, d.State) && carries(d.Metadata, want) && (len(before) == 0 || key(d) < string(before)) {
+			page = append(page, d)
+		}
+	}
+	slices.SortFunc(page, func(a, b detail) int { return strings.Compare(key(b), key(a)) })
+	if len(page) > limit {
+		page = page[:limit]
+		w.Header().Set("X-Next-Token", base64.RawURLEncoding.EncodeToString([]byte(key(page[limit-1]))))
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// carries reports whether metadata holds every pair of want.
+func carries(metadata, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := metadata[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// metadataFilter decodes the value of the query's metadata: pairs whose parts are encoded once more, in a query that is
+// encoded again as a whole.
+func metadataFilter(query url.Values) (map[string]string, error) {
+	text, err := url.QueryUnescape(query.Get("metadata"))
+	if err != nil || text == "" {
+		return nil, metadataError(err)
+	}
+	want := map[string]string{}
+	for pair := range strings.SplitSeq(text, "&") {
+		k, v, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, refuse(http.StatusBadRequest, "invalid metadata filter: %q is no pair", pair)
+		}
+		name, nerr := url.QueryUnescape(k)
+		value, verr := url.QueryUnescape(v)
+		if err := errors.Join(nerr, verr); err != nil {
+			return nil, metadataError(err)
+		}
+		want[name] = value
+	}
+	return want, nil
+}
+
+func metadataError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return refuse(http.StatusBadRequest, "Error when parsing metadata: %v", err)
 }

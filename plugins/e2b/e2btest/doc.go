@@ -7,10 +7,10 @@
 // edge, which passes requests on to the daemon inside a sandbox. Requests belong to the edge when they carry the header
 // E2b-Sandbox-Id or come for a host named PORT-SANDBOX.DOMAIN.
 //
-// Each sandbox is its own bubblewrap: user, process, mount, network, IPC and UTS namespaces, a root directory of
-// its own with the machine's /usr in it, read-only, and the daemon, which is this same program started once more. Any
-// program that imports this package can be that daemon: an init function sees to it. Sandboxes end when they are ended,
-// when their time is over, and when the server is gone, however suddenly.
+// Each sandbox is a bubblewrap: user, process, mount, network, IPC and UTS namespaces, a root directory with the
+// machine's /usr in it, read-only, and the daemon, which is this program started again. Any program that imports this
+// package can be that daemon, by an init function. Edge and daemon speak HTTP/2 over one socket pair. A sandbox ends
+// when it is ended, when it times out, and when the server is gone, however suddenly.
 //
 // The official JavaScript SDK drives the server in test/e2bsdk, unmodified. The tests here that are about the daemon
 // alone take E2B's own envd as well: HUTCH_TEST_ENVD is the URL of one, whose /home/user, /root and /tmp they empty.
@@ -19,17 +19,19 @@
 // # What differs from E2B
 //
 // All users of a sandbox share one id of the machine. user and root see themselves as such, but user may change what
-// belongs to root. The daemon works as user, so files belong to user and what that may not read the daemon cannot read.
+// belongs to root. The daemon works as user: files belong to user, and what user may not read the daemon cannot read.
 // There is no sudo.
 //
 // A sandbox has no network but its own loopback, unless Options.HostNetwork is set. Rules for traffic (network) are
-// kept and not enforced.
+// ignored.
 //
 // A pause that keeps memory stops the processes (SIGSTOP), one that does not ends them; files stay either way. Limits
 // of CPU, memory and disk are reported and not enforced, and metrics are those of the machine.
 //
-// Not implemented, and answered with 501: snapshots, forks, volumes, secrets, template builds, PUT
-// /sandboxes/{id}/network, /files/compose. Secure sandboxes have a token; allowPublicTraffic false is refused.
+// Not implemented: snapshots, forks, volumes, secrets, template builds, logs, PUT /sandboxes/{id}/network, metrics of
+// several sandboxes, /files/compose and the calls that newer ones replace (GET /sandboxes, refreshes, resume) answer
+// 501, watchers that are polled (as by the Python SDK) the RPC code unimplemented. Secure sandboxes have a token;
+// allowPublicTraffic false is refused.
 //
 // The walls are those of an ordinary bubblewrap without a filter for system calls, and what root starts is root's on
 // the machine: hutch-e2b-server refuses root unless -allow-root is given. That is enough for tests and trials with your

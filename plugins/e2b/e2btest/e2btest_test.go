@@ -49,11 +49,12 @@ type outcome struct {
 // run runs a shell script as the user, "" being the default one, to its end.
 func (c *client) run(t *testing.T, id, user, script string) outcome {
 	t.Helper()
-	req := connect.NewRequest(&process.StartRequest{Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", script}}, Stdin: new(bool)})
+	ctx, call := connect.NewClientContext(context.Background())
+	req := &process.StartRequest{Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", script}}, Stdin: new(bool)}
 	if user != "" {
-		req.Header().Set("Authorization", basic(user))
+		call.RequestHeader().Set("Authorization", basic(user))
 	}
-	stream, err := c.process(id).Start(context.Background(), req)
+	stream, err := c.process(id).Start(ctx, req)
 	if err != nil {
 		t.Fatalf("start: %v", err)
 	}

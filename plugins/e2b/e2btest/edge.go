@@ -1,10 +1,8 @@
 package e2btest
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -16,32 +14,29 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest/internal/daemon"
-	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process/processconnect"
 )
 
 // What a host name says of the sandbox it means: the port, the id, and behind another dash what nobody looks at.
 var hostName = regexp.MustCompile(`^([0-9]+)-([a-z0-9]+)(-[^.]*)?\.`)
 
-// meant says which sandbox and port a request is for. ok is false for one that is for the control plane.
-func meant(r *http.Request) (id string, port int, ok bool, problem string) {
+// meant returns the sandbox and port that a request is for, by its host or else its headers. edge is false for a
+// request to the control plane; problem says why a request to the edge is invalid.
+func meant(r *http.Request) (id string, port int, edge bool, problem string) {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
-	text := ""
+	id, text := r.Header.Get("E2b-Sandbox-Id"), r.Header.Get("E2b-Sandbox-Port")
 	if m := hostName.FindStringSubmatch(host); m != nil && net.ParseIP(host) == nil {
 		text, id = m[1], m[2]
-	} else {
-		id, text = r.Header.Get("E2b-Sandbox-Id"), r.Header.Get("E2b-Sandbox-Port")
-		if id == "" && text == "" {
-			if r.URL.Path == "/files" || strings.HasPrefix(r.URL.Path, "/process.") || strings.HasPrefix(r.URL.Path, "/filesystem.") {
-				return "", 0, true, "missing header"
-			}
+	}
+	if id == "" || text == "" {
+		path := r.URL.Path
+		if id == "" && text == "" && path != "/files" &&
+			!strings.HasPrefix(path, "/process.") && !strings.HasPrefix(path, "/filesystem.") {
 			return "", 0, false, ""
 		}
-		if id == "" || text == "" {
-			return "", 0, true, "missing header"
-		}
+		return "", 0, true, "missing header"
 	}
 	port, err := strconv.Atoi(text)
 	if err != nil || port < 1 || port > 65535 {
@@ -59,37 +54,21 @@ func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port in
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	b := s.find(id)
-	var running *box
-	var ctx context.Context
-	if b != nil {
-		b.mu.Lock()
-		if b.state == Paused && b.request.AutoResume.Enabled {
-			// The caller may be gone before it runs; the next one finds it so.
-			if err := b.resume(context.WithoutCancel(r.Context()), true, time.Now().Add(5*time.Minute)); err != nil {
-				s.opts.Log.Error("resume", "sandbox", b.id, "error", err)
-			}
-		}
-		if b.state == Running {
-			running, ctx = b.box, b.streams
-		}
-		b.mu.Unlock()
-	}
-	if running == nil {
+	box, streams := s.running(r.Context(), id)
+	if box == nil {
 		notFound(w, id)
 		return
 	}
-	// What waits for the sandbox does so no longer when that is paused or ended.
-	each, cancel := context.WithCancel(r.Context())
+	// A pause or the sandbox's end ends the request.
+	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
-	if err := readAhead(r); err != nil {
-		drop()
-	}
+	defer context.AfterFunc(streams, cancel)()
+	// The answer may begin, or be all there is, before the request has been read to its end.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	proxy := &httputil.ReverseProxy{
-		Transport:     running.client.Transport,
+		Transport:     box.daemon,
 		FlushInterval: -1,
-		ErrorLog:      slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelWarn),
+		ErrorLog:      s.errorLog(),
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(&url.URL{Scheme: "http", Host: "envd"})
 			p.Out.Host = p.In.Host
@@ -100,37 +79,44 @@ func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port in
 			}
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			if ctx.Err() != nil {
+			if streams.Err() != nil {
 				notFound(w, id)
 				return
 			}
 			if r.Context().Err() == nil {
 				s.opts.Log.Warn("the daemon did not answer", "sandbox", id, "path", r.URL.Path, "error", err)
 			}
-			panic(http.ErrAbortHandler)
+			drop()
 		},
 	}
-	proxy.ServeHTTP(w, r.WithContext(each))
+	proxy.ServeHTTP(w, r.WithContext(ctx))
+	_, _ = io.Copy(io.Discard, r.Body) // a client that still sends reads the answer afterwards
 }
 
-// readAhead takes a request that is small, or whose answer may begin before its end was read, into memory. Otherwise
-// the server would close the request's body when the answer begins, while the proxy is still looking for its end, and
-// the connection to the daemon would be lost with the answer.
-func readAhead(r *http.Request) error {
-	rpc := strings.HasPrefix(r.URL.Path, "/process.") || strings.HasPrefix(r.URL.Path, "/filesystem.")
-	if r.URL.Path == processconnect.ProcessStreamInputProcedure || !rpc && (r.ContentLength < 0 || r.ContentLength > 1<<20) {
-		return nil
+// running returns what runs a sandbox, which resumes if it is paused and allows that, and the context of its streams;
+// nil for one that does not run.
+func (s *Server) running(ctx context.Context, id string) (*box, context.Context) {
+	b := s.find(id)
+	if b == nil {
+		return nil, nil
 	}
-	b, err := io.ReadAll(io.LimitReader(r.Body, 64<<20))
-	if err != nil {
-		return err
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == Paused && b.request.AutoResume.Enabled {
+		// The next request finds it running even if this client is gone by then.
+		if err := b.resume(context.WithoutCancel(ctx), time.Now().Add(5*time.Minute)); err != nil {
+			s.opts.Log.Error("resume", "sandbox", b.id, "error", err)
+		}
 	}
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
-	r.TransferEncoding = nil
-	return nil
+	if b.state != Running {
+		return nil, nil
+	}
+	return b.box, b.streams
 }
 
-// notFound says that a sandbox is gone or paused, as the edge says both.
+// notFound is the edge's answer for a sandbox that is gone or paused.
 func notFound(w http.ResponseWriter, id string) {
-	writeJSON(w, http.StatusBadGateway, map[string]any{"sandboxId": id, "message": "The sandbox was not found", "code": http.StatusBadGateway})
+	writeJSON(w, http.StatusBadGateway, map[string]any{
+		"sandboxId": id, "message": "The sandbox was not found", "code": http.StatusBadGateway,
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -20,8 +19,6 @@ type Fault struct {
 	// plane and in sandboxes alike: "/sandboxes", "/sandboxes/*/timeout", "/files", "/process.Process/Start".
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
-	// Sandbox chooses the requests for one sandbox's daemon; "" is any request.
-	Sandbox string `json:"sandbox,omitempty"`
 	// Skip lets so many of the chosen requests pass first.
 	Skip int `json:"skip,omitempty"`
 	// Times is how often it goes wrong: 0 means once, less means always.
@@ -119,11 +116,9 @@ type faults struct {
 func (fs *faults) take(r *http.Request) *Fault {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	id, _, _, _ := meant(r)
 	for _, i := range fs.on {
 		f := &i.fault
-		if ok, _ := path.Match(f.Path, r.URL.Path); f.Path != "" && !ok ||
-			f.Method != "" && f.Method != r.Method || f.Sandbox != "" && f.Sandbox != id {
+		if ok, _ := path.Match(f.Path, r.URL.Path); f.Path != "" && !ok || f.Method != "" && f.Method != r.Method {
 			continue
 		}
 		if f.Times >= 0 && i.hits >= max(1, f.Times) {
@@ -135,19 +130,9 @@ func (fs *faults) take(r *http.Request) *Fault {
 		}
 		i.hits++
 		taken := *f
-		taken.Header, taken.Upload, taken.CutBytes, taken.CutMessages = maps.Clone(f.Header), own(f.Upload), own(f.CutBytes), own(f.CutMessages)
 		return &taken
 	}
 	return nil
-}
-
-// own copies what p points to: it is counted down.
-func own[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
 }
 
 // drop ends the request without another word: the server closes the connection.
@@ -178,12 +163,14 @@ func (fs *faults) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 		r.Header.Del("Content-Length")
 	}
 	out := w
-	cut := &cutWriter{ResponseWriter: w, bytes: f.CutBytes, messages: f.CutMessages, quiet: f.Quiet}
+	cut := &cutWriter{ResponseWriter: w, quiet: f.Quiet}
 	switch {
 	case f.Drop == After:
 		out = &nowhere{header: http.Header{}}
-	case f.CutBytes != nil || f.CutMessages != nil:
-		out = cut
+	case f.CutMessages != nil:
+		cut.left, cut.messages, out = int64(*f.CutMessages), true, cut
+	case f.CutBytes != nil:
+		cut.left, out = *f.CutBytes, cut
 	}
 	func() {
 		defer func() {
@@ -212,12 +199,7 @@ func (f *Fault) answer(w http.ResponseWriter) {
 	if f.Status == http.StatusTooManyRequests {
 		message = "Rate limit exceeded"
 	}
-	body, _ := json.Marshal(apiError{Code: f.Status, Message: message})
-	if w.Header().Get("Content-Type") == "" {
-		w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	}
-	w.WriteHeader(f.Status)
-	_, _ = w.Write(body)
+	writeJSON(w, f.Status, apiError{Code: f.Status, Message: message})
 }
 
 // shortBody is a request's body of which only the beginning gets through.
@@ -243,11 +225,11 @@ func (b *shortBody) Read(p []byte) (int, error) {
 // cutWriter lets the beginning of an answer through.
 type cutWriter struct {
 	http.ResponseWriter
-	bytes    *int64
-	messages *int
+	left     int64 // bytes, or messages
+	messages bool
 	quiet    bool
 	done     bool
-	pending  bytes.Buffer // of a stream: the message that is not whole yet
+	pending  bytes.Buffer // of a stream: the message that is not complete yet
 }
 
 var errCut = errors.New("the answer is cut here")
@@ -264,11 +246,11 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 	if w.done {
 		return 0, errCut
 	}
-	if w.messages != nil {
+	if w.messages {
 		return w.writeMessages(b)
 	}
-	n := min(int64(len(b)), *w.bytes)
-	*w.bytes -= n
+	n := min(int64(len(b)), w.left)
+	w.left -= n
 	if _, err := w.ResponseWriter.Write(b[:n]); err != nil {
 		return 0, err
 	}
@@ -278,26 +260,21 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 	return int(n), w.stop()
 }
 
-// writeMessages passes whole messages on: five bytes of flags and length, and what they announce.
+// writeMessages passes complete messages on: five bytes of flags and length, and as many as the length says.
 func (w *cutWriter) writeMessages(b []byte) (int, error) {
 	w.pending.Write(b)
-	for {
-		if *w.messages <= 0 {
-			return 0, w.stop()
-		}
+	for w.left > 0 {
 		head := w.pending.Bytes()
-		if len(head) < 5 {
+		if len(head) < 5 || len(head) < 5+int(binary.BigEndian.Uint32(head[1:5])) {
 			return len(b), nil
 		}
 		size := 5 + int(binary.BigEndian.Uint32(head[1:5]))
-		if len(head) < size {
-			return len(b), nil
-		}
 		if _, err := w.ResponseWriter.Write(w.pending.Next(size)); err != nil {
 			return 0, err
 		}
-		*w.messages--
+		w.left--
 	}
+	return 0, w.stop()
 }
 
 // stop ends the answer, after what got through has reached the client.

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"connectrpc.com/connect"
-
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
 )
 
@@ -21,7 +19,7 @@ func TestFaultOfAnswer(t *testing.T) {
 	f := s.Inject(e2btest.Fault{Method: "GET", Path: "/sandboxes/*", Skip: 1, Times: 2, Status: 429, Header: map[string]string{"Retry-After": "7"}})
 	for i, want := range []int{404, 429, 429, 404} {
 		status, h, text := c.do(t, "GET", "/sandboxes/"+unknown, nil, nil)
-		if status != want || (want == 429) != (h.Get("Retry-After") == "7") || want == 429 && text != `{"code":429,"message":"Rate limit exceeded"}` {
+		if status != want || (want == 429) != (h.Get("Retry-After") == "7") || want == 429 && text != `{"code":429,"message":"Rate limit exceeded"}`+"\n" {
 			t.Errorf("request %d: %d %v %s", i, status, h, text)
 		}
 	}
@@ -113,8 +111,8 @@ func TestFaultOfStream(t *testing.T) {
 	c := newClient(t, s)
 	id := c.create(t, nil)
 	for _, quiet := range []bool{false, true} {
-		f := s.Inject(e2btest.Fault{Sandbox: id, Path: "/process.Process/Start", CutMessages: ptr(1), Quiet: quiet})
-		stream, err := c.process(id).Start(context.Background(), connect.NewRequest(script("touch began; sleep 1000")))
+		f := s.Inject(e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(1), Quiet: quiet})
+		stream, err := c.process(id).Start(context.Background(), script("touch began; sleep 1000"))
 		if err != nil {
 			t.Fatal(err)
 		}

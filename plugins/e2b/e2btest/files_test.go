@@ -8,7 +8,6 @@ import (
 	"io"
 	"mime/multipart"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
@@ -148,11 +147,11 @@ func TestFilesystem(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	stat := func(path string) (*filesystem.EntryInfo, error) {
-		res, err := f.Stat(ctx, connect.NewRequest(&filesystem.StatRequest{Path: path}))
+		res, err := f.Stat(ctx, &filesystem.StatRequest{Path: path})
 		if err != nil {
 			return nil, err
 		}
-		return res.Msg.GetEntry(), nil
+		return res.GetEntry(), nil
 	}
 	for path, want := range map[string]string{
 		"d":         "d /home/user/d FILE_TYPE_DIRECTORY drwxr-xr-x ",
@@ -168,11 +167,11 @@ func TestFilesystem(t *testing.T) {
 		}
 	}
 	list := func(path string, depth uint32) (got []string, err error) {
-		res, err := f.ListDir(ctx, connect.NewRequest(&filesystem.ListDirRequest{Path: path, Depth: depth}))
+		res, err := f.ListDir(ctx, &filesystem.ListDirRequest{Path: path, Depth: depth})
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range res.Msg.GetEntries() {
+		for _, e := range res.GetEntries() {
 			got = append(got, e.GetPath())
 		}
 		return got, nil
@@ -204,69 +203,27 @@ func TestFilesystem(t *testing.T) {
 	code("list a file", err, connect.CodeInvalidArgument)
 	_, err = list("loop", 1)
 	code("list a loop", err, connect.CodeFailedPrecondition)
-	_, err = f.MakeDir(ctx, connect.NewRequest(&filesystem.MakeDirRequest{Path: "d/e"}))
+	_, err = f.MakeDir(ctx, &filesystem.MakeDirRequest{Path: "d/e"})
 	code("make a directory twice", err, connect.CodeAlreadyExists)
-	_, err = f.MakeDir(ctx, connect.NewRequest(&filesystem.MakeDirRequest{Path: "d/f"}))
+	_, err = f.MakeDir(ctx, &filesystem.MakeDirRequest{Path: "d/f"})
 	code("make a directory of a file", err, connect.CodeInvalidArgument)
-	if res, err := f.MakeDir(ctx, connect.NewRequest(&filesystem.MakeDirRequest{Path: "n/e/w"})); err != nil || res.Msg.GetEntry().GetPath() != "/home/user/n/e/w" {
+	if res, err := f.MakeDir(ctx, &filesystem.MakeDirRequest{Path: "n/e/w"}); err != nil || res.GetEntry().GetPath() != "/home/user/n/e/w" {
 		t.Errorf("%v %v", res, err)
 	}
-	_, err = f.Move(ctx, connect.NewRequest(&filesystem.MoveRequest{Source: "missing", Destination: "x"}))
+	_, err = f.Move(ctx, &filesystem.MoveRequest{Source: "missing", Destination: "x"})
 	code("move", err, connect.CodeNotFound)
-	_, err = f.Move(ctx, connect.NewRequest(&filesystem.MoveRequest{Source: "d/f", Destination: "/dev/shm/f"}))
+	_, err = f.Move(ctx, &filesystem.MoveRequest{Source: "d/f", Destination: "/dev/shm/f"})
 	code("move to another file system", err, connect.CodeInternal)
-	if res, err := f.Move(ctx, connect.NewRequest(&filesystem.MoveRequest{Source: "d/f", Destination: "p/q"})); err != nil || res.Msg.GetEntry().GetPath() != "/home/user/p/q" {
+	if res, err := f.Move(ctx, &filesystem.MoveRequest{Source: "d/f", Destination: "p/q"}); err != nil || res.GetEntry().GetPath() != "/home/user/p/q" {
 		t.Errorf("%v %v", res, err)
 	}
 	for range 2 { // what is not there is no error
-		if _, err := f.Remove(ctx, connect.NewRequest(&filesystem.RemoveRequest{Path: "d"})); err != nil {
+		if _, err := f.Remove(ctx, &filesystem.RemoveRequest{Path: "d"}); err != nil {
 			t.Error(err)
 		}
 	}
 	_, err = stat("d/e")
 	code("removed", err, connect.CodeNotFound)
-}
-
-// TestWatcher polls a watcher, as the Python SDK does.
-func TestWatcher(t *testing.T) {
-	c, id := daemonOf(t)
-	f, ctx := c.files(id), context.Background()
-	if o := c.run(t, id, "", `mkdir -p w/sub`); o.err != nil {
-		t.Fatal(o.err)
-	}
-	made, err := f.CreateWatcher(ctx, connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "w", Recursive: true, IncludeEntry: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	watcher := made.Msg.GetWatcherId()
-	if o := c.run(t, id, "", `echo 1 > w/sub/f; chmod 600 w/sub/f; mv w/sub/f w/g; rm w/g`); o.stderr != "" {
-		t.Fatalf("%+v", o)
-	}
-	var seen []string
-	until(t, "all events are there", func() string {
-		res, err := f.GetWatcherEvents(ctx, connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: watcher}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range res.Msg.GetEvents() {
-			seen = append(seen, strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_")+" "+e.GetName())
-		}
-		for _, want := range []string{"CREATE sub/f", "WRITE sub/f", "CHMOD sub/f", "RENAME sub/f", "CREATE g", "REMOVE g"} {
-			if !slices.Contains(seen, want) {
-				return want + " is not among " + strings.Join(seen, ", ")
-			}
-		}
-		return ""
-	})
-	for n, want := range []connect.Code{0, connect.CodeNotFound} {
-		_, err := f.RemoveWatcher(ctx, connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: watcher}))
-		if n == 0 && err != nil || n == 1 && connect.CodeOf(err) != want {
-			t.Errorf("remove %d: %v", n, err)
-		}
-	}
-	if _, err := f.GetWatcherEvents(ctx, connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: watcher})); connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("%v", err)
-	}
 }
 
 // TestHosts checks which sandbox a request is for.

@@ -55,8 +55,7 @@ func FuzzCutMessages(f *testing.F) {
 			rest = rest[n:]
 		}
 		got := httptest.NewRecorder()
-		left := int(count)
-		w := &cutWriter{ResponseWriter: got, messages: &left, quiet: true}
+		w := &cutWriter{ResponseWriter: got, left: int64(count), messages: true, quiet: true}
 		for rest := stream; len(rest) > 0; {
 			n := min(len(rest), int(step)+1)
 			if _, err := w.Write(rest[:n]); err != nil {

@@ -6,11 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,8 +25,8 @@ type Options struct {
 	Addr string
 	// Key is the API key to ask for; "" makes one up. E2B's have the form e2b_ and hexadecimal digits.
 	Key string
-	// Dir is where the files of sandboxes lie. It is made when it is missing. "" is a temporary directory that goes with
-	// the server. Files of sandboxes that still exist when the server closes are removed in any case.
+	// Dir is where the files of sandboxes lie. It is made when it is missing. "" is a temporary directory that is
+	// removed with the server. Files of sandboxes that still exist when the server closes are removed in any case.
 	Dir string
 	// Templates are the names that sandboxes can be made from; none means "base". They all are the same system.
 	Templates []string
@@ -32,32 +36,30 @@ type Options struct {
 	MaxTimeout time.Duration
 	// HostNetwork gives sandboxes that ask for the internet the machine's own network. Otherwise no sandbox has any.
 	HostNetwork bool
-	// OnlyV1 leaves out POST /v2/sandboxes and /v2/sandboxes/{id}/connect, as older installations do.
-	OnlyV1 bool
-	// Log is notified of every request; nil means nobody is.
+	// Log receives every request; nil discards them.
 	Log *slog.Logger
 }
 
-// Server is a local E2B-compatible service. Its methods may be called at any time, by several at once.
+// Server is a local E2B-compatible service. Its methods are safe for concurrent use.
 type Server struct {
 	// URL is the base of both the control plane and the edge: http://127.0.0.1:PORT.
 	URL string
 	// Key is the API key.
 	Key string
 
-	opts    Options
-	http    *http.Server
-	bwrap   string
-	ownDir  bool
-	faults  faults
-	records records
-	done    chan struct{} // closed when the server no longer serves
+	opts   Options
+	http   *http.Server
+	bwrap  string
+	ownDir bool
+	faults faults
+	done   chan struct{} // closed when the server no longer serves
 
-	admitting sync.Mutex // one after the other, so that they count each other
+	admitting sync.Mutex // one at a time, so that they count each other
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
 	closed    bool
+	requests  []Request
 }
 
 // Start starts a server that runs until ctx ends or Close is called.
@@ -84,13 +86,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if s.opts.Log == nil {
 		s.opts.Log = slog.New(slog.DiscardHandler)
 	}
-	addr := o.Addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("e2btest: %w", err)
+	if s.opts.Addr == "" {
+		s.opts.Addr = "127.0.0.1:0"
 	}
 	if s.opts.Dir == "" {
 		s.ownDir = true
@@ -99,11 +96,17 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		err = os.MkdirAll(s.opts.Dir, 0o700)
 	}
 	if err != nil {
-		listener.Close()
 		return nil, fmt.Errorf("e2btest: directory for sandboxes: %w", err)
 	}
+	listener, err := net.Listen("tcp", s.opts.Addr)
+	if err != nil {
+		if s.ownDir {
+			os.Remove(s.opts.Dir)
+		}
+		return nil, fmt.Errorf("e2btest: %w", err)
+	}
 	s.URL = "http://" + listener.Addr().String()
-	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelWarn)}
+	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute, ErrorLog: s.errorLog()}
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -117,32 +120,142 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 // Close ends all sandboxes, removes their files and stops serving. Only the first call does anything.
 func (s *Server) Close() error {
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
-	s.closed = true
-	var all []*sandbox
-	for _, b := range s.sandboxes {
-		all = append(all, b)
-	}
-	s.mu.Unlock()
-	err := s.http.Close() // and with it every stream
+	errs := []error{s.http.Close()} // ends every stream
 	<-s.done
-	for _, b := range all {
-		if e := b.shut(); e != nil && err == nil {
-			err = e
-		}
+	for _, b := range s.all() {
+		errs = append(errs, b.shut())
 	}
 	if s.ownDir {
-		if e := removeAll(s.opts.Dir); e != nil && err == nil {
-			err = e
-		}
+		errs = append(errs, removeAll(s.opts.Dir))
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // Env returns the environment, as NAME=VALUE, by which E2B's SDKs and the backend find the server.
 func (s *Server) Env() []string {
 	return []string{"E2B_API_KEY=" + s.Key, "E2B_API_URL=" + s.URL, "E2B_SANDBOX_URL=" + s.URL}
+}
+
+// all returns the sandboxes, in no order.
+func (s *Server) all() []*sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.sandboxes))
+}
+
+// Request is a request that the server has answered, or dropped.
+type Request struct {
+	Method, Path string
+	Query        string
+	Header       http.Header
+	Sandbox      string // for a request to the edge
+	Status       int    // 0 if nothing was answered
+	Sent         int64  // bytes of the answer's body
+}
+
+// keptRequests is how many requests are remembered.
+const keptRequests = 10_000
+
+// Requests returns the requests so far, in the order in which they ended: the last ten thousand.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+func (s *Server) errorLog() *log.Logger {
+	return slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelWarn)
+}
+
+// handler serves control plane and edge, and injects faults.
+func (s *Server) handler() http.Handler {
+	control := s.control()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, port, edge, problem := meant(r)
+		seen := &seenWriter{ResponseWriter: w}
+		defer func() {
+			q := Request{
+				Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(),
+				Sandbox: id, Status: seen.status, Sent: seen.sent,
+			}
+			s.mu.Lock()
+			s.requests = append(s.requests[max(0, len(s.requests)+1-keptRequests):], q)
+			s.mu.Unlock()
+			s.opts.Log.Info("request", "method", q.Method, "path", q.Path, "sandbox", q.Sandbox, "status", q.Status)
+		}()
+		s.faults.serve(seen, r, func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case problem != "":
+				http.Error(w, problem, http.StatusBadRequest)
+			case edge:
+				s.edge(w, r, id, port)
+			default:
+				control.ServeHTTP(w, r)
+			}
+		})
+	})
+}
+
+// seenWriter remembers the status, and how much was sent.
+type seenWriter struct {
+	http.ResponseWriter
+	status int
+	sent   int64
+}
+
+func (w *seenWriter) WriteHeader(status int) {
+	if w.status < 200 { // the real one follows an informational one
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *seenWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.sent += int64(n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// TB is what ForTest needs of a *testing.T or *testing.B.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
+// ForTest starts a server that is closed with the test. Where bubblewrap is missing or cannot work the test is skipped,
+// or fails if HUTCH_TEST_REQUIRE lists bwrap.
+func ForTest(t TB, o Options) *Server {
+	t.Helper()
+	probe := exec.Command("bwrap", "--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "true")
+	if out, err := probe.CombinedOutput(); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), "bwrap") {
+			t.Fatalf("bwrap is required (HUTCH_TEST_REQUIRE): %v %s", err, out)
+		}
+		t.Skipf("bwrap does not work here: %v %s", err, out)
+	}
+	s, err := Start(context.Background(), o)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close the E2B-compatible server: %v", err)
+		}
+	})
+	return s
 }

@@ -35,7 +35,6 @@ func main() {
 	flag.IntVar(&o.MaxSandboxes, "max-sandboxes", 20, "how many sandboxes may run at once")
 	flag.DurationVar(&o.MaxTimeout, "max-timeout", time.Hour, "the longest life of a sandbox")
 	flag.BoolVar(&o.HostNetwork, "host-network", false, "give sandboxes that ask for the internet this machine's network")
-	flag.BoolVar(&o.OnlyV1, "only-v1", false, "leave out POST /v2/sandboxes, as older installations do")
 	asRoot := flag.Bool("allow-root", false, "serve although this is root, whose files below /usr the commands of sandboxes can then read")
 	quiet := flag.Bool("quiet", false, "do not tell of every request on stderr")
 	flag.Parse()

@@ -7,7 +7,6 @@ package envd
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,13 +132,6 @@ func (t *refusals) clean(s string) string {
 		s = strings.ReplaceAll(s, t.at.Token, "[the access token]")
 	}
 	return plaintext.Line(s, 500)
-}
-
-// asUser names the user that a call is done as; none is the template's own.
-func asUser(h http.Header, user string) {
-	if user != "" {
-		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":")))
-	}
 }
 
 // plain turns an error of connect-go into ours.

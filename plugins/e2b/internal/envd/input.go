@@ -16,8 +16,8 @@ import (
 func (c *Client) Resize(ctx context.Context, pid uint32, size Size) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	_, err := c.rpc.Update(ctx, connect.NewRequest(&process.UpdateRequest{Process: byPID(pid),
-		Pty: &process.PTY{Size: &process.PTY_Size{Rows: uint32(size.Rows), Cols: uint32(size.Cols)}}}))
+	_, err := c.rpc.Update(ctx, &process.UpdateRequest{Process: byPID(pid),
+		Pty: &process.PTY{Size: &process.PTY_Size{Rows: uint32(size.Rows), Cols: uint32(size.Cols)}}})
 	return plain(err)
 }
 
@@ -25,7 +25,7 @@ func (c *Client) Resize(ctx context.Context, pid uint32, size Size) error {
 func (c *Client) CloseInput(ctx context.Context, pid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	_, err := c.rpc.CloseStdin(ctx, connect.NewRequest(&process.CloseStdinRequest{Process: byPID(pid)}))
+	_, err := c.rpc.CloseStdin(ctx, &process.CloseStdinRequest{Process: byPID(pid)})
 	return plain(err)
 }
 
@@ -33,14 +33,18 @@ func (c *Client) CloseInput(ctx context.Context, pid uint32) error {
 // which the daemon does not log; a stream that breaks is an error, for nobody knows how much of it arrived. After ctx a
 // Read that still waits is waited for.
 func (c *Client) Input(ctx context.Context, pid uint32, terminal bool, r io.Reader) error {
-	in := &input{s: c.rpc.StreamInput(ctx)}
+	s, err := c.rpc.StreamInput(ctx)
+	if err != nil {
+		return plain(err)
+	}
+	in := &input{s: s}
 	if err := in.send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start{Start: &process.StreamInputRequest_StartEvent{Process: byPID(pid)}}}); err != nil {
 		return in.fail(err)
 	}
 	stop := make(chan struct{})
 	var alive sync.WaitGroup
 	alive.Go(func() { in.keepAlive(stop) })
-	err := in.copy(r, terminal)
+	err = in.copy(r, terminal)
 	close(stop)
 	alive.Wait()
 	if err != nil {
@@ -53,7 +57,7 @@ func (c *Client) Input(ctx context.Context, pid uint32, terminal bool, r io.Read
 // input is one stream of input.
 type input struct {
 	mu sync.Mutex
-	s  *connect.ClientStreamForClient[process.StreamInputRequest, process.StreamInputResponse]
+	s  *connect.ClientStreamForClientSimple[process.StreamInputRequest, process.StreamInputResponse]
 }
 
 func (in *input) send(m *process.StreamInputRequest) error {

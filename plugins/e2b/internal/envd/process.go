@@ -2,9 +2,9 @@ package envd
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -85,14 +85,13 @@ func (c *Client) Run(ctx context.Context, cmd Command, on Events) (*End, error) 
 	if cmd.Dir != "" {
 		cfg.Cwd = &cmd.Dir
 	}
-	req := connect.NewRequest(&process.StartRequest{Process: cfg, Stdin: &cmd.Stdin})
+	req := &process.StartRequest{Process: cfg, Stdin: &cmd.Stdin}
 	if cmd.PTY != nil {
-		req.Msg.Pty = &process.PTY{Size: &process.PTY_Size{Rows: uint32(cmd.PTY.Rows), Cols: uint32(cmd.PTY.Cols)}}
+		req.Pty = &process.PTY{Size: &process.PTY_Size{Rows: uint32(cmd.PTY.Rows), Cols: uint32(cmd.PTY.Cols)}}
 	}
-	c.dress(req.Header(), cmd.User)
 	t := &telling{on: on}
 	err := t.hear(ctx, func(ctx context.Context) (events, error) {
-		s, err := c.rpc.Start(ctx, req)
+		s, err := c.rpc.Start(streamContext(ctx, cmd.User), req)
 		if err != nil {
 			return nil, err
 		}
@@ -140,9 +139,7 @@ func (c *Client) join(ctx context.Context, t *telling, user string) error {
 		if err == nil {
 			heard := t.heard
 			err = t.hear(ctx, func(ctx context.Context) (events, error) {
-				req := connect.NewRequest(&process.ConnectRequest{Process: byPID(t.pid)})
-				c.dress(req.Header(), user)
-				s, err := c.rpc.Connect(ctx, req)
+				s, err := c.rpc.Connect(streamContext(ctx, user), &process.ConnectRequest{Process: byPID(t.pid)})
 				if err != nil {
 					return nil, err
 				}
@@ -178,9 +175,15 @@ func byPID(pid uint32) *process.ProcessSelector {
 	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
 }
 
-func (c *Client) dress(h http.Header, user string) {
-	asUser(h, user)
-	h.Set("Keepalive-Ping-Interval", strconv.Itoa(pingEvery))
+// streamContext adds the headers of a call that streams a command's events to user; "" is the template's own user.
+func streamContext(ctx context.Context, user string) context.Context {
+	ctx, call := connect.NewClientContext(ctx)
+	if user != "" {
+		basic := "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
+		call.RequestHeader().Set("Authorization", basic)
+	}
+	call.RequestHeader().Set("Keepalive-Ping-Interval", strconv.Itoa(pingEvery))
+	return ctx
 }
 
 // events is a stream of them.

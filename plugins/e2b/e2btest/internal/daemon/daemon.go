@@ -1,24 +1,28 @@
-// Package daemon is what runs inside each sandbox of the local E2B-compatible server and does there what envd does in
-// E2B's own: files over plain HTTP, processes and directories over the Connect protocol.
+// Package daemon is what runs in each sandbox of the local E2B server and does there what envd does in E2B's own: files
+// over plain HTTP, processes and directories over the Connect protocol.
 //
-// It behaves as envd 0.6 was seen to behave, its rough edges included, because a client has to live with those: only
-// the leader of a process is killed, output is not kept for those who connect late, an upload that breaks off leaves a
-// short file. Where it differs from envd the doc comment of package e2btest says so.
+// It behaves as envd 0.6 does, rough edges included, because clients have to live with those: signals reach only the
+// leader of a process, output is not kept for clients that connect late, an interrupted upload leaves a short file. The
+// doc comment of package e2btest lists the differences.
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem/filesystemconnect"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process/processconnect"
@@ -31,15 +35,11 @@ const (
 	Version = "0.6.13"
 	// HostHeader carries the port of the sandbox that a request is meant for when it is not the daemon's own.
 	HostHeader = "E2btest-Forward-Port"
+
+	serverFD = 3 // the daemon's end of the connection to the server
 )
 
-// Descriptors that Main is started with.
-const (
-	listenFD = 3 // a unix socket that listens
-	aliveFD  = 4 // a pipe: its end means that the server is gone
-)
-
-// Init is the body of POST /init, by which the server tells a new daemon what its sandbox is.
+// Init is the body of POST /init, by which the server configures a new daemon.
 type Init struct {
 	EnvVars        map[string]string `json:"envVars,omitempty"`
 	AccessToken    string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secure
@@ -49,83 +49,131 @@ type Init struct {
 
 // Daemon serves one sandbox.
 type Daemon struct {
-	log       *slog.Logger
 	processes *processes
-	watchers  *watchers
-	load      cpuLoad
 
 	mu   sync.Mutex
 	init Init
 }
 
-// Main serves the sandbox that this process is in until its server is gone, and never returns.
+// Protocols is what server and daemon speak on the one connection between them.
+func Protocols() *http.Protocols {
+	p := &http.Protocols{}
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// Main serves the sandbox that this process is in over the connection on descriptor 3. It never returns: when the
+// connection ends so does the process, and with it, as process 1, all others.
 func Main() {
-	alive := os.NewFile(aliveFD, "server")
-	syscall.CloseOnExec(aliveFD)
-	go func() {
-		_, _ = io.Copy(io.Discard, alive)
-		syscall.Exit(0) // and the kernel ends all others
-	}()
-	file := os.NewFile(listenFD, "listener")
-	listener, err := net.FileListener(file)
+	file := os.NewFile(serverFD, "server")
+	conn, err := net.FileConn(file)
 	file.Close()
 	if err == nil {
-		d := New(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
-		d.processes.kids.adopt()
-		server := &http.Server{Handler: d.Handler(), ReadHeaderTimeout: time.Minute}
-		err = server.Serve(listener)
+		d := &Daemon{processes: newProcesses(), init: Init{DefaultUser: "user"}}
+		d.processes.adoptOrphans()
+		server := &http.Server{
+			Handler:           d.handler(),
+			Protocols:         Protocols(),
+			ReadHeaderTimeout: time.Minute,
+			// Input that no process reads must not keep other requests from being received.
+			HTTP2: &http.HTTP2Config{
+				MaxConcurrentStreams: 10_000, MaxReceiveBufferPerConnection: 4<<20 - 1, MaxReceiveBufferPerStream: 64 << 10,
+			},
+			ConnState: func(_ net.Conn, state http.ConnState) {
+				if state == http.StateClosed {
+					syscall.Exit(0)
+				}
+			},
+		}
+		err = server.Serve(&oneConn{conn: conn})
 	}
 	slog.Error("the daemon stops", "error", err)
 	syscall.Exit(1)
 }
 
-// New returns a daemon that logs requests to log, as envd does: with arguments, environments and input.
-func New(log *slog.Logger) *Daemon {
-	return &Daemon{log: log, processes: newProcesses(), watchers: newWatchers(), init: Init{DefaultUser: "user"}}
+// oneConn is a listener that accepts one connection.
+type oneConn struct {
+	conn     net.Conn
+	accepted bool
 }
 
-// Handler returns the whole surface of the daemon.
-func (d *Daemon) Handler() http.Handler {
+func (l *oneConn) Accept() (net.Conn, error) {
+	if l.accepted {
+		select {} // Main exits when the connection ends
+	}
+	l.accepted = true
+	return l.conn, nil
+}
+
+func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
+func (l *oneConn) Close() error   { return nil }
+
+// handler serves all that the daemon offers.
+func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/health", method(http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	mux.HandleFunc("/health", method(http.MethodGet, noContent))
 	mux.HandleFunc("/init", method(http.MethodPost, d.postInit))
 	mux.HandleFunc("/envs", method(http.MethodGet, d.getEnvs))
-	mux.HandleFunc("/metrics", method(http.MethodGet, d.getMetrics))
-	mux.HandleFunc("/freeze", method(http.MethodPost, d.freeze))
-	mux.HandleFunc("/unfreeze", method(http.MethodPost, d.freeze))
+	mux.HandleFunc("/freeze", method(http.MethodPost, signalAll(syscall.SIGSTOP)))
+	mux.HandleFunc("/unfreeze", method(http.MethodPost, signalAll(syscall.SIGCONT)))
 	mux.HandleFunc("/files", d.files)
-	mux.HandleFunc("/files/compose", func(w http.ResponseWriter, _ *http.Request) {
-		httpError(w, http.StatusNotImplemented, errors.New("the local server does not implement /files/compose"))
-	})
+	for _, path := range []string{"/files/compose", "/metrics"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			httpError(w, http.StatusNotImplemented, fmt.Errorf("the local server does not implement %s", path))
+		})
+	}
 	mux.Handle(processconnect.NewProcessHandler(&processService{d}))
-	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{d}))
+	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{Daemon: d}))
 	return d.authorized(mux)
 }
 
-// settings returns what the server said last.
+// settings returns what the server configured last.
 func (d *Daemon) settings() Init {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.init
 }
 
-// authorized lets nobody in who lacks the token of a secure sandbox. /files checks for itself, because a signature does
-// too.
+// authorized refuses requests without the token of a secure sandbox. /files checks for itself, because a signature
+// serves as well; the edge lets no client reach the paths that are for the server.
 func (d *Daemon) authorized(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
-		w := newDrainingWriter(plain, r)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if port := r.Header.Get(HostHeader); port != "" {
-			forward(plain, r, port)
+			forward(w, r, port)
 			return
 		}
 		token := d.settings().AccessToken
-		open := r.URL.Path == "/health" || r.URL.Path == "/files" || r.URL.Path == "/init"
-		if token != "" && !open && !sameToken(r.Header.Get(tokenHeader), token) {
-			httpError(w, http.StatusUnauthorized, errors.New("unauthorized access, please provide a valid access token or method signing if supported"))
+		switch r.URL.Path {
+		case "/health", "/files", "/init", "/freeze", "/unfreeze":
+			token = ""
+		}
+		if token != "" && !sameToken(r.Header.Get(tokenHeader), token) {
+			httpError(w, http.StatusUnauthorized,
+				errors.New("unauthorized access, please provide a valid access token or method signing if supported"))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// forward passes a request on to a port of the sandbox, whose network only its own processes reach.
+func forward(w http.ResponseWriter, r *http.Request, port string) {
+	proxy := &httputil.ReverseProxy{
+		FlushInterval: -1,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(&url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", port)})
+			p.Out.Host = p.In.Host
+			p.Out.Header.Del(HostHeader)
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, _ error) {
+			n, _ := strconv.Atoi(port)
+			writeJSON(w, http.StatusBadGateway, map[string]any{
+				"sandboxId": r.Header.Get("E2b-Sandbox-Id"), "port": n, "code": http.StatusBadGateway,
+				"message": "The sandbox is running but port is not open",
+			})
+		},
+	}
+	proxy.ServeHTTP(w, r)
 }
 
 func (d *Daemon) postInit(w http.ResponseWriter, r *http.Request) {
@@ -137,28 +185,24 @@ func (d *Daemon) postInit(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	d.init = init
 	d.mu.Unlock()
-	w.WriteHeader(http.StatusNoContent)
+	noContent(w, r)
 }
 
 func (d *Daemon) getEnvs(w http.ResponseWriter, _ *http.Request) {
-	envs := maps.Clone(d.settings().EnvVars)
-	if envs == nil {
-		envs = map[string]string{}
-	}
+	envs := map[string]string{}
+	maps.Copy(envs, d.settings().EnvVars)
 	writeJSON(w, http.StatusOK, envs)
 }
 
-// freeze stops every process of the sandbox but this one, or lets them go on: what a sandbox pauses with its memory.
-func (d *Daemon) freeze(w http.ResponseWriter, r *http.Request) {
-	sig := syscall.SIGSTOP
-	if r.URL.Path == "/unfreeze" {
-		sig = syscall.SIGCONT
+// signalAll sends a signal to every process of the sandbox but this one.
+func signalAll(sig syscall.Signal) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := syscall.Kill(-1, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			httpError(w, http.StatusInternalServerError, err)
+			return
+		}
+		noContent(w, r)
 	}
-	if err := syscall.Kill(-1, sig); err != nil && err != syscall.ESRCH {
-		httpError(w, http.StatusInternalServerError, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
 }
 
 // method answers 405 to every other method, HEAD included.
@@ -172,6 +216,8 @@ func method(name string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+func noContent(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+
 // httpError answers as envd does outside its RPC services: the code is the HTTP status as a number.
 func httpError(w http.ResponseWriter, status int, err error) {
 	writeJSON(w, status, map[string]any{"code": status, "message": err.Error()})
@@ -180,18 +226,21 @@ func httpError(w http.ResponseWriter, status int, err error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
 }
 
-// keepAlive returns a ticker for a stream's keepalives, by the client's header.
-func keepAlive(ctx context.Context, h http.Header) *time.Ticker {
+func rpcError(code connect.Code, format string, args ...any) error {
+	return connect.NewError(code, fmt.Errorf(format, args...))
+}
+
+// keepAlive returns a ticker for a stream's keepalives, as the client's header asks.
+func keepAlive(h http.Header) *time.Ticker {
 	every := 90 * time.Second
 	if n, err := time.ParseDuration(h.Get("Keepalive-Ping-Interval") + "s"); err == nil {
 		every = n
 	}
-	if every <= 0 {
-		// envd does not survive this, and so the whole sandbox is lost.
-		slog.ErrorContext(ctx, "non-positive interval for a keepalive ticker")
+	if every <= 0 { // envd panics, and the whole sandbox is lost
+		slog.Error("non-positive interval for a keepalive ticker")
 		syscall.Exit(2)
 	}
 	return time.NewTicker(every)

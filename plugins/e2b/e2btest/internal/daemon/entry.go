@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem"
+	pb "github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem"
 )
 
 // entryOf describes what lies at path. Of a symbolic link type and mode are those of what it leads to, while size and
 // permissions are its own; a broken one has no type.
-func entryOf(path string) (*filesystem.EntryInfo, error) {
+func entryOf(path string) (*pb.EntryInfo, error) {
 	st, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
-	e := &filesystem.EntryInfo{
+	e := &pb.EntryInfo{
 		Name:         st.Name(),
 		Path:         path,
 		Type:         typeOf(st.Mode()),
@@ -38,7 +38,7 @@ func entryOf(path string) (*filesystem.EntryInfo, error) {
 		if resolved, err := filepath.EvalSymlinks(path); err == nil {
 			target = resolved
 		}
-		e.SymlinkTarget, e.Type, e.Mode = &target, filesystem.FileType_FILE_TYPE_UNSPECIFIED, 0
+		e.SymlinkTarget, e.Type, e.Mode = &target, pb.FileType_FILE_TYPE_UNSPECIFIED, 0
 		if to, err := os.Stat(target); err == nil {
 			e.Type, e.Mode = typeOf(to.Mode()), uint32(to.Mode().Perm())
 		}
@@ -55,16 +55,16 @@ func entryOf(path string) (*filesystem.EntryInfo, error) {
 	return e, nil
 }
 
-func typeOf(mode os.FileMode) filesystem.FileType {
+func typeOf(mode os.FileMode) pb.FileType {
 	switch {
 	case mode.IsRegular():
-		return filesystem.FileType_FILE_TYPE_FILE
+		return pb.FileType_FILE_TYPE_FILE
 	case mode.IsDir():
-		return filesystem.FileType_FILE_TYPE_DIRECTORY
+		return pb.FileType_FILE_TYPE_DIRECTORY
 	case mode&os.ModeSymlink != 0:
-		return filesystem.FileType_FILE_TYPE_SYMLINK
+		return pb.FileType_FILE_TYPE_SYMLINK
 	}
-	return filesystem.FileType_FILE_TYPE_UNSPECIFIED
+	return pb.FileType_FILE_TYPE_UNSPECIFIED
 }
 
 // A file's metadata are extended attributes of this prefix, and on the wire headers of the other.

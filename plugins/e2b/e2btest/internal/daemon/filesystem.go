@@ -3,9 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,15 +11,19 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem"
+	pb "github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem"
+	"github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem/filesystemconnect"
 )
 
-// filesystemService is the RPC service filesystem.Filesystem.
-type filesystemService struct{ *Daemon }
+// filesystemService is the RPC service filesystem.Filesystem, without the watchers that clients poll.
+type filesystemService struct {
+	filesystemconnect.UnimplementedFilesystemHandler
+	*Daemon
+}
 
 // path makes the path of a request absolute.
-func (s *filesystemService) path(h http.Header, path string) (string, error) {
-	who, err := s.caller(h)
+func (s *filesystemService) path(ctx context.Context, path string) (string, error) {
+	who, err := s.caller(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -32,139 +34,125 @@ func (s *filesystemService) path(h http.Header, path string) (string, error) {
 }
 
 // rpcEntry is entryOf with an RPC's error.
-func rpcEntry(path string) (*filesystem.EntryInfo, error) {
+func rpcEntry(path string) (*pb.EntryInfo, error) {
 	e, err := entryOf(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("file not found: %w", err))
+		return nil, rpcError(connect.CodeNotFound, "file not found: %w", err)
 	}
 	if err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error getting file info: %w", err))
+		return nil, rpcError(connect.CodeInternal, "error getting file info: %w", err)
 	}
 	return e, nil
 }
 
-func (s *filesystemService) Stat(_ context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
-	path, err := s.path(req.Header(), req.Msg.GetPath())
+func (s *filesystemService) Stat(ctx context.Context, req *pb.StatRequest) (*pb.StatResponse, error) {
+	path, err := s.path(ctx, req.GetPath())
 	if err != nil {
 		return nil, err
 	}
 	e, err := rpcEntry(path)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&filesystem.StatResponse{Entry: e}), nil
+	return &pb.StatResponse{Entry: e}, err
 }
 
-func (s *filesystemService) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
-	path, err := s.path(req.Header(), req.Msg.GetPath())
+func (s *filesystemService) MakeDir(ctx context.Context, req *pb.MakeDirRequest) (*pb.MakeDirResponse, error) {
+	path, err := s.path(ctx, req.GetPath())
 	if err != nil {
 		return nil, err
 	}
 	switch st, err := os.Stat(path); {
 	case err == nil && st.IsDir():
-		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
+		return nil, rpcError(connect.CodeAlreadyExists, "directory already exists: %s", path)
 	case err == nil:
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path already exists but it is not a directory: %s", path))
+		return nil, rpcError(connect.CodeInvalidArgument, "path already exists but it is not a directory: %s", path)
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error getting file info: %w", err))
+		return nil, rpcError(connect.CodeInternal, "error getting file info: %w", err)
 	}
-	if err := ensureDirs(path); err != nil {
+	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
 	e, err := rpcEntry(path)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: e}), nil
+	return &pb.MakeDirResponse{Entry: e}, err
 }
 
-func (s *filesystemService) Move(_ context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
-	from, err := s.path(req.Header(), req.Msg.GetSource())
+func (s *filesystemService) Move(ctx context.Context, req *pb.MoveRequest) (*pb.MoveResponse, error) {
+	from, err := s.path(ctx, req.GetSource())
 	if err != nil {
 		return nil, err
 	}
-	to, err := s.path(req.Header(), req.Msg.GetDestination())
+	to, err := s.path(ctx, req.GetDestination())
 	if err != nil {
 		return nil, err
 	}
-	if err := ensureDirs(filepath.Dir(to)); err != nil {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
 	if err := os.Rename(from, to); errors.Is(err, fs.ErrNotExist) {
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("source file not found: %w", err))
+		return nil, rpcError(connect.CodeNotFound, "source file not found: %w", err)
 	} else if err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error renaming: %w", err))
+		return nil, rpcError(connect.CodeInternal, "error renaming: %w", err)
 	}
 	e, err := rpcEntry(to)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&filesystem.MoveResponse{Entry: e}), nil
+	return &pb.MoveResponse{Entry: e}, err
 }
 
-func (s *filesystemService) ListDir(_ context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
-	asked, err := s.path(req.Header(), req.Msg.GetPath())
+func (s *filesystemService) ListDir(ctx context.Context, req *pb.ListDirRequest) (*pb.ListDirResponse, error) {
+	asked, err := s.path(ctx, req.GetPath())
 	if err != nil {
 		return nil, err
 	}
-	depth := max(1, int(req.Msg.GetDepth()))
 	root, err := filepath.EvalSymlinks(asked)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("path not found: %w", err))
+		return nil, rpcError(connect.CodeNotFound, "path not found: %w", err)
 	case errors.Is(err, syscall.ELOOP) || err != nil && strings.Contains(err.Error(), "too many links"):
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("cyclic symlink or chain >255 links at %q", asked))
+		return nil, rpcError(connect.CodeFailedPrecondition, "cyclic symlink or chain >255 links at %q", asked)
 	case err != nil:
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error resolving symlink: %w", err))
+		return nil, rpcError(connect.CodeInternal, "error resolving symlink: %w", err)
 	}
 	if st, err := os.Stat(root); err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error getting file info: %w", err))
+		return nil, rpcError(connect.CodeInternal, "error getting file info: %w", err)
 	} else if !st.IsDir() {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", root))
+		return nil, rpcError(connect.CodeInvalidArgument, "path is not a directory: %s", root)
 	}
-	var out []*filesystem.EntryInfo
+	entries, err := listDir(root, asked, max(1, int(req.GetDepth())))
+	if err != nil {
+		return nil, rpcError(connect.CodeInternal, "error reading directory %s: %w", root, err)
+	}
+	return &pb.ListDirResponse{Entries: entries}, nil
+}
+
+// listDir describes what is at most depth levels below the directory root, with paths below shown, which is root as the
+// client names it.
+func listDir(root, shown string, depth int) (out []*pb.EntryInfo, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+		if err != nil || path == root {
 			return err
-		}
-		if path == root {
-			return nil
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		level := strings.Count(rel, "/") + 1
-		if level > depth {
-			return filepath.SkipDir
 		}
 		e, err := entryOf(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone meanwhile
+			return nil // removed meanwhile
 		}
 		if err != nil {
 			return err
 		}
-		e.Path = filepath.Join(asked, rel) // as the caller sees it, symbolic links on the way included
+		rel := strings.TrimPrefix(path[len(root):], "/")
+		e.Path = filepath.Join(shown, rel)
 		out = append(out, e)
-		if level == depth && d.IsDir() {
+		if d.IsDir() && strings.Count(rel, "/")+1 == depth {
 			return filepath.SkipDir
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory %s: %w", root, err))
-	}
-	return connect.NewResponse(&filesystem.ListDirResponse{Entries: out}), nil
+	return out, err
 }
 
-func (s *filesystemService) Remove(_ context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
-	path, err := s.path(req.Header(), req.Msg.GetPath())
+func (s *filesystemService) Remove(ctx context.Context, req *pb.RemoveRequest) (*pb.RemoveResponse, error) {
+	path, err := s.path(ctx, req.GetPath())
 	if err != nil {
 		return nil, err
 	}
 	if err := os.RemoveAll(path); err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error removing file or directory: %w", err))
+		return nil, rpcError(connect.CodeInternal, "error removing file or directory: %w", err)
 	}
-	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
+	return &pb.RemoveResponse{}, nil
 }

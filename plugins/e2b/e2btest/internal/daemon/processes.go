@@ -3,45 +3,46 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"syscall"
 
 	"connectrpc.com/connect"
 	"github.com/creack/pty"
 
-	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
+	pb "github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
 )
 
 // processService is the RPC service process.Process.
 type processService struct{ *Daemon }
 
-func (s *processService) List(_ context.Context, _ *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
-	return connect.NewResponse(&process.ListResponse{Processes: s.processes.list()}), nil
+func (s *processService) List(context.Context, *pb.ListRequest) (*pb.ListResponse, error) {
+	return &pb.ListResponse{Processes: s.processes.list()}, nil
 }
 
-func (s *processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
-	s.log.Debug("process start", "request", req.Msg)
-	who, err := s.caller(req.Header())
+func (s *processService) Start(
+	ctx context.Context, req *pb.StartRequest, stream *connect.ServerStream[pb.StartResponse],
+) error {
+	who, err := s.caller(ctx)
 	if err != nil {
 		return err
 	}
-	r, err := s.newRunning(req.Msg, who)
+	r, err := s.newRunning(req, who)
 	if err != nil {
 		return err
 	}
-	listener, _ := r.listen() // before it starts, so that nothing is missed
+	listener, _ := r.listen() // before the start, so that nothing is missed
 	defer r.leave(listener)
-	if err := s.processes.start(ctx, r, req.Msg); err != nil {
+	if err := s.processes.start(ctx, r, req); err != nil {
 		return err
 	}
-	return follow(ctx, req.Header(), r, listener, nil, func(event *process.ProcessEvent) error {
-		return stream.Send(&process.StartResponse{Event: event})
+	return follow(ctx, r, listener, nil, func(event *pb.ProcessEvent) error {
+		return stream.Send(&pb.StartResponse{Event: event})
 	})
 }
 
-func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
-	r, err := s.processes.find(req.Msg.GetProcess(), true)
+func (s *processService) Connect(
+	ctx context.Context, req *pb.ConnectRequest, stream *connect.ServerStream[pb.ConnectResponse],
+) error {
+	r, err := s.processes.find(req.GetProcess(), true)
 	if err != nil {
 		return err
 	}
@@ -49,24 +50,26 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 	if listener != nil {
 		defer r.leave(listener)
 	}
-	return follow(ctx, req.Header(), r, listener, end, func(event *process.ProcessEvent) error {
-		return stream.Send(&process.ConnectResponse{Event: event})
+	return follow(ctx, r, listener, end, func(event *pb.ProcessEvent) error {
+		return stream.Send(&pb.ConnectResponse{Event: event})
 	})
 }
 
-// follow reports a process until its end or until the caller is gone.
-func follow(ctx context.Context, h http.Header, r *running, l *listener, end *process.ProcessEvent, send func(*process.ProcessEvent) error) error {
-	start := &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: r.info.GetPid()}}
-	if err := send(&process.ProcessEvent{Event: start}); err != nil {
-		return connect.NewError(connect.CodeUnknown, fmt.Errorf("error sending start event: %w", err))
+// follow reports a process until its end or until the client is gone. end is that of a process that has ended.
+func follow(
+	ctx context.Context, r *running, l *listener, end *pb.ProcessEvent, send func(*pb.ProcessEvent) error,
+) error {
+	start := &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: r.info.GetPid()}}
+	if err := send(&pb.ProcessEvent{Event: start}); err != nil {
+		return err
 	}
 	if end != nil {
 		return send(end)
 	}
-	ticker := keepAlive(ctx, h)
+	ticker := keepAlive(requestHeader(ctx))
 	defer ticker.Stop()
 	for {
-		event := &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
+		event := &pb.ProcessEvent{Event: &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -74,135 +77,122 @@ func follow(ctx context.Context, h http.Header, r *running, l *listener, end *pr
 		case event = <-l.events:
 		}
 		if _, limited := ctx.Deadline(); limited && event.GetEnd() != nil && r.timedOut.Load() {
-			<-ctx.Done() // of a process whose time was over no end is told to the one who set the time
+			<-ctx.Done() // the client that set the deadline is sent no end event
 			return ctx.Err()
 		}
-		if err := send(event); err != nil {
-			return connect.NewError(connect.CodeUnknown, fmt.Errorf("error sending event: %w", err))
-		}
-		if event.GetEnd() != nil {
-			return nil
+		if err := send(event); err != nil || event.GetEnd() != nil {
+			return err
 		}
 	}
 }
 
-func (s *processService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
-	r, err := s.processes.find(req.Msg.GetProcess(), false)
-	if err != nil {
-		return nil, err
+func (s *processService) Update(_ context.Context, req *pb.UpdateRequest) (*pb.UpdateResponse, error) {
+	r, err := s.processes.find(req.GetProcess(), false)
+	if err != nil || req.Pty == nil {
+		return &pb.UpdateResponse{}, err
 	}
-	if req.Msg.Pty != nil {
-		size := req.Msg.GetPty().GetSize()
-		r.input.Lock()
-		defer r.input.Unlock()
-		if r.tty == nil {
-			return nil, connect.NewError(connect.CodeInternal, errors.New("error resizing tty: tty not assigned to process"))
-		}
-		if err := pty.Setsize(r.tty, &pty.Winsize{Cols: uint16(size.GetCols()), Rows: uint16(size.GetRows())}); err != nil {
-			return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error resizing tty: %w", err))
-		}
+	r.input.Lock()
+	defer r.input.Unlock()
+	if r.tty == nil {
+		return nil, rpcError(connect.CodeInternal, "error resizing tty: tty not assigned to process")
 	}
-	return connect.NewResponse(&process.UpdateResponse{}), nil
+	if err := pty.Setsize(r.tty, winsize(req.GetPty().GetSize())); err != nil {
+		return nil, rpcError(connect.CodeInternal, "error resizing tty: %w", err)
+	}
+	return &pb.UpdateResponse{}, nil
+}
+
+func winsize(size *pb.PTY_Size) *pty.Winsize {
+	return &pty.Winsize{Cols: uint16(size.GetCols()), Rows: uint16(size.GetRows())}
 }
 
 // write gives a process input.
-func (r *running) write(in *process.ProcessInput) error {
+func (r *running) write(in *pb.ProcessInput) (err error) {
 	r.input.Lock()
 	defer r.input.Unlock()
 	switch in := in.GetInput().(type) {
-	case *process.ProcessInput_Stdin:
+	case *pb.ProcessInput_Stdin:
 		if r.stdin == nil {
-			return connect.NewError(connect.CodeInternal, errors.New("error writing to stdin: stdin not enabled or closed"))
+			return rpcError(connect.CodeInternal, "error writing to stdin: stdin not enabled or closed")
 		}
-		if _, err := r.stdin.Write(in.Stdin); err != nil {
-			return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to stdin: %w", err))
-		}
-	case *process.ProcessInput_Pty:
+		_, err = r.stdin.Write(in.Stdin)
+	case *pb.ProcessInput_Pty:
 		if r.tty == nil {
-			return connect.NewError(connect.CodeInternal, errors.New("error writing to tty: tty not assigned to process"))
+			return rpcError(connect.CodeInternal, "error writing to tty: tty not assigned to process")
 		}
-		if _, err := r.tty.Write(in.Pty); err != nil {
-			return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to tty: %w", err))
-		}
+		_, err = r.tty.Write(in.Pty)
 	default:
-		return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid input type %T", in))
+		return rpcError(connect.CodeUnimplemented, "invalid input type %T", in)
+	}
+	if err != nil {
+		return rpcError(connect.CodeInternal, "error writing input: %w", err)
 	}
 	return nil
 }
 
-func (s *processService) SendInput(_ context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
-	s.log.Debug("process input", "request", req.Msg)
-	r, err := s.processes.find(req.Msg.GetProcess(), false)
+func (s *processService) SendInput(_ context.Context, req *pb.SendInputRequest) (*pb.SendInputResponse, error) {
+	r, err := s.processes.find(req.GetProcess(), false)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.write(req.Msg.GetInput()); err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&process.SendInputResponse{}), nil
+	return &pb.SendInputResponse{}, r.write(req.GetInput())
 }
 
-func (s *processService) StreamInput(_ context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+func (s *processService) StreamInput(
+	_ context.Context, stream *connect.ClientStream[pb.StreamInputRequest],
+) (*pb.StreamInputResponse, error) {
 	var r *running
 	for stream.Receive() {
 		var err error
 		switch event := stream.Msg().GetEvent().(type) {
-		case *process.StreamInputRequest_Start:
+		case *pb.StreamInputRequest_Start:
 			r, err = s.processes.find(event.Start.GetProcess(), false)
-		case *process.StreamInputRequest_Data:
+		case *pb.StreamInputRequest_Data:
 			if r == nil {
-				return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("data before the start event"))
+				return nil, rpcError(connect.CodeInvalidArgument, "data before the start event")
 			}
 			err = r.write(event.Data.GetInput())
-		case *process.StreamInputRequest_Keepalive:
+		case *pb.StreamInputRequest_Keepalive:
 		default:
-			err = connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid event type %T", event))
+			err = rpcError(connect.CodeUnimplemented, "invalid event type %T", event)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if err := stream.Err(); err != nil {
-		return nil, connect.NewError(connect.CodeUnknown, fmt.Errorf("error streaming input: %w", err))
+		return nil, rpcError(connect.CodeUnknown, "error streaming input: %w", err)
 	}
-	return connect.NewResponse(&process.StreamInputResponse{}), nil
+	return &pb.StreamInputResponse{}, nil
 }
 
-func (s *processService) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
-	r, err := s.processes.find(req.Msg.GetProcess(), false)
+func (s *processService) CloseStdin(_ context.Context, req *pb.CloseStdinRequest) (*pb.CloseStdinResponse, error) {
+	r, err := s.processes.find(req.GetProcess(), false)
 	if err != nil {
 		return nil, err
 	}
 	r.input.Lock()
 	defer r.input.Unlock()
 	if r.tty != nil {
-		return nil, connect.NewError(connect.CodeUnknown, errors.New("error closing stdin: cannot close stdin for PTY process - send Ctrl+D (0x04) instead"))
+		return nil, connect.NewError(connect.CodeUnknown,
+			errors.New("error closing stdin: cannot close stdin for PTY process - send Ctrl+D (0x04) instead"))
 	}
-	if r.stdin != nil {
-		if err := r.stdin.Close(); err != nil {
-			return nil, connect.NewError(connect.CodeUnknown, fmt.Errorf("error closing stdin: %w", err))
-		}
-		r.stdin = nil
-	}
-	return connect.NewResponse(&process.CloseStdinResponse{}), nil
+	r.closeInput()
+	return &pb.CloseStdinResponse{}, nil
 }
 
-func (s *processService) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
-	r, err := s.processes.find(req.Msg.GetProcess(), false)
+func (s *processService) SendSignal(_ context.Context, req *pb.SendSignalRequest) (*pb.SendSignalResponse, error) {
+	r, err := s.processes.find(req.GetProcess(), false)
 	if err != nil {
 		return nil, err
 	}
-	var sig syscall.Signal
-	switch req.Msg.GetSignal() {
-	case process.Signal_SIGNAL_SIGKILL:
-		sig = syscall.SIGKILL
-	case process.Signal_SIGNAL_SIGTERM:
-		sig = syscall.SIGTERM
+	switch sig := req.GetSignal(); sig {
+	case pb.Signal_SIGNAL_SIGKILL, pb.Signal_SIGNAL_SIGTERM: // which have the kernel's numbers
+		if err := r.cmd.Process.Signal(syscall.Signal(sig)); err != nil {
+			return nil, rpcError(connect.CodeInternal, "error sending signal: %w", err)
+		}
+		return &pb.SendSignalResponse{}, nil
 	default:
-		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid signal: %s", req.Msg.GetSignal()))
+		return nil, rpcError(connect.CodeUnimplemented, "invalid signal: %s", sig)
 	}
-	if err := r.cmd.Process.Signal(sig); err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error sending signal: %w", err))
-	}
-	return connect.NewResponse(&process.SendSignalResponse{}), nil
 }

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
+	pb "github.com/hutch-run/hutch/plugins/e2b/internal/api/process"
 )
 
 // answers is a terminal whose reads are answered in order: an empty one is the end that the kernel reports.
@@ -53,8 +53,8 @@ func TestLastBytesOfATerminal(t *testing.T) {
 					}
 				}
 			}()
-			r.read(&terminal{tty: &c.reads}, 100, func(b []byte) *process.ProcessEvent_DataEvent {
-				return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Pty{Pty: b}}
+			r.read(&terminal{tty: &c.reads}, 100, func(b []byte) *pb.ProcessEvent_DataEvent {
+				return &pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Pty{Pty: b}}
 			})
 			r.leave(l)
 			<-done

@@ -64,18 +64,18 @@ const (
 
 // FilesystemClient is a client for the filesystem.Filesystem service.
 type FilesystemClient interface {
-	Stat(context.Context, *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error)
+	Stat(context.Context, *filesystem.StatRequest) (*filesystem.StatResponse, error)
 	// MakeDir makes parents too. A directory that is there already is an error.
-	MakeDir(context.Context, *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error)
+	MakeDir(context.Context, *filesystem.MakeDirRequest) (*filesystem.MakeDirResponse, error)
 	// Move replaces what has the new name, and makes its parents.
-	Move(context.Context, *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error)
-	ListDir(context.Context, *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error)
+	Move(context.Context, *filesystem.MoveRequest) (*filesystem.MoveResponse, error)
+	ListDir(context.Context, *filesystem.ListDirRequest) (*filesystem.ListDirResponse, error)
 	// Remove removes whole trees. That there is nothing is no error.
-	Remove(context.Context, *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error)
-	WatchDir(context.Context, *connect.Request[filesystem.WatchDirRequest]) (*connect.ServerStreamForClient[filesystem.WatchDirResponse], error)
-	CreateWatcher(context.Context, *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error)
-	GetWatcherEvents(context.Context, *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error)
-	RemoveWatcher(context.Context, *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error)
+	Remove(context.Context, *filesystem.RemoveRequest) (*filesystem.RemoveResponse, error)
+	WatchDir(context.Context, *filesystem.WatchDirRequest) (*connect.ServerStreamForClient[filesystem.WatchDirResponse], error)
+	CreateWatcher(context.Context, *filesystem.CreateWatcherRequest) (*filesystem.CreateWatcherResponse, error)
+	GetWatcherEvents(context.Context, *filesystem.GetWatcherEventsRequest) (*filesystem.GetWatcherEventsResponse, error)
+	RemoveWatcher(context.Context, *filesystem.RemoveWatcherRequest) (*filesystem.RemoveWatcherResponse, error)
 }
 
 // NewFilesystemClient constructs a client for the filesystem.Filesystem service. By default, it
@@ -160,64 +160,96 @@ type filesystemClient struct {
 }
 
 // Stat calls filesystem.Filesystem.Stat.
-func (c *filesystemClient) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
-	return c.stat.CallUnary(ctx, req)
+func (c *filesystemClient) Stat(ctx context.Context, req *filesystem.StatRequest) (*filesystem.StatResponse, error) {
+	response, err := c.stat.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // MakeDir calls filesystem.Filesystem.MakeDir.
-func (c *filesystemClient) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
-	return c.makeDir.CallUnary(ctx, req)
+func (c *filesystemClient) MakeDir(ctx context.Context, req *filesystem.MakeDirRequest) (*filesystem.MakeDirResponse, error) {
+	response, err := c.makeDir.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // Move calls filesystem.Filesystem.Move.
-func (c *filesystemClient) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
-	return c.move.CallUnary(ctx, req)
+func (c *filesystemClient) Move(ctx context.Context, req *filesystem.MoveRequest) (*filesystem.MoveResponse, error) {
+	response, err := c.move.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListDir calls filesystem.Filesystem.ListDir.
-func (c *filesystemClient) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
-	return c.listDir.CallUnary(ctx, req)
+func (c *filesystemClient) ListDir(ctx context.Context, req *filesystem.ListDirRequest) (*filesystem.ListDirResponse, error) {
+	response, err := c.listDir.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // Remove calls filesystem.Filesystem.Remove.
-func (c *filesystemClient) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
-	return c.remove.CallUnary(ctx, req)
+func (c *filesystemClient) Remove(ctx context.Context, req *filesystem.RemoveRequest) (*filesystem.RemoveResponse, error) {
+	response, err := c.remove.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // WatchDir calls filesystem.Filesystem.WatchDir.
-func (c *filesystemClient) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest]) (*connect.ServerStreamForClient[filesystem.WatchDirResponse], error) {
-	return c.watchDir.CallServerStream(ctx, req)
+func (c *filesystemClient) WatchDir(ctx context.Context, req *filesystem.WatchDirRequest) (*connect.ServerStreamForClient[filesystem.WatchDirResponse], error) {
+	return c.watchDir.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // CreateWatcher calls filesystem.Filesystem.CreateWatcher.
-func (c *filesystemClient) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
-	return c.createWatcher.CallUnary(ctx, req)
+func (c *filesystemClient) CreateWatcher(ctx context.Context, req *filesystem.CreateWatcherRequest) (*filesystem.CreateWatcherResponse, error) {
+	response, err := c.createWatcher.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetWatcherEvents calls filesystem.Filesystem.GetWatcherEvents.
-func (c *filesystemClient) GetWatcherEvents(ctx context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
-	return c.getWatcherEvents.CallUnary(ctx, req)
+func (c *filesystemClient) GetWatcherEvents(ctx context.Context, req *filesystem.GetWatcherEventsRequest) (*filesystem.GetWatcherEventsResponse, error) {
+	response, err := c.getWatcherEvents.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // RemoveWatcher calls filesystem.Filesystem.RemoveWatcher.
-func (c *filesystemClient) RemoveWatcher(ctx context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
-	return c.removeWatcher.CallUnary(ctx, req)
+func (c *filesystemClient) RemoveWatcher(ctx context.Context, req *filesystem.RemoveWatcherRequest) (*filesystem.RemoveWatcherResponse, error) {
+	response, err := c.removeWatcher.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // FilesystemHandler is an implementation of the filesystem.Filesystem service.
 type FilesystemHandler interface {
-	Stat(context.Context, *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error)
+	Stat(context.Context, *filesystem.StatRequest) (*filesystem.StatResponse, error)
 	// MakeDir makes parents too. A directory that is there already is an error.
-	MakeDir(context.Context, *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error)
+	MakeDir(context.Context, *filesystem.MakeDirRequest) (*filesystem.MakeDirResponse, error)
 	// Move replaces what has the new name, and makes its parents.
-	Move(context.Context, *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error)
-	ListDir(context.Context, *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error)
+	Move(context.Context, *filesystem.MoveRequest) (*filesystem.MoveResponse, error)
+	ListDir(context.Context, *filesystem.ListDirRequest) (*filesystem.ListDirResponse, error)
 	// Remove removes whole trees. That there is nothing is no error.
-	Remove(context.Context, *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error)
-	WatchDir(context.Context, *connect.Request[filesystem.WatchDirRequest], *connect.ServerStream[filesystem.WatchDirResponse]) error
-	CreateWatcher(context.Context, *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error)
-	GetWatcherEvents(context.Context, *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error)
-	RemoveWatcher(context.Context, *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error)
+	Remove(context.Context, *filesystem.RemoveRequest) (*filesystem.RemoveResponse, error)
+	WatchDir(context.Context, *filesystem.WatchDirRequest, *connect.ServerStream[filesystem.WatchDirResponse]) error
+	CreateWatcher(context.Context, *filesystem.CreateWatcherRequest) (*filesystem.CreateWatcherResponse, error)
+	GetWatcherEvents(context.Context, *filesystem.GetWatcherEventsRequest) (*filesystem.GetWatcherEventsResponse, error)
+	RemoveWatcher(context.Context, *filesystem.RemoveWatcherRequest) (*filesystem.RemoveWatcherResponse, error)
 }
 
 // NewFilesystemHandler builds an HTTP handler from the service implementation. It returns the path
@@ -227,55 +259,55 @@ type FilesystemHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewFilesystemHandler(svc FilesystemHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	filesystemMethods := filesystem.File_filesystem_filesystem_proto.Services().ByName("Filesystem").Methods()
-	filesystemStatHandler := connect.NewUnaryHandler(
+	filesystemStatHandler := connect.NewUnaryHandlerSimple(
 		FilesystemStatProcedure,
 		svc.Stat,
 		connect.WithSchema(filesystemMethods.ByName("Stat")),
 		connect.WithHandlerOptions(opts...),
 	)
-	filesystemMakeDirHandler := connect.NewUnaryHandler(
+	filesystemMakeDirHandler := connect.NewUnaryHandlerSimple(
 		FilesystemMakeDirProcedure,
 		svc.MakeDir,
 		connect.WithSchema(filesystemMethods.ByName("MakeDir")),
 		connect.WithHandlerOptions(opts...),
 	)
-	filesystemMoveHandler := connect.NewUnaryHandler(
+	filesystemMoveHandler := connect.NewUnaryHandlerSimple(
 		FilesystemMoveProcedure,
 		svc.Move,
 		connect.WithSchema(filesystemMethods.ByName("Move")),
 		connect.WithHandlerOptions(opts...),
 	)
-	filesystemListDirHandler := connect.NewUnaryHandler(
+	filesystemListDirHandler := connect.NewUnaryHandlerSimple(
 		FilesystemListDirProcedure,
 		svc.ListDir,
 		connect.WithSchema(filesystemMethods.ByName("ListDir")),
 		connect.WithHandlerOptions(opts...),
 	)
-	filesystemRemoveHandler := connect.NewUnaryHandler(
+	filesystemRemoveHandler := connect.NewUnaryHandlerSimple(
 		FilesystemRemoveProcedure,
 		svc.Remove,
 		connect.WithSchema(filesystemMethods.ByName("Remove")),
 		connect.WithHandlerOptions(opts...),
 	)
-	filesystemWatchDirHandler := connect.NewServerStreamHandler(
+	filesystemWatchDirHandler := connect.NewServerStreamHandlerSimple(
 		FilesystemWatchDirProcedure,
 		svc.WatchDir,
 		connect.WithSchema(filesystemMethods.ByName("WatchDir")),
 		connect.WithHandlerOptions(opts...),
 	)
-	filesystemCreateWatcherHandler := connect.NewUnaryHandler(
+	filesystemCreateWatcherHandler := connect.NewUnaryHandlerSimple(
 		FilesystemCreateWatcherProcedure,
 		svc.CreateWatcher,
 		connect.WithSchema(filesystemMethods.ByName("CreateWatcher")),
 		connect.WithHandlerOptions(opts...),
 	)
-	filesystemGetWatcherEventsHandler := connect.NewUnaryHandler(
+	filesystemGetWatcherEventsHandler := connect.NewUnaryHandlerSimple(
 		FilesystemGetWatcherEventsProcedure,
 		svc.GetWatcherEvents,
 		connect.WithSchema(filesystemMethods.ByName("GetWatcherEvents")),
 		connect.WithHandlerOptions(opts...),
 	)
-	filesystemRemoveWatcherHandler := connect.NewUnaryHandler(
+	filesystemRemoveWatcherHandler := connect.NewUnaryHandlerSimple(
 		FilesystemRemoveWatcherProcedure,
 		svc.RemoveWatcher,
 		connect.WithSchema(filesystemMethods.ByName("RemoveWatcher")),
@@ -310,38 +342,38 @@ func NewFilesystemHandler(svc FilesystemHandler, opts ...connect.HandlerOption) 
 // UnimplementedFilesystemHandler returns CodeUnimplemented from all methods.
 type UnimplementedFilesystemHandler struct{}
 
-func (UnimplementedFilesystemHandler) Stat(context.Context, *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+func (UnimplementedFilesystemHandler) Stat(context.Context, *filesystem.StatRequest) (*filesystem.StatResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.Stat is not implemented"))
 }
 
-func (UnimplementedFilesystemHandler) MakeDir(context.Context, *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+func (UnimplementedFilesystemHandler) MakeDir(context.Context, *filesystem.MakeDirRequest) (*filesystem.MakeDirResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.MakeDir is not implemented"))
 }
 
-func (UnimplementedFilesystemHandler) Move(context.Context, *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+func (UnimplementedFilesystemHandler) Move(context.Context, *filesystem.MoveRequest) (*filesystem.MoveResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.Move is not implemented"))
 }
 
-func (UnimplementedFilesystemHandler) ListDir(context.Context, *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+func (UnimplementedFilesystemHandler) ListDir(context.Context, *filesystem.ListDirRequest) (*filesystem.ListDirResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.ListDir is not implemented"))
 }
 
-func (UnimplementedFilesystemHandler) Remove(context.Context, *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+func (UnimplementedFilesystemHandler) Remove(context.Context, *filesystem.RemoveRequest) (*filesystem.RemoveResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.Remove is not implemented"))
 }
 
-func (UnimplementedFilesystemHandler) WatchDir(context.Context, *connect.Request[filesystem.WatchDirRequest], *connect.ServerStream[filesystem.WatchDirResponse]) error {
+func (UnimplementedFilesystemHandler) WatchDir(context.Context, *filesystem.WatchDirRequest, *connect.ServerStream[filesystem.WatchDirResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.WatchDir is not implemented"))
 }
 
-func (UnimplementedFilesystemHandler) CreateWatcher(context.Context, *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+func (UnimplementedFilesystemHandler) CreateWatcher(context.Context, *filesystem.CreateWatcherRequest) (*filesystem.CreateWatcherResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.CreateWatcher is not implemented"))
 }
 
-func (UnimplementedFilesystemHandler) GetWatcherEvents(context.Context, *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
+func (UnimplementedFilesystemHandler) GetWatcherEvents(context.Context, *filesystem.GetWatcherEventsRequest) (*filesystem.GetWatcherEventsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.GetWatcherEvents is not implemented"))
 }
 
-func (UnimplementedFilesystemHandler) RemoveWatcher(context.Context, *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
+func (UnimplementedFilesystemHandler) RemoveWatcher(context.Context, *filesystem.RemoveWatcherRequest) (*filesystem.RemoveWatcherResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("filesystem.Filesystem.RemoveWatcher is not implemented"))
 }

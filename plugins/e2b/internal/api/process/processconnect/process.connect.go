@@ -58,19 +58,19 @@ const (
 
 // ProcessClient is a client for the process.Process service.
 type ProcessClient interface {
-	List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error)
+	List(context.Context, *process.ListRequest) (*process.ListResponse, error)
 	// Start runs a command and reports it until its end. Giving up the stream does not end the command.
-	Start(context.Context, *connect.Request[process.StartRequest]) (*connect.ServerStreamForClient[process.StartResponse], error)
+	Start(context.Context, *process.StartRequest) (*connect.ServerStreamForClient[process.StartResponse], error)
 	// Connect reports a command that runs already, from now on, or of one that ended within the last 30 seconds.
-	Connect(context.Context, *connect.Request[process.ConnectRequest]) (*connect.ServerStreamForClient[process.ConnectResponse], error)
+	Connect(context.Context, *process.ConnectRequest) (*connect.ServerStreamForClient[process.ConnectResponse], error)
 	// Update sets the size of a process's terminal.
-	Update(context.Context, *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error)
-	StreamInput(context.Context) *connect.ClientStreamForClient[process.StreamInputRequest, process.StreamInputResponse]
-	SendInput(context.Context, *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error)
+	Update(context.Context, *process.UpdateRequest) (*process.UpdateResponse, error)
+	StreamInput(context.Context) (*connect.ClientStreamForClientSimple[process.StreamInputRequest, process.StreamInputResponse], error)
+	SendInput(context.Context, *process.SendInputRequest) (*process.SendInputResponse, error)
 	// SendSignal reaches the process itself and none of its children.
-	SendSignal(context.Context, *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error)
+	SendSignal(context.Context, *process.SendSignalRequest) (*process.SendSignalResponse, error)
 	// CloseStdin is refused for a terminal: send it 0x04.
-	CloseStdin(context.Context, *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error)
+	CloseStdin(context.Context, *process.CloseStdinRequest) (*process.CloseStdinResponse, error)
 }
 
 // NewProcessClient constructs a client for the process.Process service. By default, it uses the
@@ -148,60 +148,80 @@ type processClient struct {
 }
 
 // List calls process.Process.List.
-func (c *processClient) List(ctx context.Context, req *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
-	return c.list.CallUnary(ctx, req)
+func (c *processClient) List(ctx context.Context, req *process.ListRequest) (*process.ListResponse, error) {
+	response, err := c.list.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // Start calls process.Process.Start.
-func (c *processClient) Start(ctx context.Context, req *connect.Request[process.StartRequest]) (*connect.ServerStreamForClient[process.StartResponse], error) {
-	return c.start.CallServerStream(ctx, req)
+func (c *processClient) Start(ctx context.Context, req *process.StartRequest) (*connect.ServerStreamForClient[process.StartResponse], error) {
+	return c.start.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // Connect calls process.Process.Connect.
-func (c *processClient) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest]) (*connect.ServerStreamForClient[process.ConnectResponse], error) {
-	return c.connect.CallServerStream(ctx, req)
+func (c *processClient) Connect(ctx context.Context, req *process.ConnectRequest) (*connect.ServerStreamForClient[process.ConnectResponse], error) {
+	return c.connect.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // Update calls process.Process.Update.
-func (c *processClient) Update(ctx context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
-	return c.update.CallUnary(ctx, req)
+func (c *processClient) Update(ctx context.Context, req *process.UpdateRequest) (*process.UpdateResponse, error) {
+	response, err := c.update.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // StreamInput calls process.Process.StreamInput.
-func (c *processClient) StreamInput(ctx context.Context) *connect.ClientStreamForClient[process.StreamInputRequest, process.StreamInputResponse] {
-	return c.streamInput.CallClientStream(ctx)
+func (c *processClient) StreamInput(ctx context.Context) (*connect.ClientStreamForClientSimple[process.StreamInputRequest, process.StreamInputResponse], error) {
+	return c.streamInput.CallClientStreamSimple(ctx)
 }
 
 // SendInput calls process.Process.SendInput.
-func (c *processClient) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
-	return c.sendInput.CallUnary(ctx, req)
+func (c *processClient) SendInput(ctx context.Context, req *process.SendInputRequest) (*process.SendInputResponse, error) {
+	response, err := c.sendInput.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // SendSignal calls process.Process.SendSignal.
-func (c *processClient) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
-	return c.sendSignal.CallUnary(ctx, req)
+func (c *processClient) SendSignal(ctx context.Context, req *process.SendSignalRequest) (*process.SendSignalResponse, error) {
+	response, err := c.sendSignal.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // CloseStdin calls process.Process.CloseStdin.
-func (c *processClient) CloseStdin(ctx context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
-	return c.closeStdin.CallUnary(ctx, req)
+func (c *processClient) CloseStdin(ctx context.Context, req *process.CloseStdinRequest) (*process.CloseStdinResponse, error) {
+	response, err := c.closeStdin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ProcessHandler is an implementation of the process.Process service.
 type ProcessHandler interface {
-	List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error)
+	List(context.Context, *process.ListRequest) (*process.ListResponse, error)
 	// Start runs a command and reports it until its end. Giving up the stream does not end the command.
-	Start(context.Context, *connect.Request[process.StartRequest], *connect.ServerStream[process.StartResponse]) error
+	Start(context.Context, *process.StartRequest, *connect.ServerStream[process.StartResponse]) error
 	// Connect reports a command that runs already, from now on, or of one that ended within the last 30 seconds.
-	Connect(context.Context, *connect.Request[process.ConnectRequest], *connect.ServerStream[process.ConnectResponse]) error
+	Connect(context.Context, *process.ConnectRequest, *connect.ServerStream[process.ConnectResponse]) error
 	// Update sets the size of a process's terminal.
-	Update(context.Context, *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error)
-	StreamInput(context.Context, *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error)
-	SendInput(context.Context, *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error)
+	Update(context.Context, *process.UpdateRequest) (*process.UpdateResponse, error)
+	StreamInput(context.Context, *connect.ClientStream[process.StreamInputRequest]) (*process.StreamInputResponse, error)
+	SendInput(context.Context, *process.SendInputRequest) (*process.SendInputResponse, error)
 	// SendSignal reaches the process itself and none of its children.
-	SendSignal(context.Context, *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error)
+	SendSignal(context.Context, *process.SendSignalRequest) (*process.SendSignalResponse, error)
 	// CloseStdin is refused for a terminal: send it 0x04.
-	CloseStdin(context.Context, *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error)
+	CloseStdin(context.Context, *process.CloseStdinRequest) (*process.CloseStdinResponse, error)
 }
 
 // NewProcessHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -211,49 +231,49 @@ type ProcessHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewProcessHandler(svc ProcessHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	processMethods := process.File_process_process_proto.Services().ByName("Process").Methods()
-	processListHandler := connect.NewUnaryHandler(
+	processListHandler := connect.NewUnaryHandlerSimple(
 		ProcessListProcedure,
 		svc.List,
 		connect.WithSchema(processMethods.ByName("List")),
 		connect.WithHandlerOptions(opts...),
 	)
-	processStartHandler := connect.NewServerStreamHandler(
+	processStartHandler := connect.NewServerStreamHandlerSimple(
 		ProcessStartProcedure,
 		svc.Start,
 		connect.WithSchema(processMethods.ByName("Start")),
 		connect.WithHandlerOptions(opts...),
 	)
-	processConnectHandler := connect.NewServerStreamHandler(
+	processConnectHandler := connect.NewServerStreamHandlerSimple(
 		ProcessConnectProcedure,
 		svc.Connect,
 		connect.WithSchema(processMethods.ByName("Connect")),
 		connect.WithHandlerOptions(opts...),
 	)
-	processUpdateHandler := connect.NewUnaryHandler(
+	processUpdateHandler := connect.NewUnaryHandlerSimple(
 		ProcessUpdateProcedure,
 		svc.Update,
 		connect.WithSchema(processMethods.ByName("Update")),
 		connect.WithHandlerOptions(opts...),
 	)
-	processStreamInputHandler := connect.NewClientStreamHandler(
+	processStreamInputHandler := connect.NewClientStreamHandlerSimple(
 		ProcessStreamInputProcedure,
 		svc.StreamInput,
 		connect.WithSchema(processMethods.ByName("StreamInput")),
 		connect.WithHandlerOptions(opts...),
 	)
-	processSendInputHandler := connect.NewUnaryHandler(
+	processSendInputHandler := connect.NewUnaryHandlerSimple(
 		ProcessSendInputProcedure,
 		svc.SendInput,
 		connect.WithSchema(processMethods.ByName("SendInput")),
 		connect.WithHandlerOptions(opts...),
 	)
-	processSendSignalHandler := connect.NewUnaryHandler(
+	processSendSignalHandler := connect.NewUnaryHandlerSimple(
 		ProcessSendSignalProcedure,
 		svc.SendSignal,
 		connect.WithSchema(processMethods.ByName("SendSignal")),
 		connect.WithHandlerOptions(opts...),
 	)
-	processCloseStdinHandler := connect.NewUnaryHandler(
+	processCloseStdinHandler := connect.NewUnaryHandlerSimple(
 		ProcessCloseStdinProcedure,
 		svc.CloseStdin,
 		connect.WithSchema(processMethods.ByName("CloseStdin")),
@@ -286,34 +306,34 @@ func NewProcessHandler(svc ProcessHandler, opts ...connect.HandlerOption) (strin
 // UnimplementedProcessHandler returns CodeUnimplemented from all methods.
 type UnimplementedProcessHandler struct{}
 
-func (UnimplementedProcessHandler) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+func (UnimplementedProcessHandler) List(context.Context, *process.ListRequest) (*process.ListResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("process.Process.List is not implemented"))
 }
 
-func (UnimplementedProcessHandler) Start(context.Context, *connect.Request[process.StartRequest], *connect.ServerStream[process.StartResponse]) error {
+func (UnimplementedProcessHandler) Start(context.Context, *process.StartRequest, *connect.ServerStream[process.StartResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("process.Process.Start is not implemented"))
 }
 
-func (UnimplementedProcessHandler) Connect(context.Context, *connect.Request[process.ConnectRequest], *connect.ServerStream[process.ConnectResponse]) error {
+func (UnimplementedProcessHandler) Connect(context.Context, *process.ConnectRequest, *connect.ServerStream[process.ConnectResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("process.Process.Connect is not implemented"))
 }
 
-func (UnimplementedProcessHandler) Update(context.Context, *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+func (UnimplementedProcessHandler) Update(context.Context, *process.UpdateRequest) (*process.UpdateResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("process.Process.Update is not implemented"))
 }
 
-func (UnimplementedProcessHandler) StreamInput(context.Context, *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+func (UnimplementedProcessHandler) StreamInput(context.Context, *connect.ClientStream[process.StreamInputRequest]) (*process.StreamInputResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("process.Process.StreamInput is not implemented"))
 }
 
-func (UnimplementedProcessHandler) SendInput(context.Context, *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+func (UnimplementedProcessHandler) SendInput(context.Context, *process.SendInputRequest) (*process.SendInputResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("process.Process.SendInput is not implemented"))
 }
 
-func (UnimplementedProcessHandler) SendSignal(context.Context, *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+func (UnimplementedProcessHandler) SendSignal(context.Context, *process.SendSignalRequest) (*process.SendSignalResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("process.Process.SendSignal is not implemented"))
 }
 
-func (UnimplementedProcessHandler) CloseStdin(context.Context, *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+func (UnimplementedProcessHandler) CloseStdin(context.Context, *process.CloseStdinRequest) (*process.CloseStdinResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("process.Process.CloseStdin is not implemented"))
 }
