@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -67,7 +68,7 @@ func (j *job) writeCode() error {
 		if err != nil {
 			return err
 		}
-		ref, err := rec.WriteCode(f.Path, f.Mode, r)
+		ref, err := rec.WriteCode(f.Path, fs.FileMode(f.Mode), r)
 		r.Close()
 		if err != nil {
 			return err
@@ -120,7 +121,7 @@ func copyFile(f *runfile.File, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return writeFile(name, f.Mode, r)
+	return writeFile(name, fs.FileMode(f.Mode), r)
 }
 
 // writeFile makes a file in our own directory.

@@ -104,8 +104,8 @@ func (j *job) expectStream(name string, e *runfile.ExpectStream, s result.Stream
 		}
 	}
 	for i, x := range e.Matches {
-		if !x.MatchString(text) {
-			j.unexpected(fmt.Sprintf("%s.matches[%d]", name, i), "a text that matches "+quoted(strings.TrimPrefix(x.String(), "(?m)")), kept())
+		if re, err := runfile.CompilePattern(x); err != nil || !re.MatchString(text) {
+			j.unexpected(fmt.Sprintf("%s.matches[%d]", name, i), "a text that matches "+quoted(x), kept())
 		}
 	}
 }

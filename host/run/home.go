@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -88,7 +89,7 @@ func putHome(ctx context.Context, put putter, home string, h runfile.HomeFile) e
 	at := path.Join(home, h.Path)
 	if h.Source == "" {
 		return put(path.Dir(at), at, func(w io.Writer) error {
-			return tarFile(w, path.Base(at), int64(len(h.Content)), h.Mode, bytes.NewReader(h.Content))
+			return tarFile(w, path.Base(at), int64(len(h.Content)), fs.FileMode(h.Mode), bytes.NewReader(h.Content))
 		})
 	}
 	f, err := os.Open(h.Source)

@@ -3,7 +3,6 @@ package runfile
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -203,10 +202,7 @@ func (s *scope) fixedCommand(c *hcl.BodyContent, name string) []string {
 
 // MarshalJSON renders the block as [Definition.MarshalJSON] does a run: fit to be stored and printed.
 func (c *Cycle) MarshalJSON() ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(struct {
+	return unescaped(struct {
 		Cycle        string      `json:"cycle"`
 		Spec         string      `json:"spec,omitempty"`
 		Instructions string      `json:"instructions,omitempty"`
@@ -217,5 +213,4 @@ func (c *Cycle) MarshalJSON() ([]byte, error) {
 		Apply        string      `json:"apply,omitempty"`
 		Sandbox      *Definition `json:"sandbox"`
 	}{c.Name, c.SpecFile, c.Instructions, c.Model, c.Setup, c.Check, c.Calls(), c.Apply, c.Box})
-	return bytes.TrimSpace(buf.Bytes()), err
 }

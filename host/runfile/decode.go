@@ -1,7 +1,6 @@
 package runfile
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -273,13 +272,11 @@ func example(t cty.Type) string {
 
 // toJSON writes a value that is wholly known.
 func toJSON(v cty.Value, redact bool) json.RawMessage {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(plainGo(v, redact)); err != nil {
+	data, err := unescaped(plainGo(v, redact))
+	if err != nil {
 		return json.RawMessage("null") // maps, slices and strings always encode
 	}
-	return bytes.TrimSpace(buf.Bytes())
+	return data
 }
 
 // plainGo makes of a value what encoding/json knows.

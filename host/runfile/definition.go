@@ -2,7 +2,6 @@ package runfile
 
 import (
 	"io"
-	"io/fs"
 	"regexp"
 
 	"github.com/hashicorp/go-version"
@@ -61,11 +60,11 @@ type RunFile struct {
 
 // RequiredBackend is one entry of required_backends.
 type RequiredBackend struct {
-	Name        string
-	Source      string              // "" when not given
-	Version     string              // constraint as written, "" when not given
-	Constraints version.Constraints // Version, parsed; empty accepts any version
-	Range       diag.Range
+	Name        string              `json:"name"`
+	Source      string              `json:"source,omitempty"`  // "" when not given
+	Version     string              `json:"version,omitempty"` // constraint as written, "" when not given
+	Constraints version.Constraints `json:"-"`                 // Version, parsed; empty accepts any version
+	Range       diag.Range          `json:"-"`
 }
 
 // Variable is one declared variable with the value it got.
@@ -79,47 +78,47 @@ type Variable struct {
 }
 
 // Definition is one run, ready to be run: a run block, or one instance of it by for_each. All values are plain and
-// checked; those that hold secrets hold them in clear.
+// checked; those that hold secrets hold them in clear. Its JSON form is stable, see [Definition.MarshalJSON] and
+// [Recall].
 type Definition struct {
-	Name     string // label of the run block
-	Key      string // each.key, "" without for_each
-	Instance string // Name, or Name["key"]
-
-	File             string            // the run file as it was given; "" without one
-	Dir              string            // absolute directory of the run file; "" without one
-	RequiredBackends []RequiredBackend // of the run file
-
-	Description  string
-	Backends     []*Backend // in the order in which they are tried; may be empty: then the caller has to name one
-	MinIsolation string     // the stronger one of the file's and the run's; "" when neither says
-
-	Files        []File            // sorted by path
-	Home         []HomeFile        // in the order of the file
-	Language     string            // "" to go by the entrypoint
-	Interpreter  []string          // empty unless given
-	Entrypoint   string            // "" with Command
-	EntrypointIn Place             // where Entrypoint lies
-	Command      []string          // empty with Entrypoint
-	Args         []string          // for either
-	Env          map[string]string // never nil
-	Dependencies []string
-	Workdir      string // absolute inside the sandbox, or relative to /workspace; "" means the default
-	Stdin        *string
-
-	Workspace *Workspace // nil for an empty directory
-	Mounts    []Mount    // in the order of the file
-	Limits    Limits
-	Network   network.Network
-	Outputs   []string // globs below the output directory; empty for everything
-	Expect    *Expect  // nil when the block is missing
+	Name     string `json:"run"`           // label of the run block
+	Key      string `json:"key,omitempty"` // each.key, "" without for_each
+	Instance string `json:"instance"`      // Name, or Name["key"]
 
 	// Parent is the id of the loop of a model that the run is part of, or of the run that it repeats; "" for none. No file
 	// says it.
-	Parent string
+	Parent string `json:"parent,omitempty"`
+
+	File             string            `json:"file,omitempty"` // the run file as it was given; "" without one
+	Dir              string            `json:"dir,omitempty"`  // absolute directory of the run file; "" without one
+	Description      string            `json:"description,omitempty"`
+	RequiredBackends []RequiredBackend `json:"required_backends,omitempty"` // of the run file
+	Backends         []*Backend        `json:"-"`                           // in the order in which they are tried; may be empty: then the caller has to name one
+	MinIsolation     string            `json:"min_isolation,omitempty"`     // the stronger one of the file's and the run's; "" when neither says
+
+	Files        []File            `json:"files,omitempty"`         // sorted by path
+	Home         []HomeFile        `json:"home,omitempty"`          // in the order of the file
+	Language     string            `json:"language,omitempty"`      // "" to go by the entrypoint
+	Interpreter  []string          `json:"interpreter,omitempty"`   // empty unless given
+	Entrypoint   string            `json:"entrypoint,omitempty"`    // "" with Command
+	EntrypointIn Place             `json:"entrypoint_in,omitempty"` // where Entrypoint lies
+	Command      []string          `json:"command,omitempty"`       // empty with Entrypoint
+	Args         []string          `json:"args,omitempty"`          // for either
+	Env          map[string]string `json:"env,omitempty"`           // never nil
+	Dependencies []string          `json:"dependencies,omitempty"`
+	Workdir      string            `json:"workdir,omitempty"` // absolute inside the sandbox, or relative to /workspace; "" means the default
+	Stdin        *string           `json:"stdin,omitempty"`
+
+	Workspace *Workspace      `json:"workspace,omitempty"` // nil for an empty directory
+	Mounts    []Mount         `json:"mounts,omitempty"`    // further directories of this machine
+	Limits    Limits          `json:"limits,omitzero"`
+	Network   network.Network `json:"network"`
+	Outputs   []string        `json:"outputs,omitempty"` // globs below the output directory; empty for everything
+	Expect    *Expect         `json:"expect,omitempty"`  // nil when the block is missing
 
 	// Given reports values that did not come from the run file where they came from, such as --memory, by their path as
 	// for [Definition.RangeOf].
-	Given map[string]string
+	Given map[string]string `json:"-"`
 
 	origin *origin // nil for a run that comes from flags
 }
@@ -135,12 +134,12 @@ const (
 
 // File is one file that the sandbox sees below its input directory.
 type File struct {
-	Path      string      // clean, slash-separated, relative
-	Mode      fs.FileMode // permission bits: 0644 or 0755 where the file does not say
-	Size      int64       // bytes
-	Content   []byte      // nil when the file comes from disk
-	Source    string      // slash-separated and relative to the run file's directory; "" when Content is set
-	Sensitive bool        // Content holds a secret: do not store it
+	Path      string `json:"path"`                // clean, slash-separated, relative
+	Mode      Mode   `json:"mode"`                // 0644 or 0755 where the file does not say
+	Size      int64  `json:"size,omitempty"`      // bytes
+	Content   []byte `json:"-"`                   // nil when the file comes from disk
+	Source    string `json:"source,omitempty"`    // slash-separated and relative to the run file's directory; "" when Content is set
+	Sensitive bool   `json:"sensitive,omitempty"` // Content holds a secret: do not store it
 
 	tree *tree.Root                    // where Source is
 	open func() (io.ReadCloser, error) // in its stead, for a file of a recorded run
@@ -148,9 +147,9 @@ type File struct {
 
 // Workspace is the project directory of a run.
 type Workspace struct {
-	Source  string // absolute host directory
-	Project string // name of the shared project that Source belongs to; "" for any other directory
-	Mode    string // "private", "shared" or "readonly"
+	Source  string `json:"source"`            // absolute host directory
+	Project string `json:"project,omitempty"` // name of the shared project that Source belongs to; "" for any other directory
+	Mode    string `json:"mode"`              // "private", "shared" or "readonly"
 }
 
 // Mount is a directory of this machine that the sandbox sees beside its workspace. What is written to a writable one
@@ -169,19 +168,22 @@ const (
 
 // Expect is what has to be so for the run to count as good.
 type Expect struct {
-	ExitCodes []int         // any of them; empty means not said
-	Causes    []string      // any of them; empty means not said
-	Stdout    *ExpectStream // nil means not said
-	Stderr    *ExpectStream
-	Outputs   []string       // globs, each of which must match an output
-	Within    units.Duration // wall time that must not be passed; 0 means not said
+	ExitCodes []int          `json:"exit_codes,omitempty"` // any of them; empty means not said
+	Causes    []string       `json:"causes,omitempty"`     // any of them; empty means not said
+	Stdout    *ExpectStream  `json:"stdout,omitempty"`     // nil means not said
+	Stderr    *ExpectStream  `json:"stderr,omitempty"`
+	Outputs   []string       `json:"outputs,omitempty"` // globs, each of which must match an output
+	Within    units.Duration `json:"within,omitzero"`   // wall time that must not be passed; 0 means not said
 }
 
 // ExpectStream is what has to be so for the kept bytes of a stream.
 type ExpectStream struct {
-	Equals   *string
-	Empty    *bool
-	Contains []string
-	Excludes []string
-	Matches  []*regexp.Regexp // RE2; ^ and $ match at lines
+	Equals   *string  `json:"equals,omitempty"`
+	Empty    *bool    `json:"empty,omitempty"`
+	Contains []string `json:"contains,omitempty"`
+	Excludes []string `json:"excludes,omitempty"`
+	Matches  []string `json:"matches,omitempty"` // for [CompilePattern]
 }
+
+// CompilePattern compiles a pattern of an expect block: RE2, in which ^ and $ match at lines.
+func CompilePattern(text string) (*regexp.Regexp, error) { return regexp.Compile("(?m)" + text) }

@@ -3,7 +3,6 @@ package runfile
 import (
 	"fmt"
 	"math/big"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -190,16 +189,14 @@ func (s *scope) needles(c *hcl.BodyContent, name, path string) []string {
 }
 
 // patterns reads regular expressions.
-func (s *scope) patterns(c *hcl.BodyContent, path string) []*regexp.Regexp {
-	var all []*regexp.Regexp
+func (s *scope) patterns(c *hcl.BodyContent, path string) (all []string) {
 	for i, p := range s.needles(c, "matches", path) {
 		r := s.origin.rangeOf(element(path+".matches", i), c.Attributes["matches"].Expr)
 		if len(p) > 4096 {
 			s.error(r, fmt.Sprintf("the regular expression is %d bytes long; at most 4096 are allowed", len(p)), "", "")
 			continue
 		}
-		re, err := regexp.Compile("(?m)" + p) // ^ and $ match at lines
-		if err != nil {
+		if _, err := CompilePattern(p); err != nil {
 			shown := p
 			if s.origin.isSecret(element(path+".matches", i)) {
 				shown = Redacted
@@ -211,7 +208,7 @@ func (s *scope) patterns(c *hcl.BodyContent, path string) []*regexp.Regexp {
 			s.error(r, fmt.Sprintf("%s is not a regular expression: %s", quote(shown), reason), "The syntax is RE2's; a backslash is written twice in an HCL string.", "")
 			continue
 		}
-		all = append(all, re)
+		all = append(all, p)
 	}
 	return all
 }

@@ -1,8 +1,6 @@
 package runfile
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -127,14 +125,11 @@ func (s *scope) task(g *Generate, c *hcl.BodyContent) {
 
 // MarshalJSON renders the block as [Definition.MarshalJSON] does a run: fit to be stored and printed.
 func (g *Generate) MarshalJSON() ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
 	var config *model.Config
 	if g.Model != nil {
 		config = &g.Model.Config
 	}
-	err := enc.Encode(struct {
+	return unescaped(struct {
 		Generate string        `json:"generate"`
 		Task     string        `json:"task"`
 		Model    *model.Config `json:"model,omitempty"`
@@ -142,5 +137,4 @@ func (g *Generate) MarshalJSON() ([]byte, error) {
 		Policy   Policy        `json:"dependency_policy"`
 		Run      *Definition   `json:"run"`
 	}{g.Name, g.Task, config, g.Attempts, g.Policy, g.Run})
-	return bytes.TrimSpace(buf.Bytes()), err
 }

@@ -1,6 +1,7 @@
 package runfile
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,11 +18,12 @@ import (
 // HomeFile is a file, or a directory with all that is in it, that is put into the home directory of the sandbox's user
 // before anything is run: skills, settings and instructions of a coding agent.
 type HomeFile struct {
-	Path      string      // clean, slash-separated, relative to the home directory
-	Source    string      // host path, absolute, of a file or a directory; "" when Content is set
-	Content   []byte      // of a file
-	Mode      fs.FileMode // permission bits of a file with Content
-	Sensitive bool        // Content holds a secret: do not store it
+	Path      string `json:"path"`                // clean, slash-separated, relative to the home directory
+	Source    string `json:"source,omitempty"`    // host path, absolute, of a file or a directory; "" when Content is set
+	Mode      Mode   `json:"mode,omitzero"`       // of a file with Content
+	SHA256    string `json:"sha256,omitempty"`    // of Content, in hexadecimal; "" for a secret
+	Sensitive bool   `json:"sensitive,omitempty"` // Content holds a secret: do not store it
+	Content   []byte `json:"-"`                   // of a file
 }
 
 var homeSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "content"}, {Name: "builtin"}, {Name: "mode"}}}
@@ -46,7 +48,7 @@ func (s *scope) homeFile(in *input, b *hcl.Block, path string) (h HomeFile, ok b
 	if !ok {
 		return h, false
 	}
-	h = HomeFile{Path: b.Labels[0], Mode: 0o644}
+	h = HomeFile{Path: b.Labels[0]}
 	var given []string
 	for _, name := range []string{"source", "content", "builtin"} {
 		if c.Attributes[name] != nil {
@@ -100,8 +102,11 @@ func (s *scope) homeFile(in *input, b *hcl.Block, path string) (h HomeFile, ok b
 			return h, false
 		}
 	}
-	if mode, ok := s.mode(c, path); ok {
-		h.Mode = mode
+	if h.Mode, ok = s.mode(c, path); !ok {
+		h.Mode = 0o644
+	}
+	if !h.Sensitive {
+		h.SHA256 = fmt.Sprintf("%x", sha256.Sum256(h.Content))
 	}
 	return h, true
 }

@@ -215,7 +215,7 @@ func (s *scope) source(f *File, c *hcl.BodyContent, path string) bool {
 }
 
 // sourceMode keeps of a file's mode only whether it is executable.
-func sourceMode(info fs.FileInfo) fs.FileMode {
+func sourceMode(info fs.FileInfo) Mode {
 	if info.Mode()&0o111 != 0 {
 		return 0o755
 	}
@@ -223,7 +223,7 @@ func sourceMode(info fs.FileInfo) fs.FileMode {
 }
 
 // mode reads permission bits: an octal string, because a number in HCL is decimal.
-func (s *scope) mode(c *hcl.BodyContent, path string) (fs.FileMode, bool) {
+func (s *scope) mode(c *hcl.BodyContent, path string) (Mode, bool) {
 	a := c.Attributes["mode"]
 	v, ok := s.value(a, path+".mode", cty.DynamicPseudoType)
 	if ok {
@@ -251,7 +251,7 @@ func (s *scope) mode(c *hcl.BodyContent, path string) (fs.FileMode, bool) {
 		s.error(r, fmt.Sprintf("mode cannot be %s", quote(text)), "Only permission bits are possible; setuid, setgid and sticky are not.", fmt.Sprintf("write %q", fmt.Sprintf("%04o", n&0o777)))
 		return 0, false
 	}
-	return fs.FileMode(n), true
+	return Mode(n), true
 }
 
 // fileTree reads a files block.

@@ -1,13 +1,10 @@
 package runfile
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,31 +36,25 @@ type Missing struct {
 
 // Recall recreates the definition of a recorded run.
 func Recall(r Recorded) (*Recalled, error) {
-	var j definitionJSON
+	d := &Definition{Env: map[string]string{}}
+	j := definitionJSON{plainDefinition: (*plainDefinition)(d)}
 	if err := json.Unmarshal(r.Definition, &j); err != nil {
 		return nil, fmt.Errorf("the recorded definition cannot be read: %w", err)
 	}
-	if j.Instance == "" || len(j.Command) == 0 && j.Entrypoint == "" {
+	if d.Instance == "" || len(d.Command) == 0 && d.Entrypoint == "" {
 		return nil, errors.New("the recorded definition is not that of a run")
-	}
-	d := &Definition{
-		Name: j.Run, Key: j.Key, Instance: j.Instance, File: j.File, Dir: j.Dir, Description: j.Description, MinIsolation: j.MinIsolation,
-		Language: j.Language, Interpreter: j.Interpreter, Entrypoint: j.Entrypoint, EntrypointIn: j.EntrypointIn,
-		Command: j.Command, Args: j.Args, Env: j.Env, Dependencies: j.Dependencies, Workdir: j.Workdir, Stdin: j.Stdin, Mounts: j.Mounts,
-		Limits: j.Limits, Network: j.Network, Outputs: j.Outputs, origin: &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(j.Instance), given: j.EnvGiven},
 	}
 	if d.Env == nil {
 		d.Env = map[string]string{}
 	}
-	if w := j.Workspace; w != nil {
-		d.Workspace = &Workspace{Source: w.Source, Project: w.Project, Mode: w.Mode}
-	}
+	d.origin = &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(d.Instance), given: j.EnvGiven}
 	rec := &recaller{Recalled: &Recalled{Definition: d}, from: r}
-	for _, step := range []func(*definitionJSON) error{rec.backends, rec.expect, rec.files, rec.home} {
-		if err := step(&j); err != nil {
-			return nil, fmt.Errorf("the recorded definition cannot be read: %w", err)
-		}
+	if err := errors.Join(rec.requirements(), rec.expect()); err != nil {
+		return nil, fmt.Errorf("the recorded definition cannot be read: %w", err)
 	}
+	rec.backend()
+	rec.files()
+	rec.home()
 	rec.secrets()
 	return rec.Recalled, nil
 }
@@ -102,20 +93,21 @@ func (r *recaller) lacks(path string, fill func(from *Definition) bool) {
 	r.Missing = append(r.Missing, Missing{path, fill})
 }
 
-func (r *recaller) backends(j *definitionJSON) error {
-	for _, b := range j.RequiredBackends {
-		req := RequiredBackend{Name: b.Name, Source: b.Source, Version: b.Version}
-		if b.Version != "" {
-			c, err := version.NewConstraint(b.Version)
-			if err != nil {
-				return fmt.Errorf("required_backends: %s: %w", b.Name, err)
-			}
-			req.Constraints = c
+func (r *recaller) requirements() (err error) {
+	for i, b := range r.RequiredBackends {
+		if b.Version == "" {
+			continue
 		}
-		r.RequiredBackends = append(r.RequiredBackends, req)
+		if r.RequiredBackends[i].Constraints, err = version.NewConstraint(b.Version); err != nil {
+			return fmt.Errorf("required_backends: %s: %w", b.Name, err)
+		}
 	}
+	return nil
+}
+
+func (r *recaller) backend() {
 	if r.from.Backend == "" {
-		return nil
+		return
 	}
 	r.Backends = []*Backend{RecordedBackend(r.from.Backend, r.from.Config)}
 	if r.from.Config == nil || strings.Contains(string(r.from.Config), strconv.Quote(Redacted)) {
@@ -127,7 +119,6 @@ func (r *recaller) backends(j *definitionJSON) error {
 			return b != nil
 		})
 	}
-	return nil
 }
 
 // BackendNamed is the block of a backend; nil when there is none.
@@ -140,66 +131,44 @@ func (d *Definition) BackendNamed(name string) *Backend {
 	return nil
 }
 
-func (r *recaller) expect(j *definitionJSON) error {
-	e := j.Expect
-	if e == nil {
+func (r *recaller) expect() error {
+	if r.Expect == nil {
 		return nil
 	}
-	r.Expect = &Expect{ExitCodes: e.ExitCodes, Causes: e.Causes, Outputs: e.Outputs, Within: e.Within}
-	var err error
-	if r.Expect.Stdout, err = r.expectStream("expect.stdout", e.Stdout, func(d *Definition) *ExpectStream { return d.Expect.Stdout }); err != nil {
-		return err
-	}
-	r.Expect.Stderr, err = r.expectStream("expect.stderr", e.Stderr, func(d *Definition) *ExpectStream { return d.Expect.Stderr })
-	return err
+	return errors.Join(r.expectStream("expect.stdout", func(e *Expect) *ExpectStream { return e.Stdout }),
+		r.expectStream("expect.stderr", func(e *Expect) *ExpectStream { return e.Stderr }))
 }
 
-// expectStream reads what is expected of a stream; one that has something sensitive is missing as a whole.
-func (r *recaller) expectStream(path string, j *streamJSON, of func(*Definition) *ExpectStream) (*ExpectStream, error) {
-	if j == nil {
-		return nil, nil
+// expectStream checks what is expected of a stream; one that has something sensitive is missing as a whole.
+func (r *recaller) expectStream(path string, of func(*Expect) *ExpectStream) error {
+	s := of(r.Expect)
+	if s == nil {
+		return nil
 	}
-	s := &ExpectStream{Equals: j.Equals, Empty: j.Empty, Contains: j.Contains, Excludes: j.Excludes}
-	hidden := j.Equals != nil && *j.Equals == Redacted
-	for _, list := range [][]string{j.Contains, j.Excludes, j.Matches} {
-		hidden = hidden || slices.Contains(list, Redacted)
-	}
-	if hidden {
+	if s.Equals != nil && *s.Equals == Redacted || slices.Contains(slices.Concat(s.Contains, s.Excludes, s.Matches), Redacted) {
 		r.lacks(path, func(from *Definition) bool {
-			if from.Expect == nil || of(from) == nil {
+			if from.Expect == nil || of(from.Expect) == nil {
 				return false
 			}
-			*s = *of(from)
+			*s = *of(from.Expect)
 			r.takeSecrets(from)
 			return true
 		})
-		return s, nil
+		return nil
 	}
-	for _, text := range j.Matches {
-		re, err := regexp.Compile("(?m)" + text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+	for _, text := range s.Matches {
+		if _, err := CompilePattern(text); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
 		}
-		s.Matches = append(s.Matches, re)
 	}
-	return s, nil
+	return nil
 }
 
-func (r *recaller) files(j *definitionJSON) error {
-	for _, f := range j.Files {
-		mode, err := parseMode(f.Mode)
-		if err != nil {
-			return fmt.Errorf("file %s: %w", quote(f.Path), err)
-		}
-		i := len(r.Files)
-		file := File{Path: f.Path, Mode: mode, Source: f.Source, Sensitive: f.Sensitive}
-		if f.Size != nil {
-			file.Size = *f.Size
-		}
-		path := f.Path
-		file.open = func() (io.ReadCloser, error) { return r.from.Open(path) }
-		r.Files = append(r.Files, file)
-		if !f.Sensitive {
+func (r *recaller) files() {
+	for i := range r.Files {
+		path := r.Files[i].Path
+		r.Files[i].open = func() (io.ReadCloser, error) { return r.from.Open(path) }
+		if !r.Files[i].Sensitive {
 			continue
 		}
 		r.lacks("file "+quote(path), func(from *Definition) bool {
@@ -213,40 +182,28 @@ func (r *recaller) files(j *definitionJSON) error {
 			return true
 		})
 	}
-	return nil
 }
 
 // home reads the home blocks. The record has no contents of them: those from disk are read again where they are, the
 // others must come from the run file and be what they were.
-func (r *recaller) home(j *definitionJSON) error {
-	for _, h := range j.Home {
-		i := len(r.Home)
-		file := HomeFile{Path: h.Path, Source: h.Source, Mode: 0o644, Sensitive: h.Sensitive}
-		if h.Mode != "" {
-			mode, err := parseMode(h.Mode)
-			if err != nil {
-				return fmt.Errorf("home %s: %w", quote(h.Path), err)
-			}
-			file.Mode = mode
-		}
-		r.Home = append(r.Home, file)
+func (r *recaller) home() {
+	for i := range r.Home {
+		h := &r.Home[i]
 		if h.Source != "" {
 			continue
 		}
-		path, sum := h.Path, h.SHA256
-		r.lacks("home "+quote(path), func(from *Definition) bool {
-			n := slices.IndexFunc(from.Home, func(h HomeFile) bool { return h.Path == path && h.Source == "" })
-			if n < 0 || sum != "" && fmt.Sprintf("%x", sha256.Sum256(from.Home[n].Content)) != sum {
+		r.lacks("home "+quote(h.Path), func(from *Definition) bool {
+			n := slices.IndexFunc(from.Home, func(f HomeFile) bool { return f.Path == h.Path && f.Source == "" })
+			if n < 0 || h.SHA256 != "" && from.Home[n].SHA256 != h.SHA256 {
 				return false
 			}
-			r.Home[i].Content = from.Home[n].Content
-			if r.Home[i].Sensitive {
+			h.Content = from.Home[n].Content
+			if h.Sensitive {
 				r.takeSecrets(from)
 			}
 			return true
 		})
 	}
-	return nil
 }
 
 // secrets finds what was redacted among the plain values.
@@ -313,12 +270,4 @@ func (r *recaller) takeSecrets(from *Definition) {
 		}
 		r.origin.paths[p] = true
 	}
-}
-
-func parseMode(s string) (fs.FileMode, error) {
-	n, err := strconv.ParseUint(s, 8, 32)
-	if err != nil || fs.FileMode(n).Perm() != fs.FileMode(n) {
-		return 0, fmt.Errorf("%s is no mode", quote(s))
-	}
-	return fs.FileMode(n), nil
 }

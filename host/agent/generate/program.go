@@ -123,7 +123,7 @@ func check(p *program, a *ingest.Answer, g *runfile.Generate) error {
 func (p *program) attempt(n int) runfile.Attempt {
 	a := runfile.Attempt{Number: n, Entrypoint: p.how.Entrypoint, Language: p.how.Language, Dependencies: p.how.Dependencies}
 	for _, f := range p.files {
-		a.Files = append(a.Files, runfile.File{Path: f.Path, Mode: f.Mode, Size: int64(len(f.Content)), Content: f.Content})
+		a.Files = append(a.Files, runfile.File{Path: f.Path, Mode: runfile.Mode(f.Mode), Size: int64(len(f.Content)), Content: f.Content})
 	}
 	return a
 }
