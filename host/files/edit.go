@@ -11,16 +11,16 @@ import (
 
 // Edit is one replacement.
 type Edit struct {
-	Old string `json:"old"`           // exactly as it is in the file, and there only once
-	New string `json:"new"`           // what stands there afterwards
-	All bool   `json:"all,omitempty"` // replace every occurrence; there may be several
+	Old string `json:"old" jsonschema:"text exactly as it is in the file, and there only once"`
+	New string `json:"new" jsonschema:"what stands there afterwards"`
+	All bool   `json:"all,omitempty" jsonschema:"replace every occurrence"`
 }
 
 // EditRequest says what to replace in a file.
 type EditRequest struct {
-	Path string
+	Path string `json:"path" jsonschema:"path relative to the workspace, or absolute as commands see it"`
 	// Edits are done in order, each on what the one before it left; all of them or none.
-	Edits []Edit
+	Edits []Edit `json:"edits" jsonschema:"replacements, made in order"`
 }
 
 // Edited is what came of an edit.

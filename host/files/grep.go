@@ -18,20 +18,23 @@ import (
 
 // GrepRequest says what to search for.
 type GrepRequest struct {
-	Pattern    string // RE2 syntax, matched against each line
-	Fixed      bool   // Pattern is plain text
-	IgnoreCase bool
-	Paths      []string // files and directories; none is the workspace
+	Pattern    string   `json:"pattern" jsonschema:"regular expression in RE2's syntax, matched against each line"`
+	Fixed      bool     `json:"fixed,omitempty" jsonschema:"the pattern is plain text"`
+	IgnoreCase bool     `json:"ignore_case,omitempty"`
+	Paths      []string `json:"paths,omitempty" jsonschema:"files and directories to search; default the workspace"`
 	// Include and Exclude are globs with **. One without a slash is matched against names, others against the path
 	// relative to the workspace. A directory that is excluded is not looked into.
-	Include, Exclude []string
-	Before, After    int // lines of context
-	Max              int // matching lines; 0 means DefaultMaxMatches
-	FilesOnly        bool
+	Include   []string `json:"include,omitempty" jsonschema:"only files that match one of these globs, such as *.go"`
+	Exclude   []string `json:"exclude,omitempty" jsonschema:"no files or directories that match one of these globs"`
+	Before    int      `json:"before,omitempty" jsonschema:"lines to show before each match"`
+	After     int      `json:"after,omitempty" jsonschema:"lines to show after each match"`
+	FilesOnly bool     `json:"files_only,omitempty" jsonschema:"only the names of files that match"`
 	// Ordered returns the first matches in path order, however many more there are, which takes looking at all names.
 	// Skip, which goes with it, is how many matching lines are passed over before those: together they make pages.
-	Ordered bool
-	Skip    int
+	Ordered bool `json:"-"`
+	Skip    int  `json:"offset,omitempty" jsonschema:"matching lines to pass over, for the next page"`
+	// Max bounds the matching lines; 0 means DefaultMaxMatches.
+	Max int `json:"limit,omitempty" jsonschema:"matching lines in the answer; default 100, at most 1000"`
 }
 
 // DefaultMaxMatches is how many matching lines a search returns at most, unless it is asked for more.
@@ -40,9 +43,9 @@ const DefaultMaxMatches = 1000
 // Line is one line of a file.
 type Line struct {
 	Number int    `json:"line"`
-	Text   string `json:"text"`            // without its end; at most MaxLine bytes
-	Match  bool   `json:"match,omitempty"` // else it is context
-	Cut    bool   `json:"cut,omitempty"`   // Text is only the beginning
+	Text   string `json:"text"` // without its end; at most MaxLine bytes
+	Match  bool   `json:"match,omitempty" jsonschema:"else it is context"`
+	Cut    bool   `json:"cut,omitempty"` // Text is only the beginning
 }
 
 // MaxLine is how many bytes of a line are returned.
@@ -63,6 +66,7 @@ type Matches struct {
 	// Truncated says that there are more matches than asked for; which files they are in is then not defined, unless
 	// Ordered.
 	Truncated bool `json:"truncated,omitempty"`
+	Next      int  `json:"next,omitempty" jsonschema:"offset of the next page; missing at the end"`
 	// Searched is how many files were looked into, Binary how many more were left out because they hold no text.
 	Searched int `json:"searched"`
 	Binary   int `json:"binary"`
@@ -280,6 +284,9 @@ func (g *grep) result() *Matches {
 		left -= m.Count
 	}
 	out.Count = g.r.Max - left
+	if out.Truncated && g.r.Ordered {
+		out.Next = g.r.Skip + out.Count
+	}
 	return out
 }
 

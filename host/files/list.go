@@ -79,9 +79,11 @@ func (a area) mount() Entry {
 
 // ListRequest says what to list.
 type ListRequest struct {
-	Path  string // "" is the workspace
-	Depth int    // levels: 1 is what is directly in it, 0 all
-	Max   int    // entries; 0 means DefaultMaxEntries
+	Path   string `json:"path,omitempty" jsonschema:"directory; default the workspace"`
+	Depth  int    `json:"depth,omitempty" jsonschema:"levels: 1 is what is directly in it; default all"`
+	Offset int    `json:"offset,omitempty" jsonschema:"entries to pass over, for the next page"`
+	// Max bounds the entries; 0 means DefaultMaxEntries.
+	Max int `json:"limit,omitempty" jsonschema:"entries in the answer; default 500, at most 5000"`
 }
 
 // DefaultMaxEntries is how many entries a list has at most, unless it is asked for more.
@@ -93,6 +95,7 @@ type Listing struct {
 	Entries []Entry `json:"entries"`
 	// Truncated says that there are more entries than asked for.
 	Truncated bool `json:"truncated,omitempty"`
+	Next      int  `json:"next,omitempty" jsonschema:"offset of the next page; missing at the end"`
 	// Linked is how many of the entries are files with several links, which are listed and not opened.
 	Linked int `json:"linked,omitempty"`
 	// Unreadable are the directories that could not be listed, each with the reason.
@@ -125,13 +128,17 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	if r.Depth < 0 {
 		return nil, refuse("", ReasonRequest, "a depth of %d makes no sense: 1 is what is directly in the directory, 0 everything", r.Depth)
 	}
+	if r.Offset < 0 || r.Offset > maxOffset {
+		return nil, refuse("", ReasonRequest, "the offset %d is negative or more than %d", r.Offset, maxOffset)
+	}
+	last := r.Offset + r.Max
 	s, err := f.find(r.Path)
 	if err != nil {
 		return nil, err
 	}
 	out := &Listing{Path: s.name, Entries: []Entry{}}
 	var mu sync.Mutex
-	err = s.view.scan(ctx, s.rel, overlay.ScanOptions{Depth: r.Depth, MaxEntries: max(r.Max*scanFactor, leastScan)}, func(d folder) error {
+	err = s.view.scan(ctx, s.rel, overlay.ScanOptions{Depth: r.Depth, MaxEntries: max(last*scanFactor, leastScan)}, func(d folder) error {
 		if d.err != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -162,7 +169,7 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 		if serr != nil {
 			return nil, serr
 		}
-		out.Entries = []Entry{*e}
+		out.Entries = []Entry{*e}[min(r.Offset, 1):]
 		return out, nil
 	case err != nil:
 		return nil, explain(s.name, err)
@@ -170,9 +177,11 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	out.Entries = append(out.Entries, f.mounts(s, r.Depth)...)
 	slices.SortFunc(out.Entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	slices.SortFunc(out.Unreadable, func(a, b Skipped) int { return strings.Compare(a.Path, b.Path) })
-	if len(out.Entries) > r.Max {
-		out.Entries, out.Truncated = out.Entries[:r.Max], true
+	if len(out.Entries) > last {
+		out.Entries, out.Truncated = out.Entries[:last], true
 	}
+	out.Entries = out.Entries[min(r.Offset, len(out.Entries)):]
+	out.CutTo(r.Offset, len(out.Entries))
 	for _, e := range out.Entries {
 		if e.Type == "file" && e.Links > 1 {
 			out.Linked++
@@ -180,6 +189,18 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	}
 	return out, nil
 }
+
+// CutTo keeps the first n entries of a page that began at offset, and sets Next.
+func (l *Listing) CutTo(offset, n int) {
+	if n < len(l.Entries) {
+		l.Entries, l.Truncated = l.Entries[:n], true
+	}
+	if l.Truncated {
+		l.Next = offset + n
+	}
+}
+
+const maxOffset = 100_000_000
 
 // How many entries are looked at: many times those that were asked for, and many, so that the first ones in path order
 // are most likely among them. Of a directory that holds more by itself nothing is seen.

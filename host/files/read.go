@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -13,26 +14,26 @@ import (
 
 // ReadRequest says what to read.
 type ReadRequest struct {
-	Path   string
-	Offset int // first line, counted from 1; 0 means 1
-	Limit  int // lines; 0 means all
-	Max    int // bytes of the answer, whole lines where it can; 0 means all
+	Path   string `json:"path" jsonschema:"path relative to the workspace, or absolute as commands see it"`
+	Offset int    `json:"offset,omitempty" jsonschema:"first line, counted from 1"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"lines; default all that fit into the answer"`
+	// Max bounds the answer, in bytes and whole lines where it can; 0 means all.
+	Max int `json:"max_bytes,omitempty" jsonschema:"bytes in the answer; default 65536, at most 524288"`
 }
 
 // Content is what was read of a file.
 type Content struct {
 	Path  string `json:"path"`
 	Layer string `json:"layer,omitempty"` // as in Entry
-	Size  int64  `json:"size"`            // bytes of the whole file
-	// Lines is how many lines the whole file has; a last one without a newline counts.
-	Lines int `json:"lines"`
-	First int `json:"first"` // number of the first line of Data; 0 when there is none
-	// Next is the line to go on with, when there is more; else 0.
-	Next   int    `json:"next,omitempty"`
-	Binary bool   `json:"binary,omitempty"` // it holds a zero byte or is not UTF-8; it goes into JSON as base64
+	Size  int64  `json:"size" jsonschema:"bytes of the whole file"`
+	// Lines counts a last line without a newline too.
+	Lines  int    `json:"lines" jsonschema:"lines of the whole file"`
+	First  int    `json:"first" jsonschema:"number of the first line of the text; 0 when there is none"`
+	Next   int    `json:"next,omitempty" jsonschema:"line to read on at; missing at the end"`
+	Binary bool   `json:"binary,omitempty" jsonschema:"it holds a zero byte or is not UTF-8"`
 	Data   []byte `json:"-"`
-	Text   string `json:"text"`             // Data, unless Binary
-	Base64 []byte `json:"base64,omitempty"` // Data, if Binary
+	Text   string `json:"text"`                                                         // Data, unless Binary
+	Base64 string `json:"base64,omitempty" jsonschema:"instead of the text, if binary"` // Data, if Binary
 }
 
 // Read reads a file, or lines of it. Symbolic links are followed inside the workspace.
@@ -51,7 +52,7 @@ func (f *Files) Read(ctx context.Context, r ReadRequest) (*Content, error) {
 	c.cut(b, max(r.Offset, 1), r.Limit, r.Max)
 	c.Binary = bytes.IndexByte(c.Data, 0) >= 0 || !utf8.Valid(c.Data)
 	if c.Binary {
-		c.Base64 = c.Data
+		c.Base64 = base64.StdEncoding.EncodeToString(c.Data)
 	} else {
 		c.Text = string(c.Data)
 	}

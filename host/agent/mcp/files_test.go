@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
+	"github.com/hutch-run/hutch/host/files"
 	"github.com/hutch-run/hutch/host/push"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -27,7 +28,7 @@ func TestFiles(t *testing.T) {
 		extra["sandbox"] = sb
 		return extra
 	}
-	var l tools.ListFilesOut
+	var l files.Listing
 	w.call("list_files", at(m{"limit": 2}), &l, "")
 	if len(l.Entries) != 2 || l.Next != 2 || l.Entries[0].Path != "a.txt" {
 		t.Errorf("the first page is %+v", l)
@@ -37,7 +38,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("the second page is %+v", l)
 	}
 	w.call("list_files", at(m{"offset": -1}), nil, "negative")
-	var r tools.ReadFileOut
+	var r files.Content
 	w.call("read_file", at(m{"path": "src/main.go", "offset": 3, "limit": 1}), &r, "")
 	if r.Text != "func main() {}\n" || r.Lines != 3 || r.First != 3 {
 		t.Errorf("read %+v", r)
@@ -45,7 +46,7 @@ func TestFiles(t *testing.T) {
 	w.call("read_file", at(m{"path": "../../etc/passwd"}), nil, "outside of the workspace")
 	w.call("read_file", at(m{"path": "/etc/passwd"}), nil, "/etc/passwd")
 	w.call("read_file", at(m{"path": "none"}), nil, "no such file")
-	var wr tools.WriteFileOut
+	var wr files.Written
 	w.call("write_file", at(m{"path": "bin/x", "content": "AAE=", "encoding": "base64", "mode": "755"}), &wr, "")
 	if !wr.Created || wr.Size != 2 {
 		t.Errorf("written %+v", wr)
@@ -57,31 +58,31 @@ func TestFiles(t *testing.T) {
 	if r.Text != "" || r.Base64 != "AAE=" {
 		t.Errorf("read %+v", r)
 	}
-	var e tools.EntryOut
+	var e files.Entry
 	w.call("stat_file", at(m{"path": "bin/x"}), &e, "")
 	if e.Type != "file" || e.Mode != "0755" || e.Size != 2 {
 		t.Errorf("stat %+v", e)
 	}
-	var ed tools.EditFileOut
+	var ed files.Edited
 	w.call("edit_file", at(m{"path": "src/main.go", "edits": []m{{"old": "main() {}", "new": "main() { run() }"}}}), &ed, "")
 	if ed.Replaced != 1 || ed.Lines[0] != 3 {
 		t.Errorf("edited %+v", ed)
 	}
 	w.call("edit_file", at(m{"path": "src/main.go", "edits": []m{{"old": "main", "new": "x"}}}), nil, "is there 2 times, at")
 	w.call("edit_file", at(m{"path": "src/main.go", "edits": []m{}}), nil, "nothing to replace")
-	var g tools.GrepOut
-	w.call("grep", at(m{"pattern": `run\(`, "context": 1}), &g, "")
+	var g files.Matches
+	w.call("grep", at(m{"pattern": `run\(`, "before": 1, "after": 1}), &g, "")
 	if g.Count != 1 || g.Files[0].Path != "src/main.go" || len(g.Files[0].Lines) != 2 {
 		t.Errorf("grep %+v", g)
 	}
 	w.call("grep", at(m{"pattern": `(`}), nil, "pattern")
 	w.call("write_file", at(m{"path": "b/many.txt", "content": "many 1\nmany 2\nmany 3\nmany 4\nmany 5\n"}), nil, "")
-	g = tools.GrepOut{}
+	g = files.Matches{}
 	w.call("grep", at(m{"pattern": "^many", "limit": 2, "offset": 2}), &g, "")
-	if g.Count != 2 || g.Next != 4 || g.Files[0].Lines[0].Line != 3 {
+	if g.Count != 2 || g.Next != 4 || g.Files[0].Lines[0].Number != 3 {
 		t.Errorf("the second page is %+v", g)
 	}
-	g = tools.GrepOut{}
+	g = files.Matches{}
 	w.call("grep", at(m{"pattern": "^many", "limit": 2, "offset": 4}), &g, "")
 	if g.Count != 1 || g.Next != 0 || g.Truncated {
 		t.Errorf("the last page is %+v", g)

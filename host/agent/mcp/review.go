@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,12 @@ func change(c *review.Change, allow map[judge.Rule]bool) changeOut {
 
 func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
 	out.Changes = []changeOut{}
-	most, err := tools.Bounded("max_bytes", in.MaxBytes, defaultPatch, maxPatch)
-	limit, err2 := tools.Bounded("change_limit", in.ChangeLimit, defaultChanges, maxChanges)
-	if err := errors.Join(err, err2, tools.Negative("offset", int(in.Offset)), tools.Negative("change_offset", in.ChangeOffset), s.may(in.Sandbox)); err != nil {
+	most := min(cmp.Or(in.MaxBytes, defaultPatch), maxPatch)
+	limit := min(cmp.Or(in.ChangeLimit, defaultChanges), maxChanges)
+	if most < 0 || limit < 0 || in.Offset < 0 || in.ChangeOffset < 0 {
+		return out, errors.New("offsets and limits must not be negative")
+	}
+	if err := s.may(in.Sandbox); err != nil {
 		return out, err
 	}
 	r, err := pull.Review(ctx, s.o.Manager, in.Sandbox, sandbox.Shared, review.Options{Paths: in.Paths, Merge: in.Merge})

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
@@ -116,24 +118,58 @@ func (s *Server) may(name string) error {
 	return fmt.Errorf("there is no sandbox %q here; create_sandbox makes one, and list_sandboxes lists those that there are", tools.Clip(name))
 }
 
-// box is a sandbox that a client may use, for its tools.
-func (s *Server) box(name string) (*tools.Box, error) {
-	return &tools.Box{Manager: s.o.Manager, Name: name, Jobs: s.jobs}, s.may(name)
+// boxTools are the tools for what is in a sandbox: those of package tools, with an argument that names the sandbox.
+func (s *Server) boxTools() {
+	for _, t := range tools.ClientSet() {
+		in, out := &jsonschema.Schema{}, (*jsonschema.Schema)(nil)
+		err := json.Unmarshal(t.Schema, in)
+		if err == nil {
+			out, err = jsonschema.ForType(t.Answer, nil)
+		}
+		if err != nil {
+			panic(err) // both are part of the program
+		}
+		in.Properties["sandbox"] = &jsonschema.Schema{Type: "string", Description: "name of the sandbox"}
+		in.Required = append(in.Required, "sandbox")
+		d := s.describe(t.Def)
+		d.InputSchema, d.OutputSchema = in, out
+		mcp.AddTool(s.server, d, func(ctx context.Context, _ *mcp.CallToolRequest, args map[string]any) (*mcp.CallToolResult, any, error) {
+			name, _ := args["sandbox"].(string)
+			if err := s.may(name); err != nil {
+				return nil, nil, err
+			}
+			delete(args, "sandbox")
+			rest, err := json.Marshal(args)
+			if err != nil {
+				return nil, nil, err
+			}
+			r := t.Call(ctx, &tools.Box{Manager: s.o.Manager, Name: name, Jobs: s.jobs}, string(rest))
+			if r.Err != nil {
+				return nil, nil, errors.New(r.Text)
+			}
+			return nil, json.RawMessage(r.Text), nil
+		})
+	}
+	tool(s, tools.Def{Name: "job_output", Title: "Read a job's output", Effect: tools.Reads,
+		Description: "Reads on in the output of a command, and says whether it runs still. With \"wait\", waits until " +
+			"it has ended, up to that."}, s.jobs.Output)
+	tool(s, tools.Def{Name: "stop_job", Title: "End a job", Effect: tools.Idempotent,
+		Description: "Ends a command and all its processes. One that has ended is left as it is."}, s.jobs.End)
 }
 
 // tool adds one tool.
 func tool[In, Out any](s *Server, d tools.Def, fn func(ctx context.Context, in In) (Out, error)) {
-	yes, no := true, false
-	a := &mcp.ToolAnnotations{Title: d.Title, ReadOnlyHint: d.Effect == tools.Reads, IdempotentHint: d.Effect == tools.Reads || d.Effect == tools.Idempotent, DestructiveHint: &no, OpenWorldHint: &no}
-	if d.Effect == tools.Destroys {
-		a.DestructiveHint = &yes
-	}
-	if d.Name == "exec" && (s.o.Network || len(s.o.AllowHosts) > 0) {
-		a.OpenWorldHint = &yes
-	}
-	mcp.AddTool(s.server, &mcp.Tool{Name: d.Name, Title: d.Title, Description: d.Description, Annotations: a},
-		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
-			out, err := fn(ctx, in)
-			return nil, out, err
-		})
+	mcp.AddTool(s.server, s.describe(d), func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		out, err := fn(ctx, in)
+		return nil, out, err
+	})
+}
+
+// describe is a tool as clients see it, but for its schemas.
+func (s *Server) describe(d tools.Def) *mcp.Tool {
+	destroys, opens := d.Effect == tools.Destroys, d.Name == "exec" && (s.o.Network || len(s.o.AllowHosts) > 0)
+	return &mcp.Tool{Name: d.Name, Title: d.Title, Description: d.Description, Annotations: &mcp.ToolAnnotations{
+		Title: d.Title, ReadOnlyHint: d.Effect == tools.Reads, DestructiveHint: &destroys, OpenWorldHint: &opens,
+		IdempotentHint: d.Effect == tools.Reads || d.Effect == tools.Idempotent,
+	}}
 }

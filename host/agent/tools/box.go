@@ -1,9 +1,9 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/hutch-run/hutch/host/files"
@@ -23,19 +23,20 @@ type Box struct {
 	MaxTimeout time.Duration
 }
 
-// with calls fn with the files of the sandbox.
-func (b *Box) with(ctx context.Context, fn func(f *files.Files) error) error {
+// inFiles calls fn with the files of the sandbox.
+func inFiles[Out any](ctx context.Context, b *Box, fn func(f *files.Files) (Out, error)) (out Out, err error) {
 	sb, err := b.Manager.Look(ctx, b.Name)
 	if err != nil {
-		return Explain(err)
+		return out, Explain(err)
 	}
 	defer func() { _ = sb.Close() }()
 	f, err := sb.Files(files.Options{})
 	if err != nil {
-		return Explain(err)
+		return out, Explain(err)
 	}
 	defer func() { _ = f.Close() }()
-	return Explain(fn(f))
+	out, err = fn(f)
+	return out, Explain(err)
 }
 
 // explained is an error whose text says what to do about it.
@@ -74,21 +75,8 @@ func Clip(s string) string {
 	return s
 }
 
-// Bounded is a number of a request: the default for none, and at most so much.
-func Bounded(name string, n, or, most int) (int, error) {
-	if n == 0 {
-		n = or
-	}
-	return min(n, most), Negative(name, n)
-}
-
-// Negative refuses a negative number.
-func Negative(name string, n int) error {
-	if n < 0 {
-		return fmt.Errorf("%s: %d is negative", name, n)
-	}
-	return nil
-}
+// bounded is a number of a request: the default for none, and at most so much.
+func bounded(n, or, most int) int { return min(cmp.Or(n, or), most) }
 
 // ResetIn are the arguments of [Box.Reset].
 type ResetIn struct {

@@ -20,17 +20,22 @@ const (
 	maxWait     = 10 * time.Minute
 )
 
+// RunIn are the arguments of [Box.Run].
+type RunIn struct {
+	Command  string            `json:"command,omitempty" jsonschema:"a line for sh; this or argv"`
+	Argv     []string          `json:"argv,omitempty" jsonschema:"a program and its arguments, run without a shell"`
+	Workdir  string            `json:"workdir,omitempty" jsonschema:"directory to start in, absolute or relative to the workspace"`
+	Env      map[string]string `json:"env,omitempty" jsonschema:"variables to add to the environment"`
+	Stdin    string            `json:"stdin,omitempty" jsonschema:"what the command reads"`
+	Timeout  string            `json:"timeout,omitempty" jsonschema:"wall time after which it is ended, such as 90s or 5m"`
+	MaxBytes int               `json:"max_bytes,omitempty" jsonschema:"bytes of each stream in the answer; default 16384, at most 262144"`
+}
+
 // ExecIn are the arguments of [Box.Exec].
 type ExecIn struct {
-	Command    string            `json:"command,omitempty" jsonschema:"a line for sh; this or argv"`
-	Argv       []string          `json:"argv,omitempty" jsonschema:"a program and its arguments, run without a shell"`
-	Workdir    string            `json:"workdir,omitempty" jsonschema:"directory to start in, absolute or relative to the workspace"`
-	Env        map[string]string `json:"env,omitempty" jsonschema:"variables to add to the environment"`
-	Stdin      string            `json:"stdin,omitempty" jsonschema:"what the command reads"`
-	Timeout    string            `json:"timeout,omitempty" jsonschema:"wall time after which it is ended, such as 90s or 5m"`
-	Wait       string            `json:"wait,omitempty" jsonschema:"how long to wait for its end before it goes on as a job, such as 30s; default 60s, at most 10m"`
-	Background bool              `json:"background,omitempty" jsonschema:"do not wait at all"`
-	MaxBytes   int               `json:"max_bytes,omitempty" jsonschema:"bytes of each stream in the answer; default 16384, at most 262144"`
+	RunIn
+	Wait       string `json:"wait,omitempty" jsonschema:"how long to wait for its end before it goes on as a job, such as 30s; default 60s, at most 10m"`
+	Background bool   `json:"background,omitempty" jsonschema:"do not wait at all"`
 }
 
 // ExecOut is how a command is, and a piece of each of its streams.
@@ -49,7 +54,7 @@ func (b *Box) Exec(ctx context.Context, in ExecIn) (out ExecOut, err error) {
 	if in.Background {
 		wait = 0
 	}
-	j, err := b.start(ctx, in)
+	j, err := b.start(ctx, in.RunIn)
 	if err != nil {
 		return out, err
 	}
@@ -61,7 +66,7 @@ func (b *Box) Exec(ctx context.Context, in ExecIn) (out ExecOut, err error) {
 }
 
 // start begins a command in the sandbox.
-func (b *Box) start(ctx context.Context, in ExecIn) (*Job, error) {
+func (b *Box) start(ctx context.Context, in RunIn) (*Job, error) {
 	argv := in.Argv
 	switch {
 	case (in.Command == "") == (len(argv) == 0):
@@ -128,21 +133,28 @@ func (n *Job) await(ctx context.Context, wait time.Duration) error {
 }
 
 func (n *Job) read(stdout, stderr int64, max int) ExecOut {
-	if max <= 0 {
-		max = defaultOutput
-	}
-	max = min(max, maxOutput)
+	max = bounded(max, defaultOutput, maxOutput)
 	view := n.view() // before the output: when it has ended, that is complete
 	return ExecOut{view, n.stdout.read(stdout, max), n.stderr.read(stderr, max)}
 }
 
-// JobOutputIn are the arguments of [Jobs.Output].
-type JobOutputIn struct {
-	Job          string `json:"job" jsonschema:"id of the job"`
+// OutputIn are the arguments of [Box.Output].
+type OutputIn struct {
+	Job          string `json:"job" jsonschema:"id of the command, as it was answered"`
 	StdoutOffset int64  `json:"stdout_offset,omitempty" jsonschema:"where to begin in stdout; a negative one means the end"`
 	StderrOffset int64  `json:"stderr_offset,omitempty" jsonschema:"where to begin in stderr; a negative one means the end"`
-	Wait         string `json:"wait,omitempty" jsonschema:"wait for the end of the job, up to so long, such as 30s; default not at all"`
 	MaxBytes     int    `json:"max_bytes,omitempty" jsonschema:"bytes of each stream in the answer; default 16384, at most 262144"`
+}
+
+// JobOutputIn are the arguments of [Jobs.Output].
+type JobOutputIn struct {
+	OutputIn
+	Wait string `json:"wait,omitempty" jsonschema:"wait for the end of the job, up to so long, such as 30s; default not at all"`
+}
+
+// Output reads on in the output of a command that Run ran.
+func (b *Box) Output(ctx context.Context, in OutputIn) (ExecOut, error) {
+	return b.Jobs.Output(ctx, JobOutputIn{OutputIn: in})
 }
 
 // Output reads on in the output of a command.
@@ -177,4 +189,44 @@ func (b *Jobs) End(ctx context.Context, in JobIn) (out JobOut, err error) {
 		return out, err
 	}
 	return j.view(), nil
+}
+
+// gracePeriod is how long to wait for a command that was ended.
+const gracePeriod = time.Minute
+
+// Run runs a command in the sandbox and waits until it has ended, with all its processes. The answer has the end of
+// each stream; [Jobs.Output] reads what stands before it. When ctx ends, the command is ended, and the answer, where
+// there is one in time, comes with the error.
+func (b *Box) Run(ctx context.Context, in RunIn) (ExecOut, error) {
+	j, err := b.start(ctx, in)
+	if err != nil {
+		return ExecOut{}, err
+	}
+	select {
+	case <-j.done:
+		return j.read(-1, -1, in.MaxBytes), nil
+	case <-ctx.Done():
+	}
+	j.cancel()
+	select {
+	case <-j.done:
+		return j.read(-1, -1, in.MaxBytes), context.Cause(ctx)
+	case <-time.After(gracePeriod):
+		return ExecOut{}, errors.Join(context.Cause(ctx), errors.New("the command does not end"))
+	}
+}
+
+// Ended says in words how a command ended; "" while it runs, and when there is none.
+func (o *JobOut) Ended() string {
+	switch {
+	case o.Job == "" || o.Running:
+		return ""
+	case o.ExitCode != nil && o.Cause == "exited":
+		return fmt.Sprintf("exit code %d", *o.ExitCode)
+	case o.Problem != "":
+		return o.Problem
+	case o.Evidence != "":
+		return o.Cause + ": " + o.Evidence
+	}
+	return o.Cause
 }

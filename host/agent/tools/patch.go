@@ -41,8 +41,8 @@ func (b *Box) ApplyPatch(ctx context.Context, in ApplyPatchIn) (out ApplyPatchOu
 		return out, fmt.Errorf("this is no patch, but files as %s; apply_patch takes a unified diff, a *** Begin Patch block or SEARCH/REPLACE blocks, and write_file a whole file", patch.Format)
 	}
 	out.Files, out.Notes = []PatchedFile{}, patch.Notes
-	err = b.with(ctx, func(f *files.Files) error {
-		return f.Rewrite(ctx, func(read func(string) ([]byte, fs.FileMode, error)) ([]files.Replacement, error) {
+	_, err = inFiles(ctx, b, func(f *files.Files) (none struct{}, err error) {
+		return none, f.Rewrite(ctx, func(read func(string) ([]byte, fs.FileMode, error)) ([]files.Replacement, error) {
 			outcomes, notes, err := patch.Apply(patched{ctx, f, read})
 			if err != nil {
 				return nil, mendable(err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/hutch-run/hutch/host/files"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -27,9 +29,10 @@ func schemaFor[T any](t *testing.T) *jsonschema.Schema {
 // The schemas that models get are those of the types that their arguments are read into.
 func TestSchemas(t *testing.T) {
 	want := map[string]*jsonschema.Schema{
-		"list_files": schemaFor[ListFilesIn](t), "read_file": schemaFor[ReadFileIn](t), "write_file": schemaFor[WriteFileIn](t),
-		"edit_file": schemaFor[EditFileIn](t), "apply_patch": schemaFor[ApplyPatchIn](t), "remove_file": schemaFor[RemoveFileIn](t),
-		"grep": schemaFor[GrepIn](t), "run_command": schemaFor[RunIn](t), "command_output": schemaFor[OutputIn](t), "reset": schemaFor[ResetIn](t),
+		"list_files": schemaFor[files.ListRequest](t), "read_file": schemaFor[files.ReadRequest](t), "write_file": schemaFor[WriteFileIn](t),
+		"edit_file": schemaFor[files.EditRequest](t), "apply_patch": schemaFor[ApplyPatchIn](t), "remove_file": schemaFor[RemoveFileIn](t),
+		"grep": schemaFor[files.GrepRequest](t), "run_command": schemaFor[RunIn](t), "command_output": schemaFor[OutputIn](t), "reset": schemaFor[ResetIn](t),
+		"stat_file": schemaFor[FileIn](t), "exec": schemaFor[ExecIn](t),
 	}
 	text, err := json.MarshalIndent(want, "", "  ")
 	if err != nil {
@@ -46,7 +49,7 @@ func TestSchemas(t *testing.T) {
 		t.Errorf("schemas.json is not what the types say; -update writes it\n%s", cmp.Diff(string(text), string(schemas)))
 	}
 	var names []string
-	for _, tool := range Set() {
+	for _, tool := range append(Set(), ClientSet()...) {
 		names = append(names, tool.Name)
 		if want[tool.Name] == nil || len(tool.Schema) == 0 {
 			t.Errorf("%s has no schema", tool.Name)
@@ -89,13 +92,13 @@ func TestDecode(t *testing.T) {
 		var in any
 		switch c.tool {
 		case "edit_file":
-			in = new(EditFileIn)
+			in = new(files.EditRequest)
 		case "write_file":
 			in = new(WriteFileIn)
 		case "list_files":
-			in = new(ListFilesIn)
+			in = new(files.ListRequest)
 		default:
-			in = new(ReadFileIn)
+			in = new(files.ReadRequest)
 		}
 		err := Decode(c.args, schema[c.tool], in)
 		switch {
@@ -115,7 +118,7 @@ func FuzzDecode(f *testing.F) {
 	set := Set()
 	f.Fuzz(func(t *testing.T, args string) {
 		for _, tool := range set {
-			_ = Decode(args, tool.Schema, new(EditFileIn))
+			_ = Decode(args, tool.Schema, new(files.EditRequest))
 			_ = Decode(args, tool.Schema, new(RunIn))
 		}
 	})
