@@ -13,6 +13,7 @@ import (
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // coding is the conversation with the model.
@@ -44,25 +45,9 @@ func (c *cycle) code(ctx context.Context) (outcome, error) {
 		return c.failed(ctx, err), nil
 	}
 	defer client.Close()
-	recorded := &recorder{Client: client, loop: c.loop}
+	recorded := &record.Client{Client: client, Loop: c.loop}
 	meter := model.Metered(recorded, budget)
 	return w.converse(ctx, meter, recorded)
-}
-
-// recorder records the calls of a client, and distinguishes errors of the record from those of the model.
-type recorder struct {
-	model.Client
-	loop  *record.Loop
-	short int // bytes that were taken out of the conversation before the next call
-	err   error
-}
-
-// Answer implements [model.Client].
-func (r *recorder) Answer(ctx context.Context, req model.Request, delta func(string)) (model.Answer, error) {
-	began := time.Now()
-	a, err := r.Client.Answer(ctx, req, delta)
-	_, r.err = r.loop.ModelCall(record.ModelCall{Request: req, Shortened: r.short, Answer: a, Err: err, Started: began, Took: time.Since(began)})
-	return a, errors.Join(err, r.err)
 }
 
 // left is the budget that is left after what was used before.
@@ -90,28 +75,29 @@ func (c *cycle) left(b model.Budget) (model.Budget, *Bound) {
 }
 
 // converse asks the model and does what it asks for, until an outcome.
-func (w *coding) converse(ctx context.Context, client model.Client, recorded *recorder) (outcome, error) {
+func (w *coding) converse(ctx context.Context, client model.Client, recorded *record.Client) (outcome, error) {
 	if w.past != nil && len(w.past.Calls) > 0 {
 		if done, err := w.recall(ctx); done != nil || err != nil {
 			return *orEmpty(done), err
 		}
 	}
 	for {
-		if recorded.short = w.fit(); recorded.short > 0 {
+		if recorded.Shortened = w.fit(); recorded.Shortened > 0 {
 			w.res.Shortened++
-			w.o.Progress(Progress{Shortened: recorded.short})
+			w.o.Progress(Progress{Shortened: recorded.Shortened})
 		}
 		answer, err := client.Answer(ctx, w.req, nil)
 		switch {
-		case recorded.err != nil:
-			return outcome{}, recorded.err
+		case recorded.Err != nil:
+			return outcome{}, recorded.Err
 		case err != nil && w.tooLong(err):
 			continue
 		case err != nil:
 			return w.failed(ctx, err), nil
 		}
 		w.room.measure(w.req, answer.Usage)
-		w.count(answer)
+		w.res.Turns++
+		w.res.Usage.Add(answer.Usage)
 		if done, err := w.answered(ctx, answer, nil, false); done != nil || err != nil {
 			return *orEmpty(done), err
 		}
@@ -123,13 +109,6 @@ func orEmpty(o *outcome) *outcome {
 		return &outcome{}
 	}
 	return o
-}
-
-func (w *coding) count(a model.Answer) {
-	w.res.Turns++
-	w.res.Usage.InputTokens += a.Usage.InputTokens
-	w.res.Usage.CachedTokens += a.Usage.CachedTokens
-	w.res.Usage.OutputTokens += a.Usage.OutputTokens
 }
 
 // failed is the outcome of an error of the model.
@@ -182,7 +161,7 @@ func (w *coding) answered(ctx context.Context, a model.Answer, before []record.P
 	}
 	switch {
 	case a.Stop == model.StopRefused:
-		return &outcome{Word: Refused, Reason: "the model would not go on", Summary: clip(a.Text, maxSummary)}, nil
+		return &outcome{Word: Refused, Reason: "the model would not go on", Summary: termsafe.Clip(a.Text, maxSummary)}, nil
 	case a.Stop == model.StopLength:
 		w.say("Your answer was cut off, because it was too long. Go on in smaller steps.")
 		return nil, nil
@@ -313,7 +292,7 @@ func (w *coding) call(ctx context.Context, call model.ToolCall, t *ToolProgress)
 		if tool.Name != call.Name {
 			continue
 		}
-		t.About = about(call.Arguments)
+		t.About = record.Gist(call.Arguments)
 		if tool.Name != "run_command" {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeoutCause(ctx, fileTime, fmt.Errorf("it took more than %s", fileTime))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/agent/tools"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // finish is the call with which the model ends its work.
@@ -36,7 +37,7 @@ func ending(args string) *outcome {
 	if tools.Decode(args, finish.Schema, &in) != nil {
 		return nil
 	}
-	o := &outcome{Word: Done, Summary: clip(strings.TrimSpace(in.Summary), maxSummary)}
+	o := &outcome{Word: Done, Summary: termsafe.Clip(strings.TrimSpace(in.Summary), maxSummary)}
 	if in.Outcome == "blocked" {
 		o.Word, o.Reason = Blocked, gaveUp
 	}
@@ -48,7 +49,7 @@ const gaveUp = "the model says that it cannot go on"
 
 // finished is the end of the work, unless the check does not agree; then it is what the model is shown.
 func (w *coding) finished(ctx context.Context, word, summary string) (*outcome, string, error) {
-	o := &outcome{Word: word, Summary: clip(strings.TrimSpace(summary), maxSummary)}
+	o := &outcome{Word: word, Summary: termsafe.Clip(strings.TrimSpace(summary), maxSummary)}
 	argv := w.w.Block.Check
 	if word == Blocked {
 		o.Reason = gaveUp

@@ -50,13 +50,3 @@ type Change struct {
 
 // maxSummary bounds what is kept of the model's last words, in bytes.
 const maxSummary = 8 << 10
-
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && s[most]&0xC0 == 0x80 { // not inside of a character
-		most--
-	}
-	return s[:most] + "…"
-}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // room is what is known of how long a conversation the model takes.
@@ -25,7 +26,7 @@ const leastRatio = 0.25
 
 // measure learns from an answer how many tokens a byte is.
 func (m *room) measure(r model.Request, u model.Usage) {
-	m.ratio = max(leastRatio, float64(u.InputTokens)/float64(size(r)))
+	m.ratio = max(leastRatio, float64(u.InputTokens)/float64(r.Size()))
 }
 
 // bytes is how long a conversation may be; 0 is as long as it likes.
@@ -54,32 +55,9 @@ func (w *coding) tooLong(err error) bool {
 	if !errors.As(err, &e) || e.Kind != model.KindTooLong {
 		return false
 	}
-	w.room.refused = size(w.req)
+	w.room.refused = w.req.Size()
 	_, saved := fit(w.req, w.room.bytes())
 	return saved > 0
-}
-
-// size is the length of a conversation in bytes, but for the few that its form takes.
-func size(r model.Request) int {
-	n := len(r.System)
-	for _, t := range r.Tools {
-		n += len(t.Name) + len(t.Description) + len(t.Schema)
-	}
-	for _, m := range r.Messages {
-		n += messageSize(m)
-	}
-	return n
-}
-
-func messageSize(m model.Message) int {
-	n := len(m.Text)
-	for _, c := range m.Calls {
-		n += len(c.Name) + len(c.Arguments)
-	}
-	for _, t := range m.Results {
-		n += len(t.Text)
-	}
-	return n
 }
 
 // worth is how long a text is, in bytes, that is worth being taken out.
@@ -91,7 +69,7 @@ const worth = 512
 // its result; only what tools answered just now is cut at its end, where nothing else helps. What r shares with others
 // is not changed.
 func fit(r model.Request, most int) (model.Request, int) {
-	before := size(r)
+	before := r.Size()
 	if most <= 0 || before <= most {
 		return r, 0
 	}
@@ -104,12 +82,12 @@ func fit(r model.Request, most int) (model.Request, int) {
 	now := before
 	for i := 1; i < newest && now > most/3*2; i++ {
 		m := taken(r.Messages[i])
-		now -= messageSize(r.Messages[i]) - messageSize(m)
+		now -= r.Messages[i].Size() - m.Size()
 		r.Messages[i] = m
 	}
 	if last := len(r.Messages) - 1; now > most && r.Messages[last].Role == model.RoleTool {
 		m := cutOff(r.Messages[last], now-most/3*2)
-		now -= messageSize(r.Messages[last]) - messageSize(m)
+		now -= r.Messages[last].Size() - m.Size()
 		r.Messages[last] = m
 	}
 	return r, before - now
@@ -178,7 +156,7 @@ func cutOff(m model.Message, excess int) model.Message {
 		}
 		was := len(t.Text)
 		const note = "…\n(hutch cut this answer off here, because the conversation is too long for you; ask for less at once)"
-		t.Text = strings.TrimSuffix(clip(t.Text, max(worth, was-excess)-len(note)), "…") + note
+		t.Text = strings.TrimSuffix(termsafe.Clip(t.Text, max(worth, was-excess)-len(note)), "…") + note
 		excess -= was - len(t.Text)
 	}
 	return m

@@ -52,8 +52,8 @@ func TestContextWindow(t *testing.T) {
 	}
 	requests := m.Requests()
 	for i, req := range requests {
-		if size(req) > most {
-			t.Errorf("request %d has %d bytes, and the model takes %d", i, size(req), most)
+		if req.Size() > most {
+			t.Errorf("request %d has %d bytes, and the model takes %d", i, req.Size(), most)
 		}
 	}
 	last := requests[len(requests)-1]
@@ -91,8 +91,8 @@ func TestAnswersAreTooLongAtOnce(t *testing.T) {
 	m := w.says(modeltest.Calls(call("read_file", `{"path":"big.txt"}`), call("read_file", `{"path":"big.txt"}`), call("read_file", `{"path":"a.txt"}`)), modeltest.Text("done"))
 	r := w.do(t, func(c *runfile.Cycle) { c.Model.Config.ContextWindow, c.Model.Config.MaxTokens = 30_000, 4_000 })
 	results := m.Requests()[1].Messages[2].Results
-	if !r.OK || size(m.Requests()[1]) > 4*26_000 || !strings.Contains(results[0].Text, "ask for less at once") || !strings.Contains(results[2].Text, "hello") {
-		t.Errorf("the result is %+v, the request has %d bytes", r, size(m.Requests()[1]))
+	if !r.OK || m.Requests()[1].Size() > 4*26_000 || !strings.Contains(results[0].Text, "ask for less at once") || !strings.Contains(results[2].Text, "hello") {
+		t.Errorf("the result is %+v, the request has %d bytes", r, m.Requests()[1].Size())
 	}
 }
 
@@ -143,13 +143,13 @@ func TestFit(t *testing.T) {
 			model.Message{Role: model.RoleTool, Results: []model.ToolResult{{ID: c.ID, Text: text}, {ID: c.ID + "b", Text: text, IsError: true}}})
 	}
 	same := clone(r)
-	for most := size(r) + 1; most > 1; most = most / 7 * 6 {
+	for most := r.Size() + 1; most > 1; most = most / 7 * 6 {
 		got, saved := fit(r, most)
 		if d := cmp.Diff(same, r); d != "" {
 			t.Fatalf("with %d bytes, what was given was changed:\n%s", most, d)
 		}
-		if saved != size(r)-size(got) || saved < 0 || (saved == 0) != (size(r) <= most) {
-			t.Errorf("with %d bytes, %d were taken out of %d, and %d are left", most, saved, size(r), size(got))
+		if saved != r.Size()-got.Size() || saved < 0 || (saved == 0) != (r.Size() <= most) {
+			t.Errorf("with %d bytes, %d were taken out of %d, and %d are left", most, saved, r.Size(), got.Size())
 		}
 		for i, m := range got.Messages {
 			was := r.Messages[i]
@@ -189,12 +189,9 @@ func FuzzArguments(f *testing.F) {
 		if short := shortArguments(args); len(short) > len(args) || json.Valid([]byte(args)) && !json.Valid([]byte(short)) {
 			t.Errorf("%d bytes became %q", len(args), short)
 		}
-		if line := about(args); len(line) > 110 || strings.Contains(line, "\n") {
-			t.Errorf("it is about %q", line)
-		}
 		m := model.Message{Role: model.RoleTool, Results: []model.ToolResult{{Text: args}, {Text: args + args}}}
-		if c := cutOff(m, excess); messageSize(c) > messageSize(m) || len(c.Results) != 2 || m.Results[0].Text != args {
-			t.Errorf("%d bytes became %d", messageSize(m), messageSize(c))
+		if c := cutOff(m, excess); c.Size() > m.Size() || len(c.Results) != 2 || m.Results[0].Text != args {
+			t.Errorf("%d bytes became %d", m.Size(), c.Size())
 		}
 	})
 }

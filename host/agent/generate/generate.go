@@ -82,7 +82,7 @@ func Run(ctx context.Context, g *runfile.Generate, o Options) (*Story, error) {
 		MaxAttempts: g.Attempts, Attempts: []Attempt{}, Started: time.Now().UTC(), Dir: rec.Dir(),
 	}}
 	l.meter = model.Metered(o.Client, c.Budget)
-	l.client = rec.Client(l.meter)
+	l.client = &record.Client{Client: l.meter, Loop: rec}
 	if o.Watch.Begun != nil {
 		o.Watch.Begun(rec.ID())
 	}

@@ -119,46 +119,31 @@ func (c Config) Redact(text string) string {
 	return strings.ReplaceAll(text, c.APIKey, Redacted)
 }
 
-// configJSON is how a Config is stored and printed.
-type configJSON struct {
-	Name        string      `json:"name"`
-	Provider    string      `json:"provider"`
-	Model       string      `json:"model,omitempty"`
-	BaseURL     string      `json:"base_url,omitempty"`
-	APIKey      string      `json:"api_key,omitempty"`
-	Script      string      `json:"script,omitempty"`
-	Protocol    string      `json:"protocol,omitempty"`
-	MaxTokens   int         `json:"max_tokens,omitempty"`
-	Window      int         `json:"context_window,omitempty"`
-	Temperature *float64    `json:"temperature,omitempty"`
-	Timeout     string      `json:"timeout,omitempty"`
-	Retries     int         `json:"retries"`
-	Budget      *budgetJSON `json:"budget,omitempty"`
-}
-
-type budgetJSON struct {
-	Tokens int64  `json:"tokens,omitempty"`
-	Turns  int    `json:"turns,omitempty"`
-	Time   string `json:"time,omitempty"`
-}
-
 // MarshalJSON leaves out the key: it is fit to be stored and printed.
 func (c Config) MarshalJSON() ([]byte, error) {
-	j := configJSON{Name: c.Name, Provider: c.Provider, Model: c.Model, BaseURL: c.BaseURL, Script: c.Script,
-		Protocol: c.Protocol, MaxTokens: c.MaxTokens, Window: c.ContextWindow, Temperature: c.Temperature, Retries: c.Retries}
 	if c.APIKey != "" {
-		j.APIKey = Redacted
+		c.APIKey = Redacted
 	}
-	if c.Timeout != 0 {
-		j.Timeout = c.Timeout.String()
+	return json.Marshal(struct {
+		secretConfig
+		Timeout string `json:"timeout,omitempty"`
+	}{secretConfig(c), durationText(c.Timeout)})
+}
+
+// MarshalJSON writes the time in words.
+func (b Budget) MarshalJSON() ([]byte, error) {
+	type budget Budget
+	return json.Marshal(struct {
+		budget
+		Time string `json:"time,omitempty"`
+	}{budget(b), durationText(b.Time)})
+}
+
+func durationText(d time.Duration) string {
+	if d == 0 {
+		return ""
 	}
-	if b := c.Budget; b != (Budget{}) {
-		j.Budget = &budgetJSON{Tokens: b.Tokens, Turns: b.Turns}
-		if b.Time != 0 {
-			j.Budget.Time = b.Time.String()
-		}
-	}
-	return json.Marshal(j)
+	return d.String()
 }
 
 // String has no key in it.

@@ -42,9 +42,6 @@ func (m *Meter) Spent() Spent {
 	return m.spent
 }
 
-// Budget is the budget with its defaults.
-func (m *Meter) Budget() Budget { return m.budget }
-
 // Answer implements [Client].
 func (m *Meter) Answer(ctx context.Context, r Request, delta func(text string)) (Answer, error) {
 	left, err := m.take()
@@ -57,10 +54,7 @@ func (m *Meter) Answer(ctx context.Context, r Request, delta func(text string)) 
 	a, err := m.client.Answer(bounded, r, delta)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.spent.InputTokens += a.Usage.InputTokens
-	m.spent.CachedTokens += a.Usage.CachedTokens
-	m.spent.OutputTokens += a.Usage.OutputTokens
-	m.spent.Estimated = m.spent.Estimated || a.Usage.Estimated
+	m.spent.Add(a.Usage)
 	m.spent.Retries += a.Retries
 	var budget *BudgetError
 	if err != nil && ctx.Err() == nil && errors.As(context.Cause(bounded), &budget) {

@@ -41,7 +41,7 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%+v: spent %+v", c.budget, s)
 		}
 	}
-	if b := model.Metered(nil, model.Budget{}).Budget(); b.Tokens != model.DefaultBudgetTokens || b.Turns != model.DefaultBudgetTurns || b.Time != model.DefaultBudgetTime {
+	if b := (model.Budget{}).WithDefaults(); b.Tokens != model.DefaultBudgetTokens || b.Turns != model.DefaultBudgetTurns || b.Time != model.DefaultBudgetTime {
 		t.Errorf("%+v", b)
 	}
 }

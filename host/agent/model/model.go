@@ -12,44 +12,44 @@ import (
 // Config is what a `model` block of a run file says.
 type Config struct {
 	// Name is the label of the block.
-	Name string
+	Name string `json:"name"`
 	// Provider is the protocol that is spoken, [OpenAI] or [Anthropic], or [Scripted] for answers from a file.
-	Provider string
+	Provider string `json:"provider"`
 	// Model is the provider's name of the model.
-	Model string
+	Model string `json:"model,omitempty"`
 	// BaseURL is where the provider is reached; empty is the provider's own address.
-	BaseURL string
+	BaseURL string `json:"base_url,omitempty"`
 	// APIKey is the key. It is written to no file, argument or environment, and redacted in all that comes back.
-	APIKey string
+	APIKey string `json:"api_key,omitempty"`
 	// Script is the file of the answers of the provider "scripted", an absolute path.
-	Script string
+	Script string `json:"script,omitempty"`
 	// Protocol is what is spoken with a scripted model: "openai" or "anthropic".
-	Protocol string
+	Protocol string `json:"protocol,omitempty"`
 	// MaxTokens bounds one answer, in tokens; 0 is the default.
-	MaxTokens int
+	MaxTokens int `json:"max_tokens,omitempty"`
 	// ContextWindow is how long a conversation may be with its answer, in tokens; 0 is not known.
-	ContextWindow int
+	ContextWindow int `json:"context_window,omitempty"`
 	// Temperature is handed to the provider; nil leaves it to the provider.
-	Temperature *float64
+	Temperature *float64 `json:"temperature,omitempty"`
 	// Timeout bounds one answer, with its retries; 0 is the default.
-	Timeout time.Duration
+	Timeout time.Duration `json:"timeout,omitempty"`
 	// Retries is how often a request is repeated that the provider could not take (rate, capacity, broken
 	// connections). 0 is none.
-	Retries int
+	Retries int `json:"retries"`
 	// Log is the file to which the program that talks to the provider writes what it has to say besides; "" keeps nothing.
-	Log string
+	Log string `json:"-"`
 	// Budget bounds a whole loop.
-	Budget Budget
+	Budget Budget `json:"budget,omitzero"`
 }
 
 // Budget bounds what a loop may use of a model, all its requests together. A field of 0 stands for the default.
 type Budget struct {
 	// Tokens counts input and output.
-	Tokens int64
+	Tokens int64 `json:"tokens,omitempty"`
 	// Turns counts answers.
-	Turns int
+	Turns int `json:"turns,omitempty"`
 	// Time is wall time from the first request.
-	Time time.Duration
+	Time time.Duration `json:"time,omitempty"`
 }
 
 // Role says who speaks in a message.
@@ -139,12 +139,44 @@ type Usage struct {
 	Estimated bool `json:"estimated,omitempty"`
 }
 
+// Add adds the tokens of another use.
+func (u *Usage) Add(o Usage) {
+	u.InputTokens += o.InputTokens
+	u.CachedTokens += o.CachedTokens
+	u.OutputTokens += o.OutputTokens
+	u.Estimated = u.Estimated || o.Estimated
+}
+
+// Size is the length of the conversation in bytes, but for the few that its form takes.
+func (r Request) Size() int {
+	n := len(r.System)
+	for _, t := range r.Tools {
+		n += len(t.Name) + len(t.Description) + len(t.Schema)
+	}
+	for _, m := range r.Messages {
+		n += m.Size()
+	}
+	return n
+}
+
+// Size is the length of the message in bytes.
+func (m Message) Size() int {
+	n := len(m.Text)
+	for _, c := range m.Calls {
+		n += len(c.Name) + len(c.Arguments)
+	}
+	for _, t := range m.Results {
+		n += len(t.Text)
+	}
+	return n
+}
+
 // Client asks one model. It is safe for concurrent use.
 type Client interface {
 	// Answer sends the conversation and waits for the whole answer. Pieces of its text are handed to delta as they
 	// come, in order and on the calling goroutine; delta may be nil. They are for showing only: when a connection
 	// breaks in the middle and the request is repeated, they begin again. Errors of the provider are of type
-	// [*Error].
+	// [*Error]. A ctx that ends before the answer is there may end the client.
 	Answer(ctx context.Context, r Request, delta func(text string)) (Answer, error)
 	// Close ends the client and what it has started.
 	Close() error

@@ -21,23 +21,16 @@ import (
 
 // How long the process may take for what needs no provider. They guard against a hang.
 const (
-	startTimeout  = 60 * time.Second
-	cancelTimeout = 20 * time.Second
-	closeTimeout  = 10 * time.Second
+	startTimeout = 60 * time.Second
+	closeTimeout = 10 * time.Second
 )
 
 // maxRequest is how long a conversation may be, in bytes.
 const maxRequest = 64 << 20
 
-// Ask is one line that hutch writes to the second process, after a first line with the [Config]. Requests go one after
-// the other. An Ask without a request cancels the one that is being answered; it is still answered, with an error. The
-// end of its input ends the process.
-type Ask struct {
-	Request *Request `json:"request,omitempty"`
-}
-
-// Reply is one line that comes back: an empty one once the process is ready, then for each request any number of pieces
-// of text and at last the answer or the error.
+// Reply is one line that the second process writes. hutch writes the [Config] and then requests, one after the other.
+// An empty Reply says that the process is ready; each request is answered by any number of pieces of text and at last
+// the answer or the error. The end of its input ends the process and what it is doing.
 type Reply struct {
 	Delta  string  `json:"delta,omitempty"`
 	Answer *Answer `json:"answer,omitempty"`
@@ -56,7 +49,7 @@ type process struct {
 	log    *tail
 	wait   func() error // safe for concurrent use
 	closed atomic.Bool
-	turn   chan struct{} // holds one token: requests go one after the other
+	turn   sync.Mutex // requests go one after the other
 }
 
 // Open starts the process that talks to c's provider. It ends when the client is closed, and with the process that
@@ -74,7 +67,7 @@ func Open(ctx context.Context, c Config) (Client, error) {
 }
 
 func start(ctx context.Context, program string, c Config) (_ Client, err error) {
-	p := &process{config: c, cmd: exec.Command(program, "model"), log: &tail{}, turn: make(chan struct{}, 1)}
+	p := &process{config: c, cmd: exec.Command(program, "model"), log: &tail{}}
 	p.cmd.Env = environment(os.Environ())
 	// An interrupt from the terminal is for hutch, which ends the process in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -104,22 +97,16 @@ func start(ctx context.Context, program string, c Config) (_ Client, err error) 
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, late)
 	defer cancel()
 	stop := context.AfterFunc(ctx, p.kill)
-	var r Reply
-	if err = p.send(secretConfig(c)); err == nil {
-		r, err = p.next()
-	}
-	switch {
-	case !stop():
+	c.Budget = Budget{} // it is held here
+	_, err = p.ask(secretConfig(c), nil)
+	if !stop() {
 		err = context.Cause(ctx)
-	case err == nil && r.Error != nil:
-		err = r.Error
 	}
 	if err != nil {
 		p.kill()
 		_ = p.wait() // it was killed
 		return nil, err
 	}
-	p.turn <- struct{}{}
 	return p, nil
 }
 
@@ -138,7 +125,7 @@ func environment(all []string) []string {
 
 // Answer implements [Client].
 func (p *process) Answer(ctx context.Context, r Request, delta func(text string)) (Answer, error) {
-	body, err := json.Marshal(Ask{Request: &r})
+	body, err := json.Marshal(r)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -146,61 +133,43 @@ func (p *process) Answer(ctx context.Context, r Request, delta func(text string)
 		return Answer{}, &Error{Kind: KindTooLong,
 			Message: fmt.Sprintf("the conversation is %d MiB long, and at most %d", len(body)>>20, maxRequest>>20)}
 	}
-	select {
-	case <-p.turn:
-		defer func() { p.turn <- struct{}{} }()
-	case <-ctx.Done():
-	}
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	stop := context.AfterFunc(ctx, p.kill)
+	defer stop()
+	a, err := p.ask(json.RawMessage(body), func(text string) {
+		if delta != nil && ctx.Err() == nil {
+			delta(text)
+		}
+	})
 	if ctx.Err() != nil {
 		return Answer{}, context.Cause(ctx)
 	}
-	// A request that is cancelled is answered too, and only then is the next one sent.
-	sent, hung := make(chan struct{}), make(chan *time.Timer, 1)
-	stop := context.AfterFunc(ctx, func() {
-		t := time.AfterFunc(cancelTimeout, p.kill)
-		<-sent
-		_ = p.send(Ask{}) // a process that is gone needs no cancelling
-		hung <- t
-	})
-	err = p.send(json.RawMessage(body))
-	close(sent)
-	var reply Reply
-	for err == nil && reply.Answer == nil && reply.Error == nil {
-		if reply, err = p.next(); reply.Delta != "" && delta != nil && ctx.Err() == nil {
-			delta(reply.Delta)
+	return a, err
+}
+
+// ask writes one line and reads the reply, up to the answer. The reply to a Config is empty.
+func (p *process) ask(line any, delta func(text string)) (Answer, error) {
+	if json.NewEncoder(p.in).Encode(line) != nil {
+		return Answer{}, p.gone("it ended")
+	}
+	for {
+		var r Reply
+		switch err := p.out.Decode(&r); {
+		case errors.Is(err, io.EOF):
+			return Answer{}, p.gone("it ended")
+		case err != nil:
+			p.kill()
+			return Answer{}, p.gone(err.Error())
+		case r.Error != nil:
+			return Answer{}, r.Error
+		case r.Answer != nil:
+			return *r.Answer, nil
+		case delta == nil:
+			return Answer{}, nil
 		}
+		delta(r.Delta)
 	}
-	if !stop() {
-		(<-hung).Stop()
-		return Answer{}, context.Cause(ctx)
-	}
-	switch {
-	case err != nil:
-		return Answer{}, err
-	case reply.Error != nil:
-		return Answer{}, reply.Error
-	}
-	return *reply.Answer, nil
-}
-
-// send writes one line.
-func (p *process) send(line any) error {
-	if json.NewEncoder(p.in).Encode(line) != nil { // with one call, so lines are not mixed
-		return p.gone("it ended")
-	}
-	return nil
-}
-
-// next reads one line.
-func (p *process) next() (r Reply, err error) {
-	switch err := p.out.Decode(&r); {
-	case errors.Is(err, io.EOF):
-		return r, p.gone("it ended")
-	case err != nil:
-		p.kill()
-		return r, p.gone(err.Error())
-	}
-	return r, nil
 }
 
 // gone waits for the end of a process that no longer reads or writes, and returns an error with its last words.

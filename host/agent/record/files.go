@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // The schemas of the files below calls/.
@@ -100,16 +100,7 @@ type (
 // maxLine bounds, in bytes, a text of somebody else's in an event. Files have it whole.
 const maxLine = 1 << 10
 
-func shorten(s string) string {
-	if len(s) <= maxLine {
-		return s
-	}
-	cut := maxLine
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
-}
+func shorten(s string) string { return termsafe.Clip(s, maxLine) }
 
 func (l *Loop) failure(err error) *Failure {
 	f := &Failure{Kind: "other", Message: shorten(l.secret.Text(err.Error()))}

@@ -40,7 +40,7 @@ func FuzzEvents(f *testing.F) {
 		}
 		var walk func(*Node)
 		walk = func(n *Node) {
-			if n.Took != nil && *n.Took < 0 || len(n.Detail) > 2*(maxGist+len("…"))+2 && n.Type == NodeTool {
+			if n.Took != nil && *n.Took < 0 || len(n.Detail) > 2*(200+len("…"))+2 && n.Type == NodeTool {
 				t.Errorf("%+v", n)
 			}
 			for _, c := range n.Children {

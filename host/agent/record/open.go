@@ -3,7 +3,6 @@ package record
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/redact"
@@ -23,14 +22,9 @@ type Past struct {
 	StateData json.RawMessage
 	// Request is the conversation: of the last call, with what the model answered. Secrets in it are redacted.
 	Request model.Request
-	// Results are those of the last answer's tool calls that were made, in order, and Pending the calls that were not, or
-	// were being made when the host died.
-	Results []model.ToolResult
-	Pending []model.ToolCall
 
 	Calls    []PastCall
-	Attempts []PastAttempt
-	States   []PastState
+	Attempts []AttemptData
 	// Usage is of all calls together.
 	Usage model.Usage
 	// Done says that the loop has ended: there is nothing to go on with.
@@ -50,18 +44,6 @@ type PastTool struct {
 	ToolCallData
 	Arguments string // as the model wrote them
 	Result    string
-}
-
-// PastAttempt is one try.
-type PastAttempt struct {
-	AttemptData
-	Time time.Time
-}
-
-// PastState is a state that was gone to.
-type PastState struct {
-	StateData
-	Time time.Time
 }
 
 // Open reads a loop. Every file is checked against the event that points at it. An id that is not one of a loop gives
@@ -94,7 +76,6 @@ func open(s *store.Store, id string) (*Past, *reader, error) {
 		}
 	}
 	p.Request = model.Request{System: r.talk.system, Messages: r.talk.messages, Tools: r.talk.tools}
-	r.pending()
 	return p, r, nil
 }
 
@@ -130,17 +111,16 @@ func (r *reader) event(e store.Event) error {
 	case store.EventToolCall:
 		return r.tool(e)
 	case store.EventAttempt:
-		a := PastAttempt{Time: e.Time}
-		if err := json.Unmarshal(e.Data, &a.AttemptData); err != nil {
+		var a AttemptData
+		if err := json.Unmarshal(e.Data, &a); err != nil {
 			return err
 		}
 		r.past.Attempts = append(r.past.Attempts, a)
 	case store.EventState:
-		s := PastState{Time: e.Time}
-		if err := json.Unmarshal(e.Data, &s.StateData); err != nil {
+		var s StateData
+		if err := json.Unmarshal(e.Data, &s); err != nil {
 			return err
 		}
-		r.past.States = append(r.past.States, s)
 		r.past.State, r.past.StateData = s.State, s.Data
 	case store.EventEnd:
 		r.past.Done = true
@@ -175,10 +155,7 @@ func (r *reader) call(e store.Event) error {
 	if c.Answer = ans.Answer; c.Answer != nil {
 		r.talk.answer(assistant(*c.Answer))
 	}
-	u := &r.past.Usage
-	u.InputTokens += c.Usage.InputTokens
-	u.CachedTokens += c.Usage.CachedTokens
-	u.OutputTokens += c.Usage.OutputTokens
+	r.past.Usage.Add(c.Usage)
 	r.past.Calls = append(r.past.Calls, c)
 	return nil
 }
@@ -215,19 +192,4 @@ func (r *reader) file(ref store.FileRef, want string, schema *string, v any) err
 		return fmt.Errorf("%s: schema %.40q is not %s", ref.Path, *schema, want)
 	}
 	return nil
-}
-
-// pending says which calls of the last answer were made.
-func (r *reader) pending() {
-	p := r.past
-	if len(p.Calls) == 0 {
-		return
-	}
-	last := p.Calls[len(p.Calls)-1]
-	for _, t := range last.Tools {
-		p.Results = append(p.Results, model.ToolResult{ID: t.ID, Text: t.Result, IsError: t.IsError})
-	}
-	if last.Answer != nil && len(last.Tools) < len(last.Answer.Calls) {
-		p.Pending = last.Answer.Calls[len(last.Tools):] // tools are called in the order of the answer
-	}
 }

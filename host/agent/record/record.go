@@ -28,10 +28,8 @@ import (
 // New is what is known when a loop begins.
 type New struct {
 	Kind       store.Kind // [store.KindGenerate] or [store.KindCycle]
-	ID         string     // empty: the store chooses one; else one from [store.Store.NewID]
 	Name       string     // the label of the block
 	File       string     // the run file; empty without one
-	Backend    string     // the backend, when it is known already
 	Definition any        // the block as evaluated; stored as JSON
 	Secrets    []string   // what must not be written: the model's key, sensitive variables
 }
@@ -55,7 +53,7 @@ func Begin(s *store.Store, n New) (*Loop, error) {
 	}
 	l := &Loop{store: s, secret: redact.New(n.Secrets...)}
 	run, err := s.CreateRun(store.NewRun{
-		Kind: n.Kind, ID: n.ID, Name: n.Name, File: n.File, Backend: n.Backend, Definition: l.secret.Value(n.Definition),
+		Kind: n.Kind, Name: n.Name, File: n.File, Definition: l.secret.Value(n.Definition),
 	})
 	if err != nil {
 		return nil, err
@@ -69,13 +67,6 @@ func (l *Loop) ID() string { return l.run.ID() }
 
 // Dir is the directory of the record, absolute.
 func (l *Loop) Dir() string { return l.run.Dir() }
-
-// AddSecrets takes in secrets that were not known when the loop began. What was written before is not changed.
-func (l *Loop) AddSecrets(secrets ...string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.secret.Add(secrets...)
-}
 
 // SetBackend notes which backend was chosen.
 func (l *Loop) SetBackend(name string) error { return l.run.SetBackend(name) }
@@ -203,7 +194,6 @@ func (l *Loop) State(name string, data any) error {
 type End struct {
 	OK    bool
 	Cause string // in one word, such as done, attempts, budget, cancelled, failed
-	Data  any    // further data of the last event; it may be nil
 	// Result is what result.json holds, given the head of the chain, which it must have as its member `events`.
 	Result func(events store.ChainRef) any
 }
@@ -212,7 +202,7 @@ type End struct {
 func (l *Loop) End(e End) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	end := store.End{OK: e.OK, Cause: e.Cause, Data: l.secret.Value(e.Data)}
+	end := store.End{OK: e.OK, Cause: e.Cause}
 	return l.run.Finish(end, func(ref store.ChainRef) (any, error) { return l.secret.Value(e.Result(ref)), nil })
 }
 

@@ -24,10 +24,11 @@ var (
 	typed = branches{"|- ", "`- ", "|  ", "   ", "..."}
 )
 
-// row is a line of a tree, in columns.
+// row is a line of a tree: its label, outcome, tokens, time and id, each as wide as the widest, and what else there is.
 type row struct {
-	label, outcome, tokens, took, id, detail string
-	color                                    string // of the outcome
+	cells  [5]string
+	color  string // of the outcome
+	detail string
 }
 
 // WriteText draws the tree for a person. Text of others is escaped.
@@ -51,31 +52,28 @@ func (n *Node) WriteText(w io.Writer, s Style) error {
 	walk(n, "", "")
 	var wide [5]int
 	for _, r := range rows {
-		for i, cell := range []string{r.label, r.outcome, r.tokens, r.took, r.id} {
+		for i, cell := range r.cells {
 			wide[i] = max(wide[i], termsafe.Columns(cell))
 		}
 	}
 	var text strings.Builder
 	for _, r := range rows {
-		cells := []string{
-			pad(r.label, wide[0], false), s.paint(r.color, pad(r.outcome, wide[1], false)),
-			pad(r.tokens, wide[2], true), pad(r.took, wide[3], true), s.paint("2", pad(r.id, wide[4], false)),
-		}
 		line, used := "", 0
-		for i, c := range cells {
-			if wide[i] > 0 {
-				line += c + "  "
-				used += wide[i] + 2
+		for i, cell := range r.cells {
+			if wide[i] == 0 {
+				continue
 			}
-		}
-		if r.detail != "" {
-			detail := r.detail
-			if s.Width > 0 {
-				detail = cut(detail, s.Width-used, b.more)
+			fill := strings.Repeat(" ", wide[i]-termsafe.Columns(cell))
+			if cell += fill; i == 2 || i == 3 { // numbers
+				cell = fill + strings.TrimSuffix(cell, fill)
 			}
-			line += detail
+			line += s.paint([5]string{1: r.color, 4: "2"}[i], cell) + "  "
+			used += wide[i] + 2
 		}
-		text.WriteString(strings.TrimRight(line, " ") + "\n")
+		if s.Width > 0 {
+			r.detail = cut(r.detail, s.Width-used, b.more)
+		}
+		text.WriteString(strings.TrimRight(line+r.detail, " ") + "\n")
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
@@ -84,30 +82,24 @@ func (n *Node) WriteText(w io.Writer, s Style) error {
 // row is the line of one node.
 func (n *Node) row(branch string) row {
 	esc := termsafe.Line
-	r := row{outcome: esc(n.Outcome), id: esc(n.ID), detail: esc(n.Detail)}
+	label, tokens, took, detail := esc(n.Name), "", "", esc(n.Detail)
 	switch n.Type {
-	case NodeAttempt:
-		r.label = fmt.Sprintf("attempt %d", n.N)
-	case NodeModel:
-		r.label = fmt.Sprintf("model %d", n.N)
-		r.detail = join(esc(n.Name), r.detail)
+	case NodeAttempt, NodeModel:
+		label = fmt.Sprintf("%s %d", n.Type, n.N)
+		detail = join(esc(n.Name), detail)
 	case NodeState, NodeStep, NodeTool:
-		r.label = esc(n.Name)
 	default:
-		r.label = n.Type + " " + esc(n.Name)
-	}
-	r.label = branch + strings.TrimSpace(r.label)
-	if n.OK != nil {
-		r.color = "31"
-		if *n.OK {
-			r.color = "32"
-		}
+		label = strings.TrimSpace(n.Type + " " + label)
 	}
 	if u := n.Usage; u != nil && u.InputTokens+u.OutputTokens > 0 {
-		r.tokens = fmt.Sprintf("%s in %s out", count(u.InputTokens), count(u.OutputTokens))
+		tokens = fmt.Sprintf("%s in %s out", count(u.InputTokens), count(u.OutputTokens))
 	}
 	if n.Took != nil {
-		r.took = span(time.Duration(*n.Took))
+		took = span(time.Duration(*n.Took) * time.Millisecond)
+	}
+	r := row{cells: [5]string{branch + label, esc(n.Outcome), tokens, took, esc(n.ID)}, detail: detail}
+	if n.OK != nil {
+		r.color = map[bool]string{true: "32", false: "31"}[*n.OK]
 	}
 	return r
 }
@@ -117,14 +109,6 @@ func (s Style) paint(color, text string) string {
 		return text
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
-}
-
-func pad(s string, width int, right bool) string {
-	fill := strings.Repeat(" ", width-termsafe.Columns(s))
-	if right {
-		return fill + s
-	}
-	return s + fill
 }
 
 // cut shortens s to room columns.
@@ -148,18 +132,19 @@ func cut(s string, room int, more string) string {
 
 // count is a number of tokens with three digits or so: 812, 1.2k, 34k, 1.1M.
 func count(n int64) string {
-	for _, u := range []struct {
-		per  int64
-		name string
-	}{{1_000_000, "M"}, {1_000, "k"}} {
-		switch {
-		case n >= 10*u.per:
-			return fmt.Sprintf("%d%s", n/u.per, u.name)
-		case n >= u.per:
-			return fmt.Sprintf("%d.%d%s", n/u.per, n%u.per*10/u.per, u.name)
-		}
+	unit := ""
+	switch {
+	case n >= 1_000_000:
+		n, unit = n/100_000, "M"
+	case n >= 1_000:
+		n, unit = n/100, "k"
+	default:
+		return fmt.Sprint(n)
 	}
-	return fmt.Sprint(n)
+	if n >= 100 {
+		return fmt.Sprintf("%d%s", n/10, unit)
+	}
+	return fmt.Sprintf("%d.%d%s", n/10, n%10, unit)
 }
 
 // span is a duration with as much of it as matters: 7ms, 1.2s, 34s, 2m05s, 1h02m.

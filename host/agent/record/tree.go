@@ -8,6 +8,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // TreeSchema identifies the JSON of a [Node] that is the root of a tree.
@@ -34,25 +35,9 @@ type Node struct {
 	OK       *bool        `json:"ok,omitempty"`      // absent where there is no good or bad, and while it goes on
 	Usage    *model.Usage `json:"usage,omitempty"`   // tokens, of all below it
 	Started  time.Time    `json:"started,omitzero"`
-	Took     *Millis      `json:"ms,omitempty"` // absent where nobody knows
+	Took     *int64       `json:"ms,omitempty"` // absent where nobody knows
 	Detail   string       `json:"detail,omitempty"`
 	Children []*Node      `json:"children,omitempty"`
-}
-
-// Millis is a duration that is a number of milliseconds in JSON.
-type Millis time.Duration
-
-// MarshalJSON implements [json.Marshaler].
-func (m Millis) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, "%d", time.Duration(m).Milliseconds()), nil
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (m *Millis) UnmarshalJSON(b []byte) error {
-	var n int64
-	err := json.Unmarshal(b, &n)
-	*m = Millis(time.Duration(n) * time.Millisecond)
-	return err
 }
 
 // Tree reports the story of a loop or run as its chain has it, also while it goes on. It checks nothing: that is what
@@ -118,8 +103,8 @@ func runNode(i store.Info) *Node {
 }
 
 func (n *Node) took(d time.Duration) {
-	m := Millis(max(d, 0))
-	n.Took = &m
+	ms := max(d, 0).Milliseconds()
+	n.Took = &ms
 }
 
 func (n *Node) add(c *Node) { n.Children = append(n.Children, c) }
@@ -159,33 +144,29 @@ func (t *teller) leave(when *time.Time) {
 func (t *teller) event(e store.Event) {
 	switch e.Type {
 	case store.EventState:
-		var d StateData
-		if json.Unmarshal(e.Data, &d) != nil {
-			return
-		}
-		t.leave(&e.Time)
-		t.state, t.call, t.since = &Node{Type: NodeState, Name: d.State, Started: e.Time}, nil, 0
-		t.root.add(t.state)
+		decoded(e, func(d StateData) {
+			t.leave(&e.Time)
+			t.state, t.call, t.since = &Node{Type: NodeState, Name: d.State, Started: e.Time}, nil, 0
+			t.root.add(t.state)
+		})
 	case store.EventModelCall:
-		var d ModelCallData
-		if json.Unmarshal(e.Data, &d) == nil {
-			t.model(d)
-		}
+		decoded(e, t.model)
 	case store.EventToolCall:
-		var d ToolCallData
-		if json.Unmarshal(e.Data, &d) == nil {
-			t.tool(e, d)
-		}
+		decoded(e, func(d ToolCallData) { t.tool(e, d) })
 	case store.EventAttempt:
-		var d AttemptData
-		if json.Unmarshal(e.Data, &d) == nil {
-			t.attempt(d)
-		}
+		decoded(e, t.attempt)
 	case store.EventResume:
-		var d struct{ Host store.Process }
-		if json.Unmarshal(e.Data, &d) == nil {
+		decoded(e, func(d struct{ Host store.Process }) {
 			t.at().add(&Node{Type: NodeStep, Name: "resumed", Started: e.Time, Detail: fmt.Sprintf("by process %d", d.Host.PID)})
-		}
+		})
+	}
+}
+
+// decoded calls fn with the data of an event, if that can be read.
+func decoded[T any](e store.Event, fn func(d T)) {
+	var d T
+	if json.Unmarshal(e.Data, &d) == nil {
+		fn(d)
 	}
 }
 
@@ -201,9 +182,7 @@ func (t *teller) model(d ModelCallData) {
 	if d.Error != nil {
 		n.OK, n.Outcome, n.Detail, n.Usage = new(bool), d.Error.Kind, d.Error.Message, nil
 	}
-	t.usage.InputTokens += d.Usage.InputTokens
-	t.usage.CachedTokens += d.Usage.CachedTokens
-	t.usage.OutputTokens += d.Usage.OutputTokens
+	t.usage.Add(d.Usage)
 	t.call = n
 	t.at().add(n)
 }
@@ -215,7 +194,7 @@ func (t *teller) tool(e store.Event, d ToolCallData) {
 	var f toolFile
 	if len(e.Files) == 1 {
 		if b, err := t.rec.ReadRef(e.Files[0], maxFile); err == nil && json.Unmarshal(b, &f) == nil {
-			n.Detail = gist(f.Arguments)
+			n.Detail = Gist(f.Arguments)
 		}
 	}
 	if d.IsError {
@@ -246,22 +225,19 @@ func (t *teller) attempt(d AttemptData) {
 		n.add(r)
 	}
 	var used model.Usage
-	var took time.Duration
+	var took int64
 	for _, c := range n.Children {
 		if n.Started.IsZero() {
 			n.Started = c.Started
 		}
 		if c.Took != nil {
-			took += time.Duration(*c.Took)
+			took += *c.Took
 		}
 		if c.Usage != nil {
-			used.InputTokens += c.Usage.InputTokens
-			used.CachedTokens += c.Usage.CachedTokens
-			used.OutputTokens += c.Usage.OutputTokens
+			used.Add(*c.Usage)
 		}
 	}
-	n.Usage = &used
-	n.took(took)
+	n.Usage, n.Took = &used, &took
 }
 
 // run is the node of a run that an event names; one that hutch removed since is said to be.
@@ -277,43 +253,39 @@ func (t *teller) run(id string) *Node {
 	return runNode(rec.Info)
 }
 
-// gist is what the arguments of a tool are about, in a line: what is run, else where, else all of them.
-func gist(arguments string) string {
+// Gist is what the arguments of a tool are about, in a line: what is run, else where, else all of them.
+func Gist(arguments string) string {
 	var args map[string]json.RawMessage
 	if json.Unmarshal([]byte(arguments), &args) != nil {
-		return short(arguments)
+		return oneLine(arguments)
 	}
-	for _, name := range []string{"command", "argv", "cmd", "path", "pattern", "file_path"} {
+	for _, name := range []string{"command", "argv", "cmd", "path", "pattern", "file_path", "job"} {
 		var one string
 		var list []string
 		switch raw := args[name]; {
 		case raw == nil:
 		case json.Unmarshal(raw, &one) == nil:
-			return short(one)
+			return oneLine(one)
 		case json.Unmarshal(raw, &list) == nil:
-			return short(strings.Join(list, " "))
+			return oneLine(strings.Join(list, " "))
 		}
 	}
-	if len(args) == 0 {
+	var patch string
+	switch {
+	case len(args) == 0:
 		return ""
+	case json.Unmarshal(args["patch"], &patch) == nil:
+		return fmt.Sprintf("%d lines", strings.Count(patch, "\n")+1)
 	}
-	return short(arguments)
+	return oneLine(arguments)
 }
 
-// maxGist bounds a gist, in bytes.
-const maxGist = 200
-
-func short(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > maxGist {
-		s = strings.ToValidUTF8(s[:maxGist], "") + "…"
-	}
-	return s
-}
+// oneLine bounds a text for a line of a tree.
+func oneLine(s string) string { return termsafe.Clip(strings.Join(strings.Fields(s), " "), 200) }
 
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return short(line)
+	return oneLine(line)
 }
 
 func join(a, b string) string {

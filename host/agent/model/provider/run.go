@@ -18,8 +18,8 @@ import (
 // Run answers the requests of the hutch that started this process, until in ends, which is how that hutch ends: what is
 // being asked then is given up. note gets what is worth a line in a log, and never a key.
 func Run(in io.Reader, out io.Writer, note func(format string, args ...any)) error {
-	asks, replies := json.NewDecoder(in), json.NewEncoder(out)
-	k, stop, err := open(asks, note)
+	lines, replies := json.NewDecoder(in), json.NewEncoder(out)
+	k, stop, err := open(lines, note)
 	if err != nil {
 		_ = replies.Encode(model.Reply{Error: modelError(err)}) // hutch may be gone
 		return err
@@ -28,39 +28,32 @@ func Run(in io.Reader, out io.Writer, note func(format string, args ...any)) err
 	if err := replies.Encode(model.Reply{}); err != nil {
 		return err
 	}
-	cancel, answered := func() {}, make(chan struct{})
-	close(answered)
-	for {
-		var a model.Ask
-		switch err := asks.Decode(&a); {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			cancel()
-			return nil
-		case err != nil:
-			cancel()
-			return fmt.Errorf("decode a request: %w", err)
-		case a.Request == nil:
-			cancel() // of no effect on a request that is answered already
-			continue
-		}
-		<-answered
-		ctx, stop := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		cancel, answered = stop, done
-		go func() {
-			defer close(done)
-			defer stop()
-			// When nobody reads what is written here, in ends as well.
-			r := model.Reply{}
-			answer, err := k.ask(ctx, *a.Request, func(text string) { _ = replies.Encode(model.Reply{Delta: text}) })
-			if err != nil {
-				r.Error = modelError(err)
-			} else {
-				r.Answer = &answer
+	ctx, cancel := context.WithCancelCause(context.Background())
+	requests := make(chan model.Request)
+	go func() {
+		defer close(requests)
+		for {
+			var r model.Request
+			if err := lines.Decode(&r); err != nil {
+				cancel(err)
+				return
 			}
-			_ = replies.Encode(r)
-		}()
+			requests <- r
+		}
+	}()
+	for r := range requests {
+		// When nobody reads what is written here, in ends as well.
+		answer, err := k.ask(ctx, r, func(text string) { _ = replies.Encode(model.Reply{Delta: text}) })
+		if err != nil {
+			_ = replies.Encode(model.Reply{Error: modelError(err)})
+		} else {
+			_ = replies.Encode(model.Reply{Answer: &answer})
+		}
 	}
+	if err := context.Cause(ctx); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("decode a request: %w", err)
+	}
+	return nil
 }
 
 // open reads the configuration and makes the client.

@@ -185,7 +185,7 @@ func (s *stream) answer(r model.Request, id string) (model.Answer, error) {
 		s.stop = model.StopEnd
 	}
 	if u := s.usage; u == (model.Usage{}) || min(u.InputTokens, u.CachedTokens, u.OutputTokens) < 0 { // else a server could undo a limit
-		in, out := estimate(requestSize(r)), estimate(s.size+s.thoughts)
+		in, out := estimate(r.Size()), estimate(s.size+s.thoughts)
 		s.usage = model.Usage{InputTokens: in, OutputTokens: out, Estimated: true}
 	}
 	return model.Answer{Text: s.text.String(), Calls: s.calls, Stop: s.stop, Usage: s.usage, Model: s.model,
@@ -194,23 +194,6 @@ func (s *stream) answer(r model.Request, id string) (model.Answer, error) {
 
 // estimate guesses tokens from bytes: about four of English or code, and rather too many than too few.
 func estimate(bytes int) int64 { return int64(bytes+3) / 4 }
-
-func requestSize(r model.Request) int {
-	n := len(r.System)
-	for _, m := range r.Messages {
-		n += len(m.Text)
-		for _, c := range m.Calls {
-			n += len(c.Name) + len(c.Arguments)
-		}
-		for _, t := range m.Results {
-			n += len(t.Text)
-		}
-	}
-	for _, t := range r.Tools {
-		n += len(t.Name) + len(t.Description) + len(t.Schema)
-	}
-	return n
-}
 
 // arguments are those of a call as the providers take them back: a JSON object. Anything else that the model wrote goes
 // into one, so that the model sees what was wrong.
