@@ -99,47 +99,54 @@ func interpreter(d *runfile.Definition, r *result.Result) Verdict {
 		Advice: fmt.Sprintf("The sandbox has no %s, so nothing in %s can be run there. Write the whole program again, in another language.", name, languageOf(d.Language, d.Entrypoint))}
 }
 
-// limited is about the limits that hutch itself tells as the cause.
-func limited(r *result.Result) (Verdict, bool) {
-	asked := func(l sdk.Limit) string {
-		for _, x := range r.Limits {
-			if x.Limit == l {
-				return " of " + x.Value
-			}
-		}
-		return ""
-	}
-	switch r.Cause {
-	case sdk.CauseTimeout:
-		return Verdict{Class: ClassTimeout, Summary: "it timed out" + asked(sdk.LimitTimeout),
-			Advice: "The program was ended because it timed out. Make it end by itself: no endless loop, no waiting for input, no server that runs on, a quicker algorithm, less work."}, true
-	case sdk.CauseOOM:
-		return memory(r), true
-	case sdk.CausePIDs:
-		return Verdict{Class: ClassLimit, Summary: "it needed more processes or threads than its limit" + asked(sdk.LimitPIDs), Advice: adviceProcesses}, true
-	case sdk.CauseDisk:
-		return Verdict{Class: ClassLimit, Summary: "it wrote more than its limit" + asked(sdk.LimitDisk), Advice: adviceDisk}, true
-	case sdk.CauseOutput:
-		return Verdict{Class: ClassLimit, Summary: "it printed more than its limit",
-			Advice: "The program printed too much and was ended. Print only what is asked for, and write data to files in the output directory."}, true
-	}
-	return Verdict{}, false
+// limits are the causes that are a limit of the sandbox, with the limit.
+var limits = map[sdk.Cause]struct {
+	limit sdk.Limit
+	Verdict
+}{
+	sdk.CauseTimeout: {sdk.LimitTimeout, Verdict{Class: ClassTimeout, Summary: "it timed out",
+		Advice: "The program was ended because it timed out. Make it end by itself: no endless loop, no waiting for " +
+			"input, no server that runs on, a quicker algorithm, less work."}},
+	sdk.CauseOOM: {sdk.LimitMemory, Verdict{Class: ClassMemory, Summary: "it used more memory than its limit",
+		Advice: faults[faultMemory].Advice}},
+	sdk.CausePIDs: {sdk.LimitPIDs, Verdict{Class: ClassLimit, Summary: "it needed more processes or threads than its limit",
+		Advice: faults[faultProcesses].Advice}},
+	sdk.CauseDisk: {sdk.LimitDisk, Verdict{Class: ClassLimit, Summary: "it wrote more than its limit",
+		Advice: faults[faultDisk].Advice}},
+	sdk.CauseOutput: {"", Verdict{Class: ClassLimit, Summary: "it printed more than its limit",
+		Advice: "The program printed too much and was ended. Print only what is asked for, and write data to files in " +
+			"the output directory."}},
 }
 
-const (
-	adviceProcesses = "The program may not have as many processes and threads. Do the work in one, or in a few."
-	adviceDisk      = "The program wrote more than it may. Write less, and remove temporary files."
-)
-
-func memory(r *result.Result) Verdict {
-	v := Verdict{Class: ClassMemory, Summary: "it used more memory than it may",
-		Advice: "The program used more memory than it may. Work on the data in pieces or as a stream, and keep less of it at once."}
-	for _, l := range r.Limits {
-		if l.Limit == sdk.LimitMemory {
-			v.Summary = "it used more memory than its limit of " + l.Value
+// limited is about the limits that hutch itself says are the cause.
+func limited(r *result.Result) (Verdict, bool) {
+	l, ok := limits[r.Cause]
+	for _, x := range r.Limits {
+		if ok && x.Limit == l.limit {
+			l.Summary += " of " + x.Value
 		}
 	}
-	return v
+	return l.Verdict, ok
+}
+
+// faults are the verdicts on programs that ended with their own failure, but for what depends on more than that.
+var faults = map[fault]Verdict{
+	faultOther: {Class: ClassRuntime, Advice: "The program failed while it ran. Find the reason at the place that the " +
+		"message names, and mend it there."},
+	faultSyntax: {Class: ClassSyntax, Advice: "The program does not parse or compile. Mend the place that the message " +
+		"names, and check the rest of the file for the same mistake."},
+	faultMissing: {Class: ClassMissing},
+	faultNetwork: {Class: ClassNetwork, Advice: "The host could not be reached. Check its name and port, and handle the " +
+		"error."},
+	faultMemory: {Class: ClassMemory, Advice: "The program used more memory than it may. Work on the data in pieces or " +
+		"as a stream, and keep less of it at once."},
+	faultProcesses: {Class: ClassLimit, Advice: "The program may not have as many processes and threads. Do the work in " +
+		"one, or in a few."},
+	faultFiles: {Class: ClassLimit, Advice: "The program may not have as many files open at once. Close each one when it " +
+		"is done with."},
+	faultDisk: {Class: ClassLimit, Advice: "The program wrote more than it may. Write less, and remove temporary files."},
+	faultDenied: {Class: ClassPolicy, Advice: "The sandbox does not permit this. Files can be made in the output " +
+		"directory, the workspace and /tmp only; the input directory is read-only. There are no further rights to be had."},
 }
 
 // crashed is about a program that ended with its own failure.
@@ -154,35 +161,23 @@ func crashed(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 		return Verdict{Class: ClassRuntime, Summary: ending(r) + wanted(r),
 			Advice: "The program failed without a message of the interpreter. Handle the error that it ran into, or let it be shown with its place." + alsoDenied(d, r)}
 	}
-	v := Verdict{Class: ClassRuntime, Summary: e.message, File: e.file, Line: e.line,
-		Advice: "The program failed while it ran. Find the reason at the place that the message names, and mend it there."}
+	v := faults[e.fault]
+	v.Summary, v.File, v.Line = e.message, e.file, e.line
 	switch e.fault {
 	case faultSyntax:
-		v.Class, v.Advice = ClassSyntax, "The program does not parse or compile. Mend the place that the message names, and check the rest of the file for the same mistake."
 		if e.file == "" && lang != "go" { // a text that the program itself gave to an interpreter
 			v.Class, v.Advice = ClassRuntime, "The program made code or data that does not parse. Look at what it hands to the parser."
 		}
 	case faultMissing:
-		v.Class, v.Advice = ClassMissing, missing(d, lang, e, installs)
+		v.Advice = missing(d, lang, e, installs)
 	case faultNetwork:
-		v.Class, v.Advice = ClassNetwork, "The host could not be reached. Check its name and port, and handle the error."
 		if !d.Network.Reaches() {
-			v.Advice = "The sandbox has no network at all, and will have none. Do without it: use the input files, or make the data in the program."
+			v.Advice = "The sandbox has no network at all, and will have none. Do without it: use the input files, or make " +
+				"the data in the program."
 		} else if denied := denials(r); denied != "" {
 			v.Class, v.Summary = ClassPolicy, "denied: "+denied
 			v.Advice = d.Network.Sentence() + " Use those only, the input files, or data that the program makes."
 		}
-	case faultMemory:
-		m := memory(r)
-		v.Class, v.Advice = m.Class, m.Advice
-	case faultProcesses:
-		v.Class, v.Advice = ClassLimit, adviceProcesses
-	case faultFiles:
-		v.Class, v.Advice = ClassLimit, "The program may not have as many files open at once. Close each one when it is done with."
-	case faultDisk:
-		v.Class, v.Advice = ClassLimit, adviceDisk
-	case faultDenied:
-		v.Class, v.Advice = ClassPolicy, "The sandbox does not permit this. Files can be made in the output directory, the workspace and /tmp only; the input directory is read-only. There are no further rights to be had."
 	}
 	if v.Class == ClassRuntime {
 		v.Advice += alsoDenied(d, r)

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/host/run/language"
 )
@@ -68,13 +71,21 @@ func own(name string, files []string) string {
 	return best
 }
 
-// lineNumber is 0 for a number that is no line of any file.
-func lineNumber(s string) int {
-	n, err := strconv.ParseUint(s, 10, 31)
+// at takes in a place: a file, and a number that may be no line of any file.
+func (e *lastError) at(m []string) {
+	n, err := strconv.ParseUint(m[2], 10, 31)
 	if err != nil {
-		return 0
+		n = 0
 	}
-	return int(n)
+	e.file, e.line = m[1], int(n)
+}
+
+// submatch is what the first parentheses of an expression match; "" for nothing.
+func submatch(re *regexp.Regexp, text string) string {
+	if m := re.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 // languageOf is hutch's name of the language of a program.
@@ -113,12 +124,46 @@ var (
 	perlMiss  = lazy(`^Can't locate (\S+)\.pm in @INC`)
 )
 
-// nodeCodes are the codes of node's system errors.
-var nodeCodes = map[string]fault{
-	"MODULE_NOT_FOUND": faultMissing, "ERR_MODULE_NOT_FOUND": faultMissing,
-	"ENOTFOUND": faultNetwork, "EAI_AGAIN": faultNetwork, "ENETUNREACH": faultNetwork, "ECONNREFUSED": faultNetwork, "EHOSTUNREACH": faultNetwork, "ETIMEDOUT": faultNetwork,
-	"ENOMEM": faultMemory, "EAGAIN": faultProcesses, "EMFILE": faultFiles, "ENFILE": faultFiles, "ENOSPC": faultDisk, "EDQUOT": faultDisk,
-	"EROFS": faultDenied, "EACCES": faultDenied, "EPERM": faultDenied,
+// systemFaults are the errors of the system that say what is wrong.
+var systemFaults = map[syscall.Errno]fault{
+	syscall.ENETUNREACH: faultNetwork, syscall.ECONNREFUSED: faultNetwork, syscall.EHOSTUNREACH: faultNetwork,
+	syscall.ETIMEDOUT: faultNetwork, syscall.ENOMEM: faultMemory, syscall.EAGAIN: faultProcesses,
+	syscall.EMFILE: faultFiles, syscall.ENFILE: faultFiles, syscall.ENOSPC: faultDisk, syscall.EDQUOT: faultDisk,
+	syscall.EROFS: faultDenied, syscall.EACCES: faultDenied, syscall.EPERM: faultDenied,
+}
+
+// faultNamed sorts an error by its name, as node and ruby write it.
+func faultNamed(name string) fault {
+	switch name {
+	case "MODULE_NOT_FOUND", "ERR_MODULE_NOT_FOUND", "LoadError":
+		return faultMissing
+	case "ENOTFOUND", "EAI_AGAIN", "SocketError", "Socket::ResolutionError":
+		return faultNetwork
+	case "NoMemoryError":
+		return faultMemory
+	case "SyntaxError":
+		return faultSyntax
+	}
+	name = strings.TrimPrefix(name, "Errno::")
+	for e, f := range systemFaults {
+		if unix.ErrnoName(e) == name {
+			return f
+		}
+	}
+	return faultOther
+}
+
+// faultSaid sorts an error by how a line ends, as go and the shells write it.
+func faultSaid(line string) fault {
+	if strings.Contains(line, "dial tcp") || strings.Contains(line, "dial udp") {
+		return faultNetwork
+	}
+	for e, f := range systemFaults {
+		if strings.HasSuffix(line, ": "+e.Error()) {
+			return f
+		}
+	}
+	return faultOther
 }
 
 // nodeError reads what node writes about an error that was not caught: its place, its name, a stack, its code.
@@ -139,16 +184,14 @@ func nodeError(lines []string) (lastError, bool) {
 	e := lastError{fault: faultOther, message: lines[at]}
 	for i := at - 1; i >= 0 && i > at-8; i-- { // the place stands above, with an excerpt
 		if p := nodePlace().FindStringSubmatch(lines[i]); p != nil {
-			e.file = p[1]
-			e.line = lineNumber(p[2])
+			e.at(p)
 			break
 		}
 	}
 	codes := []string{m[2]}
 	for _, line := range lines[at:] {
 		if p := nodeStack().FindStringSubmatch(line); p != nil && e.file == "" {
-			e.file = p[1]
-			e.line = lineNumber(p[2])
+			e.at(p)
 		}
 		if c := nodeCode().FindStringSubmatch(line); c != nil {
 			codes = append(codes, c[1])
@@ -159,19 +202,15 @@ func nodeError(lines []string) (lastError, bool) {
 		return e, true
 	}
 	for _, c := range codes {
-		if f, ok := nodeCodes[c]; ok {
+		if f := faultNamed(c); f != faultOther {
 			e.fault = f
 		}
 	}
 	switch e.fault {
 	case faultMissing:
-		if q := nodeModule().FindStringSubmatch(e.message); q != nil {
-			e.what = q[1]
-		}
+		e.what = submatch(nodeModule(), e.message)
 	case faultDenied:
-		if q := quotedLast().FindStringSubmatch(e.message); q != nil {
-			e.what = q[1]
-		}
+		e.what = submatch(quotedLast(), e.message)
 	}
 	return e, true
 }
@@ -185,11 +224,10 @@ func goError(lines []string) (lastError, bool) {
 		if !strings.HasPrefix(line, "panic: ") && !strings.HasPrefix(line, "fatal error: ") {
 			continue
 		}
-		e := lastError{fault: goFault(line), message: line}
+		e := lastError{fault: faultSaid(line), message: line}
 		for _, l := range lines[i:] {
 			if p := goStack().FindStringSubmatch(l); p != nil && !strings.HasPrefix(p[1], "/usr/") {
-				e.file = p[1]
-				e.line = lineNumber(p[2])
+				e.at(p)
 				break
 			}
 		}
@@ -200,35 +238,19 @@ func goError(lines []string) (lastError, bool) {
 		if p == nil {
 			continue
 		}
-		e := lastError{fault: faultSyntax, message: line, file: p[1]}
-		e.line = lineNumber(p[2])
+		e := lastError{fault: faultSyntax, message: line}
+		e.at(p)
 		if m := goMissing().FindStringSubmatch(p[3]); m != nil {
 			e.fault, e.what = faultMissing, m[1]
 		}
 		return e, true
 	}
 	for i := len(lines) - 1; i >= 0; i-- { // log.Fatal has no form of its own, but system errors have
-		if f := goFault(lines[i]); f != faultOther {
+		if f := faultSaid(lines[i]); f != faultOther {
 			return lastError{fault: f, message: lines[i]}, true
 		}
 	}
 	return lastError{}, false
-}
-
-func goFault(line string) fault {
-	switch {
-	case strings.Contains(line, "dial tcp"), strings.Contains(line, "dial udp"):
-		return faultNetwork
-	case strings.HasSuffix(line, ": read-only file system"), strings.HasSuffix(line, ": permission denied"), strings.HasSuffix(line, ": operation not permitted"):
-		return faultDenied
-	case strings.HasSuffix(line, ": no space left on device"):
-		return faultDisk
-	case strings.HasSuffix(line, ": too many open files"):
-		return faultFiles
-	case strings.HasSuffix(line, ": resource temporarily unavailable"):
-		return faultProcesses
-	}
-	return faultOther
 }
 
 // shellError reads the last message of the shell itself.
@@ -238,8 +260,8 @@ func shellError(lines []string) (lastError, bool) {
 		if p == nil {
 			continue
 		}
-		e := lastError{fault: goFault(strings.ToLower(lines[i])), message: lines[i], file: p[1]}
-		e.line = lineNumber(p[2])
+		e := lastError{fault: faultSaid(strings.ToLower(lines[i])), message: lines[i]}
+		e.at(p)
 		said := strings.ToLower(p[3])
 		switch {
 		case strings.HasPrefix(said, "syntax error"), strings.HasPrefix(said, "unexpected eof"):
@@ -262,30 +284,18 @@ func rubyError(lines []string) (lastError, bool) {
 		if p == nil || p[4] == "" && !strings.Contains(line, "syntax error") {
 			continue
 		}
-		e := lastError{fault: faultOther, message: line, file: p[1]}
-		e.line = lineNumber(p[2])
-		kind, text := p[4], p[3]
+		e := lastError{fault: faultNamed(p[4]), message: line}
+		e.at(p)
 		switch {
-		case kind == "SyntaxError", strings.Contains(text, "syntax error"):
+		case strings.Contains(p[3], "syntax error"):
 			e.fault = faultSyntax
-		case kind == "LoadError":
-			e.fault = faultMissing
-			_, e.what, _ = strings.Cut(text, "cannot load such file -- ")
-		case kind == "NoMemoryError":
-			e.fault = faultMemory
-		case kind == "SocketError", kind == "Socket::ResolutionError", strings.HasPrefix(kind, "Errno::E") && strings.Contains("Errno::ECONNREFUSED Errno::ENETUNREACH Errno::EHOSTUNREACH", kind):
-			e.fault = faultNetwork
-		case kind == "Errno::EROFS", kind == "Errno::EACCES", kind == "Errno::EPERM":
-			e.fault = faultDenied
-			_, e.what, _ = strings.Cut(text, " @ rb_sysopen - ")
-		case kind == "Errno::ENOSPC":
-			e.fault = faultDisk
-		case kind == "Errno::EMFILE":
-			e.fault = faultFiles
+		case e.fault == faultMissing:
+			_, e.what, _ = strings.Cut(p[3], "cannot load such file -- ")
+		case e.fault == faultDenied:
+			_, e.what, _ = strings.Cut(p[3], " @ rb_sysopen - ")
 		}
 		if own := rubyOwn(lines[i:]); own != nil {
-			e.file = own[1]
-			e.line = lineNumber(own[2])
+			e.at(own)
 		}
 		return e, true
 	}
@@ -313,8 +323,8 @@ func perlError(lines []string) (lastError, bool) {
 		if p == nil {
 			continue
 		}
-		e := lastError{fault: faultOther, message: line, file: p[1]}
-		e.line = lineNumber(p[2])
+		e := lastError{fault: faultOther, message: line}
+		e.at(p)
 		said := line[:strings.Index(line, p[0])]
 		if m := perlMiss().FindStringSubmatch(line); m != nil {
 			e.fault, e.what = faultMissing, strings.ReplaceAll(m[1], "/", "::")

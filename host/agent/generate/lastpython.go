@@ -1,6 +1,10 @@
 package generate
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+	"syscall"
+)
 
 var (
 	pythonFile   = lazy(`^ *File "([^"]+)", line (\d+)`)
@@ -31,8 +35,8 @@ func pythonError(lines []string) (lastError, bool) {
 				break
 			}
 			if m := pythonRaised().FindStringSubmatch(lines[k]); m != nil {
-				e = lastError{message: lines[k], file: place[1]}
-				e.line = lineNumber(place[2])
+				e = lastError{message: lines[k]}
+				e.at(place)
 				chain, i = append(chain, lines[k]), k
 				break
 			}
@@ -49,24 +53,19 @@ func pythonError(lines []string) (lastError, bool) {
 	// The innermost frame is often in the library; the last place in a file of the program is what can be mended.
 	for i := len(lines) - 1; i >= 0; i-- {
 		if m := pythonFile().FindStringSubmatch(lines[i]); m != nil && !strings.HasPrefix(m[1], "/usr/") && !strings.HasPrefix(m[1], "<") && !strings.HasPrefix(m[1], "/opt/") {
-			e.file = m[1]
-			e.line = lineNumber(m[2])
+			e.at(m)
 			break
 		}
 	}
 	if kind == "ModuleNotFoundError" {
-		e.fault = faultMissing
-		if m := pythonModule().FindStringSubmatch(e.message); m != nil {
-			e.what = m[1]
-		}
+		e.fault, e.what = faultMissing, submatch(pythonModule(), e.message)
 		return e, true
 	}
 	e.fault = faultOther
 	for _, line := range chain {
 		if f := pythonFault(line); f != faultOther {
-			e.fault = f
-			if m := quotedLast().FindStringSubmatch(line); m != nil && f == faultDenied {
-				e.what = m[1]
+			if e.fault = f; f == faultDenied {
+				e.what = submatch(quotedLast(), line)
 			}
 		}
 	}
@@ -86,23 +85,12 @@ func pythonFault(line string) fault {
 			return faultProcesses
 		}
 	}
-	m := errno().FindStringSubmatch(line)
-	if m == nil {
-		return faultOther
+	n, _ := strconv.Atoi(submatch(errno(), line)) // 0 for none
+	if f, known := systemFaults[syscall.Errno(n)]; known {
+		return f
 	}
-	switch m[1] {
-	case "101", "110", "111", "113", "-2", "-3": // ENETUNREACH, ETIMEDOUT, ECONNREFUSED, EHOSTUNREACH, EAI_NONAME, EAI_AGAIN
+	if n == -2 || n == -3 { // EAI_NONAME, EAI_AGAIN
 		return faultNetwork
-	case "11":
-		return faultProcesses
-	case "12":
-		return faultMemory
-	case "1", "13", "30": // EPERM, EACCES, EROFS
-		return faultDenied
-	case "24":
-		return faultFiles
-	case "28", "122":
-		return faultDisk
 	}
 	return faultOther
 }

@@ -51,7 +51,7 @@ func system(g *runfile.Generate, ask bool) string {
 	} else {
 		line("The program is in one of these languages: %s. The entrypoint's extension says which.", strings.Join(language.Names(), ", "))
 	}
-	line("It is run as a file, in the working directory %s, without arguments from a terminal and with an empty stdin.", given(d.Workdir, "/workspace"))
+	line("It is run as a file, in the working directory %s, without arguments from a terminal and with an empty stdin.", cmp.Or(d.Workdir, "/workspace"))
 	line("HUTCH_INPUT names the directory of the program's own files and of its inputs, which is read-only. HUTCH_OUTPUT names the directory for what it makes: nothing else is kept. HUTCH_WORKSPACE names the workspace. /tmp can be written to.")
 	if w := d.Workspace; w != nil {
 		line("The workspace holds a project, %s.", map[string]string{"private": "in which writes are allowed but not kept", "readonly": "which is read-only"}[w.Mode])
@@ -74,21 +74,14 @@ func system(g *runfile.Generate, ask bool) string {
 		line("Environment variables that are set: %s.", strings.Join(slices.Sorted(maps.Keys(d.Env)), ", "))
 	}
 	line("%s", d.Network.Sentence())
-	line("Limits: %s.", limits(d.Limits))
+	line("Limits: %s.", limitsText(d.Limits))
 	line("%s", dependencies(g, ask))
 	line("What is expected: %s.", expected(d))
 	return b.String()
 }
 
-func given(s, standard string) string {
-	if s == "" {
-		return standard
-	}
-	return s
-}
-
-// limits are those that the program will notice.
-func limits(l runfile.Limits) string {
+// limitsText lists those that the program will notice.
+func limitsText(l runfile.Limits) string {
 	l.Timeout = cmp.Or(l.Timeout, units.Duration(run.DefaultTimeout))
 	var out []string
 	for _, limit := range runfile.AllLimits {
