@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -76,7 +75,7 @@ func (l *loader) model(b *hclsyntax.Block, name string, header hcl.Range) *Model
 		g.Temperature = &t
 	}
 	timeout, _ := s.duration(c, "timeout", "timeout")
-	g.Timeout = time.Duration(timeout)
+	g.Timeout = timeout
 	g.Retries = model.DefaultRetries
 	if n, ok := s.integer(c, "retries", "retries", 0, model.MaxRetries); ok {
 		g.Retries = int(n)
@@ -230,7 +229,7 @@ func (s *scope) modelBudget(g *model.Config, blocks hcl.Blocks) {
 		g.Budget.Turns = int(n)
 	}
 	limit, _ := in.duration(c, "time", "budget.time")
-	g.Budget.Time = time.Duration(limit)
+	g.Budget.Time = limit
 }
 
 // modelRef finds the model block that the argument model of another block names; without the argument it is the only

@@ -36,42 +36,29 @@ func (c *cycle) code(ctx context.Context) (outcome, error) {
 	w.req = model.Request{System: c.system(), Messages: []model.Message{c.task()}, Tools: offered(w.set)}
 	cfg := c.w.Block.Model.Config
 	w.room = room{window: cfg.ContextWindow, answer: cfg.WithDefaults().MaxTokens}
-	budget, over := c.left(cfg.Budget.WithDefaults())
-	if over != nil {
-		return outcome{Word: OverBudget, Reason: (&model.BudgetError{What: over.What, Used: over.Used, Limit: over.Limit}).Error(), Budget: over}, nil
-	}
 	client, err := c.o.Open(ctx, cfg)
 	if err != nil {
 		return c.failed(ctx, err), nil
 	}
 	defer client.Close()
 	recorded := &record.Client{Client: client, Loop: c.loop}
-	meter := model.Metered(recorded, budget)
+	meter := model.Metered(recorded, cfg.Budget)
+	meter.Resume(c.spent())
 	return w.converse(ctx, meter, recorded)
 }
 
-// left is the budget that is left after what was used before.
-func (c *cycle) left(b model.Budget) (model.Budget, *Bound) {
+// spent is what was used before.
+func (c *cycle) spent() (s model.Spent, took time.Duration) {
 	if c.past == nil {
-		return b, nil
+		return s, 0
 	}
-	used := time.Duration(0)
 	for _, call := range c.past.Calls {
-		used += time.Duration(call.Milliseconds) * time.Millisecond
+		took += time.Duration(call.Milliseconds) * time.Millisecond
 		for _, t := range call.Tools {
-			used += time.Duration(t.Milliseconds) * time.Millisecond
+			took += time.Duration(t.Milliseconds) * time.Millisecond
 		}
 	}
-	tokens := c.past.Usage.InputTokens + c.past.Usage.OutputTokens
-	switch {
-	case len(c.past.Calls) >= b.Turns:
-		return b, &Bound{"turns", strconv.Itoa(len(c.past.Calls)), strconv.Itoa(b.Turns)}
-	case tokens >= b.Tokens:
-		return b, &Bound{"tokens", strconv.FormatInt(tokens, 10), strconv.FormatInt(b.Tokens, 10)}
-	case used >= b.Time:
-		return b, &Bound{"time", used.Round(time.Second).String(), b.Time.String()}
-	}
-	return model.Budget{Turns: b.Turns - len(c.past.Calls), Tokens: b.Tokens - tokens, Time: b.Time - used}, nil
+	return model.Spent{Usage: c.past.Usage, Turns: len(c.past.Calls)}, took
 }
 
 // converse asks the model and does what it asks for, until an outcome.

@@ -201,7 +201,7 @@ func TestEnds(t *testing.T) {
 		"time": {[]modeltest.Step{change, {Do: func(ctx context.Context, _ model.Request) (model.Answer, error) {
 			<-ctx.Done()
 			return model.Answer{}, context.Cause(ctx)
-		}}}, func(c *runfile.Cycle) { c.Model.Config.Budget.Time = 5 * time.Second }, OverBudget, "time", true},
+		}}}, func(c *runfile.Cycle) { c.Model.Config.Budget.Time = units.Duration(5 * time.Second) }, OverBudget, "time", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

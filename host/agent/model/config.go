@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // The providers.
@@ -34,12 +36,12 @@ func Compatible(name string) string { return compatible[strings.ToLower(name)] }
 // What holds where nothing else is said.
 const (
 	DefaultMaxTokens = 16384
-	DefaultTimeout   = 10 * time.Minute // room for a local model that reads a long conversation
-	DefaultRetries   = 3                // of a model block; a Config says 0 for none
+	DefaultTimeout   = units.Duration(10 * time.Minute) // room for a local model that reads a long conversation
+	DefaultRetries   = 3                                // of a model block; a Config says 0 for none
 
 	DefaultBudgetTokens = 2_000_000
 	DefaultBudgetTurns  = 100
-	DefaultBudgetTime   = time.Hour
+	DefaultBudgetTime   = units.Duration(time.Hour)
 )
 
 // What no Config may exceed.
@@ -124,26 +126,7 @@ func (c Config) MarshalJSON() ([]byte, error) {
 	if c.APIKey != "" {
 		c.APIKey = Redacted
 	}
-	return json.Marshal(struct {
-		secretConfig
-		Timeout string `json:"timeout,omitempty"`
-	}{secretConfig(c), durationText(c.Timeout)})
-}
-
-// MarshalJSON writes the time in words.
-func (b Budget) MarshalJSON() ([]byte, error) {
-	type budget Budget
-	return json.Marshal(struct {
-		budget
-		Time string `json:"time,omitempty"`
-	}{budget(b), durationText(b.Time)})
-}
-
-func durationText(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.String()
+	return json.Marshal(secretConfig(c))
 }
 
 // String has no key in it.

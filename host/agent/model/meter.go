@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // Meter is a client that keeps to a budget.
@@ -33,6 +35,13 @@ type Spent struct {
 // answer that is being given. Closing it closes c.
 func Metered(c Client, b Budget) *Meter {
 	return &Meter{client: c, budget: b.WithDefaults(), now: time.Now}
+}
+
+// Resume counts what was used before, and the time that it took.
+func (m *Meter) Resume(s Spent, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spent, m.begin = s, m.now().Add(-took)
 }
 
 // Spent is what was used so far.
@@ -71,7 +80,7 @@ func (m *Meter) take() (time.Duration, error) {
 	if m.begin.IsZero() {
 		m.begin = now
 	}
-	used := now.Sub(m.begin)
+	used := units.Duration(now.Sub(m.begin))
 	tokens := m.spent.InputTokens + m.spent.OutputTokens
 	switch {
 	case m.spent.Turns >= m.budget.Turns:
@@ -79,10 +88,10 @@ func (m *Meter) take() (time.Duration, error) {
 	case tokens >= m.budget.Tokens:
 		return 0, &BudgetError{What: "tokens", Used: strconv.FormatInt(tokens, 10), Limit: strconv.FormatInt(m.budget.Tokens, 10)}
 	case used >= m.budget.Time:
-		return 0, &BudgetError{What: "time", Used: used.Round(time.Second).String(), Limit: m.budget.Time.String()}
+		return 0, &BudgetError{What: "time", Used: time.Duration(used).Round(time.Second).String(), Limit: m.budget.Time.String()}
 	}
 	m.spent.Turns++
-	return m.budget.Time - used, nil
+	return time.Duration(m.budget.Time - used), nil
 }
 
 // Close implements [Client].

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/model/modeltest"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 func TestBudget(t *testing.T) {
@@ -52,7 +53,7 @@ func TestBudgetOfTime(t *testing.T) {
 		<-ctx.Done()
 		return model.Answer{}, context.Cause(ctx)
 	}}
-	m := model.Metered(modeltest.New(hang, hang), model.Budget{Time: 10 * time.Millisecond})
+	m := model.Metered(modeltest.New(hang, hang), model.Budget{Time: units.Duration(10 * time.Millisecond)})
 	for range 2 { // the second one is not even asked
 		var over *model.BudgetError
 		if _, err := m.Answer(t.Context(), hello, nil); !errors.As(err, &over) || over.What != "time" {

@@ -6,7 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
+
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // Config is what a `model` block of a run file says.
@@ -32,7 +33,7 @@ type Config struct {
 	// Temperature is handed to the provider; nil leaves it to the provider.
 	Temperature *float64 `json:"temperature,omitempty"`
 	// Timeout bounds one answer, with its retries; 0 is the default.
-	Timeout time.Duration `json:"timeout,omitempty"`
+	Timeout units.Duration `json:"timeout,omitempty"`
 	// Retries is how often a request is repeated that the provider could not take (rate, capacity, broken
 	// connections). 0 is none.
 	Retries int `json:"retries"`
@@ -49,7 +50,7 @@ type Budget struct {
 	// Turns counts answers.
 	Turns int `json:"turns,omitempty"`
 	// Time is wall time from the first request.
-	Time time.Duration `json:"time,omitempty"`
+	Time units.Duration `json:"time,omitempty"`
 }
 
 // Role says who speaks in a message.

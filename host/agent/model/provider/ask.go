@@ -49,7 +49,7 @@ func newAsker(c model.Config, log func(format string, args ...any)) *asker {
 func (k *asker) ask(ctx context.Context, r model.Request, delta func(string)) (model.Answer, error) {
 	late := fail(model.KindNetwork, "there was no answer within %s", k.config.Timeout)
 	late.Hint = "a slow model needs more: timeout = \"…\""
-	ctx, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(k.config.Timeout), late)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	for try := 0; ; try++ {

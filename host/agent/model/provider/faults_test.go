@@ -16,6 +16,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/model/scripted"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 const testKey = "hunter2-key-of-the-test"
@@ -38,7 +39,7 @@ func ask(t *testing.T, protocol, script string, change func(*model.Config)) (*as
 	}
 	t.Cleanup(func() { _ = v.Close() })
 	c := model.Config{Name: "m", Provider: protocol, Model: "test-model", BaseURL: v.URL() + "/v1", APIKey: testKey,
-		Timeout: bound, Retries: 2}
+		Timeout: units.Duration(bound), Retries: 2}
 	if change != nil {
 		change(&c)
 	}
@@ -287,7 +288,7 @@ func TestCancel(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	for _, protocol := range protocols {
 		k, _ := ask(t, protocol, "-- answer --\n-- fault --\nhang\n",
-			func(c *model.Config) { c.Timeout = 50 * time.Millisecond })
+			func(c *model.Config) { c.Timeout = units.Duration(50 * time.Millisecond) })
 		_, err := k.ask(t.Context(), request, func(string) {})
 		var e *model.Error
 		if !errors.As(err, &e) || e.Kind != model.KindNetwork || !strings.Contains(e.Message, "no answer within 50ms") {

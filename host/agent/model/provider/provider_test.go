@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // TestRedactor cuts a text at every place: the key never comes out, and everything else does.
@@ -122,7 +123,7 @@ func (done) end()               {}
 
 func TestPauses(t *testing.T) {
 	var asked []int
-	k := &asker{protocol: &busy{3}, config: model.Config{Retries: 3, Timeout: time.Hour}, log: t.Logf,
+	k := &asker{protocol: &busy{3}, config: model.Config{Retries: 3, Timeout: units.Duration(time.Hour)}, log: t.Logf,
 		pause: func(try int) time.Duration { asked = append(asked, try); return 0 }}
 	a, err := k.ask(t.Context(), model.Request{}, func(string) {})
 	if err != nil || a.Retries != 3 || !cmp.Equal(asked, []int{0, 1, 2}) {
