@@ -113,7 +113,7 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 	} else if v, err = i.choose(ctx, s, w); err != nil {
 		return nil, err
 	}
-	raw, signature, err := s.manifest(ctx, v)
+	raw, signature, err := s.Manifest(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (i *Installer) choose(ctx context.Context, s source, w Want) (string, error
 	if v := exact(w.Version); v != "" {
 		return v, nil
 	}
-	all, err := s.versions(ctx)
+	all, err := s.Versions(ctx)
 	if errors.Is(err, errNoList) {
 		return "", fmt.Errorf("%s cannot tell which versions there are; name one exactly, as in version = \"1.2.3\"", w.Source)
 	}

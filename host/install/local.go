@@ -49,7 +49,8 @@ func openLocal(path, name string) (source, error) {
 	return nil, fmt.Errorf("%s is neither a directory of releases nor an archive %sNAME_VERSION_OS_ARCH.tar.gz", path, backend.Prefix)
 }
 
-func (s *dirSource) versions(context.Context) ([]string, error) {
+// Versions implements source.
+func (s *dirSource) Versions(context.Context) ([]string, error) {
 	d, err := os.Open(s.dir)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,8 @@ func (s *dirSource) versions(context.Context) ([]string, error) {
 	return all, nil
 }
 
-func (s *dirSource) manifest(_ context.Context, version string) (raw, signature []byte, err error) {
+// Manifest implements source.
+func (s *dirSource) Manifest(_ context.Context, version string) (raw, signature []byte, err error) {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return nil, nil, err
@@ -91,7 +93,8 @@ func (s *dirSource) manifest(_ context.Context, version string) (raw, signature 
 	return raw, signature, err
 }
 
-func (s *dirSource) archive(ctx context.Context, _ string, a release.Archive, w io.Writer) error {
+// Archive implements source.
+func (s *dirSource) Archive(ctx context.Context, _ string, a release.Archive, w io.Writer) error {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return err
@@ -125,11 +128,13 @@ func newArchiveSource(path, name, version, platform string) (source, error) {
 	}, nil
 }
 
-func (s *archiveSource) versions(context.Context) ([]string, error) {
+// Versions implements source.
+func (s *archiveSource) Versions(context.Context) ([]string, error) {
 	return []string{s.m.Version}, nil
 }
 
-func (s *archiveSource) manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
+// Manifest implements source.
+func (s *archiveSource) Manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
 	a := s.m.Archives[0]
 	if version != s.m.Version {
 		return nil, nil, fmt.Errorf("%s is version %s, and not %s", a.File, s.m.Version, version)

@@ -39,7 +39,7 @@ func (i *Installer) Publish(ctx context.Context, manifest, to string) (*Publishe
 		return nil, fmt.Errorf("%s is no manifest of a release, which is called %s", manifest, release.ManifestName("NAME", "VERSION"))
 	}
 	from := &dirSource{dir: dir, name: name}
-	raw, signature, err := from.manifest(ctx, version)
+	raw, signature, err := from.Manifest(ctx, version)
 	if err != nil {
 		return nil, err
 	}

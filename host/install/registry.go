@@ -23,22 +23,9 @@ import (
 
 // Registry is one repository of a registry. [oci.Repository] is one.
 type Registry interface {
-	Versions(ctx context.Context) ([]string, error)
-	Manifest(ctx context.Context, version string) (raw, signature []byte, err error)
-	Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error
+	source
 	Push(ctx context.Context, m *release.Manifest, raw, signature []byte,
 		open func(release.Archive) (io.ReadCloser, error)) (string, error)
-}
-
-// registrySource is the repository of a registry as a source.
-type registrySource struct{ Registry }
-
-func (s registrySource) versions(ctx context.Context) ([]string, error) { return s.Versions(ctx) }
-func (s registrySource) manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
-	return s.Manifest(ctx, version)
-}
-func (s registrySource) archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
-	return s.Archive(ctx, version, a, w)
 }
 
 // repositoryForm is HOST[:PORT]/PATH. A host has a dot or a port, or is localhost: a host with neither is more likely a

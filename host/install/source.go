@@ -16,13 +16,13 @@ import (
 
 // source is where the releases of one backend come from. The caller checks what it gives.
 type source interface {
-	// versions lists the releases that there are, in no order, and maybe with some that are none; errNoList when the
+	// Versions lists the releases that there are, in no order, and maybe with some that are none; errNoList when the
 	// source cannot tell.
-	versions(ctx context.Context) ([]string, error)
-	// manifest gives the manifest of a version, and its signature when there is one. Both are bounded.
-	manifest(ctx context.Context, version string) (raw, signature []byte, err error)
-	// archive copies one archive of a version, at most a.Size bytes and one more.
-	archive(ctx context.Context, version string, a release.Archive, w io.Writer) error
+	Versions(ctx context.Context) ([]string, error)
+	// Manifest gives the manifest of a version, and its signature when there is one. Both are bounded.
+	Manifest(ctx context.Context, version string) (raw, signature []byte, err error)
+	// Archive copies one archive of a version, at most a.Size bytes and one more.
+	Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error
 }
 
 // errNoList says that a source has no list of its versions.
@@ -111,8 +111,7 @@ func (i *Installer) open(text, name, dir string) (source, error) {
 	case web:
 		return &webSource{address: strings.TrimSuffix(text, "/"), name: name, client: i.client()}, nil
 	}
-	r, err := i.registry(text)
-	return registrySource{r}, err
+	return i.registry(text)
 }
 
 // registry opens the repository that a source names.

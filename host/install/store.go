@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/flock"
 	"github.com/hutch-run/hutch/host/release"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -75,21 +76,13 @@ func keep(tree string, raw, signature []byte) error {
 	}
 	defer root.Close()
 	for name, content := range map[string][]byte{keptManifest: raw, keptSignature: signature} {
+		if _, err := root.Lstat(name); err == nil {
+			return fmt.Errorf("the archive holds %s, which is hutch's to write", name)
+		}
 		if content == nil {
-			if _, err := root.Lstat(name); err == nil {
-				return fmt.Errorf("the archive holds %s, which is hutch's to write", name)
-			}
 			continue
 		}
-		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err != nil {
-			return err
-		}
-		_, err = f.Write(content)
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-		if err != nil {
+		if err := root.WriteFile(name, content, 0o644); err != nil {
 			return err
 		}
 	}
@@ -129,31 +122,5 @@ func lock(ctx context.Context, dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	got := make(chan error, 1)
-	go func() {
-		var err error
-		for {
-			if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
-				break
-			}
-		}
-		got <- err
-	}()
-	select {
-	case err := <-got:
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		return func() { f.Close() }, nil
-	case <-ctx.Done():
-		go func() {
-			_ = errors.Join(<-got, f.Close()) // and the lock with it, if it was got
-		}()
-		return nil, context.Cause(ctx)
-	}
+	return flock.Path(ctx, filepath.Join(dir, ".lock"))
 }

@@ -47,7 +47,7 @@ func fetch(ctx context.Context, s source, version string, a release.Archive, dir
 func download(ctx context.Context, s source, version string, a release.Archive, w io.Writer) (fetched, error) {
 	h := sha256.New()
 	n := new(counter)
-	err := s.archive(ctx, version, a, io.MultiWriter(w, h, n))
+	err := s.Archive(ctx, version, a, io.MultiWriter(w, h, n))
 	return fetched{size: int64(*n), sha256: hex.EncodeToString(h.Sum(nil))}, err
 }
 

@@ -100,7 +100,7 @@ func (i *Installer) unchanged(ctx context.Context, l lockfile.Backend) error {
 	if err != nil {
 		return err
 	}
-	raw, _, err := s.manifest(ctx, l.Version)
+	raw, _, err := s.Manifest(ctx, l.Version)
 	if err != nil {
 		return err
 	}

@@ -22,13 +22,15 @@ type webSource struct {
 	client  *http.Client
 }
 
-func (s *webSource) versions(context.Context) ([]string, error) { return nil, errNoList }
+// Versions implements source.
+func (s *webSource) Versions(context.Context) ([]string, error) { return nil, errNoList }
 
 func (s *webSource) file(version, file string) string {
 	return strings.ReplaceAll(s.address, "{version}", version) + "/" + file
 }
 
-func (s *webSource) manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
+// Manifest implements source.
+func (s *webSource) Manifest(ctx context.Context, version string) (raw, signature []byte, err error) {
 	file := release.ManifestName(s.name, version)
 	var m, sig bytes.Buffer
 	if err := careful.Get(ctx, s.client, s.file(version, file), release.MaxManifest, &m); err != nil {
@@ -44,6 +46,7 @@ func (s *webSource) manifest(ctx context.Context, version string) (raw, signatur
 	return m.Bytes(), sig.Bytes(), nil
 }
 
-func (s *webSource) archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
+// Archive implements source.
+func (s *webSource) Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
 	return careful.Get(ctx, s.client, s.file(version, a.File), a.Size, w)
 }

@@ -3,6 +3,7 @@ package review
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hutch-run/hutch/host/judge"
@@ -10,6 +11,31 @@ import (
 
 // DiffSchema is the schema of [Document].
 const DiffSchema = "hutch.diff/v1"
+
+// Item is a change as a list has it. Text that is not UTF-8 has U+FFFD in it.
+type Item struct {
+	Path     string   `json:"path"`
+	From     string   `json:"from,omitempty" jsonschema:"of a renamed file, where it was"`
+	Kind     Kind     `json:"kind" jsonschema:"added, modified, deleted, mode, symlink, type or renamed"`
+	Merged   bool     `json:"merged,omitempty" jsonschema:"it has what the project's side changed, too"`
+	Conflict string   `json:"conflict,omitempty" jsonschema:"why it cannot be applied"`
+	Unmerged string   `json:"unmerged,omitempty" jsonschema:"of a conflict, when merging: why the sides cannot be joined"`
+	Refused  []string `json:"refused,omitempty" jsonschema:"why it is not applied unless the user allows it"`
+	Marks    []string `json:"marks,omitempty" jsonschema:"what a reviewer should know of it"`
+}
+
+// Item is the change, with what stands against it where some is allowed.
+func (c *Change) Item(allow map[judge.Rule]bool) Item {
+	i := Item{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), From: strings.ToValidUTF8(c.From, "\uFFFD"), Kind: c.Kind,
+		Merged: c.Merged, Conflict: c.Conflict, Marks: c.Marks}
+	if c.Sides != nil {
+		i.Unmerged = c.Sides.Unmerged
+	}
+	for _, r := range c.Against(allow) {
+		i.Refused = append(i.Refused, r.Detail)
+	}
+	return i
+}
 
 // Document is a review as `hutch diff -o json` prints it.
 type Document struct {

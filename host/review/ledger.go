@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/flock"
 )
 
 // The bounds of what is kept for undo.
@@ -256,26 +258,11 @@ func (l *Ledger) lock(ctx context.Context) (func(), error) {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(l.dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
+	release, err := flock.Path(ctx, filepath.Join(l.dir, "lock"))
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("another apply is going on: %w", err)
 	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("another apply is going on: %w", context.Cause(ctx))
-		case <-time.After(wait):
-		}
-	}
+	return release, err
 }
 
 func (l *Ledger) point(what string) {

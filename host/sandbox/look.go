@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/hutch-run/hutch/host/files"
+	"github.com/hutch-run/hutch/host/flock"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -76,7 +77,9 @@ func there(l *store.SandboxLayers) bool {
 // processes never undo each other. Of o the lock, the name and whom to tell are filled in. The caller closes them
 // before the Look.
 func (l *Look) Files(o files.Options) (*files.Files, error) {
-	o.Lock = files.LockFile(filepath.Join(filepath.Dir(l.base), "files.lock"))
+	o.Lock = func(ctx context.Context) (func(), error) {
+		return flock.Path(ctx, filepath.Join(filepath.Dir(l.base), "files.lock"))
+	}
 	o.Changed, o.Name = l.changed, nameOf(l.Record)
 	return files.Open(l, o)
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/flock"
 )
 
 func init() {
@@ -337,7 +339,7 @@ func TestLockOfAStoppedWriter(t *testing.T) {
 	if err := lockFile(f, unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Event("step", nil); !errors.Is(err, errLocked) {
+	if err := r.Event("step", nil); !errors.Is(err, flock.ErrLocked) {
 		t.Fatalf("appended past a lock: %v", err)
 	}
 	unlockFile(f)

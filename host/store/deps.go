@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/flock"
 )
 
 // An entry of the dependency cache is deps/LANG/KEY, which exists as a whole or not at all. Beside it stands
@@ -64,7 +66,7 @@ func (s *Store) Deps(ctx context.Context, lang, key string, build func(ctx conte
 			return nil, err
 		}
 		// Others may use it too from now on. The kernel lets go of one lock before it takes the other, so look again.
-		if err := waitLock(ctx, e.lock, unix.LOCK_SH); err != nil {
+		if err := flock.Wait(ctx, e.lock, unix.LOCK_SH); err != nil {
 			e.lock.Close()
 			return nil, err
 		}
@@ -83,7 +85,7 @@ func (e *DepsEntry) use(ctx context.Context, how int) error {
 		if err != nil {
 			return diskError("open", path, err)
 		}
-		if err := waitLock(ctx, f, how); err != nil {
+		if err := flock.Wait(ctx, f, how); err != nil {
 			f.Close()
 			return fmt.Errorf("wait for the dependencies in %s: %w", e.Dir, err)
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/flock"
 )
 
 // GCOptions say what may go. Running runs always stay, and so do entries in use.
@@ -403,7 +405,7 @@ func (c *collector) depsEntry(lang, dir string) error {
 	if slices.ContainsFunc(c.mounted, func(m string) bool { return m == dir || below(m, dir) }) {
 		return nil
 	}
-	if c.now.Sub(fi.ModTime()) < c.o.DepsUnused || tryLock(f, unix.LOCK_EX) != nil || !sameFile(f, lock) {
+	if c.now.Sub(fi.ModTime()) < c.o.DepsUnused || flock.Try(f, unix.LOCK_EX) != nil || !sameFile(f, lock) {
 		return nil
 	}
 	item := GCItem{Kind: GCDependencies, Name: lang + "/" + filepath.Base(dir), Path: dir, Bytes: treeSize(dir)}

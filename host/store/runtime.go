@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/flock"
 )
 
 // socketName is the longest name of a socket that fits into every runtime directory.
@@ -58,7 +60,7 @@ func claimRuntimeDir(path string) (*RuntimeDir, error) {
 		_ = os.Remove(path)
 		return nil, err
 	}
-	if err := tryLock(f, unix.LOCK_EX); err != nil || !sameFile(f, path) {
+	if err := flock.Try(f, unix.LOCK_EX); err != nil || !sameFile(f, path) {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrExist)
 	}
@@ -116,18 +118,6 @@ func openOwnDir(path string) (*os.File, error) {
 // Path is the absolute path, short enough for a socket with a name of up to 40 bytes in it.
 func (d *RuntimeDir) Path() string { return d.path }
 
-// Socket returns the path of a socket called name, or an error when it would be too long for the kernel.
-func (d *RuntimeDir) Socket(name string) (string, error) {
-	if name == "" || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
-		return "", fmt.Errorf("socket name %.80q", name)
-	}
-	path := filepath.Join(d.path, name)
-	if len(path) >= sunPath {
-		return "", fmt.Errorf("socket %s: a path of %d bytes, the kernel takes %d (choose a name of up to %d)", path, len(path), sunPath-1, socketName)
-	}
-	return path, nil
-}
-
 // Sub makes a private directory in it and returns its path.
 func (d *RuntimeDir) Sub(name string) (string, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
@@ -178,7 +168,7 @@ func staleRuntimeDirs(each func(path string) error) error {
 			if err != nil {
 				continue // somebody else's, or just removed
 			}
-			if tryLock(f, unix.LOCK_EX) == nil && sameFile(f, path) {
+			if flock.Try(f, unix.LOCK_EX) == nil && sameFile(f, path) {
 				if err := each(path); err != nil {
 					errs = append(errs, err)
 				}

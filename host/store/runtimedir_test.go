@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/flock"
 )
 
 func TestRuntimeDir(t *testing.T) {
@@ -39,20 +41,11 @@ func TestRuntimeDir(t *testing.T) {
 			if fi, err := os.Lstat(d.Path()); err != nil || fi.Mode() != fs.ModeDir|0o700 {
 				t.Errorf("%v %v", fi, err)
 			}
-			path, err := d.Socket(strings.Repeat("s", socketName))
-			if err != nil {
-				t.Fatal(err)
-			}
-			l, err := net.Listen("unix", path)
+			l, err := net.Listen("unix", filepath.Join(d.Path(), strings.Repeat("s", socketName)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			l.Close()
-			for _, bad := range []string{"", "..", "a/b", strings.Repeat("s", 100)} {
-				if p, err := d.Socket(bad); err == nil {
-					t.Errorf("socket %q: %s", bad, p)
-				}
-			}
 			if sub, err := d.Sub("streams"); err != nil {
 				t.Error(err)
 			} else if fi, err := os.Lstat(sub); err != nil || fi.Mode().Perm() != 0o700 {
@@ -107,7 +100,7 @@ func TestStaleRuntimeDirs(t *testing.T) {
 	taken := mkdir(t, filepath.Join(base, "hutch"), "zzzzzz", 0o700)
 	f, _ := openOwnDir(taken)
 	defer f.Close()
-	if err := tryLock(f, unix.LOCK_EX); err != nil {
+	if err := flock.Try(f, unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := claimRuntimeDir(taken); !errors.Is(err, fs.ErrExist) {

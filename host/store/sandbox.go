@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/host/flock"
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
@@ -182,7 +183,7 @@ func (r *SandboxRecord) fill(dir string) (Event, error) {
 	if r.lock, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return Event{}, diskError("write", path, err)
 	}
-	if err := tryLock(r.lock, unix.LOCK_EX); err != nil {
+	if err := flock.Try(r.lock, unix.LOCK_EX); err != nil {
 		return Event{}, diskError("lock", dir, err)
 	}
 	info, err := marshalIndent(r.info)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/flock"
 )
 
 // maxSandboxName bounds the name of a sandbox or of a project, in bytes.
@@ -233,9 +235,9 @@ func (s *Store) OpenSandbox(
 	if err != nil {
 		return nil, diskError("open", path, err)
 	}
-	if err := tryLock(f, how); errors.Is(err, errLocked) && timeout > 0 {
-		wait, cancel := context.WithTimeoutCause(ctx, timeout, errLocked)
-		err = waitLock(wait, f, how)
+	if err := flock.Try(f, how); errors.Is(err, flock.ErrLocked) && timeout > 0 {
+		wait, cancel := context.WithTimeoutCause(ctx, timeout, flock.ErrLocked)
+		err = flock.Wait(wait, f, how)
 		cancel()
 		if err != nil {
 			f.Close()
@@ -256,7 +258,7 @@ func (s *Store) OpenSandbox(
 }
 
 func lockError(id string, err error) error {
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, flock.ErrLocked) {
 		return ErrInUse
 	}
 	return fmt.Errorf("lock sandbox %s: %w", id, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/model/modeltest"
 	"github.com/hutch-run/hutch/host/agent/record"
+	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/units"
@@ -43,7 +44,7 @@ func TestWorks(t *testing.T) {
 	if !r.OK || r.Outcome != Done || r.Summary != "It says two now." || r.State != StateTearDown || !r.Apply.Done || r.Sandbox.Kept {
 		t.Errorf("the result is %+v", r)
 	}
-	if diff := cmp.Diff([]Change{{Path: "new.txt", Kind: "added"}, {Path: "src/main.sh", Kind: "modified"}}, r.Changes); diff != "" {
+	if diff := cmp.Diff([]review.Item{{Path: "new.txt", Kind: "added"}, {Path: "src/main.sh", Kind: "modified"}}, r.Changes); diff != "" {
 		t.Error(diff)
 	}
 	if len(r.Checks) != 2 || r.Checks[0].OK || !r.Checks[1].OK || r.Setup == nil || !r.Setup.OK || r.Turns != 4 || r.ToolCalls != 7 || r.ToolErrors != 1 {
@@ -165,7 +166,7 @@ func TestBadCalls(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff([]Change{{Path: "b.txt", Kind: "added"}}, r.Changes); diff != "" { // c.txt comes after the end
+	if diff := cmp.Diff([]review.Item{{Path: "b.txt", Kind: "added"}}, r.Changes); diff != "" { // c.txt comes after the end
 		t.Error(diff)
 	}
 }

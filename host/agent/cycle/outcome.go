@@ -1,5 +1,7 @@
 package cycle
 
+import "github.com/hutch-run/hutch/host/review"
+
 // Outcomes of a cycle, in a word.
 const (
 	Done        = "done"         // the model says so, and the check agrees where there is one
@@ -30,22 +32,11 @@ type Bound struct {
 
 // synced is what became of the changes.
 type synced struct {
-	Known   bool     `json:"known"`   // the changes could be listed
-	Changes []Change `json:"changes"` // the first of them
-	Total   int      `json:"total"`
-	Applied bool     `json:"applied"` // the user's policy was followed to its end: nothing waits for a review
-	Problem string   `json:"problem,omitempty"`
-}
-
-// Change is a path that differs from the project.
-type Change struct {
-	Path string `json:"path"`
-	From string `json:"from,omitempty"` // of a renamed file, where it was
-	Kind string `json:"kind"`           // added, modified, deleted, mode, symlink, type or renamed
-	// Conflict says what the project's side did to the path meanwhile.
-	Conflict string `json:"conflict,omitempty"`
-	// Refused are the reasons for which an apply refuses it unless that is allowed.
-	Refused []string `json:"refused,omitempty"`
+	Known   bool          `json:"known"`   // the changes could be listed
+	Changes []review.Item `json:"changes"` // the first of them
+	Total   int           `json:"total"`
+	Applied bool          `json:"applied"` // the user's policy was followed to its end: nothing waits for a review
+	Problem string        `json:"problem,omitempty"`
 }
 
 // maxSummary bounds what is kept of the model's last words, in bytes.

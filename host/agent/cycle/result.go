@@ -6,6 +6,7 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -42,10 +43,10 @@ type Result struct {
 	Setup      *Check      `json:"setup,omitempty"`
 	Checks     []Check     `json:"checks"`
 
-	ChangesKnown bool     `json:"changes_known"`
-	Changes      []Change `json:"changes"` // the first 10000
-	ChangesTotal int      `json:"changes_total"`
-	Apply        Apply    `json:"apply"`
+	ChangesKnown bool          `json:"changes_known"`
+	Changes      []review.Item `json:"changes"` // the first 10000
+	ChangesTotal int           `json:"changes_total"`
+	Apply        Apply         `json:"apply"`
 
 	Resumed bool      `json:"resumed,omitempty"` // it was gone on with after its host had died
 	Started time.Time `json:"started"`
@@ -90,7 +91,7 @@ func newResult(o Options, w Work, loop *record.Loop, past *record.Past) *Result 
 	r := &Result{
 		Schema: Schema, ID: loop.ID(), Cycle: w.ID, Name: b.Name, File: b.Box.File, Spec: w.Spec.Path,
 		Model: b.Model.Config.Provider + " " + b.Model.Config.Model, Workspace: b.Box.Workspace.Source,
-		Checks: []Check{}, Changes: []Change{}, Apply: Apply{When: o.When}, Started: time.Now().UTC(), Dir: loop.Dir(),
+		Checks: []Check{}, Changes: []review.Item{}, Apply: Apply{When: o.When}, Started: time.Now().UTC(), Dir: loop.Dir(),
 	}
 	if r.Apply.When == "" {
 		r.Apply.When = Never
@@ -128,7 +129,7 @@ func (r *Result) sync(s *synced) {
 		return
 	}
 	r.ChangesKnown, r.ChangesTotal, r.Apply.Done, r.Apply.Problem = s.Known, s.Total, s.Applied, s.Problem
-	r.Changes = append([]Change{}, s.Changes[:min(len(s.Changes), maxChanges)]...)
+	r.Changes = append([]review.Item{}, s.Changes[:min(len(s.Changes), maxChanges)]...)
 }
 
 // end writes the result and closes the record.

@@ -3,9 +3,12 @@ package cycle
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -54,8 +57,8 @@ func (o outcome) event() outcome {
 	short := *o.Sync
 	room := maxRecorded
 	for i, x := range short.Changes {
-		for _, text := range append([]string{x.Path, x.From, x.Kind, x.Conflict}, x.Refused...) {
-			room -= 2*len(text) + 20 // JSON may make more of it
+		for _, text := range slices.Concat([]string{x.Path, x.From, x.Conflict}, x.Refused, x.Marks) {
+			room -= 2*len(text) + 30 // JSON may make more of it
 		}
 		if room < 0 {
 			short.Changes = short.Changes[:i]
@@ -67,29 +70,15 @@ func (o outcome) event() outcome {
 }
 
 // changes are what differs from the project.
-func (c *cycle) changes(ctx context.Context) (list []Change, gaps, err error) {
-	sb, err := c.o.Manager.Look(ctx, c.res.Sandbox.ID)
+func (c *cycle) changes(ctx context.Context) (list []review.Item, gaps, err error) {
+	r, err := pull.Review(ctx, c.o.Manager, c.res.Sandbox.ID, sandbox.Shared, review.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, sb.Close()) }()
-	subject, err := sb.Subject()
-	if err != nil {
-		return nil, nil, err
-	}
-	r, err := review.Open(ctx, subject, review.Options{})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer r.Close()
 	for _, x := range r.Changes {
-		out := Change{Path: strings.ToValidUTF8(x.Path, "\uFFFD"), From: strings.ToValidUTF8(x.From, "\uFFFD"), Kind: string(x.Kind), Conflict: x.Conflict}
-		for _, f := range x.Refused {
-			out.Refused = append(out.Refused, f.Detail)
-		}
-		list = append(list, out)
+		list = append(list, x.Item(nil))
 	}
-	return list, r.Gaps, nil
+	return list, r.Gaps, r.Close()
 }
 
 // tearDown removes the sandbox, unless something in it is still to be reviewed, or the user wants it.

@@ -91,15 +91,7 @@ func Save(dir string, a *Answer, r Run, answer []byte, allow map[judge.Rule]bool
 	}
 	defer root.Close()
 	write := func(name string, mode fs.FileMode, content []byte) error {
-		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-			return err
-		}
-		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		if err != nil {
-			return err
-		}
-		_, err = f.Write(content)
-		return errors.Join(err, f.Close())
+		return errors.Join(root.MkdirAll(path.Dir(name), 0o755), root.WriteFile(name, content, mode))
 	}
 	for _, f := range a.Files {
 		if err := write(path.Join(CodeDir, f.Path), f.Mode, f.Content); err != nil {

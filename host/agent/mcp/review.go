@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
-	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -43,39 +42,17 @@ type diffIn struct {
 }
 
 type diffOut struct {
-	Project    string      `json:"project"`
-	Changes    []changeOut `json:"changes"`
-	Total      int         `json:"total" jsonschema:"number of all changes"`
-	NextChange int         `json:"next_change,omitempty" jsonschema:"change_offset of the next page; missing at the end"`
-	Patch      string      `json:"patch" jsonschema:"unified diff"`
-	Next       int64       `json:"next,omitempty" jsonschema:"offset of the next page of the patch; missing at the end"`
-	Gaps       string      `json:"gaps,omitempty" jsonschema:"why there may be more changes than these"`
-}
-
-type changeOut struct {
-	Path     string   `json:"path"`
-	From     string   `json:"from,omitempty" jsonschema:"of a renamed file, where it was"`
-	Kind     string   `json:"kind" jsonschema:"added, modified, deleted, mode, symlink, type or renamed"`
-	Merged   bool     `json:"merged,omitempty" jsonschema:"it has what the project's side changed, too"`
-	Conflict string   `json:"conflict,omitempty" jsonschema:"why it cannot be applied"`
-	Unmerged string   `json:"unmerged,omitempty" jsonschema:"of a conflict, with \"merge\": why the two sides cannot be joined"`
-	Refused  []string `json:"refused,omitempty" jsonschema:"why it is not applied unless the user allows it"`
-	Marks    []string `json:"marks,omitempty" jsonschema:"what a reviewer should know of it"`
-}
-
-func change(c *review.Change, allow map[judge.Rule]bool) changeOut {
-	out := changeOut{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), From: strings.ToValidUTF8(c.From, "\uFFFD"), Kind: string(c.Kind), Merged: c.Merged, Conflict: c.Conflict, Marks: c.Marks}
-	if c.Sides != nil {
-		out.Unmerged = c.Sides.Unmerged
-	}
-	for _, r := range c.Against(allow) {
-		out.Refused = append(out.Refused, r.Detail)
-	}
-	return out
+	Project    string        `json:"project"`
+	Changes    []review.Item `json:"changes"`
+	Total      int           `json:"total" jsonschema:"number of all changes"`
+	NextChange int           `json:"next_change,omitempty" jsonschema:"change_offset of the next page; missing at the end"`
+	Patch      string        `json:"patch" jsonschema:"unified diff"`
+	Next       int64         `json:"next,omitempty" jsonschema:"offset of the next page of the patch; missing at the end"`
+	Gaps       string        `json:"gaps,omitempty" jsonschema:"why there may be more changes than these"`
 }
 
 func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
-	out.Changes = []changeOut{}
+	out.Changes = []review.Item{}
 	most := min(cmp.Or(in.MaxBytes, defaultPatch), maxPatch)
 	limit := min(cmp.Or(in.ChangeLimit, defaultChanges), maxChanges)
 	if most < 0 || limit < 0 || in.Offset < 0 || in.ChangeOffset < 0 {
@@ -94,7 +71,7 @@ func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
 		out.Gaps = r.Gaps.Error()
 	}
 	for _, c := range r.Changes[min(in.ChangeOffset, len(r.Changes)):min(in.ChangeOffset+limit, len(r.Changes))] {
-		out.Changes = append(out.Changes, change(c, s.o.Allow))
+		out.Changes = append(out.Changes, c.Item(s.o.Allow))
 	}
 	if in.ChangeOffset+limit < len(r.Changes) {
 		out.NextChange = in.ChangeOffset + limit
@@ -151,15 +128,15 @@ type applyIn struct {
 }
 
 type applyOut struct {
-	Project string      `json:"project"`
-	Applied []changeOut `json:"applied"`
-	DryRun  bool        `json:"dry_run,omitempty"`
-	Undo    string      `json:"undo,omitempty" jsonschema:"command with which the user takes it back"`
-	Notes   []string    `json:"notes,omitempty" jsonschema:"what the user should know about this apply"`
+	Project string        `json:"project"`
+	Applied []review.Item `json:"applied"`
+	DryRun  bool          `json:"dry_run,omitempty"`
+	Undo    string        `json:"undo,omitempty" jsonschema:"command with which the user takes it back"`
+	Notes   []string      `json:"notes,omitempty" jsonschema:"what the user should know about this apply"`
 }
 
 func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error) {
-	out.Applied, out.DryRun = []changeOut{}, in.DryRun
+	out.Applied, out.DryRun = []review.Item{}, in.DryRun
 	if err := s.may(in.Sandbox); err != nil {
 		return out, err
 	}
@@ -177,7 +154,7 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 		return out, s.blocked(err, in.Merge)
 	}
 	for _, p := range plan.Taken {
-		out.Applied = append(out.Applied, change(p.Change, s.o.Allow))
+		out.Applied = append(out.Applied, p.Change.Item(s.o.Allow))
 	}
 	if in.DryRun || len(plan.Paths()) == 0 {
 		return out, nil
