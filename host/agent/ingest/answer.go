@@ -33,6 +33,12 @@ const (
 // Formats are all formats, in the order in which they are listed to users.
 var Formats = []Format{JSON, Markdown, Diff, V4A, SearchReplace, XML, Txtar}
 
+// readers read an answer in one format.
+var readers = map[Format]func(*parser, source){
+	JSON: (*parser).json, Markdown: (*parser).markdown, Diff: (*parser).diff, V4A: (*parser).v4a,
+	SearchReplace: (*parser).searchReplace, XML: (*parser).xml, Txtar: (*parser).txtar,
+}
+
 // Answer is what an answer holds: files, or changes to files.
 type Answer struct {
 	Format Format
@@ -113,20 +119,18 @@ func (h *Hunk) old() []string {
 func Parse(b []byte, format Format) (*Answer, error) {
 	p := &parser{where: map[string]int{}}
 	if len(b) > MaxAnswer {
-		p.problem(Problem{Message: fmt.Sprintf("the answer has %s; at most %s are read", units.FormatSize(int64(len(b))), units.FormatSize(MaxAnswer))})
+		p.fail(0, fmt.Sprintf("the answer has %s; at most %s are read", units.FormatSize(int64(len(b))), units.FormatSize(MaxAnswer)),
+			"")
 		return nil, p.err()
 	}
 	b = bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))
-	switch {
-	case !utf8.Valid(b):
-		p.problem(Problem{Line: badLine(b), Message: "the answer is not UTF-8", Hint: `hand over what is no text as {"files":[{"path":"…","encoding":"base64","content":"…"}]}`})
-	case bytes.IndexByte(b, 0) >= 0:
-		p.problem(Problem{Line: 1 + bytes.Count(b[:bytes.IndexByte(b, 0)], []byte("\n")), Message: "the answer holds a zero byte",
-			Hint: `hand over what is no text as {"files":[{"path":"…","encoding":"base64","content":"…"}]}`})
+	switch line, bad := firstBad(b); {
+	case bad != "":
+		p.fail(line, bad, asBase64)
 	case len(bytes.TrimSpace(b)) == 0:
-		p.problem(Problem{Message: "the answer is empty"})
-	case format != "" && !slices.Contains(Formats, format):
-		p.problem(Problem{Message: fmt.Sprintf("there is no format %q", format), Hint: "the formats are " + formatNames()})
+		p.fail(0, "the answer is empty", "")
+	case format != "" && readers[format] == nil:
+		p.fail(0, fmt.Sprintf("there is no format %q", format), "the formats are "+formatNames())
 	}
 	if len(p.problems) > 0 {
 		return nil, p.err()
@@ -152,20 +156,26 @@ func formatNames() string {
 	return strings.Join(out, ", ")
 }
 
-// badLine is the line of the first byte that is not UTF-8.
-func badLine(b []byte) int {
-	line := 1
-	for len(b) > 0 {
-		r, n := utf8.DecodeRune(b)
-		if r == utf8.RuneError && n == 1 {
-			break
+// asBase64 is the way for what is no text.
+const asBase64 = `hand over what is no text as {"files":[{"path":"…","encoding":"base64","content":"…"}]}`
+
+// firstBad finds what is no text: its line, and what it is; "" for nothing.
+func firstBad(b []byte) (line int, what string) {
+	at := bytes.IndexByte(b, 0)
+	if what = "the answer holds a zero byte"; !utf8.Valid(b) {
+		what = "the answer is not UTF-8"
+		for at = 0; utf8.FullRune(b[at:]); {
+			r, n := utf8.DecodeRune(b[at:])
+			if r == utf8.RuneError && n == 1 {
+				break
+			}
+			at += n
 		}
-		if r == '\n' {
-			line++
-		}
-		b = b[n:]
 	}
-	return line
+	if at < 0 {
+		return 0, ""
+	}
+	return 1 + bytes.Count(b[:at], []byte("\n")), what
 }
 
 // blankThoughts empties the lines of what a model thought aloud before it answered, so that drafts in it do not count
@@ -213,22 +223,7 @@ func (p *parser) note(format string, args ...any) {
 // parse reads src as one format.
 func (p *parser) parse(src source, format Format) {
 	p.out.Format = format
-	switch format {
-	case JSON:
-		p.json(src)
-	case Markdown:
-		p.markdown(src)
-	case Diff:
-		p.diff(src)
-	case V4A:
-		p.v4a(src)
-	case SearchReplace:
-		p.searchReplace(src)
-	case XML:
-		p.xml(src)
-	case Txtar:
-		p.txtar(src)
-	}
+	readers[format](p, src)
 }
 
 // file takes in a whole file.
@@ -247,14 +242,14 @@ func (p *parser) file(f File) {
 		return
 	case len(p.out.Files) >= runfile.MaxFiles:
 		p.full = true
-		p.problem(Problem{Line: f.Line, Message: fmt.Sprintf("the answer has more than %d files", runfile.MaxFiles)})
+		p.fail(f.Line, fmt.Sprintf("the answer has more than %d files", runfile.MaxFiles), "")
 		return
 	case len(f.Content) > runfile.MaxFileSize:
-		p.problem(Problem{Path: f.Path, Line: f.Line, Message: "the file is larger than " + units.FormatSize(runfile.MaxFileSize)})
+		p.failIn(f.Path, f.Line, "the file is larger than "+units.FormatSize(runfile.MaxFileSize), "")
 		return
 	case p.size > runfile.MaxFilesSize:
 		p.full = true
-		p.problem(Problem{Line: f.Line, Message: "the files are larger than " + units.FormatSize(runfile.MaxFilesSize) + " together"})
+		p.fail(f.Line, "the files are larger than "+units.FormatSize(runfile.MaxFilesSize)+" together", "")
 		return
 	}
 	if n := placeholder(f.Content); n > 0 {
@@ -279,7 +274,7 @@ func (p *parser) change(c Change) {
 	}
 	if len(p.out.Changes) >= runfile.MaxFiles {
 		p.full = true
-		p.problem(Problem{Line: c.Line, Message: fmt.Sprintf("the patch changes more than %d files", runfile.MaxFiles)})
+		p.fail(c.Line, fmt.Sprintf("the patch changes more than %d files", runfile.MaxFiles), "")
 		return
 	}
 	p.out.Changes = append(p.out.Changes, c)
@@ -287,11 +282,12 @@ func (p *parser) change(c Change) {
 
 // finish checks what only shows at the end.
 func (p *parser) finish() (*Answer, error) {
-	if len(p.problems) == 0 && len(p.out.Files) == 0 && len(p.out.Changes) == 0 {
-		p.problem(Problem{Message: "there is no file in the answer", Hint: howTo})
+	changes := p.out.Changes
+	if len(p.problems) == 0 && len(p.out.Files) == 0 && len(changes) == 0 {
+		p.fail(0, "there is no file in the answer", howTo)
 	}
-	if len(p.problems) == 0 && len(p.out.Changes) > 0 && !slices.ContainsFunc(p.out.Changes, func(c Change) bool { return c.Op != Add }) {
-		for _, c := range p.out.Changes {
+	if len(p.problems) == 0 && !slices.ContainsFunc(changes, func(c Change) bool { return c.Op != Add }) {
+		for _, c := range changes {
 			p.file(File{Path: c.Path, Mode: c.Mode, Content: c.Content, Line: c.Line})
 		}
 	}
@@ -299,9 +295,9 @@ func (p *parser) finish() (*Answer, error) {
 		return nil, p.err()
 	}
 	slices.SortFunc(p.out.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	out := p.out
-	return &out, nil
+	return &p.out, nil
 }
 
 // howTo says what would have been understood.
-const howTo = `hand over files as {"files":[{"path":"main.py","content":"…"}],"entrypoint":"main.py"}, or as Markdown blocks that begin with ` + "```python path=main.py"
+const howTo = `hand over files as {"files":[{"path":"main.py","content":"…"}],"entrypoint":"main.py"}, or as Markdown ` +
+	"blocks that begin with ```python path=main.py"

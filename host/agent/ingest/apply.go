@@ -94,7 +94,7 @@ func (s *state) at(name string, line int) *version {
 	case err == nil:
 		v.content, v.first, v.mode, v.firstMod, v.there, v.was = b, b, mode, mode, true, true
 	case !errors.Is(err, fs.ErrNotExist):
-		s.problem(Problem{Path: name, Line: line, Message: err.Error()})
+		s.failIn(name, line, err.Error(), "")
 		return nil
 	}
 	s.files[name] = v
@@ -132,7 +132,8 @@ func (s *state) do(c *Change) {
 			if rest, ok := s.patch(c, v); !ok {
 				return
 			} else if len(bytes.TrimSpace(rest)) > 0 {
-				s.problem(Problem{Path: c.Path, Line: c.Line, Message: "the patch deletes the file, and the file holds more than what the patch takes away", Hint: "read the file again"})
+				s.failIn(c.Path, c.Line, "the patch deletes the file, and the file holds more than what the patch takes away",
+					"read the file again")
 				return
 			}
 		}
@@ -162,7 +163,8 @@ func (s *state) do(c *Change) {
 	switch {
 	case to == nil:
 	case to.there:
-		s.problem(Problem{Path: c.Path, Line: c.Line, Message: fmt.Sprintf("it is to be moved to %s, which is there already", safepathQuote(c.To)), Hint: "delete that first, or choose another name"})
+		s.failIn(c.Path, c.Line, fmt.Sprintf("it is to be moved to %s, which is there already", safepathQuote(c.To)),
+			"delete that first, or choose another name")
 	default:
 		to.set(content, mode)
 		v.there = false
@@ -208,13 +210,13 @@ func (s *state) outcomes() []Outcome {
 			o.Content, o.Mode = v.content, v.mode
 			total += int64(len(v.content))
 			if len(v.content) > runfile.MaxFileSize {
-				s.problem(Problem{Path: name, Message: "the file would be larger than " + units.FormatSize(runfile.MaxFileSize)})
+				s.failIn(name, 0, "the file would be larger than "+units.FormatSize(runfile.MaxFileSize), "")
 			}
 		}
 		out = append(out, o)
 	}
 	if total > runfile.MaxFilesSize {
-		s.problem(Problem{Message: "the changed files would be larger than " + units.FormatSize(runfile.MaxFilesSize) + " together"})
+		s.fail(0, "the changed files would be larger than "+units.FormatSize(runfile.MaxFilesSize)+" together", "")
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Path < out[j].Path })
 	for _, o := range out {
@@ -269,7 +271,7 @@ func (t *text) bytes() []byte {
 // patch does the hunks of a change to a file.
 func (s *state) patch(c *Change, v *version) ([]byte, bool) {
 	if bytes.IndexByte(v.content, 0) >= 0 || !utf8.Valid(v.content) {
-		s.problem(Problem{Path: c.Path, Line: c.Line, Message: "the file is no text, so no patch can be done to it", Hint: "give the whole file"})
+		s.failIn(c.Path, c.Line, "the file is no text, so no patch can be done to it", "give the whole file")
 		return nil, false
 	}
 	exact := slices.ContainsFunc(c.Hunks, func(h Hunk) bool {

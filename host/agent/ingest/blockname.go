@@ -2,8 +2,12 @@ package ingest
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/hutch-run/hutch/host/run/language"
 )
 
 // citation is the language of a block that shows lines of an existing file, as 12:15:src/main.py.
@@ -60,40 +64,24 @@ func (f *fence) identify(above string) {
 
 // infoWords splits an info string at spaces and commas outside of quotes.
 func infoWords(info string) []string {
-	var out []string
-	var quote rune
-	word := strings.Builder{}
-	flush := func() {
-		if word.Len() > 0 {
-			out = append(out, strings.TrimSuffix(word.String(), "}"))
-			word.Reset()
-		}
+	words := infoWord().FindAllString(info, -1)
+	for i, w := range words {
+		words[i] = strings.TrimSuffix(w, "}")
 	}
-	for _, r := range info {
-		switch {
-		case quote != 0:
-			if r == quote {
-				quote = 0
-			}
-			word.WriteRune(r)
-		case r == '"' || r == '\'':
-			quote = r
-			word.WriteRune(r)
-		case r == ' ' || r == '\t' || r == ',':
-			flush()
-		default:
-			word.WriteRune(r)
-		}
-	}
-	flush()
-	return out
+	return words
 }
 
+var infoWord = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:[^ \t,"']|"[^"]*"?|'[^']*'?)+`)
+})
+
 // bareNames are files that are known without an extension.
-var bareNames = []string{"Makefile", "Dockerfile", "Containerfile", "Gemfile", "Rakefile", "Procfile", "Vagrantfile", "Justfile", "LICENSE", "README", "CHANGELOG"}
+var bareNames = []string{"Makefile", "Dockerfile", "Containerfile", "Gemfile", "Rakefile", "Procfile", "Vagrantfile",
+	"Justfile", "LICENSE", "README", "CHANGELOG"}
 
 // products look like file names and are none.
-var products = []string{"node.js", "next.js", "nuxt.js", "vue.js", "react.js", "express.js", "three.js", "d3.js", "p5.js", "chart.js", "asp.net", "socket.io"}
+var products = []string{"node.js", "next.js", "nuxt.js", "vue.js", "react.js", "express.js", "three.js", "d3.js",
+	"p5.js", "chart.js", "asp.net", "socket.io"}
 
 // pathlike reports whether one word is meant as a path, a bad one included.
 func pathlike(s string) bool {
@@ -208,11 +196,25 @@ func (f *fence) commentName() string {
 
 // languages are the names of languages by the extensions of their files.
 var languages = map[string]string{
-	".py": "python py python3", ".js": "javascript js jsx node", ".mjs": "javascript js", ".cjs": "javascript js", ".jsx": "jsx javascript js",
-	".ts": "typescript ts", ".tsx": "tsx typescript ts", ".sh": "sh bash shell zsh", ".bash": "bash sh shell", ".go": "go golang", ".rb": "ruby rb", ".pl": "perl pl", ".pm": "perl",
-	".rs": "rust rs", ".c": "c", ".h": "c cpp c++", ".cc": "cpp c++", ".cpp": "cpp c++", ".hpp": "cpp c++", ".java": "java", ".kt": "kotlin", ".cs": "csharp c# cs", ".php": "php",
-	".html": "html", ".css": "css", ".json": "json jsonc", ".yaml": "yaml yml", ".yml": "yaml yml", ".toml": "toml", ".ini": "ini", ".xml": "xml", ".sql": "sql",
-	".md": "markdown md", ".txt": "text txt plaintext", ".csv": "csv text", ".hcl": "hcl terraform", ".tf": "hcl terraform tf", ".proto": "proto protobuf",
+	".py": "python py python3", ".js": "javascript js jsx node nodejs node.js mjs cjs", ".mjs": "javascript js",
+	".cjs": "javascript js", ".jsx": "jsx javascript js", ".ts": "typescript ts", ".tsx": "tsx typescript ts",
+	".sh": "sh bash shell zsh", ".bash": "bash sh shell", ".go": "go golang", ".rb": "ruby rb", ".pl": "perl pl",
+	".pm": "perl", ".rs": "rust rs", ".c": "c", ".h": "c cpp c++", ".cc": "cpp c++", ".cpp": "cpp c++",
+	".hpp": "cpp c++", ".java": "java", ".kt": "kotlin", ".cs": "csharp c# cs", ".php": "php", ".html": "html",
+	".css": "css", ".json": "json jsonc", ".yaml": "yaml yml", ".yml": "yaml yml", ".toml": "toml", ".ini": "ini",
+	".xml": "xml", ".sql": "sql", ".md": "markdown md", ".txt": "text txt plaintext", ".csv": "csv text",
+	".hcl": "hcl terraform", ".tf": "hcl terraform tf", ".proto": "proto protobuf",
+}
+
+// languageOf knows a language by the names that models use for it.
+func languageOf(name string) (*language.Language, bool) {
+	name = strings.ToLower(name)
+	for ext, names := range languages {
+		if l, ok := language.ByPath("x" + ext); ok && slices.Contains(strings.Fields(names), name) && name != "zsh" {
+			return l, true
+		}
+	}
+	return language.ByName(name)
 }
 
 func knownExtension(name string) bool { return languages[strings.ToLower(path.Ext(name))] != "" }
@@ -220,5 +222,6 @@ func knownExtension(name string) bool { return languages[strings.ToLower(path.Ex
 // fits reports whether a file of that name can be in that language.
 func fits(lang, name string) bool {
 	ext := strings.ToLower(path.Ext(name))
-	return slices.Contains(strings.Fields(languages[ext]), lang) || ext == "."+lang || ext == "" && strings.EqualFold(path.Base(name), lang)
+	return slices.Contains(strings.Fields(languages[ext]), lang) || ext == "."+lang ||
+		ext == "" && strings.EqualFold(path.Base(name), lang)
 }

@@ -27,7 +27,7 @@ func (p *parser) detect(src source) {
 	if strings.ContainsRune(src.text(), '{') && p.tryJSON(src) {
 		return
 	}
-	p.problem(Problem{Message: "no files were recognised in the answer", Hint: howTo + "; the formats are " + formatNames()})
+	p.fail(0, "no files were recognised in the answer", howTo+"; the formats are "+formatNames())
 }
 
 // tryJSON reads src as JSON, if there is an object in it that holds files, or one that would do if it were whole.
@@ -46,7 +46,7 @@ func markAt(lines []string, i int) Format {
 	line := strings.TrimRight(lines[i], " \t")
 	trimmed := strings.TrimLeft(line, " \t")
 	switch {
-	case strings.HasPrefix(line, "*** Begin Patch"), strings.HasPrefix(line, "*** Update File: "), strings.HasPrefix(line, "*** Add File: "), strings.HasPrefix(line, "*** Delete File: "):
+	case v4aBegins(line):
 		return V4A
 	case searchMark(line) > 0:
 		return SearchReplace
@@ -88,7 +88,8 @@ func (p *parser) detectFences(rest, src source) {
 	}
 	switch {
 	case len(order) > 1:
-		p.problem(Problem{Line: byFormat[order[1]][0].line, Message: fmt.Sprintf("the answer has a block in the format %s and one in %s", order[0], order[1]), Hint: "hand over everything in one of them"})
+		p.fail(byFormat[order[1]][0].line, fmt.Sprintf("the answer has a block in the format %s and one in %s", order[0], order[1]),
+			"hand over everything in one of them")
 		return
 	case len(order) == 1 && order[0] == JSON:
 		p.fencedJSON(byFormat[JSON])
@@ -96,7 +97,7 @@ func (p *parser) detectFences(rest, src source) {
 	case len(order) == 1:
 		for _, f := range byFormat[order[0]] {
 			if !f.closed {
-				p.problem(Problem{Line: f.line, Message: "the block that begins here has no end: the answer was cut off", Hint: "give it again, whole"})
+				p.fail(f.line, "the block that begins here has no end: the answer was cut off", "give it again, whole")
 			}
 			p.parse(source{f.lines, f.line + 1}, order[0])
 		}
@@ -130,7 +131,7 @@ func (p *parser) fencedJSON(fences []fence) {
 	}
 	if len(with) > 1 {
 		p.out.Format = JSON
-		p.problem(Problem{Line: with[1].line, Message: "the answer has several JSON objects with files", Hint: "give one object with all files"})
+		p.fail(with[1].line, "the answer has several JSON objects with files", "give one object with all files")
 		return
 	}
 	p.parse(source{with[0].lines, with[0].line + 1}, JSON)

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -9,7 +10,7 @@ import (
 
 // diffHeaderAt recognises the two lines that name a file in a unified diff, with a hunk below them.
 func diffHeaderAt(lines []string, i int) bool {
-	return i+2 < len(lines) && strings.HasPrefix(lines[i], "--- ") && strings.HasPrefix(lines[i+1], "+++ ") && strings.HasPrefix(lines[i+2], "@@")
+	return i+2 < len(lines) && diffNamesAt(lines, i) && strings.HasPrefix(lines[i+2], "@@")
 }
 
 // diffReader reads a unified diff. Models count badly, so the numbers of a hunk's header count where they are right,
@@ -29,18 +30,20 @@ func (p *parser) diff(src source) {
 		case strings.HasPrefix(line, "diff --git "):
 			r.git()
 			seen = true
-		case strings.HasPrefix(line, "--- ") && r.i+1 < len(src.lines) && strings.HasPrefix(src.lines[r.i+1], "+++ "):
+		case diffNamesAt(src.lines, r.i):
 			r.plain()
 			seen = true
 		case strings.HasPrefix(line, "@@ ") && !seen:
-			p.problem(Problem{Line: r.line(), Message: "a hunk comes before any line that says which file it is for", Hint: "begin with --- a/PATH and +++ b/PATH"})
+			p.fail(r.line(), "a hunk comes before any line that says which file it is for",
+				"begin with --- a/PATH and +++ b/PATH")
 			return
 		default:
 			r.i++
 		}
 	}
 	if !seen {
-		p.problem(Problem{Line: src.first, Message: "there is no diff in the answer", Hint: "a diff of a file begins with --- a/PATH and +++ b/PATH, and its hunks with @@ -1,2 +1,3 @@"})
+		p.fail(src.first, "there is no diff in the answer",
+			"a diff of a file begins with --- a/PATH and +++ b/PATH, and its hunks with @@ -1,2 +1,3 @@")
 	}
 }
 
@@ -51,7 +54,7 @@ func (r *diffReader) plain() {
 	c := Change{Op: Update, Line: r.line()}
 	from, to, err := headerNames(r.src.lines[r.i], r.src.lines[r.i+1])
 	if err != nil {
-		r.p.problem(Problem{Line: r.line(), Message: err.Error()})
+		r.p.fail(r.line(), err.Error(), "")
 	}
 	r.i += 2
 	c.Hunks = r.hunks()
@@ -59,7 +62,7 @@ func (r *diffReader) plain() {
 	case err != nil:
 		return
 	case from == "" && to == "":
-		r.p.problem(Problem{Line: c.Line, Message: "both sides of the diff are /dev/null"})
+		r.p.fail(c.Line, "both sides of the diff are /dev/null", "")
 		return
 	case from == "":
 		c.Op, c.Path = Add, to
@@ -77,38 +80,27 @@ func (r *diffReader) plain() {
 // take finishes a change: what adds a file has its content in its only hunk.
 func (r *diffReader) take(c Change) {
 	if c.Op == Add {
-		content, problem := added(c)
-		if problem != nil {
-			r.p.problem(*problem)
-			return
+		c.Content = []byte{}
+		for i, h := range c.Hunks {
+			for _, l := range h.Lines {
+				if l.Op != '+' {
+					r.p.problem(Problem{Path: c.Path, Hunk: i + 1, Line: h.Line,
+						Message: "the file is new, so all lines of its hunk begin with +"})
+					return
+				}
+				c.Content = append(append(c.Content, l.Text...), '\n')
+			}
+			if h.NewNoEOL {
+				c.Content = bytes.TrimSuffix(c.Content, []byte("\n"))
+			}
 		}
-		c.Content, c.Hunks = content, nil
+		c.Hunks = nil
 	}
 	if c.Op == Update && len(c.Hunks) == 0 && c.To == "" && c.Mode == 0 {
-		r.p.problem(Problem{Path: c.Path, Line: c.Line, Message: "the diff of the file has no hunk", Hint: "a hunk begins with a line like @@ -1,2 +1,3 @@"})
+		r.p.failIn(c.Path, c.Line, "the diff of the file has no hunk", "a hunk begins with a line like @@ -1,2 +1,3 @@")
 		return
 	}
 	r.p.change(c)
-}
-
-func added(c Change) ([]byte, *Problem) {
-	var lines []string
-	end := "\n"
-	for i, h := range c.Hunks {
-		for _, l := range h.Lines {
-			if l.Op != '+' {
-				return nil, &Problem{Path: c.Path, Hunk: i + 1, Line: h.Line, Message: "the file is new, so all lines of its hunk begin with +"}
-			}
-			lines = append(lines, l.Text)
-		}
-		if h.NewNoEOL {
-			end = ""
-		}
-	}
-	if len(lines) == 0 {
-		return []byte{}, nil
-	}
-	return []byte(strings.Join(lines, "\n") + end), nil
 }
 
 // headerNames are the names in --- and +++ lines, "" for /dev/null.
@@ -158,14 +150,14 @@ func (r *diffReader) git() {
 	var named, bad bool
 	refuse := func(hint, format string, args ...any) {
 		bad = true
-		r.p.problem(Problem{Path: c.Path, Line: r.line(), Message: fmt.Sprintf(format, args...), Hint: hint})
+		r.p.failIn(c.Path, r.line(), fmt.Sprintf(format, args...), hint)
 	}
 header:
 	for ; r.i < len(r.src.lines); r.i++ {
 		line := r.src.lines[r.i]
-		key, value, _ := strings.Cut(line, " ")
+		key, _, _ := strings.Cut(line, " ")
 		switch {
-		case strings.HasPrefix(line, "--- ") && r.i+1 < len(r.src.lines) && strings.HasPrefix(r.src.lines[r.i+1], "+++ "):
+		case diffNamesAt(r.src.lines, r.i):
 			var err error
 			if from, to, err = headerNames(line, r.src.lines[r.i+1]); err != nil {
 				refuse("", "%s", err)
@@ -190,9 +182,8 @@ header:
 			refuse("give the copy as a new file", "the diff copies a file")
 		case strings.HasPrefix(line, "copy to "): // the other half
 		case strings.HasPrefix(line, "GIT binary patch"), strings.HasPrefix(line, "Binary files "):
-			refuse(`hand over what is no text as {"files":[{"path":"…","encoding":"base64","content":"…"}]}`, "the diff of a file that is no text cannot be used")
+			refuse(asBase64, "the diff of a file that is no text cannot be used")
 		case key == "index", key == "similarity", key == "dissimilarity", strings.HasPrefix(line, "old mode "):
-			_ = value
 		default:
 			break header
 		}
@@ -200,7 +191,7 @@ header:
 	if !named {
 		if from = gitName(gitLine); from == "" {
 			if !bad {
-				r.p.problem(Problem{Line: c.Line, Message: "the line diff --git does not name one file", Hint: "write diff --git a/PATH b/PATH"})
+				r.p.fail(c.Line, "the line diff --git does not name one file", "write diff --git a/PATH b/PATH")
 			}
 			bad = true
 		}
@@ -242,7 +233,7 @@ func (r *diffReader) mode(s string, bad *bool) fs.FileMode {
 		what = "is a submodule"
 	}
 	*bad = true
-	r.p.problem(Problem{Line: r.line(), Message: "what the diff makes " + what, Hint: "only files can be handed over"})
+	r.p.fail(r.line(), "what the diff makes "+what, "only files can be handed over")
 	return 0
 }
 
@@ -256,8 +247,9 @@ func gitName(s string) string {
 		return strings.TrimPrefix(name, "a/")
 	}
 	// The name may hold " b/" itself: both halves are equal.
-	if n := len(s); n%2 == 1 && n > 5 && s[n/2] == ' ' && strings.HasPrefix(s, "a/") && s[2:n/2] == strings.TrimPrefix(s[n/2+1:], "b/") {
-		return s[2 : n/2]
+	a, b := s[:len(s)/2], s[len(s)/2:]
+	if name, ok := strings.CutPrefix(a, "a/"); ok && name != "" && b == " b/"+name {
+		return name
 	}
 	return ""
 }

@@ -31,10 +31,11 @@ func (r *diffReader) hunks() []Hunk {
 		o, w := r.body(&h, r.src.lines[r.i:r.i+n])
 		r.i += n
 		if counted && (o != oldLines || w != newLines) {
-			r.p.note("hunk in line %d of the answer: its header counts %d old and %d new lines, it has %d and %d", h.Line, oldLines, newLines, o, w)
+			r.p.note("hunk in line %d of the answer: its header counts %d old and %d new lines, it has %d and %d",
+				h.Line, oldLines, newLines, o, w)
 		}
 		if len(h.Lines) == 0 {
-			r.p.problem(Problem{Line: h.Line, Message: "the hunk has no lines"})
+			r.p.fail(h.Line, "the hunk has no lines", "")
 			continue
 		}
 		out = append(out, h)
@@ -45,7 +46,7 @@ func (r *diffReader) hunks() []Hunk {
 // hunkHeader reads @@ -1,2 +3,4 @@. Some leave the numbers out: then nothing is counted.
 func hunkHeader(line string) (start, oldLines, newLines int, counted bool) {
 	f := strings.Fields(line)
-	if len(f) < 4 || f[0] != "@@" || !strings.HasPrefix(f[1], "-") || !strings.HasPrefix(f[2], "+") || !strings.HasPrefix(f[3], "@@") {
+	if len(f) < 4 || f[0] != "@@" || f[1][0] != '-' || f[2][0] != '+' || !strings.HasPrefix(f[3], "@@") {
 		return 0, 0, 0, false
 	}
 	start, oldLines, ok1 := rangeOf(f[1][1:])
@@ -112,11 +113,8 @@ func diffNamesAt(lines []string, i int) bool {
 func (r *diffReader) bounded() int {
 	lines := r.src.lines[r.i:]
 	n := 0
-	for n < len(lines) {
-		line := lines[n]
-		if line != "" && line[0] != ' ' && line[0] != '+' && line[0] != '-' && line[0] != '\\' && line != "\r" || diffHeaderAt(lines, n) {
-			break
-		}
+	for n < len(lines) && !diffHeaderAt(lines, n) &&
+		(lines[n] == "" || lines[n] == "\r" || strings.IndexByte(" +-\\", lines[n][0]) >= 0) {
 		n++
 	}
 	for n > 0 && strings.TrimRight(lines[n-1], "\r") == "" { // what follows the hunk, and no context

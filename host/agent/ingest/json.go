@@ -20,7 +20,7 @@ func (p *parser) json(src source) {
 	p.out.Format = JSON
 	f, ok := findJSON(src.text())
 	if !ok {
-		p.problem(Problem{Line: src.first, Message: "there is no JSON object with files in the answer", Hint: shapes})
+		p.fail(src.first, "there is no JSON object with files in the answer", shapes)
 		return
 	}
 	p.jsonFound(f, src)
@@ -30,13 +30,15 @@ func (p *parser) jsonFound(f found, src source) {
 	line := src.first + f.line
 	switch {
 	case errors.Is(f.err, io.ErrUnexpectedEOF):
-		p.problem(Problem{Line: line, Message: "the JSON that begins here has no end: the answer was cut off, or a quote inside of a string is not escaped", Hint: "give it again, whole"})
+		p.fail(line, "the JSON that begins here has no end: the answer was cut off, or a quote inside of a string is not escaped",
+			"give it again, whole")
 		return
 	case f.err != nil:
-		p.problem(Problem{Line: line, Message: "the JSON that begins here cannot be read: " + f.err.Error(), Hint: `inside of strings, a quote is written \" and a line break \n`})
+		p.fail(line, "the JSON that begins here cannot be read: "+f.err.Error(),
+			`inside of strings, a quote is written \" and a line break \n`)
 		return
 	case f.twice != "":
-		p.problem(Problem{Line: line, Message: fmt.Sprintf("an object has the name %q twice", clip(f.twice)), Hint: "give each name once"})
+		p.fail(line, fmt.Sprintf("an object has the name %q twice", clip(f.twice)), "give each name once")
 		return
 	}
 	if f.fixed {
@@ -99,7 +101,7 @@ func (p *parser) object(o object, line int) {
 		case object:
 			p.table(v, line, func(string) bool { return true })
 		default:
-			p.problem(Problem{Line: line, Message: "files is " + kindOf(files) + ", not a list", Hint: shapes})
+			p.fail(line, "files is "+kindOf(files)+", not a list", shapes)
 		}
 		return
 	}
@@ -132,7 +134,7 @@ func (p *parser) about(o object, line int) {
 		}
 		s, ok := v.(string)
 		if !ok {
-			p.problem(Problem{Line: line, Message: name + " is " + kindOf(v) + ", not a string"})
+			p.fail(line, name+" is "+kindOf(v)+", not a string", "")
 		}
 		return s
 	}
@@ -144,13 +146,14 @@ func (p *parser) about(o object, line int) {
 	}
 	list, ok := v.([]any)
 	if !ok {
-		p.problem(Problem{Line: line, Message: name + " is " + kindOf(v) + ", not a list of strings", Hint: `write "dependencies": ["requests==2.32.3"]`})
+		p.fail(line, name+" is "+kindOf(v)+", not a list of strings", `write "dependencies": ["requests==2.32.3"]`)
 		return
 	}
 	for i, e := range list {
 		s, ok := e.(string)
 		if !ok {
-			p.problem(Problem{Line: line, Message: fmt.Sprintf("dependencies[%d] is %s, not a string", i, kindOf(e)), Hint: `write "dependencies": ["requests==2.32.3"]`})
+			p.fail(line, fmt.Sprintf("dependencies[%d] is %s, not a string", i, kindOf(e)),
+				`write "dependencies": ["requests==2.32.3"]`)
 			continue
 		}
 		p.out.Dependencies = append(p.out.Dependencies, s)
@@ -161,7 +164,7 @@ func (p *parser) about(o object, line int) {
 func (p *parser) code(v any, line int) {
 	s, ok := v.(string)
 	if !ok {
-		p.problem(Problem{Line: line, Message: "code is " + kindOf(v) + ", not a string"})
+		p.fail(line, "code is "+kindOf(v)+", not a string", "")
 		return
 	}
 	name := p.out.Entrypoint
@@ -183,13 +186,13 @@ func (p *parser) code(v any, line int) {
 
 func (p *parser) list(files []any, name string, line int) {
 	if len(files) == 0 {
-		p.problem(Problem{Line: line, Message: "the list of files is empty"})
+		p.fail(line, "the list of files is empty", "")
 	}
 	for i, v := range files {
 		at := fmt.Sprintf("%s[%d]", name, i)
 		o, ok := v.(object)
 		if !ok {
-			p.problem(Problem{Line: line, Message: at + " is " + kindOf(v) + ", not an object with path and content", Hint: shapes})
+			p.fail(line, at+" is "+kindOf(v)+", not an object with path and content", shapes)
 			continue
 		}
 		p.oneFile(o, at, line)
@@ -212,20 +215,21 @@ func (p *parser) table(o object, line int, isPath func(string) bool) {
 				p.oneFile(append(object{{"path", m.name}}, v...), fmt.Sprintf("%q", clip(m.name)), line)
 				continue
 			}
-			p.problem(Problem{Line: line, Message: fmt.Sprintf("the content of %q is an object, not a string", clip(m.name)), Hint: `write JSON files as a string too, with \" for each quote`})
+			p.fail(line, fmt.Sprintf("the content of %q is an object, not a string", clip(m.name)),
+				`write JSON files as a string too, with \" for each quote`)
 		default:
-			p.problem(Problem{Line: line, Message: fmt.Sprintf("the content of %q is %s, not a string", clip(m.name), kindOf(v)), Hint: shapes})
+			p.fail(line, fmt.Sprintf("the content of %q is %s, not a string", clip(m.name), kindOf(v)), shapes)
 		}
 	}
 	if n == 0 {
-		p.problem(Problem{Line: line, Message: "there is no file in the object", Hint: shapes})
+		p.fail(line, "there is no file in the object", shapes)
 	}
 }
 
 // oneFile reads {path, content, encoding?, mode?}.
 func (p *parser) oneFile(o object, at string, line int) {
 	problem := func(path, hint, format string, args ...any) {
-		p.problem(Problem{Path: path, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint})
+		p.failIn(path, line, fmt.Sprintf(format, args...), hint)
 	}
 	v, name, ok := o.get(pathNames...)
 	path, text := v.(string)

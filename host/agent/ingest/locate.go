@@ -53,20 +53,22 @@ func locate(t *text, h *Hunk, from, shift int) (pos int, loose bool, q *Problem)
 
 // place finds where a hunk goes that only adds lines.
 func place(t *text, h *Hunk, from, shift int) (int, bool, *Problem) {
+	at := h.Start - 1 + shift
+	miss := &Problem{Message: "it only adds lines and nothing says where", Hint: "give some of the lines around"}
 	switch {
 	case h.anywhere && len(t.lines) > 0:
-		return 0, false, &Problem{Message: "the text to search for is empty", Hint: "give the lines that the new ones replace, and repeat them among the new ones"}
+		miss.Message = "the text to search for is empty"
+		miss.Hint = "give the lines that the new ones replace, and repeat them among the new ones"
 	case h.AtEnd || len(t.lines) == 0:
 		return len(t.lines), false, nil
 	case len(h.Anchors) > 0:
 		return from, false, nil
+	case h.Start > 0 && at >= from && at <= len(t.lines):
+		return at, false, nil
 	case h.Start > 0:
-		if at := h.Start - 1 + shift; at >= from && at <= len(t.lines) {
-			return at, false, nil
-		}
-		return 0, false, &Problem{Message: fmt.Sprintf("it adds lines at line %d, and the file has %d", h.Start, len(t.lines)), Hint: "give some of the lines around"}
+		miss.Message = fmt.Sprintf("it adds lines at line %d, and the file has %d", h.Start, len(t.lines))
 	}
-	return 0, false, &Problem{Message: "it only adds lines and nothing says where", Hint: "give some of the lines around"}
+	return 0, false, miss
 }
 
 // anchor finds the first line from a place on that is a, but for white space around it; else one that begins so.

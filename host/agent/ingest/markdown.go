@@ -3,8 +3,6 @@ package ingest
 import (
 	"fmt"
 	"strings"
-
-	"github.com/hutch-run/hutch/host/run/language"
 )
 
 // fence is a fenced block of Markdown.
@@ -177,17 +175,19 @@ func (p *parser) markdown(src source) {
 	switch {
 	case named > 0:
 	case len(program) > 1:
-		p.problem(Problem{Line: program[1].line, Message: fmt.Sprintf("%d blocks of code have no file name", len(program)), Hint: "name each one in the line that opens it: ```python path=src/main.py"})
+		p.fail(program[1].line, fmt.Sprintf("%d blocks of code have no file name", len(program)),
+			"name each one in the line that opens it: ```python path=src/main.py")
 	case len(fences) > 0:
-		p.problem(Problem{Line: fences[0].line, Message: "no block of the answer has a file name", Hint: "name each one in the line that opens it: ```python path=src/main.py"})
+		p.fail(fences[0].line, "no block of the answer has a file name",
+			"name each one in the line that opens it: ```python path=src/main.py")
 	}
 }
 
 // block takes in a named block.
 func (p *parser) block(f fence) {
 	if !f.closed {
-		p.problem(Problem{Path: f.name, Line: f.line, Message: "the block that begins here has no end: the answer was cut off, or a fence is missing",
-			Hint: "give the file again, whole; around a file that holds fences itself, use a longer fence"})
+		p.failIn(f.name, f.line, "the block that begins here has no end: the answer was cut off, or a fence is missing",
+			"give the file again, whole; around a file that holds fences itself, use a longer fence")
 		return
 	}
 	lines := f.lines
@@ -253,24 +253,4 @@ func (p *parser) statement(line string) {
 			p.out.Dependencies = append(p.out.Dependencies, d)
 		}
 	}
-}
-
-// languageOf knows a language by the names that models use for it.
-func languageOf(name string) (*language.Language, bool) {
-	name = strings.ToLower(name)
-	switch name {
-	case "py", "python3":
-		name = "python"
-	case "js", "node", "nodejs", "node.js", "mjs", "cjs":
-		name = "javascript"
-	case "sh", "bash":
-		name = "shell"
-	case "golang":
-		name = "go"
-	case "rb":
-		name = "ruby"
-	case "pl":
-		name = "perl"
-	}
-	return language.ByName(name)
 }

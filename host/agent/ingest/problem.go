@@ -80,13 +80,21 @@ func (p *parser) problem(q Problem) {
 	p.problems = append(p.problems, q)
 }
 
+// fail adds a problem of a line of the answer; 0 for none. The hint may be empty.
+func (p *parser) fail(line int, message, hint string) { p.failIn("", line, message, hint) }
+
+// failIn is fail for a file.
+func (p *parser) failIn(path string, line int, message, hint string) {
+	p.problem(Problem{Path: path, Line: line, Message: message, Hint: hint})
+}
+
 func (p *parser) err() error { return &Error{p.out.Format, p.problems, p.more} }
 
 // badPath says what is wrong with a path.
 func (p *parser) badPath(err error, path string, line int) {
 	var e *safepath.Error
 	if !errors.As(err, &e) {
-		p.problem(Problem{Path: path, Line: line, Message: err.Error()})
+		p.failIn(path, line, err.Error(), "")
 		return
 	}
 	q := Problem{Line: line, Message: fmt.Sprintf("the path %s %s", strconv.Quote(e.Path), strings.SplitN(e.Reason, ";", 2)[0]), Hint: "paths are relative to the directory of the files, as in src/main.py"}

@@ -32,17 +32,18 @@ func (a *Answer) Program(want Program) (Program, error) {
 	names := sortedNames(a.Files)
 	switch {
 	case len(a.Changes) > 0 && len(a.Files) == 0:
-		return out, &Error{Format: a.Format, Problems: []Problem{{Message: "the answer is a patch of files that it does not hold, so there is nothing to run",
-			Hint: "give whole files"}}}
+		p.fail(0, "the answer is a patch of files that it does not hold, so there is nothing to run", "give whole files")
+		return out, p.err()
 	case len(names) == 0:
-		return out, &Error{Format: a.Format, Problems: []Problem{{Message: "there is no file to run"}}}
+		p.fail(0, "there is no file to run", "")
+		return out, p.err()
 	}
 	if out.Entrypoint == "" {
 		out.Entrypoint = a.guessEntrypoint(names)
 	}
 	switch {
 	case out.Entrypoint == "":
-		p.problem(Problem{Message: "it does not say which file is to be run", Hint: `say it with "entrypoint", one of ` + shortList(names)})
+		p.fail(0, "it does not say which file is to be run", `say it with "entrypoint", one of `+shortList(names))
 	case !slices.Contains(names, out.Entrypoint):
 		q := Problem{Message: fmt.Sprintf("the entrypoint %q is not among the files", clip(out.Entrypoint)), Hint: "it is one of " + shortList(names)}
 		for _, w := range strings.Fields(out.Entrypoint) {
@@ -60,10 +61,11 @@ func (a *Answer) Program(want Program) (Program, error) {
 			out.Language = ""
 		}
 	} else if _, ok := language.ByPath(out.Entrypoint); !ok && len(p.problems) == 0 {
-		p.problem(Problem{Path: out.Entrypoint, Message: "its name does not say how it is run", Hint: "a program is in one of " + strings.Join(language.Names(), ", ") + `; where the extension does not say which, "language" does`})
+		p.failIn(out.Entrypoint, 0, "its name does not say how it is run",
+			"a program is in one of "+strings.Join(language.Names(), ", ")+`; where the extension does not say which, "language" does`)
 	}
 	if err := deps.Check(out.Dependencies); err != nil {
-		p.problem(Problem{Message: err.Error(), Hint: "dependencies are names of packages, perhaps with a version"})
+		p.fail(0, err.Error(), "dependencies are names of packages, perhaps with a version")
 	}
 	if len(p.problems) > 0 {
 		return out, p.err()
@@ -73,8 +75,9 @@ func (a *Answer) Program(want Program) (Program, error) {
 			l = named
 		}
 		if len(out.Dependencies) > 0 && (l == nil || l.Deps == nil) {
-			return out, &Error{Format: a.Format, Problems: []Problem{{Message: fmt.Sprintf("hutch installs no dependencies for %s", l.Name),
-				Hint: "leave dependencies out; those of " + strings.Join(deps.Languages(), " and ") + " are installed"}}}
+			p.fail(0, fmt.Sprintf("hutch installs no dependencies for %s", l.Name),
+				"leave dependencies out; those of "+strings.Join(deps.Languages(), " and ")+" are installed")
+			return out, p.err()
 		}
 	}
 	return out, nil

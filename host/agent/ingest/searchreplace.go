@@ -19,6 +19,9 @@ func replaceMark(line string, n int) bool {
 	return len(line)-len(rest) == n && (rest == " REPLACE" || rest == " UPDATED")
 }
 
+// searchForm is what a block looks like, for messages.
+const searchForm = "a block is <<<<<<< SEARCH, old lines, =======, new lines, >>>>>>> REPLACE"
+
 // searchReplace reads blocks like these, in fences or without, each with its path in a line before it; one without a
 // path is for the file of the block before.
 //
@@ -61,13 +64,15 @@ func (p *parser) searchReplace(src source) {
 		}
 		switch {
 		case middle < 0:
-			p.problem(Problem{Path: path, Line: first, Message: "the block has no line " + strings.Repeat("=", n) + " between the old and the new text", Hint: "a block is <<<<<<< SEARCH, old lines, =======, new lines, >>>>>>> REPLACE"})
+			p.failIn(path, first, "the block has no line "+strings.Repeat("=", n)+" between the old and the new text",
+				searchForm)
 			return
 		case end < 0:
-			p.problem(Problem{Path: path, Line: first, Message: "the block has no line " + strings.Repeat(">", n) + " REPLACE at its end: the answer was cut off", Hint: "a block is <<<<<<< SEARCH, old lines, =======, new lines, >>>>>>> REPLACE"})
+			p.failIn(path, first, "the block has no line "+strings.Repeat(">", n)+" REPLACE at its end: the answer was cut off",
+				searchForm)
 			return
 		case path == "":
-			p.problem(Problem{Line: first, Message: "nothing says which file the block is for", Hint: "write the path in a line of its own before the block"})
+			p.fail(first, "nothing says which file the block is for", "write the path in a line of its own before the block")
 			return
 		}
 		h := Hunk{Line: first, anywhere: true}
@@ -85,7 +90,8 @@ func (p *parser) searchReplace(src source) {
 		i = end
 	}
 	if !seen {
-		p.problem(Problem{Line: src.first, Message: "there is no block in the answer", Hint: "a block is <<<<<<< SEARCH, old lines, =======, new lines, >>>>>>> REPLACE"})
+		p.fail(src.first, "there is no block in the answer",
+			searchForm)
 	}
 	for _, name := range order {
 		c := *byPath[name]

@@ -22,7 +22,7 @@ func txtarName(line string) string {
 func (p *parser) txtar(src source) {
 	a := txtar.Parse([]byte(src.text()))
 	if len(a.Files) == 0 {
-		p.problem(Problem{Line: src.first, Message: "there is no file in the answer", Hint: "a file begins with a line like -- src/main.py --"})
+		p.fail(src.first, "there is no file in the answer", "a file begins with a line like -- src/main.py --")
 		return
 	}
 	for line := range strings.Lines(string(a.Comment)) {

@@ -18,17 +18,17 @@ import "strings"
 func (p *parser) v4a(src source) {
 	begun, ended := false, false
 	var c *Change
-	var h *Hunk
 	flush := func() {
-		if c == nil {
-			return
+		if c != nil {
+			p.v4aChange(*c)
 		}
-		if h != nil {
-			c.Hunks = append(c.Hunks, *h)
-			h = nil
-		}
-		p.v4aChange(*c)
 		c = nil
+	}
+	hunk := func(at int, fresh bool) *Hunk { // the last one, or a new one
+		if n := len(c.Hunks); n == 0 || fresh && len(c.Hunks[n-1].Lines) > 0 {
+			c.Hunks = append(c.Hunks, Hunk{Line: at})
+		}
+		return &c.Hunks[len(c.Hunks)-1]
 	}
 	for i, line := range src.lines {
 		at := src.first + i
@@ -46,22 +46,23 @@ func (p *parser) v4a(src source) {
 			c = &Change{Op: op, Path: name, Line: at}
 		case c == nil:
 			if begun && !ended && strings.TrimSpace(line) != "" {
-				p.problem(Problem{Line: at, Message: "this line belongs to no file", Hint: "begin with *** Update File: PATH, *** Add File: PATH or *** Delete File: PATH"})
+				p.fail(at, "this line belongs to no file",
+					"begin with *** Update File: PATH, *** Add File: PATH or *** Delete File: PATH")
 				return
 			}
 		case strings.HasPrefix(line, "*** Move to: "):
 			c.To = strings.TrimSpace(strings.TrimPrefix(line, "*** Move to: "))
 			if c.Op != Update {
-				p.problem(Problem{Path: c.Path, Line: at, Message: "only a file that is updated can be moved"})
+				p.failIn(c.Path, at, "only a file that is updated can be moved", "")
 			}
 		case strings.HasPrefix(line, "*** End of File"):
-			if h != nil {
-				h.AtEnd = true
+			if len(c.Hunks) > 0 {
+				hunk(at, false).AtEnd = true
 			}
 		case c.Op == Add:
 			text, ok := strings.CutPrefix(line, "+")
 			if !ok && strings.TrimSpace(line) != "" {
-				p.problem(Problem{Path: c.Path, Line: at, Message: "all lines of a new file begin with +"})
+				p.failIn(c.Path, at, "all lines of a new file begin with +", "")
 				return
 			}
 			if ok {
@@ -69,31 +70,23 @@ func (p *parser) v4a(src source) {
 			}
 		case c.Op == Delete:
 			if strings.TrimSpace(line) != "" {
-				p.problem(Problem{Path: c.Path, Line: at, Message: "nothing follows on *** Delete File"})
+				p.failIn(c.Path, at, "nothing follows on *** Delete File", "")
 				return
 			}
 		case strings.HasPrefix(line, "@@"):
 			anchor := strings.TrimSpace(strings.TrimPrefix(line, "@@"))
 			anchor = strings.TrimSpace(strings.TrimSuffix(anchor, "@@"))
-			if h != nil && len(h.Lines) > 0 {
-				c.Hunks = append(c.Hunks, *h)
-				h = nil
-			}
-			if h == nil {
-				h = &Hunk{Line: at}
-			}
+			h := hunk(at, true)
 			if anchor != "" && !strings.HasPrefix(anchor, "-") { // @@ -1,2 +1,2 @@ says nothing here
 				h.Anchors = append(h.Anchors, anchor)
 			}
 		default:
-			if h == nil {
-				h = &Hunk{Line: at}
-			}
+			h := hunk(at, false)
 			if line == "" {
 				line = " "
 			}
 			if line[0] != ' ' && line[0] != '+' && line[0] != '-' {
-				p.problem(Problem{Path: c.Path, Line: at, Message: "a line of a hunk begins with a blank, + or -"})
+				p.failIn(c.Path, at, "a line of a hunk begins with a blank, + or -", "")
 				return
 			}
 			h.Lines = append(h.Lines, HunkLine{line[0], line[1:]})
@@ -101,16 +94,18 @@ func (p *parser) v4a(src source) {
 	}
 	if c != nil || begun && !ended {
 		line := src.first + len(src.lines) - 1
-		p.problem(Problem{Line: line, Message: "the patch has no *** End Patch: the answer was cut off", Hint: "give it again, whole"})
+		p.fail(line, "the patch has no *** End Patch: the answer was cut off", "give it again, whole")
 		return
 	}
 	if !begun {
-		p.problem(Problem{Line: src.first, Message: "there is no patch in the answer", Hint: "a patch begins with *** Begin Patch"})
+		p.fail(src.first, "there is no patch in the answer", "a patch begins with *** Begin Patch")
 	}
 }
 
+var v4aOps = map[string]Op{"*** Add File: ": Add, "*** Update File: ": Update, "*** Delete File: ": Delete}
+
 func v4aHeader(line string) (op Op, name string, ok bool) {
-	for prefix, op := range map[string]Op{"*** Add File: ": Add, "*** Update File: ": Update, "*** Delete File: ": Delete} {
+	for prefix, op := range v4aOps {
 		if name, ok := strings.CutPrefix(line, prefix); ok {
 			return op, strings.TrimSpace(name), true
 		}
@@ -118,13 +113,21 @@ func v4aHeader(line string) (op Op, name string, ok bool) {
 	return "", "", false
 }
 
+// v4aBegins recognises the first line of a patch.
+func v4aBegins(line string) bool {
+	_, _, header := v4aHeader(line)
+	return header || strings.HasPrefix(line, "*** Begin Patch")
+}
+
 func (p *parser) v4aChange(c Change) {
 	for i := range c.Hunks {
 		h := &c.Hunks[i]
 		// An empty line at the end of a section stands between it and the next.
-		for n := len(h.Lines); n > 0 && h.Lines[n-1] == (HunkLine{' ', ""}) && i == len(c.Hunks)-1 && !h.AtEnd; n = len(h.Lines) {
-			h.Lines = h.Lines[:n-1]
+		n := len(h.Lines)
+		for n > 0 && h.Lines[n-1] == (HunkLine{' ', ""}) && i == len(c.Hunks)-1 && !h.AtEnd {
+			n--
 		}
+		h.Lines = h.Lines[:n]
 		if len(h.Lines) == 0 {
 			p.problem(Problem{Path: c.Path, Hunk: i + 1, Line: h.Line, Message: "the hunk has no lines"})
 			return
@@ -132,7 +135,7 @@ func (p *parser) v4aChange(c Change) {
 	}
 	switch {
 	case c.Op == Update && len(c.Hunks) == 0 && c.To == "":
-		p.problem(Problem{Path: c.Path, Line: c.Line, Message: "the update changes nothing", Hint: "give hunks: @@, then lines that begin with a blank, - or +"})
+		p.failIn(c.Path, c.Line, "the update changes nothing", "give hunks: @@, then lines that begin with a blank, - or +")
 		return
 	case c.Op == Add && c.Content == nil:
 		c.Content = []byte{}

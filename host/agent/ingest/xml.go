@@ -96,7 +96,8 @@ func (p *parser) xml(src source) {
 		first := src.first + i
 		lines, end, after, ok := xmlContent(src.lines, i, rest)
 		if !ok {
-			p.problem(Problem{Path: path, Line: first, Message: "the tag <file> that begins here has no </file>: the answer was cut off", Hint: "give the file again, whole"})
+			p.failIn(path, first, "the tag <file> that begins here has no </file>: the answer was cut off",
+				"give the file again, whole")
 			return
 		}
 		if i = end; after != "" {
@@ -107,19 +108,20 @@ func (p *parser) xml(src source) {
 			path, lines = xmlChildren(lines)
 		}
 		if path == "" {
-			p.problem(Problem{Line: first, Message: "the tag <file> has no path", Hint: `write <file path="src/main.py">`})
+			p.fail(first, "the tag <file> has no path", `write <file path="src/main.py">`)
 			continue
 		}
 		f := File{Path: path, Content: []byte(xmlText(lines)), Line: first}
 		if mode != "" {
 			if f.Mode, ok = modeOf(mode); !ok {
-				p.problem(Problem{Path: path, Line: first, Message: "invalid mode " + clip(mode), Hint: `write mode="0755"`})
+				p.failIn(path, first, "invalid mode "+clip(mode), `write mode="0755"`)
 			}
 		}
 		p.file(f)
 	}
 	if !seen {
-		p.problem(Problem{Line: src.first, Message: "there is no file in the answer", Hint: `write <file path="src/main.py">, the content, and </file> in a line of its own`})
+		p.fail(src.first, "there is no file in the answer",
+			`write <file path="src/main.py">, the content, and </file> in a line of its own`)
 	}
 }
 
