@@ -1,3 +1,19 @@
+// Package backend finds, verifies, launches, talks to and stops backend plugins.
+//
+// A [Pool] holds one process per backend and host run, shared by all runs. Its
+// Start launches without waiting, so that a run file is parsed and checked meanwhile;
+// Get waits. What a [Backend] offers is package sdk/client; this package adds
+// the life of the process: its own process group, a lifeline that ends with the
+// host, a private directory for its socket and FIFOs, a bounded stop, and an
+// error that says how it died.
+//
+// # Trust
+//
+// A plugin runs as the user: hutch trusts what it is, and checks that it is that.
+// Its name is matched before it becomes part of a path, it must lie where nobody
+// else may write, its bytes are hashed, and the very file that was hashed is
+// executed. Nothing that it says is trusted: first line, log lines, address,
+// answers and exit codes are bounded and checked.
 package backend
 
 import (
@@ -6,6 +22,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -407,4 +424,13 @@ func (p *Pool) shut(cause error) []*entry {
 		entries = append(entries, e)
 	}
 	return entries
+}
+
+// Platform is the one that this host runs on, as releases call it: linux/amd64.
+const Platform = runtime.GOOS + "/" + runtime.GOARCH
+
+// InstalledPath is where the binary of an installed release lies below dir. The beginning of its SHA-256, in hex, is
+// part of it, so that two sources with one version number do not share a place.
+func InstalledPath(dir, name, version, platform, sha256 string) string {
+	return filepath.Join(dir, name, version, strings.ReplaceAll(platform, "/", "_"), sha256[:16], Prefix+name)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -236,4 +237,180 @@ func (r *Repo) Summarize(ctx context.Context, from, to string) (s Summary, err e
 		}
 	}
 	return s, nil
+}
+
+// Ends are the commits at which the history of commit ends although they have parents: where this repository is a
+// shallow clone, and, with a depth that is not 0, where depth commits follow one another, commit itself being the
+// first. The list is empty when the history is whole.
+func (r *Repo) Ends(ctx context.Context, commit string, depth int) ([]string, error) {
+	cut, err := r.cut()
+	if err != nil || depth == 0 && len(cut) == 0 {
+		return nil, err
+	}
+	if depth == 0 {
+		roots, err := r.Run(ctx, "rev-list", "--max-parents=0", commit)
+		if err != nil {
+			return nil, err
+		}
+		var ends []string
+		for _, root := range strings.Fields(roots) {
+			if cut[root] {
+				ends = append(ends, root)
+			}
+		}
+		return ends, nil
+	}
+	var ends []string
+	seen := map[string]bool{commit: true}
+	for level := []string{commit}; len(level) > 0; depth-- {
+		// In a shallow clone git shows no parents where its history ends.
+		out, err := r.Do(ctx, Call{Stdin: strings.NewReader(strings.Join(level, "\n") + "\n")}, "rev-list", "--no-walk=unsorted", "--parents", "--stdin")
+		if err != nil {
+			return nil, err
+		}
+		level = nil
+		for line := range strings.Lines(out) {
+			c := strings.Fields(line)
+			switch {
+			case len(c) == 1 && !cut[c[0]]: // a root
+			case len(c) == 1 || depth <= 1:
+				ends = append(ends, c[0])
+			default:
+				for _, parent := range c[1:] {
+					if !seen[parent] {
+						seen[parent] = true
+						level = append(level, parent)
+					}
+				}
+			}
+		}
+	}
+	return ends, nil
+}
+
+// cut are the commits whose parents were left out when this repository was cloned.
+func (r *Repo) cut() (map[string]bool, error) {
+	b, err := os.ReadFile(filepath.Join(r.Common, "shallow"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	cut := map[string]bool{}
+	for _, c := range strings.Fields(string(b)) {
+		cut[c] = true
+	}
+	return cut, nil
+}
+
+// ErrOverlap says that two versions of a text changed the same place of it.
+var ErrOverlap = errors.New("both sides changed the same lines")
+
+// MergeText joins two versions of a text that have base in common, as git does. It knows no repository and no
+// attributes. The error is [ErrOverlap] where there is no answer but a person's.
+func MergeText(ctx context.Context, ours, base, theirs []byte) ([]byte, error) {
+	dir, err := store.MkdirTemp("merge")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	for name, text := range map[string][]byte{"ours": ours, "base": base, "theirs": theirs} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	out := bounded{max: maxOutput}
+	_, err = Tool{Dir: dir, Private: true}.Do(ctx, Call{Stdout: &out}, "merge-file", "-p", "-q", "ours", "base", "theirs")
+	if n := code(err); n > 0 && n < 128 { // the number of places
+		return nil, ErrOverlap
+	}
+	return out.Bytes(), err
+}
+
+// Blob reads the content that git has under a name, as it is stored. It must have exactly size bytes.
+func (r *Repo) Blob(ctx context.Context, name string, size int64) ([]byte, error) {
+	out := bounded{max: int(size)}
+	if _, err := r.Do(ctx, Call{Stdout: &out}, "cat-file", "blob", name); err != nil {
+		return nil, err
+	}
+	if int64(out.Len()) != size {
+		return nil, fmt.Errorf("git has %d bytes under %s, not %d", out.Len(), name, size)
+	}
+	return out.Bytes(), nil
+}
+
+// SameTree reports whether the work tree, files that are not tracked included, is what commit holds.
+func (r *Repo) SameTree(ctx context.Context, commit string) (bool, error) {
+	now, err := r.Snapshot(ctx, commit, "compare")
+	if err != nil {
+		return false, err
+	}
+	out, err := r.Run(ctx, "rev-parse", now+"^{tree}", commit+"^{tree}")
+	if err != nil {
+		return false, err
+	}
+	a, b, _ := strings.Cut(out, "\n")
+	return a == b, nil
+}
+
+// Advance moves the branch that is checked out, and whose commit is head, to commit, when the work tree is that of
+// base, a commit on top of head and below commit. A fast-forward refuses that, because what base holds is not committed
+// on the branch. Files that changed since are never overwritten: git refuses then.
+func (r *Repo) Advance(ctx context.Context, branch, head, base, commit string) error {
+	if _, err := r.Run(ctx, "read-tree", base); err != nil { // the index only
+		return err
+	}
+	// What git knows of the files is gone with the old index, so it looks again.
+	_, err := r.Run(ctx, "update-index", "-q", "--really-refresh")
+	if err == nil || code(err) == 1 {
+		_, err = r.Run(ctx, "read-tree", "-m", "-u", base, commit)
+	}
+	if err == nil {
+		_, err = r.Run(ctx, "update-ref", "-m", "hutch pull: fast-forward", "refs/heads/"+branch, commit, head)
+	}
+	if err != nil {
+		_, back := r.Run(ctx, "read-tree", head)
+		return errors.Join(err, back)
+	}
+	return nil
+}
+
+// Filtered lists those of the paths that a filter of the user's configuration would be run on when they are checked
+// out.
+func (r *Repo) Filtered(ctx context.Context, paths []string) ([]string, error) {
+	out, err := r.Run(ctx, "config", "-z", "--name-only", "--get-regexp", `^filter\..*\.(smudge|process)$`)
+	if code(err) == 1 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var drivers []string
+	for _, key := range strings.Split(out, "\x00") {
+		key = strings.TrimPrefix(key, "filter.")
+		if i := strings.LastIndexByte(key, '.'); i > 0 {
+			drivers = append(drivers, key[:i])
+		}
+	}
+	out, err = r.Do(ctx, Call{Stdin: strings.NewReader(strings.Join(paths, "\x00") + "\x00")}, "check-attr", "-z", "--stdin", "filter")
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for f := strings.Split(out, "\x00"); len(f) >= 3; f = f[3:] { // path, attribute, value
+		if slices.Contains(drivers, f[2]) {
+			list = append(list, f[0])
+		}
+	}
+	return list, nil
+}
+
+// Changed lists the paths that differ between two commits.
+func (r *Repo) Changed(ctx context.Context, from, to string) ([]string, error) {
+	out, err := r.Run(ctx, "diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to)
+	if err != nil || out == "" {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(out, "\x00"), "\x00"), nil
 }

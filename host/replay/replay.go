@@ -17,11 +17,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
@@ -299,4 +302,183 @@ func RunFile(rec *store.Record) string {
 		return ""
 	}
 	return filepath.Join(d.Dir, filepath.Base(d.File))
+}
+
+// Workspace says what became of the host's directory since the first run.
+type Workspace struct {
+	Source string `json:"source,omitempty"` // "" for an empty directory of the sandbox
+	Mode   string `json:"mode,omitempty"`
+	// Untouched says that nothing in it changed since the run began, contents and names and permissions; a shared
+	// workspace was written to by the run itself.
+	Untouched bool `json:"untouched"`
+	// Touched are paths that did change, the first few of Count.
+	Touched []string `json:"touched,omitempty"`
+	Count   int      `json:"touched_count,omitempty"`
+	// Partly says that there are more paths than were looked at.
+	Partly bool `json:"partly,omitempty"`
+}
+
+// Bounds of the look at a workspace.
+const (
+	mostLooked = 500_000 // paths
+	mostNamed  = 5
+)
+
+var errEnough = errors.New("enough")
+
+// workspace looks at the directory that the run had. A program can set the time of a file's contents and not the one of
+// its last change, which is what is compared with the begin of the run.
+func (r *Replay) workspace(ctx context.Context, d *runfile.Definition, o Options) error {
+	for _, m := range d.Mounts {
+		if m.Mode == runfile.MountWritable && !o.Shared {
+			return r.refuse("--shared allows it", "its mount %s is writable: what the run writes would land in %s at once", m.Target, m.Source)
+		}
+	}
+	w := d.Workspace
+	if w == nil {
+		r.place = Workspace{Untouched: true}
+		return nil
+	}
+	r.place = Workspace{Source: w.Source, Mode: w.Mode, Untouched: true}
+	if st, err := os.Stat(w.Source); err != nil || !st.IsDir() {
+		return r.refuse("put it back, or run the run file again with hutch run", "its workspace %s is not there any more", w.Source)
+	}
+	if w.Mode == string(sdk.WorkspaceShared) && !o.Shared {
+		return r.refuse("--shared allows it", "its workspace %s is shared: what the run writes would land in that directory at once", w.Source)
+	}
+	looked := 0
+	err := filepath.WalkDir(w.Source, func(path string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if looked++; looked > mostLooked {
+			r.place.Partly = true
+			return errEnough
+		}
+		var at time.Time
+		if err == nil {
+			var fi fs.FileInfo
+			if fi, err = d.Info(); err == nil {
+				at = time.Unix(fi.Sys().(*syscall.Stat_t).Ctim.Unix())
+			}
+		}
+		if err == nil && at.Before(r.was.Started) {
+			return nil
+		}
+		r.place.Untouched = false
+		if r.place.Count++; len(r.place.Touched) < mostNamed {
+			rel, rerr := filepath.Rel(w.Source, path)
+			if rerr != nil {
+				return rerr
+			}
+			r.place.Touched = append(r.place.Touched, filepath.ToSlash(rel))
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return err
+	}
+	return nil
+}
+
+// Style says how a report is written.
+type Style struct{ Color bool }
+
+func (s Style) paint(color, text string) string {
+	if !s.Color {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+// WriteText writes the report for a person. Text of others is escaped.
+func (r *Report) WriteText(w io.Writer, s Style) error {
+	var b strings.Builder
+	esc := termsafe.Line
+	verdict := s.paint("32", "same")
+	if !r.Same {
+		n := fmt.Sprintf("%d differences", len(r.Differences))
+		if len(r.Differences) == 1 {
+			n = "1 difference"
+		}
+		verdict = s.paint("31", n)
+	}
+	fmt.Fprintf(&b, "%s: %s, %s repeated as %s\n", s.paint("1", esc(r.Name)), verdict, r.Run, r.Replay)
+	for _, d := range r.Differences {
+		what := d.What
+		if d.Path != "" {
+			what += " " + esc(d.Path)
+		}
+		if d.Line > 0 {
+			what += fmt.Sprintf(", line %d", d.Line)
+		}
+		fmt.Fprintf(&b, "  %s\n", s.paint("1", what))
+		if d.Diff != "" {
+			for line := range strings.Lines(d.Diff) {
+				b.WriteString("    " + s.side(line, esc(strings.TrimSuffix(line, "\n"))) + "\n")
+			}
+			continue
+		}
+		fmt.Fprintf(&b, "    %s\n    %s\n", s.paint("31", "- "+orNone(esc(d.Was))), s.paint("32", "+ "+orNone(esc(d.Is))))
+	}
+	b.WriteString("under\n")
+	b.WriteString("  workspace: " + r.Workspace.text() + "\n")
+	for _, c := range r.Circumstances {
+		switch {
+		case c.Was == "" || c.Was == c.Is:
+			fmt.Fprintf(&b, "  %s: %s\n", esc(c.What), esc(c.Is))
+		default:
+			fmt.Fprintf(&b, "  %s: %s, then %s\n", esc(c.What), esc(c.Was), esc(c.Is))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// side paints a line of a diff.
+func (s Style) side(line, text string) string {
+	switch line[0] {
+	case '-':
+		return s.paint("31", text)
+	case '+':
+		return s.paint("32", text)
+	case '@':
+		return s.paint("36", text)
+	}
+	return text
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return s
+}
+
+// text says in a line what became of the workspace.
+func (w Workspace) text() string {
+	esc := termsafe.Line
+	partly := ""
+	if w.Partly {
+		partly = fmt.Sprintf(" (of the first %d paths)", mostLooked)
+	}
+	switch {
+	case w.Source == "":
+		return "an empty directory"
+	case w.Untouched:
+		return esc(w.Source) + ", in which nothing was touched since the run began" + partly
+	}
+	var names []string
+	for _, p := range w.Touched {
+		names = append(names, esc(p))
+	}
+	more := ""
+	if n := w.Count - len(names); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	what := fmt.Sprintf("%d paths were", w.Count)
+	if w.Count == 1 {
+		what = "1 path was"
+	}
+	return fmt.Sprintf("%s, in which %s touched since the run began%s: %s%s", esc(w.Source), what, partly, strings.Join(names, ", "), more)
 }

@@ -1,16 +1,36 @@
+// Package cycle lets a model work a specification with tools, inside of a sandbox and nowhere else.
+//
+// A cycle is a loop with visible states, each of which is in its record before it begins:
+//
+//	set-up      a persistent sandbox is made on the project, privately, and prepared
+//	coding      the model works with the tools of host/agent/tools, until it says that it is done and the check, a
+//	            command of the user's, agrees; until it gives up; or until a bound is reached
+//	sync-back   what changed is listed, and brought back through a review where the user wants that
+//	tear-down   the sandbox is removed, unless something in it is still to be reviewed
+//
+// Whatever happens in coding, an interrupt and an error of the model included, the last two follow. A host that dies
+// leaves a record from which [Resume] goes on: the conversation is in it, the sandbox is still there.
+//
+// Nothing that the model says is run or written on this host. Its calls go to tools that work in the sandbox; a call
+// that cannot be done is answered with an error that the model can act on, whatever is wrong with it.
 package cycle
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/agent/tools"
+	"github.com/hutch-run/hutch/host/pull"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
@@ -263,4 +283,158 @@ func (c *cycle) enter(state string, data any) error {
 // box is the sandbox for its tools.
 func (c *cycle) box() *tools.Box {
 	return &tools.Box{Manager: c.o.Manager, Name: c.name, Jobs: c.jobs, Parent: c.loop.ID(), MaxTimeout: c.w.Block.CommandTime()}
+}
+
+// setUp makes the sandbox and prepares it. What goes wrong is an outcome; the error is that of the record.
+func (c *cycle) setUp(ctx context.Context) (outcome, error) {
+	if c.past != nil && c.past.State == StateSetUp {
+		// Nothing of it is worth keeping, and it may be half made.
+		if err := c.o.Manager.Remove(ctx, c.name, true); err != nil && !errors.Is(err, store.ErrNoSandbox) {
+			return outcome{Word: Failed, Reason: "the sandbox that was begun before cannot be removed: " + err.Error()}, nil
+		}
+	}
+	if err := c.enter(StateSetUp, map[string]string{"sandbox": c.name}); err != nil {
+		return outcome{}, err
+	}
+	info, err := c.o.Manager.Create(ctx, c.w.Block.Box, c.name)
+	if err != nil {
+		reason := err.Error()
+		var fail *result.Failure
+		if errors.As(err, &fail) && len(fail.Diagnostics) > 0 { // they tell place and mend
+			reason, c.res.Diagnostics = fail.Summary, slices.Clone(fail.Diagnostics)
+			if last := &c.res.Diagnostics[len(c.res.Diagnostics)-1]; last.Fix == "" {
+				last.Fix = fail.Fix
+			}
+		}
+		return c.ended(ctx, outcome{Word: Failed, Reason: "the sandbox could not be made: " + reason}), nil
+	}
+	c.res.Sandbox = &Sandbox{ID: info.ID, Name: info.Name, Kept: true}
+	c.res.Backend = info.Backend
+	if err := errors.Join(c.loop.SetBackend(info.Backend), c.loop.SetSandbox(info.Name)); err != nil {
+		return outcome{}, err
+	}
+	if len(c.w.Block.Setup) == 0 {
+		return outcome{}, nil
+	}
+	check, _, err := c.command(ctx, c.w.Block.Setup)
+	c.res.Setup = check
+	c.o.Progress(Progress{Check: check, Setup: true})
+	switch {
+	case err != nil:
+		return c.ended(ctx, outcome{Word: Failed, Reason: "the setup command could not be run: " + err.Error()}), nil
+	case !check.OK:
+		return outcome{Word: SetupFailed, Reason: fmt.Sprintf("the setup command failed: %s; hutch logs %s shows what it printed", check.Ended, check.Run)}, nil
+	}
+	return outcome{}, nil
+}
+
+// attach takes the sandbox of a cycle that is gone on with into the result.
+func (c *cycle) attach() {
+	if info, err := c.o.Store.FindSandbox(c.name); err == nil {
+		c.res.Sandbox = &Sandbox{ID: info.ID, Name: info.Name, Kept: true}
+		c.res.Backend = info.Backend
+	}
+}
+
+// ended is an outcome, or the interrupt that it came from.
+func (c *cycle) ended(ctx context.Context, o outcome) outcome {
+	if ctx.Err() != nil {
+		return outcome{Word: Interrupted, Reason: "it was interrupted"}
+	}
+	return o
+}
+
+// command runs a command of the user's in the sandbox.
+func (c *cycle) command(ctx context.Context, argv []string) (*Check, tools.ExecOut, error) {
+	began := time.Now()
+	out, err := c.box().Run(ctx, tools.RunIn{Argv: argv})
+	check := &Check{Run: out.Run, OK: err == nil && out.OK, ExitCode: out.ExitCode, Cause: out.Cause, Ended: out.Ended(), Seconds: time.Since(began).Seconds()}
+	return check, out, err
+}
+
+const (
+	maxChanges  = 10000    // in the result
+	maxRecorded = 24 << 10 // bytes of changes in an event
+)
+
+// syncBack lists what changed, and brings it back where the user wants that. ctx is that of the caller, who may have
+// ended it; after goes on.
+func (c *cycle) syncBack(ctx, after context.Context) *synced {
+	s := &synced{}
+	if c.res.Sandbox == nil {
+		s.Known, s.Applied = true, true // there was nothing to change
+		return s
+	}
+	changes, gaps, err := c.changes(after)
+	if err != nil {
+		s.Problem = "what changed cannot be told: " + err.Error()
+		return s
+	}
+	s.Known, s.Total, s.Changes = gaps == nil, len(changes), changes
+	if gaps != nil {
+		s.Problem = "there may be more changes: " + gaps.Error()
+	}
+	switch {
+	case s.Total == 0 && gaps == nil:
+		s.Applied = true
+	case c.o.Apply == nil || c.o.When == Never || c.o.When == "":
+	case c.o.When == OnSuccess && !c.res.OK, ctx.Err() != nil:
+	default:
+		if err := c.o.Apply(ctx, c.res.Sandbox.ID); err != nil {
+			c.res.applyErr, s.Problem = err, err.Error()
+		} else {
+			s.Applied = gaps == nil
+		}
+	}
+	return s
+}
+
+// event is o as it is recorded: an event has room for the first changes only, the result has them all.
+func (o outcome) event() outcome {
+	if o.Sync == nil {
+		return o
+	}
+	short := *o.Sync
+	room := maxRecorded
+	for i, x := range short.Changes {
+		for _, text := range slices.Concat([]string{x.Path, x.From, x.Conflict}, x.Refused, x.Marks) {
+			room -= 2*len(text) + 30 // JSON may make more of it
+		}
+		if room < 0 {
+			short.Changes = short.Changes[:i]
+			break
+		}
+	}
+	o.Sync = &short
+	return o
+}
+
+// changes are what differs from the project.
+func (c *cycle) changes(ctx context.Context) (list []review.Item, gaps, err error) {
+	r, err := pull.Review(ctx, c.o.Manager, c.res.Sandbox.ID, sandbox.Shared, review.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, x := range r.Changes {
+		list = append(list, x.Item(nil))
+	}
+	return list, r.Gaps, r.Close()
+}
+
+// tearDown removes the sandbox, unless something in it is still to be reviewed, or the user wants it.
+func (c *cycle) tearDown(ctx context.Context, o outcome) {
+	b := c.res.Sandbox
+	if b == nil {
+		return
+	}
+	if c.o.Keep || o.Sync == nil || !o.Sync.Applied {
+		return
+	}
+	err := c.o.Manager.Remove(ctx, b.ID, true)
+	if err != nil && !errors.Is(err, store.ErrNoSandbox) {
+		c.res.Reason = strings.TrimPrefix(c.res.Reason+"; the sandbox cannot be removed: "+err.Error(), "; ")
+		return
+	}
+	b.Kept = false
+	_ = c.loop.SetSandbox("") // the record of the sandbox says the same
 }

@@ -2,7 +2,13 @@ package ingest
 
 import (
 	"fmt"
+	"path"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/hutch-run/hutch/host/run/language"
 )
 
 // fence is a fenced block of Markdown.
@@ -253,4 +259,220 @@ func (p *parser) statement(line string) {
 			p.out.Dependencies = append(p.out.Dependencies, d)
 		}
 	}
+}
+
+// citation is the language of a block that shows lines of an existing file, as 12:15:src/main.py.
+const citation = "(citation)"
+
+// identify finds language and name of a block. What the opening line says counts most, then the line above it, then a
+// comment in its first line.
+func (f *fence) identify(above string) {
+	words := infoWords(f.info)
+	attr := ""
+	for i, w := range words {
+		if key, value, ok := strings.Cut(w, "="); ok {
+			value = strings.Trim(value, `"'`)
+			switch strings.ToLower(strings.TrimLeft(key, "{.")) {
+			case "path", "file", "filename", "filepath", "file_path":
+				if attr == "" {
+					attr = value
+				}
+			case "title", "name", "src":
+				if attr == "" && pathlike(value) {
+					attr = value
+				}
+			}
+			continue
+		}
+		if i > 0 {
+			continue
+		}
+		word := strings.TrimLeft(w, "{.")
+		lang, name, ok := strings.Cut(word, ":")
+		switch {
+		case ok && name != "" && strings.Trim(lang, "0123456789") != "":
+			f.lang, f.name = strings.ToLower(lang), name
+		case ok:
+			f.lang = citation
+		case pathlike(word) && !strings.HasPrefix(w, "{"):
+			f.name = word
+		default:
+			f.lang = strings.ToLower(word)
+		}
+	}
+	switch {
+	case attr != "":
+		f.name = attr
+	case f.name != "" || f.lang == citation:
+	case len(words) > 1 && pathlike(words[1]):
+		f.name = words[1]
+	default:
+		if f.name = headingName(above, f.lang); f.name == "" {
+			f.name = f.commentName()
+		}
+	}
+}
+
+// infoWords splits an info string at spaces and commas outside of quotes.
+func infoWords(info string) []string {
+	words := infoWord().FindAllString(info, -1)
+	for i, w := range words {
+		words[i] = strings.TrimSuffix(w, "}")
+	}
+	return words
+}
+
+var infoWord = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:[^ \t,"']|"[^"]*"?|'[^']*'?)+`)
+})
+
+// bareNames are files that are known without an extension.
+var bareNames = []string{"Makefile", "Dockerfile", "Containerfile", "Gemfile", "Rakefile", "Procfile", "Vagrantfile",
+	"Justfile", "LICENSE", "README", "CHANGELOG"}
+
+// products look like file names and are none.
+var products = []string{"node.js", "next.js", "nuxt.js", "vue.js", "react.js", "express.js", "three.js", "d3.js",
+	"p5.js", "chart.js", "asp.net", "socket.io"}
+
+// pathlike reports whether one word is meant as a path, a bad one included.
+func pathlike(s string) bool {
+	if s == "" || len(s) > 4096 || strings.ContainsAny(s, " \t`*<>|\"'") || strings.Contains(s, "://") || strings.HasSuffix(s, "/") {
+		return false
+	}
+	base := path.Base(s)
+	if slices.Contains(bareNames, base) {
+		return true
+	}
+	ext := path.Ext(base)
+	if len(ext) > 1 && len(ext) <= 12 && strings.Trim(strings.ToLower(ext[1:]), "abcdefghijklmnopqrstuvwxyz0123456789_") == "" {
+		return strings.Trim(ext[1:], "0123456789") != "" && !strings.HasPrefix(base, "..")
+	}
+	if strings.HasPrefix(base, ".") && len(base) > 1 && strings.Trim(base, ".") != "" {
+		return true // .gitignore
+	}
+	// Something without an extension is a path when it has directories, and looks like nothing else.
+	return strings.Contains(s, "/") && !strings.ContainsAny(s, "()=,;$") && strings.Trim(s, "/.") != "" || strings.HasPrefix(s, "../") || s == "/"
+}
+
+// namedBy is the path that a line names and says nothing besides: the path itself, with marks of Markdown, a number, or
+// a word such as File around it.
+func namedBy(line string) string {
+	if len(line) > 4200 {
+		return ""
+	}
+	s := strings.TrimSpace(line)
+	s = strings.TrimSpace(strings.TrimLeft(s, "#"))
+	s = strings.TrimLeft(s, "*_- \t")
+	if n, rest, ok := strings.Cut(s, " "); ok && n != "" && strings.Trim(strings.TrimRight(n, ".)"), "0123456789") == "" {
+		s = rest
+	}
+	s = strings.Trim(s, "*_: \t")
+	for _, label := range []string{"file", "filename", "file name", "path", "filepath", "new file", "create file", "update file", "create", "update"} {
+		if len(s) > len(label) && strings.EqualFold(s[:len(label)], label) && strings.ContainsAny(s[len(label):len(label)+1], ": \t*`") {
+			s = strings.Trim(s[len(label):], "*_: \t")
+			break
+		}
+	}
+	if i := strings.LastIndex(s, " ("); i > 0 && strings.HasSuffix(s, ")") && !strings.Contains(s[i:], "/") {
+		s = s[:i] // (new file)
+	}
+	s = strings.Trim(s, "*: \t")
+	s = strings.Trim(s, "`")
+	if !pathlike(s) || slices.Contains(products, strings.ToLower(s)) {
+		return ""
+	}
+	return s
+}
+
+// headingName is the name that the line above a block gives it. A heading may say more than the name, if that is in
+// backticks and fits the language of the block.
+func headingName(above, lang string) string {
+	if lang == "console" || lang == "output" || lang == "diff" || lang == "patch" {
+		return ""
+	}
+	if name := namedBy(above); name != "" {
+		if lang == "" || lang == "text" || fits(lang, name) || !knownExtension(name) {
+			return name
+		}
+		return ""
+	}
+	s := strings.TrimSpace(above)
+	if !strings.HasPrefix(s, "#") && !strings.HasPrefix(s, "**") {
+		return ""
+	}
+	parts := strings.Split(s, "`")
+	if len(parts) == 3 && pathlike(parts[1]) && lang != "" && fits(lang, parts[1]) {
+		return parts[1]
+	}
+	return ""
+}
+
+// comments are what comments begin with, and what ends those that need it.
+var comments = [][2]string{{"<!--", "-->"}, {"/*", "*/"}, {"//", ""}, {"--", ""}, {"#", ""}, {";", ""}, {"%", ""}}
+
+// commentName is the name in a comment in the first line, or in the second one below a #! line.
+func (f *fence) commentName() string {
+	lines := f.lines
+	if len(lines) > 0 && strings.HasPrefix(lines[0], "#!") {
+		lines = lines[1:]
+	}
+	if len(lines) == 0 || f.lang == "console" || f.lang == "diff" || f.lang == "patch" {
+		return ""
+	}
+	for _, c := range comments {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(lines[0]), c[0])
+		if !ok {
+			continue
+		}
+		if c[1] != "" {
+			if rest, ok = strings.CutSuffix(rest, c[1]); !ok {
+				continue
+			}
+		}
+		name := namedBy(strings.TrimLeft(rest, "/#-; "))
+		if name == "" || strings.HasPrefix(strings.TrimSpace(rest), "!") {
+			return ""
+		}
+		if f.lang != "" && f.lang != "text" && knownExtension(name) && !fits(f.lang, name) {
+			return ""
+		}
+		switch path.Ext(name) {
+		case ".json", ".csv", ".tsv", ".txt":
+			f.prefixed = len(lines) == len(f.lines)
+		}
+		return name
+	}
+	return ""
+}
+
+// languages are the names of languages by the extensions of their files.
+var languages = map[string]string{
+	".py": "python py python3", ".js": "javascript js jsx node nodejs node.js mjs cjs", ".mjs": "javascript js",
+	".cjs": "javascript js", ".jsx": "jsx javascript js", ".ts": "typescript ts", ".tsx": "tsx typescript ts",
+	".sh": "sh bash shell zsh", ".bash": "bash sh shell", ".go": "go golang", ".rb": "ruby rb", ".pl": "perl pl",
+	".pm": "perl", ".rs": "rust rs", ".c": "c", ".h": "c cpp c++", ".cc": "cpp c++", ".cpp": "cpp c++",
+	".hpp": "cpp c++", ".java": "java", ".kt": "kotlin", ".cs": "csharp c# cs", ".php": "php", ".html": "html",
+	".css": "css", ".json": "json jsonc", ".yaml": "yaml yml", ".yml": "yaml yml", ".toml": "toml", ".ini": "ini",
+	".xml": "xml", ".sql": "sql", ".md": "markdown md", ".txt": "text txt plaintext", ".csv": "csv text",
+	".hcl": "hcl terraform", ".tf": "hcl terraform tf", ".proto": "proto protobuf",
+}
+
+// languageOf knows a language by the names that models use for it.
+func languageOf(name string) (*language.Language, bool) {
+	name = strings.ToLower(name)
+	for ext, names := range languages {
+		if l, ok := language.ByPath("x" + ext); ok && slices.Contains(strings.Fields(names), name) && name != "zsh" {
+			return l, true
+		}
+	}
+	return language.ByName(name)
+}
+
+func knownExtension(name string) bool { return languages[strings.ToLower(path.Ext(name))] != "" }
+
+// fits reports whether a file of that name can be in that language.
+func fits(lang, name string) bool {
+	ext := strings.ToLower(path.Ext(name))
+	return slices.Contains(strings.Fields(languages[ext]), lang) || ext == "."+lang ||
+		ext == "" && strings.EqualFold(path.Base(name), lang)
 }

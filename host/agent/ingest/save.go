@@ -1,12 +1,16 @@
 package ingest
 
 import (
+	"archive/tar"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
@@ -14,8 +18,11 @@ import (
 
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // What Save writes.
@@ -170,4 +177,148 @@ func (r Run) hcl(a *Answer) ([]byte, error) {
 		return nil, diags.Err()
 	}
 	return append(fmt.Appendf(nil, "# Made by hutch ingest; the answer was in the format %s.\n", a.Format), out...), nil
+}
+
+// Proposal is what an answer makes of a directory. It stands for a sandbox whose workspace is the directory with the
+// answer applied, so that host/review shows, judges, applies and undoes it like any other.
+type Proposal struct {
+	Outcomes []Outcome
+	Notes    []string // what was done with good will
+
+	subject review.Subject
+	changes []sdk.Change
+}
+
+// workspace is where the sandbox that a Proposal stands for has its workspace.
+const workspace = "/workspace"
+
+// Propose works out what the answer makes of a directory of this host, as it is now: what changes there afterwards is a
+// conflict when it is applied. name and id are those under which the apply is undone. Files are read below the
+// directory and never through a link. The error is an *Error when it is for the answer's author to mend.
+func Propose(ctx context.Context, a *Answer, dir, name, id string) (*Proposal, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, err
+	}
+	base, err := review.TakeBase(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	p := &Proposal{}
+	if p.Outcomes, p.Notes, err = a.Apply(&hostTree{ctx, root}); err != nil {
+		return nil, err
+	}
+	p.subject = review.Subject{Name: name, ID: id, Project: dir, Base: base, Remote: p, Ready: sdk.Ready{Workspace: workspace}}
+	return p, p.list(root)
+}
+
+// Subject is the proposal as a review looks at it.
+func (p *Proposal) Subject() review.Subject { return p.subject }
+
+// list makes the changes: the outcomes, and the directories that they need.
+func (p *Proposal) list(root *os.Root) error {
+	known := map[string]bool{".": true}
+	for _, o := range p.Outcomes {
+		if o.Deleted {
+			p.changes = append(p.changes, sdk.Change{Path: o.Path, Kind: overlay.Deleted})
+			continue
+		}
+		var missing []string
+		for up := path.Dir(o.Path); !known[up]; up = path.Dir(up) {
+			known[up] = true
+			if _, err := root.Lstat(up); errors.Is(err, fs.ErrNotExist) {
+				missing = append(missing, up)
+			} else if err != nil {
+				return err
+			}
+		}
+		for _, dir := range slices.Backward(missing) {
+			p.changes = append(p.changes, sdk.Change{Path: dir, Kind: overlay.Added, NewMode: fs.ModeDir | 0o755})
+		}
+		kind := overlay.Modified
+		if o.Created {
+			kind = overlay.Added
+		}
+		p.changes = append(p.changes, sdk.Change{Path: o.Path, Kind: kind, NewMode: o.Mode, Size: int64(len(o.Content))})
+	}
+	return nil
+}
+
+// Changes implements review.Remote.
+func (p *Proposal) Changes(context.Context) ([]sdk.Change, error) {
+	return slices.Clone(p.changes), nil
+}
+
+// Get implements review.Remote: it sends what changed, and nothing else, since nothing else is looked at.
+func (p *Proposal) Get(_ context.Context, at string, format sdk.Format, w io.Writer) error {
+	if at != workspace || format != sdk.FormatTar {
+		return sdk.Errorf(sdk.ReasonNotFound, "there is no %s as %s", at, format)
+	}
+	t := tar.NewWriter(w)
+	content := map[string][]byte{}
+	for _, o := range p.Outcomes {
+		content[o.Path] = o.Content
+	}
+	for _, c := range p.changes {
+		if c.Kind == overlay.Deleted {
+			continue
+		}
+		h := &tar.Header{Name: c.Path, Typeflag: tar.TypeReg, Mode: int64(c.NewMode.Perm()), Size: c.Size, Format: tar.FormatPAX}
+		if c.NewMode.IsDir() {
+			h.Typeflag, h.Name, h.Size = tar.TypeDir, c.Path+"/", 0
+		}
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := t.Write(content[c.Path][:h.Size]); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+// hostTree is a directory of this host.
+type hostTree struct {
+	ctx  context.Context
+	root *os.Root
+}
+
+// Read implements Tree.
+func (t *hostTree) Read(name string) ([]byte, fs.FileMode, error) {
+	f, info, err := safefile.Open(t.root, name, runfile.MaxFileSize)
+	var refused *safefile.Error
+	switch {
+	case errors.As(err, &refused) && refused.Reason == safefile.ReasonMissing:
+		return nil, 0, fs.ErrNotExist
+	case errors.As(err, &refused):
+		return nil, 0, fmt.Errorf("it cannot be changed: %s", refused.Detail)
+	case err != nil:
+		return nil, 0, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, info.Size))
+	return b, info.Mode.Perm(), err
+}
+
+// Names implements Tree.
+func (t *hostTree) Names() []string {
+	var out []string
+	_ = safefile.Walk(t.ctx, t.root, ".", safefile.Caps{Entries: 20_000}, func(e safefile.Entry) error {
+		if e.Info.IsDir() && (path.Base(e.Path) == ".git" || path.Base(e.Path) == "node_modules") {
+			return fs.SkipDir
+		}
+		if e.Skip == "" && !e.Info.IsDir() && !strings.Contains(e.Path, "\n") {
+			out = append(out, e.Path)
+		}
+		return nil
+	}) // what cannot be walked has no names to offer
+	return out
 }

@@ -1,23 +1,46 @@
+// Package mcp serves sandboxes to clients of the Model Context Protocol: a coding agent makes sandboxes, runs commands
+// in them, works with their files, and shows what they changed.
+//
+// A client decides what happens inside of sandboxes, and nothing else. Which directories of this host a sandbox may be
+// made on, which backend is used, which limits hold, whether there is a network, and whether anything may be brought
+// back to a project are [Options] of the user who starts the server. A client sees the sandboxes that were made through
+// this server and those that the options name, and no others.
+//
+// Answers are bounded and paged. What goes wrong in a tool is an answer marked as an error, in words for a model; it is
+// never the end of the session. A command is a run with a record like any other.
 package mcp
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/hutch-run/hutch/host/agent/mcp/call"
 	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -172,4 +195,241 @@ func (s *Server) describe(d tools.Def) *mcp.Tool {
 		Title: d.Title, ReadOnlyHint: d.Effect == tools.Reads, DestructiveHint: &destroys, OpenWorldHint: &opens,
 		IdempotentHint: d.Effect == tools.Reads || d.Effect == tools.Idempotent,
 	}}
+}
+
+// EnvToken is the variable with the bearer token of HTTP's clients, where no file has it.
+const EnvToken = "HUTCH_MCP_TOKEN"
+
+// Serve does what a call asks for until its client hangs up, or ctx ends. note tells the user something.
+func Serve(ctx context.Context, c *call.Call, note func(format string, args ...any)) (err error) {
+	if c.RemoverOf != nil {
+		awaitServer()
+	}
+	s, err := session.Open(session.Options{Version: c.Version, Executable: c.Hutch, Warn: func(line string) { note("%s", line) }})
+	if err != nil {
+		return err
+	}
+	closing := func(f func(ctx context.Context) error) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err = errors.Join(err, f(ctx))
+	}
+	defer closing(s.Close)
+	pool, err := s.Pool()
+	if err != nil {
+		return err
+	}
+	conf, err := s.Config()
+	if err != nil {
+		return err
+	}
+	manager := sandbox.Options{
+		Run:     run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), TakeBase: review.WriteBase},
+		Destroy: s.Destroy,
+	}
+	if c.RemoverOf != nil {
+		return remove(sandbox.New(manager), *c.RemoverOf)
+	}
+	if self := store.Self(); !c.Keep {
+		manager.Run.EndsWith = &self
+	}
+	o := Options{
+		Version: c.Version, Backend: c.Backend, Workspaces: c.Workspaces, Network: c.Network, AllowHosts: c.AllowHosts, Limits: c.Limits, Sandboxes: c.Sandboxes, Keep: c.Keep,
+		Allow: map[judge.Rule]bool{}, Manager: sandbox.New(manager),
+	}
+	if !c.Keep {
+		o.Remover = sync.OnceValue(func() error { return startRemover(*c) })
+	}
+	if o.Backend == "" {
+		o.Backend = conf.Backend
+	}
+	if o.Backend == "" {
+		o.Backend = "bwrap"
+	}
+	for _, r := range c.Allow {
+		o.Allow[r] = true
+	}
+	for _, name := range c.Sandboxes {
+		if _, err := s.Store().FindSandbox(name); err != nil {
+			return err
+		}
+	}
+	if c.Apply {
+		o.Ledger = review.NewLedger(s.Store().Paths().Applies(), s.Store())
+	}
+	server := New(o)
+	defer closing(func(ctx context.Context) error {
+		left, err := server.Close(ctx)
+		if len(left) > 0 {
+			note("left: %s", strings.Join(left, ", "))
+		}
+		return err
+	})
+	defer context.AfterFunc(ctx, func() {
+		if !c.Keep {
+			note("stopping; its sandboxes are removed, by another process of hutch if this one is killed")
+		}
+	})()
+	if c.Listen == "" {
+		return server.ServeStdio(ctx)
+	}
+	token, made, err := tokenOf(c)
+	if err != nil {
+		return err
+	}
+	l, err := Listen(c.Listen)
+	if err != nil {
+		return err
+	}
+	note("serving http://%s/mcp", l.Addr())
+	if made {
+		note("bearer token: %s", token)
+	}
+	return server.ServeHTTP(ctx, l, token)
+}
+
+// tokenOf is the token from its file or the environment, or a new one.
+func tokenOf(c *call.Call) (token string, made bool, err error) {
+	token, where := os.Getenv(EnvToken), EnvToken
+	switch {
+	case c.TokenFile != "":
+		where = "--token-file " + c.TokenFile
+		b, err := os.ReadFile(c.TokenFile)
+		if err != nil {
+			return "", false, fmt.Errorf("--token-file: %w", err)
+		}
+		token = strings.TrimSpace(string(b))
+	case token == "":
+		return rand.Text(), true, nil
+	}
+	if len(token) < minToken {
+		return "", false, fmt.Errorf("%s: the token has %d characters, and needs %d; head -c 24 /dev/urandom | base64 makes one", where, len(token), minToken)
+	}
+	return token, false, nil
+}
+
+// maxRequest is how many bytes a request may have: a file to write, in JSON.
+const maxRequest = 16 << 20
+
+// minToken is how many characters a token has at least.
+const minToken = 16
+
+// Listen listens for HTTP on a loopback address, and on no other.
+func Listen(addr string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no address to listen on; write 127.0.0.1:PORT, with port 0 for any", addr)
+	}
+	ip := net.ParseIP(host)
+	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("%q is not this machine alone; only loopback addresses are served, such as 127.0.0.1:8181", addr)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
+		return nil, errors.Join(fmt.Errorf("%q leads to %s, which is not this machine alone", addr, l.Addr()), l.Close())
+	}
+	return l, nil
+}
+
+// ServeHTTP serves any number of clients at /mcp until ctx ends. Every request needs the token as its bearer.
+func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) error {
+	if len(token) < minToken {
+		return fmt.Errorf("the token has less than %d characters", minToken)
+	}
+	srv := &http.Server{Handler: s.handler(l.Addr().(*net.TCPAddr).Port, token), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if srv.Shutdown(ctx) != nil {
+			_ = srv.Close()
+		}
+	})
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// handler checks a request before any of it is looked at. Sessions are not kept, so that nothing but a POST does
+// anything: a GET or DELETE is refused.
+func (s *Server) handler(port int, token string) http.Handler {
+	inner := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server }, &mcp.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxRequest, PropagateRequestCancellation: true,
+	})
+	hosts := []string{fmt.Sprintf("localhost:%d", port), fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("[::1]:%d", port)}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		switch {
+		case !slices.Contains(hosts, r.Host): // a name of somebody else's that leads here
+			http.Error(w, "this host is not served", http.StatusForbidden)
+		case r.Header.Get("Origin") != "": // a page in a browser
+			http.Error(w, "no origin is served", http.StatusForbidden)
+		case !bearer || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)
+		case r.URL.Path != "/mcp":
+			http.NotFound(w, r)
+		case r.Method != http.MethodPost:
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "only POST does anything here", http.StatusMethodNotAllowed)
+		default:
+			inner.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Coding agents kill a server some 100 ms after they asked it to end, which is before sandboxes are removed. So a
+// server that makes sandboxes starts a remover: this program once more, in its own session, that waits for
+// the end of a pipe of the server, and then removes what is left. Should it be killed too, the records say with
+// which process the sandboxes end, and the next command removes them.
+
+// lifeline is the end of the pipe that the kernel closes when the server is gone.
+var lifeline *os.File //nolint:unused // it is never read, and must not be collected: that would close it
+
+// startRemover starts the remover of this process.
+func startRemover(c call.Call) error {
+	self := store.Self()
+	c.RemoverOf = &self
+	argument, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	// Nothing of the client's: it may wait for the end of our stderr.
+	cmd := exec.Command(exe, call.Subcommand, string(argument))
+	cmd.Dir, cmd.Stdin, cmd.SysProcAttr = "/", r, &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the process that removes sandboxes when this one is killed: %w", err)
+	}
+	lifeline = w
+	return cmd.Process.Release()
+}
+
+// awaitServer is how the remover waits until the server is gone.
+func awaitServer() {
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// remove is what the remover does then. It goes on for some minutes when a backend cannot remove a sandbox.
+func remove(m *sandbox.Manager, owner store.Process) error {
+	for wait := time.Second; ; wait *= 2 {
+		err := m.RemoveAllOf(context.Background(), owner)
+		if err == nil || wait > time.Minute {
+			return err
+		}
+		time.Sleep(wait)
+	}
 }

@@ -14,15 +14,20 @@
 package record
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/redact"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // New is what is known when a loop begins.
@@ -243,4 +248,218 @@ func (l *Loop) headOf(run string) (id, head string, err error) {
 		return "", "", fmt.Errorf("record run %s of the loop: %w", run, err)
 	}
 	return run, res.Events.Head, nil
+}
+
+// Client is a client of which every call is recorded, those that fail too. An error of the record is returned with the
+// answer: a loop whose record cannot be written must end.
+type Client struct {
+	model.Client
+	Loop      *Loop
+	Shortened int   // bytes that were taken out of the conversation before the next call
+	Err       error // of the record, of the last call
+}
+
+// Answer implements [model.Client].
+func (c *Client) Answer(ctx context.Context, req model.Request, delta func(string)) (model.Answer, error) {
+	began := time.Now()
+	answer, err := c.Client.Answer(ctx, req, delta)
+	_, c.Err = c.Loop.ModelCall(ModelCall{Request: req, Shortened: c.Shortened, Answer: answer, Err: err, Started: began, Took: time.Since(began)})
+	return answer, errors.Join(err, c.Err)
+}
+
+// conversation follows what is said, without secrets: as it is written and as it can be read again.
+type conversation struct {
+	system   string
+	tools    []model.Tool
+	messages []model.Message
+	begun    bool // there was a request
+}
+
+// ask goes on to a request and returns what of it is new.
+func (c *conversation) ask(r model.Request) requestFile {
+	f := requestFile{Schema: RequestSchema, Messages: []model.Message{}}
+	for f.Keep < len(c.messages) && f.Keep < len(r.Messages) && reflect.DeepEqual(c.messages[f.Keep], r.Messages[f.Keep]) {
+		f.Keep++
+	}
+	f.Messages = append(f.Messages, r.Messages[f.Keep:]...)
+	if !c.begun || r.System != c.system {
+		f.System = &r.System
+	}
+	if tools := append([]model.Tool{}, r.Tools...); !c.begun || !reflect.DeepEqual(tools, c.tools) {
+		f.Tools = &tools
+		c.tools = tools
+	}
+	c.system, c.messages, c.begun = r.System, r.Messages, true
+	return f
+}
+
+// answer adds what the model said.
+func (c *conversation) answer(m model.Message) {
+	c.messages = append(c.messages[:len(c.messages):len(c.messages)], m)
+}
+
+// read goes on to a request as it was written.
+func (c *conversation) read(f requestFile) bool {
+	if f.Keep < 0 || f.Keep > len(c.messages) {
+		return false
+	}
+	c.messages = append(c.messages[:f.Keep:f.Keep], f.Messages...)
+	if f.System != nil {
+		c.system = *f.System
+	}
+	if f.Tools != nil {
+		c.tools = *f.Tools
+	}
+	c.begun = true
+	return true
+}
+
+// assistant is the message that an answer is in the conversation.
+func assistant(a model.Answer) model.Message {
+	return model.Message{Role: model.RoleAssistant, Text: a.Text, Calls: a.Calls}
+}
+
+// clean is a request without its secrets, and with nothing in it that JSON would not give back.
+func (l *Loop) clean(r model.Request) model.Request {
+	out := model.Request{System: l.text(r.System)}
+	for _, m := range r.Messages {
+		m.Text = l.text(m.Text)
+		m.Calls = mapped(m.Calls, func(c model.ToolCall) model.ToolCall {
+			return model.ToolCall{ID: l.text(c.ID), Name: l.text(c.Name), Arguments: l.text(c.Arguments)}
+		})
+		m.Results = mapped(m.Results, func(t model.ToolResult) model.ToolResult {
+			return model.ToolResult{ID: l.text(t.ID), Text: l.text(t.Text), IsError: t.IsError}
+		})
+		out.Messages = append(out.Messages, m)
+	}
+	out.Tools = mapped(r.Tools, func(t model.Tool) model.Tool {
+		return model.Tool{Name: t.Name, Description: l.text(t.Description), Schema: l.secret.JSON(t.Schema)}
+	})
+	return out
+}
+
+// mapped is a list of what f makes of each one; nil of an empty one.
+func mapped[T any](list []T, f func(T) T) (out []T) {
+	for _, x := range list {
+		out = append(out, f(x))
+	}
+	return out
+}
+
+// text is s without secrets and as JSON gives it back.
+func (l *Loop) text(s string) string { return l.secret.Text(strings.ToValidUTF8(s, "\ufffd")) }
+
+// The schemas of the files below calls/.
+const (
+	RequestSchema = "hutch.request/v1"
+	AnswerSchema  = "hutch.answer/v1"
+	ToolSchema    = "hutch.tool/v1"
+)
+
+// requestFile is what was sent to a model. A loop sends its whole conversation with every request; what is written is
+// what it was prolonged by: the messages so far are those of the request before and the answer to it, of which Keep are
+// kept.
+type requestFile struct {
+	Schema   string          `json:"schema"`
+	Keep     int             `json:"keep"`             // of the messages so far
+	Messages []model.Message `json:"messages"`         // after those
+	System   *string         `json:"system,omitempty"` // absent: as in the request before
+	Tools    *[]model.Tool   `json:"tools,omitempty"`  // absent: as in the request before
+}
+
+// answerFile is what a model said, or why it said nothing.
+type answerFile struct {
+	Schema string        `json:"schema"`
+	Answer *model.Answer `json:"answer,omitempty"`
+	Error  *Failure      `json:"error,omitempty"`
+}
+
+// toolFile is one tool call with its result.
+type toolFile struct {
+	Schema    string `json:"schema"`
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"` // as the model wrote them
+	Result    string `json:"result"`
+	IsError   bool   `json:"is_error"`
+}
+
+// Failure is why a model did not answer.
+type Failure struct {
+	Kind    string `json:"kind"`             // of a [model.Error]; "budget" for a [model.BudgetError], else "other"
+	Status  int    `json:"status,omitempty"` // of HTTP; 0 when there was none
+	Message string `json:"message"`
+}
+
+// The data of the events.
+type (
+	// ModelCallData is the data of [store.EventModelCall], whose files are the request and the answer.
+	ModelCallData struct {
+		N            int         `json:"n"`
+		Started      time.Time   `json:"started"`
+		Milliseconds int64       `json:"ms"`
+		Stop         model.Stop  `json:"stop,omitempty"`
+		Usage        model.Usage `json:"usage"`
+		Tools        int         `json:"tools,omitempty"` // calls that the answer asks for
+		Model        string      `json:"model,omitempty"`
+		RequestID    string      `json:"request_id,omitempty"`
+		Retries      int         `json:"retries,omitempty"`
+		Shortened    int         `json:"shortened,omitempty"` // bytes that were taken out of the conversation for this request
+		Error        *Failure    `json:"error,omitempty"`
+	}
+	// ToolCallData is the data of [store.EventToolCall], whose file has arguments and result.
+	ToolCallData struct {
+		Call         int       `json:"call"` // the model call that asked for it
+		N            int       `json:"n"`    // among the tools of that, from 1
+		ID           string    `json:"id"`
+		Name         string    `json:"name"`
+		IsError      bool      `json:"is_error,omitempty"`
+		Started      time.Time `json:"started"`
+		Milliseconds int64     `json:"ms"`
+		Run          string    `json:"run,omitempty"`
+		Head         string    `json:"head,omitempty"` // of that run's chain
+	}
+	// AttemptData is the data of [store.EventAttempt].
+	AttemptData struct {
+		N      int    `json:"n"`
+		Run    string `json:"run,omitempty"`
+		Head   string `json:"head,omitempty"` // of that run's chain
+		OK     bool   `json:"ok"`
+		Class  string `json:"class"`
+		Detail string `json:"detail,omitempty"`
+		Call   int    `json:"call,omitempty"` // the model call whose answer it tried
+	}
+	// StateData is the data of [store.EventState].
+	StateData struct {
+		State string          `json:"state"`
+		Data  json.RawMessage `json:"data,omitempty"`
+	}
+)
+
+// maxLine bounds, in bytes, a text of somebody else's in an event. Files have it whole.
+const maxLine = 1 << 10
+
+func shorten(s string) string { return termsafe.Clip(s, maxLine) }
+
+func (l *Loop) failure(err error) *Failure {
+	f := &Failure{Kind: "other", Message: shorten(l.secret.Text(err.Error()))}
+	var e *model.Error
+	var b *model.BudgetError
+	switch {
+	case errors.As(err, &e):
+		f.Kind, f.Status = string(e.Kind), e.Status
+	case errors.As(err, &b):
+		f.Kind = "budget"
+	}
+	return f
+}
+
+// encode is JSON for people: indented, with <, > and & as they are.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(v)
+	return b.Bytes(), err
 }

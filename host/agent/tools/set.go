@@ -1,13 +1,32 @@
+// Package tools are what a model may do in a persistent sandbox: look at its files, change them, search them, run
+// commands in it. There is one implementation, which host/agent/mcp serves to clients of its protocol and
+// host/agent/cycle gives to the model that it asks.
+//
+// Arguments are typed and have JSON schemas. Answers are bounded and paged: each page says where the next one begins.
+// What goes wrong is an error in words for a model: what, where, and what to do about it. Nothing here touches this
+// host but through host/sandbox and host/files; what a command or a model wrote is data and nothing else.
 package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/host/files"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // Def is what a model, and the person who watches it, learns of a tool besides its arguments.
@@ -146,4 +165,170 @@ func (t *Tool) Call(ctx context.Context, b *Box, args string) (r Result) {
 		}
 	}
 	return r
+}
+
+// MaxArguments is how many bytes the arguments of one call may have.
+const MaxArguments = 4 << 20
+
+// Decode reads the arguments of a call, as a model wrote them, into a struct whose schema is given. The error says what
+// is wrong with them.
+func Decode(args string, schema json.RawMessage, in any) error {
+	if len(args) > MaxArguments {
+		return fmt.Errorf("the arguments have %d bytes, at most %s are allowed; do it in several steps", len(args), units.FormatSize(MaxArguments))
+	}
+	if strings.TrimSpace(args) == "" {
+		args = "{}" // of a tool that needs none
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(args), &given); err != nil {
+		return badJSON(err)
+	}
+	if given == nil {
+		return errors.New("the arguments are null, and must be a JSON object")
+	}
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
+	}
+	if err := json.Unmarshal(schema, &s); err != nil {
+		return fmt.Errorf("the schema of the tool is damaged: %w", err)
+	}
+	known := slices.Sorted(maps.Keys(s.Properties))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("there is no argument %q; the arguments are %s", Clip(name), strings.Join(known, ", "))
+		}
+	}
+	for _, name := range s.Required {
+		if v, ok := given[name]; !ok || string(v) == "null" {
+			return fmt.Errorf("the argument %q is missing", name)
+		}
+	}
+	dec := json.NewDecoder(strings.NewReader(args))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(in); err != nil {
+		return badJSON(err)
+	}
+	return nil
+}
+
+// badJSON says what is wrong in words for a model.
+func badJSON(err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("the arguments are not valid JSON: %w, at byte %d", syntax, syntax.Offset)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return errors.New("the arguments are not valid JSON: they end too early")
+	case errors.As(err, &kind) && kind.Field == "":
+		return fmt.Errorf("the arguments must be a JSON object, not %s", article(kind.Value))
+	case errors.As(err, &kind):
+		return fmt.Errorf("the argument %q must be %s, not %s", kind.Field, wanted(kind.Type), article(kind.Value))
+	}
+	return fmt.Errorf("the arguments cannot be used: %s", bytes.TrimPrefix([]byte(err.Error()), []byte("json: ")))
+}
+
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "an object"
+}
+
+func article(word string) string {
+	if word != "" && strings.ContainsAny(word[:1], "aeio") {
+		return "an " + word
+	}
+	return "a " + word
+}
+
+// Box is the sandbox that tools work in. Each tool opens it for itself and leaves it again, so that the holder of a Box
+// holds no lock. Its methods may be called concurrently.
+type Box struct {
+	Manager *sandbox.Manager
+	Name    string // of the sandbox, or its id
+	Jobs    *Jobs  // where its commands run
+	Parent  string // id of the record that commands belong to; "" for none
+	// MaxTimeout bounds what a command is given, which is also what it gets when it asks for nothing; 0 leaves that to the
+	// sandbox.
+	MaxTimeout time.Duration
+}
+
+// inFiles calls fn with the files of the sandbox.
+func inFiles[Out any](ctx context.Context, b *Box, fn func(f *files.Files) (Out, error)) (out Out, err error) {
+	sb, err := b.Manager.Look(ctx, b.Name)
+	if err != nil {
+		return out, Explain(err)
+	}
+	defer func() { _ = sb.Close() }()
+	f, err := sb.Files(files.Options{})
+	if err != nil {
+		return out, Explain(err)
+	}
+	defer func() { _ = f.Close() }()
+	out, err = fn(f)
+	return out, Explain(err)
+}
+
+// explained is an error whose text says what to do about it.
+type explained struct {
+	error
+	fix string
+}
+
+func (e *explained) Error() string { return e.error.Error() + "; " + e.fix }
+func (e *explained) Unwrap() error { return e.error }
+
+// Explain adds to an error what to do about it, once, since a model sees nothing but its text.
+func Explain(err error) error {
+	var fe *files.Error
+	var fail *result.Failure
+	var said *explained
+	switch {
+	case errors.As(err, &said):
+	case errors.As(err, &fe) && fe.Hint != "":
+		return &explained{err, fe.Hint}
+	case errors.As(err, &fail) && len(fail.Diagnostics) > 0:
+		for _, d := range fail.Diagnostics {
+			if d.Fix != "" {
+				return &explained{err, d.Fix}
+			}
+		}
+	}
+	return err
+}
+
+// Clip shortens what a model wrote, for a message that shows it.
+func Clip(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "…"
+	}
+	return s
+}
+
+// bounded is a number of a request: the default for none, and at most so much.
+func bounded(n, or, most int) int { return min(cmp.Or(n, or), most) }
+
+// ResetIn are the arguments of [Box.Reset].
+type ResetIn struct {
+	Hard bool `json:"hard,omitempty" jsonschema:"drop what was written to the workspace as well"`
+}
+
+// ResetOut is what Reset answers.
+type ResetOut struct {
+	Hard bool `json:"hard" jsonschema:"what was written to the workspace is gone"`
+}
+
+// Reset ends what runs in the sandbox and recreates its surroundings.
+func (b *Box) Reset(ctx context.Context, in ResetIn) (ResetOut, error) {
+	b.Jobs.Stop(ctx, b.Name)
+	return ResetOut(in), Explain(b.Manager.Reset(ctx, b.Name, in.Hard, true))
 }

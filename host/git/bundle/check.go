@@ -1,3 +1,15 @@
+// Package bundle makes git bundles for sandboxes and takes apart those that come back.
+//
+// What goes in is all of a branch, what is new on top of a commit that the sandbox has, or the end of its history:
+// [Part].
+//
+// A bundle from a sandbox is hostile. [Check] never lets git see more of it than the pack, and that only after this
+// package has read the pack itself: header and refs, the number of objects, the size of each and of all together, what
+// every delta grows to, and the checksum. What git then makes of it lies in a private repository that sees the user's
+// objects and nothing else: no configuration, no hooks, no refs but the commit that was sent. There every object is
+// checked while the pack is indexed (which needs no version of git that honours fetch.fsckObjects for bundles), the one
+// expected ref is taken, its commits are counted, and every path that any of them adds or changes is judged. Only what
+// passed all of it can be fetched from there, and what is fetched is that one commit and what it needs.
 package bundle
 
 import (
@@ -6,14 +18,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
 // RefusedError says what is wrong with a bundle. Nothing of it is in the user's repository.
@@ -313,4 +330,184 @@ func (c *Checked) Close() {
 	if c.dir != "" {
 		_ = os.RemoveAll(c.dir)
 	}
+}
+
+// maxLink is how long the target of a symbolic link may be.
+const maxLink = 4096
+
+// judge looks at what is different in the end, and, for repositories that hide in the tree, at what was in any new
+// commit.
+func (c *Checked) judge(ctx context.Context, base string, tip, past []entry) error {
+	if len(past) == 0 {
+		return nil
+	}
+	changes := make([]judge.Change, 0, len(tip)+len(past))
+	for _, e := range slices.Concat(tip, past) {
+		x := judge.Change{Path: e.path, Old: node(e.was), New: node(e.mode)}
+		if e.mode == modeLink && len(changes) < len(tip) {
+			var err error
+			if x.New.Link, err = c.link(ctx, e); err != nil {
+				return err
+			}
+		}
+		changes = append(changes, x)
+	}
+	to, err := c.landing(ctx, base)
+	if err != nil {
+		return err
+	}
+	defer to.dir.Close()
+	seen := map[judge.Landed]bool{}
+	for i, v := range judge.Judge(changes, to) {
+		for _, f := range v.Refused {
+			if f.Rule == judge.Exec { // a mode is what git keeps of a file, and in every diff of it
+				v.Marks = append(v.Marks, f.Detail)
+				continue
+			}
+			// A link in a directory's place is git's to see: it writes through none.
+			if x := (judge.Landed{Path: changes[i].Path, Finding: f}); f.Rule != judge.Escapes && (i < len(tip) || f.Rule == judge.Git) && !seen[x] {
+				seen[x] = true
+				c.Findings = append(c.Findings, x)
+			}
+		}
+		for _, m := range v.Marks {
+			if i < len(tip) {
+				c.Marks = append(c.Marks, review.Quote(changes[i].Path)+": "+m)
+			}
+		}
+	}
+	slices.SortStableFunc(c.Findings, func(a, b judge.Landed) int { return strings.Compare(a.Path, b.Path) })
+	return nil
+}
+
+// landing is where commits land: the tree of the base, and what lies in the work tree besides.
+type landing struct {
+	dir   judge.Dir
+	nodes map[string]judge.Node
+	names map[string][]string
+}
+
+func (c *Checked) landing(ctx context.Context, base string) (*landing, error) {
+	list, err := c.quarantine.Run(ctx, "ls-tree", "-r", "-t", "-z", "--full-tree", base)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(c.worktree)
+	if err != nil {
+		return nil, err
+	}
+	l := &landing{dir: judge.Dir{Root: root}, nodes: map[string]judge.Node{}, names: map[string][]string{}}
+	for line := range strings.SplitSeq(list, "\x00") {
+		head, p, ok := strings.Cut(line, "\t") // mode, type and object
+		if mode, _, _ := strings.Cut(head, " "); ok {
+			l.nodes[p] = node(mode)
+			dir := strings.TrimPrefix(path.Dir("/"+p), "/")
+			l.names[dir] = append(l.names[dir], path.Base(p))
+		}
+	}
+	return l, nil
+}
+
+// Look implements [judge.Place].
+func (l *landing) Look(p string) judge.Node {
+	if n, ok := l.nodes[p]; ok {
+		return n
+	}
+	return l.dir.Look(p)
+}
+
+// Names implements [judge.Place].
+func (l *landing) Names(in string) []string { return append(l.dir.Names(in), l.names[in]...) }
+
+// link reads where a symbolic link points.
+func (c *Checked) link(ctx context.Context, e entry) (string, error) {
+	size, err := c.quarantine.Run(ctx, "cat-file", "-s", e.object)
+	if err != nil {
+		return "", err
+	}
+	if len(size) > 4 || len(size) == 4 && size > fmt.Sprint(maxLink) {
+		return "", fmt.Errorf("%s is a symbolic link with a target of %s bytes", review.Quote(e.path), size)
+	}
+	var b strings.Builder
+	_, err = c.quarantine.Do(ctx, git.Call{Stdout: &b}, "cat-file", "blob", e.object)
+	return b.String(), err
+}
+
+// The modes of a tree's entries, as git writes them.
+const (
+	modeFile = "100644"
+	modeExec = "100755"
+	modeLink = "120000"
+	modeGit  = "160000"
+	modeTree = "040000"
+	modeNone = "000000"
+)
+
+// rules are those of a path: git carries any bytes but NUL, and so does hutch.
+var pathRules = safepath.Rules{MaxLen: 4096, AnyBytes: true}
+
+// entry is one path that a commit adds, changes or removes.
+type entry struct {
+	path   string
+	was    string // mode before
+	mode   string
+	object string
+}
+
+// check refuses what must not become part of the user's repository under any circumstances. Whether a good path is one
+// that the user wants is another question, which [Checked.Findings] answers.
+func (e entry) check() error {
+	if e.mode == modeNone {
+		return nil
+	}
+	if err := pathRules.Check(e.path); err != nil {
+		var bad *safepath.Error
+		if errors.As(err, &bad) {
+			return fmt.Errorf("the path %s %s", review.Quote(e.path), bad.Reason)
+		}
+		return err
+	}
+	if judge.GitPath(e.path) {
+		return fmt.Errorf("the path %s would lie in a git repository's own files", review.Quote(e.path))
+	}
+	switch e.mode {
+	case modeFile, modeExec:
+		if safepath.Fold(path.Base(e.path)) == ".gitmodules" {
+			return errors.New("it changes .gitmodules: submodules are not taken from a sandbox")
+		}
+		return nil
+	case modeLink:
+		switch safepath.Fold(path.Base(e.path)) {
+		case ".gitmodules", ".gitattributes", ".gitignore", ".mailmap":
+			return fmt.Errorf("%s is a symbolic link, and git reads it", review.Quote(e.path))
+		}
+		return nil
+	case modeGit:
+		return fmt.Errorf("%s is a submodule: submodules are not taken from a sandbox", review.Quote(e.path))
+	}
+	return fmt.Errorf("%s has the mode %q, which no file has", review.Quote(e.path), e.mode)
+}
+
+// node is what a mode of a tree's entry stands for.
+func node(mode string) judge.Node {
+	switch mode {
+	case modeFile:
+		return judge.Node{There: true, Mode: 0o644}
+	case modeExec:
+		return judge.Node{There: true, Mode: 0o755}
+	case modeLink:
+		return judge.Node{There: true, Mode: fs.ModeSymlink | 0o777}
+	case modeTree, modeGit:
+		return judge.Node{There: true, Mode: fs.ModeDir | 0o755}
+	}
+	return judge.Node{}
+}
+
+// parseRaw takes one entry of `git diff-tree -r -z --raw` apart: ":OLDMODE MODE OLD NEW STATUS".
+func parseRaw(s string) (e entry, err error) {
+	f := strings.Split(strings.TrimPrefix(s, ":"), " ")
+	if len(f) != 5 || !strings.HasPrefix(s, ":") || !isHex(f[3]) {
+		return e, fmt.Errorf("git lists a change as %q", s)
+	}
+	return entry{was: f[0], mode: f[1], object: f[3]}, nil
 }
