@@ -5,6 +5,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 PREFIX  ?= /usr/local
+override PREFIX := $(patsubst ~/%,$(HOME)/%,$(PREFIX))
 DESTDIR ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Every program below plugins/ is a backend; fake is for tests and is not shipped.
@@ -30,14 +31,20 @@ test: ## install what the tests need, and run them all
 		umask 022; trap "scripts/setup clean $$example" EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off -ldflags=-s" \
 		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 30m ./...
 
+# built fails where nothing was.
+built:
+	@test -x bin/hutch -a -x libexec/hutch/hutch-backend-bwrap || { echo "make: nothing is built yet: run make build as yourself, then sudo make install" >&2; exit 1; }
+
 build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes into containers and VMs
+	@test -d libexec/hutch || echo "make: the first build compiles all libraries, which takes some minutes" >&2
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/hutch
 	go build -o libexec/hutch/ ./cmd/hutch-agent
 	@for b in $(BACKENDS); do (set -x; go build -o "libexec/hutch/hutch-backend-$$b" "./plugins/$$b"); done
 	go build -ldflags "-s -w" -o libexec/hutch/hutch-podman-agent ./plugins/podman/agent
 	go build -ldflags "-s -w" -o libexec/hutch/hutch-lima-guest ./plugins/lima/guest
 
-install: build ## hutch, its backends, man page and completions below PREFIX (default /usr/local)
+# sudo may find no go, and what root builds is not the user's: it installs what was built.
+install: $(if $(or $(SUDO_USER),$(if $(shell command -v go),,none)),built,build) ## hutch, its backends, man page and completions below PREFIX (default /usr/local)
 	install -d "$(DESTDIR)$(PREFIX)"/{bin,libexec/hutch,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}
 	install bin/hutch "$(DESTDIR)$(PREFIX)/bin/"
 	install libexec/hutch/hutch-backend-* libexec/hutch/hutch-{podman-agent,lima-guest,agent} "$(DESTDIR)$(PREFIX)/libexec/hutch/"
@@ -96,4 +103,4 @@ clean: ## remove what make made
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: run test build install race race-models fuzz cover lines bench soak lint generate check-generated release clean help
+.PHONY: run test build built install race race-models fuzz cover lines bench soak lint generate check-generated release clean help

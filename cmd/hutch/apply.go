@@ -40,6 +40,7 @@ type applyCmd struct {
 	Take        []string `sep:"none" placeholder:"PATH" help:"Settle conflicts at and below PATH: take the sandbox's version in place of the project's, which --undo brings back. Repeatable." complete:"file"`
 	Partial     bool     `help:"Leave out what is in conflict or refused, instead of refusing all."`
 	DryRun      bool     `help:"Say what would be done, and do nothing."`
+	AutoApprove bool     `hidden:"" help:"Nothing: apply asks nothing."`
 	Undo        bool     `xor:"which" help:"Take back the last apply from the sandbox, which may be removed by now."`
 	Output      string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object."`
 

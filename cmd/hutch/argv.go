@@ -16,7 +16,7 @@ type call struct {
 }
 
 // singleDash are the long flags that people coming from HCL tools write with one dash.
-var singleDash = []string{"check", "diff", "recursive", "upgrade", "locked", "var", "var-file", "json", "help", "version"}
+var singleDash = []string{"check", "diff", "recursive", "upgrade", "locked", "var", "var-file", "json", "help", "version", "auto-approve", "no-color"}
 
 // arrange prepares a command line for the parser. The parser takes a command's operands only in one piece, so flags
 // between and after them are moved in front; what stands after -- is kept apart when it is a program to run, because
@@ -39,6 +39,9 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 			i = len(argv)
 		case strings.HasPrefix(a, "-") && a != "-":
 			a = twoDashes(a)
+			if a == "--json" && printsJSON(node) {
+				a = "--output=json"
+			}
 			flags = append(flags, a)
 			if takesValue(node, a) && i+1 < len(argv) {
 				i++
@@ -50,7 +53,17 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 		default:
 			child := childOf(node, a)
 			if child == nil || len(operands) > 0 {
+				if node.Name == "exec" && len(operands) == 1 { // the command of the sandbox
+					c.tail, i = slices.Clone(argv[i:]), len(argv)
+					continue
+				}
 				operands = append(operands, a)
+				if node.Name == "run" && len(operands) == 1 && startsProgram(a) { // the rest is the program's
+					if c.tail = slices.Clone(argv[i+1:]); len(c.tail) > 0 && c.tail[0] == "--" {
+						c.tail = c.tail[1:]
+					}
+					i = len(argv)
+				}
 				continue
 			}
 			// Flags before a command belong to its parents; keep them there.
@@ -60,6 +73,11 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 	}
 	c.args = append(append(c.args, flags...), operands...)
 	return c, nil
+}
+
+// printsJSON reports whether a command has -o json.
+func printsJSON(n *kong.Node) bool {
+	return slices.ContainsFunc(n.Flags, func(f *kong.Flag) bool { return f.Name == "output" && strings.Contains(f.Enum, "json") })
 }
 
 func childOf(n *kong.Node, name string) *kong.Node {

@@ -2,7 +2,7 @@ package main
 
 // closest returns the known word that s was probably meant to be, or "".
 func closest(s string, known []string) string {
-	best, limit := "", 1+len(s)/4
+	best, limit := "", min(1+len(s)/5, len(s)/2) // what shares nothing with a short word was not meant
 	for _, k := range known {
 		if d := distance(s, k); d <= limit {
 			best, limit = k, d-1

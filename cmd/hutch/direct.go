@@ -1,30 +1,55 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/units"
 )
 
 // direct is the one run of a call without a file.
 func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runfile.Definition, error) {
+	d := run.Direct{Backend: c.Backend, Command: call.tail, Workdir: c.Workdir, Limits: c.Limits}
+	var inImage json.RawMessage // configuration of the backend
 	switch {
 	case len(names) > 0 && isDir(names[0]):
 		return nil, directory("run", names[0])
+	case len(names) > 0 && (names[0] == "-" || isScript(names[0])):
+		var err error
+		if d.Script, err = c.script(names[0]); err != nil {
+			return nil, err
+		}
+		d.Command, d.Args, d.Language = nil, call.tail, c.Language
+	case len(names) > 0 && isImage().MatchString(names[0]):
+		if len(call.tail) == 0 {
+			return nil, hint(fmt.Errorf("nothing to run in the image %s", names[0]), "hutch run %s COMMAND [ARG...]", names[0])
+		}
+		inImage, _ = json.Marshal(map[string]string{"image": names[0]})
+		d.Backend = cmp.Or(c.Backend, "podman")
 	case len(names) > 0 && !call.dash:
-		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run --backend bwrap -- %s", strings.Join(names, " "))
+		if _, script := language.ByPath(names[0]); script {
+			return nil, fmt.Errorf("there is no script %q", names[0])
+		}
+		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run -- %s", strings.Join(names, " "))
 	case len(names) > 0:
 		return nil, fmt.Errorf("%q stands before -- and is no run file", names[0])
 	case len(call.tail) == 0:
-		return nil, hint(errors.New("nothing to run: name a run file, or a command after --"), "%s", whatToRun())
+		return nil, hint(errors.New("nothing to run: name a run file, a script, or a command after --"), "%s", whatToRun())
 	case len(c.Var) > 0 || len(c.VarFile) > 0:
 		return nil, errors.New("--var and --var-file are for run files")
 	}
@@ -39,18 +64,19 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	if err != nil {
 		return nil, err
 	}
-	d := run.Direct{Backend: c.Backend, Command: call.tail, Env: env, Passed: passed, Workdir: c.Workdir, Network: net, Limits: c.Limits}
+	d.Env, d.Passed, d.Network = env, passed, net
 	if d.Backend == "" && c.AllBackends {
 		d.Backend = "each"
 	}
+	var others []*runfile.Backend
 	if d.Backend == "" {
-		conf, err := s.Config()
+		names, err := usual(s)
 		if err != nil {
 			return nil, err
 		}
-		if d.Backend = conf.Backend; d.Backend == "" {
-			return nil, hint(errors.New("a sandbox without a run file needs --backend"),
-				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
+		d.Backend = names[0]
+		for _, n := range names[1:] {
+			others = append(others, runfile.NewBackend(n))
 		}
 	}
 	switch {
@@ -82,12 +108,126 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	if c.Project != nil {
 		def.Workspace.Project = c.Project.name
 	}
+	if inImage != nil {
+		def.Backends[0] = runfile.RecordedBackend(d.Backend, inImage)
+	}
+	def.Backends = append(def.Backends, others...)
 	switch {
 	case c.AllBackends && c.Backend == "":
 		def.Backends = nil // those that are installed
-	case c.Backend == "":
+	case c.Backend == "" && inImage == nil:
 		def.Given = maps.Clone(def.Given)
-		def.Given["backend[0]"] = "backend in " + s.Store().Paths().ConfigFile()
+		for i := range def.Backends {
+			def.Given[fmt.Sprintf("backend[%d]", i)] = "the default backends"
+		}
+		if conf, err := s.Config(); err == nil && conf.Backend != "" {
+			def.Given["backend[0]"] = "backend in " + s.Store().Paths().ConfigFile()
+		}
 	}
 	return []*runfile.Definition{def}, nil
+}
+
+// withoutImage are the backends of a command when nobody names one, in the order in which they are tried: first what
+// needs no image.
+var withoutImage = []string{"bwrap", "podman", "lima"}
+
+// usual are the backends of a command when nobody names one: that of the configuration, or those that are installed.
+func usual(s *session.Session) ([]string, error) {
+	conf, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	if conf.Backend != "" {
+		return []string{conf.Backend}, nil
+	}
+	pool, err := s.Pool()
+	if err != nil {
+		return nil, err
+	}
+	installed := pool.Names()
+	names := slices.DeleteFunc(slices.Clone(withoutImage), func(n string) bool { return !slices.Contains(installed, n) })
+	if len(names) == 0 {
+		return nil, hint(errors.New("a sandbox without a run file needs --backend"),
+			"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
+	}
+	return names, nil
+}
+
+// sayDefault says, once for a store, which backends commands run on that name none.
+func sayDefault(u *ui, s *session.Session, d *runfile.Definition) {
+	if d.Given["backend[0]"] != "the default backends" {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(s.Store().Paths().Cache, "default-backend"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return // it was said, or nothing can be kept
+	}
+	_ = f.Close()
+	var names []string
+	for _, b := range d.Backends {
+		names = append(names, b.Name)
+	}
+	u.note("no backend is named, so the first of %s that works here is used; backend = \"NAME\" in %s chooses one", strings.Join(names, ", "), s.Store().Paths().ConfigFile())
+}
+
+// script reads a script from a file, or from stdin for "-".
+func (c *runCmd) script(name string) (*runfile.File, error) {
+	var in io.Reader = os.Stdin
+	f := &runfile.File{Path: "stdin", Mode: 0o644}
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		st, err := file.Stat()
+		if err != nil {
+			return nil, err
+		}
+		in, f.Path, f.Mode = file, filepath.Base(name), runfile.Mode(st.Mode().Perm())
+	}
+	var err error
+	if f.Content, err = io.ReadAll(io.LimitReader(in, runfile.MaxFileSize+1)); err != nil {
+		return nil, fmt.Errorf("read the script: %w", err)
+	}
+	if f.Size = int64(len(f.Content)); f.Size > runfile.MaxFileSize {
+		return nil, fmt.Errorf("the script %s is larger than %s", name, units.FormatSize(runfile.MaxFileSize))
+	}
+	_, known := language.ByPath(f.Path)
+	switch {
+	case c.Language != "":
+		if _, ok := language.ByName(c.Language); !ok {
+			return nil, hint(fmt.Errorf("--language %q is not known", c.Language), "the languages are %s", strings.Join(language.Names(), ", "))
+		}
+	case known:
+	case bytes.HasPrefix(f.Content, []byte("#!")) || f.Mode&0o111 != 0:
+		f.Mode |= 0o111 // it says by itself what runs it
+	default:
+		return nil, hint(fmt.Errorf("nothing says in which language the script is"), "hutch run --language python %s, or begin it with a line such as #!/usr/bin/env python3", name)
+	}
+	return f, nil
+}
+
+// dryRun prints the plans of runs.
+func dryRun(ctx context.Context, u *ui, r *run.Runner, defs []*runfile.Definition, output string) error {
+	refused := false
+	for i, d := range defs {
+		p, err := r.Plan(ctx, d)
+		if err != nil {
+			return err
+		}
+		refused = refused || !p.OK
+		if output == "json" {
+			err = json.NewEncoder(u.out).Encode(p)
+		} else {
+			err = plannedBlock{def: d}.show(u, p, i > 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if refused {
+		return exit(exitNo)
+	}
+	return nil
 }

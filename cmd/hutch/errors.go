@@ -50,15 +50,16 @@ func usageError(k *kong.Kong, err error) error {
 	case unexpected().MatchString(text):
 		m := unexpected().FindStringSubmatch(text)
 		if where == "hutch" || k != nil && p != nil && p.Context != nil && p.Context.Selected() != nil && !p.Context.Selected().Leaf() {
-			text = fmt.Sprintf("no command %q", strings.TrimPrefix(where+" "+strings.Trim(m[1], `"`), "hutch "))
+			word := strings.Trim(m[1], `"`)
+			text = fmt.Sprintf("no command %q", strings.TrimPrefix(where+" "+word, "hutch "))
+			hints = unknownWord(strings.TrimPrefix(strings.TrimPrefix(where, "hutch"), " "), word, commandsOf(k, p))
 		} else {
 			text = fmt.Sprintf("%s does not take %s", name, quoteOperand(m[1]))
 		}
-		hints = meant(hints, m[3])
 	case unknownFlag().MatchString(text):
 		m := unknownFlag().FindStringSubmatch(text)
 		text = fmt.Sprintf("%s has no flag %s", name, m[1])
-		hints = meant(hints, m[3])
+		hints = unknownWord(name, m[1], flagsOf(k, p))
 	case notOneOf().MatchString(text):
 		m := notOneOf().FindStringSubmatch(text)
 		known := strings.ReplaceAll(m[2], `"`, "")
@@ -80,12 +81,32 @@ func usageError(k *kong.Kong, err error) error {
 	return &hinted{errors.New(text), hints}
 }
 
-// meant adds the parser's guess: "a"? or one of "a", "b"?
-func meant(hints []string, guess string) []string {
-	if guess = strings.TrimSuffix(guess, "?"); guess == "" {
-		return hints
+// selected is the command that a line got to.
+func selected(k *kong.Kong, p *kong.ParseError) *kong.Node {
+	if p != nil && p.Context != nil && p.Context.Selected() != nil {
+		return p.Context.Selected()
 	}
-	return append(hints, "did you mean "+strings.ReplaceAll(guess, `"`, "")+"?")
+	return k.Model.Node
+}
+
+// commandsOf are the commands that could have been meant.
+func commandsOf(k *kong.Kong, p *kong.ParseError) (names []string) {
+	for _, c := range selected(k, p).Children {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// flagsOf are the flags that could have been meant.
+func flagsOf(k *kong.Kong, p *kong.ParseError) (names []string) {
+	for _, group := range selected(k, p).AllFlags(true) {
+		for _, f := range group {
+			names = append(names, "--"+f.Name)
+		}
+	}
+	return names
 }
 
 func quoteOperand(s string) string {

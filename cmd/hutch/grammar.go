@@ -52,12 +52,28 @@ type grammar struct {
 	Supervise  superviseCmd  `cmd:"" hidden:"" help:"Keep the command of hutch push --detach."`
 	Docs       docsCmd       `cmd:"" hidden:"" help:"Write the reference pages and the man page."`
 
-	ShowVersion versionFlag `name:"version" help:"Print the version and exit."`
+	ShowVersion versionFlag `name:"version" short:"V" help:"Print the version and exit."`
 }
 
 // runGrammar is the part of the command line that is used most and in a hurry, see parse.
 type runGrammar struct {
+	globals `embed:""`
+
 	Run runCmd `cmd:"" group:"run" help:"Run what run files say, or one command, in a sandbox."`
+}
+
+// globals are the flags of every command.
+type globals struct {
+	NoColor noColor `hidden:"" help:"No colors, as with NO_COLOR=1."`
+}
+
+// noColor is --no-color.
+type noColor bool
+
+// BeforeReset takes effect before anything is shown.
+func (noColor) BeforeReset(u *ui) error {
+	u.color = false
+	return nil
 }
 
 var groups = kong.Groups{

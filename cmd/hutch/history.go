@@ -28,6 +28,9 @@ func load(s *store.Store, ref string) (*store.Record, error) {
 	case errors.Is(err, store.ErrNotFound) && ref == "latest":
 		return nil, hint(errors.New("there are no runs yet"), "hutch run examples/hello.hcl makes one")
 	case errors.Is(err, store.ErrNotFound):
+		if last, err := s.List(store.Filter{Limit: 1, Sandbox: ref}); err == nil && len(last) > 0 {
+			return s.Load(last[0].ID)
+		}
 		return nil, hint(fmt.Errorf("no run %q", ref), "hutch runs lists them")
 	case err != nil:
 		return nil, err

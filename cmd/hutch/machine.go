@@ -194,6 +194,13 @@ func (c *docsAllCmd) Run(ctx context.Context, u *ui, k *kong.Kong) error {
 	if err := writePage(c.Dir, "cli.md", page.Bytes()); err != nil {
 		return err
 	}
+	page.Reset()
+	if err := writeHabits(&page); err != nil {
+		return err
+	}
+	if err := writePage(c.Dir, "habits.md", page.Bytes()); err != nil {
+		return err
+	}
 	s, done, err := open(u)
 	if err != nil {
 		return err

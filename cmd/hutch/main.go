@@ -6,10 +6,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,6 +56,10 @@ func hutch(args []string) int {
 		return 0
 	}
 	u := newUI(os.Stdin, os.Stdout, os.Stderr)
+	args, err := habitsOfPlace(args)
+	if err != nil {
+		return u.fail(err)
+	}
 	ctx, stop := interruptible(context.Background(), u) // before anything is started
 	defer stop()
 	u.ahead = lookAhead(u, args)
@@ -70,9 +76,30 @@ func hutch(args []string) int {
 	err = kctx.Run(u, call)
 	u.ending.Lock() // from here on a signal changes nothing any more; after a second one nobody comes here
 	if err != nil {
-		return u.fail(err)
+		return u.fail(operandHint(call.args, err))
 	}
 	return 0
+}
+
+// habitsOfPlace does what stands before a command: -C DIR and -chdir=DIR change the directory, and help is --help.
+func habitsOfPlace(args []string) ([]string, error) {
+	for len(args) > 0 {
+		dir, is := strings.CutPrefix(args[0], "-chdir=")
+		switch {
+		case is:
+			args = args[1:]
+		case args[0] == "-C" && len(args) > 1:
+			dir, args = args[1], args[2:]
+		case args[0] == "help":
+			return append(slices.Clone(args[1:]), "--help"), nil
+		default:
+			return args, nil
+		}
+		if err := os.Chdir(dir); err != nil {
+			return nil, fmt.Errorf("-C: %s", plain(err))
+		}
+	}
+	return args, nil
 }
 
 // quick are the commands that are called most, or in a hurry, with their own grammar.
@@ -80,12 +107,14 @@ var quick = map[string]func() any{
 	"run": func() any { return new(runGrammar) },
 	"exec": func() any {
 		return &struct {
-			Exec execCmd `cmd:""`
+			globals `embed:""`
+			Exec    execCmd `cmd:""`
 		}{}
 	},
 	"diff": func() any {
 		return &struct {
-			Diff diffCmd `cmd:""`
+			globals `embed:""`
+			Diff    diffCmd `cmd:""`
 		}{}
 	},
 }

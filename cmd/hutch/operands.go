@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 )
 
@@ -18,7 +20,7 @@ import (
 func splitOperands(args []string) (files, names []string) {
 	for _, a := range args {
 		st, err := os.Stat(a)
-		if strings.HasSuffix(a, ".hcl") || strings.HasSuffix(a, ".hcl.json") || err == nil && !st.IsDir() {
+		if strings.HasSuffix(a, ".hcl") || strings.HasSuffix(a, ".hcl.json") || err == nil && !st.IsDir() && !isScript(a) {
 			files = append(files, a)
 		} else {
 			names = append(names, a)
@@ -27,13 +29,56 @@ func splitOperands(args []string) (files, names []string) {
 	return files, names
 }
 
+// isScript reports whether a file is a program and no run file.
+func isScript(name string) bool {
+	st, err := os.Stat(name)
+	if err != nil || !st.Mode().IsRegular() || strings.HasSuffix(name, ".hcl") || strings.HasSuffix(name, ".hcl.json") {
+		return false
+	}
+	_, known := language.ByPath(name)
+	return known || st.Mode()&0o111 != 0 || hasInterpreter(name)
+}
+
+// hasInterpreter reports whether a file begins with #!.
+func hasInterpreter(name string) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var head [2]byte
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && string(head[:]) == "#!"
+}
+
+// startsProgram reports whether the first operand of run is a program, whose arguments follow: a script, - for one on
+// stdin, or an image.
+func startsProgram(name string) bool {
+	if _, err := os.Stat(name); err == nil {
+		return isScript(name)
+	}
+	return name == "-" || isImage().MatchString(name)
+}
+
+// runFileOf puts the only run file of a directory in the place of the directory.
+func runFileOf(args []string) []string {
+	if len(args) == 0 || !isDir(args[0]) {
+		return args
+	}
+	found, _ := runFilesIn(args[0], false)
+	if len(found) != 1 {
+		return args
+	}
+	return append([]string{found[0]}, args[1:]...)
+}
+
 // directory says what to do about a directory where a run file is wanted.
 func directory(command, name string) error {
 	err := fmt.Errorf("%s is a directory, and this needs a run file", name)
 	found, _ := runFilesIn(name, false)
 	switch len(found) {
 	case 0:
-		return hint(err, "there is none in it: run files end in .hcl")
+		return hint(err, "there is none in it: run files end in .hcl; hutch run --workspace %s -- COMMAND runs a command there", shellWord(name))
 	case 1:
 		return hint(err, "hutch %s %s", command, found[0])
 	}

@@ -30,7 +30,7 @@ type runCmd struct {
 	FailFast    bool     `group:"file" help:"Start nothing more, and stop what runs, after the first run that is not ok."`
 	AllBackends bool     `group:"file" help:"Run each run once on every able backend that it names, or where it names none on every one installed, and mark in what the results differ."`
 
-	Backend      string   `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Needed, or set in the configuration, for a command without a file." complete:"backend"`
+	Backend      string   `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Without a file: by default the one of the configuration, else the first of bwrap, podman and lima that works here." complete:"backend"`
 	MinIsolation string   `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
 	Workspace    *mount   `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
 	Project      *project `group:"sandbox" placeholder:"NAME[:MODE]" help:"Show the shared project NAME at /workspace; see hutch project." complete:"project"`
@@ -41,6 +41,7 @@ type runCmd struct {
 
 	runfile.Limits `group:"limits"`
 
+	Language    string   `group:"command" placeholder:"NAME" help:"Language of a script whose name and first line do not tell."`
 	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here, as a secret. No record has the value. Repeatable."`
 	EnvFile     []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
 	Workdir     string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox to start in (default /workspace)."`
@@ -49,6 +50,8 @@ type runCmd struct {
 
 	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object a run, and nothing of what it prints."`
 	Quiet  bool   `group:"output" short:"q" help:"Only what the program prints."`
+	DryRun bool   `group:"output" help:"Print the plan and run nothing, as hutch plan does."`
+	RM     bool   `name:"rm" hidden:"" help:"Nothing: sandboxes are removed after their run."`
 	JUnit  string `group:"output" name:"junit" placeholder:"FILE" help:"Write the results as JUnit XML." complete:"file"`
 	GitHub bool   `group:"output" name:"github" help:"Write GitHub annotations, and a summary to GITHUB_STEP_SUMMARY."`
 	Trace  string `group:"output" placeholder:"FILE" help:"Write the spans of the call as Chrome trace events, to see where the time goes." complete:"file"`
@@ -58,12 +61,13 @@ type runCmd struct {
 
 // Usage replaces the synopsis, because the two ways of calling share no operand.
 func (*runCmd) Usage() []string {
-	return []string{"hutch run [flags] FILE... [RUN...] [-- ARG...]", "hutch run [flags] -- COMMAND [ARG...]"}
+	return []string{"hutch run [flags] FILE... [RUN...] [-- ARG...]", "hutch run [flags] -- COMMAND [ARG...]",
+		"hutch run [flags] SCRIPT|- [ARG...]", "hutch run [flags] IMAGE COMMAND [ARG...]"}
 }
 
 // Help is the text below the synopsis.
 func (*runCmd) Help() string {
-	return `With run files, every run in them is executed, or those that are named; what stands after -- is added to the arguments of the program. Without a file, what stands after -- is the command: the same path, the same record, the same result.
+	return `With run files, every run in them is executed, or those that are named; what stands after -- is added to the arguments of the program. Without a file, what stands after -- is the command: the same path, the same record, the same result. A script is a file that is no run file, with the extension of a language, a first line with #!, or the right to be executed, or - for stdin; an image has a tag or a registry.
 
 Limits, --network, --allow-host, --env and --backend override the run file. The program's output is passed on as it comes; with several runs each line carries the name of its run. The exit code is the program's own, except
 
@@ -81,7 +85,10 @@ Examples:
     hutch run examples/hello.hcl
     hutch run ci.hcl test lint --var rev=main -j 2 --junit results.xml
     hutch run --backend bwrap --workspace . --timeout 30s -m 512m -- python3 -m pytest -q
-    hutch run --backend bwrap -it -- bash`
+    hutch run --backend bwrap -it -- bash
+    hutch run script.py 5
+    hutch run --language python - < script.txt
+    hutch run debian:12 cat /etc/os-release`
 }
 
 func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
@@ -98,6 +105,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
+	c.Args = runFileOf(c.Args)
 	files, _ := splitOperands(c.Args)
 	s, done, err := openFor(u, files)
 	if err != nil {
@@ -134,6 +142,9 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if err != nil {
 		return err
 	}
+	if c.DryRun {
+		return dryRun(ctx, u, run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Keep: c.wanted() || c.Keep}), defs, c.Output)
+	}
 	if c.AllBackends {
 		var unable []run.Unable
 		if defs, unable, err = run.New(run.Options{Backends: pool, MinIsolation: conf.MinIsolation}).OnEach(ctx, defs, pool.Names()); err != nil {
@@ -154,6 +165,9 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	idle := retire(u, s)
 	if c.wanted() {
 		idle = nil // the backends are needed again
+	}
+	if !c.Quiet && c.Output != "json" {
+		sayDefault(u, s, defs[0])
 	}
 	runner := run.New(run.Options{
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),

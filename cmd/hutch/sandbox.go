@@ -60,7 +60,7 @@ type createCmd struct {
 	Var     []string `group:"file" sep:"none" placeholder:"NAME=VALUE" help:"Set a variable of the run file. Repeatable."`
 	VarFile []string `group:"file" sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
 
-	Backend      string   `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Needed, or set in the configuration, without a file." complete:"backend"`
+	Backend      string   `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Without a file: by default the one of the configuration, else the first of bwrap, podman and lima that works here." complete:"backend"`
 	MinIsolation string   `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
 	Workspace    *mount   `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
 	Project      *project `group:"sandbox" placeholder:"NAME[:MODE]" help:"Show the shared project NAME at /workspace; see hutch project."`
@@ -210,7 +210,7 @@ type execCmd struct {
 }
 
 // Usage replaces the synopsis, which does not know of --.
-func (*execCmd) Usage() []string { return []string{"hutch exec [flags] SANDBOX -- COMMAND [ARG...]"} }
+func (*execCmd) Usage() []string { return []string{"hutch exec [flags] SANDBOX [--] COMMAND [ARG...]"} }
 
 // Help is the text below the synopsis.
 func (*execCmd) Help() string {
@@ -225,7 +225,7 @@ Any number of commands may run in one sandbox at once. What they leave in the wo
 
 func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if len(call.tail) == 0 {
-		return hint(errors.New("exec needs a command after --"), "hutch exec %s -- sh -c '…'", c.Sandbox)
+		return hint(errors.New("exec needs a command"), "hutch exec %s sh -c '…'", c.Sandbox)
 	}
 	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, Env: c.Env, EnvFile: c.EnvFile}
 	env, passed, err := like.environment()

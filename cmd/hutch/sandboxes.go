@@ -21,6 +21,7 @@ import (
 type psCmd struct {
 	NoChanges bool   `help:"Do not look at what changed, which takes a while in large workspaces."`
 	Quiet     bool   `short:"q" help:"Print only the names."`
+	All       bool   `short:"a" hidden:"" help:"Nothing: all are listed."`
 	Output    string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
 }
 

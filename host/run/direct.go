@@ -17,6 +17,9 @@ import (
 type Direct struct {
 	Backend   string
 	Command   []string
+	Script    *runfile.File     // runs in the place of Command
+	Language  string            // of Script; "" goes by its name
+	Args      []string          // of Script
 	Env       map[string]string // whose values are not recorded
 	Passed    []string          // names in Env whose values came from the caller's environment, and are secrets
 	Workdir   string
@@ -42,7 +45,7 @@ var flags = func() map[string]string {
 
 // Definition makes the definition, the same as a run file would give.
 func (d Direct) Definition() (*runfile.Definition, error) {
-	if len(d.Command) == 0 || d.Command[0] == "" {
+	if d.Script == nil && (len(d.Command) == 0 || d.Command[0] == "") {
 		return nil, errors.New("there is no command to run: give it after --")
 	}
 	if d.Backend == "" {
@@ -52,6 +55,13 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 		Name: d.Name, Backends: []*runfile.Backend{runfile.NewBackend(d.Backend)},
 		Command: slices.Clone(d.Command), Env: maps.Clone(d.Env), Workdir: d.Workdir, Limits: d.Limits,
 		Network: d.Network.OrNone(), Outputs: slices.Clone(d.Outputs), Given: flags,
+	}
+	if d.Script != nil {
+		def.Entrypoint, def.EntrypointIn, def.Language, def.Args = d.Script.Path, runfile.InInput, d.Language, slices.Clone(d.Args)
+		def.Files = []runfile.File{*d.Script}
+	}
+	if def.Name == "" && d.Script != nil {
+		def.Name = path.Base(d.Script.Path)
 	}
 	if def.Name == "" {
 		def.Name = path.Base(d.Command[0])

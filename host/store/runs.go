@@ -98,6 +98,7 @@ type Filter struct {
 	States        []State
 	Name          string // the exact name
 	Backend       string
+	Sandbox       string    // the name of the persistent sandbox that they ran in, or left
 	Parent        string    // the loop or run that they belong to
 	Whole         bool      // leave out the runs that are parts of a loop which is there
 	Since, Before time.Time // by the time of their start
@@ -160,6 +161,7 @@ func (f Filter) matches(i Info) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, i.State)) &&
 		(f.Name == "" || f.Name == i.Name) &&
 		(f.Backend == "" || f.Backend == i.Backend) &&
+		(f.Sandbox == "" || f.Sandbox == i.Sandbox) &&
 		(f.Parent == "" || f.Parent == i.Parent) &&
 		(f.Since.IsZero() || !i.Started.Before(f.Since)) &&
 		(f.Before.IsZero() || i.Started.Before(f.Before))
