@@ -1,13 +1,22 @@
 package review
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // engine takes the paths of a project from one state to another.
@@ -372,4 +381,322 @@ func ignoreMissing(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Bounds of what is taken from a sandbox.
+const (
+	maxFileBytes  = 2 << 30 // of one file
+	maxStageBytes = 8 << 30 // of all files of a review
+	inMemory      = 64 << 10
+	maxMemory     = 64 << 20
+)
+
+// stage holds the contents of a sandbox's files as they were read, small ones in memory, the others on disk.
+type stage struct {
+	dir    string
+	files  int
+	bytes  int64
+	memory int64
+}
+
+func newStage(parent string) (*stage, error) {
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(parent, stagePrefix+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return nil, err
+	}
+	return &stage{dir: dir}, nil
+}
+
+// stagePrefix begins the name of a stage's directory; the process and a random number follow.
+const stagePrefix = "stage-"
+
+func (s *stage) close() { os.RemoveAll(s.dir) }
+
+// blob is content that cannot change any more.
+type blob struct {
+	size   int64
+	sha256 string
+	data   []byte // when path is empty
+	path   string
+}
+
+func (b *blob) open() (io.ReadCloser, error) {
+	if b.path != "" {
+		return os.Open(b.path)
+	}
+	return io.NopCloser(bytes.NewReader(b.data)), nil
+}
+
+// put takes in what copy writes. size is what is expected.
+func (s *stage) put(size int64, copy func(io.Writer, int64) (safefile.Copied, error)) (*blob, error) {
+	limit := min(maxFileBytes, maxStageBytes-s.bytes)
+	if size > limit {
+		return nil, &safefile.Error{Reason: safefile.ReasonTooBig,
+			Detail: fmt.Sprintf("it has %d bytes; %d of one file and %d of all together can be", size, maxFileBytes, int64(maxStageBytes))}
+	}
+	b := &blob{}
+	var got safefile.Copied
+	if size <= inMemory && s.memory+size <= maxMemory {
+		var buf bytes.Buffer
+		var err error
+		if got, err = copy(&buf, inMemory); err != nil {
+			return nil, err
+		}
+		b.data = buf.Bytes()
+		s.memory += int64(len(b.data))
+	} else {
+		s.files++
+		b.path = filepath.Join(s.dir, strconv.Itoa(s.files))
+		f, err := os.OpenFile(b.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		got, err = copy(f, limit)
+		if err := errors.Join(err, f.Close()); err != nil {
+			os.Remove(b.path)
+			return nil, err
+		}
+	}
+	b.size, b.sha256 = got.Size, got.SHA256
+	s.bytes += b.size
+	return b, nil
+}
+
+// read takes the contents of all changed files into a stage.
+func (r *Review) read(ctx context.Context, parent string) (err error) {
+	if r.stage, err = newStage(parent); err != nil {
+		return fmt.Errorf("stage the changes: %w", err)
+	}
+	for _, c := range r.Changes {
+		if !c.hasContent() {
+			continue
+		}
+		b, err := r.stage.put(c.New.Size, func(w io.Writer, max int64) (safefile.Copied, error) {
+			return r.source.copy(ctx, w, c.Path, max)
+		})
+		var bad *safefile.Error
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.As(err, &bad):
+			c.refuse(judge.Unreadable, "the sandbox's file cannot be taken: "+bad.Detail)
+			continue
+		case err != nil:
+			return fmt.Errorf("stage %q: %w", c.Path, err)
+		}
+		c.blob = b
+		c.New.Size, c.New.SHA256 = b.size, b.sha256
+	}
+	return nil
+}
+
+// backup copies what will be replaced or removed, and makes sure that it is what the plan was made for.
+func (l *Ledger) backup(ctx context.Context, dir string, project *dir, j *journal) error {
+	blobs := 0
+	for _, s := range j.Steps {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		now, id, err := project.look(string(s.Path))
+		if err == nil && !is(s.Old, now, id) {
+			err = errChanged
+		}
+		if err == nil && s.Old.Type == File && !(s.New.Type == File && s.content == nil) {
+			blobs++
+			s.Old.Blob = blobs
+			err = keep(filepath.Join(dir, oldDir, strconv.Itoa(blobs)), project, s)
+			j.OldBytes += s.Old.Size
+		}
+		if err == nil && s.Old.Type == Directory && s.New.Type != Directory {
+			err = keepXattrs(project, s)
+		}
+		if err != nil {
+			return fmt.Errorf("nothing was applied: %s: %w", Quote(string(s.Path)), err)
+		}
+	}
+	return nil
+}
+
+// keep copies the project's version of one file.
+func keep(to string, project *dir, s *step) error {
+	src, id, err := project.open(string(s.Path))
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if !s.Old.Ident.same(id) {
+		return errChanged
+	}
+	if s.Old.Xattrs, err = readXattrs(int(src.Fd())); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h), src)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
+		return err
+	}
+	if _, after := nodeOf(&st); !after.same(id) || n != s.Old.Size {
+		return errChanged
+	}
+	sum := hex.EncodeToString(h.Sum(nil))
+	if s.Old.SHA256 != "" && s.Old.SHA256 != sum {
+		return errChanged
+	}
+	s.Old.SHA256 = sum
+	return nil
+}
+
+// keepXattrs notes the attributes of a directory that goes.
+func keepXattrs(project *dir, s *step) error {
+	fd, name, err := project.parent(string(s.Path))
+	if err != nil {
+		return err
+	}
+	d, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EACCES) {
+		return nil // what we may not look into has nothing of ours
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(d)
+	s.Old.Xattrs, err = readXattrs(d)
+	return err
+}
+
+// write makes the temporary file or link, complete but for its name.
+func (e *engine) write(fd int, tmp string, m *move, id ident, replaces bool) error {
+	if err := ignoreMissing(unix.Unlinkat(fd, tmp, 0)); err != nil {
+		return err
+	}
+	uid, gid, err := owner(fd, m, id, replaces)
+	if err != nil {
+		return err
+	}
+	if m.to.Type == Symlink {
+		if err := unix.Symlinkat(string(m.to.Link), fd, tmp); err != nil {
+			return err
+		}
+		return chown(uid, gid, func() error { return unix.Fchownat(fd, tmp, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+	}
+	b, err := m.content()
+	if err != nil {
+		return err
+	}
+	src, err := b.open()
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	out, err := unix.Openat(fd, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(out), tmp)
+	sum := sha256.New()
+	if _, err = io.Copy(io.MultiWriter(f, sum), src); err == nil && hex.EncodeToString(sum.Sum(nil)) != m.to.SHA256 {
+		err = errors.New("its content in hutch's store is damaged")
+	}
+	if err == nil {
+		err = chown(uid, gid, func() error { return f.Chown(uid, gid) })
+	}
+	if err == nil {
+		err = writeXattrs(out, m.xattrs())
+	}
+	if err == nil {
+		err = unix.Fchmod(out, m.to.Mode) // after the owner: a change of it clears set-id bits; an access control list sets the mode
+	}
+	if err == nil && m.to.Ident.Mtime != 0 {
+		err = setTimes(fd, tmp, m.to.Ident.Mtime)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// xattrs are the attributes of a new file: those of the version that is put back, else of the one it replaces.
+func (m *move) xattrs() []xattr {
+	if m.to.Ident != (ident{}) {
+		return m.to.Xattrs
+	}
+	if m.from.Type != File {
+		return nil
+	}
+	return m.from.Xattrs
+}
+
+// owner is whose a new file is: that of the version which is put back, else of the one it replaces, else of the
+// directory it lies in. Never the sandbox's.
+func owner(fd int, m *move, id ident, replaces bool) (uid, gid int, err error) {
+	switch {
+	case m.to.Ident != (ident{}):
+		return int(m.to.Ident.UID), int(m.to.Ident.GID), nil
+	case replaces && os.Geteuid() != 0: // the owner cannot be kept then, but the group can
+		return os.Geteuid(), int(id.GID), nil
+	case replaces:
+		return int(id.UID), int(id.GID), nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, 0, err
+	}
+	if uint32(st.Mode)&unix.S_ISGID == 0 && os.Geteuid() != 0 {
+		return os.Geteuid(), os.Getegid(), nil
+	}
+	return int(st.Uid), int(st.Gid), nil
+}
+
+// chown gives a file its owner as far as we may. Only root can give files away; a user's are the user's anyway, and a
+// group that is not the user's is not worth failing for.
+func chown(uid, gid int, f func() error) error {
+	if os.Geteuid() == 0 {
+		return f()
+	}
+	if uid == os.Geteuid() && gid != os.Getegid() {
+		_ = f()
+	}
+	return nil
+}
+
+// setTimes sets when a file was written, to the nanosecond.
+func setTimes(fd int, name string, mtime int64) error {
+	t := unix.NsecToTimespec(mtime)
+	return unix.UtimesNanoAt(fd, name, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// chmodAt sets permissions without following a link, also of what we may not read.
+func chmodAt(fd int, name string, mode uint32) error {
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	f, err := unix.Openat(fd, name, flags, 0)
+	if errors.Is(err, unix.EACCES) {
+		return unix.Fchmodat(fd, name, mode, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(f)
+	return unix.Fchmod(f, mode)
+}
+
+// hashFile is the hash of a file of the project.
+func hashFile(d *dir, path string) (string, error) {
+	f, _, err := d.open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

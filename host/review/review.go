@@ -1,16 +1,29 @@
+// Package review shows what a sandbox changed in a project, and brings it back: all of it, chosen files, or chosen
+// hunks.
+//
+// It knows three sides: the base, what the project looked like when the sandbox was made; the project as it is; and the
+// sandbox's workspace, every byte of which is hostile. A path that only the sandbox changed is applied, one that both
+// changed differently is a conflict and never an overwrite.
+//
+// What is applied is what was read once, into our own stage; what was shown is what is applied. An apply is one
+// transaction: a journal on disk says what will be done before the first path is touched, so that the next process
+// after a crash puts the project back as it was. The versions that were replaced stay for an undo.
 package review
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
@@ -284,4 +297,127 @@ func (s *Subject) paths(given []string) ([]string, error) {
 // chosen reports whether a path is one of only or lies below one; of none, all are chosen.
 func chosen(path string, only []string) bool {
 	return len(only) == 0 || slices.ContainsFunc(only, func(o string) bool { return path == o || below(path, o) })
+}
+
+// Kind names a kind of [Change].
+type Kind string
+
+// The kinds.
+const (
+	Added    Kind = "added"
+	Modified Kind = "modified" // content, and perhaps mode
+	Deleted  Kind = "deleted"
+	Mode     Kind = "mode"    // permissions only
+	Relinked Kind = "symlink" // a symbolic link that points elsewhere
+	Retyped  Kind = "type"    // something of another type stands there
+	Renamed  Kind = "renamed" // a file is gone from one path, and one with the same content is new at another
+)
+
+// Change is one difference between the project and a sandbox. A directory that is new or gone is one Change, and so is
+// everything in it.
+type Change struct {
+	Path     string          // below the project, with slashes; any bytes but NUL
+	From     string          // of a renamed file, where it was
+	Kind     Kind            // what happened
+	Old, New Node            // in the project, and in the sandbox
+	Merged   bool            // New is no version of the sandbox, but one that has what both sides changed
+	Conflict string          // why it cannot be applied: what the project's side did to the path; empty for no conflict
+	Sides    *Sides          // of a conflict: the versions that there are; else nil
+	Refused  []judge.Finding // why it is not applied unless that is allowed
+	Marks    []string        // what a reviewer should know of what lands without a flag
+	Left     string          // why an apply leaves it out without asking; empty for what it takes
+
+	id      ident // of Old
+	from    *Change
+	blob    *blob // New's content, once it is staged
+	implied bool  // not chosen, see Review.above
+}
+
+// hasContent reports whether the change brings the content of a file.
+func (c *Change) hasContent() bool {
+	return c.New.Type == File && c.Kind != Mode
+}
+
+// isDir reports whether the change is about nothing but a directory.
+func (c *Change) isDir() bool {
+	return (c.Old.Type == Directory || c.Old.Type == Nothing) && (c.New.Type == Directory || c.New.Type == Nothing)
+}
+
+// parts are the changes that a renamed file stands for, or the change itself.
+func (c *Change) parts() []*Change {
+	if c.from != nil {
+		return []*Change{c.from, c}
+	}
+	return []*Change{c}
+}
+
+// kindOf turns the overlay's kind into ours.
+func kindOf(k overlay.Kind) Kind { return Kind(k) }
+
+// maxRenameBytes bounds what is read, on each side, to find renamed files.
+const maxRenameBytes = 256 << 20
+
+// pairRenames makes one change of a file that is gone and a file that is new, where the contents are the same and
+// neither is in conflict. Of several with the same content those of the same name go together first.
+func (r *Review) pairRenames(ctx context.Context) error {
+	bySize := map[int64][2][]*Change{} // gone, new
+	for _, c := range r.Changes {
+		switch {
+		case c.Conflict != "":
+		case c.Kind == Deleted && c.Old.Type == File && c.Old.Size > 0:
+			p := bySize[c.Old.Size]
+			p[0] = append(p[0], c)
+			bySize[c.Old.Size] = p
+		case c.Kind == Added && c.New.Type == File && c.New.Size > 0:
+			p := bySize[c.New.Size]
+			p[1] = append(p[1], c)
+			bySize[c.New.Size] = p
+		}
+	}
+	left := int64(maxRenameBytes)
+	paired := map[*Change]bool{}
+	for _, size := range slices.Sorted(maps.Keys(bySize)) {
+		p := bySize[size]
+		if len(p[0]) == 0 || len(p[1]) == 0 {
+			continue
+		}
+		if left -= size * int64(len(p[0])+len(p[1])); left < 0 {
+			break
+		}
+		gone := map[string][]*Change{}
+		for _, c := range p[0] {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if sum, err := hashFile(r.project, c.Path); err == nil {
+				gone[sum] = append(gone[sum], c)
+			}
+		}
+		for _, sameName := range []bool{true, false} {
+			for _, c := range p[1] {
+				if c.from != nil {
+					continue
+				}
+				sum := c.New.SHA256
+				if sum == "" {
+					copied, err := r.source.copy(ctx, io.Discard, c.Path, size)
+					if err != nil {
+						continue // the diff and apply say why
+					}
+					sum = copied.SHA256
+				}
+				i := slices.IndexFunc(gone[sum], func(g *Change) bool { return !sameName || path.Base(g.Path) == path.Base(c.Path) })
+				if i < 0 {
+					continue
+				}
+				c.from, c.From, c.Kind = gone[sum][i], gone[sum][i].Path, Renamed
+				c.New.SHA256 = sum
+				paired[c.from] = true
+				gone[sum] = slices.Delete(gone[sum], i, i+1)
+			}
+		}
+	}
+	r.Changes = slices.DeleteFunc(r.Changes, func(c *Change) bool { return paired[c] })
+	slices.SortFunc(r.Changes, func(a, b *Change) int { return strings.Compare(a.Path, b.Path) })
+	return nil
 }

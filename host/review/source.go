@@ -1,17 +1,26 @@
 package review
 
 import (
+	"archive/tar"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/host/piped"
+	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // source is the sandbox's side. Everything that comes from it is hostile and may change while it is read.
@@ -87,4 +96,168 @@ func (s *layers) close() {
 	if s.dir != nil {
 		s.dir.close()
 	}
+}
+
+// Remote is a sandbox whose workspace is no directory of this host.
+type Remote interface {
+	// Changes lists what differs in the workspace; see [sdk.ChangeLister].
+	Changes(ctx context.Context) ([]sdk.Change, error)
+	// Get writes what is at path inside the sandbox to w; see [sdk.Getter].
+	Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error
+}
+
+// remote is a source that is asked through the contract: for the list of changes, and then once for the whole workspace
+// as a tar stream, of which what changed is kept on disk. All of it is as it was in that one stream.
+type remote struct {
+	box       Remote
+	workspace string
+	dir       string
+	files     map[string]remoteFile
+}
+
+// remoteFile is what the stream had at a path.
+type remoteFile struct {
+	node  Node
+	mtime int64
+	at    string // file on disk; "" for what is no regular file or was too big
+	left  string // why the stream has a file without its content: it is too big
+}
+
+func openRemote(r Remote, workspace string) (source, error) {
+	if workspace == "" {
+		return nil, errors.New("the backend does not say where the workspace is")
+	}
+	dir, err := store.MkdirTemp("review")
+	if err != nil {
+		return nil, err
+	}
+	return &remote{box: r, workspace: workspace, dir: dir, files: map[string]remoteFile{}}, nil
+}
+
+func (s *remote) close() { os.RemoveAll(s.dir) }
+
+func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
+	list, err := s.box.Changes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	var out []overlay.Difference
+	for _, c := range list {
+		if !localPath(c.Path) {
+			return nil, fmt.Errorf("the backend names the path %s", Quote(c.Path))
+		}
+		out = append(out, overlay.Difference{Change: c})
+		wanted[c.Path] = c.Kind != overlay.Deleted
+	}
+	if len(out) > overlay.DefaultMaxEntries {
+		return nil, fmt.Errorf("%w: the backend names %d changes", overlay.ErrTooMany, len(out))
+	}
+	err = piped.Join(
+		func(w io.Writer) error { return s.box.Get(ctx, s.workspace, sdk.FormatTar, w) },
+		func(r io.Reader) error { return s.take(ctx, tar.NewReader(r), wanted) })
+	if err != nil {
+		return nil, fmt.Errorf("fetch the workspace: %w", err)
+	}
+	// What the list says of a file is only where it is; what it is, the stream says.
+	for i, c := range out {
+		f, ok := s.files[c.Path]
+		switch {
+		case c.Kind == overlay.Deleted:
+		case !ok:
+			return nil, fmt.Errorf("the backend lists %s as %s and does not send it: it may have changed just then", Quote(c.Path), c.Kind)
+		default:
+			if f.left != "" {
+				f.node.Size = c.Size
+				s.files[c.Path] = f
+			}
+			out[i].NewMode = entryOf(c.Path, f.node, ident{}).Mode
+			out[i].Size = f.node.Size
+		}
+	}
+	return out, nil
+}
+
+// take keeps what is wanted of a stream. Nothing in it is trusted: names are keys and never opened.
+func (s *remote) take(ctx context.Context, t *tar.Reader, wanted map[string]bool) error {
+	left, entries := int64(maxStageBytes), 0
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if entries++; entries > overlay.DefaultMaxEntries {
+			return fmt.Errorf("it has more than %d entries", overlay.DefaultMaxEntries)
+		}
+		name := path.Clean(strings.TrimSuffix(strings.TrimPrefix(h.Name, "./"), "/"))
+		if !wanted[name] || !localPath(name) {
+			continue
+		}
+		f := remoteFile{node: Node{Mode: uint32(h.Mode) & allBits}, mtime: h.ModTime.UnixNano()}
+		if reason, detail := tree.LeftOut(h); reason == safefile.ReasonTooBig && h.Typeflag != tar.TypeDir {
+			f.node.Type, f.left = File, detail
+			s.files[name] = f
+			continue
+		}
+		switch h.Typeflag {
+		case tar.TypeReg:
+			f.node.Type, f.node.Size = File, h.Size
+			if h.Size > maxFileBytes || h.Size > left {
+				break // told when somebody wants to read it
+			}
+			left -= h.Size
+			f.at = path.Join(s.dir, strconv.Itoa(entries))
+			if err := keepStream(f.at, t); err != nil {
+				return err
+			}
+		case tar.TypeDir:
+			f.node.Type = Directory
+		case tar.TypeSymlink:
+			f.node.Type, f.node.Mode, f.node.Link = Symlink, 0, h.Linkname
+		default:
+			f.node.Type = Special
+		}
+		s.files[name] = f
+	}
+}
+
+func keepStream(to string, r io.Reader) error {
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}
+
+func (s *remote) look(p string) (Node, ident, error) {
+	f := s.files[p]
+	return f.node, ident{Size: f.node.Size, Mtime: f.mtime}, nil
+}
+
+func (s *remote) copy(ctx context.Context, dst io.Writer, p string, max int64) (safefile.Copied, error) {
+	f := s.files[p]
+	if f.left != "" {
+		return safefile.Copied{}, &safefile.Error{Path: p, Reason: safefile.ReasonTooBig, Detail: f.left}
+	}
+	if f.at == "" || f.node.Size > max {
+		return safefile.Copied{}, &safefile.Error{Path: p, Reason: safefile.ReasonTooBig, Detail: fmt.Sprintf("it has %d bytes, at most %d are taken", f.node.Size, min(max, maxFileBytes))}
+	}
+	src, err := os.Open(f.at)
+	if err != nil {
+		return safefile.Copied{}, err
+	}
+	defer src.Close()
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(dst, h), src)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return safefile.Copied{Info: safefile.Info{Size: n, Mode: modeOf(f.node.Mode).Perm()}, SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }
