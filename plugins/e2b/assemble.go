@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -74,7 +75,7 @@ func (s *sandbox) assemble(ctx context.Context, rel string, w io.Writer) (done b
 	if err != nil {
 		return false, err
 	}
-	err = s.fetch(ctx, path.Join(workspacePath, rel), &list, func(r io.Reader) error {
+	err = s.fetch(ctx, path.Join(workspacePath, rel), list, func(r io.Reader) error {
 		done = true
 		return a.write(t, newIncoming(r))
 	})
@@ -92,8 +93,8 @@ func (a *assembly) plan(ctx context.Context) error {
 			return cause
 		}
 		switch e := a.now[name]; {
-		case e.Type == 'd', e.Type == 'l', e.Type == 's', e.Type == 'f' && e.Size == 0:
-		case e.Type == 'f' && a.unchanged(name) && a.have(name):
+		case e.Mode.IsDir(), e.Mode&(fs.ModeSymlink|fs.ModeSocket) != 0, e.Mode.IsRegular() && e.Size == 0:
+		case a.unchanged(name) && a.have(name):
 		default:
 			a.asked[name] = true
 		}
@@ -104,7 +105,8 @@ func (a *assembly) plan(ctx context.Context) error {
 // unchanged reports whether the machine says that a file is what was sent.
 func (a *assembly) unchanged(name string) bool {
 	was, now := a.s.base.Entries[name], a.now[name]
-	return was.Type == 'f' && was.Sum != "" && was.Sum == now.Sum && was.Size == now.Size
+	return now.Mode.IsRegular() && was.Mode.IsRegular() &&
+		was.Sum != "" && was.Sum == now.Sum && was.Size == now.Size
 }
 
 // list names what has to travel, in an archive's order, as the machine is asked for it.
@@ -124,7 +126,7 @@ func (a *assembly) write(t *taker, in incoming) error {
 		switch {
 		case a.asked[name]:
 			err = a.arrived(t, in, name)
-		case a.now[name].Type == 's': // which no archive has
+		case a.now[name].Mode&fs.ModeSocket != 0: // which no archive has
 		default:
 			err = a.known(t, name)
 		}
@@ -157,11 +159,11 @@ func (a *assembly) arrived(t *taker, in incoming, name string) error {
 // known passes on an entry that did not travel.
 func (a *assembly) known(t *taker, name string) error {
 	e := a.now[name]
-	h := &tar.Header{Name: a.below(name), Mode: int64(e.Mode), ModTime: e.when}
+	h := &tar.Header{Name: a.below(name), Mode: int64(e.Mode.Perm()), ModTime: e.when}
 	switch {
-	case e.Type == 'd':
+	case e.Mode.IsDir():
 		h.Typeflag = tar.TypeDir
-	case e.Type == 'l':
+	case e.Mode&fs.ModeSymlink != 0:
 		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Link
 	case e.Size == 0:
 		h.Typeflag = tar.TypeReg

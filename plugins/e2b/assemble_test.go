@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -230,7 +231,7 @@ func TestLies(t *testing.T) {
 	}
 	of := func(content string) entry {
 		sum := sha256.Sum256([]byte(content))
-		return entry{Type: 'f', Mode: 0o644, Size: int64(len(content)), Sum: hex.EncodeToString(sum[:]), Stamp: "1 1"}
+		return entry{Mode: 0o644, Size: int64(len(content)), Sum: hex.EncodeToString(sum[:]), Stamp: "1 1"}
 	}
 	s := &sandbox{base: &base{Entries: map[string]entry{"kept": of("as it was sent"), "edited": of("as it was before"), "link": of("secret")}}}
 	s.spec.Workspace.Source = dir
@@ -245,13 +246,13 @@ func TestLies(t *testing.T) {
 		{"unchanged", map[string]entry{"kept": claim(of("as it was sent"))}, nil, "as it was sent", ""},
 		{"unchanged, and not here any more", map[string]entry{"edited": claim(of("as it was before"))}, []member{file("edited", "what it has")}, "what it has", ""},
 		{"unchanged, and a link out of the project here", map[string]entry{"link": claim(of("secret"))}, []member{file("link", "x")}, "x", ""},
-		{"a size that was never sent", map[string]entry{"kept": {Type: 'f', Size: 7, Stamp: "1 1"}}, []member{file("kept", "another")}, "another", ""},
-		{"a file that was never sent", map[string]entry{"../../etc/shadow": {Type: 'f', Size: 7, Stamp: "1 1"}}, []member{file("../../etc/shadow", "x")}, "", "leads out"},
+		{"a size that was never sent", map[string]entry{"kept": {Size: 7, Stamp: "1 1"}}, []member{file("kept", "another")}, "another", ""},
+		{"a file that was never sent", map[string]entry{"../../etc/shadow": {Size: 7, Stamp: "1 1"}}, []member{file("../../etc/shadow", "x")}, "", "leads out"},
 		{"another name than was asked for", map[string]entry{"new": of("x")}, []member{file("../new", "x")}, "", "was asked for"},
 		{"more than was asked for", map[string]entry{"new": of("x")}, []member{file("new", "x"), file("evil", "x")}, "", "not asked for"},
 		{"less than was asked for", map[string]entry{"new": of("x"), "other": of("y")}, []member{file("new", "x")}, "", "it ends before"},
 		{"a hard link for a file", map[string]entry{"new": of("x")}, []member{{name: "new", link: "/etc/passwd", typ: tar.TypeLink}}, "", "hard link"},
-		{"a file below a link", map[string]entry{"l": {Type: 'l', Link: "/etc"}, "l/passwd": of("x")}, []member{file("l/passwd", "x")}, "", "no directory"},
+		{"a file below a link", map[string]entry{"l": {Mode: fs.ModeSymlink, Link: "/etc"}, "l/passwd": of("x")}, []member{file("l/passwd", "x")}, "", "no directory"},
 		{"a file below a file that is here", map[string]entry{"kept": claim(of("as it was sent")), "kept/x": of("x")}, []member{file("kept/x", "x")}, "", "no directory"},
 		{"an archive where nothing was asked for", map[string]entry{"kept": claim(of("as it was sent"))}, []member{file("evil", "x")}, "", "not asked for"},
 	}

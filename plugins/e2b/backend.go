@@ -35,18 +35,7 @@ type making struct {
 }
 
 func newBackend() *backend {
-	return &backend{transport: envd.Transport(), sleep: sleep, sandboxes: map[string]*making{}, keys: map[string]string{}}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return &backend{transport: envd.Transport(), sleep: control.Sleep, sandboxes: map[string]*making{}, keys: map[string]string{}}
 }
 
 // Describe implements [sdk.Backend].
@@ -246,7 +235,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		if err != nil {
 			return nil, err
 		}
-		s := &sandbox{backend: b, id: h.ID, dir: or(h.StateDir, at.Dir), keep: true, key: key, at: at}
+		s := &sandbox{backend: b, id: h.ID, dir: cmp.Or(h.StateDir, at.Dir), keep: true, key: key, at: at}
 		if at.Machine == "" {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s was never made", h.ID)
 		}
@@ -329,7 +318,7 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	if err != nil {
 		return err
 	}
-	return (&sandbox{backend: b, id: h.ID, dir: or(h.StateDir, at.Dir), at: at, key: key}).close(ctx)
+	return (&sandbox{backend: b, id: h.ID, dir: cmp.Or(h.StateDir, at.Dir), at: at, key: key}).close(ctx)
 }
 
 // List implements [sdk.Lister]. It asks the service of the environment; without a key there is nobody to ask, and a
@@ -397,6 +386,3 @@ func isDir(what, dir string) error {
 	}
 	return nil
 }
-
-// or returns the first text that is not empty.
-func or(list ...string) string { return cmp.Or(list...) }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -48,7 +47,7 @@ func (s *sandbox) settle(now map[string]entry) (unclear []string) {
 	for name, e := range now {
 		was, had := s.base.Entries[name]
 		switch {
-		case !had || e.Type != 'f' || was.Type != 'f' || e.Size != was.Size || was.Sum == "":
+		case !had || !e.Mode.IsRegular() || !was.Mode.IsRegular() || e.Size != was.Size || was.Sum == "":
 		case e.Stamp == was.Stamp:
 			e.Sum = was.Sum
 			now[name] = e
@@ -80,7 +79,7 @@ func (s *sandbox) hashOnce(ctx context.Context, now map[string]entry, names []st
 		}
 		said.Write(b)
 		return nil
-	}, append([]string{workspacePath}, list.args()...)...)
+	}, append([]string{workspacePath}, list...)...)
 	if err != nil {
 		return pathError(workspacePath, err)
 	}
@@ -97,46 +96,32 @@ func (s *sandbox) hashOnce(ctx context.Context, now map[string]entry, names []st
 	return nil
 }
 
-// sentList is a file in the machine with names, each ended by a NUL.
-type sentList struct {
-	path string
-	size int
-}
-
-// args are the arguments of a script for a list.
-func (l sentList) args() []string { return []string{l.path, strconv.Itoa(l.size)} }
-
-// sendList sends names to a file in the machine, which the script that reads it removes.
-func (s *sandbox) sendList(ctx context.Context, names []string) (sentList, error) {
-	d, err := s.connect(ctx)
-	if err != nil {
-		return sentList{}, err
-	}
+// sendList sends names to a file in the machine, which the script that reads it removes, and returns the script's
+// arguments for it.
+func (s *sandbox) sendList(ctx context.Context, names []string) (args []string, err error) {
 	text := strings.Join(names, "\x00") + "\x00"
-	to, err := s.sendText(ctx, d, basePath+"/list.", rootUser, text)
+	to, err := s.sendText(ctx, basePath+"/list.", rootUser, text)
 	if err != nil {
-		s.lost(err)
-		return sentList{}, typed(err, "send a list of names")
+		return nil, typed(err, "send a list of names")
 	}
-	return sentList{to, len(text)}, nil
+	return []string{to, strconv.Itoa(len(text))}, nil
 }
 
 // diff lists what differs, in path order.
 func diff(was, now map[string]entry) []sdk.Change {
 	out := []sdk.Change{}
 	for name, n := range now {
-		c := sdk.Change{Path: name, Kind: sdk.ChangeAdded, NewMode: n.fileMode(), Size: n.Size}
+		c := sdk.Change{Path: name, Kind: sdk.ChangeAdded, NewMode: n.Mode, Size: n.Size}
 		if old, had := was[name]; had {
-			c.OldMode = old.fileMode()
-			if c.Kind = kind(old, n); c.Kind == "" {
-				continue
-			}
+			c.OldMode, c.Kind = old.Mode, kind(old, n)
 		}
-		out = append(out, c)
+		if c.Kind != "" {
+			out = append(out, c)
+		}
 	}
-	for _, name := range slices.Collect(maps.Keys(was)) {
+	for name, old := range was {
 		if _, still := now[name]; !still {
-			out = append(out, sdk.Change{Path: name, Kind: sdk.ChangeDeleted, OldMode: was[name].fileMode()})
+			out = append(out, sdk.Change{Path: name, Kind: sdk.ChangeDeleted, OldMode: old.Mode})
 		}
 	}
 	slices.SortFunc(out, func(a, b sdk.Change) int { return strings.Compare(a.Path, b.Path) })
@@ -146,13 +131,11 @@ func diff(was, now map[string]entry) []sdk.Change {
 // kind names the difference between two looks at one path; "" for none.
 func kind(old, now entry) sdk.ChangeKind {
 	switch {
-	case old.Type != now.Type:
+	case old.Mode.Type() != now.Mode.Type():
 		return sdk.ChangeType
-	case old.Type == 'l' && old.Link != now.Link:
+	case old.Link != now.Link:
 		return sdk.ChangeSymlink
-	case old.Type == 'l':
-		return ""
-	case old.Type == 'f' && (old.Size != now.Size || old.Sum != now.Sum):
+	case old.Size != now.Size || old.Sum != now.Sum:
 		return sdk.ChangeModified
 	case old.Mode != now.Mode:
 		return sdk.ChangeMode

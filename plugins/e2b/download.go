@@ -74,7 +74,7 @@ func (d *download) again() error {
 			return nil
 		case errors.As(err, &refused) && refused.Status == 416: // it has become shorter
 			return io.ErrUnexpectedEOF
-		case !again(err):
+		case !transient(err):
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -23,8 +24,7 @@ import (
 
 // entry is one thing in the workspace.
 type entry struct {
-	Type byte        `json:"type"` // f, d, l, or another letter of find's
-	Mode fs.FileMode `json:"mode"` // permissions
+	Mode fs.FileMode `json:"mode"` // type and permissions
 	Size int64       `json:"size,omitempty"`
 	Link string      `json:"-"`             // see savedEntry
 	Sum  string      `json:"sum,omitempty"` // SHA-256 of a file's content, where it is known
@@ -41,14 +41,9 @@ const maxEntries = 200_000
 const maxListing = 256 << 20
 
 func packedEntry(h *tar.Header, sum hash.Hash) entry {
-	e := entry{Mode: fs.FileMode(h.Mode) & fs.ModePerm}
-	switch h.Typeflag {
-	case tar.TypeDir:
-		e.Type = 'd'
-	case tar.TypeSymlink:
-		e.Type, e.Link = 'l', h.Linkname
-	default:
-		e.Type, e.Size, e.Sum = 'f', h.Size, hex.EncodeToString(sum.Sum(nil))
+	e := entry{Mode: h.FileInfo().Mode() & (fs.ModeType | fs.ModePerm), Link: h.Linkname}
+	if e.Mode.IsRegular() {
+		e.Size, e.Sum = h.Size, hex.EncodeToString(sum.Sum(nil))
 	}
 	return e
 }
@@ -57,7 +52,7 @@ func packedEntry(h *tar.Header, sum hash.Hash) entry {
 func (p *packer) verify(there map[string]entry) error {
 	for name, want := range p.entries {
 		got, ok := there[name]
-		if !ok || got.Type != want.Type || got.Size != want.Size && want.Type == 'f' || got.Link != want.Link {
+		if !ok || got.Mode.Type() != want.Mode.Type() || got.Size != want.Size || got.Link != want.Link {
 			return sdk.Errorf(sdk.ReasonUnavailable, "%q did not arrive in the machine as it was sent", name).
 				WithFix("see whether the template's disk has room for the project")
 		}
@@ -65,8 +60,8 @@ func (p *packer) verify(there map[string]entry) error {
 		there[name] = got
 	}
 	if len(there) != len(p.entries) {
-		return sdk.Errorf(sdk.ReasonConfig, "the template has files of its own at %s: %d entries were sent, %d are there", workspacePath, len(p.entries), len(there)).
-			WithFix("use a template that has none")
+		return sdk.Errorf(sdk.ReasonConfig, "the template has files at %s: %d entries were sent, %d are there",
+			workspacePath, len(p.entries), len(there)).WithFix("use a template that has none")
 	}
 	return nil
 }
@@ -128,12 +123,12 @@ func readListing(rest []byte, rel string) (map[string]entry, error) {
 		if merr != nil || serr != nil || terr != nil || size < 0 || !isBelow(name) {
 			return nil, fmt.Errorf("the machine's list of files has the line %.80q for %.80q", facts, name)
 		}
-		e := entry{Type: f[0][0], Mode: fs.FileMode(mode) & fs.ModePerm, Stamp: f[3] + " " + f[5], when: when}
-		switch e.Type {
-		case 'f':
+		e := entry{Mode: fs.FileMode(mode)&fs.ModePerm | typeOf(f[0][0]), Stamp: f[3] + " " + f[5], when: when}
+		switch e.Mode.Type() {
+		case 0:
 			e.Size = size
-		case 'l':
-			e.Link, e.Mode = link, fs.ModePerm
+		case fs.ModeSymlink:
+			e.Link, e.Mode = link, fs.ModeSymlink|fs.ModePerm
 		}
 		at := path.Join(rel, name)
 		if _, twice := out[at]; twice {
@@ -146,24 +141,17 @@ func readListing(rest []byte, rel string) (map[string]entry, error) {
 	return nil, errors.New("the machine's list of files has no end")
 }
 
-// readTime reads what find prints for %T@: seconds and, from there on upwards, a fraction. -2.5 is a second and a half
-// before 1970.
+// readTime reads what find prints for %T@: seconds and a fraction, which counts upwards for times before 1970 as well.
 func readTime(s string) (time.Time, error) {
 	whole, fraction, _ := strings.Cut(s, ".")
 	sec, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil {
-		return time.Time{}, err
-	}
-	nsec, err := strconv.ParseUint((fraction + "000000000")[:9], 10, 32)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return time.Unix(sec, int64(nsec)), nil
+	nsec, nerr := strconv.ParseUint((fraction + "000000000")[:9], 10, 32)
+	return time.Unix(sec, int64(nsec)), errors.Join(err, nerr)
 }
 
-// isBelow reports whether p is a clean relative path that stays below where it begins.
+// isBelow reports whether p is a clean relative path that does not leave where it begins.
 func isBelow(p string) bool {
-	return p != "" && p != "." && !path.IsAbs(p) && path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") && len(p) < 4096
+	return p != "." && filepath.IsLocal(p) && path.Clean(p) == p && len(p) < 4096
 }
 
 // bytesBelow adds up the sizes of the files that are not skipped.
@@ -187,21 +175,23 @@ func bytesBelow(ctx context.Context, root *os.Root, skip func(string, bool) bool
 	return total, err
 }
 
-// fileMode is the mode with the type in it.
-func (e entry) fileMode() fs.FileMode {
-	switch e.Type {
+// typeOf converts a type as find prints it.
+func typeOf(letter byte) fs.FileMode {
+	switch letter {
+	case 'f':
+		return 0
 	case 'd':
-		return e.Mode | fs.ModeDir
+		return fs.ModeDir
 	case 'l':
-		return fs.ModeSymlink | fs.ModePerm
+		return fs.ModeSymlink
 	case 'p':
-		return e.Mode | fs.ModeNamedPipe
+		return fs.ModeNamedPipe
 	case 's':
-		return e.Mode | fs.ModeSocket
+		return fs.ModeSocket
 	case 'b':
-		return e.Mode | fs.ModeDevice
+		return fs.ModeDevice
 	case 'c':
-		return e.Mode | fs.ModeDevice | fs.ModeCharDevice
+		return fs.ModeDevice | fs.ModeCharDevice
 	}
-	return e.Mode
+	return fs.ModeIrregular
 }

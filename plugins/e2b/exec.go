@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,9 +10,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,9 +35,10 @@ const endTime = 30 * time.Second
 // Exec implements [sdk.Sandbox].
 func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if tooLong(c) {
-		return &sdk.Exit{Cause: sdk.CauseExited, Code: 126, NotStarted: true, Evidence: "the arguments and variables are longer than Linux takes"}, nil
+		return &sdk.Exit{Cause: sdk.CauseExited, Code: 126, NotStarted: true,
+			Evidence: "the arguments and variables are longer than Linux takes"}, nil
 	}
-	user := or(c.User, s.user())
+	user := cmp.Or(c.User, s.user())
 	if err := s.jobsOf(ctx, user); err != nil {
 		return nil, err
 	}
@@ -42,16 +46,15 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if j.path, err = s.sendText(ctx, d, j.dir+"/", user, j.text); err != nil {
-		s.lost(err)
+	if j.path, err = s.sendText(ctx, j.dir+"/", user, j.text); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		return nil, typed(err, "send the command")
+	}
+	d, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
 	}
 	io, err := openStreams(c)
 	if err != nil {
@@ -62,7 +65,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &running{s: s, d: d, c: c, io: io, job: j, begun: make(chan struct{}), ended: make(chan struct{})}
+	r := &running{s: s, d: d, c: c, io: io, job: j, closed: map[*os.File]bool{},
+		begun: make(chan struct{}), ended: make(chan struct{})}
 	exit, err := r.run(ctx)
 	return exit, errors.Join(err, release(!r.left))
 }
@@ -129,31 +133,32 @@ func (s *sandbox) endOrphan(ctx context.Context, mark string) error {
 	return os.Remove(f.Name())
 }
 
-// sendText sends a small file, and returns its path, which begins with prefix. It is tried until it has arrived, each
-// time under another name: nobody knows when the daemon has done with what it was sent before.
-func (s *sandbox) sendText(ctx context.Context, d *envd.Client, prefix, user, text string) (string, error) {
+// sendText sends a small file, and returns its path, which begins with prefix. It retries under another name each
+// time: the daemon may still be writing what it was sent before.
+func (s *sandbox) sendText(ctx context.Context, prefix, user, text string) (string, error) {
 	for n := 1; ; n++ {
-		to := prefix + rand.Text()
-		err := d.Upload(ctx, to, user, strings.NewReader(text))
-		if err == nil {
-			return to, nil
-		}
-		defer s.drop(ctx, to)
-		if n == 4 || ctx.Err() != nil || !again(err) {
+		d, err := s.connect(ctx)
+		if err != nil {
 			return "", err
 		}
-		if serr := s.backend.sleep(ctx, lookAgain[1]*time.Duration(n)); serr != nil {
+		to := prefix + rand.Text()
+		if err = d.Upload(ctx, to, user, strings.NewReader(text)); err == nil {
+			return to, nil
+		}
+		s.lost(err)
+		defer s.drop(ctx, to)
+		if n == 4 || ctx.Err() != nil || !transient(err) || s.backend.sleep(ctx, lookAgain[1]*time.Duration(n)) != nil {
 			return "", err
 		}
 	}
 }
 
-// again reports whether a transfer that failed may work when it is tried once more: the connection broke, or what
-// stands before the machine had a bad moment.
-func again(err error) bool {
+// transient reports whether a transfer that failed may work when it is repeated: the connection broke, or the daemon or
+// a proxy before it failed.
+func transient(err error) bool {
 	var e *envd.Error
 	if errors.As(err, &e) {
-		return !envd.Gone(err) && (e.Status == 429 || e.Status == 502 || e.Status == 503 || e.Status == 504 || e.Status == 500)
+		return !envd.Gone(err) && slices.Contains([]int{429, 500, 502, 503, 504}, e.Status)
 	}
 	var ours *sdk.Error
 	return !errors.As(err, &ours)
@@ -171,22 +176,23 @@ type running struct {
 	begun chan struct{} // closed when the command itself runs
 	ended chan struct{} // closed when its end has been told, or never will be
 
+	pid    atomic.Uint32
+	closed map[*os.File]bool // output streams without a reader; used by output only
+
 	mu      sync.Mutex
-	pid     uint32
 	first   []byte // what came on stderr until the sign was whole
 	signed  bool
 	joined  bool   // the sign may never come
 	refusal string // the job's own word for why the command does not run
 	code    int    // and the code for that
-	deaf    [2]bool
-	broken  error // of the input
+	broken  error  // of the input
 
 	left bool // the command may still run, although run has returned
 }
 
 // run starts the command and returns how it ended.
 func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
-	// The telling goes on after ctx has ended: what the command printed until then belongs to it.
+	// Events are received after ctx has ended, too: what the command printed until then belongs to it.
 	hear, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var side sync.WaitGroup
@@ -201,7 +207,9 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 	close(r.ended)
 	_ = r.io.stdin.SetReadDeadline(time.Now()) // a reader that still waits for input
 	side.Wait()
-	if r.c.TTY != nil || end == nil && r.mayRun(err) { // a terminal's end comes before the rest is gone
+	var lost *envd.LostError
+	mayRun := errors.As(err, &lost) && !envd.Gone(err)
+	if r.c.TTY != nil || end == nil && mayRun { // a terminal's end comes before the rest is gone
 		r.left = !r.end(context.WithoutCancel(ctx), "KILL") && end == nil
 	}
 	exit, err := r.exit(ctx, end, err)
@@ -211,17 +219,7 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 	return exit, err
 }
 
-// mayRun reports whether the command may run on although nobody hears of it.
-func (r *running) mayRun(err error) bool {
-	var lost *envd.LostError
-	return errors.As(err, &lost) && !envd.Gone(err)
-}
-
-func (r *running) started(pid uint32) {
-	r.mu.Lock()
-	r.pid = pid
-	r.mu.Unlock()
-}
+func (r *running) started(pid uint32) { r.pid.Store(pid) }
 
 // rejoined takes a command for begun whose word of that may have been lost with the connection. If it still comes, it
 // counts.
@@ -256,22 +254,21 @@ func (r *running) output(from envd.Source, b []byte) error {
 	return r.write(to, b)
 }
 
-// write passes output on. A reader that is gone is what SIGPIPE is for; the other stream goes on.
+// write passes output on. When its reader is gone the command gets SIGPIPE; the other stream goes on.
 func (r *running) write(to *os.File, b []byte) error {
-	i := 0
-	if to == r.io.stderr {
-		i = 1
-	}
-	if r.deaf[i] {
+	if r.closed[to] {
 		return nil
 	}
-	if _, err := to.Write(b); err != nil {
-		r.deaf[i] = true
-		if errors.Is(err, syscall.EPIPE) {
-			go r.end(context.Background(), "PIPE")
-		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("pass on the command's output: %w", err)
-		}
+	_, err := to.Write(b)
+	if err == nil {
+		return nil
+	}
+	r.closed[to] = true
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		go r.end(context.Background(), "PIPE")
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("pass on the command's output: %w", err)
 	}
 	return nil
 }
@@ -355,22 +352,17 @@ func (r *running) control(ctx context.Context, giveUp func()) {
 				resizes = nil
 				continue
 			}
-			if pid := r.number(); pid != 0 {
-				_ = r.d.Resize(background, pid, envd.Size{Rows: size.Rows, Cols: size.Cols}) // one that is gone has no size
+			if pid := r.pid.Load(); pid != 0 { // it fails for one that has ended
+				_ = r.d.Resize(background, pid, envd.Size{Rows: size.Rows, Cols: size.Cols})
 			}
 		}
 	}
 }
 
-func (r *running) number() uint32 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.pid
-}
-
 // signal sends a signal to the command itself.
 func (r *running) signal(ctx context.Context, n int) {
-	if err := r.s.sh(ctx, "send a signal", rootUser, `kill -"$1" "$2" 2>/dev/null; exit 0`, nil, fmt.Sprint(n), fmt.Sprint(r.number())); err != nil {
+	const script = `kill -"$1" "$2" 2>/dev/null; exit 0`
+	if err := r.s.sh(ctx, "send a signal", rootUser, script, nil, fmt.Sprint(n), fmt.Sprint(r.pid.Load())); err != nil {
 		sdk.Logger().Warn("a signal could not be sent", "sandbox", r.s.id, "signal", n, "error", err)
 	}
 }
@@ -379,7 +371,8 @@ func (r *running) signal(ctx context.Context, n int) {
 func (r *running) end(ctx context.Context, signal string) bool {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
-	if err := r.s.sh(ctx, "end the command", rootUser, scripts.End, nil, signal, r.job.mark, r.job.path); err != nil && sdk.ReasonOf(err) != sdk.ReasonNotFound {
+	err := r.s.sh(ctx, "end the command", rootUser, scripts.End, nil, signal, r.job.mark, r.job.path)
+	if err != nil && sdk.ReasonOf(err) != sdk.ReasonNotFound {
 		sdk.Logger().Warn("a command could not be ended", "sandbox", r.s.id, "signal", signal, "error", err)
 		return false
 	}

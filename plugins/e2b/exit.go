@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,13 +46,13 @@ func (r *running) exit(ctx context.Context, end *envd.End, err error) (*sdk.Exit
 	case stopped != "":
 		exit.Cause, exit.Evidence = stopped, "stopped by hutch; "+exit.Evidence
 	case r.refusal != "" && r.code == 124:
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the directory %q cannot be entered in the sandbox", or(r.c.Dir, workspacePath))
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the directory %q cannot be entered in the sandbox", cmp.Or(r.c.Dir, workspacePath))
 	case r.refusal != "" && (r.code == 126 || r.code == 127):
 		return &sdk.Exit{Cause: sdk.CauseExited, Code: r.code, NotStarted: true, Evidence: r.refusal}, nil
 	case r.refusal != "":
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the command was not started: %s", r.refusal)
 	case !r.hasBegun():
-		return nil, sdk.Errorf(sdk.ReasonUnavailable, "the command was not started: the machine's shell ended with %s; it said: %s", end.Status, or(oneLine(string(r.first)), "nothing"))
+		return nil, sdk.Errorf(sdk.ReasonUnavailable, "the command was not started: the machine's shell ended with %s; it said: %s", end.Status, cmp.Or(oneLine(string(r.first)), "nothing"))
 	}
 	if exit.Cause == sdk.CauseSignaled && exit.Signal == "SIGKILL" {
 		r.outOfMemory(ctx, exit)

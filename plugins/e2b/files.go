@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -22,45 +23,48 @@ import (
 
 // clean checks a path inside the sandbox.
 func clean(p string) (string, error) {
-	if !path.IsAbs(p) {
-		return "", sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox is not absolute", p)
-	}
-	if strings.IndexByte(p, 0) >= 0 {
-		return "", sdk.Errorf(sdk.ReasonConfig, "the path %q holds a NUL", p)
+	if !path.IsAbs(p) || strings.IndexByte(p, 0) >= 0 {
+		return "", sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox is not absolute, or holds a NUL", p)
 	}
 	return path.Clean(p), nil
 }
 
-func knownFormat(f sdk.Format) error {
-	if f != sdk.FormatFile && f != sdk.FormatTar {
-		return sdk.Errorf(sdk.ReasonUnsupported, "e2b does not speak %q", f)
+// yesNo is an argument of a script.
+func yesNo(b bool) string {
+	if b {
+		return "yes"
 	}
-	return nil
+	return "no"
 }
 
-// Put implements [sdk.Putter]. What is put is checked here, sent to its own file, and brought into place by the
-// sandbox's user. What arrived damaged is not sent again: it comes from a stream, which is read once.
+// Put implements [sdk.Putter]. What is put is checked here, sent to a new file, and brought into place by the sandbox's
+// user. What arrived damaged is not sent again: it comes from a stream, which can be read once.
 func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Reader) error {
 	p, err := clean(p)
-	if err == nil {
-		err = knownFormat(format)
-	}
 	if err != nil {
 		return err
 	}
-	from := basePath + "/jobs/" + s.user() + "/put." + rand.Text() // where the user may remove it
-	script, write := scripts.Put, func(_ context.Context, w io.Writer) error {
-		_, err := io.Copy(w, r)
-		return err
-	}
-	if format == sdk.FormatTar {
+	var script string
+	var write func(context.Context, io.Writer) error
+	switch format {
+	case sdk.FormatFile:
+		script = scripts.Put
+		write = func(_ context.Context, w io.Writer) error {
+			_, err := io.Copy(w, r)
+			return err
+		}
+	case sdk.FormatTar:
 		dir, err := unpackHere(ctx, r)
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		script, write = scripts.Merge, func(ctx context.Context, w io.Writer) error { return zipped(ctx, dir, w) }
+		script = scripts.Merge
+		write = func(ctx context.Context, w io.Writer) error { return zipped(ctx, dir, w) }
+	default:
+		return sdk.Errorf(sdk.ReasonUnsupported, "e2b does not speak %q", format)
 	}
+	from := basePath + "/jobs/" + s.user() + "/put." + rand.Text() // where the user may remove it
 	var size counter
 	sum := sha256.New()
 	err = s.upload(ctx, from, s.user(), func(ctx context.Context, w io.Writer) error {
@@ -70,26 +74,28 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 		s.drop(ctx, from)
 		return typed(err, "send to "+p)
 	}
-	err = s.sh(ctx, "write to "+p, s.user(), script, nil, from, strconv.FormatInt(int64(size), 10), hex.EncodeToString(sum.Sum(nil)), scripts.Quote(p))
-	return pathError(p, err)
+	arrived := []string{from, strconv.FormatInt(int64(size), 10), hex.EncodeToString(sum.Sum(nil))}
+	return pathError(p, s.sh(ctx, "write to "+p, s.user(), script, nil, append(arrived, scripts.Quote(p))...))
 }
 
-// unpackHere takes a tree that somebody hostile may have made into a directory of this host, where it is checked.
-func unpackHere(ctx context.Context, r io.Reader) (string, error) {
-	dir, err := sdk.MkdirTemp()
+// unpackHere unpacks a tree that may be hostile into a new directory of this host, which checks it.
+func unpackHere(ctx context.Context, r io.Reader) (dir string, err error) {
+	if dir, err = sdk.MkdirTemp(); err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(dir)
+		}
+	}()
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return "", err
 	}
-	root, err := os.OpenRoot(dir)
-	if err == nil {
-		_, err = tree.Unpack(ctx, r, root, tree.Caps{})
-		err = errors.Join(err, root.Close())
-	}
-	if err != nil {
-		os.RemoveAll(dir)
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
+	defer root.Close()
+	if _, err = tree.Unpack(ctx, r, root, tree.Caps{}); ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	} else if err != nil {
 		return "", sdk.Errorf(sdk.ReasonConfig, "the tree is refused: %w", err)
 	}
 	return dir, nil
@@ -142,20 +148,19 @@ func pathError(p string, err error) error {
 	case strings.Contains(e.stderr, "No such file"):
 		reason = sdk.ReasonNotFound
 	}
-	return sdk.Errorf(reason, "%s: %s", p, or(e.stderr, fmt.Sprintf("the machine's shell ended with %d", e.code)))
+	return sdk.Errorf(reason, "%s: %s", p, cmp.Or(e.stderr, fmt.Sprintf("the machine's shell ended with %d", e.code)))
 }
 
 // Get implements [sdk.Getter].
 func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Writer) error {
 	p, err := clean(p)
-	if err == nil {
-		err = knownFormat(format)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if format == sdk.FormatTar {
+	case format == sdk.FormatTar:
 		return s.getTree(ctx, p, w)
+	case format != sdk.FormatFile:
+		return sdk.Errorf(sdk.ReasonUnsupported, "e2b does not speak %q", format)
 	}
 	out := sdk.SizeLine(ctx, w)
 	err = s.sh(ctx, "read "+p, rootUser, scripts.Read, func(b []byte) error {
@@ -182,14 +187,11 @@ func (s *sandbox) getTree(ctx context.Context, p string, w io.Writer) error {
 
 // fetch has what is at p packed, downloads it, looks whether it is what was packed, and lets take read it, unzipped, on
 // the way. What take did with it counts only when fetch succeeds. With a list it is about the names there alone.
-func (s *sandbox) fetch(ctx context.Context, p string, list *sentList, take func(io.Reader) error) error {
+func (s *sandbox) fetch(ctx context.Context, p string, list []string, take func(io.Reader) error) error {
 	to := basePath + "/get." + rand.Text()
 	tell := sdk.Progress(ctx)
 	tell("packing what comes back", 0, 0)
-	args := []string{to, scripts.Quote(p)}
-	if list != nil {
-		args = append(args, list.args()...)
-	}
+	args := append([]string{to, scripts.Quote(p)}, list...)
 	var said strings.Builder
 	pack := func() error {
 		said.Reset()
@@ -223,16 +225,18 @@ func (s *sandbox) fetch(ctx context.Context, p string, list *sentList, take func
 	}
 	defer body.Close()
 	seen, got := sha256.New(), counter(0)
-	in := io.TeeReader(io.LimitReader(body, size+1), io.MultiWriter(seen, &got, &progress{step: "fetching files", total: size, tell: tell}))
+	bar := &progress{step: "fetching files", total: size, tell: tell}
+	in := io.TeeReader(io.LimitReader(body, size+1), io.MultiWriter(seen, &got, bar))
 	err = unzip(in, take)
 	if err == nil {
-		_, err = io.Copy(io.Discard, in) // whatever follows the end of the archive counts to the hash
+		_, err = io.Copy(io.Discard, in) // what follows the end of the archive counts to the hash
 	}
+	broke := sdk.Errorf(sdk.ReasonUnavailable, "fetch %s: the connection broke after %d of %d bytes", p, int64(got), size)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case int64(got) < size && (err == nil || errors.Is(err, io.ErrUnexpectedEOF)):
-		return sdk.Errorf(sdk.ReasonUnavailable, "fetch %s: the connection broke after %d of %d bytes", p, int64(got), size).WithFix("try again")
+		return broke.WithFix("try again")
 	case err != nil:
 		return err
 	case int64(got) != size || hex.EncodeToString(seen.Sum(nil)) != sum:
@@ -262,7 +266,7 @@ func (s *sandbox) Remove(ctx context.Context, p string, recursive bool) error {
 			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
 		}
 	}
-	return pathError(p, s.sh(ctx, "remove "+p, s.user(), scripts.Remove, nil, scripts.Quote(p), map[bool]string{true: "yes", false: "no"}[recursive]))
+	return pathError(p, s.sh(ctx, "remove "+p, s.user(), scripts.Remove, nil, scripts.Quote(p), yesNo(recursive)))
 }
 
 // Reset implements [sdk.Resetter].
@@ -270,12 +274,12 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	if err := s.sh(ctx, "end all commands", rootUser, scripts.End, nil, "KILL", "all", "-"); err != nil {
 		return err
 	}
-	sum := or(s.base.Archive, "-")
-	args := append([]string{basePath, s.user(), workspacePath, s.ready.Output, map[bool]string{true: "no", false: "yes"}[hard], sum}, s.besides()...)
+	args := []string{basePath, s.user(), workspacePath, s.ready.Output, yesNo(!hard), cmp.Or(s.base.Archive, "-")}
 	var e *scriptError
-	switch err := s.sh(ctx, "reset the machine", rootUser, scripts.Reset, nil, args...); {
+	switch err := s.sh(ctx, "reset the machine", rootUser, scripts.Reset, nil, append(args, s.besides()...)...); {
 	case errors.As(err, &e) && e.code == scripts.Damaged:
-		return sdk.Errorf(sdk.ReasonUnavailable, "what was pushed into the machine is not there any more as it was: a command with root's rights has changed it").
+		return sdk.Errorf(sdk.ReasonUnavailable,
+			"a command with root's rights has changed the files that were sent into the machine").
 			WithFix("remove the sandbox and make a new one")
 	case err != nil:
 		return err

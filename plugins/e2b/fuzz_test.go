@@ -13,7 +13,7 @@ import (
 // FuzzSaved loads what was written down of a sandbox, and writes down again what it took.
 func FuzzSaved(f *testing.F) {
 	for _, s := range []string{
-		`{"owner":"o","config":{"Template":"t"},"limits":{"Memory":1},"base":{"entries":[{"path":"YQ==","link":"/w==","type":108,"mode":511}]}}`,
+		`{"owner":"o","config":{"Template":"t"},"limits":{"Memory":1},"base":{"entries":[{"path":"YQ==","link":"/w==","mode":134218239}]}}`,
 		`{"config":{},"base":{"entries":[{"path":"Li4vYQ=="}]}}`, `{"config":{},"base":null}`, `{}`, `null`,
 	} {
 		f.Add([]byte(s))

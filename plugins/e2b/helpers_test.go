@@ -45,7 +45,7 @@ func newHost(t *testing.T) *host {
 		mu.Lock()
 		slept = append(slept, d)
 		mu.Unlock()
-		return sleep(ctx, min(d, 10*time.Millisecond))
+		return control.Sleep(ctx, min(d, 10*time.Millisecond))
 	}
 	dir, err := os.MkdirTemp("/tmp", "e2b")
 	if err != nil {

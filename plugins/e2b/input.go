@@ -21,23 +21,18 @@ func hasInput(c *sdk.Command) bool {
 
 // input passes on what the host writes, and its end.
 func (r *running) input(ctx context.Context) {
-	pid := r.number()
-	err := r.d.Input(ctx, pid, r.c.TTY != nil, eot{r.io.stdin, r.c.TTY != nil, new(bool)})
-	if err == nil && r.c.TTY == nil {
+	pid := r.pid.Load()
+	var err error
+	if r.c.TTY != nil {
+		err = r.d.Input(ctx, pid, true, &eot{from: r.io.stdin})
+	} else if err = r.d.Input(ctx, pid, false, r.io.stdin); err == nil {
 		err = r.d.CloseInput(ctx, pid)
 	}
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return
 	}
-	select {
-	case <-r.ended: // it has read what it wanted
+	if r.waitEnd(2 * time.Second) { // it has read what it wanted
 		return
-	case <-time.After(2 * time.Second): // whose end is on its way
-	}
-	select {
-	case <-r.ended:
-		return
-	default:
 	}
 	var e *envd.Error
 	if errors.As(err, &e) && e.Definite() {
@@ -50,18 +45,17 @@ func (r *running) input(ctx context.Context) {
 	r.end(ctx, "KILL")
 }
 
-// eot is a reader that ends, on a terminal, with what is typed for the end.
+// eot is a terminal's input, which ends with the character that is typed for the end.
 type eot struct {
-	from     *os.File
-	terminal bool
-	sent     *bool
+	from *os.File
+	sent bool
 }
 
 // Read implements [io.Reader].
-func (e eot) Read(b []byte) (int, error) {
+func (e *eot) Read(b []byte) (int, error) {
 	n, err := e.from.Read(b)
-	if e.terminal && n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !*e.sent {
-		*e.sent = true
+	if n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !e.sent {
+		e.sent = true
 		b[0] = 4
 		return 1, nil
 	}

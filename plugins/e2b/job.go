@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -60,9 +62,9 @@ func newJob(c *sdk.Command, user string) (*job, error) {
 	set("sign", j.sign)
 	set("mark", j.mark)
 	set("watch", scripts.Watch)
-	set("dir", or(c.Dir, workspacePath))
+	set("dir", cmp.Or(c.Dir, workspacePath))
 	set("program", c.Argv[0])
-	set("terminal", map[bool]string{true: "yes", false: "no"}[c.TTY != nil])
+	set("terminal", yesNo(c.TTY != nil))
 	if search, ok := c.Env["PATH"]; ok {
 		set("search", search)
 	} else {
@@ -74,9 +76,10 @@ func newJob(c *sdk.Command, user string) (*job, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		b.WriteString(" " + scripts.Literal(name+"="+c.Env[name]))
 	}
-	for _, missing := range []struct{ name, value string }{{"PATH", `"PATH=$PATH"`}, {"HOME", `"HOME=$HOME"`}, {"LANG", "LANG=C.UTF-8"}, {"TERM", "TERM=xterm"}} {
-		if _, ok := c.Env[missing.name]; !ok && (missing.name != "TERM" || c.TTY != nil) {
-			b.WriteString(" " + missing.value)
+	for _, word := range []string{`"PATH=$PATH"`, `"HOME=$HOME"`, "LANG=C.UTF-8", "TERM=xterm"} {
+		name, _, _ := strings.Cut(strings.Trim(word, `"`), "=")
+		if _, ok := c.Env[name]; !ok && (name != "TERM" || c.TTY != nil) {
+			b.WriteString(" " + word)
 		}
 	}
 	if strings.Contains(c.Argv[0], "=") { // env would take it for a variable
@@ -90,7 +93,7 @@ func newJob(c *sdk.Command, user string) (*job, error) {
 	return j, nil
 }
 
-// ready makes the directory for the jobs of a user, once.
+// jobsOf makes the directory for the commands of a user, once.
 func (s *sandbox) jobsOf(ctx context.Context, user string) error {
 	if user == s.user() {
 		return nil // setup.sh made it
@@ -99,20 +102,18 @@ func (s *sandbox) jobsOf(ctx context.Context, user string) error {
 		return nil
 	}
 	if !isUser(user) {
-		return sdk.Errorf(sdk.ReasonConfig, "this is no name of a user: %q", user)
+		return sdk.Errorf(sdk.ReasonConfig, "invalid user name %q", user)
 	}
-	script := `id -u "$2" >/dev/null 2>&1 || exit 48
-mkdir -p -m 700 "$1/jobs/$2" && { chown "$2" "$1/jobs/$2" || [ "$(stat -c %u "$1/jobs/$2")" = "$(stat -c %u "$1/jobs")" ]; }`
-	if err := s.sh(ctx, "make a place for commands of "+user, rootUser, script, nil, basePath, user); err != nil {
-		return noUser(err, user)
-	}
-	s.users.Store(user, true)
-	return nil
-}
-
-func noUser(err error, user string) error {
-	if e, ok := err.(*scriptError); ok && e.code == scripts.NoUser { //nolint:errorlint // sh returns it as it is
+	const script = `id -u "$2" >/dev/null 2>&1 || exit 48
+dir=$1/jobs/$2
+mkdir -p -m 700 "$dir" && { chown "$2" "$dir" || [ "$(stat -c %u "$dir")" = "$(stat -c %u "$1/jobs")" ]; }`
+	err := s.sh(ctx, "make a place for commands of "+user, rootUser, script, nil, basePath, user)
+	var e *scriptError
+	switch {
+	case errors.As(err, &e) && e.code == scripts.NoUser:
 		return sdk.Errorf(sdk.ReasonConfig, "the template has no user %s", user)
+	case err == nil:
+		s.users.Store(user, true)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -169,7 +170,7 @@ func (s *sandbox) deleteMachine(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return typed(err, "remove the machine "+or(s.at.Machine, "of "+s.id))
+		return typed(err, "remove the machine "+cmp.Or(s.at.Machine, "of "+s.id))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -131,7 +132,7 @@ func (s *sandbox) deliver(ctx context.Context) (*packer, error) {
 }
 
 // user is whom commands run as.
-func (s *sandbox) user() string { return or(configOf(&s.spec).User, "user") }
+func (s *sandbox) user() string { return cmp.Or(configOf(&s.spec).User, "user") }
 
 // place unpacks the workspace, and lists what is there.
 func (s *sandbox) place(ctx context.Context, archive bool) (map[string]entry, error) {
@@ -187,7 +188,7 @@ func (s *sandbox) send(ctx context.Context, list []part) (*packer, string, error
 		if err == nil {
 			return p, to, nil
 		}
-		if p.err != nil || ctx.Err() != nil || n == 3 || !again(err) {
+		if p.err != nil || ctx.Err() != nil || n == 3 || !transient(err) {
 			return nil, "", typed(err, "send the workspace")
 		}
 		if serr := s.backend.sleep(ctx, lookAgain[n]); serr != nil {

@@ -8,13 +8,10 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
-
-// New sandboxes are made by the first version of the call: self-hosted services may not know the second one.
 
 // NewSandbox is what a sandbox is to be like.
 type NewSandbox struct {
@@ -36,142 +33,143 @@ type Sandbox struct {
 
 // Detail is what the service says of a sandbox.
 type Detail struct {
-	ID        string            `json:"sandboxID"`
-	Template  string            `json:"templateID"`
-	State     string            `json:"state"` // running or paused
-	StartedAt time.Time         `json:"startedAt"`
-	EndAt     time.Time         `json:"endAt"`
-	CPUs      int64             `json:"cpuCount"`
-	MemoryMB  int64             `json:"memoryMB"`
-	DiskMB    int64             `json:"diskSizeMB"`
-	Metadata  map[string]string `json:"metadata"`
+	ID       string            `json:"sandboxID"`
+	Template string            `json:"templateID"`
+	State    string            `json:"state"` // running or paused
+	EndAt    time.Time         `json:"endAt"`
+	CPUs     int64             `json:"cpuCount"`
+	MemoryMB int64             `json:"memoryMB"`
+	DiskMB   int64             `json:"diskSizeMB"`
+	Metadata map[string]string `json:"metadata"`
 }
 
 // Paused is the state of a sandbox that is.
 const Paused = "paused"
 
-// names are what may become part of an address.
-var names = sync.OnceValue(func() [2]*regexp.Regexp {
-	return [2]*regexp.Regexp{
-		regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`),
-		regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?$`),
-	}
-})
+// What may become part of an address.
+var (
+	idForm     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`) })
+	domainForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?$`)
+	})
+)
 
 // IsID reports whether s can be the id of a sandbox.
-func IsID(s string) bool { return names()[0].MatchString(s) }
+func IsID(s string) bool { return idForm().MatchString(s) }
 
 // IsDomain reports whether s is a domain name, with a port or without.
-func IsDomain(s string) bool { return names()[1].MatchString(s) && !strings.Contains(s, "..") }
+func IsDomain(s string) bool { return domainForm().MatchString(s) && !strings.Contains(s, "..") }
 
 // check refuses an answer whose names must not become part of an address.
 func (s *Sandbox) check(call string) error {
-	switch {
-	case !IsID(s.ID):
-		return &Error{Call: call, Status: http.StatusOK, Message: fmt.Sprintf("the service names a sandbox %.80q", s.ID)}
-	case s.Domain != "" && !IsDomain(s.Domain):
-		return &Error{Call: call, Status: http.StatusOK, Message: fmt.Sprintf("the service names the domain %.80q", s.Domain)}
+	if IsID(s.ID) && (s.Domain == "" || IsDomain(s.Domain)) {
+		return nil
 	}
-	return nil
+	message := fmt.Sprintf("the service names a sandbox %.80q in the domain %.80q", s.ID, s.Domain)
+	return &Error{Call: call, Status: http.StatusOK, Message: message}
 }
 
-type createBody struct {
-	Template  string            `json:"templateID"`
-	Timeout   int64             `json:"timeout"`
-	Secure    bool              `json:"secure"`
-	Metadata  map[string]string `json:"metadata"`
-	Internet  bool              `json:"allow_internet_access"`
-	AutoPause bool              `json:"autoPause"`
-}
-
-// Create makes a sandbox. It is sent once, unless the service refuses it for coming too often: who gets an error that
-// is Unanswered, or of the kind Service, looks for the sandbox with Find.
+// Create makes a sandbox, by the first version of the call: self-hosted services may not know the second one. It is
+// sent once, unless the service refuses it for coming too often: after an error that is Unanswered, or of the kind
+// Service, the caller looks for the sandbox with Find.
 func (c *Client) Create(ctx context.Context, n NewSandbox) (*Sandbox, error) {
+	return c.sandbox(ctx, call{method: http.MethodPost, path: "/sandboxes", body: map[string]any{
+		"templateID": n.Template, "timeout": seconds(n.Timeout), "secure": true, "metadata": n.Metadata,
+		"allow_internet_access": n.Internet, "autoPause": n.AutoPause,
+	}})
+}
+
+// sandbox makes a call that answers with a sandbox.
+func (c *Client) sandbox(ctx context.Context, k call) (*Sandbox, error) {
 	s := &Sandbox{}
-	k := call{method: http.MethodPost, path: "/sandboxes", answer: s, body: createBody{
-		Template: n.Template, Timeout: seconds(n.Timeout), Secure: true, Metadata: n.Metadata, Internet: n.Internet, AutoPause: n.AutoPause,
-	}}
+	k.answer = s
 	if _, err := c.do(ctx, k); err != nil {
 		return nil, err
 	}
-	return s, s.check(k.name())
+	if err := s.check(k.name()); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }
 
-// Get says how a sandbox is, whether it runs or not.
+// about is a call about one sandbox, which may be repeated.
+func about(method, id, action string) call {
+	return call{method: method, path: "/sandboxes/" + url.PathEscape(id) + action, idempotent: true}
+}
+
+// Get describes a sandbox, whether it runs or not.
 func (c *Client) Get(ctx context.Context, id string) (*Detail, error) {
 	d := &Detail{}
-	_, err := c.do(ctx, call{method: http.MethodGet, path: "/sandboxes/" + url.PathEscape(id), answer: d, again: true})
+	k := about(http.MethodGet, id, "")
+	k.answer = d
+	_, err := c.do(ctx, k)
 	return d, err
 }
 
-// Connect makes sure that a sandbox runs for at least so long, resumes it when it is paused, and tells its access
-// token.
+// Connect resumes a sandbox if it is paused, keeps it for at least the timeout from now, and returns its access token.
 func (c *Client) Connect(ctx context.Context, id string, timeout time.Duration) (*Sandbox, error) {
-	s := &Sandbox{}
-	k := call{method: http.MethodPost, path: "/sandboxes/" + url.PathEscape(id) + "/connect", answer: s, again: true,
-		body: map[string]int64{"timeout": seconds(timeout)}}
+	k := about(http.MethodPost, id, "/connect")
+	k.body = map[string]int64{"timeout": seconds(timeout)}
 	for n := 0; ; n++ {
-		_, err := c.do(ctx, k)
+		s, err := c.sandbox(ctx, k)
 		var e *Error
-		if errors.As(err, &e) && e.Kind() == State && n < attempts { // it is just being paused, or resumed
-			if err := c.sleep(ctx, firstWait<<n); err != nil {
-				return nil, err
-			}
-			continue
+		if !errors.As(err, &e) || e.Kind() != State || n == attempts {
+			return s, err
 		}
-		if err != nil {
+		if err := c.Sleep(ctx, firstWait<<n); err != nil { // while it is being paused, or resumed
 			return nil, err
 		}
-		return s, s.check(k.name())
 	}
 }
 
-// Extend sets the end of a sandbox to so long from now.
+// Extend sets the end of a sandbox's life to the timeout from now.
 func (c *Client) Extend(ctx context.Context, id string, timeout time.Duration) error {
-	_, err := c.do(ctx, call{method: http.MethodPost, path: "/sandboxes/" + url.PathEscape(id) + "/timeout", again: true,
-		body: map[string]int64{"timeout": seconds(timeout)}})
+	k := about(http.MethodPost, id, "/timeout")
+	k.body = map[string]int64{"timeout": seconds(timeout)}
+	_, err := c.do(ctx, k)
 	return err
 }
 
-// Pause stops a sandbox and keeps what it holds. One that is paused already is fine.
+// Pause stops a sandbox and keeps what it holds. One that is paused already is not an error.
 func (c *Client) Pause(ctx context.Context, id string) error {
-	_, err := c.do(ctx, call{method: http.MethodPost, path: "/sandboxes/" + url.PathEscape(id) + "/pause", again: true})
-	var e *Error
-	if errors.As(err, &e) && e.Status == http.StatusConflict {
-		return nil
-	}
-	return err
+	_, err := c.do(ctx, about(http.MethodPost, id, "/pause"))
+	return unless(http.StatusConflict, err)
 }
 
-// Delete ends a sandbox, paused or not. One that is gone already is fine.
+// Delete ends a sandbox, paused or not. One that is gone already is not an error.
 func (c *Client) Delete(ctx context.Context, id string) error {
-	_, err := c.do(ctx, call{method: http.MethodDelete, path: "/sandboxes/" + url.PathEscape(id), again: true})
+	_, err := c.do(ctx, about(http.MethodDelete, id, ""))
+	return unless(http.StatusNotFound, err)
+}
+
+// unless drops an error with the status.
+func unless(status int, err error) error {
 	var e *Error
-	if errors.As(err, &e) && e.Status == http.StatusNotFound {
+	if errors.As(err, &e) && e.Status == status {
 		return nil
 	}
 	return err
 }
 
 // Find lists the sandboxes, running and paused, that carry all of the metadata.
-func (c *Client) Find(ctx context.Context, metadata map[string]string) ([]Detail, error) {
+func (c *Client) Find(ctx context.Context, metadata map[string]string) (out []Detail, err error) {
 	var pairs []string
 	for k, v := range metadata {
 		// The service unescapes the value as a whole, takes it apart, and unescapes each part again.
 		pairs = append(pairs, url.QueryEscape(url.QueryEscape(k))+"="+url.QueryEscape(url.QueryEscape(v)))
 	}
 	slices.Sort(pairs)
-	q := url.Values{"state": {"running,paused"}, "limit": {strconv.Itoa(100)}}
+	q := url.Values{"state": {"running,paused"}, "limit": {"100"}}
 	if len(pairs) > 0 {
 		q.Set("metadata", strings.Join(pairs, "&"))
 	}
-	var out []Detail
+	const path = "/v2/sandboxes"
 	for range 1000 { // pages
 		var page []Detail
-		h := http.Header{}
-		if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: q, answer: &page, again: true, header: h}); err != nil {
+		h, err := c.do(ctx, call{method: http.MethodGet, path: path, query: q, answer: &page, idempotent: true})
+		if err != nil {
 			return nil, err
 		}
 		for _, d := range page {
@@ -185,11 +183,10 @@ func (c *Client) Find(ctx context.Context, metadata map[string]string) ([]Detail
 		}
 		q.Set("nextToken", next)
 	}
-	return nil, &Error{Call: "GET /v2/sandboxes", Status: http.StatusOK, Message: "the list of sandboxes does not end"}
+	return nil, &Error{Call: "GET " + path, Status: http.StatusOK, Message: "the list of sandboxes does not end"}
 }
 
-// carries reports whether all of want is in got: a service that ignores the filter must not make us take others' for
-// ours.
+// carries reports whether all of want is in got: the service might ignore the filter, and return others' sandboxes.
 func carries(got, want map[string]string) bool {
 	for k, v := range want {
 		if got[k] != v {

@@ -28,8 +28,7 @@ const Port = 49983
 
 const (
 	callTime = 60 * time.Second // for one unary call
-	maxTold  = 64 << 10         // bytes of an error's body that are read
-	agent    = "hutch-backend-e2b"
+	maxBody  = 64 << 10         // bytes of an answer that are read
 )
 
 // Address says where the daemon of one sandbox is.
@@ -99,7 +98,7 @@ func (t *refusals) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("E2b-Sandbox-Id", t.at.ID)
 	r.Header.Set("E2b-Sandbox-Port", strconv.Itoa(Port))
-	r.Header.Set("User-Agent", agent)
+	r.Header.Set("User-Agent", "hutch-backend-e2b")
 	if t.at.Token != "" {
 		r.Header.Set("X-Access-Token", t.at.Token)
 	}
@@ -107,19 +106,19 @@ func (t *refusals) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode < 300 {
 		return resp, err
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxTold))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	resp.Body.Close()
-	var told struct {
+	var answer struct {
 		Code    any    `json:"code"`
 		Message string `json:"message"`
 	}
 	e := &Error{Status: resp.StatusCode, Message: http.StatusText(resp.StatusCode)}
-	if json.Unmarshal(body, &told) == nil {
-		if code, ok := told.Code.(string); ok { // the protocol's own form
+	if json.Unmarshal(body, &answer) == nil {
+		if code, ok := answer.Code.(string); ok { // the protocol's own form
 			_ = e.Code.UnmarshalText([]byte(code))
 		}
-		if told.Message != "" {
-			e.Message = told.Message
+		if answer.Message != "" {
+			e.Message = answer.Message
 		}
 	}
 	e.Message = t.clean(e.Message)
@@ -149,52 +148,57 @@ func plain(err error) error {
 	return err
 }
 
+// do sends a plain HTTP request. An answer that is an error is an *Error.
+func (c *Client) do(
+	ctx context.Context, method, path string, header http.Header, body io.Reader,
+) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.at.URL+path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	resp, err := c.http.Do(req)
+	var u *url.Error
+	if errors.As(err, &u) {
+		return nil, u.Err // without the address, which says nothing to a user
+	}
+	return resp, err
+}
+
 // Health reports whether the daemon answers. An error of which Gone is true says that there is none any more.
 func (c *Client) Health(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.at.URL+"/health", nil)
+	resp, err := c.do(ctx, http.MethodGet, "/health", http.Header{}, nil)
 	if err != nil {
 		return err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return unwrapURL(err)
 	}
 	return resp.Body.Close()
 }
 
-// Upload writes a file, as root, and gives it to user. It is not atomic: what breaks off leaves the beginning of a
-// file, so the caller looks at what arrived before it is used.
+// Upload writes a file, as root, and gives it to user. It is not atomic: an interrupted upload leaves the beginning of
+// the file, so the caller checks what arrived before it is used.
 func (c *Client) Upload(ctx context.Context, path, user string, body io.Reader) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.file(path, user), body)
+	header := http.Header{"Content-Type": {"application/octet-stream"}}
+	resp, err := c.do(ctx, http.MethodPost, file(path, user), header, body)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/octet-stream")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return unwrapURL(err)
-	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxTold))
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
 	return err
 }
 
-// Download reads a file, as root, from a byte on. Size is that of what comes, or -1 when the daemon does not say. The
-// caller closes what it reads, which ends when ctx does.
+// Download reads a file, as root, from a byte on. Size is that of the body, or -1 when the daemon does not say. The
+// caller closes the body, which ends when ctx does.
 func (c *Client) Download(ctx context.Context, path string, from int64) (body io.ReadCloser, size int64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.file(path, "root"), nil)
+	header := http.Header{"Accept-Encoding": {"identity"}}
+	if from > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	}
+	resp, err := c.do(ctx, http.MethodGet, file(path, "root"), header, nil)
 	if err != nil {
 		return nil, 0, err
-	}
-	req.Header.Set("Accept-Encoding", "identity")
-	if from > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, 0, unwrapURL(err)
 	}
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		resp.Body.Close()
@@ -207,19 +211,7 @@ func (c *Client) Download(ctx context.Context, path string, from int64) (body io
 	return resp.Body, resp.ContentLength, nil
 }
 
-func (c *Client) file(path, user string) string {
-	q := url.Values{"path": {path}}
-	if user != "" {
-		q.Set("username", user)
-	}
-	return c.at.URL + "/files?" + q.Encode()
-}
-
-// unwrapURL leaves out the address, which tells nobody anything.
-func unwrapURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
+// file is the path and query for a file of the sandbox.
+func file(path, user string) string {
+	return "/files?" + url.Values{"path": {path}, "username": {user}}.Encode()
 }

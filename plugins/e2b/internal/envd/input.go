@@ -16,8 +16,7 @@ import (
 func (c *Client) Resize(ctx context.Context, pid uint32, size Size) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	_, err := c.rpc.Update(ctx, &process.UpdateRequest{Process: byPID(pid),
-		Pty: &process.PTY{Size: &process.PTY_Size{Rows: uint32(size.Rows), Cols: uint32(size.Cols)}}})
+	_, err := c.rpc.Update(ctx, &process.UpdateRequest{Process: byPID(pid), Pty: size.pty()})
 	return plain(err)
 }
 
@@ -38,19 +37,22 @@ func (c *Client) Input(ctx context.Context, pid uint32, terminal bool, r io.Read
 		return plain(err)
 	}
 	in := &input{s: s}
-	if err := in.send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start{Start: &process.StreamInputRequest_StartEvent{Process: byPID(pid)}}}); err != nil {
-		return in.fail(err)
+	start := &process.StreamInputRequest_StartEvent{Process: byPID(pid)}
+	err = in.send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start{Start: start}})
+	if err == nil {
+		stop := make(chan struct{})
+		var alive sync.WaitGroup
+		alive.Go(func() { in.keepAlive(stop) })
+		err = in.copy(r, terminal)
+		close(stop)
+		alive.Wait()
 	}
-	stop := make(chan struct{})
-	var alive sync.WaitGroup
-	alive.Go(func() { in.keepAlive(stop) })
-	err = in.copy(r, terminal)
-	close(stop)
-	alive.Wait()
-	if err != nil {
-		return in.fail(err)
+	if err != nil && !errors.Is(err, io.EOF) { // which says that the daemon receives no more: its answer says why
+		return plain(err)
 	}
-	_, err = in.s.CloseAndReceive()
+	if _, cerr := s.CloseAndReceive(); cerr != nil {
+		return plain(cerr)
+	}
 	return plain(err)
 }
 
@@ -75,7 +77,8 @@ func (in *input) copy(r io.Reader, terminal bool) error {
 			if terminal {
 				data.Input = &process.ProcessInput_Pty{Pty: buf[:n]}
 			}
-			m := &process.StreamInputRequest{Event: &process.StreamInputRequest_Data{Data: &process.StreamInputRequest_DataEvent{Input: data}}}
+			event := &process.StreamInputRequest_DataEvent{Input: data}
+			m := &process.StreamInputRequest{Event: &process.StreamInputRequest_Data{Data: event}}
 			if serr := in.send(m); serr != nil {
 				return serr
 			}
@@ -89,26 +92,17 @@ func (in *input) copy(r io.Reader, terminal bool) error {
 	}
 }
 
-// keepAlive keeps proxies from taking a stream on which nobody types for a dead one.
+// keepAlive keeps proxies from closing a stream on which nothing is typed.
 func (in *input) keepAlive(stop <-chan struct{}) {
 	tick := time.NewTicker(pingEvery * time.Second)
 	defer tick.Stop()
+	alive := &process.StreamInputRequest_Keepalive{Keepalive: &process.StreamInputRequest_KeepAlive{}}
 	for {
 		select {
 		case <-tick.C:
-			_ = in.send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Keepalive{Keepalive: &process.StreamInputRequest_KeepAlive{}}})
+			_ = in.send(&process.StreamInputRequest{Event: alive})
 		case <-stop:
 			return
 		}
 	}
-}
-
-// fail gives the answer's error for one of sending: that only says that nobody reads any more.
-func (in *input) fail(err error) error {
-	if errors.Is(err, io.EOF) {
-		if _, rerr := in.s.CloseAndReceive(); rerr != nil {
-			return plain(rerr)
-		}
-	}
-	return plain(err)
 }

@@ -17,6 +17,8 @@ const (
 	pingEvery = 50                // seconds; never 0 or less: that ends the daemon
 	silence   = 170 * time.Second // after three pings that did not come, a stream counts as broken
 	joinTime  = 60 * time.Second  // for which a stream that broke is tried to be joined again
+	firstWait = 100 * time.Millisecond
+	maxWait   = 3 * time.Second
 )
 
 // Command is a command to start. Everything in it is written to the daemon's log.
@@ -32,6 +34,10 @@ type Command struct {
 // Size is that of a terminal in characters.
 type Size struct{ Rows, Cols uint16 }
 
+func (s Size) pty() *process.PTY {
+	return &process.PTY{Size: &process.PTY_Size{Rows: uint32(s.Rows), Cols: uint32(s.Cols)}}
+}
+
 // Source says where output came from.
 type Source int
 
@@ -42,7 +48,7 @@ const (
 	Terminal
 )
 
-// Events are told of while a command runs, one at a time. An error from Output ends the telling and not the command.
+// Events are called while a command runs, one at a time. An error from Output ends the calls and not the command.
 type Events struct {
 	Started func(pid uint32)
 	Joined  func() // the stream broke and goes on; what was printed in between is lost
@@ -59,7 +65,7 @@ type End struct {
 
 // LostError is a command of which is not known how it ended, or whether it has.
 type LostError struct {
-	PID uint32 // 0 when not even its start was told
+	PID uint32 // 0 when not even its start was reported
 	Err error
 }
 
@@ -74,11 +80,11 @@ func (e *LostError) Error() string {
 // Unwrap returns the error underneath.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// stopped is an error of [Events.Output].
-type stopped struct{ error }
+// outputError is an error of [Events.Output].
+type outputError struct{ error }
 
 // Run starts a command and reports it until its end, also over a broken connection. When ctx ends it returns, and the
-// command runs on. Only an end that the daemon told of is an end; any other way in which the telling stops is a
+// command runs on. Only an end that the daemon reported is an end; any other way in which the events stop is a
 // *LostError, except a refusal by which nothing was started and an error of on.Output.
 func (c *Client) Run(ctx context.Context, cmd Command, on Events) (*End, error) {
 	cfg := &process.ProcessConfig{Cmd: cmd.Path, Args: cmd.Args}
@@ -87,37 +93,34 @@ func (c *Client) Run(ctx context.Context, cmd Command, on Events) (*End, error) 
 	}
 	req := &process.StartRequest{Process: cfg, Stdin: &cmd.Stdin}
 	if cmd.PTY != nil {
-		req.Pty = &process.PTY{Size: &process.PTY_Size{Rows: uint32(cmd.PTY.Rows), Cols: uint32(cmd.PTY.Cols)}}
+		req.Pty = cmd.PTY.pty()
 	}
-	t := &telling{on: on}
-	err := t.hear(ctx, func(ctx context.Context) (events, error) {
-		s, err := c.rpc.Start(streamContext(ctx, cmd.User), req)
-		if err != nil {
-			return nil, err
-		}
-		return startEvents{s}, nil
-	})
-	var halt stopped
+	f := &follower{on: on}
+	err := receive(ctx, f, (*process.StartResponse).GetEvent,
+		func(ctx context.Context) (*connect.ServerStreamForClient[process.StartResponse], error) {
+			return c.rpc.Start(streamContext(ctx, cmd.User), req)
+		})
+	var output outputError
 	var refused *Error
 	switch {
 	case err == nil:
-		return t.end, nil
-	case errors.As(err, &halt):
-		return nil, halt.error
+		return f.end, nil
+	case errors.As(err, &output):
+		return nil, output.error
 	case ctx.Err() != nil:
-		return nil, &LostError{PID: t.pid, Err: context.Cause(ctx)}
-	case t.pid == 0 && errors.As(err, &refused) && refused.Definite():
+		return nil, &LostError{PID: f.pid, Err: context.Cause(ctx)}
+	case f.pid == 0 && errors.As(err, &refused) && refused.Definite():
 		return nil, err
-	case t.pid == 0:
+	case f.pid == 0:
 		return nil, &LostError{Err: err}
 	}
-	if jerr := c.join(ctx, t, cmd.User); errors.As(jerr, &halt) {
-		return nil, halt.error
+	if jerr := c.rejoin(ctx, f, cmd.User); errors.As(jerr, &output) {
+		return nil, output.error
 	} else if jerr != nil {
-		return nil, &LostError{PID: t.pid, Err: fmt.Errorf("%w (after %w)", jerr, err)}
+		return nil, &LostError{PID: f.pid, Err: fmt.Errorf("%w (after %w)", jerr, err)}
 	}
-	t.end.Breaks = t.breaks
-	return t.end, nil
+	f.end.Breaks = f.breaks
+	return f.end, nil
 }
 
 // Definite reports whether an answer says that nothing was done.
@@ -130,30 +133,27 @@ func (e *Error) Definite() bool {
 	return e.Status >= 400 && e.Status < 500 || Gone(e)
 }
 
-// join goes on hearing of a command whose stream broke, until its end.
-func (c *Client) join(ctx context.Context, t *telling, user string) error {
-	t.breaks++
-	began, wait := time.Now(), 100*time.Millisecond
+// rejoin follows a command whose stream broke until its end.
+func (c *Client) rejoin(ctx context.Context, f *follower, user string) error {
+	f.breaks++
+	began, wait := time.Now(), firstWait
 	for {
 		err := c.Health(ctx)
 		if err == nil {
-			heard := t.heard
-			err = t.hear(ctx, func(ctx context.Context) (events, error) {
-				s, err := c.rpc.Connect(streamContext(ctx, user), &process.ConnectRequest{Process: byPID(t.pid)})
-				if err != nil {
-					return nil, err
-				}
-				return connectEvents{s}, nil
-			})
-			if t.heard > heard && err != nil { // it broke once more
-				t.breaks++
-				began, wait = time.Now(), 100*time.Millisecond
+			received := f.received
+			err = receive(ctx, f, (*process.ConnectResponse).GetEvent,
+				func(ctx context.Context) (*connect.ServerStreamForClient[process.ConnectResponse], error) {
+					return c.rpc.Connect(streamContext(ctx, user), &process.ConnectRequest{Process: byPID(f.pid)})
+				})
+			if f.received > received && err != nil { // it broke again
+				f.breaks++
+				began, wait = time.Now(), firstWait
 			}
 		}
 		var refused *Error
-		var halt stopped
+		var output outputError
 		switch {
-		case err == nil, errors.As(err, &halt):
+		case err == nil, errors.As(err, &output):
 			return err
 		case errors.As(err, &refused) && refused.Definite():
 			return err // the sandbox is gone, or the command ended too long ago
@@ -167,7 +167,7 @@ func (c *Client) join(ctx context.Context, t *telling, user string) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		wait = min(2*wait, 3*time.Second)
+		wait = min(2*wait, maxWait)
 	}
 }
 
@@ -186,40 +186,22 @@ func streamContext(ctx context.Context, user string) context.Context {
 	return ctx
 }
 
-// events is a stream of them.
-type events interface {
-	Receive() bool
-	event() *process.ProcessEvent
-	Err() error
-	Close() error
-}
-
-type startEvents struct {
-	*connect.ServerStreamForClient[process.StartResponse]
-}
-
-func (s startEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
-
-type connectEvents struct {
-	*connect.ServerStreamForClient[process.ConnectResponse]
-}
-
-func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
-
-// telling is what has been heard of a command.
-type telling struct {
-	on     Events
-	pid    uint32
-	end    *End
-	heard  int // events
-	breaks int
+// follower is what is known of a command from its events.
+type follower struct {
+	on       Events
+	pid      uint32
+	end      *End
+	received int // events
+	breaks   int
 }
 
 // errNoEnd is a stream that ended in good order and without an end of the command.
 var errNoEnd = errors.New("the stream ended and the command did not")
 
-// hear opens a stream and passes on what it tells, until the command's end: only that is nil.
-func (t *telling) hear(ctx context.Context, open func(context.Context) (events, error)) error {
+// receive opens a stream of messages M and handles their events, until the command's end: only then it returns nil.
+func receive[M any](ctx context.Context, f *follower, event func(*M) *process.ProcessEvent,
+	open func(context.Context) (*connect.ServerStreamForClient[M], error),
+) error {
 	ctx, cancel := context.WithCancel(ctx) // never a deadline: the daemon would kill the command at it
 	defer cancel()
 	watch := time.AfterFunc(silence, cancel)
@@ -231,12 +213,9 @@ func (t *telling) hear(ctx context.Context, open func(context.Context) (events, 
 	defer s.Close()
 	for s.Receive() {
 		watch.Stop() // the reader of the output may take its time
-		t.heard++
-		if err := t.take(s.event()); err != nil {
+		f.received++
+		if err := f.handle(event(s.Msg())); err != nil || f.end != nil {
 			return err
-		}
-		if t.end != nil {
-			return nil
 		}
 		watch.Reset(silence)
 	}
@@ -246,33 +225,32 @@ func (t *telling) hear(ctx context.Context, open func(context.Context) (events, 
 	return errNoEnd
 }
 
-func (t *telling) take(ev *process.ProcessEvent) error {
+func (f *follower) handle(ev *process.ProcessEvent) (err error) {
 	switch e := ev.GetEvent().(type) {
 	case *process.ProcessEvent_Start:
 		switch {
-		case t.pid == 0:
-			t.pid = e.Start.GetPid()
-			if t.on.Started != nil {
-				t.on.Started(t.pid)
+		case f.pid == 0:
+			f.pid = e.Start.GetPid()
+			if f.on.Started != nil {
+				f.on.Started(f.pid)
 			}
-		case t.on.Joined != nil:
-			t.on.Joined()
+		case f.on.Joined != nil:
+			f.on.Joined()
 		}
 	case *process.ProcessEvent_Data:
-		var err error
 		switch o := e.Data.GetOutput().(type) {
 		case *process.ProcessEvent_DataEvent_Stdout:
-			err = t.on.Output(Stdout, o.Stdout)
+			err = f.on.Output(Stdout, o.Stdout)
 		case *process.ProcessEvent_DataEvent_Stderr:
-			err = t.on.Output(Stderr, o.Stderr)
+			err = f.on.Output(Stderr, o.Stderr)
 		case *process.ProcessEvent_DataEvent_Pty:
-			err = t.on.Output(Terminal, o.Pty)
+			err = f.on.Output(Terminal, o.Pty)
 		}
 		if err != nil {
-			return stopped{err}
+			return outputError{err}
 		}
 	case *process.ProcessEvent_End:
-		t.end = &End{Exited: e.End.GetExited(), Code: int(e.End.GetExitCode()), Status: e.End.GetStatus()}
+		f.end = &End{Exited: e.End.GetExited(), Code: int(e.End.GetExitCode()), Status: e.End.GetStatus()}
 	}
 	return nil
 }
