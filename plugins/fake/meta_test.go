@@ -78,7 +78,7 @@ var caught = map[string][]string{
 	"stop_deaf":          {"stop/asleep"},
 	"stop_unseen":        {"stop/state", "stop/asleep", "stop/fresh-instance"},
 	"stop_needs_self":    {"stop/fresh-instance"},
-	"untyped_errors":     {"create/source-missing", "create/source-file", "input/missing", "mount/honest", "mount/missing"},
+	"untyped_errors":     {"create/source-missing", "create/source-file", "input/missing", "mount/honest", "mount/missing", "mount/writable"},
 	"default_unsaid":     {"plan/defaults"},
 	"default_stays":      {"limits/default-overridable", "plan/every-limit"},
 	"default_unheld":     {"limits/default-holds"},

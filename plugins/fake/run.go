@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
@@ -138,15 +139,8 @@ func (s *sandbox) exit(ctx context.Context, r *process.Result, t *tracker) *sdk.
 	if s.st.Filtered {
 		e.Traffic = traffic
 	}
-	counted, _ := t.Stats() // without a cgroup nothing is counted
-	switch {
-	case r.Stopped != nil:
-		e.Cause, e.Evidence = sdk.CauseOf(ctx), context.Cause(ctx).Error()
-	case counted.OOMKills > 0 && e.Code != 0:
-		e.Cause, e.Evidence = sdk.CauseOOM, "the kernel's count of kills for want of memory rose"
-	case counted.PIDsHits > 0 && e.Code != 0:
-		e.Cause, e.Evidence = sdk.CausePIDs, "the kernel's count of refused forks rose"
-	}
+	counted, _ := t.Stats() // nothing without a cgroup
+	command.Blame(ctx, e, command.Met{OOMKills: counted.OOMKills, PIDsHits: counted.PIDsHits})
 	if cfg.lies("wrong_cause") && e.Cause == sdk.CauseTimeout {
 		e.Cause = sdk.CauseCancelled
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -9,39 +10,39 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/process"
 )
 
-// wires connect a command with the streams of the host. A healthy fake gives the
-// streams to the command as they are; faults and terminals need a copy.
+// wires connect a command with the streams of the host. A healthy fake gives the streams to the command as they are;
+// faults and terminals need a copy.
 type wires struct {
-	out    sync.WaitGroup // copies of what the command prints
-	close  []io.Closer    // ours, once the command has its own
-	ending []io.Closer    // at the end
+	stdout   *os.File       // the command's end of the copy, until it has started; nil without one
+	copied   sync.WaitGroup // of what the command prints
+	terminal *command.Terminal
 }
 
 // started closes what only the command needs now.
 func (w *wires) started() {
-	for _, c := range w.close {
-		c.Close()
+	if w.stdout != nil {
+		w.stdout.Close()
+		w.stdout = nil
 	}
-	w.close = nil
 }
 
 // finish waits until all that was printed is copied.
 func (w *wires) finish() {
 	w.started()
-	w.out.Wait()
-	for _, c := range w.ending {
-		c.Close()
-	}
+	w.copied.Wait()
+	w.terminal.Drain()
+	w.terminal.Close()
 }
 
 func (s *sandbox) wire(c *sdk.Command, cmd *exec.Cmd, o *process.Options) (*wires, error) {
 	cfg := &s.st.Config
 	w := &wires{}
 	if c.TTY != nil && !cfg.lies("no_tty") {
-		return w, s.terminal(c, o, w)
+		return w, s.openTerminal(c, o, w)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	if cfg.lies("ignore_stdin") {
@@ -57,11 +58,10 @@ func (s *sandbox) wire(c *sdk.Command, cmd *exec.Cmd, o *process.Options) (*wire
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stdout = pw
-	w.close = append(w.close, pw)
-	w.out.Go(func() {
+	cmd.Stdout, w.stdout = pw, pw
+	w.copied.Go(func() {
 		s.copyOutput(c.Stdout, r)
-		r.Close() // when nobody reads, the command hears of it
+		r.Close() // the command gets SIGPIPE when the host reads no more
 	})
 	return w, nil
 }
@@ -95,8 +95,8 @@ func (s *sandbox) copyOutput(dst io.Writer, src io.Reader) {
 	}
 }
 
-// terminal makes one, and copies between it and the host's streams.
-func (s *sandbox) terminal(c *sdk.Command, o *process.Options, w *wires) error {
+// openTerminal makes a terminal, and copies between it and the host's streams.
+func (s *sandbox) openTerminal(c *sdk.Command, o *process.Options, w *wires) error {
 	size := *c.TTY
 	if s.st.Config.lies("tty_size") {
 		size = sdk.WindowSize{Rows: 24, Cols: 80}
@@ -105,39 +105,14 @@ func (s *sandbox) terminal(c *sdk.Command, o *process.Options, w *wires) error {
 	if err != nil {
 		return err
 	}
+	if w.terminal, err = command.OpenTerminal(t.Master, c); err != nil {
+		return errors.Join(err, t.Slave.Close())
+	}
 	o.Terminal = t
-	g := &guarded{Terminal: t}
-	w.ending = append(w.ending, g)
-	w.out.Go(func() { io.Copy(c.Stdout, t.Master) }) // ends with an error when the last program has closed the terminal
-	go io.Copy(t.Master, c.Stdin)                    // ends when the SDK closes the stream
 	go func() {
 		for size := range c.Resizes {
-			g.resize(size)
+			w.terminal.Resize(size)
 		}
 	}()
 	return nil
-}
-
-// guarded is a terminal that is not resized while it is being closed: the resizes
-// come for as long as the call lasts, which is longer than the command.
-type guarded struct {
-	*process.Terminal
-	mu     sync.Mutex
-	closed bool
-}
-
-func (g *guarded) resize(size sdk.WindowSize) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.closed {
-		_ = g.Resize(size.Rows, size.Cols) // the command may just have ended
-	}
-}
-
-// Close implements io.Closer.
-func (g *guarded) Close() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
-	return g.Terminal.Close()
 }
