@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 )
@@ -188,17 +187,18 @@ func leftOut(ctx context.Context, u *ui, list []*review.Change, a applying) ([]l
 					lines = append(lines, "  "+m)
 				}
 			}
-		case c.Left != "":
-			lines = append(lines, fmt.Sprintf("left out: %s: %s (--allow-git)", review.Quote(c.Path), c.Left))
-			l.Refused = append(l.Refused, review.DocumentRule{Finding: judge.Finding{Rule: judge.Git, Detail: c.Left}, Flag: judge.Git.Flag()})
 		default:
-			for _, f := range c.Against(a.policy.Allow) {
-				text := fmt.Sprintf("refused: %s: %s", review.Quote(c.Path), f.Detail)
-				if flag := f.Rule.Flag(); flag != "" {
-					text += " (" + flag + ")"
+			verb := "refused"
+			if c.Left != "" {
+				verb = "left out"
+			}
+			l.Refused = c.Refusals(a.policy.Allow)
+			for _, r := range l.Refused {
+				text := fmt.Sprintf("%s: %s: %s", verb, review.Quote(c.Path), r.Detail)
+				if r.Flag != "" {
+					text += " (" + r.Flag + ")"
 				}
 				lines = append(lines, text)
-				l.Refused = append(l.Refused, review.DocumentRule{Finding: f, Flag: f.Rule.Flag()})
 			}
 		}
 		if i < mostLeft {

@@ -10,7 +10,6 @@ import (
 	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
-	"github.com/hutch-run/hutch/host/store"
 )
 
 // allowFlags allow what an apply refuses by default.
@@ -127,15 +126,7 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 	defer done()
 	ledger := review.NewLedger(st.Paths().Applies(), st)
 	recovered(ctx, u, ledger)
-	ref := c.Sandbox
-	info, err := st.FindSandbox(ref)
-	switch {
-	case err == nil:
-		ref = info.ID
-	case !errors.Is(err, store.ErrNoSandbox):
-		return err
-	}
-	a, err := ledger.Undo(ctx, ref)
+	a, notes, err := sandbox.Undo(ctx, st, ledger, c.Sandbox)
 	var changed *review.UndoError
 	switch {
 	case errors.As(err, &changed):
@@ -148,13 +139,8 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 	case err != nil:
 		return err
 	}
-	if info.ID != "" {
-		if err := sandbox.Undone(ctx, st, info.ID, a); err != nil {
-			u.note("the undo cannot be recorded in the sandbox's event chain: %s", err)
-		}
-		if a.NoBase != nil {
-			u.note("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", a.NoBase)
-		}
+	for _, n := range notes {
+		u.note("%s", n)
 	}
 	if c.Output == "json" {
 		doc := applied{Schema: appliedSchema, Sandbox: a.Sandbox, Project: a.Project, Undone: true, Applied: []appliedPath{}, Left: []leftPath{}}

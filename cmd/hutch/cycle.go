@@ -110,7 +110,7 @@ func (c *cycleCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return hint(err, "write it there, name another one with spec in the cycle block, or say with --id which cycle is meant")
 	}
-	m, err := sandboxes(s, nil)
+	m, err := s.Sandboxes(nil)
 	if err != nil {
 		return err
 	}

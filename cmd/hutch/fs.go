@@ -42,7 +42,7 @@ func (a sandboxArg) withFiles(ctx context.Context, u *ui, maxSize int64, fn func
 		return err
 	}
 	defer done()
-	m, err := sandboxes(s, waking(u))
+	m, err := s.Sandboxes(waking(u))
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (c *pushCmd) Run(ctx context.Context, u *ui) error {
 		}
 		id, name = info.ID, info.Name
 	} else {
-		if m, err = sandboxes(s, waking(u)); err != nil {
+		if m, err = s.Sandboxes(waking(u)); err != nil {
 			return err
 		}
 		info, err := s.Store().FindSandbox(c.Resume)
@@ -200,7 +200,7 @@ func (c *pushCmd) send(ctx context.Context, u *ui, s *session.Session, m **sandb
 		return nil, err
 	}
 	defer show.restore()
-	if *m, err = sandboxes(s, show.progress); err != nil {
+	if *m, err = s.Sandboxes(show.progress); err != nil {
 		return nil, err
 	}
 	progress := func(step string) { show.doing(d.Instance, step) }

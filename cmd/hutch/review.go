@@ -29,7 +29,7 @@ func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o revie
 }
 
 func inReview(ctx context.Context, u *ui, s *session.Session, ref string, lock sandbox.Lock, o review.Options, fn func(*pull.Reviewing) error) error {
-	m, err := sandboxes(s, waking(u))
+	m, err := s.Sandboxes(waking(u))
 	if err != nil {
 		return err
 	}

@@ -12,32 +12,12 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/review"
-	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 )
-
-// sandboxes opens the manager of persistent sandboxes.
-func sandboxes(s *session.Session, progress func(run.Progress)) (*sandbox.Manager, error) {
-	pool, err := s.Pool()
-	if err != nil {
-		return nil, err
-	}
-	conf, err := s.Config()
-	if err != nil {
-		return nil, err
-	}
-	return sandbox.New(sandbox.Options{
-		Run: run.Options{
-			Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), Progress: progress, TakeBase: review.WriteBase,
-		},
-		Destroy: s.Destroy,
-	}), nil
-}
 
 // withSandboxes calls fn with the manager of persistent sandboxes.
 func withSandboxes(u *ui, fn func(m *sandbox.Manager, s *session.Session) error) error {
@@ -46,7 +26,7 @@ func withSandboxes(u *ui, fn func(m *sandbox.Manager, s *session.Session) error)
 		return err
 	}
 	defer done()
-	m, err := sandboxes(s, waking(u))
+	m, err := s.Sandboxes(waking(u))
 	if err != nil {
 		return err
 	}
@@ -110,7 +90,7 @@ func (c *createCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	defer show.restore()
-	m, err := sandboxes(s, show.progress)
+	m, err := s.Sandboxes(show.progress)
 	if err != nil {
 		return err
 	}

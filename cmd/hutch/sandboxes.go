@@ -58,7 +58,7 @@ func (c *psCmd) Run(ctx context.Context, u *ui) error {
 		}
 		rows := [][]string{{"NAME", "ID", "STATE", "BACKEND", "PROJECT", "AGE", "CHANGES"}}
 		for _, st := range list {
-			rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), humanize.Time(st.Created), changed(&st)})
+			rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), humanize.Time(st.Created), dash(st.Changed())})
 		}
 		return u.table(rows)
 	})
@@ -89,24 +89,6 @@ func dash(s string) string {
 		return "-"
 	}
 	return s
-}
-
-// changed says in a few words what differs, and what waits for a pull.
-func changed(st *sandbox.Status) string {
-	var parts []string
-	if c := st.Changes; c != nil && c.Entries > 0 {
-		parts = append(parts, fmt.Sprintf("%d, %s", c.Entries, humanize.IBytes(uint64(max(c.Bytes, 0)))))
-	}
-	if st.ToPull {
-		parts = append(parts, "1 bundle to pull")
-	}
-	switch {
-	case len(parts) > 0:
-		return strings.Join(parts, "; ")
-	case st.Changes == nil:
-		return "-"
-	}
-	return "none"
 }
 
 type inspectCmd struct {
@@ -155,7 +137,7 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 		ws = st.Workspace.Source + ", " + st.Workspace.Mode
 	}
 	row("workspace", "%s", ws)
-	row("changes", "%s", changed(st))
+	row("changes", "%s", dash(st.Changed()))
 	if p := st.Push; p != nil {
 		row("repository", "%s, %s at %.12s", p.Repository, p.Branch, p.Base)
 		row("clone", "%s", p.Clone)

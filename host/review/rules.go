@@ -73,3 +73,16 @@ func (p place) Names(in string) []string {
 	}
 	return names
 }
+
+// Refusals are why an apply with these allowances does not take the change by itself, each with the flag that allows
+// it; its conflict is not among them.
+func (c *Change) Refusals(allow map[judge.Rule]bool) []DocumentRule {
+	if c.Left != "" && !allow[judge.Git] {
+		return []DocumentRule{{judge.Finding{Rule: judge.Git, Detail: c.Left}, judge.Git.Flag()}}
+	}
+	var list []DocumentRule
+	for _, f := range c.Against(allow) {
+		list = append(list, DocumentRule{f, f.Rule.Flag()})
+	}
+	return list
+}

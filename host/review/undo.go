@@ -62,6 +62,23 @@ func (l *Ledger) Undo(ctx context.Context, sandbox string) (*Applied, error) {
 	return l.commit(ctx, &journal{Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Undoes: j.ID, Steps: back})
 }
 
+// Last says what Undo would take back from the sandbox of that name or id: project, paths and until when. The error is
+// [ErrNoUndo] where there is nothing.
+func (l *Ledger) Last(sandbox string) (*Applied, error) {
+	if !exists(l.dir) {
+		return nil, ErrNoUndo
+	}
+	_, j, err := l.last(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	a := &Applied{ID: j.ID, Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Until: j.Time.Add(KeepFor)}
+	for _, s := range j.Steps {
+		a.Paths = append(a.Paths, string(s.Path))
+	}
+	return a, nil
+}
+
 // last finds the newest apply from a sandbox.
 func (l *Ledger) last(sandbox string) (string, *journal, error) {
 	list, err := l.applied()

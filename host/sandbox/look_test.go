@@ -182,7 +182,7 @@ func TestWhatTheChainSays(t *testing.T) {
 	for _, err := range []error{
 		s.CopyIn(t.Context(), from+"/new", "/workspace/"), s.CopyIn(t.Context(), from, "/workspace/tree"), s.CopyOut(t.Context(), "/workspace/new", from+"/out", Caps{}, nil),
 		s.applied(applied), s.applied(many), s.Close(),
-		Undone(t.Context(), w.store, info.ID, applied), Undone(t.Context(), w.store, w.store.NewID(), applied), w.Reset(t.Context(), "web", false, false),
+		undone(t.Context(), w.store, info.ID, applied), undone(t.Context(), w.store, w.store.NewID(), applied), w.Reset(t.Context(), "web", false, false),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -102,9 +102,31 @@ func (s *Sandbox) applied(a *review.Applied) error {
 	return s.rec.Changed(store.EventSandboxApply, n)
 }
 
-// Undone notes in the chain of the sandbox that an apply from it was taken back. It is no error when there is no such
+// Undo takes back the last apply from the sandbox that ref means, which may be removed by now, and notes that in its
+// chain; see [review.Ledger.Undo]. No backend is started. The notes are those of [Sandbox.Apply].
+func Undo(ctx context.Context, st *store.Store, l *review.Ledger, ref string) (a *review.Applied, notes []string, err error) {
+	info, err := st.FindSandbox(ref)
+	switch {
+	case err == nil:
+		ref = info.ID
+	case !errors.Is(err, store.ErrNoSandbox):
+		return nil, nil, err
+	}
+	if a, err = l.Undo(ctx, ref); err != nil || info.ID == "" {
+		return a, nil, err
+	}
+	if err := undone(ctx, st, info.ID, a); err != nil {
+		notes = append(notes, fmt.Sprintf("the undo cannot be recorded in the sandbox's event chain: %s", err))
+	}
+	if a.NoBase != nil {
+		notes = append(notes, fmt.Sprintf("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", a.NoBase))
+	}
+	return a, notes, nil
+}
+
+// undone notes in the chain of the sandbox that an apply from it was taken back. It is no error when there is no such
 // sandbox any more.
-func Undone(ctx context.Context, st *store.Store, id string, a *review.Applied) error {
+func undone(ctx context.Context, st *store.Store, id string, a *review.Applied) error {
 	n, err := noteOf(a)
 	if err != nil {
 		return err

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
@@ -44,6 +47,21 @@ type Status struct {
 	Base     string `json:"base,omitempty"` // file that says what the project looked like
 	Dir      string `json:"dir"`            // of the record
 	StateDir string `json:"state_dir"`      // of the backend's own files
+}
+
+// Changed says in a few words what differs, and what waits for a pull; "" when nobody can tell.
+func (st *Status) Changed() string {
+	var parts []string
+	if c := st.Changes; c != nil && c.Entries > 0 {
+		parts = append(parts, fmt.Sprintf("%d, %s", c.Entries, humanize.IBytes(uint64(max(c.Bytes, 0)))))
+	}
+	if st.ToPull {
+		parts = append(parts, "1 bundle to pull")
+	}
+	if len(parts) == 0 && st.Changes != nil {
+		return "none"
+	}
+	return strings.Join(parts, "; ")
 }
 
 // ChangeCount sums up what differs between a workspace and its source.

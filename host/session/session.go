@@ -21,7 +21,10 @@ import (
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/install"
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -322,6 +325,25 @@ func (s *Session) running() (*backend.Pool, *store.RuntimeDir) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.started, s.dir
+}
+
+// Sandboxes returns the manager of the store's persistent sandboxes. progress is called with what takes time, maybe
+// concurrently; nil for nobody.
+func (s *Session) Sandboxes(progress func(run.Progress)) (*sandbox.Manager, error) {
+	pool, err := s.Pool()
+	if err != nil {
+		return nil, err
+	}
+	conf, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	return sandbox.New(sandbox.Options{
+		Run: run.Options{
+			Store: s.store, Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), Progress: progress, TakeBase: review.WriteBase,
+		},
+		Destroy: s.Destroy,
+	}), nil
 }
 
 // Protocol is the major version of the contract that this host speaks.
