@@ -20,6 +20,7 @@ import (
 	"github.com/hutch-run/hutch/host/reference"
 	"github.com/hutch-run/hutch/host/scaffold"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 type backendCmd struct {
@@ -254,9 +255,9 @@ func (c *backendNewCmd) Run(u *ui) error {
 		dir = "hutch-backend-" + c.Name
 	}
 	if o.Version == "" && c.Replace == "" {
-		u.note("this hutch is no release, so go cannot fetch the package for it: go mod edit -replace github.com/hutch-run/hutch=DIR, with the directory of its source, in %s", shellWord(dir))
+		u.note("this hutch is no release, so go cannot fetch the package for it: go mod edit -replace github.com/hutch-run/hutch=DIR, with the directory of its source, in %s", termsafe.ShellWord(dir))
 	}
-	u.note("next: cd %s && make test", shellWord(dir))
+	u.note("next: cd %s && make test", termsafe.ShellWord(dir))
 	return nil
 }
 

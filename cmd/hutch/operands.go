@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // What stands behind a command's name: run files, names of runs, and what is said where it is neither.
@@ -78,7 +78,7 @@ func directory(command, name string) error {
 	found, _ := runFilesIn(name, false)
 	switch len(found) {
 	case 0:
-		return hint(err, "there is none in it: run files end in .hcl; hutch run --workspace %s -- COMMAND runs a command there", shellWord(name))
+		return hint(err, "there is none in it: run files end in .hcl; hutch run --workspace %s -- COMMAND runs a command there", termsafe.ShellWord(name))
 	case 1:
 		return hint(err, "hutch %s %s", command, found[0])
 	}
@@ -88,16 +88,6 @@ func directory(command, name string) error {
 // escapeGlob makes a name stand for itself in a pattern.
 func escapeGlob(name string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
-}
-
-// shellWord writes a path so that a shell takes it for one word.
-func shellWord(path string) string {
-	if !strings.ContainsFunc(path, func(r rune) bool {
-		return !strings.ContainsRune("/._-+,=:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}) {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 func isDir(name string) bool {
