@@ -2,6 +2,7 @@
 // models, the server of the Model Context Protocol and the client of registries. hutch starts it:
 //
 //	hutch-agent model                             asks a language model, see host/agent/model
+//	hutch-agent ui --hutch PATH …                 becomes the server of hutch ui, see host/ui
 //	hutch-agent mcp CALL                          becomes the server of hutch mcp, see host/agent/mcp/call
 //	hutch-agent registry CALL REPOSITORY …        makes one call of an OCI registry, see registry.go
 //
@@ -27,6 +28,7 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model/provider"
 	"github.com/hutch-run/hutch/host/agent/model/scripted"
 	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/host/ui"
 )
 
 const usage = `hutch-agent is a part of hutch, which starts it; for people it has one command:
@@ -55,6 +57,10 @@ func main() {
 		context.AfterFunc(ctx, stop) // a second signal kills
 		name = "hutch"               // the user started hutch mcp
 		err = serveMCP(ctx, args[0])
+	case command == "ui":
+		context.AfterFunc(ctx, stop)
+		name = "hutch"
+		err = serveUI(ctx, args, os.Stdout)
 	case command == "registry":
 		os.Exit(registry(ctx, args))
 	case command == "serve":
@@ -72,6 +78,20 @@ func serveMCP(ctx context.Context, argument string) error {
 		return err
 	}
 	return mcp.Serve(ctx, c, func(format string, args ...any) { note("hutch", format, args...) })
+}
+
+func serveUI(ctx context.Context, args []string, out io.Writer) error {
+	var c ui.Call
+	flags := flag.NewFlagSet("ui", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&c.Version, "version", "", "")
+	flags.StringVar(&c.Hutch, "hutch", "", "")
+	flags.IntVar(&c.Port, "port", 0, "")
+	flags.BoolVar(&c.NoOpen, "no-open", false, "")
+	if err := flags.Parse(args); err != nil || c.Hutch == "" {
+		return errors.New("this is a part of hutch; start it with hutch ui")
+	}
+	return ui.Run(ctx, c, func(line string) { fmt.Fprintln(out, line) }, func(format string, args ...any) { note("hutch", format, args...) })
 }
 
 func serveScript(ctx context.Context, args []string, out io.Writer) error {

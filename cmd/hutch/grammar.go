@@ -41,6 +41,7 @@ type grammar struct {
 	FS    fsCmd    `cmd:"" name:"fs" group:"sandboxes" help:"List, read, search and change the files of a sandbox."`
 	Diff  diffCmd  `cmd:"" group:"sandboxes" help:"Show what changed in a sandbox."`
 	Apply applyCmd `cmd:"" group:"sandboxes" help:"Bring what changed in a sandbox back to its project."`
+	UI    uiCmd    `cmd:"" name:"ui" group:"sandboxes" help:"Watch, review and apply in a browser."`
 	MCP   mcpCmd   `cmd:"" name:"mcp" group:"sandboxes" help:"Serve sandboxes to a coding agent, over the Model Context Protocol."`
 
 	Init       initCmd       `cmd:"" group:"machine" help:"Install the backends that run files require, and lock them."`

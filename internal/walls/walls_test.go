@@ -29,7 +29,8 @@ var hcl = []string{"github.com/hashicorp/hcl", "github.com/zclconf/go-cty"}
 var heavy = []string{"github.com/openai/openai-go", "github.com/anthropics/anthropic-sdk-go",
 	module + "/host/agent/model/provider",
 	module + "/host/agent/model/scripted", module + "/host/agent/mcp", module + "/host/install/oci",
-	"github.com/modelcontextprotocol/go-sdk", "oras.land/oras-go"}
+	"github.com/modelcontextprotocol/go-sdk", "oras.land/oras-go",
+	module + "/host/ui", "github.com/buildkite/terminal-to-html"}
 
 var walls = []wall{
 	{from: "sdk", deny: []string{module + "/host", module + "/plugins", module + "/cmd"}, deep: true, tests: true},
@@ -77,6 +78,7 @@ func TestWallsBite(t *testing.T) {
 		{ImportPath: module + "/cmd/hutch", Deps: []string{"github.com/anthropics/anthropic-sdk-go"}},
 		{ImportPath: module + "/cmd/hutch", Deps: []string{"github.com/modelcontextprotocol/go-sdk/mcp"}},
 		{ImportPath: module + "/cmd/hutch", Deps: []string{"oras.land/oras-go/v2"}},
+		{ImportPath: module + "/cmd/hutch", Deps: []string{module + "/host/ui"}},
 	} {
 		if len(violations(p)) == 0 {
 			t.Errorf("no wall in front of %+v", p)

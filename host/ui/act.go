@@ -1,0 +1,430 @@
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/host/pull"
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/termsafe"
+)
+
+// actTime bounds an action. A sandbox may have a machine to boot.
+const actTime = 10 * time.Minute
+
+// notice is what is said after an action, on the page that follows.
+type notice struct {
+	Failed  bool
+	Text    string
+	Lines   []string
+	Command string // that does the same; "" for none
+}
+
+const maxNotices = 64
+
+// notices are the last ones, each under a name that its page's address has.
+type notices struct {
+	mu   sync.Mutex
+	keys []string
+	list map[string]*notice
+}
+
+func (n *notices) add(v *notice) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.list == nil {
+		n.list = map[string]*notice{}
+	}
+	if len(n.keys) >= maxNotices {
+		delete(n.list, n.keys[0])
+		n.keys = n.keys[1:]
+	}
+	key := rand.Text()
+	n.keys, n.list[key] = append(n.keys, key), v
+	return key
+}
+
+func (n *notices) get(key string) *notice {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.list[key]
+}
+
+// then leads to a page that says what came of an action.
+func (s *Server) then(w http.ResponseWriter, r *http.Request, n *notice, to ...string) {
+	at := s.guard.at(to...)
+	if len(to) == 0 {
+		at += "/"
+	}
+	if n != nil {
+		at += "?said=" + url.QueryEscape(s.notices.add(n))
+	}
+	http.Redirect(w, r, at, http.StatusSeeOther)
+}
+
+// act does what a form of a sandbox asks for.
+func (s *Server) act(w http.ResponseWriter, r *http.Request) {
+	info, err := s.store.FindSandbox(r.PathValue("id"))
+	if err != nil || info.ID != r.PathValue("id") {
+		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
+		return
+	}
+	// Who closes the window leaves nothing half done.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTime)
+	defer cancel()
+	name, back := nameOf(info), []string{"sandbox", info.ID}
+	set := func(field string) bool { return r.PostForm.Get(field) != "" }
+	command := func(verb string, flags ...string) string {
+		return strings.Join(append(append([]string{"hutch", verb}, flags...), name), " ")
+	}
+	flags := func(known ...string) (given []string) { // pairs of a field and its flag
+		for i := 0; i < len(known); i += 2 {
+			if set(known[i]) {
+				given = append(given, known[i+1])
+			}
+		}
+		return given
+	}
+	if set("home") {
+		back = nil
+	}
+	n := &notice{}
+	switch r.PathValue("action") {
+	case "reset":
+		err = s.manager.Reset(ctx, info.ID, set("hard"), set("force"))
+		n.Text, n.Command = name+" was reset", command("reset", flags("hard", "--hard", "force", "-f")...)
+		if set("hard") {
+			n.Text += ", and what it had changed was dropped"
+		}
+	case "stop":
+		err = s.manager.Stop(ctx, info.ID, set("force"))
+		n.Text, n.Command = name+" was stopped", command("stop", flags("force", "-f")...)
+	case "start":
+		err = s.manager.Start(ctx, info.ID)
+		n.Text, n.Command = name+" was started", command("start")
+	case "remove":
+		err = s.manager.Remove(ctx, info.ID, set("force"))
+		n.Text, n.Command = name+" was removed", command("rm", flags("force", "-f")...)
+		if err == nil {
+			back = nil
+		}
+	case "apply":
+		err = s.apply(ctx, info, r.PostForm, n)
+	case "undo":
+		err = s.undo(ctx, info, n)
+	case "run":
+		id, err := s.start(r.Context(), info, r.PostForm.Get("command"))
+		if err == nil {
+			s.then(w, r, nil, "runs", id)
+			return
+		}
+		s.then(w, r, failed(err, &notice{}), back...)
+		return
+	default:
+		s.missing(w, r, "sandboxes", store.ErrNotFound)
+		return
+	}
+	if err != nil {
+		n = failed(err, n)
+	}
+	s.then(w, r, n, back...)
+}
+
+// failed says why an action was not done.
+func failed(err error, n *notice) *notice {
+	f := &notice{Failed: true, Text: err.Error(), Lines: n.Lines}
+	if n.Command != "" && len(f.Lines) == 0 {
+		f.Command = n.Command
+	}
+	return f
+}
+
+func nameOf(i store.SandboxInfo) string {
+	if i.Name != "" {
+		return i.Name
+	}
+	return i.ID
+}
+
+// errChanged says that a file is not the one that was looked at.
+var errChanged = errors.New("nothing was applied: what you looked at has changed since; look again")
+
+// apply brings changes back to the project, as hutch apply does, and fills in the notice.
+func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Values, n *notice) error {
+	merge, policy, argv := form.Get("merge") != "", review.Policy{Partial: form.Get("partial") != "", Allow: map[judge.Rule]bool{}}, []string{"hutch", "apply", nameOf(info)}
+	paths, err := derefs(form["path"])
+	take, terr := derefs(form["take"])
+	if err := errors.Join(err, terr); err != nil {
+		return err
+	}
+	all := form.Get("what") == "all"
+	if !all && len(paths) == 0 {
+		return errors.New("nothing was applied: no file was chosen")
+	}
+	v, err := pull.Review(ctx, s.manager, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Keep: s.ledger.Dir()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = v.Close() }()
+	picks := v.All()
+	if !all {
+		picks = chosen(picks, v.Changes, paths)
+		for _, p := range paths {
+			if !slices.ContainsFunc(picks, func(k review.Pick) bool { return k.Change.Path == p }) {
+				return errChanged
+			}
+			argv = append(argv, termsafe.ShellWord(p))
+		}
+	}
+	if err := looked(ctx, v.Review, picks, form["seen"], n); err != nil {
+		return err
+	}
+	for _, p := range take {
+		argv = append(argv, "--take", termsafe.ShellWord(p))
+	}
+	if picks, err = v.Settle(picks, take); err != nil {
+		return err
+	}
+	for _, r := range judge.Allowable {
+		if slices.Contains(form["allow"], r.Flag()) {
+			policy.Allow[r] = true
+			argv = append(argv, r.Flag())
+		}
+	}
+	for _, f := range []struct {
+		set  bool
+		flag string
+	}{{merge, "--merge"}, {policy.Partial, "--partial"}} {
+		if f.set {
+			argv = append(argv, f.flag)
+		}
+	}
+	plan, err := v.Plan(ctx, picks, policy)
+	var blocked *review.BlockedError
+	if errors.As(err, &blocked) {
+		n.Lines = reasons(slices.Concat(blocked.Conflicts, blocked.Refused), policy.Allow)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	n.Lines = reasons(plan.Left, policy.Allow)
+	if len(plan.Paths()) == 0 {
+		return errors.New("nothing was applied: there is nothing to apply")
+	}
+	done, notes, err := v.Sandbox.Apply(ctx, s.ledger, v.Review, plan)
+	if err != nil {
+		return err
+	}
+	n.Text = fmt.Sprintf("%s applied to %s", plural(len(plan.Taken), "change"), done.Project)
+	if done.Until.IsZero() {
+		n.Lines = append(n.Lines, "this apply cannot be undone: "+done.NoUndo)
+	}
+	n.Lines = append(n.Lines, notes...)
+	if line := strings.Join(argv, " "); len(line) < 2000 {
+		n.Command = line
+	}
+	return nil
+}
+
+// looked checks that the files that are applied, and were looked at, are as they were then.
+func looked(ctx context.Context, r *review.Review, picks []review.Pick, seen []string, n *notice) error {
+	want := map[string]string{}
+	for _, v := range seen {
+		at, print, _ := strings.Cut(v, ".")
+		path, err := deref(at)
+		if err != nil {
+			return err
+		}
+		want[path] = print
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	d, err := r.Document(ctx)
+	if err != nil {
+		return err
+	}
+	for i, c := range r.Changes {
+		if print, ok := want[c.Path]; ok && print != fingerprint(d.Changes[i]) && slices.ContainsFunc(picks, func(k review.Pick) bool { return k.Change == c }) {
+			n.Lines = append(n.Lines, review.Quote(c.Path)+": it is not as it was shown")
+		}
+	}
+	if len(n.Lines) > 0 {
+		return errChanged
+	}
+	return nil
+}
+
+// chosen are the picks at the paths that were ticked, and those of directories all of whose changes were.
+func chosen(picks []review.Pick, all []*review.Change, paths []string) []review.Pick {
+	ticked := map[string]bool{}
+	for _, p := range paths {
+		ticked[p] = true
+	}
+	return slices.DeleteFunc(picks, func(k review.Pick) bool {
+		inside := shown(within(k.Change, all))
+		return !ticked[k.Change.Path] && (len(inside) == 0 || slices.ContainsFunc(inside, func(c *review.Change) bool { return !ticked[c.Path] }))
+	})
+}
+
+func derefs(list []string) (paths []string, err error) {
+	for _, v := range list {
+		p, err := deref(v)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, p)
+	}
+	return paths, nil
+}
+
+// reasons says in a line each why changes are not applied, and what allows them.
+func reasons(list []*review.Change, allow map[judge.Rule]bool) (lines []string) {
+	for i, c := range list {
+		if i == maxListed {
+			return append(lines, fmt.Sprintf("and %d more", len(list)-i))
+		}
+		if c.Conflict != "" {
+			lines = append(lines, fmt.Sprintf("%s: conflict: %s", review.Quote(c.Path), c.Conflict))
+			continue
+		}
+		for _, f := range c.Refusals(allow) {
+			line := fmt.Sprintf("%s: refused: %s", review.Quote(c.Path), f.Detail)
+			if f.Flag != "" {
+				line += " (" + f.Flag + " allows it)"
+			}
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func (s *Server) undo(ctx context.Context, info store.SandboxInfo, n *notice) error {
+	n.Command = "hutch apply --undo " + nameOf(info)
+	a, notes, err := sandbox.Undo(ctx, s.store, s.ledger, info.ID)
+	var changed *review.UndoError
+	if errors.As(err, &changed) {
+		n.Lines = changed.Changed
+	}
+	if err != nil {
+		return err
+	}
+	n.Text, n.Lines = fmt.Sprintf("%s of %s restored to what was before the apply", plural(len(a.Paths), "path"), a.Project), notes
+	return nil
+}
+
+// jobs are the commands that were started from the page.
+type jobs struct {
+	mu      sync.Mutex
+	running map[string]context.CancelFunc // by the id of the run
+	closed  bool
+	wg      sync.WaitGroup
+}
+
+// maxJobs is how many may run at once.
+const maxJobs = 32
+
+func (j *jobs) begin(id string, cancel context.CancelFunc) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed || len(j.running) >= maxJobs {
+		return fmt.Errorf("%d commands run already that were started from the page", len(j.running))
+	}
+	if j.running == nil {
+		j.running = map[string]context.CancelFunc{}
+	}
+	j.running[id] = cancel
+	j.wg.Add(1)
+	return nil
+}
+
+func (j *jobs) end(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.running[id]()
+	delete(j.running, id)
+	j.wg.Done()
+}
+
+func (j *jobs) has(id string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.running[id] != nil
+}
+
+func (j *jobs) cancel(id string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := j.running[id]
+	if c != nil {
+		c()
+	}
+	return c != nil
+}
+
+// close cancels all and waits until their records are complete.
+func (j *jobs) close() {
+	j.mu.Lock()
+	j.closed = true
+	for _, c := range j.running {
+		c()
+	}
+	j.mu.Unlock()
+	j.wg.Wait()
+}
+
+// start runs a line of shell in a sandbox and returns the run's id once its record is there. It goes on afterwards.
+func (s *Server) start(ctx context.Context, info store.SandboxInfo, line string) (id string, err error) {
+	if strings.TrimSpace(line) == "" || strings.ContainsRune(line, 0) {
+		return "", errors.New("write a command first, such as make test")
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	id = s.store.NewID()
+	if err := s.jobs.begin(id, cancel); err != nil {
+		cancel()
+		return "", err
+	}
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer s.jobs.end(id)
+		sb, err := s.manager.Open(ctx, info.ID, sandbox.Shared)
+		if err == nil {
+			_, err = sb.Run(ctx, sandbox.Command{ID: id, Argv: []string{"sh", "-c", line}, Begun: sync.OnceFunc(func() { close(begun) })}, run.Streams{})
+			err = errors.Join(err, sb.Close())
+		}
+		ended <- err
+	}()
+	select {
+	case <-begun:
+		return id, nil
+	case err := <-ended:
+		select {
+		case <-begun:
+			return id, nil
+		default:
+			return "", errors.Join(err, errors.New("the command was not started"))
+		}
+	}
+}
+
+func (s *Server) cancel(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	n := &notice{Text: "The command is being ended"}
+	if !s.jobs.cancel(id) {
+		n = &notice{Failed: true, Text: "only a running command that was started from this page can be ended here"}
+	}
+	s.then(w, r, n, "runs", id)
+}

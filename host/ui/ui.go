@@ -1,0 +1,148 @@
+// Package ui is `hutch ui`: a web page on this machine's loopback that shows persistent sandboxes and runs as they are,
+// and does with them what the command line does. It is linked into hutch-agent alone.
+//
+// Every page is HTML from templates and works without script, forms included. A script of ours fetches the page again
+// when the server says that something changed, and changes in place what differs. The server keeps nothing that another
+// process could not change: each page is made from the store and from what the backends say.
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/store"
+)
+
+// Server serves the pages of one store to one user. Its methods are safe for concurrent use.
+type Server struct {
+	version string // of hutch
+	store   *store.Store
+	pool    *backend.Pool
+	manager *sandbox.Manager
+	ledger  *review.Ledger
+
+	guard   *guard
+	watch   *watch
+	notices notices
+	jobs    jobs
+	checks  checks
+	latest  latest
+}
+
+// New returns a server for the store of a session, at a loopback address. Nothing is started yet.
+func New(s *session.Session, version string, at *net.TCPAddr) (*Server, error) {
+	m, err := s.Sandboxes(nil)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := s.Pool()
+	if err != nil {
+		return nil, err
+	}
+	v := &Server{
+		version: version, store: s.Store(), pool: pool, manager: m, guard: newGuard(at),
+		ledger: review.NewLedger(s.Store().Paths().Applies(), s.Store()),
+	}
+	v.watch = newWatch(func(ctx context.Context) string { return v.overview(ctx).Version })
+	return v, nil
+}
+
+// Link makes a link that opens the page in one browser. It can be used once.
+func (s *Server) Link() string { return s.guard.link() }
+
+// Serve answers requests until ctx ends, and then ends the commands that were started from the page. It closes l.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go s.watch.run(ctx)
+	srv := &http.Server{
+		Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() {
+		bounded, done := context.WithTimeout(context.Background(), 5*time.Second)
+		defer done()
+		if srv.Shutdown(bounded) != nil {
+			_ = srv.Close()
+		}
+	})
+	defer stop()
+	err := srv.Serve(l)
+	cancel()
+	s.jobs.close()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Call says how `hutch ui` was called.
+type Call struct {
+	Version string // of hutch: both programs are of one build
+	Hutch   string // its path, beside which backends lie
+	Port    int    // 0 for any
+	NoOpen  bool   // do not open a browser
+}
+
+// Run serves until ctx ends. say prints a line on stdout, note tells the user something.
+func Run(ctx context.Context, c Call, say func(line string), note func(format string, args ...any)) (err error) {
+	s, err := session.Open(session.Options{Version: c.Version, Executable: c.Hutch, Warn: func(line string) { note("%s", line) }})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err = errors.Join(err, s.Close(bounded))
+	}()
+	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))
+	if err != nil {
+		return fmt.Errorf("%w; --port names another port", err)
+	}
+	v, err := New(s, c.Version, l.Addr().(*net.TCPAddr))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	printed := v.Link()
+	v.guard.used = func(link string) {
+		if link == printed {
+			printed = v.Link()
+			note("the link was used; this one opens another browser, once: %s", printed)
+		}
+	}
+	say(printed)
+	note("the page of %s; the link works once, and ^C ends it", s.Store().Paths().Data)
+	if !c.NoOpen {
+		open(v.Link(), note)
+	}
+	return v.Serve(ctx, l)
+}
+
+// open shows a link in the user's browser, where there is a display.
+func open(link string, note func(format string, args ...any)) {
+	program := "xdg-open"
+	switch {
+	case runtime.GOOS == "darwin":
+		program = "open"
+	case os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "":
+		return
+	}
+	cmd := exec.Command(program, link)
+	if err := cmd.Start(); err != nil {
+		note("no browser could be opened: %s", err)
+		return
+	}
+	go func() { _ = cmd.Wait() }()
+}

@@ -1,0 +1,165 @@
+package ui
+
+import (
+	"bufio"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPages(t *testing.T) {
+	w := newWorld(t)
+	w.see("/", "No sandboxes yet", "hutch create")
+	w.see("/runs", "No runs yet")
+	a, b := w.create("left"), w.create("right")
+	w.sh(a, "echo left >> a.txt; mkdir new; echo new > new/file")
+	run := w.sh(b, "echo right >> a.txt; echo said; exit 3")
+	home := w.see("/", "left", "right", "fake", "exit 3", "hutch reset", "hutch rm", "2 sandboxes")
+	if strings.Index(home, "card-"+a) > strings.Index(home, "card-"+b) {
+		t.Error("the cards are not in the order in which they were made")
+	}
+	w.see("/sandbox/"+a, "a.txt", "new/file", "left", "hutch apply left")
+	w.see("/sandbox/"+a+"/file?path="+ref("a.txt"), "Apply this file", ">left<")
+	w.see("/runs", run, "exit 3")
+	w.see("/runs/"+run+"?check=1", "said", "exit code 3", "timeout", "Intact", "run.begin", "wait status")
+	for _, missing := range []string{"/sandbox/nothing", "/runs/nothing", "/sandbox/" + a + "/file?path=" + ref("nothing"), "/nothing"} {
+		if code, _ := w.get(missing); code != http.StatusNotFound {
+			t.Errorf("%s: %d", missing, code)
+		}
+	}
+}
+
+func TestActions(t *testing.T) {
+	w := newWorld(t)
+	id := w.create("box")
+	w.sh(id, "echo three >> a.txt; echo b > b.txt; printf '#!/bin/sh\\n' > run.sh; chmod +x run.sh; mkdir -p d/e; echo f > d/e/f")
+	if at := w.post("/sandbox/"+id+"/apply", url.Values{"what": {"chosen"}}); !strings.Contains(at, "no file was chosen") {
+		t.Error("nothing was chosen, and it was applied")
+	}
+	if at := w.post("/sandbox/"+id+"/apply", url.Values{"what": {"all"}}); !strings.Contains(at, "run.sh: refused: it becomes executable") || !strings.Contains(at, "--allow-exec allows it") || w.read("b.txt") != "" {
+		t.Errorf("it was applied, or the reason is missing:\n%s", at)
+	}
+	at := w.post("/sandbox/"+id+"/apply", url.Values{"what": {"chosen"}, "path": {ref("a.txt"), ref("d/e/f")}})
+	if !strings.Contains(at, "applied to "+w.project) || !strings.Contains(at, "hutch apply box a.txt d/e/f") || w.read("a.txt") != "one\ntwo\nthree\n" || w.read("d/e/f") != "f\n" || w.read("b.txt") != "" {
+		t.Errorf("not the chosen files:\n%s", at)
+	}
+	if at := w.post("/sandbox/"+id+"/undo", nil); !strings.Contains(at, "restored to what was before") || w.read("a.txt") != "one\ntwo\n" {
+		t.Errorf("not undone:\n%s", at)
+	}
+	if at := w.post("/sandbox/"+id+"/undo", nil); !strings.Contains(at, "no apply to undo") {
+		t.Errorf("undone twice:\n%s", at)
+	}
+	w.post("/sandbox/"+id+"/apply", url.Values{"what": {"all"}, "allow": {"--allow-exec"}})
+	if w.read("run.sh") == "" {
+		t.Error("allowed, and not applied")
+	}
+	w.sh(id, "echo mine > c.txt; echo mine >> a.txt")
+	w.write("a.txt", "the project's\n")
+	if at := w.post("/sandbox/"+id+"/apply", url.Values{"what": {"all"}}); !strings.Contains(at, "a.txt: conflict:") || w.read("c.txt") != "" {
+		t.Errorf("a conflict was overwritten:\n%s", at)
+	}
+	w.post("/sandbox/"+id+"/apply", url.Values{"what": {"all"}, "take": {ref("a.txt")}})
+	if !strings.HasSuffix(w.read("a.txt"), "mine\n") {
+		t.Error("the sandbox's version was not taken")
+	}
+	if at := w.post("/sandbox/"+id+"/reset", url.Values{"hard": {"on"}, "home": {"1"}}); !strings.Contains(at, "box was reset") || !strings.Contains(at, "hutch reset --hard box") {
+		t.Errorf("not reset:\n%s", at)
+	}
+	w.see("/sandbox/"+id, "nothing differs from the project")
+	if at := w.post("/sandbox/"+id+"/remove", nil); !strings.Contains(at, "box was removed") || !strings.Contains(at, "No sandboxes yet") {
+		t.Errorf("not removed:\n%s", at)
+	}
+}
+
+func TestWhatWasLookedAtIsApplied(t *testing.T) {
+	w := newWorld(t)
+	id := w.create("box")
+	w.sh(id, "echo good >> a.txt")
+	page := w.see("/sandbox/" + id)
+	seen := regexp.MustCompile(`name="seen" value="([^"]+)"`).FindStringSubmatch(page)
+	if seen == nil {
+		t.Fatal("the page does not say what it shows")
+	}
+	form := url.Values{"what": {"chosen"}, "path": {ref("a.txt")}, "seen": {seen[1]}}
+	w.sh(id, "sed -i s/good/evil/ a.txt")
+	if at := w.post("/sandbox/"+id+"/apply", form); !strings.Contains(at, "what you looked at has changed") || w.read("a.txt") != "one\ntwo\n" {
+		t.Errorf("something was applied that nobody saw:\n%s", at)
+	}
+	w.sh(id, "sed -i s/evil/good/ a.txt")
+	w.post("/sandbox/"+id+"/apply", form)
+	if w.read("a.txt") != "one\ntwo\ngood\n" {
+		t.Error("what was looked at was not applied")
+	}
+}
+
+func TestCommands(t *testing.T) {
+	w := newWorld(t)
+	id := w.create("box")
+	if at := w.post("/sandbox/"+id+"/run", url.Values{"command": {" "}}); !strings.Contains(at, "write a command first") {
+		t.Error("an empty command was run")
+	}
+	page := w.post("/sandbox/"+id+"/run", url.Values{"command": {"echo begun; sleep 600"}})
+	run := regexp.MustCompile(`/runs/([0-9]+-[0-9]+-[0-9a-z]+)/cancel`).FindStringSubmatch(page)
+	if run == nil {
+		t.Fatalf("no run:\n%s", page)
+	}
+	await(t, func() bool { return strings.Contains(w.see("/runs/"+run[1]), "begun") })
+	w.see("/", "since")
+	w.post("/runs/"+run[1]+"/cancel", nil)
+	await(t, func() bool { return strings.Contains(w.see("/runs/"+run[1]), "cancelled") })
+	if at := w.post("/runs/"+run[1]+"/cancel", nil); !strings.Contains(at, "only a running command") {
+		t.Error("it was ended twice")
+	}
+}
+
+// TestEvents has a window hear of what another process does.
+func TestEvents(t *testing.T) {
+	w := newWorld(t)
+	id := w.create("box")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url("/events"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := w.browser.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	lines := bufio.NewScanner(a.Body)
+	next := func() string {
+		for lines.Scan() {
+			if v, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	next()
+	for _, does := range []func() error{
+		func() error { w.sh(id, "echo more >> a.txt"); return nil },
+		func() error { return w.manager.Reset(t.Context(), id, true, false) },
+		func() error { w.create("another"); return nil },
+	} {
+		before := w.overview(t.Context()).Version
+		if err := does(); err != nil {
+			t.Fatal(err)
+		}
+		for v := before; v == before || !strings.Contains(w.see("/"), `data-version="`+v+`"`); {
+			if v = next(); v == "" {
+				t.Fatal("no event")
+			}
+		}
+	}
+}
+
+func await(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not come within a minute")
+		}
+	}
+}

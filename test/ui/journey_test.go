@@ -1,0 +1,291 @@
+// Package ui holds the test of `hutch ui` in a real Chromium: two agents change the same file, a person watches, resets
+// one by a button, reviews the other, applies a file and takes that back.
+package ui
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/hutch-run/hutch/test/e2e"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-agent": "cmd/hutch-agent"}))
+}
+
+// bound is how long the journey may take on a busy machine; it takes about ten seconds.
+const bound = 4 * time.Minute
+
+// journey is one person with one browser.
+type journey struct {
+	t       *testing.T
+	home    string
+	project string
+	ctx     context.Context // of the browser's first window
+
+	mu       sync.Mutex
+	problems []string // exceptions and violations of the policy that the browser reported
+}
+
+func newJourney(t *testing.T) *journey {
+	t.Helper()
+	e2e.Require(t, "bwrap")
+	e2e.Require(t, "chromium")
+	j := &journey{t: t, home: t.TempDir(), project: t.TempDir()}
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	t.Cleanup(cancel)
+	profile, err := os.MkdirTemp("/tmp", "hutch-ui-") // t.TempDir would fail where the browser still writes
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := append([]chromedp.ExecAllocatorOption{
+		chromedp.ExecPath("chromium"), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.UserDataDir(profile),
+	}, chromedp.WSURLReadTimeout(time.Minute))
+	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"} {
+		options = append(options, chromedp.Flag(f, true))
+	}
+	allocator, end := chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(func() { _ = os.RemoveAll(profile) })
+	t.Cleanup(end)
+	j.ctx = j.window(allocator, chromedp.WithErrorf(func(string, ...any) {})) // of events that it does not know
+	return j
+}
+
+// window opens a window, with a listener for what goes wrong in it.
+func (j *journey) window(parent context.Context, o ...chromedp.ContextOption) context.Context {
+	j.t.Helper()
+	ctx, cancel := chromedp.NewContext(parent, o...)
+	j.t.Cleanup(cancel)
+	chromedp.ListenTarget(ctx, func(e any) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		switch e := e.(type) {
+		case *runtime.EventExceptionThrown:
+			j.problems = append(j.problems, e.ExceptionDetails.Error())
+		case *log.EventEntryAdded:
+			if e.Entry.Source == log.SourceSecurity || strings.Contains(e.Entry.Text, "Content Security Policy") {
+				j.problems = append(j.problems, e.Entry.Text)
+			}
+		case *page.EventJavascriptDialogOpening:
+			j.problems = append(j.problems, "a dialog: "+e.Message)
+		}
+	})
+	j.run(ctx, log.Enable(), emulation.SetFocusEmulationEnabled(true)) // both windows are visible
+	return ctx
+}
+
+func (j *journey) run(ctx context.Context, actions ...chromedp.Action) {
+	j.t.Helper()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		var at string
+		_ = chromedp.Run(ctx, chromedp.Evaluate(`document.body ? document.body.innerText : ""`, &at))
+		j.t.Fatalf("%v; the page:\n%s", err, at)
+	}
+}
+
+// await waits until an expression of script holds in a window.
+func (j *journey) await(ctx context.Context, what, expression string) {
+	j.t.Helper()
+	var err error
+	if e2e.Eventually(time.Minute, func() (held bool) {
+		err = chromedp.Run(ctx, chromedp.Evaluate("!!("+expression+")", &held)) // it fails while a page is loaded
+		return held
+	}) {
+		return
+	}
+	var at string
+	_ = chromedp.Run(ctx, chromedp.Evaluate(`document.body.innerText`, &at))
+	j.t.Fatalf("%s: %v; the page:\n%s", what, err, at)
+}
+
+// shows waits until an element has a text.
+func (j *journey) shows(ctx context.Context, selector, text string) {
+	j.t.Helper()
+	j.await(ctx, selector+" shows "+text, fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.replace(/\s+/g, " ").includes(%q))`, selector, text))
+}
+
+func (j *journey) hutch(args ...string) string {
+	j.t.Helper()
+	cmd := exec.CommandContext(j.ctx, e2e.Hutch(), args...)
+	cmd.Env = append(os.Environ(), "HUTCH_HOME="+j.home, "HUTCH_BACKEND_PATH=")
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		j.t.Fatalf("hutch %q: %v\n%s%s", args, err, out, &errs)
+	}
+	return string(out)
+}
+
+func (j *journey) file() string {
+	j.t.Helper()
+	b, err := os.ReadFile(filepath.Join(j.project, "plan.md"))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// serve starts `hutch ui` and returns its link and the function that ends it by ^C.
+func (j *journey) serve() (link string, interrupt func()) {
+	j.t.Helper()
+	cmd := exec.Command(e2e.Hutch(), "ui", "--no-open")
+	cmd.Env = append(os.Environ(), "HUTCH_HOME="+j.home, "HUTCH_BACKEND_PATH=")
+	var out, errs e2e.Output
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		j.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	stop := sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		select {
+		case err := <-ended:
+			if err != nil {
+				j.t.Errorf("hutch ui: %v\n%s", err, errs.String())
+			}
+		case <-time.After(time.Minute):
+			_ = cmd.Process.Kill()
+			j.t.Errorf("hutch ui does not end\n%s", errs.String())
+		}
+	})
+	j.t.Cleanup(stop)
+	if !e2e.Eventually(time.Minute, func() bool { return strings.HasSuffix(out.String(), "\n") }) {
+		j.t.Fatalf("no link\n%s", errs.String())
+	}
+	return strings.TrimSpace(out.String()), stop
+}
+
+func TestJourney(t *testing.T) {
+	j := newJourney(t)
+	if err := os.WriteFile(filepath.Join(j.project, "plan.md"), []byte("the plan\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	link, interrupt := j.serve()
+	j.run(j.ctx, chromedp.Navigate(link), chromedp.WaitVisible(".empty"))
+	j.shows(j.ctx, "#live", "Live")
+
+	// Two agents come and change the same file. The page is not touched.
+	for _, name := range []string{"left", "right"} {
+		j.hutch("create", "--backend", "bwrap", "--workspace", j.project, "--name", name)
+		t.Cleanup(func() { j.remove(name) })
+	}
+	j.shows(j.ctx, ".card", "left ready")
+	j.shows(j.ctx, ".card", "right ready")
+	j.hutch("exec", "left", "--", "sh", "-c", "echo from the left >> plan.md; for i in 1 2 3 4 5 6 7 8 9; do echo $i > file$i; done")
+	j.hutch("exec", "right", "--", "sh", "-c", `echo from the right >> plan.md; echo x > '<img src=x onerror=alert(1)>'; printf '<script>alert(2)</script>\033[31mred\033[0m\n'`)
+	j.shows(j.ctx, ".card", "left ready backend bwrap isolation namespace workspace overlay Changes 10 paths")
+	j.shows(j.ctx, ".card", "Changes 2 paths")
+
+	// What the right one wrote is hostile, and is shown.
+	second := j.window(j.ctx)
+	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
+	j.follow(second, "right", ".card h3 a")
+	j.shows(second, ".file .name", "<img src=x onerror=alert(1)>")
+	j.follow(second, "sh", ".list a")
+	j.shows(second, ".output", "<script>alert(2)</script>red")
+	j.await(second, "only colours come through", `document.querySelector(".output .term-fg31") && !document.querySelector("main img, main script")`)
+
+	// It is reset by its button, from the keyboard, in one window; the other one shows it.
+	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
+	card := `[...document.querySelectorAll(".card")].find(c => c.querySelector("h3").textContent === "right")`
+	j.run(j.ctx, chromedp.Evaluate(card+`.querySelector("[popovertarget^=reset]").focus()`, nil), chromedp.KeyEvent(kb.Enter))
+	j.await(j.ctx, "the dialog opens", `!!document.querySelector(":popover-open")`)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Escape))
+	j.await(j.ctx, "the dialog closes", `!document.querySelector(":popover-open")`)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Enter))
+	j.await(j.ctx, "the dialog opens again", `!!document.querySelector(":popover-open")`)
+	j.hutch("exec", "left", "--", "sh", "-c", "echo 10 > file10") // the page is fetched again under the open dialog
+	j.shows(j.ctx, ".card", "Changes 11 paths")
+	j.run(j.ctx, chromedp.Click(":popover-open [name=hard]"), chromedp.WaitVisible(":popover-open .if-hard"), chromedp.Click(":popover-open .danger"), chromedp.WaitVisible("#notice"))
+	j.shows(j.ctx, "#notice", "right was reset, and what it had changed was dropped The same in a terminal: hutch reset --hard right")
+	j.shows(second, ".card", "Changes none")
+	if left := j.hutch("diff", "--name-only", "right"); left != "" {
+		t.Errorf("after the reset: %s", left)
+	}
+
+	// The left one is reviewed. A difference is fetched when it is opened; a file is applied and the apply taken back.
+	j.follow(j.ctx, "left", ".card h3 a")
+	j.await(j.ctx, "the differences are not fetched", `document.querySelectorAll(".file .lazy").length === 11 && !document.querySelector(".diff")`)
+	plan := `[...document.querySelectorAll(".file")].find(f => f.querySelector(".name").textContent === "plan.md")`
+	j.run(j.ctx, chromedp.Evaluate(plan+`.querySelector("summary").click()`, nil))
+	j.shows(j.ctx, ".diff .add .text", "from the left")
+	j.run(j.ctx, chromedp.Evaluate(plan+`.querySelector("[name=path]").click()`, nil))
+	j.hutch("exec", "left", "--", "sh", "-c", "rm file10") // what is ticked and open stays so
+	j.await(j.ctx, "the page follows", `document.querySelectorAll(".file").length === 10 && !!document.querySelector("[name=path]:checked") && !!document.querySelector(".diff .add")`)
+	j.run(j.ctx, chromedp.Click("[value=chosen]"), chromedp.WaitVisible("#notice"))
+	j.shows(j.ctx, "#notice", "1 change applied to "+j.project)
+	if got := j.file(); got != "the plan\nfrom the left\n" {
+		t.Errorf("applied: %q", got)
+	}
+	j.shows(second, ".card", "Changes 9 paths")
+	j.run(j.ctx, chromedp.Click(".undo .button"), chromedp.WaitNotPresent(".undo"))
+	j.shows(j.ctx, "#notice", "restored to what was before the apply")
+	if got := j.file(); got != "the plan\n" {
+		t.Errorf("undone: %q", got)
+	}
+	j.shows(second, ".card", "Changes 10 paths")
+
+	// What is refused says why and what allows it.
+	j.hutch("exec", "left", "--", "sh", "-c", "printf '#!/bin/sh\n' > run.sh; chmod +x run.sh")
+	j.shows(j.ctx, ".file .tag", "--allow-exec")
+	j.run(j.ctx, chromedp.Click("[value=all]"), chromedp.WaitVisible("#notice.failed"))
+	j.shows(j.ctx, "#notice", "run.sh: refused: it becomes executable (mode 0755) (--allow-exec allows it)")
+
+	// A command runs, and its output is seen as it comes.
+	j.run(j.ctx, chromedp.SendKeys("#command-line", "echo begun; sleep 600"+kb.Enter), chromedp.WaitVisible(".output"))
+	j.shows(j.ctx, ".output", "begun")
+	j.shows(second, ".card", "since")
+	j.run(j.ctx, chromedp.Click("form .danger"))
+	j.shows(j.ctx, ".result", "cancelled")
+
+	interrupt()
+	j.shows(second, "#live", "Not connected")
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.problems) > 0 {
+		t.Errorf("the browser reports: %s", strings.Join(j.problems, "\n"))
+	}
+}
+
+// at is a page of the server that the first window is on.
+func (j *journey) at(path string) string {
+	j.t.Helper()
+	var to string
+	j.run(j.ctx, chromedp.Evaluate(`location.origin + "/" + location.pathname.split("/")[1]`, &to))
+	return to + path
+}
+
+// follow clicks the first link with a text and waits for the page.
+func (j *journey) follow(ctx context.Context, text, selector string) {
+	j.t.Helper()
+	j.shows(ctx, selector, text)
+	var to string
+	j.run(ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].find(e => e.textContent.trim() === %q).href`, selector, text), &to))
+	j.run(ctx, chromedp.Navigate(to), chromedp.WaitVisible(".crumbs"))
+}
+
+// remove ends what a sandbox has left.
+func (j *journey) remove(name string) {
+	cmd := exec.Command(e2e.Hutch(), "rm", "-f", name)
+	cmd.Env = append(os.Environ(), "HUTCH_HOME="+j.home, "HUTCH_BACKEND_PATH=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		j.t.Errorf("%v\n%s", err, out)
+	}
+}
