@@ -46,22 +46,21 @@ type BackendConfig struct {
 }
 
 // backends reads the backend blocks, as far as that is possible without their schemas.
-func (s *scope) backends(d *Definition, blocks hcl.Blocks) {
+func (b *block) backends(d *Definition) {
 	const most = 16
-	for i, b := range blocks {
-		path := fmt.Sprintf("backend[%d]", i)
-		s.origin.ranges.set(path, b.DefRange)
-		name := b.Labels[0]
+	for i, nested := range b.nested.OfType("backend") {
+		name := nested.Labels[0]
+		b.origin.ranges.set(fmt.Sprintf("backend[%d]", i), nested.DefRange)
 		if !validBackendName(name) {
-			s.error(b.LabelRanges[0], fmt.Sprintf("%s cannot be the name of a backend", quote(name)), backendNameRule, "")
+			b.errorf(nested.LabelRanges[0], "%s cannot be the name of a backend", quote(name)).detail(backendNameRule)
 			continue
 		}
 		if i == most {
-			s.error(b.DefRange, fmt.Sprintf("the run has more than %d backends", most), "", "")
+			b.errorf(nested.DefRange, "the run has more than %d backends", most)
 			return
 		}
-		inner := s.in(fmt.Sprintf("backend %q", name))
-		d.Backends = append(d.Backends, &Backend{Name: name, Range: hcldiag.Range(b.DefRange), body: s.expand(b.Body), header: b.DefRange, scope: inner})
+		d.Backends = append(d.Backends, &Backend{Name: name, Range: hcldiag.Range(nested.DefRange), body: b.expand(nested.Body),
+			header: nested.DefRange, scope: b.in(fmt.Sprintf("backend %q", name))})
 	}
 }
 

@@ -29,11 +29,12 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 		fix := ""
 		if _, ok := topLevel[a.Name]; ok {
 			fix = fmt.Sprintf("%s is a block: write %s { … } without the equals sign", a.Name, a.Name)
-		} else if _, ok := runSchemaNames[a.Name]; ok {
+		} else if slices.Contains(runSchema.Attributes, hcl.AttributeSchema{Name: a.Name}) {
 			fix = fmt.Sprintf("move it into a run block: run \"NAME\" { %s = … }", a.Name)
 		}
-		l.fail(a.NameRange, "", fmt.Sprintf("the argument %q stands outside of any block", a.Name),
-			"The top level of a run file has only blocks: "+list(sortedKeys(topLevel))+".", fix)
+		l.failf(a.NameRange, "", "the argument %q stands outside of any block", a.Name).
+			detail("%s", "The top level of a run file has only blocks: "+list(sortedKeys(topLevel))+".").
+			fix("%s", fix)
 	}
 	for _, b := range body.Blocks {
 		labels, known := topLevel[b.Type]
@@ -44,13 +45,14 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 		header := hcl.RangeBetween(b.TypeRange, b.OpenBraceRange)
 		switch {
 		case len(b.Labels) < labels:
-			l.fail(header, "", fmt.Sprintf("this %s block has no name", b.Type), "", fmt.Sprintf("write %s \"NAME\" {", b.Type))
+			l.failf(header, "", "this %s block has no name", b.Type).fix("write %s \"NAME\" {", b.Type)
 			continue
 		case len(b.Labels) > labels && labels == 0:
-			l.fail(b.LabelRanges[0], "", fmt.Sprintf("a %s block has no name", b.Type), "", fmt.Sprintf("write %s {", b.Type))
+			l.failf(b.LabelRanges[0], "", "a %s block has no name", b.Type).fix("write %s {", b.Type)
 			continue
 		case len(b.Labels) > labels:
-			l.fail(b.LabelRanges[labels], "", fmt.Sprintf("a %s block has only one name", b.Type), "", fmt.Sprintf("write %s %s {", b.Type, diag.Quote(b.Labels[0])))
+			l.failf(b.LabelRanges[labels], "", "a %s block has only one name", b.Type).
+				fix("write %s %s {", b.Type, diag.Quote(b.Labels[0]))
 			continue
 		}
 		l.blocks[b.Type] = append(l.blocks[b.Type], b)
@@ -61,7 +63,8 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 		if len(body.Blocks) == 0 {
 			summary = "the file is empty"
 		}
-		l.fail(r, "", summary, "A run file says what to run in blocks such as:\n\n  run \"hello\" {\n    backend \"bwrap\" {}\n    command = [\"echo\", \"hello\"]\n  }", "")
+		l.failf(r, "", "%s", summary).
+			detail("A run file says what to run in blocks such as:\n\n  run \"hello\" {\n    backend \"bwrap\" {}\n    command = [\"echo\", \"hello\"]\n  }")
 	}
 }
 
@@ -72,7 +75,8 @@ func (l *loader) named(kind, noun, fix string, decode func(b *hclsyntax.Block, n
 	for _, b := range l.blocks[kind] {
 		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
 		if !validRunName(name) {
-			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a %s", quote(name), noun), fmt.Sprintf(runNameRule, noun), fix)
+			l.failf(b.LabelRanges[0], "", "%s cannot be the name of a %s", quote(name), noun).
+				detail(runNameRule, noun).fix("%s", fix)
 			continue
 		}
 		if r, ok := first[name]; ok {
@@ -91,7 +95,7 @@ func (l *loader) unknownBlock(b *hclsyntax.Block) {
 	if insideRun[b.Type] {
 		summary, fix = fmt.Sprintf("a %s block stands outside of a run block", b.Type), fmt.Sprintf("move it into a run block: run \"NAME\" { %s … }", b.Type)
 	}
-	l.fail(b.TypeRange, "", summary, detail, fix)
+	l.failf(b.TypeRange, "", "%s", summary).detail("%s", detail).fix("%s", fix)
 }
 
 func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -72,16 +70,9 @@ func (c *Cycle) CommandTime() time.Duration {
 	return cmp.Or(time.Duration(c.Box.Limits.Timeout), DefaultCommandTime)
 }
 
-var cycleSchema = &hcl.BodySchema{
-	Attributes: []hcl.AttributeSchema{
-		{Name: "description"}, {Name: "spec"}, {Name: "instructions"}, {Name: "model"}, {Name: "setup"}, {Name: "check"}, {Name: "tool_calls"}, {Name: "apply"},
-		{Name: "env"}, {Name: "workdir"}, {Name: "language"}, {Name: "dependencies"}, {Name: "min_isolation"},
-	},
-	Blocks: []hcl.BlockHeaderSchema{
-		{Type: "backend", LabelNames: []string{"name"}}, {Type: "file", LabelNames: []string{"path"}}, {Type: "files"}, {Type: "home", LabelNames: []string{"path"}},
-		{Type: "workspace"}, {Type: "limits"}, {Type: "network"},
-	},
-}
+var cycleSchema = schemaOf("description spec instructions model setup check tool_calls apply env workdir language dependencies "+
+	"min_isolation",
+	"backend name", "file path", "files", "home path", "workspace", "limits", "network")
 
 // cycleHabits are names that users type in a cycle block, with where the thing is here.
 var cycleHabits = map[string]string{
@@ -100,65 +91,53 @@ func (l *loader) cycles() {
 }
 
 // cycleBlock decodes one block. What is wrong with it is reported; it is then not complete.
-func (l *loader) cycleBlock(b *hclsyntax.Block, name string, header hcl.Range) *Cycle {
+func (l *loader) cycleBlock(hb *hclsyntax.Block, name string, header hcl.Range) *Cycle {
 	d, s := l.definition(name, "", header, l.ctx, fmt.Sprintf("cycle %q", name))
 	s.owner = "a cycle"
 	y := &Cycle{Name: name, Box: d}
-	c, _ := s.body(s.expand(b.Body), cycleSchema, s.owner, header)
-	if c == nil {
-		return y
-	}
-	s.parts(d, c)
+	b := s.open(hb.Body, cycleSchema, "", s.owner, header)
+	b.parts(d)
 	switch w := d.Workspace; {
-	case w == nil && len(c.Blocks.OfType("workspace")) == 0:
+	case w == nil && len(b.nested.OfType("workspace")) == 0:
 		d.Workspace = &Workspace{Source: s.file.Dir, Mode: string(sdk.WorkspacePrivate)}
 	case w != nil && w.Mode != string(sdk.WorkspacePrivate):
-		r, _, _ := s.origin.ranges.find([]string{"workspace", "mode"})
-		s.error(r, "a cycle needs a private workspace", "What a model changes stays in the sandbox until it was reviewed.", `write mode = "private", or leave mode out`)
+		b.errorf(b.workspaceMode(), "a cycle needs a private workspace").
+			detail("What a model changes stays in the sandbox until it was reviewed.").
+			fix(`write mode = "private", or leave mode out`)
 	}
-	s.spec(y, c)
-	if y.Model, _ = s.modelRef(c, s.owner, header); y.Model != nil {
+	b.spec(y)
+	if y.Model = b.model(); y.Model != nil {
 		y.secrets = d.Secrets()
-		d.origin.forget(y.Model.Config.APIKey) // secrets of a sandbox are kept in clear as long as it lasts, and it has no part in this one
+		// Secrets of a sandbox are kept in clear as long as it exists, and the key is not used in this one.
+		d.origin.forget(y.Model.Config.APIKey)
 	}
-	y.Instructions = s.shownToModel(c, "instructions", maxInstructions)
-	y.Setup, y.Check = s.fixedCommand(c, "setup"), s.fixedCommand(c, "check")
-	if n, ok := s.integer(c, "tool_calls", "tool_calls", 1, MaxToolCalls); ok {
-		y.ToolCalls = int(n)
-	}
-	y.Apply, _ = s.oneOf(c, "apply", "apply", "never", "ask", "on-success")
+	y.Instructions = b.instructions()
+	y.Setup, y.Check = b.fixedCommand("setup"), b.fixedCommand("check")
+	b.integerInto(&y.ToolCalls, "tool_calls", 1, MaxToolCalls)
+	y.Apply, _ = b.oneOf("apply", "never", "ask", "on-success")
 	return y
 }
 
 // spec reads the specification.
-func (s *scope) spec(y *Cycle, c *hcl.BodyContent) {
-	name, ok := s.text(c, "spec", "spec")
+func (b *block) spec(y *Cycle) {
+	name, ok := b.text("spec")
 	if !ok {
 		return
 	}
-	r := c.Attributes["spec"].Expr.Range()
-	f, _, err := s.tree.Open(name, MaxSpec)
-	if err != nil {
-		reason, fix := treeFix(err)
-		s.error(r, "the specification cannot be used: "+reason, "", fix)
-		return
+	rel, _, err := b.tree.Find(name, MaxSpec)
+	var text []byte
+	if err == nil {
+		text, err = b.tree.ReadFile(rel, MaxSpec)
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, MaxSpec))
 	if err != nil {
-		s.error(r, "the specification cannot be read: "+err.Error(), "", "")
+		b.unusable("spec", "the specification", err)
 		return
 	}
 	if summary := BadSpec(text); summary != "" {
-		s.error(r, summary, "", "")
+		b.errorf(b.at("spec"), "%s", summary)
 		return
 	}
-	rel, err := s.tree.Resolve(name)
-	if err != nil {
-		s.error(r, err.Error(), "", "")
-		return
-	}
-	y.SpecFile, y.SpecText = filepath.Join(s.file.Dir, filepath.FromSlash(rel)), string(text)
+	y.SpecFile, y.SpecText = filepath.Join(b.file.Dir, filepath.FromSlash(rel)), string(text)
 }
 
 // BadSpec says why a text cannot be a specification; "" when it can.
@@ -172,31 +151,29 @@ func BadSpec(text []byte) string {
 	return ""
 }
 
-// shownToModel reads a text that goes to the provider of the model, so that nothing sensitive may be in it.
-func (s *scope) shownToModel(c *hcl.BodyContent, name string, most int) string {
-	text, ok := s.text(c, name, name)
-	if ok && len(text) > most {
-		s.error(c.Attributes[name].Expr.Range(), fmt.Sprintf("%s is larger than %s", name, units.FormatSize(int64(most))), "", "put it into the specification, or into a file of the workspace")
+// instructions reads a text that goes to the provider of the model, so that nothing sensitive may be in it.
+func (b *block) instructions() string {
+	text, _ := b.text("instructions")
+	if len(text) > maxInstructions {
+		b.errorf(b.at("instructions"), "instructions is larger than %s", units.Size(maxInstructions)).
+			fix("put it into the specification, or into a file of the workspace")
 		return ""
 	}
 	return text
 }
 
-// fixedCommand reads a command of the user's. The model is notified of it.
-func (s *scope) fixedCommand(c *hcl.BodyContent, name string) []string {
-	argv, ok := s.plainTexts(c, name, name)
+// fixedCommand reads a command of the user's, which the model is shown.
+func (b *block) fixedCommand(name string) []string {
+	argv, ok := b.texts(name)
 	if !ok {
 		return nil
 	}
-	r := c.Attributes[name].Expr.Range()
-	switch {
-	case len(argv) == 0 || argv[0] == "":
-		s.error(r, name+" names no program", "", `write a list, such as ["go", "test", "./..."], or leave it out`)
-		return nil
-	case strings.ContainsRune(strings.Join(argv, ""), 0):
-		s.error(r, name+" holds a NUL byte", "The system ends an argument there.", "")
+	if len(argv) == 0 || argv[0] == "" {
+		b.errorf(b.at(name), "%s names no program", name).
+			fix(`write a list, such as ["go", "test", "./..."], or leave it out`)
 		return nil
 	}
+	b.noNUL(name, argv...)
 	return argv
 }
 

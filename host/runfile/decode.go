@@ -60,10 +60,7 @@ func (d *decoder) block(body hcl.Body, schema *sdk.Schema, path string, header h
 		}
 		hs.Blocks = append(hs.Blocks, h)
 	}
-	content, ok := d.body(body, hs, what, header)
-	if content == nil {
-		return cty.NilVal, false
-	}
+	content, ok := d.content(body, hs, what, d.context, header)
 	values := map[string]cty.Value{}
 	for i := range schema.Attributes {
 		v, good := d.attribute(&schema.Attributes[i], content.Attributes, path, header, what)
@@ -89,7 +86,8 @@ func (d *decoder) attribute(a *sdk.Attribute, attrs hcl.Attributes, path string,
 	got := attrs[a.Name]
 	if got == nil {
 		if a.Required {
-			d.error(header, fmt.Sprintf("%s needs the argument %q", what, a.Name), sentence(a.Doc), "add "+a.Name+" = "+example(typ))
+			d.errorf(header, "%s needs the argument %q", what, a.Name).detail("%s", sentence(a.Doc)).
+				fix("%s", "add "+a.Name+" = "+example(typ))
 			return cty.NilVal, false
 		}
 		return d.standard(a, full, typ)
@@ -101,14 +99,13 @@ func (d *decoder) attribute(a *sdk.Attribute, attrs hcl.Attributes, path string,
 		}
 	}
 	if a.Deprecated != "" {
-		d.error(got.NameRange, fmt.Sprintf("%s is deprecated", a.Name), sentence(a.Deprecated), "")
-		d.diags[len(d.diags)-1].Severity = diag.Warning
+		d.errorf(got.NameRange, "%s is deprecated", a.Name).detail("%s", sentence(a.Deprecated)).warning()
 	}
 	before := len(d.diags)
 	v, ok := d.eval(got.Expr, d.ctx, d.context)
 	if ok && v.IsNull() {
 		if a.Required {
-			d.error(got.Expr.Range(), fmt.Sprintf("%s is null, and %s needs it", a.Name, what), sentence(a.Doc), "")
+			d.errorf(got.Expr.Range(), "%s is null, and %s needs it", a.Name, what).detail("%s", sentence(a.Doc))
 			return cty.NilVal, false
 		}
 		return d.standard(a, full, typ)
@@ -169,7 +166,7 @@ func (d *decoder) nested(b *sdk.Block, blocks hcl.Blocks, path string, header hc
 		if b.Min > 1 {
 			count = fmt.Sprintf("at least %d blocks", b.Min)
 		}
-		d.error(header, fmt.Sprintf("%s needs %s %q", what, count, b.Name), sentence(b.Doc), "")
+		d.errorf(header, "%s needs %s %q", what, count, b.Name).detail("%s", sentence(b.Doc))
 		return cty.NilVal, false
 	}
 	most := b.Max
@@ -181,7 +178,7 @@ func (d *decoder) nested(b *sdk.Block, blocks hcl.Blocks, path string, header hc
 		if most > 1 {
 			count = fmt.Sprintf("at most %d blocks", most)
 		}
-		d.error(blocks[most].DefRange, fmt.Sprintf("%s takes %s %q", what, count, b.Name), sentence(b.Doc), "")
+		d.errorf(blocks[most].DefRange, "%s takes %s %q", what, count, b.Name).detail("%s", sentence(b.Doc))
 		return cty.NilVal, false
 	}
 	switch b.Nesting {
@@ -208,7 +205,7 @@ func (d *decoder) nested(b *sdk.Block, blocks hcl.Blocks, path string, header hc
 			label := block.Labels[0]
 			at := member(full, label)
 			if _, twice := m[label]; twice {
-				d.error(block.LabelRanges[0], fmt.Sprintf("there are two %s blocks %s", b.Name, quote(label)), "", "rename one")
+				d.errorf(block.LabelRanges[0], "there are two %s blocks %s", b.Name, quote(label)).fix("rename one")
 				ok = false
 				continue
 			}

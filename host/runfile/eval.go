@@ -36,7 +36,7 @@ func (l *loader) references(expr hcl.Expression, ctx *hcl.EvalContext, context s
 		}
 		fail := func(summary, detail, fix string) {
 			ok = false
-			l.fail(t.SourceRange(), context, summary, detail, fix)
+			l.failf(t.SourceRange(), context, "%s", summary).detail("%s", detail).fix("%s", fix)
 		}
 		switch root {
 		case "var":

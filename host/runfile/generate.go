@@ -64,7 +64,7 @@ func (g *Generate) Definition(a Attempt) *Definition {
 }
 
 var generateSchema = func() *hcl.BodySchema {
-	s := &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "task", Required: true}, {Name: "model"}, {Name: "attempts"}, {Name: "dependency_policy"}}}
+	s := schemaOf("task! model attempts dependency_policy")
 	for _, a := range runSchema.Attributes { // what a run has, but for what the model says
 		if !slices.Contains([]string{"for_each", "interpreter", "entrypoint", "command"}, a.Name) {
 			s.Attributes = append(s.Attributes, a)
@@ -82,42 +82,47 @@ func (l *loader) generates() {
 }
 
 // generate decodes one block. What is wrong with it is reported; it is then not complete.
-func (l *loader) generate(b *hclsyntax.Block, name string, header hcl.Range) *Generate {
+func (l *loader) generate(hb *hclsyntax.Block, name string, header hcl.Range) *Generate {
 	d, s := l.definition(name, "", header, l.ctx, fmt.Sprintf("generate %q", name))
 	s.owner = "a generate block"
 	g := &Generate{Name: name, Attempts: DefaultAttempts, Policy: DependenciesAsk, Run: d}
-	c, _ := s.body(s.expand(b.Body), generateSchema, s.owner, header)
-	if c == nil {
-		return g
-	}
-	s.parts(d, c)
-	s.task(g, c)
-	g.Model, _ = s.modelRef(c, s.owner, header)
-	if n, ok := s.integer(c, "attempts", "attempts", 1, MaxAttempts); ok {
-		g.Attempts = int(n)
-	}
-	if p, ok := s.oneOf(c, "dependency_policy", "dependency_policy", string(DependenciesAllowed), string(DependenciesAsk), string(DependenciesBlocked)); ok {
+	b := s.open(hb.Body, generateSchema, "", s.owner, header)
+	b.parts(d)
+	b.task(g)
+	g.Model = b.model()
+	b.integerInto(&g.Attempts, "attempts", 1, MaxAttempts)
+	policies := []string{string(DependenciesAllowed), string(DependenciesAsk), string(DependenciesBlocked)}
+	if p, ok := b.oneOf("dependency_policy", policies...); ok {
 		g.Policy = Policy(p)
 	}
 	if w := d.Workspace; w != nil && w.Mode == string(sdk.WorkspaceShared) {
-		r, _, _ := s.origin.ranges.find([]string{"workspace", "mode"})
-		s.error(r, "a generate block cannot share its workspace", "Every attempt would write to your directory, the ones that fail too.", `write mode = "private", which keeps writes in the sandbox, or mode = "readonly"`)
+		b.errorf(b.workspaceMode(), "a generate block cannot share its workspace").
+			detail("Every attempt would write to your directory, the ones that fail too.").
+			fix(`write mode = "private", which keeps writes in the sandbox, or mode = "readonly"`)
 	}
 	return g
 }
 
+// workspaceMode is where the mode of the workspace is written.
+func (s *scope) workspaceMode() hcl.Range {
+	r, _, _ := s.origin.ranges.find([]string{"workspace", "mode"})
+	return r
+}
+
 // task reads what is to be written. It goes to the provider of the model, so that nothing sensitive may be in it.
-func (s *scope) task(g *Generate, c *hcl.BodyContent) {
-	a := c.Attributes["task"]
-	v, ok := s.secretText(c, "task", "task")
+func (b *block) task(g *Generate) {
+	v, ok := b.secretText("task")
 	switch {
 	case !ok:
-	case s.origin.isSecret("task"):
-		s.error(a.Expr.Range(), "task may not be sensitive", "It is sent to the provider of the model, and stored.", "wrap it in nonsensitive() if it is no secret")
+	case b.origin.isSecret("task"):
+		b.errorf(b.at("task"), "task may not be sensitive").detail("It is sent to the provider of the model, and stored.").
+			fix("wrap it in nonsensitive() if it is no secret")
 	case strings.TrimSpace(v) == "":
-		s.error(a.Expr.Range(), "task is empty", "", `say in words what is to be written: task = "…", or task = file("task.md")`)
+		b.errorf(b.at("task"), "task is empty").
+			fix(`say in words what is to be written: task = "…", or task = file("task.md")`)
 	case len(v) > MaxTask:
-		s.error(a.Expr.Range(), fmt.Sprintf("task is larger than %s", units.FormatSize(MaxTask)), "", "give large data as an input, with a file block")
+		b.errorf(b.at("task"), "task is larger than %s", units.Size(MaxTask)).
+			fix("give large data as an input, with a file block")
 	default:
 		g.Task = v
 	}

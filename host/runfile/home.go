@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/hutch-run/hutch/host/instructions"
-	"github.com/hutch-run/hutch/host/units"
 )
 
 // HomeFile is a file, or a directory with all that is in it, that is put into the home directory of the sandbox's user
@@ -26,83 +25,69 @@ type HomeFile struct {
 	Content   []byte `json:"-"`                   // of a file
 }
 
-var homeSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "content"}, {Name: "builtin"}, {Name: "mode"}}}
+var homeSchema = schemaOf("source content builtin mode")
 
 // builtins are the files that hutch itself brings.
 var builtins = map[string][]byte{instructions.Name: instructions.ExecutingPlans}
 
 // home reads the home blocks.
-func (s *scope) home(d *Definition, blocks hcl.Blocks) {
+func (b *block) home(d *Definition) {
 	in := &input{where: map[string]hcl.Range{}}
-	for _, b := range blocks {
-		path := member("home", b.Labels[0])
-		s.origin.ranges.set(path, b.LabelRanges[0])
-		if h, ok := s.in(fmt.Sprintf("home %q", b.Labels[0])).homeFile(in, b, path); ok {
+	for _, nested := range b.nested.OfType("home") {
+		name, r := nested.Labels[0], nested.LabelRanges[0]
+		path := member("home", name)
+		b.origin.ranges.set(path, r)
+		if h, ok := b.openNested(nested, homeSchema, path).homeFile(in, name, r); ok {
 			d.Home = append(d.Home, h)
 		}
 	}
 }
 
-func (s *scope) homeFile(in *input, b *hcl.Block, path string) (h HomeFile, ok bool) {
-	c, ok := s.body(s.expand(b.Body), homeSchema, "a home block", b.DefRange)
-	if !ok {
+func (b *block) homeFile(in *input, name string, label hcl.Range) (h HomeFile, ok bool) {
+	h = HomeFile{Path: name}
+	given, ok := b.only(quote(name), "source", "content", "builtin")
+	if !b.good || !ok {
 		return h, false
 	}
-	h = HomeFile{Path: b.Labels[0]}
-	var given []string
-	for _, name := range []string{"source", "content", "builtin"} {
-		if c.Attributes[name] != nil {
-			given = append(given, name)
-		}
-	}
-	switch len(given) {
-	case 0:
-		s.error(b.DefRange, fmt.Sprintf("nothing is said to be put at %s", quote(h.Path)), "", `add source = "PATH" for a file or directory, content = "TEXT", or builtin = "`+instructions.Name+`"`)
-		return h, false
-	case 1:
-	default:
-		s.error(c.Attributes[given[1]].NameRange, fmt.Sprintf("%s has both %s and %s", quote(h.Path), given[0], given[1]), "", "keep one of them")
+	if given == "" {
+		b.errorf(b.header, "nothing is said to be put at %s", quote(name)).
+			fix(`add source = "PATH" for a file or directory, content = "TEXT", or builtin = %q`, instructions.Name)
 		return h, false
 	}
-	if err := in.set.AddFile(h.Path); err != nil {
-		s.badPath(in, err, b.LabelRanges[0])
-		last := &s.diags[len(s.diags)-1]
-		last.Detail, last.Fix = "Paths of home blocks are relative to the home directory of the sandbox's user, and each stands for one file or directory.", ""
+	if err := in.set.AddFile(name); err != nil {
+		b.badPath(in, err, label).fix("").
+			detail("Paths of home blocks are relative to the home directory of the sandbox's user, " +
+				"and each stands for one file or directory.")
 		return h, false
 	}
-	in.where[h.Path] = b.LabelRanges[0]
-	switch given[0] {
+	in.where[name] = label
+	switch given {
 	case "source":
-		if h.Source, ok = s.homeSource(c, path); !ok {
+		var info fs.FileInfo
+		if h.Source, info, ok = b.hostPath(); !ok {
 			return h, false
 		}
-		if c.Attributes["mode"] != nil {
-			s.error(c.Attributes["mode"].NameRange, "mode is for content; a source keeps its own", "", "remove it")
+		if !info.IsDir() && !info.Mode().IsRegular() {
+			b.errorf(b.at("source"), "%s is neither a file nor a directory", quote(h.Source))
+			return h, false
+		}
+		if b.has("mode") {
+			b.errorf(b.nameAt("mode"), "mode is for content; a source keeps its own").fix("remove it")
 			return h, false
 		}
 		return h, true
 	case "content":
-		text, ok := s.secretText(c, "content", path+".content")
-		if !ok {
-			s.missing(c, "content", h.Path)
-			return h, false
-		}
-		h.Content, h.Sensitive = []byte(text), s.origin.isSecret(path+".content")
-		if len(h.Content) > MaxFileSize {
-			s.error(b.DefRange, fmt.Sprintf("the file %s is larger than %s", quote(h.Path), units.FormatSize(MaxFileSize)), "", "name it with source")
+		if h.Content, h.Sensitive, ok = b.fileContent("content", name); !ok {
 			return h, false
 		}
 	case "builtin":
-		name, ok := s.text(c, "builtin", path+".builtin")
+		builtin, ok := b.oneOf("builtin", sortedKeys(builtins)...)
 		if !ok {
 			return h, false
 		}
-		if h.Content, ok = builtins[name]; !ok {
-			s.error(c.Attributes["builtin"].Expr.Range(), fmt.Sprintf("hutch brings no file %s", quote(name)), "It brings "+quotedList(sortedKeys(builtins))+".", suggestion(name, sortedKeys(builtins)))
-			return h, false
-		}
+		h.Content = builtins[builtin]
 	}
-	if h.Mode, ok = s.mode(c, path); !ok {
+	if h.Mode, ok = b.mode(); !ok {
 		h.Mode = 0o644
 	}
 	if !h.Sensitive {
@@ -111,43 +96,41 @@ func (s *scope) homeFile(in *input, b *hcl.Block, path string) (h HomeFile, ok b
 	return h, true
 }
 
-// homeSource finds what is to be copied. Like a workspace, and unlike files, it may lie anywhere: the user says with it
-// what the sandbox is to have.
-func (s *scope) homeSource(c *hcl.BodyContent, path string) (string, bool) {
-	source, ok := s.text(c, "source", path+".source")
+// hostPath reads the argument source: a path of this machine. Unlike files, it may lie anywhere, because the user says
+// with it what the sandbox is to have; the root of the file system is refused, because nobody means it.
+func (b *block) hostPath() (path string, info fs.FileInfo, ok bool) {
+	source, ok := b.text("source")
 	if !ok {
-		return "", false
+		return "", nil, false
 	}
-	r := c.Attributes["source"].Expr.Range()
+	r := b.at("source")
+	path = source
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(b.file.Dir, path)
+	}
+	path = filepath.Clean(path)
 	switch {
 	case source == "" || strings.ContainsRune(source, 0):
-		s.error(r, fmt.Sprintf("source cannot be %s", quote(source)), "", "name a file or a directory")
-		return "", false
+		b.errorf(r, "source cannot be %s", quote(source)).fix(`for the directory of this file, write source = "."`)
+		return "", nil, false
 	case strings.HasPrefix(source, "~"):
-		s.error(r, fmt.Sprintf("there is no %s", quote(source)), "A run file knows no home directory, so that it means the same for everybody.", `give the path relative to this file, or write "${env("HOME")}/…"`)
-		return "", false
+		b.errorf(r, "there is no %s", quote(source)).
+			detail("A run file knows no home directory, so that it means the same for everybody.").
+			fix(`give the path relative to this file, or write "${env("HOME")}/…"`)
+		return "", nil, false
+	case path == string(filepath.Separator):
+		b.errorf(r, "the whole file system cannot be shown in a sandbox").fix("name the directory that is needed")
+		return "", nil, false
 	}
-	at := source
-	if !filepath.IsAbs(at) {
-		at = filepath.Join(s.file.Dir, at)
-	}
-	at = filepath.Clean(at)
-	info, err := os.Stat(at)
+	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		s.error(r, fmt.Sprintf("there is no %s", quote(source)), fmt.Sprintf("It would be %s.", at), "")
-	case err != nil:
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
+		f := b.errorf(r, "there is no %s", quote(source)).detail("It would be %s.", path)
+		if name := similarName(path); name != "" {
+			f.fix("did you mean %s?", quote(filepath.Join(filepath.Dir(source), name)))
 		}
-		s.error(r, fmt.Sprintf("%s cannot be used: %v", quote(source), err), "", "")
-	case !info.IsDir() && !info.Mode().IsRegular():
-		s.error(r, fmt.Sprintf("%s is neither a file nor a directory", quote(source)), "", "")
-	case at == string(filepath.Separator):
-		s.error(r, "the whole file system cannot be put into a home directory", "", "name what is needed of it")
-	default:
-		return at, true
+	case err != nil:
+		b.errorf(r, "%s cannot be used: %v", quote(source), withoutPath(err))
 	}
-	return "", false
+	return path, info, err == nil
 }

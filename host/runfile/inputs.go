@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
+	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
@@ -13,7 +15,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/runfile/internal/tree"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk/safepath"
@@ -27,8 +28,8 @@ const (
 )
 
 var (
-	fileSchema  = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "content"}, {Name: "content_base64"}, {Name: "mode"}}}
-	filesSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source", Required: true}, {Name: "include"}, {Name: "exclude"}}}
+	fileSchema  = schemaOf("source content content_base64 mode")
+	filesSchema = schemaOf("source! include exclude")
 )
 
 // input collects the files of a run.
@@ -37,30 +38,25 @@ type input struct {
 	where map[string]hcl.Range // of each path
 	files []File
 	size  int64
-	ok    bool
 }
 
 // files reads the file and files blocks. It reports whether all of them are good, so that nobody looks for an
 // entrypoint among files that could not be read.
-func (s *scope) files(d *Definition, c *hcl.BodyContent) bool {
-	in := &input{where: map[string]hcl.Range{}, ok: true}
-	for i, b := range c.Blocks.OfType("file") {
-		at := fmt.Sprintf("file[%d]", i)
-		s.origin.ranges.set(at, b.DefRange)
-		s.origin.ranges.set(member("files", b.Labels[0]), b.LabelRanges[0])
-		before := len(s.diags)
-		s.in(fmt.Sprintf("file %q", b.Labels[0])).oneFile(in, b, member("files", b.Labels[0]))
-		in.ok = in.ok && len(s.diags) == before
+func (b *block) files(d *Definition) bool {
+	in := &input{where: map[string]hcl.Range{}}
+	before := len(b.diags)
+	for i, nested := range b.nested.OfType("file") {
+		path := member("files", nested.Labels[0])
+		b.origin.ranges.set(fmt.Sprintf("file[%d]", i), nested.DefRange)
+		b.origin.ranges.set(path, nested.LabelRanges[0])
+		b.openNested(nested, fileSchema, path).oneFile(in, nested.Labels[0], nested.LabelRanges[0])
 	}
-	for i, b := range c.Blocks.OfType("files") {
-		path := fmt.Sprintf("files_block[%d]", i)
-		before := len(s.diags)
-		s.in("files").fileTree(in, b, path)
-		in.ok = in.ok && len(s.diags) == before
+	for i, nested := range b.nested.OfType("files") {
+		b.openNested(nested, filesSchema, fmt.Sprintf("files_block[%d]", i)).fileTree(in)
 	}
 	sort.Slice(in.files, func(i, j int) bool { return in.files[i].Path < in.files[j].Path })
 	d.Files = in.files
-	return in.ok
+	return len(b.diags) == before
 }
 
 // add takes a file in, if its path can stand beside the others.
@@ -71,147 +67,133 @@ func (s *scope) add(in *input, f File, r hcl.Range) bool {
 	}
 	in.where[f.Path] = r
 	in.size += f.Size
+	const fix = "mount the directory with a workspace block, or leave more out with exclude"
 	switch {
 	case len(in.files) >= MaxFiles:
-		s.error(r, fmt.Sprintf("the run declares more than %d files", MaxFiles), "", "mount the directory with a workspace block, or leave more out with exclude")
+		s.errorf(r, "the run declares more than %d files", MaxFiles).fix(fix)
 		return false
 	case in.size > MaxFilesSize:
-		s.error(r, fmt.Sprintf("the files of the run are larger than %s together", units.FormatSize(MaxFilesSize)), "", "mount the directory with a workspace block, or leave more out with exclude")
+		s.errorf(r, "the files of the run are larger than %s together", units.Size(MaxFilesSize)).fix(fix)
 		return false
 	}
 	in.files = append(in.files, f)
 	return true
 }
 
-func (s *scope) badPath(in *input, err error, r hcl.Range) {
+func (s *scope) badPath(in *input, err error, r hcl.Range) *finding {
 	var e *safepath.Error
 	if !errors.As(err, &e) {
-		s.error(r, err.Error(), "", "")
-		return
+		return s.errorf(r, "%s", err)
 	}
-	detail, fix := "Paths of files are relative to the input directory of the sandbox.", ""
-	if e.Clean != "" {
-		fix = "write " + quote(e.Clean)
-	}
+	var f *finding
 	switch e.Kind {
 	case safepath.Duplicate:
-		s.error(r, fmt.Sprintf("the file %s is declared twice", quote(e.Path)), "", "rename one, or leave it out of the tree with exclude")
+		f = s.errorf(r, "the file %s is declared twice", quote(e.Path)).fix("rename one, or leave it out of the tree with exclude")
 	case safepath.Collision:
 		// In ASCII, because the two may look the same.
-		s.error(r, fmt.Sprintf("the files %+q and %+q are the same where case or Unicode form does not count", e.Path, e.Other),
-			"On many file systems only one of them could exist.", "rename one")
+		f = s.errorf(r, "the files %+q and %+q are the same where case or Unicode form does not count", e.Path, e.Other).
+			detail("On many file systems only one of them could exist.").fix("rename one")
 	case safepath.Conflict:
-		s.error(r, fmt.Sprintf("the files %s and %s cannot both exist", quote(e.Path), quote(e.Other)), sentence(e.Reason), "rename one")
+		f = s.errorf(r, "the files %s and %s cannot both exist", quote(e.Path), quote(e.Other)).
+			detail("%s", sentence(e.Reason)).fix("rename one")
 	default:
-		summary := fmt.Sprintf("the path %s %s", quote(e.Path), strings.SplitN(e.Reason, ";", 2)[0])
-		s.error(r, summary, detail, fix)
+		reason, _, _ := strings.Cut(e.Reason, ";")
+		f = s.errorf(r, "the path %s %s", quote(e.Path), reason).
+			detail("Paths of files are relative to the input directory of the sandbox.")
+		if e.Clean != "" {
+			f.fix("write %s", quote(e.Clean))
+		}
 	}
 	if other, ok := in.where[e.Other]; ok && e.Other != "" {
-		s.diags[len(s.diags)-1].Related = relatedTo("the other one is here", other)
+		f.related("the other one is here", other)
 	}
+	return f
 }
 
 // oneFile reads one file block.
-func (s *scope) oneFile(in *input, b *hcl.Block, path string) {
-	c, ok := s.body(s.expand(b.Body), fileSchema, "a file block", b.DefRange)
+func (b *block) oneFile(in *input, name string, label hcl.Range) {
+	f := File{Path: name, Mode: 0o644}
+	given, ok := b.only("the file "+quote(name), "source", "content", "content_base64")
+	if !b.good || !ok {
+		return
+	}
+	if given == "" {
+		b.errorf(b.header, "the file %s has no content", quote(name)).
+			fix(`add source = "PATH" to read it from disk, or content = "TEXT"; an empty file has content = ""`)
+		return
+	}
+	if err := safepath.Check(name); err != nil {
+		b.badPath(in, err, label)
+		return
+	}
+	if given == "source" {
+		ok = b.source(&f)
+	} else {
+		f.Content, f.Sensitive, ok = b.fileContent(given, name)
+		f.Size = int64(len(f.Content))
+	}
 	if !ok {
 		return
 	}
-	f := File{Path: b.Labels[0], Mode: 0o644}
-	var given []string
-	for _, name := range []string{"source", "content", "content_base64"} {
-		if c.Attributes[name] != nil {
-			given = append(given, name)
-		}
-	}
-	switch len(given) {
-	case 0:
-		s.error(b.DefRange, fmt.Sprintf("the file %s has no content", quote(f.Path)), "", `add source = "PATH" to read it from disk, or content = "TEXT"; an empty file has content = ""`)
-		return
-	case 1:
-	default:
-		s.error(c.Attributes[given[1]].NameRange, fmt.Sprintf("the file %s has both %s and %s", quote(f.Path), given[0], given[1]), "", "keep one of them")
-		return
-	}
-	if err := safepath.Check(f.Path); err != nil {
-		s.badPath(in, err, b.LabelRanges[0])
-		return
-	}
-	switch given[0] {
-	case "source":
-		if !s.source(&f, c, path) {
-			return
-		}
-	case "content":
-		text, ok := s.secretText(c, "content", path+".content")
-		if !ok {
-			s.missing(c, "content", f.Path)
-			return
-		}
-		f.Content = []byte(text)
-	case "content_base64":
-		text, ok := s.secretText(c, "content_base64", path+".content_base64")
-		if !ok {
-			s.missing(c, "content_base64", f.Path)
-			return
-		}
-		raw, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
-		if err != nil {
-			s.error(c.Attributes["content_base64"].Expr.Range(), fmt.Sprintf("content_base64 of %s is not base64", quote(f.Path)), "", "make it with filebase64(), or base64 on a command line")
-			return
-		}
-		f.Content = raw
-	}
-	if f.Source == "" {
-		f.Size = int64(len(f.Content))
-		f.Sensitive = s.origin.isSecret(path+".content") || s.origin.isSecret(path+".content_base64")
-		if f.Content == nil {
-			f.Content = []byte{}
-		}
-		if f.Size > MaxFileSize {
-			s.error(b.DefRange, fmt.Sprintf("the file %s is larger than %s", quote(f.Path), units.FormatSize(MaxFileSize)), "", "mount large data with a workspace block")
-			return
-		}
-	}
-	if mode, ok := s.mode(c, path); ok {
+	if mode, ok := b.mode(); ok {
 		f.Mode = mode
 	}
-	s.add(in, f, b.LabelRanges[0])
+	b.add(in, f, label)
 }
 
-// missing reports a content that is null; one that is not known is none to complain about.
-func (s *scope) missing(c *hcl.BodyContent, name, file string) {
-	a := c.Attributes[name]
-	if v, diags := a.Expr.Value(s.ctx); !diags.HasErrors() && v.IsNull() {
-		s.error(a.Expr.Range(), fmt.Sprintf("%s of %s is null", name, quote(file)), "", `an empty file has content = ""`)
+// fileContent reads the bytes of a file from content or content_base64, and whether they are sensitive.
+func (b *block) fileContent(given, file string) (content []byte, sensitive, ok bool) {
+	text, ok := b.secretText(given)
+	if !ok {
+		b.missing(given, file)
+		return nil, false, false
+	}
+	content = []byte(text)
+	if given == "content_base64" {
+		var err error
+		if content, err = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), "")); err != nil {
+			b.errorf(b.at(given), "content_base64 of %s is not base64", quote(file)).
+				fix("make it with filebase64(), or base64 on a command line")
+			return nil, false, false
+		}
+	}
+	if len(content) > MaxFileSize {
+		b.errorf(b.header, "the file %s is larger than %s", quote(file), units.Size(MaxFileSize)).fix("name it with source")
+		return nil, false, false
+	}
+	return content, b.origin.isSecret(b.pathOf(given)), true
+}
+
+// missing reports a content that is null; one that is not known yet is no error.
+func (b *block) missing(name, file string) {
+	if b.isNull(name) {
+		b.errorf(b.at(name), "%s of %s is null", name, quote(file)).fix(`an empty file has content = ""`)
 	}
 }
 
 // source finds the file on disk, and takes its size and whether it is executable.
-func (s *scope) source(f *File, c *hcl.BodyContent, path string) bool {
-	src, ok := s.text(c, "source", path+".source")
+func (b *block) source(f *File) bool {
+	src, ok := b.text("source")
 	if !ok {
-		s.missing(c, "source", f.Path)
+		b.missing("source", f.Path)
 		return false
 	}
-	r := c.Attributes["source"].Expr.Range()
-	opened, info, err := s.tree.Open(src, MaxFileSize)
+	rel, info, err := b.tree.Find(src, MaxFileSize)
 	if err != nil {
-		reason, fix := treeFix(err)
-		if st, serr := s.tree.Stat(src); serr == nil && st.IsDir() {
-			fix = fmt.Sprintf("for a whole directory, write files { source = %s }", quote(src))
+		problem := b.unusable("source", "the source of "+quote(f.Path), err)
+		if st, serr := b.tree.Stat(src); serr == nil && st.IsDir() {
+			problem.fix("for a whole directory, write files { source = %s }", quote(src))
 		}
-		s.error(r, fmt.Sprintf("the source of %s cannot be used: %s", quote(f.Path), reason), "", fix)
 		return false
 	}
-	_ = opened.Close() // nothing was written
-	rel, err := s.tree.Resolve(src)
-	if err != nil {
-		s.error(r, err.Error(), "", "")
-		return false
-	}
-	f.Source, f.Size, f.Mode, f.tree = rel, info.Size(), sourceMode(info), s.tree
+	f.Source, f.Size, f.Mode, f.tree = rel, info.Size(), sourceMode(info), b.tree
 	return true
+}
+
+// unusable reports an error of the file that an argument names.
+func (b *block) unusable(name, what string, err error) *finding {
+	reason, fix := treeFix(err)
+	return b.errorf(b.at(name), "%s cannot be used: %s", what, reason).fix("%s", fix)
 }
 
 // sourceMode keeps of a file's mode only whether it is executable.
@@ -223,76 +205,52 @@ func sourceMode(info fs.FileInfo) Mode {
 }
 
 // mode reads permission bits: an octal string, because a number in HCL is decimal.
-func (s *scope) mode(c *hcl.BodyContent, path string) (Mode, bool) {
-	a := c.Attributes["mode"]
-	v, ok := s.value(a, path+".mode", cty.DynamicPseudoType)
-	if ok {
-		v, ok = s.plain(v, a.Expr, "mode")
-	}
+func (b *block) mode() (Mode, bool) {
+	v, ok := b.plain("mode", cty.DynamicPseudoType)
 	if !ok {
 		return 0, false
 	}
-	r := a.Expr.Range()
+	r := b.at("mode")
 	if v.Type() != cty.String {
-		fix := `write mode = "0644"`
+		f := b.errorf(r, "mode must be a string of octal digits, not %s", kind(v)).
+			detail("Numbers in HCL are decimal, so 0644 would mean something else.").fix(`write mode = "0644"`)
 		if v.Type() == cty.Number {
-			fix = fmt.Sprintf("write mode = %s", quote(string(r.SliceBytes(s.sources[r.Filename]))))
+			f.fix("write mode = %s", quote(string(r.SliceBytes(b.sources[r.Filename]))))
 		}
-		s.error(r, "mode must be a string of octal digits, not "+kind(v), "Numbers in HCL are decimal, so 0644 would mean something else.", fix)
 		return 0, false
 	}
 	text := v.AsString()
 	n, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || len(text) < 3 || len(text) > 4 {
-		s.error(r, fmt.Sprintf("mode cannot be %s", quote(text)), `It has three octal digits, such as "0644" or "0755".`, "")
+		b.errorf(r, "mode cannot be %s", quote(text)).detail(`It has three octal digits, such as "0644" or "0755".`)
 		return 0, false
 	}
 	if n&^0o777 != 0 {
-		s.error(r, fmt.Sprintf("mode cannot be %s", quote(text)), "Only permission bits are possible; setuid, setgid and sticky are not.", fmt.Sprintf("write %q", fmt.Sprintf("%04o", n&0o777)))
+		b.errorf(r, "mode cannot be %s", quote(text)).
+			detail("Only permission bits are possible; setuid, setgid and sticky are not.").fix(`write "%04o"`, n&0o777)
 		return 0, false
 	}
 	return Mode(n), true
 }
 
 // fileTree reads a files block.
-func (s *scope) fileTree(in *input, b *hcl.Block, path string) {
-	c, ok := s.body(s.expand(b.Body), filesSchema, "a files block", b.DefRange)
-	if !ok {
+func (b *block) fileTree(in *input) {
+	before := len(b.diags)
+	source, ok := b.text("source")
+	include, exclude := b.globs("include"), b.globs("exclude")
+	if !b.has("include") {
+		include = []string{"**"}
+	}
+	// What is not known yet is not reported, and not looked for either.
+	if !b.good || !ok || len(b.diags) > before || include == nil || b.has("exclude") && exclude == nil {
 		return
 	}
-	source, ok := s.text(c, "source", path+".source")
-	if !ok {
-		return
-	}
-	include, exclude := []string{"**"}, []string(nil)
-	if c.Attributes["include"] != nil {
-		if include, ok = s.plainTexts(c, "include", path+".include"); !ok {
-			return
-		}
-	}
-	if c.Attributes["exclude"] != nil {
-		if exclude, ok = s.plainTexts(c, "exclude", path+".exclude"); !ok {
-			return
-		}
-	}
-	before := len(s.diags)
-	if c.Attributes["include"] != nil {
-		include = s.globs(include, path+".include", c.Attributes["include"].Expr)
-	}
-	if c.Attributes["exclude"] != nil {
-		exclude = s.globs(exclude, path+".exclude", c.Attributes["exclude"].Expr)
-	}
-	if len(s.diags) > before {
-		return
-	}
-	r := c.Attributes["source"].Expr.Range()
-	found, err := s.tree.Glob(source, include, exclude)
+	found, err := b.tree.Glob(source, include, exclude)
 	if err != nil {
-		reason, fix := treeFix(err)
-		if info, serr := s.tree.Stat(source); serr == nil && info.Mode().IsRegular() {
-			fix = fmt.Sprintf("for a single file, write file %s { source = %s }", quote(baseName(source)), quote(source))
+		f := b.unusable("source", "the files", err)
+		if info, serr := b.tree.Stat(source); serr == nil && info.Mode().IsRegular() {
+			f.fix("for a single file, write file %s { source = %s }", quote(baseName(source)), quote(source))
 		}
-		s.error(r, "the files cannot be used: "+reason, "", fix)
 		return
 	}
 	if len(found.Files) == 0 {
@@ -300,42 +258,36 @@ func (s *scope) fileTree(in *input, b *hcl.Block, path string) {
 		if len(exclude) > 0 {
 			detail += fmt.Sprintf(" without exclude = [%s]", strings.Join(quoteAll(exclude), ", "))
 		}
-		s.error(b.DefRange, "this files block matches nothing", detail+".", "** stands for any number of directories: \"**/*.py\"")
+		b.errorf(b.header, "this files block matches nothing").detail("%s.", detail).
+			fix(`** stands for any number of directories: "**/*.py"`)
 		return
 	}
 	for _, skipped := range found.Skipped {
-		s.error(r, fmt.Sprintf("%s is a symbolic link that is not followed", quote(skipped)), "It leads to a directory, out of the run file's directory, or nowhere.",
-			fmt.Sprintf("leave it out: exclude = [%s]", quote(skipped)))
-		s.diags[len(s.diags)-1].Severity = diag.Warning
-	}
-	base, err := s.tree.Resolve(source)
-	if err != nil {
-		s.error(r, err.Error(), "", "")
-		return
+		b.errorf(b.at("source"), "%s is a symbolic link that is not followed", quote(skipped)).
+			detail("It leads to a directory, out of the run file's directory, or nowhere.").
+			fix("leave it out: exclude = [%s]", quote(skipped)).warning()
 	}
 	for _, m := range found.Files {
-		src := joinPath(base, m.Path)
-		f, info, err := s.tree.Open(src, MaxFileSize)
+		rel, info, err := b.tree.Find(path.Join(filepath.ToSlash(source), m.Path), MaxFileSize)
 		if err != nil {
-			reason, fix := treeFix(err)
-			if fix == "" {
-				fix = fmt.Sprintf("leave it out: exclude = [%s]", quote(m.Path))
+			if f := b.unusable("source", "the files", err); f.Fix == "" {
+				f.fix("leave it out: exclude = [%s]", quote(m.Path))
 			}
-			s.error(r, "the files cannot be used: "+reason, "", fix)
 			return
 		}
-		_ = f.Close() // nothing was written
-		if !s.add(in, File{Path: m.Path, Source: src, Size: info.Size(), Mode: sourceMode(info), tree: s.tree}, r) {
+		f := File{Path: m.Path, Source: rel, Size: info.Size(), Mode: sourceMode(info), tree: b.tree}
+		if !b.add(in, f, b.at("source")) {
 			return
 		}
 	}
 }
 
-// globs checks patterns.
-func (s *scope) globs(patterns []string, path string, expr hcl.Expression) []string {
+// globs reads a list of patterns, and reports those that are wrong.
+func (b *block) globs(name string) []string {
+	patterns, _ := b.texts(name)
 	for i, p := range patterns {
 		if err := tree.CheckPattern(p); err != nil {
-			s.error(s.origin.rangeOf(element(path, i), expr), err.Error(), "", "")
+			b.errorf(b.elementAt(name, i), "%s", err)
 		}
 	}
 	return patterns

@@ -103,28 +103,22 @@ var limitsSchema = func() *hcl.BodySchema {
 }()
 
 // limits reads the limits block.
-func (s *scope) limits(d *Definition, blocks hcl.Blocks) {
-	b := s.single(blocks)
-	if b == nil {
-		return
-	}
-	in := s.in("limits")
-	c, _ := in.body(in.expand(b.Body), limitsSchema, "a limits block", b.DefRange)
-	if c == nil {
+func (b *block) limits(d *Definition) {
+	in := b.openOnly("limits", limitsSchema)
+	if in == nil {
 		return
 	}
 	for _, l := range AllLimits {
 		name := string(l.Name)
 		switch v := l.of(&d.Limits).Addr().Interface().(type) {
 		case *units.Duration:
-			*v, _ = in.duration(c, name, l.Path())
+			*v = in.duration(name)
 		case *units.Size:
-			n, _ := united(in, c, name, l.Path(), `a size such as "512MiB"`, units.ParseSize)
-			*v = units.Size(n)
+			*v = in.size(name)
 		case *float64:
-			*v, _ = in.decimal(c, name, l.Path(), l.least, 4096, "1.5 means one and a half processors.")
+			*v, _ = in.number(name, l.least, 4096, "1.5 means one and a half processors.")
 		case *int64:
-			*v, _ = in.integer(c, name, l.Path(), int64(l.least), math.MaxInt32)
+			*v, _ = in.integer(name, int64(l.least), math.MaxInt32)
 		}
 	}
 }

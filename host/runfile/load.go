@@ -1,6 +1,7 @@
 package runfile
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
@@ -13,6 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/runfile/internal/bound"
 	"github.com/hutch-run/hutch/host/runfile/internal/functions"
 	"github.com/hutch-run/hutch/host/runfile/internal/tree"
@@ -123,7 +125,8 @@ type loader struct {
 }
 
 func newLoader(path string, o *Options, g *given) *loader {
-	l := &loader{path: path, blocks: blocks{}, options: o, given: g, budget: bound.NewBudget(), sources: sources{}, file: &RunFile{Path: path}, evaluating: &sync.Mutex{}}
+	l := &loader{path: path, blocks: blocks{}, options: o, given: g, budget: bound.NewBudget(), sources: sources{}, file: &RunFile{Path: path},
+		evaluating: &sync.Mutex{}}
 	for name, src := range g.sources {
 		l.sources[name] = src
 	}
@@ -218,11 +221,47 @@ func (l *loader) report(ds hcl.Diagnostics, context string) {
 	}
 }
 
-// fail reports an error at a place.
-func (l *loader) fail(r hcl.Range, context, summary, detail, fix string) {
-	l.diags = append(l.diags, l.sources.at(diag.Diagnostic{
-		Severity: diag.Error, Summary: summary, Detail: detail, Fix: fix, Context: context,
-	}, r))
+// finding is a diagnostic that was just reported and is being completed.
+type finding diag.Diagnostic
+
+// failf reports an error at a place.
+func (l *loader) failf(r hcl.Range, context, format string, args ...any) *finding {
+	d := diag.Diagnostic{Severity: diag.Error, Summary: fmt.Sprintf(format, args...), Context: context}
+	l.diags = append(l.diags, l.sources.at(d, r))
+	return (*finding)(&l.diags[len(l.diags)-1])
+}
+
+func (f *finding) detail(format string, args ...any) *finding {
+	f.Detail = fmt.Sprintf(format, args...)
+	return f
+}
+
+func (f *finding) fix(format string, args ...any) *finding {
+	f.Fix = fmt.Sprintf(format, args...)
+	return f
+}
+
+func (f *finding) related(note string, r hcl.Range) *finding {
+	f.Related = []diag.Related{{Note: note, Range: hcldiag.Range(r)}}
+	return f
+}
+
+func (f *finding) warning() *finding {
+	f.Severity = diag.Warning
+	return f
+}
+
+// withhold leaves out the source, which may hold a secret.
+func (f *finding) withhold() *finding {
+	f.Snippet, f.Values = nil, nil
+	return f
+}
+
+// withholdSince leaves the source out of all findings from the n-th one.
+func (l *loader) withholdSince(n int) {
+	for i := n; i < len(l.diags); i++ {
+		(*finding)(&l.diags[i]).withhold()
+	}
 }
 
 // environ is the environment as a function.

@@ -31,8 +31,8 @@ func (l *loader) declareLocals() {
 	l.locals = map[string]*local{}
 	for _, b := range l.blocks["locals"] {
 		for _, inner := range b.Body.Blocks {
-			l.fail(inner.TypeRange, "locals", fmt.Sprintf("a locals block has no block %q", inner.Type), "It holds NAME = VALUE lines.",
-				fmt.Sprintf("write %s = { … } for a map", inner.Type))
+			l.failf(inner.TypeRange, "locals", "a locals block has no block %q", inner.Type).
+				detail("It holds NAME = VALUE lines.").fix("write %s = { … } for a map", inner.Type)
 		}
 		for _, a := range sortedAttributes(b.Body) {
 			if first, ok := l.locals[a.Name]; ok {
@@ -78,7 +78,7 @@ func (l *loader) setLocal(name string, on []string) bool {
 	needs := map[string]cty.Value{}
 	ok := len(on) < 1000
 	if !ok {
-		l.fail(loc.attr.NameRange, "locals", "locals depend on each other in a chain of more than 1,000", "", "")
+		l.failf(loc.attr.NameRange, "locals", "locals depend on each other in a chain of more than 1,000")
 	}
 	for _, t := range loc.attr.Expr.Variables() {
 		dep := localName(t)

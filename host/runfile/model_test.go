@@ -61,17 +61,14 @@ func TestModelOfABlock(t *testing.T) {
 			t.Fatal(diags)
 		}
 		l.sources["block.hcl"] = []byte(c.argument + "\n")
-		content, diags := body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "model"}}})
-		if diags.HasErrors() {
-			t.Fatal(diags)
-		}
-		s := &scope{loader: l, ctx: l.ctx, context: "generate", origin: &origin{ranges: ranges{}, sources: l.sources}}
-		m, ok := s.modelRef(content, "a generate block", hcl.Range{Filename: "block.hcl", Start: hcl.InitialPos, End: hcl.InitialPos})
+		s := &scope{loader: l, ctx: l.ctx, context: "generate", owner: "a generate block", origin: &origin{ranges: ranges{}, sources: l.sources}}
+		start := hcl.Range{Filename: "block.hcl", Start: hcl.InitialPos, End: hcl.InitialPos}
+		m := s.open(body, schemaOf("model"), "", s.owner, start).model()
 		got := ""
 		if m != nil {
 			got = m.Config.Name
 		}
-		if text := render(l.diags); ok && got != c.want || !ok && c.want != "" || (c.message == "") != (len(l.diags) == 0) || !strings.Contains(text, c.message) {
+		if text := render(l.diags); got != c.want || (c.message == "") != (len(l.diags) == 0) || !strings.Contains(text, c.message) {
 			t.Errorf("%q with %q: %q, %s", c.models, c.argument, got, text)
 		}
 	}

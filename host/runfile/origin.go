@@ -148,11 +148,6 @@ func (o *origin) isSecret(path string) bool {
 	return false
 }
 
-// rangeOf is the range of a path, or that of the expression which holds it.
-func (o *origin) rangeOf(path string, expr hcl.Expression) hcl.Range {
-	return o.rangeAt(path, expr.Range())
-}
-
 // rangeAt is the range of a path, or another one.
 func (o *origin) rangeAt(path string, other hcl.Range) hcl.Range {
 	if parts, err := parsePath(path); err == nil {
@@ -263,8 +258,4 @@ func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic
 		out.Snippet = nil
 	}
 	return out
-}
-
-func relatedTo(note string, r hcl.Range) []diag.Related {
-	return []diag.Related{{Note: note, Range: hcldiag.Range(r)}}
 }

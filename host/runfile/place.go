@@ -3,9 +3,7 @@ package runfile
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -17,218 +15,133 @@ import (
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
-var workspaceSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "project"}, {Name: "mode"}}}
-
-var mountSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "mode"}}}
-
-func joinPath(a, b string) string { return path.Join(a, b) }
+var (
+	workspaceSchema = schemaOf("source project mode")
+	mountSchema     = schemaOf("source mode")
+)
 
 func baseName(p string) string { return path.Base(filepath.ToSlash(p)) }
 
-// workspace reads the workspace block. Unlike files, it may lie anywhere: the user says with it what the sandbox is
-// to see. The root of the file system is refused, because nobody means it.
-func (s *scope) workspace(d *Definition, blocks hcl.Blocks) {
-	b := s.single(blocks)
-	if b == nil {
+// workspace reads the workspace block.
+func (b *block) workspace(d *Definition) {
+	in := b.openOnly("workspace", workspaceSchema)
+	if in == nil || !in.good {
 		return
 	}
-	in := s.in("workspace")
-	c, ok := in.body(in.expand(b.Body), workspaceSchema, "a workspace block", b.DefRange)
-	if !ok {
-		return
+	mode, _ := in.oneOf("mode", string(sdk.WorkspacePrivate), string(sdk.WorkspaceShared), string(sdk.WorkspaceReadOnly))
+	w := &Workspace{Mode: cmp.Or(mode, string(sdk.WorkspacePrivate))}
+	given, ok := in.only("a workspace", "source", "project")
+	switch given {
+	case "source":
+		w.Source, ok = in.hostDir()
+	case "project":
+		w.Project, w.Source, ok = in.project()
+	default:
+		if ok {
+			in.errorf(in.header, `a workspace block needs the argument "source" or "project"`).fix(`add source = "."`)
+		}
+		ok = false
 	}
-	w := &Workspace{Mode: string(sdk.WorkspacePrivate)}
-	if mode, ok := in.oneOf(c, "mode", "workspace.mode", string(sdk.WorkspacePrivate), string(sdk.WorkspaceShared), string(sdk.WorkspaceReadOnly)); ok {
-		w.Mode = mode
-	}
-	if c.Attributes["source"] != nil && c.Attributes["project"] != nil {
-		in.error(c.Attributes["project"].NameRange, "a workspace has either a source or a project", "", "remove one of them")
-		return
-	}
-	if c.Attributes["project"] != nil {
-		s.project(in, c, d, w)
-		return
-	}
-	if c.Attributes["source"] == nil {
-		in.error(b.DefRange, `a workspace block needs the argument "source" or "project"`, "", `add source = "."`)
-		return
-	}
-	if w.Source = in.hostDir(c, "workspace"); w.Source != "" {
+	if ok {
 		d.Workspace = w
 	}
 }
 
-// hostDir reads the argument source of the block at path: a directory of this machine, which may lie anywhere. It returns
-// "" after an error.
-func (s *scope) hostDir(c *hcl.BodyContent, path string) string {
-	source, ok := s.text(c, "source", path+".source")
-	if !ok {
-		return ""
+// hostDir reads the argument source as a directory of this machine.
+func (b *block) hostDir() (dir string, ok bool) {
+	dir, info, ok := b.hostPath()
+	if ok && !info.IsDir() {
+		b.errorf(b.at("source"), "%s is %s, not a directory", quote(dir), tree.Kind(info.Mode()))
+		return "", false
 	}
-	r := c.Attributes["source"].Expr.Range()
-	if source == "" || strings.ContainsRune(source, 0) {
-		s.error(r, fmt.Sprintf("source cannot be %s", quote(source)), "", `for the directory of this file, write source = "."`)
-		return ""
-	}
-	if strings.HasPrefix(source, "~") {
-		s.error(r, fmt.Sprintf("there is no %s", quote(source)), "A run file knows no home directory, so that it means the same for everybody.", "give the path relative to this file, or take it from a variable")
-		return ""
-	}
-	dir := source
-	if !filepath.IsAbs(source) {
-		dir = filepath.Join(s.file.Dir, source)
-	}
-	dir = filepath.Clean(dir)
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		fix := ""
-		if name := similarName(dir); name != "" {
-			fix = "did you mean " + quote(joinPath(filepath.Dir(source), name)) + "?"
-		}
-		s.error(r, fmt.Sprintf("there is no directory %s", quote(source)), fmt.Sprintf("It would be %s.", dir), fix)
-	case err != nil:
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		s.error(r, fmt.Sprintf("the directory %s cannot be used: %v", quote(source), err), "", "")
-	case !info.IsDir():
-		s.error(r, fmt.Sprintf("%s is %s, not a directory", quote(source), tree.Kind(info.Mode())), "", "")
-	case dir == string(filepath.Separator):
-		s.error(r, "the whole file system cannot be shown in a sandbox", "", "name the directory that the run needs")
-	default:
-		return dir
-	}
-	return ""
+	return dir, ok
 }
 
 // mounts reads the mount blocks: directories of this machine beside the workspace.
-func (s *scope) mounts(d *Definition, blocks hcl.Blocks) {
+func (b *block) mounts(d *Definition) {
 	seen := map[string]hcl.Range{}
-	for _, b := range blocks {
-		target, r := b.Labels[0], b.LabelRanges[0]
+	for _, nested := range b.nested.OfType("mount") {
+		target, r := nested.Labels[0], nested.LabelRanges[0]
 		at := member("mount", target)
-		s.origin.ranges.set(at, r)
-		in := s.in(fmt.Sprintf("mount %q", target))
-		if !path.IsAbs(target) || path.Clean(target) != target || target == "/" || strings.ContainsRune(target, 0) {
-			in.error(r, fmt.Sprintf("nothing can be mounted at %s", quote(target)), "The label is where the sandbox sees the directory: an absolute path without . and .. in it.", `write mount "/data" { … }`)
-			continue
-		}
-		if first, ok := seen[target]; ok {
-			in.error(r, fmt.Sprintf("two directories are mounted at %s", quote(target)), "", "keep one of them")
-			in.diags[len(in.diags)-1].Related = relatedTo("the first one is here", first)
-			continue
-		}
+		b.origin.ranges.set(at, r)
+		in := b.openNested(nested, mountSchema, at)
+		first, twice := seen[target]
 		seen[target] = r
-		c, ok := in.body(in.expand(b.Body), mountSchema, "a mount block", b.DefRange)
-		if !ok {
-			continue
-		}
-		if c.Attributes["source"] == nil {
-			in.error(b.DefRange, `a mount block needs the argument "source"`, "", `add source = "data"`)
-			continue
-		}
-		mode, ok := in.oneOf(c, "mode", at+".mode", MountReadOnly, MountWritable)
-		if !ok && c.Attributes["mode"] != nil {
-			continue
-		}
-		if source := in.hostDir(c, at); source != "" {
-			d.Mounts = append(d.Mounts, Mount{Target: target, Source: source, Mode: cmp.Or(mode, MountReadOnly)})
+		switch {
+		case !path.IsAbs(target) || path.Clean(target) != target || target == "/" || strings.ContainsRune(target, 0):
+			in.errorf(r, "nothing can be mounted at %s", quote(target)).
+				detail("The label is where the sandbox sees the directory: an absolute path without . and .. in it.").
+				fix(`write mount "/data" { … }`)
+		case twice:
+			in.errorf(r, "two directories are mounted at %s", quote(target)).fix("keep one of them").
+				related("the first one is here", first)
+		case in.good && !in.has("source"):
+			in.errorf(in.header, `a mount block needs the argument "source"`).fix(`add source = "data"`)
+		case in.good:
+			mode, ok := in.oneOf("mode", MountReadOnly, MountWritable)
+			if source, found := in.hostDir(); found && (ok || !in.has("mode")) {
+				d.Mounts = append(d.Mounts, Mount{Target: target, Source: source, Mode: cmp.Or(mode, MountReadOnly)})
+			}
 		}
 	}
 }
 
-// project takes a shared project directory as the workspace. Where those lie, only the caller knows.
-func (s *scope) project(in *scope, c *hcl.BodyContent, d *Definition, w *Workspace) {
-	name, ok := in.text(c, "project", "workspace.project")
-	if !ok {
-		return
+// project reads the name of a shared project, and finds its directory. Where those lie, only the caller knows.
+func (b *block) project() (name, dir string, ok bool) {
+	if name, ok = b.text("project"); !ok {
+		return "", "", false
 	}
-	r := c.Attributes["project"].Expr.Range()
-	find := s.options.Project
-	if find == nil {
-		in.error(r, "there are no shared projects here", "", "name a directory with source")
-		return
+	if b.options.Project == nil {
+		b.errorf(b.at("project"), "there are no shared projects here").fix("name a directory with source")
+		return "", "", false
 	}
-	dir, err := find(name)
-	if err != nil {
-		if !s.options.AllowMissing { // to check a file must not need what only a run needs
-			in.error(r, err.Error(), "", "hutch project create "+name+" makes it, hutch project ls lists those that are there")
-		}
-		return
+	dir, err := b.options.Project(name)
+	if err != nil && !b.options.AllowMissing { // to check a file must not need what only a run needs
+		b.errorf(b.at("project"), "%s", err).
+			fix("hutch project create %s makes it, hutch project ls lists those that are there", name)
 	}
-	w.Source, w.Project = dir, name
-	d.Workspace = w
+	return name, dir, err == nil
 }
 
 // whatToRun checks that there is something to run, and that the entrypoint exists.
-func (s *scope) whatToRun(d *Definition, c *hcl.BodyContent, filesOK bool) {
-	entry, command := c.Attributes["entrypoint"], c.Attributes["command"]
-	header := s.origin.ranges[""]
+func (b *block) whatToRun(d *Definition, filesOK bool) {
+	entry, command := b.has("entrypoint"), b.has("command")
 	switch {
-	case entry != nil && command != nil:
-		s.error(command.NameRange, "a run has an entrypoint or a command, not both", "An entrypoint is a file that hutch finds the interpreter for; a command is run as it is.", "keep one of them; arguments for either go into args")
-		s.diags[len(s.diags)-1].Related = relatedTo("the entrypoint is here", entry.NameRange)
-		return
-	case entry == nil && command == nil:
-		fix := `add entrypoint = "FILE" or command = ["PROGRAM", "ARGUMENT"]`
+	case entry && command:
+		b.errorf(b.nameAt("command"), "a run has an entrypoint or a command, not both").
+			detail("An entrypoint is a file that hutch finds the interpreter for; a command is run as it is.").
+			fix("keep one of them; arguments for either go into args").
+			related("the entrypoint is here", b.nameAt("entrypoint"))
+	case !entry && !command:
+		f := b.errorf(b.header, "the run has nothing to run").fix(`add entrypoint = "FILE" or command = ["PROGRAM", "ARGUMENT"]`)
 		if len(d.Files) == 1 {
-			fix = fmt.Sprintf("add entrypoint = %s", quote(d.Files[0].Path))
+			f.fix("add entrypoint = %s", quote(d.Files[0].Path))
 		}
-		s.error(header, "the run has nothing to run", "", fix)
-		return
-	case command != nil:
-		if _, ok := s.known(command); ok && len(d.Command) == 0 && s.valueIsList(command) {
-			s.error(command.Expr.Range(), "command is empty", "", `write a list, such as ["pytest", "-q"]`)
-		} else if len(d.Command) > 0 && d.Command[0] == "" {
-			s.error(s.origin.rangeOf("command[0]", command.Expr), "command names no program", "Its first element is empty.", "")
-		}
-		return
+	case command && d.Command != nil && len(d.Command) == 0:
+		b.errorf(b.at("command"), "command is empty").fix(`write a list, such as ["pytest", "-q"]`)
+	case len(d.Command) > 0 && d.Command[0] == "":
+		b.errorf(b.elementAt("command", 0), "command names no program").detail("Its first element is empty.")
+	case d.Entrypoint != "":
+		b.entrypoint(d, filesOK)
 	}
-	if d.Entrypoint == "" {
-		if v, ok := s.known(entry); ok && v == "" {
-			s.error(entry.Expr.Range(), "entrypoint is empty", "", "name a declared file, or one of the workspace")
-		}
-		return
-	}
-	s.entrypoint(d, entry, filesOK)
 }
 
-// known evaluates an argument once more, to tell an empty string from one that is wrong or not known.
-func (s *scope) known(a *hcl.Attribute) (string, bool) {
-	v, diags := a.Expr.Value(s.ctx)
-	if diags.HasErrors() || v.IsNull() || !v.IsWhollyKnown() {
-		return "", false
-	}
-	v, _ = v.UnmarkDeep()
-	if v.Type().FriendlyName() == "string" {
-		return v.AsString(), true
-	}
-	return "", true
-}
-
-func (s *scope) valueIsList(a *hcl.Attribute) bool {
-	v, _ := a.Expr.Value(s.ctx)
-	v, _ = v.Unmark()
-	return (v.Type().IsTupleType() || v.Type().IsListType()) && v.LengthInt() == 0
-}
-
-func (s *scope) entrypoint(d *Definition, a *hcl.Attribute, filesOK bool) {
-	r := a.Expr.Range()
-	q := quote(d.Entrypoint)
+func (b *block) entrypoint(d *Definition, filesOK bool) {
+	r, q := b.at("entrypoint"), quote(d.Entrypoint)
 	if err := safepath.Check(d.Entrypoint); err != nil {
 		var e *safepath.Error
-		detail := "An entrypoint is a declared file, or a file of the workspace, named relative to it."
-		if errors.As(err, &e) {
-			fix := ""
-			if e.Clean != "" {
-				fix = "write " + quote(e.Clean)
-			}
-			if e.Kind == safepath.Absolute {
-				fix = "for a program of the sandbox, write command = [" + q + "]"
-			}
-			s.error(r, fmt.Sprintf("the entrypoint %s %s", q, strings.SplitN(e.Reason, ";", 2)[0]), detail, fix)
+		if !errors.As(err, &e) {
+			b.errorf(r, "%s", err)
+			return
+		}
+		reason, _, _ := strings.Cut(e.Reason, ";")
+		f := b.errorf(r, "the entrypoint %s %s", q, reason).
+			detail("An entrypoint is a declared file, or a file of the workspace, named relative to it.")
+		switch {
+		case e.Kind == safepath.Absolute:
+			f.fix("for a program of the sandbox, write command = [%s]", q)
+		case e.Clean != "":
+			f.fix("write %s", quote(e.Clean))
 		}
 		return
 	}
@@ -239,50 +152,49 @@ func (s *scope) entrypoint(d *Definition, a *hcl.Attribute, filesOK bool) {
 			return
 		}
 		if strings.HasPrefix(f.Path, d.Entrypoint+"/") {
-			s.error(r, fmt.Sprintf("the entrypoint %s is a directory", q), "It holds declared files, such as "+quote(f.Path)+".", "name one of its files")
+			b.errorf(r, "the entrypoint %s is a directory", q).
+				detail("It holds declared files, such as %s.", quote(f.Path)).fix("name one of its files")
 			return
 		}
 		names = append(names, f.Path)
 	}
-	if !filesOK {
-		return // it may be among those that could not be read
-	}
-	if d.Workspace == nil {
-		switch {
-		case len(d.Files) == 0:
-			s.error(r, fmt.Sprintf("there is no entrypoint %s: the run declares no files", q), "",
-				fmt.Sprintf("add file %s { source = %s }, or a workspace block", q, q))
-		default:
-			fix := suggestion(d.Entrypoint, names)
-			if fix == "" && len(names) <= 5 {
-				fix = "the files are " + quotedList(names)
-			}
-			s.error(r, fmt.Sprintf("there is no entrypoint %s among the declared files", q), "", fix)
+	switch {
+	case !filesOK: // it may be among those that could not be read
+	case d.Workspace != nil:
+		b.entrypointInWorkspace(d, names)
+	case len(d.Files) == 0:
+		b.errorf(r, "there is no entrypoint %s: the run declares no files", q).
+			fix("add file %s { source = %s }, or a workspace block", q, q)
+	default:
+		fix := suggestion(d.Entrypoint, names)
+		if fix == "" && len(names) <= 5 {
+			fix = "the files are " + quotedList(names)
 		}
-		return
+		b.errorf(r, "there is no entrypoint %s among the declared files", q).fix("%s", fix)
 	}
-	ws := tree.New(d.Workspace.Source)
-	info, err := ws.Stat(d.Entrypoint)
+}
+
+func (b *block) entrypointInWorkspace(d *Definition, files []string) {
+	r, q := b.at("entrypoint"), quote(d.Entrypoint)
+	info, err := tree.New(d.Workspace.Source).Stat(d.Entrypoint)
 	switch {
 	case err == nil && info.IsDir():
-		s.error(r, fmt.Sprintf("the entrypoint %s is a directory", q), "", "name a file in it")
+		b.errorf(r, "the entrypoint %s is a directory", q).fix("name a file in it")
 	case err == nil && !info.Mode().IsRegular():
-		s.error(r, fmt.Sprintf("the entrypoint %s is %s, not a regular file", q, tree.Kind(info.Mode())), "", "")
+		b.errorf(r, "the entrypoint %s is %s, not a regular file", q, tree.Kind(info.Mode()))
 	case err == nil:
 		d.EntrypointIn = InWorkspace
-	default:
-		reason, fix := treeFix(err)
-		if fix == "" || strings.Contains(fix, "run file") {
-			fix = suggestion(d.Entrypoint, names)
-		}
+	case errors.Is(err, fs.ErrNotExist):
+		_, fix := treeFix(err)
 		where := "in the workspace"
-		if len(d.Files) > 0 {
+		if len(files) > 0 {
 			where = "among the declared files or in the workspace"
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			s.error(r, fmt.Sprintf("there is no entrypoint %s %s", q, where), fmt.Sprintf("The workspace is %s.", d.Workspace.Source), fix)
-			return
-		}
-		s.error(r, fmt.Sprintf("the entrypoint %s of the workspace cannot be used", q), sentence(strings.ReplaceAll(reason, "directory of the run file", "workspace")), "")
+		b.errorf(r, "there is no entrypoint %s %s", q, where).detail("The workspace is %s.", d.Workspace.Source).
+			fix("%s", cmp.Or(fix, suggestion(d.Entrypoint, files)))
+	default:
+		reason, _ := treeFix(err)
+		b.errorf(r, "the entrypoint %s of the workspace cannot be used", q).
+			detail("%s", sentence(strings.ReplaceAll(reason, "directory of the run file", "workspace")))
 	}
 }

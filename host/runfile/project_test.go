@@ -38,7 +38,7 @@ func TestWorkspaceOfAProject(t *testing.T) {
 	}
 	for block, want := range map[string]string{
 		`project = "barn"`:               "there is no project barn",
-		`project = "shop"; source = "."`: "either a source or a project",
+		`project = "shop"; source = "."`: "both source and project",
 	} {
 		if _, err := load(block, Options{Project: find}); !strings.Contains(err, want) {
 			t.Errorf("%s: %q", block, err)

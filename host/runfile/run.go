@@ -2,6 +2,7 @@ package runfile
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"unicode"
@@ -19,25 +20,9 @@ import (
 // maxInstances is how many runs one block with for_each makes at most.
 const maxInstances = 1000
 
-var runSchema = &hcl.BodySchema{
-	Attributes: []hcl.AttributeSchema{
-		{Name: "description"}, {Name: "for_each"}, {Name: "language"}, {Name: "interpreter"}, {Name: "entrypoint"},
-		{Name: "command"}, {Name: "args"}, {Name: "env"}, {Name: "dependencies"}, {Name: "workdir"}, {Name: "stdin"},
-		{Name: "outputs"}, {Name: "min_isolation"},
-	},
-	Blocks: []hcl.BlockHeaderSchema{
-		{Type: "backend", LabelNames: []string{"name"}}, {Type: "file", LabelNames: []string{"path"}}, {Type: "files"}, {Type: "home", LabelNames: []string{"path"}},
-		{Type: "workspace"}, {Type: "mount", LabelNames: []string{"path"}}, {Type: "limits"}, {Type: "network"}, {Type: "expect"},
-	},
-}
-
-var runSchemaNames = func() map[string]bool {
-	names := map[string]bool{}
-	for _, a := range runSchema.Attributes {
-		names[a.Name] = true
-	}
-	return names
-}()
+var runSchema = schemaOf("description for_each language interpreter entrypoint command args env dependencies workdir stdin "+
+	"outputs min_isolation",
+	"backend name", "file path", "files", "home path", "workspace", "mount path", "limits", "network", "expect")
 
 // runs decodes all run blocks.
 func (l *loader) runs() {
@@ -86,7 +71,7 @@ type eachElement struct {
 // forEach gives the elements of a map, or of a set of strings, in the order of their keys.
 func (l *loader) forEach(a *hclsyntax.Attribute, context string) ([]eachElement, bool) {
 	fail := func(summary, detail, fix string) ([]eachElement, bool) {
-		l.fail(a.Expr.Range(), context, summary, detail, fix)
+		l.failf(a.Expr.Range(), context, "%s", summary).detail("%s", detail).fix("%s", fix)
 		return nil, false
 	}
 	for _, t := range a.Expr.Variables() {
@@ -144,15 +129,12 @@ func (l *loader) forEach(a *hclsyntax.Attribute, context string) ([]eachElement,
 }
 
 // run decodes one run. What is wrong with it is reported; the definition is then not complete.
-func (l *loader) run(b *hclsyntax.Block, name, key string, header hcl.Range, ctx *hcl.EvalContext, context string) *Definition {
+func (l *loader) run(hb *hclsyntax.Block, name, key string, header hcl.Range, ctx *hcl.EvalContext, context string) *Definition {
 	d, s := l.definition(name, key, header, ctx, context)
-	c, ok := s.body(s.expand(b.Body), runSchema, s.owner, header)
-	if c == nil {
-		return d
-	}
-	filesOK := s.parts(d, c)
-	if ok {
-		s.whatToRun(d, c, filesOK)
+	b := s.open(hb.Body, runSchema, "", s.owner, header)
+	filesOK := b.parts(d)
+	if b.good {
+		b.whatToRun(d, filesOK)
 	}
 	return d
 }
@@ -173,180 +155,143 @@ func (l *loader) definition(name, key string, header hcl.Range, ctx *hcl.EvalCon
 }
 
 // parts reads all of a definition but what is to be run. It reports whether all files are good.
-func (s *scope) parts(d *Definition, c *hcl.BodyContent) (filesOK bool) {
-	s.program(d, c)
-	s.isolation(d, c)
-	s.backends(d, c.Blocks.OfType("backend"))
-	filesOK = s.files(d, c)
-	s.home(d, c.Blocks.OfType("home"))
-	s.workspace(d, c.Blocks.OfType("workspace"))
-	s.mounts(d, c.Blocks.OfType("mount"))
-	s.limits(d, c.Blocks.OfType("limits"))
-	s.network(d, c.Blocks.OfType("network"))
-	s.expect(d, c.Blocks.OfType("expect"))
+func (b *block) parts(d *Definition) (filesOK bool) {
+	b.program(d)
+	b.isolation(d)
+	b.backends(d)
+	filesOK = b.files(d)
+	b.home(d)
+	b.workspace(d)
+	b.mounts(d)
+	b.limits(d)
+	b.network(d)
+	b.expect(d)
 	return filesOK
 }
 
-// single picks the only block of a kind.
-func (s *scope) single(blocks hcl.Blocks) *hcl.Block {
-	if len(blocks) == 0 {
-		return nil
-	}
-	if len(blocks) > 1 {
-		s.fail(blocks[1].DefRange, s.context, fmt.Sprintf("%s has only one %s block", s.owner, blocks[1].Type), "", "put both into one")
-		s.diags[len(s.diags)-1].Related = relatedTo("the first one is here", blocks[0].DefRange)
-	}
-	s.origin.ranges.set(blocks[0].Type, blocks[0].DefRange)
-	return blocks[0]
-}
-
 // program reads what is to be run, and with what.
-func (s *scope) program(d *Definition, c *hcl.BodyContent) {
-	d.Description, _ = s.text(c, "description", "description")
-	if lang, ok := s.text(c, "language", "language"); ok {
-		d.Language = lang
-		if known := s.options.Languages; known != nil && !contains(known, lang) {
-			s.error(c.Attributes["language"].Expr.Range(), fmt.Sprintf("there is no language %s", quote(lang)),
-				"The languages are "+list(known)+". For any other, set interpreter.", suggestion(lang, known))
-		}
+func (b *block) program(d *Definition) {
+	d.Description, _ = b.text("description")
+	d.Language, _ = b.text("language")
+	if known := b.options.Languages; known != nil && d.Language != "" && !slices.Contains(known, d.Language) {
+		b.errorf(b.at("language"), "there is no language %s", quote(d.Language)).
+			detail("The languages are %s. For any other, set interpreter.", list(known)).fix("%s", suggestion(d.Language, known))
 	}
-	d.Interpreter = s.interpreter(c)
-	d.Entrypoint, _ = s.text(c, "entrypoint", "entrypoint")
-	d.Command, _ = s.texts(c, "command", "command")
-	d.Args, _ = s.texts(c, "args", "args")
-	d.Dependencies, _ = s.texts(c, "dependencies", "dependencies")
-	d.Workdir, _ = s.text(c, "workdir", "workdir")
-	if text, ok := s.secretText(c, "stdin", "stdin"); ok {
+	d.Interpreter = b.interpreter()
+	var ok bool
+	if d.Entrypoint, ok = b.text("entrypoint"); ok && d.Entrypoint == "" && !b.has("command") {
+		b.errorf(b.at("entrypoint"), "entrypoint is empty").fix("name a declared file, or one of the workspace")
+	}
+	d.Command, _ = b.secretTexts("command")
+	d.Args, _ = b.secretTexts("args")
+	d.Workdir, _ = b.text("workdir")
+	if text, ok := b.secretText("stdin"); ok {
 		d.Stdin = &text
 	}
-	if globs, ok := s.plainTexts(c, "outputs", "outputs"); ok {
-		d.Outputs = s.globs(globs, "outputs", c.Attributes["outputs"].Expr)
-	}
-	s.env(d, c.Attributes["env"])
-	for i, arg := range append(append([]string(nil), d.Command...), d.Args...) {
+	d.Outputs = b.globs("outputs")
+	b.env(d)
+	b.noNUL("command", d.Command...)
+	b.noNUL("args", d.Args...)
+	b.noNUL("workdir", d.Workdir)
+	b.dependencies(d)
+}
+
+// noNUL refuses arguments that no program can be given.
+func (b *block) noNUL(name string, args ...string) {
+	for i, arg := range args {
 		if strings.ContainsRune(arg, 0) {
-			s.nul("command and args", i)
+			b.errorf(b.elementAt(name, i), "%s holds a NUL byte", name).detail("The system ends an argument there.")
 		}
 	}
-	if strings.ContainsRune(d.Workdir, 0) {
-		s.error(c.Attributes["workdir"].Expr.Range(), "workdir holds a NUL byte", "", "")
-	}
-	s.dependencies(d, c)
 }
 
-// nul reports an argument that no program can be given.
-func (s *scope) nul(what string, i int) {
-	r, _, _ := s.origin.ranges.find([]string{"command"})
-	s.error(r, fmt.Sprintf("element %d of %s holds a NUL byte", i, what), "The system ends an argument there.", "")
-}
-
-func (s *scope) interpreter(c *hcl.BodyContent) []string {
-	a := c.Attributes["interpreter"]
-	if a == nil {
-		return nil
+// interpreter reads a command. A single word is what most need, so a string is as good as a list of one.
+func (b *block) interpreter() []string {
+	argv, single, ok := b.oneOrMore("interpreter")
+	switch {
+	case !ok:
+	case b.anySecret("interpreter", argv):
+		b.sensitive("interpreter")
+	case len(argv) == 0 || argv[0] == "":
+		b.errorf(b.at("interpreter"), "interpreter names no program").
+			fix(`write a list, such as ["python3", "-u"], or leave it out`)
+	case single && strings.ContainsAny(argv[0], " \t"):
+		b.errorf(b.at("interpreter"), "interpreter cannot be %s", quote(argv[0])).
+			detail("A string names one program; its options are further elements of a list.").
+			fix(`write a list, such as ["python3", "-u"]`)
+	default:
+		return argv
 	}
-	// A single word is what most need, so a string is as good as a list of one.
-	if v, diags := a.Expr.Value(s.ctx); !diags.HasErrors() && v.Type() == cty.String {
-		if text, ok := s.text(c, "interpreter", "interpreter"); ok {
-			if text == "" || strings.ContainsAny(text, " \t") {
-				s.error(a.Expr.Range(), fmt.Sprintf("interpreter cannot be %s", quote(text)), "A string names one program; its options are further elements of a list.",
-					"write a list, such as [\"python3\", \"-u\"]")
-				return nil
-			}
-			return []string{text}
-		}
-		return nil
-	}
-	argv, _ := s.plainTexts(c, "interpreter", "interpreter")
-	if argv != nil && (len(argv) == 0 || argv[0] == "") {
-		s.error(a.Expr.Range(), "interpreter names no program", "", "write a list, such as [\"python3\", \"-u\"], or leave it out")
-		return nil
-	}
-	return argv
+	return nil
 }
 
 // env reads a map of strings; a null leaves the variable out.
-func (s *scope) env(d *Definition, a *hcl.Attribute) {
-	v, ok := s.value(a, "env", cty.Map(cty.String))
+func (b *block) env(d *Definition) {
+	v, ok := b.value("env", cty.Map(cty.String))
 	if !ok {
 		return
 	}
+	expr := b.attrs["env"].Expr
 	all := v.HasMark(functions.Sensitive)
 	v, _ = v.Unmark()
 	for it := v.ElementIterator(); it.Next(); {
 		k, e := it.Element()
 		name := k.AsString()
 		path := member("env", name)
-		r := s.origin.rangeOf(path, a.Expr)
-		if !validEnvName(name) {
-			s.error(keyRange(a.Expr, name), fmt.Sprintf("env has the name %s", shownName(name, all)), "A name of a variable has letters, digits and underscores, and does not begin with a digit.", "")
-			continue
-		}
-		if all && d.Redact(name) != name {
-			s.error(a.Expr.Range(), "the name of an environment variable may not be sensitive", "Names are printed in plans and stored.", "give it a name of its own, and the sensitive value as its value")
-			continue
-		}
-		if strings.HasPrefix(name, "HUTCH_") {
-			s.error(keyRange(a.Expr, name), fmt.Sprintf("env sets %s", name), "Names that begin with HUTCH_ belong to hutch, which tells the program its directories in them.", "choose another name")
-			continue
-		}
-		if u, _ := e.Unmark(); u.IsNull() || !u.IsKnown() {
-			continue
-		}
+		shown := quote(name)
 		if all {
-			e = e.Mark(functions.Sensitive)
+			shown = Redacted // it may be a secret itself
 		}
-		text := s.keep(e, path)
-		if strings.ContainsRune(text, 0) {
-			s.error(r, fmt.Sprintf("the value of env %s holds a NUL byte", name), "", "")
-			continue
+		switch u, _ := e.Unmark(); {
+		case !validEnvName(name):
+			b.errorf(keyRange(expr, name), "env has the name %s", shown).
+				detail("A name of a variable has letters, digits and underscores, and does not begin with a digit.")
+		case all && d.Redact(name) != name:
+			b.errorf(expr.Range(), "the name of an environment variable may not be sensitive").
+				detail("Names are printed in plans and stored.").fix("give it another name, and the sensitive value as its value")
+		case strings.HasPrefix(name, "HUTCH_"):
+			b.errorf(keyRange(expr, name), "env sets %s", name).
+				detail("Names that begin with HUTCH_ belong to hutch, which gives the program its directories in them.").
+				fix("choose another name")
+		case u.IsNull() || !u.IsKnown():
+		case strings.ContainsRune(u.AsString(), 0):
+			b.errorf(b.origin.rangeAt(path, expr.Range()), "the value of env %s holds a NUL byte", name)
+		default:
+			if all {
+				e = e.Mark(functions.Sensitive)
+			}
+			d.Env[name] = b.keep(e, path)
 		}
-		d.Env[name] = text
 	}
 }
 
-// shownName is a name for a message, unless it may be a secret itself.
-func shownName(name string, sensitive bool) string {
-	if sensitive {
-		return Redacted
-	}
-	return quote(name)
-}
-
-func (s *scope) dependencies(d *Definition, c *hcl.BodyContent) {
+func (b *block) dependencies(d *Definition) {
+	d.Dependencies, _ = b.secretTexts("dependencies")
 	for i, dep := range d.Dependencies {
-		path := element("dependencies", i)
-		r := s.origin.rangeOf(path, c.Attributes["dependencies"].Expr)
+		path, r := element("dependencies", i), b.elementAt("dependencies", i)
 		shown := quote(dep)
-		if s.origin.isSecret(path) {
+		if b.origin.isSecret(path) {
 			shown = Redacted
 		}
 		switch {
 		case strings.TrimSpace(dep) == "":
-			s.error(r, fmt.Sprintf("dependencies[%d] is empty", i), "", "")
+			b.errorf(r, "%s is empty", path)
 		case strings.HasPrefix(dep, "-"):
-			s.error(r, fmt.Sprintf("dependencies[%d] is an option, not a package: %s", i, shown), "It would change how the installer works.", "")
+			b.errorf(r, "%s is an option, not a package: %s", path, shown).detail("It would change how the installer works.")
 		case len(dep) > 1024 || !plaintext.IsLine(dep):
-			s.error(r, fmt.Sprintf("dependencies[%d] is not the name of a package: %s", i, shown), "", "")
+			b.errorf(r, "%s is not the name of a package: %s", path, shown)
 		}
 	}
-	if len(d.Dependencies) > 0 && d.Language == "" && d.Entrypoint == "" && c.Attributes["entrypoint"] == nil && c.Attributes["language"] == nil {
-		s.error(c.Attributes["dependencies"].NameRange, "dependencies need a language", "It says what installs them, and a command does not tell it.", "add language = \"python\" or \"javascript\"")
+	if len(d.Dependencies) > 0 && !b.has("entrypoint") && !b.has("language") {
+		b.errorf(b.nameAt("dependencies"), "dependencies need a language").
+			detail("It says what installs them, and a command does not say it.").fix(`add language = "python" or "javascript"`)
 	}
 }
 
 // isolation takes the stronger one of what the file and the run ask for.
-func (s *scope) isolation(d *Definition, c *hcl.BodyContent) {
-	if got, ok := s.oneOf(c, "min_isolation", "min_isolation", isolations...); ok && sdk.Isolation(got).Rank() > sdk.Isolation(d.MinIsolation).Rank() {
+func (b *block) isolation(d *Definition) {
+	got, ok := b.oneOf("min_isolation", isolations...)
+	if ok && sdk.Isolation(got).Rank() > sdk.Isolation(d.MinIsolation).Rank() {
 		d.MinIsolation = got
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }

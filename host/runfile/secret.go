@@ -16,11 +16,8 @@ import (
 )
 
 var (
-	secretSchema = &hcl.BodySchema{
-		Attributes: []hcl.AttributeSchema{{Name: "from"}, {Name: "command"}, {Name: "ttl"}, {Name: "hosts", Required: true}},
-		Blocks:     []hcl.BlockHeaderSchema{{Type: "rule"}},
-	}
-	secretRuleSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "methods"}, {Name: "paths"}}}
+	secretSchema     = schemaOf("from command ttl hosts!", "rule")
+	secretRuleSchema = schemaOf("methods paths")
 )
 
 // sourceType is what env() and file() give in from: where a value is, instead of the value.
@@ -44,24 +41,24 @@ func sourceFunction(field, param string) function.Function {
 var sourceFunctions = map[string]function.Function{"env": sourceFunction("secret_env", "variable"), "file": sourceFunction("secret_file", "file")}
 
 // secrets reads the secret blocks of a network block. Their values are not read: only where they are.
-func (s *scope) secrets(d *Definition, n network.Network, blocks hcl.Blocks) []network.Secret {
-	var list []network.Secret
+func (b *block) secrets(d *Definition, n network.Network) (list []network.Secret) {
 	first := map[string]hcl.Range{}
-	for _, b := range blocks {
-		name, r := b.Labels[0], b.LabelRanges[0]
+	for _, nested := range b.nested {
+		name, r := nested.Labels[0], nested.LabelRanges[0]
 		if was, twice := first[name]; twice {
-			s.duplicate(r, was, fmt.Sprintf("the secret %s is declared twice", quote(name)))
+			b.duplicate(r, was, fmt.Sprintf("the secret %s is declared twice", quote(name)))
 			continue
 		}
 		first[name] = r
-		in := s.in("secret " + quote(name))
-		in.origin.ranges.set(member("network.secret", name), r)
-		secret, ok := in.secret(b)
+		path := member("network.secret", name)
+		b.origin.ranges.set(path, r)
+		in := b.openNested(nested, secretSchema, path)
+		secret, ok := in.secret(name)
 		if !ok {
 			continue
 		}
 		if path, summary, fix := n.Misfit(secret, d.Env); summary != "" {
-			in.error(in.origin.rangeAt(path, r), summary, "", fix)
+			in.errorf(in.origin.rangeAt(path, r), "%s", summary).fix("%s", fix)
 			continue
 		}
 		list = append(list, secret)
@@ -69,82 +66,78 @@ func (s *scope) secrets(d *Definition, n network.Network, blocks hcl.Blocks) []n
 	return list
 }
 
-func (s *scope) secret(b *hcl.Block) (secret network.Secret, ok bool) {
-	secret.Name = b.Labels[0]
-	path := member("network.secret", secret.Name)
-	c, ok := s.body(s.expand(b.Body), secretSchema, "a secret block", b.DefRange)
-	if c == nil || !ok {
+func (b *block) secret(name string) (secret network.Secret, ok bool) {
+	if !b.good {
 		return secret, false
 	}
-	before := len(s.diags)
-	secret.From = s.secretSource(c, path, b.DefRange)
-	secret.Hosts, ok = s.plainTexts(c, "hosts", path+".hosts")
-	for i, rb := range c.Blocks {
-		at := element(path+".rule", i)
-		rc, _ := s.body(s.expand(rb.Body), secretRuleSchema, "a rule block", rb.DefRange)
-		if rc == nil {
-			continue
-		}
+	before := len(b.diags)
+	secret = network.Secret{Name: name, From: b.secretSource()}
+	secret.Hosts, ok = b.texts("hosts")
+	for i, nested := range b.nested {
+		in := b.openNested(nested, secretRuleSchema, element(b.pathOf("rule"), i))
 		var rule sdk.SecretRule
-		rule.Methods, _ = s.plainTexts(rc, "methods", at+".methods")
-		rule.Paths, _ = s.plainTexts(rc, "paths", at+".paths")
-		if len(rc.Attributes) == 0 {
-			s.error(rb.DefRange, "a rule says neither methods nor paths", "", `add methods = ["GET"], or paths = ["/repos/acme/*"]`)
+		rule.Methods, _ = in.texts("methods")
+		rule.Paths, _ = in.texts("paths")
+		if len(in.attrs) == 0 {
+			b.errorf(in.header, "a rule says neither methods nor paths").
+				fix(`add methods = ["GET"], or paths = ["/repos/acme/*"]`)
 		}
 		secret.Rules = append(secret.Rules, rule)
 	}
-	if len(s.diags) > before || !ok {
+	if len(b.diags) > before || !ok {
 		return secret, false
 	}
 	if err := secret.Check(); err != nil {
-		s.error(b.DefRange, "secret "+quote(secret.Name)+": "+err.Error(), "", "")
+		b.errorf(b.header, "secret %s: %s", quote(name), err)
 		return secret, false
 	}
 	return secret, true
 }
 
 // secretSource reads from or command.
-func (s *scope) secretSource(c *hcl.BodyContent, path string, header hcl.Range) (source network.Source) {
-	from, command, ttl := c.Attributes["from"], c.Attributes["command"], c.Attributes["ttl"]
+func (b *block) secretSource() (source network.Source) {
+	given, ok := b.only("a secret", "from", "command")
 	switch {
-	case from == nil && command == nil:
-		s.error(header, "nothing says where the value of the secret is", "", `add from = env("NAME"), from = file("PATH"), or command = ["gh", "auth", "token"]`)
-	case from != nil && command != nil:
-		s.error(command.NameRange, "a secret has either from or command", "", "keep one of them")
-	case from != nil:
-		if ttl != nil {
-			s.error(ttl.NameRange, "ttl is for the output of command", "Variables and files are read whenever a command starts.", "remove it")
-		}
-		inner := *s
-		inner.ctx = s.ctx.NewChild()
-		inner.ctx.Functions = sourceFunctions
-		reported := len(s.diags)
-		v, ok := inner.eval(from.Expr, inner.ctx, s.context)
-		v, _ = v.UnmarkDeep()
-		switch {
-		case ok && !v.IsKnown():
-		case ok && v.Type().Equals(sourceType) && !v.IsNull():
-			source.Env = v.GetAttr("secret_env").AsString()
-			if source.File = v.GetAttr("secret_file").AsString(); source.File != "" {
-				var err error
-				if source.File, err = s.secretFile(source.File); err != nil {
-					s.error(from.Expr.Range(), err.Error(), "", "")
-				}
-			}
-		case ok:
-			s.error(from.Expr.Range(), "from must be env(…) or file(…)", "hutch reads the value whenever a command starts, and keeps only where it is.", `write from = env("NAME"), or from = file("PATH")`)
-		}
-		for i := reported; i < len(s.diags); i++ {
-			s.diags[i].Snippet, s.diags[i].Values = nil, nil // somebody may have written the value itself
-		}
-	default:
-		source.Command, _ = s.plainTexts(c, "command", path+".command")
+	case !ok:
+	case given == "":
+		b.errorf(b.header, "nothing says where the value of the secret is").
+			fix(`add from = env("NAME"), from = file("PATH"), or command = ["gh", "auth", "token"]`)
+	case given == "command":
+		source.Command, _ = b.texts("command")
 		if len(source.Command) == 0 || source.Command[0] == "" {
-			s.error(command.Expr.Range(), "command needs the name of a program", "", "")
+			b.errorf(b.at("command"), "command needs the name of a program")
 		}
-		if ttl != nil {
-			d, _ := s.duration(c, "ttl", path+".ttl")
-			source.TTL = network.Duration(d)
+		source.TTL = network.Duration(b.duration("ttl"))
+	default:
+		if b.has("ttl") {
+			b.errorf(b.nameAt("ttl"), "ttl is for the output of command").
+				detail("Variables and files are read whenever a command starts.").fix("remove it")
+		}
+		reported := len(b.diags)
+		source = b.secretFrom()
+		b.withholdSince(reported) // a user may have written the value itself
+	}
+	return source
+}
+
+func (b *block) secretFrom() (source network.Source) {
+	ctx := b.ctx.NewChild()
+	ctx.Functions = sourceFunctions
+	v, ok := b.eval(b.attrs["from"].Expr, ctx, b.context)
+	v, _ = v.UnmarkDeep()
+	switch {
+	case !ok || !v.IsKnown():
+	case !v.Type().Equals(sourceType) || v.IsNull():
+		b.errorf(b.at("from"), "from must be env(…) or file(…)").
+			detail("hutch reads the value whenever a command starts, and keeps only where it is.").
+			fix(`write from = env("NAME"), or from = file("PATH")`)
+	default:
+		source.Env = v.GetAttr("secret_env").AsString()
+		if file := v.GetAttr("secret_file").AsString(); file != "" {
+			var err error
+			if source.File, err = b.secretFile(file); err != nil {
+				b.errorf(b.at("from"), "%s", err)
+			}
 		}
 	}
 	return source

@@ -13,11 +13,8 @@ import (
 )
 
 var (
-	hutchSchema = &hcl.BodySchema{
-		Attributes: []hcl.AttributeSchema{{Name: "min_isolation"}},
-		Blocks:     []hcl.BlockHeaderSchema{{Type: "required_backends"}},
-	}
-	isolations = []string{string(sdk.IsolationNone), string(sdk.IsolationNamespace), string(sdk.IsolationContainer),
+	hutchSchema = schemaOf("min_isolation", "required_backends")
+	isolations  = []string{string(sdk.IsolationNone), string(sdk.IsolationNamespace), string(sdk.IsolationContainer),
 		string(sdk.IsolationVM), string(sdk.IsolationRemoteVM)}
 )
 
@@ -27,18 +24,15 @@ func (l *loader) settings() {
 	seen := map[string]hcl.Range{}
 	for i, b := range l.blocks["hutch"] {
 		if i > 0 {
-			l.fail(b.TypeRange, "", "the file has two hutch blocks", "", "put both into one")
-			l.diags[len(l.diags)-1].Related = relatedTo("the first one is here", l.blocks["hutch"][0].TypeRange)
+			l.failf(b.TypeRange, "", "the file has two hutch blocks").fix("put both into one").
+				related("the first one is here", l.blocks["hutch"][0].TypeRange)
 			return
 		}
-		c, _ := s.body(b.Body, hutchSchema, "a hutch block", b.DefRange())
-		if c == nil {
-			return
+		hutch := s.open(b.Body, hutchSchema, "", "a hutch block", b.DefRange())
+		if s.literalOnly(hutch.attrs["min_isolation"]) {
+			l.file.MinIsolation, _ = hutch.oneOf("min_isolation", isolations...)
 		}
-		if s.literalOnly(c.Attributes["min_isolation"]) {
-			l.file.MinIsolation, _ = s.oneOf(c, "min_isolation", "min_isolation", isolations...)
-		}
-		for _, rb := range c.Blocks {
+		for _, rb := range hutch.nested {
 			attrs, diags := rb.Body.JustAttributes()
 			l.report(diags, "required_backends")
 			names := make([]string, 0, len(attrs))
@@ -64,7 +58,8 @@ func (s *scope) literalOnly(a *hcl.Attribute) bool {
 		return false
 	}
 	for _, t := range a.Expr.Variables() {
-		s.error(t.SourceRange(), fmt.Sprintf("%s cannot refer to %s", a.Name, traversalText(t)), "What the file needs from hutch is known before any value is.", "")
+		s.errorf(t.SourceRange(), "%s cannot refer to %s", a.Name, traversalText(t)).
+			detail("What the file needs from hutch is known before any value is.")
 		return false
 	}
 	return true
@@ -73,14 +68,15 @@ func (s *scope) literalOnly(a *hcl.Attribute) bool {
 func (s *scope) requiredBackend(name string, a *hcl.Attribute) {
 	r := RequiredBackend{Name: name, Range: hcldiag.Range(a.NameRange)}
 	if !validBackendName(name) {
-		s.error(a.NameRange, fmt.Sprintf("%s cannot be the name of a backend", quote(name)), backendNameRule, "")
+		s.errorf(a.NameRange, "%s cannot be the name of a backend", quote(name)).detail("%s", backendNameRule)
 		return
 	}
 	pairs, diags := hcl.ExprMap(a.Expr)
 	if diags.HasErrors() {
 		v, vdiags := a.Expr.Value(nil)
 		if vdiags.HasErrors() || v.Type() != cty.String || v.IsNull() {
-			s.error(a.Expr.Range(), fmt.Sprintf("%s must be a map with version and source", name), "", fmt.Sprintf("write %s = { version = \">= 0.1\" }", name))
+			s.errorf(a.Expr.Range(), "%s must be a map with version and source", name).
+				fix("write %s = { version = \">= 0.1\" }", name)
 			return
 		}
 		s.version(&r, v.AsString(), a.Expr) // the short form: name = "constraint"
@@ -96,9 +92,11 @@ func (s *scope) requiredBackend(name string, a *hcl.Attribute) {
 		isText := !diags.HasErrors() && v.Type() == cty.String && !v.IsNull() && v.IsKnown()
 		switch {
 		case key != "version" && key != "source":
-			s.error(kv.Key.Range(), fmt.Sprintf("a required backend has no %s", quote(key)), "It has version and source.", suggestion(key, []string{"version", "source"}))
+			s.errorf(kv.Key.Range(), "a required backend has no %s", quote(key)).
+				detail("It has version and source.").fix("%s", suggestion(key, []string{"version", "source"}))
 		case !isText:
-			s.error(kv.Value.Range(), fmt.Sprintf("%s of %s must be a string in quotes", key, name), "What the file needs from hutch is known before any value is.", "")
+			s.errorf(kv.Value.Range(), "%s of %s must be a string in quotes", key, name).
+				detail("What the file needs from hutch is known before any value is.")
 		case key == "version":
 			s.version(&r, v.AsString(), kv.Value)
 		default:
@@ -111,7 +109,8 @@ func (s *scope) requiredBackend(name string, a *hcl.Attribute) {
 func (s *scope) version(r *RequiredBackend, text string, expr hcl.Expression) {
 	c, err := version.NewConstraint(text)
 	if err != nil || text == "" {
-		s.error(expr.Range(), fmt.Sprintf("%s is not a version constraint", quote(text)), "", `write ">= 0.1", "~> 1.2" or "1.2.3"; several are joined by commas`)
+		s.errorf(expr.Range(), "%s is not a version constraint", quote(text)).
+			fix(`write ">= 0.1", "~> 1.2" or "1.2.3"; several are joined by commas`)
 		return
 	}
 	r.Version, r.Constraints = text, c

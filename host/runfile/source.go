@@ -64,11 +64,7 @@ func readSource(path, what string) ([]byte, *diag.Diagnostic) {
 	case errors.Is(err, syscall.ENOTDIR):
 		return fail(fmt.Sprintf("the path of the %s %s goes through a file as if it were a directory", what, q), "")
 	case err != nil:
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return fail(fmt.Sprintf("the %s %s cannot be opened: %v", what, q, err), "")
+		return fail(fmt.Sprintf("the %s %s cannot be opened: %v", what, q, withoutPath(err)), "")
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -90,6 +86,15 @@ func readSource(path, what string) ([]byte, *diag.Diagnostic) {
 		return fail(fmt.Sprintf("the %s %s is larger than 512 KiB", what, q), "keep data in files of its own, and name them with file or files blocks")
 	}
 	return src, nil
+}
+
+// withoutPath is what is wrong, for a message that names the file itself.
+func withoutPath(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
 }
 
 // similarFile suggests a file beside a missing one whose name is near.

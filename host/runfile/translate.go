@@ -54,7 +54,7 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 			out.Summary, out.Detail, out.Fix = fmt.Sprintf("%s() cannot read %s", name, diag.Quote(file.Path)), sentence(file.Reason), file.Fix
 		} else if errors.As(call.FunctionCallError(), &tmpl) {
 			inner := sources{tmpl.File: tmpl.Source}.fromHCL(tmpl.Diagnostic, "the template "+quote(tmpl.File))
-			inner.Related = relatedTo(name+"() is called here", *d.Subject)
+			(*finding)(&inner).related(name+"() is called here", *d.Subject)
 			return inner
 		} else if d.Summary == "Error in function call" {
 			out.Summary, out.Detail = fmt.Sprintf("%s() failed", name), sentence(call.FunctionCallError().Error())

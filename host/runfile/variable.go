@@ -11,7 +11,6 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/hutch-run/hutch/host/diag"
-	"github.com/hutch-run/hutch/host/diag/hcldiag"
 )
 
 // variable is one variable block.
@@ -39,14 +38,10 @@ type validation struct {
 	block              hcl.Range
 }
 
-var variableSchema = &hcl.BodySchema{
-	Attributes: []hcl.AttributeSchema{{Name: "type"}, {Name: "default"}, {Name: "description"}, {Name: "sensitive"}, {Name: "nullable"}},
-	Blocks:     []hcl.BlockHeaderSchema{{Type: "validation"}},
-}
-
-var validationSchema = &hcl.BodySchema{
-	Attributes: []hcl.AttributeSchema{{Name: "condition", Required: true}, {Name: "error_message", Required: true}},
-}
+var (
+	variableSchema   = schemaOf("type default description sensitive nullable", "validation")
+	validationSchema = schemaOf("condition! error_message!")
+)
 
 func (v *variable) context() string { return fmt.Sprintf("variable %q", v.name) }
 
@@ -55,7 +50,8 @@ func (l *loader) declareVariables() {
 	for _, b := range l.blocks["variable"] {
 		v := &variable{name: b.Labels[0], header: hcl.RangeBetween(b.TypeRange, b.LabelRanges[0]), typ: cty.DynamicPseudoType, nullable: true}
 		if !validVariableName(v.name) {
-			l.fail(b.LabelRanges[0], "", fmt.Sprintf("%s cannot be the name of a variable", diag.Quote(v.name)), variableNameRule, "")
+			l.failf(b.LabelRanges[0], "", "%s cannot be the name of a variable", diag.Quote(v.name)).
+				detail("%s", variableNameRule)
 			continue
 		}
 		if first, ok := l.vars[v.name]; ok {
@@ -69,10 +65,7 @@ func (l *loader) declareVariables() {
 }
 
 func (l *loader) duplicate(r, first hcl.Range, summary string) {
-	l.fail(r, "", summary, "", "")
-	d := &l.diags[len(l.diags)-1]
-	d.Related = []diag.Related{{Note: "it is declared first here", Range: hcldiag.Range(first)}}
-	d.Fix = "rename or remove one of the two"
+	l.failf(r, "", "%s", summary).fix("rename or remove one of the two").related("it is declared first here", first)
 }
 
 func (l *loader) declareVariable(v *variable, b *hclsyntax.Block) {
@@ -151,5 +144,6 @@ func (l *loader) literal(v *variable, a *hcl.Attribute, into *cty.Value, want st
 		}
 	}
 	v.failed = true
-	l.fail(a.Expr.Range(), v.context(), fmt.Sprintf("%s must be %s", a.Name, want), "It is part of the declaration and cannot be computed.", "")
+	l.failf(a.Expr.Range(), v.context(), "%s must be %s", a.Name, want).
+		detail("It is part of the declaration and cannot be computed.")
 }

@@ -69,9 +69,8 @@ func (l *loader) settingsFor() map[string][]setting {
 			// A directory has many run files and one set of automatic values, so an unknown name is no error.
 			if l.vars[s.name] == nil {
 				if hint := diag.DidYouMean(s.name, names); hint != "" {
-					l.fail(s.where, "", fmt.Sprintf("%s declares no variable %q", l.path, s.name), "", hint)
-					d := &l.diags[len(l.diags)-1]
-					d.Severity, d.Snippet = diag.Warning, nil // the value may be a secret
+					l.failf(s.where, "", "%s declares no variable %q", l.path, s.name).fix("%s", hint).
+						warning().withhold() // the value may be a secret
 				}
 				continue
 			}
@@ -112,8 +111,8 @@ func (l *loader) setVariable(v *variable, settings []setting) {
 		if v.description != "" {
 			detail = sentence("Its description: " + v.description)
 		}
-		l.fail(v.header, "", fmt.Sprintf("the variable %q has no value", v.name), detail,
-			fmt.Sprintf("set it with --var %s=VALUE or HUTCH_VAR_%s, or give it a default", v.name, v.name))
+		l.failf(v.header, "", "the variable %q has no value", v.name).detail("%s", detail).
+			fix("set it with --var %s=VALUE or HUTCH_VAR_%s, or give it a default", v.name, v.name)
 		return
 	}
 	if value == cty.NilVal {
@@ -132,8 +131,9 @@ func (l *loader) standardValue(v *variable) cty.Value {
 	v.origin, v.where = "default", v.standard.Range()
 	ctx := &hcl.EvalContext{Functions: l.functions, Variables: map[string]cty.Value{}}
 	for _, t := range v.standard.Variables() {
-		l.fail(t.SourceRange(), v.context(), fmt.Sprintf("a default cannot refer to %s", traversalText(t)),
-			"Defaults stand for themselves: they are known before any other value is.", "compute it in a locals block from the variable")
+		l.failf(t.SourceRange(), v.context(), "a default cannot refer to %s", traversalText(t)).
+			detail("Defaults stand for themselves: they are known before any other value is.").
+			fix("compute it in a locals block from the variable")
 		return cty.NilVal
 	}
 	value, diags := v.standard.Value(ctx)
@@ -185,7 +185,7 @@ func (l *loader) settingValue(v *variable, s setting) (cty.Value, bool) {
 		return cty.NilVal, false
 	}
 	if _, reason := l.given.budget.Spent(); reason != "" || !l.budget.Charge(value, expr.Range()) {
-		l.fail(expr.Range(), v.context(), "this value costs too much to evaluate", sentence(reason), "")
+		l.failf(expr.Range(), v.context(), "this value costs too much to evaluate").detail("%s", sentence(reason))
 		return cty.NilVal, false
 	}
 	return l.convertVariable(v, value, expr)
@@ -255,7 +255,8 @@ func (l *loader) validate(v *variable) bool {
 		for _, e := range []hcl.Expression{rule.condition, rule.message} {
 			for _, t := range e.Variables() {
 				if root := t.RootName(); root == "local" || root == "each" {
-					l.fail(t.SourceRange(), v.context(), fmt.Sprintf("a validation cannot refer to %s", traversalText(t)), "Variables are checked before locals and runs are known.", "")
+					l.failf(t.SourceRange(), v.context(), "a validation cannot refer to %s", traversalText(t)).
+						detail("Variables are checked before locals and runs are known.")
 					return false
 				}
 			}
@@ -267,7 +268,7 @@ func (l *loader) validate(v *variable) bool {
 		got, _ = got.Unmark()
 		got, err := convert.Convert(got, cty.Bool)
 		if err != nil || got.IsNull() {
-			l.fail(rule.condition.Range(), v.context(), "a condition must be true or false", "", "")
+			l.failf(rule.condition.Range(), v.context(), "a condition must be true or false")
 			return false
 		}
 		if !got.IsKnown() || got.True() {

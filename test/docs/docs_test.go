@@ -2,8 +2,10 @@ package docs
 
 import (
 	"go/ast"
+	"go/constant"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"maps"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -101,36 +104,47 @@ func TestRunFileReference(t *testing.T) {
 	}
 }
 
-// schemas are all names in composite literals of hcl.AttributeSchema and hcl.BlockHeaderSchema.
+// schemas are the names of arguments and blocks in calls of schemaOf, and the limits.
 func schemas(t *testing.T) (attrs, blocks []string) {
 	a, b := map[string]bool{}, map[string]bool{}
 	for _, file := range parseDir(t, root+"/host/runfile") {
 		ast.Inspect(file, func(n ast.Node) bool {
-			kv, ok := n.(*ast.KeyValueExpr)
+			call, ok := n.(*ast.CallExpr)
 			if !ok {
 				return true
 			}
-			key, _ := kv.Key.(*ast.Ident)
-			lit, _ := kv.Value.(*ast.BasicLit)
-			if key == nil || lit == nil || lit.Kind != token.STRING {
+			if fn, ok := call.Fun.(*ast.Ident); !ok || fn.Name != "schemaOf" {
 				return true
 			}
-			if name, err := strconv.Unquote(lit.Value); err == nil {
-				switch key.Name {
-				case "Name":
-					a[name] = true
-				case "Type":
-					b[name] = true
+			for i, arg := range call.Args {
+				words := strings.Fields(text(t, arg))
+				if i > 0 {
+					b[words[0]] = true
+					continue
+				}
+				for _, w := range words {
+					a[strings.TrimSuffix(w, "!")] = true
 				}
 			}
 			return true
 		})
 	}
-	delete(a, "") // none
+	for _, l := range runfile.AllLimits {
+		a[string(l.Name)] = true
+	}
 	if len(a) < 30 || len(b) < 7 {
 		t.Fatalf("found only %d arguments and %d blocks in the source", len(a), len(b))
 	}
 	return keys(a), keys(b)
+}
+
+// text is the value of a constant string.
+func text(t *testing.T, e ast.Expr) string {
+	v, err := types.Eval(token.NewFileSet(), nil, token.NoPos, types.ExprString(e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return constant.StringVal(v.Value)
 }
 
 func functionNames(t *testing.T) []string {

@@ -106,6 +106,17 @@ func (r *Root) Open(p string, max int64) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
+// Find checks that a path is a regular file of at most max bytes that can be read, and returns it relative to the root.
+func (r *Root) Find(p string, max int64) (rel string, info fs.FileInfo, err error) {
+	f, info, err := r.Open(p, max)
+	if err != nil {
+		return "", nil, err
+	}
+	_ = f.Close() // nothing was written
+	rel, err = r.Resolve(p)
+	return rel, info, err
+}
+
 func tooLarge(p string, size, max int64) error {
 	return &Error{Path: p, Reason: fmt.Sprintf("%s is %d bytes large; at most %s are read", diag.Quote(p), size, units.FormatSize(max)),
 		Fix: "mount large data with a workspace block"}
