@@ -112,10 +112,6 @@ func (c *pullCmd) waiting(u *ui, show *show) func(time.Duration, string) {
 
 // pullError puts the hints of an error into the words of the command line. It is a no, not a failure.
 func pullError(err error) error {
-	var e *pull.Error
-	if errors.As(err, &e) {
-		return &hinted{blockedError{err}, e.Hints}
-	}
 	var r *push.Refusal
 	if errors.As(err, &r) {
 		return &hinted{blockedError{err}, r.Hints}

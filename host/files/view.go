@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -274,30 +275,14 @@ func (v *fetched) open(ctx context.Context, rel string, max int64) (io.ReadClose
 
 // file fetches one file of at most max bytes.
 func (v *fetched) file(ctx context.Context, rel string, max int64) ([]byte, error) {
-	w := &capped{max: max, name: rel}
-	if err := v.sb.Get(ctx, path.Join(v.root, rel), sdk.FormatFile, w); err != nil {
-		if w.over != nil {
-			return nil, w.over
-		}
-		return nil, err
+	var b bytes.Buffer
+	w := &keep.Limit{W: &b, Max: max}
+	err := v.sb.Get(ctx, path.Join(v.root, rel), sdk.FormatFile, w)
+	if w.Over {
+		return nil, &safefile.Error{Path: rel, Reason: safefile.ReasonTooBig,
+			Detail: fmt.Sprintf("it has more than the %d bytes that are allowed", max)}
 	}
-	return w.b.Bytes(), nil
-}
-
-// capped keeps what is written, up to a bound.
-type capped struct {
-	b    bytes.Buffer
-	max  int64
-	name string
-	over error
-}
-
-func (w *capped) Write(p []byte) (int, error) {
-	if int64(w.b.Len()+len(p)) > w.max {
-		w.over = &safefile.Error{Path: w.name, Reason: safefile.ReasonTooBig, Detail: fmt.Sprintf("it has more than the %d bytes that are allowed", w.max)}
-		return 0, w.over
-	}
-	return w.b.Write(p)
+	return b.Bytes(), err
 }
 
 // scan visits the entries one at a time, as they come.

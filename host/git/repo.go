@@ -1,6 +1,7 @@
 package git
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -320,8 +322,8 @@ func MergeText(ctx context.Context, ours, base, theirs []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	out := bounded{max: maxOutput}
-	_, err = Tool{Dir: dir, Private: true}.Do(ctx, Call{Stdout: &out}, "merge-file", "-p", "-q", "ours", "base", "theirs")
+	var out bytes.Buffer
+	_, err = Tool{Dir: dir, Private: true}.Do(ctx, Call{Stdout: &keep.Limit{W: &out, Max: maxOutput}}, "merge-file", "-p", "-q", "ours", "base", "theirs")
 	if n := code(err); n > 0 && n < 128 { // the number of places
 		return nil, ErrOverlap
 	}
@@ -330,8 +332,8 @@ func MergeText(ctx context.Context, ours, base, theirs []byte) ([]byte, error) {
 
 // Blob reads the content that git has under a name, as it is stored. It must have exactly size bytes.
 func (r *Repo) Blob(ctx context.Context, name string, size int64) ([]byte, error) {
-	out := bounded{max: int(size)}
-	if _, err := r.Do(ctx, Call{Stdout: &out}, "cat-file", "blob", name); err != nil {
+	var out bytes.Buffer
+	if _, err := r.Do(ctx, Call{Stdout: &keep.Limit{W: &out, Max: size}}, "cat-file", "blob", name); err != nil {
 		return nil, err
 	}
 	if int64(out.Len()) != size {

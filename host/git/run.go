@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/host/termsafe"
 )
 
@@ -143,8 +144,9 @@ func (t Tool) Do(ctx context.Context, c Call, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, errs := bounded{max: maxOutput}, tail{max: maxStderr}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, &out, &errs, append(cmd.Env, c.Env...)
+	var out bytes.Buffer
+	errs := keep.Tail{Max: maxStderr}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, &keep.Limit{W: &out, Max: maxOutput}, &errs, append(cmd.Env, c.Env...)
 	if c.Stdout != nil {
 		cmd.Stdout = c.Stdout
 	}
@@ -155,38 +157,10 @@ func (t Tool) Do(ctx context.Context, c Call, args ...string) (string, error) {
 	var ended *exec.ExitError
 	switch {
 	case errors.As(err, &ended):
-		return "", &Error{Command: args[0], Code: ended.ExitCode(), Stderr: termsafe.String(string(errs.b))}
+		said, _ := errs.Bytes()
+		return "", &Error{Command: args[0], Code: ended.ExitCode(), Stderr: termsafe.String(string(said))}
 	case err != nil:
 		return "", fmt.Errorf("git %s: %w", args[0], err)
 	}
 	return strings.TrimSuffix(out.String(), "\n"), nil
-}
-
-// bounded collects up to max bytes; more is an error.
-type bounded struct {
-	bytes.Buffer
-	max int
-}
-
-// Write implements [io.Writer].
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.max {
-		return 0, fmt.Errorf("it printed more than %d bytes", b.max)
-	}
-	return b.Buffer.Write(p)
-}
-
-// tail keeps the last bytes.
-type tail struct {
-	b   []byte
-	max int
-}
-
-// Write implements [io.Writer].
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if over := len(t.b) - t.max; over > 0 {
-		t.b = append(t.b[:0], t.b[over:]...)
-	}
-	return len(p), nil
 }

@@ -372,7 +372,7 @@ func place(ctx context.Context, dir, tmp string, m *release.Manifest, a release.
 			return fmt.Errorf("%s: the files beside the program in it are not those of the manifest", a.File)
 		}
 	}
-	if err := keep(tree, raw, signature); err != nil {
+	if err := keepManifest(tree, raw, signature); err != nil {
 		return err
 	}
 	path := backend.InstalledPath(dir, m.Name, m.Version, a.Platform, a.BinarySHA256)
@@ -397,8 +397,8 @@ const (
 	keptSignature = backend.KeptPrefix + ".minisig"
 )
 
-// keep writes manifest and signature into an unpacked tree, which must not have brought its own.
-func keep(tree string, raw, signature []byte) error {
+// keepManifest writes manifest and signature into an unpacked tree, which must not have brought its own.
+func keepManifest(tree string, raw, signature []byte) error {
 	root, err := os.OpenRoot(tree)
 	if err != nil {
 		return err
@@ -418,7 +418,7 @@ func keep(tree string, raw, signature []byte) error {
 	return nil
 }
 
-// kept reads what keep wrote beside the program at path.
+// kept reads what keepManifest wrote beside the program at path.
 func kept(path string) (raw, signature []byte, err error) {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {

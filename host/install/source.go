@@ -22,6 +22,7 @@ import (
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/helper"
 	"github.com/hutch-run/hutch/host/install/careful"
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/host/release"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -368,7 +369,7 @@ func (h *agent) run(ctx context.Context, w io.Writer, args ...string) (*Answer, 
 	cmd := exec.CommandContext(ctx, h.program, append([]string{"registry"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	var answer bounded
+	answer := keep.Head{Max: maxAnswer}
 	if w == nil {
 		cmd.Stdout = &answer
 		cmd.Stderr = os.Stderr
@@ -380,11 +381,11 @@ func (h *agent) run(ctx context.Context, w io.Writer, args ...string) (*Answer, 
 		return nil, cause
 	}
 	var a Answer
-	if jerr := json.Unmarshal(answer, &a); jerr != nil {
+	if jerr := json.Unmarshal(answer.Bytes(), &a); jerr != nil {
 		if err == nil {
 			err = jerr
 		}
-		return nil, fmt.Errorf("%s: %w: %s", helper.Name, err, termsafe.Line(string(answer)))
+		return nil, fmt.Errorf("%s: %w: %s", helper.Name, err, termsafe.Line(answer.String()))
 	}
 	switch {
 	case a.Error != "" && a.None:
@@ -395,18 +396,6 @@ func (h *agent) run(ctx context.Context, w io.Writer, args ...string) (*Answer, 
 		return nil, fmt.Errorf("%s: %w", helper.Name, err)
 	}
 	return &a, nil
-}
-
-// bounded keeps the beginning of what is written to it.
-type bounded []byte
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if room := maxAnswer - len(*b); len(p) <= room {
-		*b = append(*b, p...)
-	} else {
-		*b = append(*b, p[:room]...)
-	}
-	return len(p), nil
 }
 
 // Versions implements [Registry].

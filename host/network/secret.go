@@ -1,7 +1,6 @@
 package network
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/sdk"
 	rules "github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/network/intercept"
@@ -179,7 +179,7 @@ func output(ctx context.Context, argv, environ []string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, fmt.Errorf("it did not end within %s", commandTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	stdout, stderr := limited{max: intercept.MaxValue + 3}, limited{max: 1 << 10}
+	stdout, stderr := keep.Head{Max: intercept.MaxValue + 3}, keep.Head{Max: 1 << 10}
 	cmd.Env, cmd.Stdout, cmd.Stderr = environ, &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -188,24 +188,13 @@ func output(ctx context.Context, argv, environ []string) (string, error) {
 		if cause := context.Cause(ctx); cause != nil {
 			return "", cause
 		}
-		line, _, _ := strings.Cut(strings.TrimSpace(stderr.buf.String()), "\n")
+		line, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
 		if line != "" {
 			line = ": " + line
 		}
 		return "", fmt.Errorf("%w%s", err, line)
 	}
-	return stdout.buf.String(), nil
-}
-
-// limited keeps the beginning of what is written.
-type limited struct {
-	buf bytes.Buffer
-	max int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	l.buf.Write(p[:min(len(p), l.max-l.buf.Len())])
-	return len(p), nil
+	return stdout.String(), nil
 }
 
 // ParseSecret reads a value of --secret: NAME=env@HOST, NAME=env:VARIABLE@HOST or NAME=file:PATH@HOST, where HOST may be

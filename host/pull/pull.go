@@ -51,19 +51,6 @@ type Pulled struct {
 	Left string `json:"left,omitempty"`
 }
 
-// Error is a pull that did not come to its end. What came so far is kept.
-type Error struct {
-	Summary string
-	Hints   []string // what is kept where, and what the user can do
-	Err     error    // underneath; may be nil
-}
-
-// Error implements error.
-func (e *Error) Error() string { return e.Summary }
-
-// Unwrap returns what is underneath.
-func (e *Error) Unwrap() error { return e.Err }
-
 // puller is one pull.
 type puller struct {
 	m    *sandbox.Manager
@@ -78,7 +65,7 @@ type puller struct {
 }
 
 // Pull brings the commits of the sandbox that ref means to the branch they were made for. What stands against it is an
-// [*Error], or a [*push.Refusal].
+// [*push.Refusal].
 func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, o Options) (*Pulled, error) {
 	info, err := st.FindSandbox(ref)
 	if err != nil {
@@ -126,7 +113,7 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 func openRepo(ctx context.Context, info store.SandboxInfo) (*git.Repo, error) {
 	r, err := git.Open(ctx, info.Push.Repository)
 	if errors.Is(err, git.ErrNoRepository) || err == nil && r.Dir != info.Push.Repository {
-		return nil, &Error{Summary: fmt.Sprintf("the repository %s, whose branch was pushed, is not there any more", info.Push.Repository), Hints: []string{
+		return nil, &push.Refusal{Summary: fmt.Sprintf("the repository %s, whose branch was pushed, is not there any more", info.Push.Repository), Hints: []string{
 			fmt.Sprintf("hutch cp %s:%s . copies the clone out of the sandbox", info.Name, info.Push.Clone)}, Err: err}
 	}
 	return r, err
@@ -158,7 +145,7 @@ func (p *puller) refused(err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	e := &Error{Summary: err.Error(), Err: err}
+	e := &push.Refusal{Summary: err.Error(), Err: err}
 	where := fmt.Sprintf("nothing in %s changed, and the bundle stays at %s in the sandbox %s", p.push.Repository, p.x.Bundle(), p.info.Name)
 	again := fmt.Sprintf("hutch exec %s -- rm %s and hutch pull %s recreate it from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)
 	switch {
@@ -176,7 +163,7 @@ func (p *puller) refused(err error) error {
 
 // kept is an error after the commits are in the repository.
 func (p *puller) kept(err error, hints ...string) error {
-	return &Error{Summary: err.Error(), Err: err, Hints: append([]string{fmt.Sprintf("the commits are kept as %s in %s, and the bundle in the sandbox; nothing else changed", p.out.Ref, p.push.Repository)}, hints...)}
+	return &push.Refusal{Summary: err.Error(), Err: err, Hints: append([]string{fmt.Sprintf("the commits are kept as %s in %s, and the bundle in the sandbox; nothing else changed", p.out.Ref, p.push.Repository)}, hints...)}
 }
 
 // advance moves the branch, if that is the one that is checked out and only forward.
@@ -300,7 +287,7 @@ func (p *puller) await(ctx context.Context) (*os.File, error) {
 			if last := p.lastLines(5); len(last) > 0 {
 				summary += "; its last lines:\n  " + strings.Join(last, "\n  ")
 			}
-			return nil, &Error{Summary: summary, Hints: []string{
+			return nil, &push.Refusal{Summary: summary, Hints: []string{
 				"the sandbox goes on; nothing in " + p.push.Repository + " changed",
 				fmt.Sprintf("hutch logs -f %s shows what it does; hutch pull --timeout 2h %s waits longer", p.push.Run, p.info.Name)}}
 		}
@@ -396,7 +383,7 @@ func (p *puller) settled(ctx context.Context) error {
 
 // nothing is the error where no commit was made.
 func (p *puller) nothing(o push.Outcome) error {
-	e := &Error{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s, and no command runs there", p.info.Name)}
+	e := &push.Refusal{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s, and no command runs there", p.info.Name)}
 	if o.Uncommitted > 0 {
 		e.Summary += fmt.Sprintf("; %s in no commit", paths(o.Uncommitted))
 		e.Hints = append(e.Hints, fmt.Sprintf("hutch exec -w %s %s -- git commit -am MESSAGE commits them", p.push.Clone, p.info.Name))
@@ -429,7 +416,7 @@ func (p *puller) fetch(ctx context.Context) (f *os.File, err error) {
 			if bad.TooLarge {
 				hints = append(hints, "hutch pull --max-size SIZE "+p.info.Name+" takes larger ones")
 			}
-			return nil, &Error{Summary: bad.Error(), Err: err, Hints: hints}
+			return nil, &push.Refusal{Summary: bad.Error(), Err: err, Hints: hints}
 		}
 		return nil, err
 	}

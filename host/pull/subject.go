@@ -32,7 +32,7 @@ func subject(ctx context.Context, info store.SandboxInfo, base string) (s review
 	}
 	commit, err := repo.Commit(ctx, push.Ref(info.Name))
 	if err != nil {
-		return s, &Error{Summary: fmt.Sprintf("nothing was pulled from %s yet", info.Name), Hints: []string{fmt.Sprintf("hutch pull %s brings its commits", info.Name)}, Err: err}
+		return s, &push.Refusal{Summary: fmt.Sprintf("nothing was pulled from %s yet", info.Name), Hints: []string{fmt.Sprintf("hutch pull %s brings its commits", info.Name)}, Err: err}
 	}
 	return review.Subject{
 		Name: info.Name, ID: info.ID, Project: repo.Dir, Ready: sdk.Ready{Workspace: info.Push.Clone},

@@ -12,6 +12,7 @@ import (
 	"path"
 
 	"github.com/hutch-run/hutch/host/git/bundle"
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
@@ -117,10 +118,10 @@ var ErrNoBundle = errors.New("there is no output bundle")
 // yet, and a [*HostileError] when something else stands there.
 func (x *Exchange) Fetch(ctx context.Context, w io.Writer, max int64) error {
 	if x.host == "" {
-		bounded := &boundedWriter{w: w, left: max}
+		bounded := &keep.Limit{W: w, Max: max}
 		err := x.sb.Get(ctx, x.Bundle(), sdk.FormatFile, bounded)
 		switch {
-		case bounded.over:
+		case bounded.Over:
 			return &HostileError{fmt.Errorf("it is larger than %s", units.FormatSize(max)), true}
 		case errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}):
 			return ErrNoBundle
@@ -162,22 +163,6 @@ func (e *HostileError) Error() string { return "the bundle cannot be fetched: " 
 // Unwrap returns what is wrong.
 func (e *HostileError) Unwrap() error { return e.Err }
 
-type boundedWriter struct {
-	w    io.Writer
-	left int64
-	over bool
-}
-
-// Write implements [io.Writer].
-func (b *boundedWriter) Write(p []byte) (int, error) {
-	if int64(len(p)) > b.left {
-		b.over = true
-		return 0, errors.New("too large")
-	}
-	b.left -= int64(len(p))
-	return b.w.Write(p)
-}
-
 // Drop removes the bundle that hands in, so that the next pull makes a new one; it need not be there.
 func (x *Exchange) Drop(ctx context.Context) error { return x.remove(ctx, outputBundle, false) }
 
@@ -186,22 +171,12 @@ func (x *Exchange) Remove(ctx context.Context) error {
 	if x.host == "" {
 		return x.remove(ctx, ".", true)
 	}
-	root, err := os.OpenRoot(x.host)
+	entries, err := os.ReadDir(x.host)
+	for _, e := range entries {
+		err = errors.Join(err, x.remove(ctx, e.Name(), true))
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	names, err := dir.Readdirnames(-1)
-	err = errors.Join(err, dir.Close())
-	for _, name := range names {
-		err = errors.Join(err, root.RemoveAll(name))
 	}
 	return err
 }

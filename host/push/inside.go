@@ -1,7 +1,6 @@
 package push
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -94,7 +94,7 @@ const (
 // script runs one of the scripts and returns its code and what it printed. The error is that of the backend, or tells
 // of a shell that did not end by itself.
 func script(ctx context.Context, sb *client.Sandbox, text string, args ...string) (code int, stdout, stderr string, err error) {
-	out, errs := head{max: maxScriptOut}, head{max: maxScriptOut}
+	out, errs := keep.Head{Max: maxScriptOut}, keep.Head{Max: maxScriptOut}
 	exit, err := sb.Exec(ctx, &client.Command{
 		Argv: append([]string{"sh", "-c", text, "sh"}, args...), Env: map[string]string{"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
 		Dir: sb.Ready().Workspace, Stdout: &out, Stderr: &errs, Timeout: scriptTime,
@@ -111,20 +111,6 @@ func script(ctx context.Context, sb *client.Sandbox, text string, args ...string
 		return 0, "", "", fmt.Errorf("git in the sandbox ended with %s: %s", exit.Cause, termsafe.Line(exit.Evidence))
 	}
 	return exit.Code, out.String(), lastLine(errs.String()), nil
-}
-
-// head keeps the beginning of what a sandbox says, and drops the rest.
-type head struct {
-	bytes.Buffer
-	max int
-}
-
-// Write implements [io.Writer].
-func (h *head) Write(p []byte) (int, error) {
-	if room := h.max - h.Len(); room > 0 {
-		h.Buffer.Write(p[:min(len(p), room)])
-	}
-	return len(p), nil
 }
 
 func lastLine(s string) string {

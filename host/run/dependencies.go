@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -13,9 +12,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/host/result"
@@ -216,7 +215,7 @@ func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.In
 		}
 	}
 	all["HOME"] = "/tmp"
-	said := &lastBytes{max: installTail}
+	said := &keep.Tail{Max: installTail}
 	j.event(store.EventExecStart, map[string]any{"argv": argv, "sandbox": p.ID(), "env": envNames(all)})
 	x, err := p.Exec(ctx, &client.Command{
 		Argv: argv, Env: all, Dir: p.Ready().Workspace, Stdout: said, Stderr: said, Timeout: installTimeout,
@@ -228,7 +227,8 @@ func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.In
 		return "", nil, sdk.ErrCancelled
 	}
 	j.event(store.EventExecEnd, map[string]any{"sandbox": p.ID(), "cause": x.Cause, "exit_code": x.Code, "evidence": x.Evidence})
-	return result.Text(said.bytes(), said.dropped), x, nil
+	end, dropped := said.Bytes()
+	return result.Text(end, dropped), x, nil
 }
 
 // allowFix says how the first denied destination of an installer is allowed; "" when there is none.
@@ -291,29 +291,4 @@ func exitText(x *sdk.Exit) string {
 		return string(x.Cause) + ", " + x.Signal
 	}
 	return string(x.Cause)
-}
-
-// lastBytes keeps the end of what is written to it. Both streams of a command may share one.
-type lastBytes struct {
-	max     int
-	mu      sync.Mutex
-	buf     []byte
-	dropped bool
-}
-
-func (l *lastBytes) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.buf = append(l.buf, p...)
-	if n := len(l.buf) - l.max; n > 0 {
-		l.dropped = true
-		l.buf = slices.Delete(l.buf, 0, n)
-	}
-	return len(p), nil
-}
-
-func (l *lastBytes) bytes() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Clone(l.buf)
 }

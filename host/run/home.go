@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hutch-run/hutch/host/keep"
 	"github.com/hutch-run/hutch/host/piped"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
@@ -54,8 +54,8 @@ func (j *job) furnish(ctx context.Context, p *place) error {
 func homeOf(ctx context.Context, sb *client.Sandbox, given string) (string, error) {
 	home := given
 	if home == "" {
-		var out limited
-		exit, err := sb.Exec(ctx, &client.Command{Argv: []string{"sh", "-c", `printf %s "$HOME"`}, Dir: sb.Ready().Workspace, Stdout: &out, Timeout: time.Minute})
+		var out bytes.Buffer
+		exit, err := sb.Exec(ctx, &client.Command{Argv: []string{"sh", "-c", `printf %s "$HOME"`}, Dir: sb.Ready().Workspace, Stdout: &keep.Limit{W: &out, Max: 4096}, Timeout: time.Minute})
 		switch {
 		case err != nil:
 			return "", err
@@ -68,17 +68,6 @@ func homeOf(ctx context.Context, sb *client.Sandbox, given string) (string, erro
 		return "", fmt.Errorf("the home directory %q in the sandbox is not an absolute path", home)
 	}
 	return path.Clean(home), nil
-}
-
-// limited keeps the beginning of what a sandbox says.
-type limited struct{ bytes.Buffer }
-
-// Write implements [io.Writer].
-func (l *limited) Write(p []byte) (int, error) {
-	if room := 4096 - l.Len(); len(p) > room {
-		return 0, errors.New("the answer is too long")
-	}
-	return l.Buffer.Write(p)
 }
 
 // putter puts what pack writes into the directory at, which makes path.

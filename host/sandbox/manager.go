@@ -94,10 +94,7 @@ func (m *Manager) List() ([]store.SandboxInfo, error) { return m.store.Sandboxes
 // Reset recreates the surroundings of a sandbox and keeps what was written to the workspace, unless hard: then its
 // base is taken again, too. With force, commands that run in it are ended; otherwise they are [store.ErrInUse].
 func (m *Manager) Reset(ctx context.Context, ref string, hard, force bool) error {
-	s, err := m.attach(ctx, ref, Exclusive)
-	if force && errors.Is(err, store.ErrInUse) {
-		s, err = m.attach(ctx, ref, Shared)
-	}
+	s, err := m.attachAlone(ctx, ref, force)
 	if err != nil {
 		return err
 	}

@@ -12,14 +12,20 @@ import (
 	"github.com/hutch-run/hutch/sdk/client"
 )
 
-// Stop ends what runs in a sandbox and has its backend give back what it holds besides its files: memory, a virtual
-// machine, what a service bills. With force, commands that run in it are ended; otherwise they are [store.ErrInUse]. A
-// sandbox that is stopped is success.
-func (m *Manager) Stop(ctx context.Context, ref string, force bool) error {
+// attachAlone attaches to a sandbox that nobody works in; with force, to any.
+func (m *Manager) attachAlone(ctx context.Context, ref string, force bool) (*Sandbox, error) {
 	s, err := m.attach(ctx, ref, Exclusive)
 	if force && errors.Is(err, store.ErrInUse) {
 		s, err = m.attach(ctx, ref, Shared)
 	}
+	return s, err
+}
+
+// Stop ends what runs in a sandbox and has its backend give back what it holds besides its files: memory, a virtual
+// machine, what a service bills. With force, commands that run in it are ended; otherwise they are [store.ErrInUse]. A
+// sandbox that is stopped is success.
+func (m *Manager) Stop(ctx context.Context, ref string, force bool) error {
+	s, err := m.attachAlone(ctx, ref, force)
 	if err != nil {
 		return err
 	}

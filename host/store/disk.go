@@ -147,8 +147,8 @@ func (a *atomicFile) abandon() {
 	}
 }
 
-// marshalIndent is JSON for people: indented, with <, > and & as they are, and a newline at the end.
-func marshalIndent(v any) ([]byte, error) {
+// MarshalIndent is JSON for people: indented, with <, > and & as they are, and a newline at the end.
+func MarshalIndent(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

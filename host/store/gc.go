@@ -159,6 +159,16 @@ func (c *collector) intentFile(name, path string) error {
 	return nil
 }
 
+// knownIntents are the ids of all. An error was reported before; without all intents nothing can be called lost.
+func (c *collector) knownIntents() (map[string]bool, error) {
+	intents, err := c.store.Intents()
+	known := map[string]bool{}
+	for _, r := range intents {
+		known[r.ID] = true
+	}
+	return known, err
+}
+
 // sandboxes removes the directories of sandboxes that no intent speaks of: Begin writes the intent first and Done
 // forgets it last, so these are what an interrupted removal or a power cut left.
 func (c *collector) sandboxes(context.Context) error {
@@ -167,13 +177,9 @@ func (c *collector) sandboxes(context.Context) error {
 	if err != nil {
 		return diskError("read", c.store.paths.Sandboxes(), err)
 	}
-	intents, err := c.store.Intents()
+	known, err := c.knownIntents()
 	if err != nil {
-		return nil // reported before; without all intents nothing here can be called lost
-	}
-	known := map[string]bool{}
-	for _, r := range intents {
-		known[r.ID] = true
+		return nil
 	}
 	for _, e := range entries {
 		id := strings.TrimSuffix(e.Name(), stateSuffix)

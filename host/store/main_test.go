@@ -146,7 +146,7 @@ func abandon(t *testing.T, s *Store, id string) {
 // setInfo replaces the short record of a run.
 func setInfo(t *testing.T, s *Store, info Info) {
 	t.Helper()
-	b, err := marshalIndent(info)
+	b, err := MarshalIndent(info)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,13 +69,9 @@ func (c *collector) processes(ctx context.Context) error {
 		return nil
 	}
 	// Looked at after the processes, so that a sandbox which begins meanwhile is not taken for lost.
-	intents, err := c.store.Intents()
+	known, err := c.knownIntents()
 	if err != nil {
-		return nil // reported before; without all intents nothing here can be called lost
-	}
-	known := map[string]bool{}
-	for _, r := range intents {
-		known[r.ID] = true
+		return nil
 	}
 	for p, id := range found {
 		if known[id] || c.hasRecord(id) || !p.Alive() {

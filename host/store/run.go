@@ -135,14 +135,14 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 
 // fill writes the files of a new run and returns its first event.
 func (r *Run) fill(dir string, definition any) (Event, error) {
-	def, err := marshalIndent(definition)
+	def, err := MarshalIndent(definition)
 	if err != nil {
 		return Event{}, fmt.Errorf("definition: %w", err)
 	}
 	if err := writeNew(filepath.Join(dir, definitionFile), def); err != nil {
 		return Event{}, err
 	}
-	info, err := marshalIndent(r.info)
+	info, err := MarshalIndent(r.info)
 	if err != nil {
 		return Event{}, err
 	}
@@ -199,7 +199,7 @@ func (r *Run) Event(typ EventType, data any, files ...FileRef) error {
 func (r *Run) appendEvent(typ EventType, data any, files []FileRef) error {
 	var place func() error
 	if r.changed {
-		info, err := marshalIndent(r.info)
+		info, err := MarshalIndent(r.info)
 		if err != nil {
 			return err
 		}
@@ -370,7 +370,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	// The event has the hash of the short record, which is written last of all: what says "finished" is finished.
 	now, last := r.store.now().UTC(), r.info
 	last.State, last.OK, last.Cause, last.ExitCode, last.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
-	info, err := marshalIndent(last)
+	info, err := MarshalIndent(last)
 	if err != nil {
 		return err
 	}
@@ -383,7 +383,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err != nil {
 		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
 	}
-	data, err := marshalIndent(v)
+	data, err := MarshalIndent(v)
 	if err != nil {
 		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
 	}

@@ -191,7 +191,7 @@ func (r *SandboxRecord) fill(dir string) (Event, error) {
 	if err := flock.Try(r.lock, unix.LOCK_EX); err != nil {
 		return Event{}, diskError("lock", dir, err)
 	}
-	info, err := marshalIndent(r.info)
+	info, err := MarshalIndent(r.info)
 	if err != nil {
 		return Event{}, err
 	}
@@ -336,7 +336,7 @@ func (r *SandboxRecord) Update(fn func(*SandboxInfo)) error {
 	defer r.mu.Unlock()
 	next := r.info
 	fn(&next)
-	data, err := marshalIndent(next)
+	data, err := MarshalIndent(next)
 	if err != nil {
 		return err
 	}
@@ -418,7 +418,7 @@ func (r *SandboxRecord) WritePrivate(v any) error {
 			return diskError("read", filepath.Join(r.dir, dir), err)
 		}
 	}
-	data, err := marshalIndent(p)
+	data, err := MarshalIndent(p)
 	if err != nil {
 		return err
 	}

@@ -271,7 +271,7 @@ func writeInfo(t *testing.T, s *Store, r *Run, change func(*Info)) {
 	t.Helper()
 	info := s.readInfo(r.ID())
 	change(&info)
-	b, err := marshalIndent(info)
+	b, err := MarshalIndent(info)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -64,17 +65,13 @@ func markAt(lines []string, i int) Format {
 func (p *parser) detectFences(rest, src source) {
 	fences := scanFences(src)
 	// SEARCH/REPLACE blocks are often fenced, with the name where that of a file would be.
-	for _, f := range fences {
-		if f.format() == SearchReplace {
-			p.parse(src, SearchReplace)
-			return
-		}
-	}
-	for _, f := range fences {
-		if f.name != "" {
-			p.parse(src, Markdown)
-			return
-		}
+	switch {
+	case slices.ContainsFunc(fences, func(f fence) bool { return f.format() == SearchReplace }):
+		p.parse(src, SearchReplace)
+		return
+	case slices.ContainsFunc(fences, func(f fence) bool { return f.name != "" }):
+		p.parse(src, Markdown)
+		return
 	}
 	byFormat := map[Format][]fence{}
 	var order []Format

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/hutch-run/hutch/host/judge"
 	"unicode/utf8"
+
+	"github.com/hutch-run/hutch/host/judge"
 
 	"github.com/hutch-run/hutch/sdk/safepath"
 )

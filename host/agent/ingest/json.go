@@ -13,7 +13,8 @@ import (
 )
 
 // shapes is what a JSON answer may look like, for messages.
-const shapes = `the shapes are {"files":[{"path":"main.py","content":"…"}],"entrypoint":"main.py"}, {"code":"…","language":"python"} and {"main.py":"…"}`
+const shapes = `the shapes are {"files":[{"path":"main.py","content":"…"}],"entrypoint":"main.py"}, ` +
+	`{"code":"…","language":"python"} and {"main.py":"…"}`
 
 // json reads src, which holds one JSON value somewhere.
 func (p *parser) json(src source) {
@@ -93,36 +94,31 @@ func isFile(o object) bool {
 }
 
 func (p *parser) object(o object, line int) {
-	if files, _, ok := o.get("files"); ok {
-		p.about(o, line)
-		switch v := files.(type) {
-		case []any:
-			p.list(v, "files", line)
-		case object:
-			p.table(v, line, func(string) bool { return true })
-		default:
-			p.fail(line, "files is "+kindOf(files)+", not a list", shapes)
-		}
-		return
-	}
-	if isFile(o) {
-		p.about(o, line)
-		p.oneFile(o, "the object", line)
-		return
-	}
-	if code, _, ok := o.get("code"); ok {
-		p.about(o, line)
-		p.code(code, line)
-		return
-	}
 	p.about(o, line)
-	p.table(o, line, func(name string) bool { return !said[name] })
+	files, _, hasFiles := o.get("files")
+	code, _, hasCode := o.get("code")
+	list, isList := files.([]any)
+	named, isTable := files.(object)
+	switch {
+	case isList:
+		p.list(list, "files", line)
+	case isTable:
+		p.table(named, line, func(string) bool { return true })
+	case hasFiles:
+		p.fail(line, "files is "+kindOf(files)+", not a list", shapes)
+	case isFile(o):
+		p.oneFile(o, "the object", line)
+	case hasCode:
+		p.code(code, line)
+	default:
+		p.table(o, line, func(name string) bool { return !said[name] })
+	}
 }
 
 // said are members that say something about the program.
 var said = map[string]bool{
-	"entrypoint": true, "entry_point": true, "language": true, "dependencies": true,
-	"description": true, "explanation": true, "summary": true, "notes": true, "thoughts": true, "reasoning": true, "name": true, "title": true,
+	"entrypoint": true, "entry_point": true, "language": true, "dependencies": true, "description": true,
+	"explanation": true, "summary": true, "notes": true, "thoughts": true, "reasoning": true, "name": true, "title": true,
 }
 
 // about reads what an object says besides files.

@@ -146,22 +146,18 @@ func (p *parser) markdown(src source) {
 		p.block(f)
 	}
 	p.prose(src, fences)
-	shell := func(f fence) bool { l, _ := languageOf(f.lang); return l.Name == "shell" }
 	if named == 0 {
-		var rest []fence
-		for _, f := range program {
-			if !shell(f) {
-				rest = append(rest, f)
-			}
-		}
+		rest := slices.DeleteFunc(slices.Clone(program), func(f fence) bool {
+			l, _ := languageOf(f.lang)
+			return l.Name == "shell"
+		})
 		if len(rest) == 0 && len(program) == 1 {
 			rest = program // a script
 		}
 		if len(rest) == 1 {
-			f := rest[0]
-			l, _ := languageOf(f.lang)
-			f.name = "main" + l.Extensions[0]
-			p.block(f)
+			l, _ := languageOf(rest[0].lang)
+			rest[0].name = "main" + l.Extensions[0]
+			p.block(rest[0])
 			if p.out.Language == "" {
 				p.out.Language = l.Name
 			}

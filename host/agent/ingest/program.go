@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -105,24 +106,18 @@ func (a *Answer) guessEntrypoint(names []string) string {
 		return names[0]
 	}
 	for _, stem := range []string{"main", "__main__", "index", "app", "run"} {
-		best, depth, tie := "", 0, false
+		byDepth := map[int][]string{}
 		for _, n := range programs {
-			base := path.Base(n)
-			if strings.TrimSuffix(base, path.Ext(base)) != stem {
-				continue
-			}
-			switch d := strings.Count(n, "/"); {
-			case best == "" || d < depth:
-				best, depth, tie = n, d, false
-			case d == depth:
-				tie = true
+			if base := path.Base(n); strings.TrimSuffix(base, path.Ext(base)) == stem {
+				d := strings.Count(n, "/")
+				byDepth[d] = append(byDepth[d], n)
 			}
 		}
-		if best != "" {
-			if tie {
-				return ""
+		if len(byDepth) > 0 {
+			if highest := byDepth[slices.Min(slices.Collect(maps.Keys(byDepth)))]; len(highest) == 1 {
+				return highest[0]
 			}
-			return best
+			return ""
 		}
 	}
 	return ""

@@ -71,7 +71,7 @@ func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
 		out.Gaps = r.Gaps.Error()
 	}
 	for _, c := range r.Changes[min(in.ChangeOffset, len(r.Changes)):min(in.ChangeOffset+limit, len(r.Changes))] {
-		out.Changes = append(out.Changes, c.Item(s.o.Allow))
+		out.Changes = append(out.Changes, c.Item(s.o.Allowed))
 	}
 	if in.ChangeOffset+limit < len(r.Changes) {
 		out.NextChange = in.ChangeOffset + limit
@@ -149,12 +149,12 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 	}
 	defer func() { _ = r.Close() }()
 	out.Project = r.Subject.Project
-	plan, err := r.Plan(ctx, r.All(), review.Policy{Allow: s.o.Allow})
+	plan, err := r.Plan(ctx, r.All(), review.Policy{Allow: s.o.Allowed})
 	if err != nil {
 		return out, s.blocked(err, in.Merge)
 	}
 	for _, p := range plan.Taken {
-		out.Applied = append(out.Applied, p.Change.Item(s.o.Allow))
+		out.Applied = append(out.Applied, p.Change.Item(s.o.Allowed))
 	}
 	if in.DryRun || len(plan.Paths()) == 0 {
 		return out, nil
@@ -186,7 +186,7 @@ func (s *Server) blocked(err error, merge bool) error {
 		lines = append(lines, line)
 	}
 	for _, c := range b.Refused {
-		for _, r := range c.Against(s.o.Allow) {
+		for _, r := range c.Against(s.o.Allowed) {
 			lines = append(lines, fmt.Sprintf("refused: %s: %s", review.Quote(c.Path), r.Detail))
 		}
 	}

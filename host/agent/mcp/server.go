@@ -11,6 +11,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -38,32 +39,21 @@ import (
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
-	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 )
 
-// Options say what the clients of a server may do.
+// Options say what the clients of a server may do: what was called for, with Backend chosen, and how it is done.
 type Options struct {
+	call.Call
 	Manager *sandbox.Manager
-	Version string // of hutch
-
-	Backend    string         // of the sandboxes that are made
-	Workspaces []string       // directories, absolute, that sandboxes may be made on, privately; the first one unless another is asked for
-	Network    bool           // sandboxes may ask for the whole network, or any part of it
-	AllowHosts []string       // rules that sandboxes may ask for, without Network
-	Limits     runfile.Limits // of every sandbox that is made
-	Sandboxes  []string       // names of sandboxes that exist already and may be used; they cannot be destroyed
-
 	// Ledger is where changes are brought back to projects; nil leaves the tool for that out.
 	Ledger *review.Ledger
-	// Allow is what may be brought back although it is refused by default.
-	Allow map[judge.Rule]bool
-
-	Keep bool // Close leaves the sandboxes that were made
-	// Remover is called before a sandbox is made, and has to see to it that Options.Manager's sandboxes are removed should
-	// this process be killed; nil for nobody.
+	// Allowed is what may be brought back although it is refused by default.
+	Allowed map[judge.Rule]bool
+	// Remover is called before a sandbox is made, and has to see to it that Manager's sandboxes are removed should this
+	// process be killed; nil for nobody.
 	Remover func() error
 }
 
@@ -233,21 +223,13 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 	if self := store.Self(); !c.Keep {
 		manager.Run.EndsWith = &self
 	}
-	o := Options{
-		Version: c.Version, Backend: c.Backend, Workspaces: c.Workspaces, Network: c.Network, AllowHosts: c.AllowHosts, Limits: c.Limits, Sandboxes: c.Sandboxes, Keep: c.Keep,
-		Allow: map[judge.Rule]bool{}, Manager: sandbox.New(manager),
-	}
+	o := Options{Call: *c, Manager: sandbox.New(manager), Allowed: map[judge.Rule]bool{}}
+	o.Backend = cmp.Or(c.Backend, conf.Backend, "bwrap")
 	if !c.Keep {
 		o.Remover = sync.OnceValue(func() error { return startRemover(*c) })
 	}
-	if o.Backend == "" {
-		o.Backend = conf.Backend
-	}
-	if o.Backend == "" {
-		o.Backend = "bwrap"
-	}
 	for _, r := range c.Allow {
-		o.Allow[r] = true
+		o.Allowed[r] = true
 	}
 	for _, name := range c.Sandboxes {
 		if _, err := s.Store().FindSandbox(name); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/hutch-run/hutch/host/agent/mcp/call"
 	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/review"
@@ -54,7 +55,7 @@ func newServer(t *testing.T, change func(*Options)) *world {
 			t.Fatal(err)
 		}
 	}
-	o := Options{Backend: "fake", Version: "test", Workspaces: []string{w.project}, Manager: sandbox.New(sandbox.Options{
+	o := Options{Call: call.Call{Backend: "fake", Version: "test", Workspaces: []string{w.project}}, Manager: sandbox.New(sandbox.Options{
 		Run: run.Options{Store: st, Backends: pool, TakeBase: review.WriteBase},
 		Destroy: func(ctx context.Context, i store.Intent) error {
 			b, err := pool.Get(ctx, i.Backend)

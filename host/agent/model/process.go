@@ -1,7 +1,6 @@
 package model
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/helper"
+	"github.com/hutch-run/hutch/host/keep"
 )
 
 // How long the process may take for what needs no provider. They guard against a hang.
@@ -46,7 +46,7 @@ type process struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *json.Decoder
-	log    *tail
+	last   keep.Tail    // of what it says besides
 	wait   func() error // safe for concurrent use
 	closed atomic.Bool
 	turn   sync.Mutex // requests go one after the other
@@ -67,11 +67,11 @@ func Open(ctx context.Context, c Config) (Client, error) {
 }
 
 func start(ctx context.Context, program string, c Config) (_ Client, err error) {
-	p := &process{config: c, cmd: exec.Command(program, "model"), log: &tail{}}
+	p := &process{config: c, cmd: exec.Command(program, "model"), last: keep.Tail{Max: 4 << 10}}
 	p.cmd.Env = environment(os.Environ())
 	// An interrupt from the terminal is for hutch, which ends the process in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.cmd.Stderr = p.log
+	p.cmd.Stderr = &p.last
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -80,17 +80,19 @@ func start(ctx context.Context, program string, c Config) (_ Client, err error) 
 		return nil, err
 	}
 	p.out = json.NewDecoder(out)
+	var log *os.File
 	if c.Log != "" {
-		if p.log.file, err = os.OpenFile(c.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		if log, err = os.OpenFile(c.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 			return nil, err
 		}
+		p.last.Copy = log // a disk that is full must not stop a model
 	}
 	p.wait = sync.OnceValue(func() error {
-		defer p.log.file.Close() // nothing is lost: writes are not buffered
+		defer log.Close() // nothing is lost: writes are not buffered
 		return p.cmd.Wait()
 	})
 	if err := p.cmd.Start(); err != nil {
-		p.log.file.Close()
+		log.Close()
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	late := fmt.Errorf("%s did not start within %s", helper.Name, startTimeout)
@@ -183,7 +185,8 @@ func (p *process) gone(what string) error {
 	if err != nil {
 		what += ": " + err.Error()
 	}
-	if words := strings.TrimSpace(p.config.Redact(string(p.log.end))); words != "" {
+	last, _ := p.last.Bytes()
+	if words := strings.TrimSpace(p.config.Redact(string(last))); words != "" {
 		what += "; its last words are:\n" + words
 	}
 	return &Error{Kind: KindProtocol, Message: helper.Name + " does not work: " + what}
@@ -199,21 +202,4 @@ func (p *process) Close() error {
 	defer t.Stop()
 	_ = p.wait() // how it ended is of no interest
 	return nil
-}
-
-// tail keeps the end of what is written to it, and passes all of it on to a file, which may be nil.
-type tail struct {
-	end  []byte
-	file *os.File
-}
-
-// Write implements [io.Writer].
-func (t *tail) Write(p []byte) (int, error) {
-	const most = 4 << 10
-	t.end = append(t.end, p...)
-	if len(t.end) > most {
-		t.end = bytes.Clone(t.end[len(t.end)-most:])
-	}
-	_, _ = t.file.Write(p) // a disk that is full must not stop a model
-	return len(p), nil
 }

@@ -14,7 +14,6 @@
 package record
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -221,7 +220,7 @@ func (l *Loop) event(typ store.EventType, data any, files ...store.FileRef) erro
 
 // write puts a value without its secrets into a file below calls/.
 func (l *Loop) write(name string, v any) (store.FileRef, error) {
-	b, err := encode(v)
+	b, err := store.MarshalIndent(v)
 	if err != nil {
 		return store.FileRef{}, fmt.Errorf("record %s: %w", name, err)
 	}
@@ -452,14 +451,4 @@ func (l *Loop) failure(err error) *Failure {
 		f.Kind = "budget"
 	}
 	return f
-}
-
-// encode is JSON for people: indented, with <, > and & as they are.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	err := enc.Encode(v)
-	return b.Bytes(), err
 }

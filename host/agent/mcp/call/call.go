@@ -17,18 +17,20 @@ const Subcommand = "mcp"
 
 // Call is what the server shall do.
 type Call struct {
-	Version    string         `json:"version"` // of hutch: both are of one build
-	Hutch      string         `json:"hutch"`   // its path, beside which backends lie
-	Backend    string         `json:"backend"` // "" takes that of the configuration, else bwrap
+	Version string `json:"version"` // of hutch: both are of one build
+	Hutch   string `json:"hutch"`   // its path, beside which backends lie
+	Backend string `json:"backend"` // of the sandboxes that are made; "" takes that of the configuration, else bwrap
+	// Workspaces are directories, absolute, that sandboxes may be made on, privately; the first one unless a client asks
+	// for another.
 	Workspaces []string       `json:"workspaces,omitempty"`
-	Sandboxes  []string       `json:"sandboxes,omitempty"`
-	Network    bool           `json:"network,omitempty"`
-	AllowHosts []string       `json:"allow_hosts,omitempty"`
-	Apply      bool           `json:"apply,omitempty"`
-	Allow      []judge.Rule   `json:"allow,omitempty"`
-	Keep       bool           `json:"keep,omitempty"`
-	Limits     runfile.Limits `json:"limits"`
-	Listen     string         `json:"listen,omitempty"` // "" serves stdin and stdout
+	Sandboxes  []string       `json:"sandboxes,omitempty"`   // that exist and may be used; they cannot be destroyed
+	Network    bool           `json:"network,omitempty"`     // sandboxes may ask for the whole network, or any part of it
+	AllowHosts []string       `json:"allow_hosts,omitempty"` // rules that sandboxes may ask for, without Network
+	Apply      bool           `json:"apply,omitempty"`       // changes may be brought back to projects
+	Allow      []judge.Rule   `json:"allow,omitempty"`       // although they are refused by default
+	Keep       bool           `json:"keep,omitempty"`        // the sandboxes that were made stay
+	Limits     runfile.Limits `json:"limits"`                // of every sandbox that is made
+	Listen     string         `json:"listen,omitempty"`      // "" serves stdin and stdout
 	TokenFile  string         `json:"token_file,omitempty"`
 	// RemoverOf makes the program the remover of a server's sandboxes, which survives the server, see mcp.Serve.
 	RemoverOf *store.Process `json:"remover_of,omitempty"`

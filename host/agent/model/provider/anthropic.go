@@ -9,6 +9,7 @@ import (
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/hutch-run/hutch/host/agent/model"
 )
@@ -58,7 +59,7 @@ func (o *anthropicClient) params(r model.Request) anthropic.MessageNewParams {
 	}
 	cacheUpToEnd(p.Messages)
 	for _, t := range r.Tools {
-		tool := anthropic.ToolUnionParamOfTool(anthropicSchema(t.Schema), t.Name)
+		tool := anthropic.ToolUnionParamOfTool(param.Override[anthropic.ToolInputSchemaParam](t.Schema), t.Name)
 		if t.Description != "" {
 			tool.OfTool.Description = anthropic.String(t.Description)
 		}
@@ -94,29 +95,6 @@ func anthropicBlocks(m model.Message) []anthropic.ContentBlockParamUnion {
 		all = append(all, anthropic.NewToolUseBlock(c.ID, arguments(c.Arguments), c.Name))
 	}
 	return all
-}
-
-// anthropicSchema is a JSON schema as the library has it: three of its keys are fields.
-func anthropicSchema(raw json.RawMessage) anthropic.ToolInputSchemaParam {
-	p := anthropic.ToolInputSchemaParam{Properties: map[string]any{}}
-	var m map[string]any
-	if json.Unmarshal(raw, &m) != nil {
-		return p
-	}
-	if properties, ok := m["properties"]; ok {
-		p.Properties = properties
-	}
-	required, _ := m["required"].([]any)
-	for _, r := range required {
-		if name, ok := r.(string); ok {
-			p.Required = append(p.Required, name)
-		}
-	}
-	for _, known := range []string{"type", "properties", "required"} {
-		delete(m, known)
-	}
-	p.ExtraFields = m
-	return p
 }
 
 // anthropicReader has the library put the message together.

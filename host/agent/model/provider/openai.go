@@ -89,9 +89,7 @@ func (o *openaiClient) params(r model.Request) openai.ChatCompletionNewParams {
 		if t.Description != "" {
 			f.Description = openai.String(t.Description)
 		}
-		if json.Unmarshal(t.Schema, &f.Parameters) != nil || f.Parameters == nil {
-			f.Parameters = shared.FunctionParameters{"type": "object", "properties": map[string]any{}}
-		}
+		_ = json.Unmarshal(t.Schema, &f.Parameters) // one that is no object is refused by the server
 		p.Tools = append(p.Tools, openai.ChatCompletionFunctionTool(f))
 	}
 	return p
