@@ -137,40 +137,51 @@ func (c *comparison) text(what, was, is string) {
 	}
 }
 
-// outputs compares what was collected, by path, size and hash, and shows what differs in small texts.
-func (c *comparison) outputs(a, b *store.Record, was, is *result.Result) error {
-	now := map[string]outputs.Output{}
-	for _, o := range is.Outputs {
-		now[o.Path] = o
+// byPath compares two lists of what has a path. said is how one is shown; differ says how two differ, if they do.
+func byPath[T any](c *comparison, what string, was, is []T, path, said func(T) string, differ func(was, is T) Difference) {
+	now := map[string]T{}
+	for _, x := range is {
+		now[path(x)] = x
 	}
-	sized := func(o outputs.Output) string { return fmt.Sprintf("%d B, sha256 %s", o.Size, short(o.SHA256)) }
 	var list []Difference
-	for _, o := range was.Outputs {
-		n, there := now[o.Path]
-		delete(now, o.Path)
-		switch {
-		case !there:
-			list = append(list, Difference{What: "output", Path: o.Path, Was: sized(o)})
-		case o.SHA256 != n.SHA256 || o.Size != n.Size:
-			d := Difference{What: "output", Path: o.Path, Was: sized(o), Is: sized(n)}
-			if o.Size <= maxDiff && n.Size <= maxDiff {
-				var err error
-				if d.Diff, err = difference(a, b, "output/"+o.Path); err != nil {
-					return err
-				}
-			}
+	add := func(d Difference, at T) {
+		if d != (Difference{}) {
+			d.What, d.Path = what, path(at)
 			list = append(list, d)
-		case o.Mode != n.Mode:
-			list = append(list, Difference{What: "output", Path: o.Path, Was: "mode " + o.Mode, Is: "mode " + n.Mode})
 		}
 	}
-	for _, o := range is.Outputs {
-		if _, fresh := now[o.Path]; fresh {
-			list = append(list, Difference{What: "output", Path: o.Path, Is: sized(o)})
+	for _, x := range was {
+		n, there := now[path(x)]
+		delete(now, path(x))
+		if there {
+			add(differ(x, n), x)
+		} else {
+			add(Difference{Was: said(x)}, x)
 		}
 	}
-	c.list("output", list)
-	return nil
+	for _, x := range now {
+		add(Difference{Is: said(x)}, x)
+	}
+	c.list(what, list)
+}
+
+// outputs compares what was collected, by path, size and hash, and shows what differs in small texts.
+func (c *comparison) outputs(a, b *store.Record, was, is *result.Result) (err error) {
+	sized := func(o outputs.Output) string { return fmt.Sprintf("%d B, sha256 %s", o.Size, short(o.SHA256)) }
+	byPath(c, "output", was.Outputs, is.Outputs, func(o outputs.Output) string { return o.Path }, sized,
+		func(o, n outputs.Output) (d Difference) {
+			switch {
+			case o.SHA256 != n.SHA256 || o.Size != n.Size:
+				d = Difference{Was: sized(o), Is: sized(n)}
+				if o.Size <= maxDiff && n.Size <= maxDiff && err == nil {
+					d.Diff, err = difference(a, b, "output/"+o.Path)
+				}
+			case o.Mode != n.Mode:
+				d = Difference{Was: "mode " + o.Mode, Is: "mode " + n.Mode}
+			}
+			return d
+		})
+	return err
 }
 
 // list adds differences, of which those beyond the bound are only counted.
@@ -211,27 +222,13 @@ func (c *comparison) changes(was, is *result.Result) {
 		}
 		return s
 	}
-	now := map[string]result.Change{}
-	for _, x := range is.Changes {
-		now[x.Path] = x
-	}
-	var list []Difference
-	for _, x := range was.Changes {
-		n, there := now[x.Path]
-		delete(now, x.Path)
-		switch {
-		case !there:
-			list = append(list, Difference{What: "change", Path: x.Path, Was: said(x)})
-		case said(x) != said(n):
-			list = append(list, Difference{What: "change", Path: x.Path, Was: said(x), Is: said(n)})
-		}
-	}
-	for _, x := range is.Changes {
-		if _, fresh := now[x.Path]; fresh {
-			list = append(list, Difference{What: "change", Path: x.Path, Is: said(x)})
-		}
-	}
-	c.list("change", list)
+	byPath(c, "change", was.Changes, is.Changes, func(x result.Change) string { return x.Path }, said,
+		func(x, n result.Change) (d Difference) {
+			if said(x) != said(n) {
+				d = Difference{Was: said(x), Is: said(n)}
+			}
+			return d
+		})
 	if was.ChangesMore != is.ChangesMore {
 		c.differ(Difference{What: "change", Was: fmt.Sprintf("and %d more", was.ChangesMore), Is: fmt.Sprintf("and %d more", is.ChangesMore)})
 	}

@@ -3,8 +3,11 @@ package sandbox
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -16,6 +19,7 @@ import (
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/piped"
+	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
@@ -378,4 +382,79 @@ func (s *Sandbox) inside(p string) (string, error) {
 		return at + rest, nil
 	}
 	return p, nil
+}
+
+// copied is what the chain of the sandbox says about a copy.
+type copied struct {
+	Way  string `json:"way"`           // in or out
+	Path string `json:"path"`          // inside the sandbox
+	Tar  bool   `json:"tar,omitempty"` // size and hash are of a tar stream: what was copied in is a tree
+	sent
+}
+
+// sent is what went into the sandbox.
+type sent struct {
+	Size   int64  `json:"size,omitempty"`
+	SHA256 string `json:"sha256,omitempty"` // hex
+}
+
+// summing counts and hashes what is written through it.
+type summing struct {
+	to  io.Writer
+	n   int64
+	sum hash.Hash
+}
+
+func newSum(to io.Writer) *summing { return &summing{to: to, sum: sha256.New()} }
+
+// Write implements [io.Writer].
+func (w *summing) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	w.n += int64(n)
+	w.sum.Write(p[:n])
+	return n, err
+}
+
+func (w *summing) sent() sent { return sent{w.n, hex.EncodeToString(w.sum.Sum(nil))} }
+
+// copied notes a copy in the chain of the sandbox.
+func (s *Sandbox) copied(err error, c copied) error {
+	if err != nil {
+		return about(s.Record, err)
+	}
+	if c.Way == "out" {
+		return s.rec.Event(store.EventSandboxCopy, c)
+	}
+	return s.rec.Changed(store.EventSandboxCopy, c)
+}
+
+// moved returns the record of a sandbox, whose paths it corrects when the whole store was moved since. In a copy of a
+// store it refuses: the sandbox's processes, container or machine belong to the original.
+func (m *Manager) moved(rec *store.SandboxRecord) (store.SandboxInfo, error) {
+	info, home := rec.Info(), m.store.Paths().Data
+	if original := m.store.Original(info.Home, info.ID); original != "" {
+		return info, fmt.Errorf("sandbox %q belongs to the store at %s, of which this one (%s) is a copy: work with it there; `hutch rm %s` removes the copy only", info.Name, original, home, info.Name)
+	}
+	if info.Home == home || info.Home == "" {
+		return info, nil
+	}
+	err := rec.Update(func(i *store.SandboxInfo) {
+		paths := []*string{&i.Workspace.Source}
+		if l := i.Workspace.Layers; l != nil {
+			copied := *l
+			i.Workspace.Layers = &copied
+			paths = append(paths, &copied.Lower, &copied.Upper)
+		}
+		i.Mounts = append([]string(nil), i.Mounts...)
+		for k := range i.Mounts {
+			paths = append(paths, &i.Mounts[k])
+		}
+		for _, p := range paths {
+			if rest, ok := strings.CutPrefix(*p, info.Home+"/"); ok {
+				*p = filepath.Join(home, rest)
+			}
+		}
+		i.Home, i.Owner = home, m.store.Owner()
+	})
+	return rec.Info(), err
 }

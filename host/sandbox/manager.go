@@ -1,16 +1,26 @@
+// Package sandbox manages sandboxes that outlive a command: it makes them, finds them again by name, runs commands in
+// them, resets and removes them.
+//
+// A persistent sandbox has a record in the store. Every process that works in it starts the backend, attaches by the
+// record's handle, and leaves; nothing of hutch keeps running between two commands. Several processes may work in one
+// sandbox at once: they hold its lock shared. The process that recreates or removes it holds the lock alone.
 package sandbox
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/client"
 )
 
 // Lock says what a caller needs of a sandbox.
@@ -211,3 +221,185 @@ func nameOf(i store.SandboxInfo) string {
 	}
 	return i.ID
 }
+
+// StoppedError says that a sandbox exists and must be started before anything can happen in it.
+type StoppedError struct {
+	Name      string
+	Startable bool // its backend can start it; else a reset does
+}
+
+// Error implements error.
+func (e *StoppedError) Error() string {
+	if e.Startable {
+		return "the sandbox " + e.Name + " is stopped; `hutch start " + e.Name + "` starts it and keeps its files"
+	}
+	return "the sandbox " + e.Name + " is stopped; `hutch reset " + e.Name + "` starts it again and keeps its files"
+}
+
+// GoneError says that there is a record of a sandbox and its backend knows nothing of it.
+type GoneError struct {
+	Name string
+	Err  error // what the backend says
+}
+
+// Error implements error.
+func (e *GoneError) Error() string {
+	return "the sandbox " + e.Name + " is gone, only its record is left (`hutch rm " + e.Name + "` removes it): " + e.Err.Error()
+}
+
+// Unwrap returns what the backend says.
+func (e *GoneError) Unwrap() error { return e.Err }
+
+// BusyError says that the lock of a sandbox cannot be had: commands run in it, or somebody resets, applies or removes
+// it. It is [store.ErrInUse].
+type BusyError struct{ Name string }
+
+// Error implements error.
+func (e *BusyError) Error() string {
+	return "the sandbox " + e.Name + " is in use: another hutch works in it (wait for it, or say -f to end what runs there)"
+}
+
+// Unwrap returns [store.ErrInUse].
+func (e *BusyError) Unwrap() error { return store.ErrInUse }
+
+// AboutPath is err for somebody who has named the path p already: what the backend says about the path alone, without
+// naming it once more. Any other error stays as it is.
+func AboutPath(err error, p string) error {
+	var no *sdk.Error
+	if !errors.As(err, &no) || no.Reason != sdk.ReasonNotFound && no.Reason != sdk.ReasonConfig {
+		return err
+	}
+	short := *no
+	short.Summary = strings.TrimPrefix(no.Summary, p+": ")
+	return &short
+}
+
+// attachAlone attaches to a sandbox that nobody works in; with force, to any.
+func (m *Manager) attachAlone(ctx context.Context, ref string, force bool) (*Sandbox, error) {
+	s, err := m.attach(ctx, ref, Exclusive)
+	if force && errors.Is(err, store.ErrInUse) {
+		s, err = m.attach(ctx, ref, Shared)
+	}
+	return s, err
+}
+
+// Stop ends what runs in a sandbox and has its backend give back what it holds besides its files: memory, a virtual
+// machine, what a service bills. With force, commands that run in it are ended; otherwise they are [store.ErrInUse]. A
+// sandbox that is stopped is success.
+func (m *Manager) Stop(ctx context.Context, ref string, force bool) error {
+	s, err := m.attachAlone(ctx, ref, force)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if !s.backend.Facts.Has(sdk.CapStop) {
+		return fmt.Errorf("backend %q cannot stop a sandbox; `hutch rm %s` removes it", s.Record.Backend, nameOf(s.Record))
+	}
+	if err := s.Sandbox.Stop(ctx); err != nil {
+		return about(s.Record, err)
+	}
+	return s.rec.Changed(store.EventSandboxStop, struct{}{})
+}
+
+// Start makes a sandbox ready that is stopped or asleep, and leaves alone what runs in one that is ready.
+func (m *Manager) Start(ctx context.Context, ref string) error {
+	s, err := m.attach(ctx, ref, Exclusive)
+	if errors.Is(err, store.ErrInUse) { // somebody works in it
+		s, err = m.attach(ctx, ref, Shared)
+	}
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if !s.backend.Facts.Has(sdk.CapStop) {
+		return fmt.Errorf("backend %q cannot start a sandbox", s.Record.Backend)
+	}
+	st, err := s.status(ctx)
+	if err != nil {
+		return err
+	}
+	switch st.State {
+	case sdk.StateReady:
+		return nil
+	case sdk.StateGone:
+		return &GoneError{Name: s.Record.Name, Err: errors.New("its backend says so")}
+	}
+	if err := s.wake(ctx); err != nil {
+		return err
+	}
+	return s.rec.Changed(store.EventSandboxStart, struct{}{})
+}
+
+// wake has the backend start what the sandbox sleeps in, so that no command's time is spent on that.
+func (s *Sandbox) wake(ctx context.Context) (err error) {
+	if !s.backend.Facts.Has(sdk.CapStop) {
+		if _, err = s.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: s.Ready().Workspace}); err != nil {
+			return about(s.Record, err)
+		}
+		return s.refurnish(ctx)
+	}
+	progress, over := s.progress()
+	defer over()
+	if err = s.Wake(ctx, progress); err != nil {
+		return about(s.Record, err)
+	}
+	return s.refurnish(ctx)
+}
+
+// progress tells the user how far something is that takes time; over says that it is no longer so.
+func (s *Sandbox) progress() (tell func(step string, done, total int64), over func()) {
+	to := s.m.opt.Run.Progress
+	if to == nil {
+		to = func(run.Progress) {}
+	}
+	said := run.Progress{Run: s.Record.ID, Name: nameOf(s.Record)}
+	return func(step string, done, total int64) {
+		p := said
+		p.Step, p.Done, p.Total = step, done, total
+		to(p)
+	}, func() { to(said) }
+}
+
+// Get is [client.Sandbox.Get], and tells the user how far it is.
+func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
+	progress, over := s.progress()
+	defer over()
+	return s.Sandbox.Get(sdk.WithProgress(ctx, progress), path, format, w)
+}
+
+// refurnish puts back what the run file put into the sandbox's home and what its backend did not keep.
+func (s *Sandbox) refurnish(ctx context.Context) error {
+	return about(s.Record, run.Refurnish(ctx, s.Sandbox, s.m.store.Paths().SandboxState(s.Record.ID)))
+}
+
+// RemoveProject removes a shared project with all its files. It is refused with [store.ErrInUse] while sandboxes have
+// it as their workspace, unless force: then those go first, with whatever runs in them.
+func (m *Manager) RemoveProject(ctx context.Context, name string, force bool) error {
+	err := m.store.RemoveProject(name)
+	if !errors.Is(err, store.ErrInUse) || !force {
+		return err
+	}
+	list, err := m.store.Sandboxes()
+	if err != nil {
+		return err
+	}
+	for _, b := range list {
+		if b.Project != name {
+			continue
+		}
+		if err := m.Remove(ctx, b.ID, true); err != nil && !errors.Is(err, store.ErrNoSandbox) {
+			return fmt.Errorf("project %s: %w", name, err)
+		}
+	}
+	return m.store.RemoveProject(name)
+}
+
+// WithMinIsolation returns a manager that makes no sandbox on a backend that isolates less; "" is none.
+func (m *Manager) WithMinIsolation(least sdk.Isolation) *Manager {
+	c := *m
+	c.opt.Run.MinIsolation = least
+	return &c
+}
+
+// nonblock opens what may be a FIFO without waiting for its other end.
+const nonblock = syscall.O_NONBLOCK

@@ -12,6 +12,7 @@ import (
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -131,20 +132,10 @@ type statusOut struct {
 	sandboxOut
 	State   string         `json:"state" jsonschema:"ready, stopped, gone, busy or unknown"`
 	Problem string         `json:"problem,omitempty"`
-	Limits  []limitOut     `json:"limits"`
-	Changes *changeCounts  `json:"changes,omitempty" jsonschema:"what differs from the project; missing when nobody can tell"`
-	Jobs    []tools.JobOut `json:"jobs" jsonschema:"commands that run, and those that ended of which the output is still there"`
-}
-
-type limitOut struct {
-	Limit  string `json:"limit"`
-	Value  string `json:"value"`
-	HeldBy string `json:"held_by" jsonschema:"mechanism that holds it"`
-}
-
-type changeCounts struct {
-	Entries int   `json:"entries"`
-	Bytes   int64 `json:"bytes"`
+	Limits  []result.Limit `json:"limits"`
+	// Changes are nil where nobody can tell.
+	Changes *sandbox.ChangeCount `json:"changes,omitempty" jsonschema:"what differs from the project"`
+	Jobs    []tools.JobOut       `json:"jobs" jsonschema:"commands that run, and those that ended with output to read"`
 }
 
 func (s *Server) status(ctx context.Context, in sandboxIn) (out statusOut, err error) {
@@ -155,20 +146,12 @@ func (s *Server) status(ctx context.Context, in sandboxIn) (out statusOut, err e
 	if err != nil {
 		return out, tools.Explain(err)
 	}
-	out = statusOut{sandboxOut: s.about(st.SandboxInfo), State: st.Condition, Problem: st.Problem, Limits: []limitOut{}, Jobs: s.jobs.Of(in.Sandbox)}
-	var limits []result.Limit
+	out = statusOut{sandboxOut: s.about(st.SandboxInfo), State: st.Condition, Problem: st.Problem, Limits: []result.Limit{},
+		Changes: st.Changes, Jobs: s.jobs.Of(in.Sandbox)}
 	if len(st.Limits) > 0 {
-		if err := json.Unmarshal(st.Limits, &limits); err != nil {
-			return out, err
-		}
+		err = json.Unmarshal(st.Limits, &out.Limits)
 	}
-	for _, l := range limits {
-		out.Limits = append(out.Limits, limitOut{string(l.Limit), l.Value, l.HeldBy})
-	}
-	if st.Changes != nil {
-		out.Changes = &changeCounts{st.Changes.Entries, st.Changes.Bytes}
-	}
-	return out, nil
+	return out, err
 }
 
 type resetIn struct {
