@@ -31,7 +31,7 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 		case a == "--":
 			c.dash = true
 			rest := slices.Clone(argv[i+1:])
-			if node.Name == "run" || node.Name == "exec" {
+			if node.Name == "run" || node.Name == "exec" || node.Name == "agent" {
 				c.tail = rest
 			} else if len(rest) > 0 {
 				operands = append(append(operands, "--"), rest...)

@@ -11,6 +11,8 @@ import (
 type grammar struct {
 	runGrammar `embed:""`
 
+	Agent agentCmd `cmd:"" group:"run" help:"Start a coding agent in a sandbox on this project, and review what it did."`
+
 	Validate validateCmd `cmd:"" group:"write" help:"Check run files without running anything."`
 	Fmt      fmtCmd      `cmd:"" group:"write" help:"Put run files into the canonical layout."`
 	Plan     planCmd     `cmd:"" group:"write" help:"Show what would run where, and how each limit would be held."`

@@ -207,48 +207,54 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if len(call.tail) == 0 {
 		return hint(errors.New("exec needs a command"), "hutch exec %s sh -c '…'", c.Sandbox)
 	}
-	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, Env: c.Env, EnvFile: c.EnvFile}
-	env, passed, err := like.environment()
-	if err != nil {
-		return err
-	}
-	broken := make(chan os.Signal, 1) // as in run
-	signal.Notify(broken, syscall.SIGPIPE)
-	defer signal.Stop(broken)
 	return withSandboxes(u, func(m *sandbox.Manager, s *session.Session) error {
-		if info, err := s.Store().FindSandbox(c.Sandbox); err == nil {
-			s.StartMaker(info.Backend, info.Binary, info.BinarySHA256) // it comes up while the lock is taken
-		}
-		sb, err := m.Open(ctx, c.Sandbox, sandbox.Shared)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = sb.Close() }()
-		d := &runfile.Definition{Instance: filepath.Base(call.tail[0])}
-		show, err := newShow(u, like, []*runfile.Definition{d})
-		if err != nil {
-			return err
-		}
-		defer show.restore()
-		streams, ended := show.streams(d)
-		r, err := sb.Run(ctx, sandbox.Command{
-			Argv: call.tail, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit),
-			Over: retire(u, s),
-		}, streams)
-		if ended != nil {
-			ended()
-		}
-		show.restore()
-		if r != nil {
-			show.result(r)
-			err = errors.Join(err, show.finish([]*result.Result{r}, 0))
-		}
-		if err == nil {
-			err = show.whole()
-		}
+		r, err := c.exec(ctx, u, m, s, call.tail, retire(u, s))
 		if err != nil {
 			return err
 		}
 		return exit(u.status(result.ExitCode(r)))
 	})
+}
+
+// exec runs argv and shows its result. over is called when it has ended, before its record is complete.
+func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, argv []string, over func()) (*result.Result, error) {
+	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, Env: c.Env, EnvFile: c.EnvFile}
+	env, passed, err := like.environment()
+	if err != nil {
+		return nil, err
+	}
+	broken := make(chan os.Signal, 1) // as in run
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+	if info, err := s.Store().FindSandbox(c.Sandbox); err == nil {
+		s.StartMaker(info.Backend, info.Binary, info.BinarySHA256) // it comes up while the lock is taken
+	}
+	sb, err := m.Open(ctx, c.Sandbox, sandbox.Shared)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sb.Close() }()
+	d := &runfile.Definition{Instance: filepath.Base(argv[0])}
+	show, err := newShow(u, like, []*runfile.Definition{d})
+	if err != nil {
+		return nil, err
+	}
+	defer show.restore()
+	streams, ended := show.streams(d)
+	r, err := sb.Run(ctx, sandbox.Command{
+		Argv: argv, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit),
+		Over: over,
+	}, streams)
+	if ended != nil {
+		ended()
+	}
+	show.restore()
+	if r != nil {
+		show.result(r)
+		err = errors.Join(err, show.finish([]*result.Result{r}, 0))
+	}
+	if err == nil {
+		err = show.whole()
+	}
+	return r, err
 }

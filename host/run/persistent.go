@@ -169,6 +169,9 @@ func (j *job) fulfil(p *place) error {
 		for _, m := range slices.Concat(j.mounts, j.trust) {
 			i.Mounts = append(i.Mounts, m.Source)
 		}
+		for _, m := range j.d.Mounts {
+			i.Mounts = append(i.Mounts, m.Source)
+		}
 		if len(i.Handle) == 0 {
 			i.Handle = json.RawMessage("null")
 		}

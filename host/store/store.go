@@ -182,6 +182,12 @@ func (p Paths) Project(name string) string { return filepath.Join(p.Projects(), 
 // ProjectFiles is the directory of a project's own files.
 func (p Paths) ProjectFiles(name string) string { return filepath.Join(p.Project(name), "files") }
 
+// Agents is where the home directories of coding agents are.
+func (p Paths) Agents() string { return filepath.Join(p.Data, "agents") }
+
+// Presets is where the user's presets of coding agents are.
+func (p Paths) Presets() string { return filepath.Join(p.Config, "agents") }
+
 // Deps is the root of the dependency cache.
 func (p Paths) Deps() string { return filepath.Join(p.Cache, "deps") }
 

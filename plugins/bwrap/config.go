@@ -47,7 +47,7 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 // madeHere are the directories that the sandbox makes itself. Nothing can be
 // bound in their place; below those that end with a slash, nothing either.
 var madeHere = []string{"/", "/proc/", "/sys/", "/dev/", "/run/", "/tmp/", "/workspace/", "/input/", "/output/", "/.hutch/",
-	"/etc", "/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/root", "/home", "/var"}
+	"/etc", "/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/root", "/home", "/var", "/var/tmp/"}
 
 // reserved says whether p cannot be bound.
 func reserved(p string) bool {

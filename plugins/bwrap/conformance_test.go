@@ -29,7 +29,7 @@ func TestSandboxConformance(t *testing.T) {
 
 func TestReservedPaths(t *testing.T) {
 	for p, want := range map[string]bool{"/": true, "/proc": true, "/proc/1": true, "/etc": true, "/etc/ssl": false, "/usr/local": true,
-		"/opt": false, "/opt/x": false, "/home": true, "/home/user/sdk": false, "/workspace/x": true, "/processor": false, "/root/go": false} {
+		"/opt": false, "/opt/x": false, "/home": true, "/home/user/sdk": false, "/workspace/x": true, "/processor": false, "/var/tmp/x": true, "/var/lib/x": false, "/root/go": false} {
 		if got := reserved(p); got != want {
 			t.Errorf("%s: %v", p, got)
 		}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/hutch-run/hutch/host/agent/preset"
+	"github.com/hutch-run/hutch/host/pull"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/units"
+)
+
+type agentCmd struct {
+	Agent string `arg:"" optional:"" name:"agent" help:"claude, codex, gemini, opencode, or a preset of yours. Without it: list them, and the sandboxes of agents."`
+
+	Prompt    string `short:"p" placeholder:"TEXT" help:"Work on this unattended, instead of interactively."`
+	Continue  bool   `short:"c" help:"Go on with the last session."`
+	Directory string `placeholder:"DIR" default:"." help:"The project (default: the current directory)." complete:"dir"`
+	Forget    bool   `help:"Remove the agent's sandbox and home directory of this project, with its login and history, and start nothing."`
+	Apply     string `enum:",never,ask,on-success" default:"" placeholder:"WHEN" help:"Bring its changes back to the project: ask (default at a terminal), never (default elsewhere), or on-success."`
+	Quiet     bool   `short:"q" help:"Only what the agent prints."`
+
+	networkFlags `group:"sandbox"`
+	secretFlags  `group:"sandbox"`
+
+	runfile.Limits `group:"limits"`
+	allowFlags
+}
+
+// Help is the text below the synopsis.
+func (*agentCmd) Help() string {
+	return `Starts a coding agent that is installed on this machine in a persistent sandbox: it asks for no permission, because it cannot do harm. It sees the project at /workspace and writes to a layer over it; its home directory, with login and history, is kept for each project and agent; it reaches the hosts of its preset and nothing else. At the end you see what it changed and take what you like: hutch diff and hutch apply do it later.
+
+API keys stay outside: where ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY is set here, the agent has a placeholder, which becomes the key in requests to the provider's host. Without one, log in inside; that login's token is in the agent's home directory, where the agent can read it.
+
+Arguments after -- go to the agent. A preset is an HCL file: those in the directory agents beside config.hcl win over those that hutch brings.
+
+    hutch agent claude
+    hutch agent codex -p "fix the failing test" --apply on-success
+    hutch agent claude --continue --allow-host registry.npmjs.org:443
+    hutch agent`
+}
+
+// agentBackend can show a program of this machine, which needs this machine's libraries.
+const agentBackend = "bwrap"
+
+// agentTimeout is the wall time of an agent that nobody watches.
+const agentTimeout = time.Hour
+
+func (c *agentCmd) Run(ctx context.Context, u *ui, call *call) error {
+	return withSandboxes(u, func(m *sandbox.Manager, s *session.Session) error {
+		if c.Agent == "" {
+			return c.list(u, s.Store())
+		}
+		return c.start(ctx, u, m, s, call.tail)
+	})
+}
+
+// list shows presets, and the sandboxes that agents have.
+func (c *agentCmd) list(u *ui, s *store.Store) error {
+	names, err := preset.Names(s.Paths().Presets())
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{"AGENT", "NAME", "PROGRAM", "SANDBOXES"}}
+	homes, err := s.AgentHomes()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		p, err := preset.Load(s.Paths().Presets(), name)
+		if err != nil {
+			return err
+		}
+		where := "not installed: " + p.Install
+		if prog, err := preset.Find(p.Program); err == nil {
+			where = prog.Path
+		}
+		var of []string
+		for _, h := range homes {
+			if h.Agent == name {
+				of = append(of, h.Name)
+			}
+		}
+		rows = append(rows, []string{name, p.Description, where, dash(strings.Join(of, " "))})
+	}
+	return u.table(rows)
+}
+
+func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, more []string) error {
+	p, err := preset.Load(s.Store().Paths().Presets(), c.Agent)
+	var unknown *preset.UnknownError
+	if errors.As(err, &unknown) {
+		return hint(err, "there are %s; a file %s describes another one", strings.Join(unknown.Known, ", "), filepath.Join(unknown.Dir, "NAME.hcl"))
+	} else if err != nil {
+		return err
+	}
+	project, err := filepath.Abs(c.Directory)
+	if err != nil {
+		return err
+	}
+	if c.Forget {
+		home, err := s.Store().AgentHome(p.Name, project)
+		if err != nil {
+			return err
+		}
+		if err := m.Remove(ctx, home.Name, false); err != nil && !errors.Is(err, store.ErrNoSandbox) {
+			return err
+		}
+		return home.Remove()
+	}
+	prog, err := preset.Find(p.Program)
+	if missing := (*preset.NotFoundError)(nil); errors.As(err, &missing) && p.Install != "" {
+		return hint(err, "%s", p.Install)
+	} else if err != nil {
+		return err
+	}
+	argv, err := p.Command(prog, c.Prompt, c.Continue, more, os.Getenv)
+	if err != nil {
+		return err
+	}
+	tty := term.IsTerminal(int(u.in.Fd())) && u.outTTY
+	apply := applyFlags{Apply: c.Apply, allowFlags: c.allowFlags}
+	switch {
+	case c.Prompt == "" && !tty:
+		return hint(fmt.Errorf("%s needs a terminal to work interactively", p.Description), "hutch agent %s -p \"TEXT\" works without one", p.Name)
+	case apply.Apply == "ask" && !tty:
+		return errors.New("--apply=ask needs a terminal to ask at")
+	case apply.Apply == "" && tty:
+		apply.Apply = "ask"
+	}
+	net, err := c.network()
+	if err == nil {
+		net, err = net.WithSecrets(c.Secret)
+	}
+	if err != nil {
+		return err
+	}
+	home, err := s.Store().AgentHome(p.Name, project)
+	if err != nil {
+		return err
+	}
+	d, unset, err := p.Definition(prog, preset.Options{
+		Project: project, Home: home.Dir, Backend: agentBackend, Network: net, Environ: os.Getenv, Limits: c.Limits,
+	})
+	if err != nil {
+		return err
+	}
+	if len(unset) > 0 && len(unset) == len(p.Keys) && !c.Quiet {
+		u.note("%s is not set: %s uses the login in its own home directory", strings.Join(unset, " or "), p.Description)
+	}
+	if err := p.Fill(home.Dir); err != nil {
+		return hint(fmt.Errorf("fill the home directory of %s: %w", p.Description, err), "hutch agent %s --forget removes it", p.Name)
+	}
+	if err := c.ensure(ctx, u, m, d, home.Name); err != nil {
+		return err
+	}
+	timeout := c.Timeout
+	if timeout == 0 && c.Prompt != "" {
+		timeout = units.Duration(agentTimeout)
+	}
+	x := &execCmd{Sandbox: home.Name, Interactive: c.Prompt == "", TTY: c.Prompt == "", Timeout: timeout, Quiet: c.Quiet, Output: "text"}
+	r, err := x.exec(ctx, u, m, s, argv, nil)
+	if err != nil {
+		return err
+	}
+	if err := c.review(ctx, u, s, home.Name, apply, r.OK); err != nil {
+		return err
+	}
+	return exit(u.status(result.ExitCode(r)))
+}
+
+// ensure makes the sandbox, or recreates one that was made for another network or program and has nothing to lose.
+func (c *agentCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d *runfile.Definition, name string) error {
+	st, err := m.Inspect(ctx, name)
+	if errors.Is(err, store.ErrNoSandbox) {
+		_, err := m.Create(ctx, d, name)
+		return madeError(err)
+	} else if err != nil {
+		return err
+	}
+	var mounts []string
+	for _, x := range d.Mounts {
+		mounts = append(mounts, x.Source)
+	}
+	same := st.Network.String() == d.Network.String() && reflect.DeepEqual(st.Network.Secrets, d.Network.Secrets) &&
+		!slices.ContainsFunc(mounts, func(dir string) bool { return !slices.Contains(st.Mounts, dir) })
+	switch {
+	case same && st.Backend == d.Backends[0].Name:
+		return nil
+	case st.Changes != nil && st.Changes.Entries > 0:
+		return hint(fmt.Errorf("sandbox %s was made with other rules or another program, and has changes that were not applied", name),
+			"hutch diff %s shows them, hutch apply %s takes them, hutch rm %s drops them; then run this again", name, name, name)
+	}
+	u.note("recreating sandbox %s, for another network or program", name)
+	if err := m.Remove(ctx, name, false); err != nil {
+		return err
+	}
+	_, err = m.Create(ctx, d, name)
+	return madeError(err)
+}
+
+// review shows what the agent left, and brings it back where that is wanted.
+func (c *agentCmd) review(ctx context.Context, u *ui, s *session.Session, name string, apply applyFlags, ok bool) error {
+	ledger := review.NewLedger(s.Store().Paths().Applies(), s.Store())
+	lock := sandbox.Shared
+	if apply.wanted() {
+		recovered(ctx, u, ledger)
+		lock = sandbox.Exclusive
+	}
+	return inReview(ctx, u, s, name, lock, review.Options{Keep: ledger.Dir()}, func(v *pull.Reviewing) error {
+		later := "hutch diff " + name + " shows them, hutch apply " + name + " takes them"
+		switch n := count(len(v.Changes), "change"); {
+		case len(v.Changes) == 0:
+			if !c.Quiet {
+				u.note("no changes")
+			}
+			return nil
+		case !apply.wanted() || apply.Apply == "on-success" && !ok:
+			u.note("%s in sandbox %s: %s", n, name, later)
+			return nil
+		}
+		err := apply.bring(ctx, u, v, ledger)
+		if err != nil {
+			u.note("the changes are still in sandbox %s: %s", name, later)
+		}
+		return err
+	})
+}

@@ -1,0 +1,141 @@
+// Package preset describes coding agents: how each is found on this machine, started in a sandbox, and what it needs
+// there. Presets are data: HCL files that hutch brings, and those of the user, which win.
+//
+// [Load] reads a preset, [Find] finds its program, and [Preset.Definition] makes the definition of its sandbox. Package
+// preset starts nothing.
+package preset
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclparse"
+
+	"github.com/hutch-run/hutch/host/diag/hcldiag"
+	"github.com/hutch-run/hutch/sdk/safepath"
+)
+
+//go:embed presets/*.hcl
+var shipped embed.FS
+
+// Preset is one coding agent.
+type Preset struct {
+	Name        string            // of its file
+	File        string            // that it was read from; "" for one that hutch brings
+	Description string            `hcl:"description"`       // its name, for people
+	Program     string            `hcl:"program"`           // what it is called in PATH
+	Install     string            `hcl:"install,optional"`  // the command that installs it, for people
+	Args        []string          `hcl:"args,optional"`     // always; they skip its own questions
+	Prompt      []string          `hcl:"prompt,optional"`   // before a prompt that it works on unattended
+	Continue    []string          `hcl:"continue,optional"` // to go on with the last session
+	Hosts       []string          `hcl:"hosts,optional"`    // rules: what it reaches, see package network
+	Env         map[string]string `hcl:"env,optional"`
+	Keys        []Key             `hcl:"key,block"`
+	Home        []File            `hcl:"home,block"`
+}
+
+// Key is an API key, which stays outside of the sandbox.
+type Key struct {
+	Name  string   `hcl:"name,label"`    // variable that the agent reads it from
+	From  []string `hcl:"from,optional"` // variables of this machine that have it, the first that is set; default Name
+	Hosts []string `hcl:"hosts"`         // that it is sent to
+	// BaseURL is the variable of another address of the service, on this machine and in the sandbox; "" when there is none.
+	BaseURL string `hcl:"base_url,optional"`
+	// BaseURLArgs give the agent that address where it reads no variable; {url} stands for it.
+	BaseURLArgs []string `hcl:"base_url_args,optional"`
+}
+
+// File is a file of the agent's home directory that is written when it is not there.
+type File struct {
+	Path    string `hcl:"path,label"` // relative to the home directory
+	Content string `hcl:"content"`
+}
+
+// UnknownError says that there is no preset of a name.
+type UnknownError struct {
+	Name  string
+	Known []string // sorted
+	Dir   string   // of the user's presets
+}
+
+func (e *UnknownError) Error() string { return fmt.Sprintf("no preset of an agent %q", e.Name) }
+
+var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// Names returns the presets that there are, sorted. dir has those of the user; it may be missing.
+func Names(dir string) ([]string, error) {
+	var out []string
+	mine, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	all, err := shipped.ReadDir("presets")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range append(all, mine...) {
+		if name, ok := strings.CutSuffix(e.Name(), ".hcl"); ok && namePattern.MatchString(name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// Load reads a preset: that of the user in dir, or the one that hutch brings. The error is an [*UnknownError], or has
+// diagnostics ([diag.Diagnostics]) when the file is wrong.
+func Load(dir, name string) (*Preset, error) {
+	known, err := Names(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(known, name) {
+		return nil, &UnknownError{name, known, dir}
+	}
+	file := filepath.Join(dir, name+".hcl")
+	data, err := os.ReadFile(file)
+	p := &Preset{Name: name, File: file}
+	if errors.Is(err, fs.ErrNotExist) {
+		p.File, file = "", name+".hcl"
+		data, err = shipped.ReadFile("presets/" + name + ".hcl")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.parse(file, data); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Preset) parse(file string, data []byte) error {
+	f, diags := hclparse.NewParser().ParseHCL(data, file)
+	if !diags.HasErrors() {
+		diags = append(diags, gohcl.DecodeBody(f.Body, nil, p)...)
+	}
+	if diags.HasErrors() {
+		return hcldiag.Diagnostics(diags).Err()
+	}
+	for i, k := range p.Keys {
+		if len(k.From) == 0 {
+			p.Keys[i].From = []string{k.Name}
+		}
+	}
+	for _, h := range p.Home {
+		if err := safepath.Check(h.Path); err != nil {
+			return fmt.Errorf("preset %s: home %q: %w", p.Name, h.Path, err)
+		}
+	}
+	if p.Program == "" || strings.ContainsRune(p.Program, '/') {
+		return fmt.Errorf("preset %s: program %q is not a name in PATH", p.Name, p.Program)
+	}
+	return nil
+}

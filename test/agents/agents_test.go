@@ -1,0 +1,225 @@
+// Package agents runs real coding agents in sandboxes against a scripted model of this machine, as users start them.
+package agents
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hutch-run/hutch/test/e2e"
+)
+
+func TestMain(m *testing.M) { os.Exit(e2e.Main(m, nil)) }
+
+//go:embed npm
+var packages embed.FS
+
+const key = "sk-the-value-that-stays-outside"
+
+// world is a user with a project and agents.
+type world struct {
+	t       *testing.T
+	dir     string // of the user
+	project string
+	env     []string
+	user    *syscall.Credential // nil for the one who runs the test
+}
+
+// install brings the agents from the npm registry to where sandboxes can see them, and returns the directory of their
+// commands.
+func install(t *testing.T) string {
+	e2e.Require(t, "npm")
+	base, err := "/opt", error(nil) // temporary directories are the sandbox's own
+	if os.Getuid() != 0 {
+		base, err = os.UserCacheDir()
+	}
+	if err == nil {
+		err = os.MkdirAll(base, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(base, "hutch-agents-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	from, err := fs.Sub(packages, "npm")
+	if err == nil {
+		err = os.CopyFS(dir, from)
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	npm := exec.CommandContext(ctx, "npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--no-progress")
+	npm.Dir = dir
+	if out, err := npm.CombinedOutput(); err != nil {
+		t.Fatalf("npm install: %v\n%s", err, out)
+	}
+	bin := filepath.Join(dir, "node_modules", ".bin")
+	if node := e2e.Node(t); node != "node" { // scripts find it in PATH
+		own := filepath.Join(dir, "node")
+		if err := os.Mkdir(own, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(node)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(own, "node"), data, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		bin = own + ":" + bin
+	}
+	return bin
+}
+
+func newWorld(t *testing.T, bin string, s *service) *world {
+	dir, err := os.MkdirTemp("/var/tmp", "hutch-agents-user-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w := &world{t: t, dir: dir, project: filepath.Join(dir, "My Shop"), env: []string{
+		"PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "HUTCH_HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + dir,
+		"ANTHROPIC_API_KEY=" + key, "ANTHROPIC_BASE_URL=" + s.URL, "GEMINI_API_KEY=" + key, "GOOGLE_GEMINI_BASE_URL=" + s.URL,
+		"OPENAI_API_KEY=" + key, "OPENAI_BASE_URL=" + s.URL + "/v1",
+	}}
+	if err := os.Mkdir(w.project, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// OpenCode reads no variable for the address.
+	config := `{"$schema": "https://opencode.ai/config.json", "autoupdate": false, "model": "anthropic/claude-sonnet-4-5", "small_model": "anthropic/claude-sonnet-4-5",
+  "provider": {"anthropic": {"options": {"baseURL": "` + strings.Replace(s.URL, "127.0.0.1", "host", 1) + `/v1"}}}}`
+	if err := os.WriteFile(filepath.Join(w.project, "opencode.json"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// hutch runs hutch in the project.
+func (w *world) hutch(code int, args ...string) (stdout, stderr string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, e2e.Hutch(), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	var out, errs strings.Builder
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.project, w.env, &out, &errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: w.user}
+	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != code {
+		w.t.Fatalf("hutch %q ended with %d, want %d\n%s%s", args, cmd.ProcessState.ExitCode(), code, out.String(), errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+// nowhere fails where a file of the user has the key.
+func (w *world) nowhere() {
+	w.t.Helper()
+	err := filepath.WalkDir(w.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte(key)) {
+			w.t.Errorf("%s holds the key", path)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+}
+
+func (w *world) greeting() string {
+	data, err := os.ReadFile(filepath.Join(w.project, "hello.txt"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestAgents has each agent work in a sandbox, looks at what it left, and takes it.
+func TestAgents(t *testing.T) {
+	e2e.Require(t, "bwrap")
+	bin := install(t)
+	for _, tt := range []struct {
+		agent string
+		flags []string
+		user  bool // an ordinary one
+	}{
+		{agent: "claude"}, {agent: "claude", user: true}, {agent: "codex"}, {agent: "gemini"},
+		{agent: "opencode", flags: []string{"--secret", "ANTHROPIC_API_KEY=env@host:PORT"}},
+	} {
+		name := tt.agent
+		if tt.user {
+			name += " of a user"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			w := newWorld(t, bin, s)
+			if tt.user && os.Getuid() == 0 {
+				uid, gid, _ := e2e.Rootless(t)
+				w.user = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+				for _, path := range []string{w.dir, w.project, filepath.Join(w.project, "opencode.json")} {
+					if err := os.Chown(path, uid, gid); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			flags := slices.Clone(tt.flags)
+			for i, f := range flags {
+				flags[i] = strings.ReplaceAll(f, "PORT", s.URL[strings.LastIndexByte(s.URL, ':')+1:])
+			}
+			sandbox := tt.agent + "-my-shop"
+
+			out, errs := w.hutch(0, slices.Concat([]string{"agent", tt.agent, "-p", task}, flags)...)
+			if !strings.Contains(out, "The greeting is written.") {
+				t.Errorf("it said %q\n%s\n%s", out, errs, strings.Join(s.log, "\n"))
+			}
+			if !strings.Contains(errs, "in sandbox "+sandbox+": hutch diff "+sandbox) {
+				t.Errorf("hutch said %q", errs)
+			}
+			if w.greeting() != "" {
+				t.Error("the project was changed without review")
+			}
+			if len(s.keys) != 1 || !s.keys[key] {
+				t.Errorf("the service was asked with the keys %v", s.keys)
+			}
+			w.nowhere()
+
+			// Again, in the same sandbox, and taken.
+			_, errs = w.hutch(0, slices.Concat([]string{"agent", tt.agent, "--continue", "-p", task, "--apply", "on-success"}, flags)...)
+			if strings.Contains(errs, "recreating") || !strings.Contains(errs, "applied") && !strings.Contains(errs, "allow-tools") {
+				t.Errorf("hutch said %q", errs)
+			}
+			if tt.agent != "opencode" && w.greeting() != "hello from the box\n" { // that one rewrites its settings, which are for review
+				t.Errorf("the project has %q\n%s", w.greeting(), errs)
+			}
+			if out, _ = w.hutch(0, "agent"); !strings.Contains(out, sandbox) {
+				t.Errorf("hutch agent says %q", out)
+			}
+			w.hutch(0, "agent", tt.agent, "--forget")
+			if out, _ = w.hutch(0, "ps", "-q"); out != "" {
+				t.Errorf("there is still %q", out)
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package agents
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// service is a model of each provider: asked to work, it has the agent write hello.txt with a command, and says that it
+// is done once it sees what came of that. Side questions, such as for a title, get a word.
+type service struct {
+	*httptest.Server
+	mu   sync.Mutex
+	keys map[string]bool // that requests came with
+	log  []string
+}
+
+// task is what the agents are asked, by which the service knows requests that are about it.
+const task = "write the greeting of the day into hello.txt"
+
+// work is the command that does it.
+const work = "printf 'hello from the box\n' > hello.txt"
+
+func newService(t *testing.T) *service {
+	s := &service{keys: map[string]bool{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/messages", s.anthropic)
+	mux.HandleFunc("POST /v1beta/models/{call}", s.gemini)
+	mux.HandleFunc("POST /v1/responses", s.openai)
+	mux.HandleFunc("GET /v1/responses", func(w http.ResponseWriter, r *http.Request) { // Codex tries a WebSocket first
+		w.WriteHeader(http.StatusUpgradeRequired)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.note("%s %s", r.Method, r.URL.Path)
+		http.NotFound(w, r)
+	})
+	s.Server = httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *service) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, fmt.Sprintf(format, args...))
+}
+
+// ask reads a request, and says whether it wants the work begun (first) or has its result (over).
+func (s *service) ask(r *http.Request, key, result string) (first, over bool) {
+	data, _ := io.ReadAll(r.Body)
+	text := string(data)
+	s.mu.Lock()
+	s.keys[key] = true
+	s.mu.Unlock()
+	over = strings.Contains(text, result)
+	first = strings.Contains(text, task) && strings.Contains(text, `"tools":[{`) && !over
+	s.note("%s: %d bytes, first %v, over %v", r.URL.Path, len(text), first, over)
+	return first, over
+}
+
+// send writes the events of a stream.
+func send(w http.ResponseWriter, events ...object) {
+	w.Header().Set("content-type", "text/event-stream")
+	for _, e := range events {
+		if name, ok := e["type"].(string); ok {
+			fmt.Fprintf(w, "event: %s\n", name)
+		}
+		fmt.Fprintf(w, "data: %s\n\n", encode(e))
+	}
+}
+
+type (
+	object = map[string]any
+	list   = []any
+)
+
+func encode(v any) string {
+	data, _ := json.Marshal(v)
+	return string(data)
+}
+
+// anthropic is https://docs.anthropic.com/en/api/messages-streaming.
+func (s *service) anthropic(w http.ResponseWriter, r *http.Request) {
+	first, over := s.ask(r, r.Header.Get("x-api-key"), `"tool_result"`)
+	block, delta, stop := object{"type": "text", "text": ""}, object{"type": "text_delta", "text": "fine"}, "end_turn"
+	switch {
+	case first:
+		block = object{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": object{}}
+		delta = object{"type": "input_json_delta", "partial_json": encode(object{"command": work, "description": "write the file"})}
+		stop = "tool_use"
+	case over:
+		delta["text"] = "The greeting is written."
+	}
+	usage := object{"input_tokens": 10, "output_tokens": 5}
+	send(w, object{"type": "message_start", "message": object{"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": list{}, "usage": usage}},
+		object{"type": "content_block_start", "index": 0, "content_block": block},
+		object{"type": "content_block_delta", "index": 0, "delta": delta},
+		object{"type": "content_block_stop", "index": 0},
+		object{"type": "message_delta", "delta": object{"stop_reason": stop}, "usage": usage},
+		object{"type": "message_stop"})
+}
+
+// gemini is https://ai.google.dev/api/generate-content.
+func (s *service) gemini(w http.ResponseWriter, r *http.Request) {
+	first, over := s.ask(r, r.Header.Get("x-goog-api-key"), `"functionResponse"`)
+	part := object{"text": "fine"}
+	switch {
+	case first:
+		part = object{"functionCall": object{"name": "run_shell_command", "args": object{"command": work, "description": "write the file"}}}
+	case over:
+		part["text"] = "The greeting is written."
+	}
+	answer := object{
+		"candidates":    list{object{"content": object{"role": "model", "parts": list{part}}, "finishReason": "STOP", "index": 0}},
+		"usageMetadata": object{"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}, "modelVersion": "m",
+	}
+	if !strings.HasSuffix(r.PathValue("call"), ":streamGenerateContent") { // which model should work on it
+		part["text"] = `{"complexity_reasoning": "a greeting", "complexity_score": 1}`
+		_ = json.NewEncoder(w).Encode(answer)
+		return
+	}
+	send(w, answer)
+}
+
+// openai is https://platform.openai.com/docs/api-reference/responses-streaming.
+func (s *service) openai(w http.ResponseWriter, r *http.Request) {
+	key, _ := strings.CutPrefix(r.Header.Get("authorization"), "Bearer ")
+	first, over := s.ask(r, key, `"function_call_output"`)
+	text := "fine"
+	if over {
+		text = "The greeting is written."
+	}
+	item := object{"type": "message", "id": "msg_1", "role": "assistant", "content": list{object{"type": "output_text", "text": text}}}
+	if first {
+		item = object{"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "exec_command", "arguments": encode(object{"cmd": work})}
+	}
+	send(w, object{"type": "response.created", "response": object{"id": "resp_1"}},
+		object{"type": "response.output_item.done", "output_index": 0, "item": item},
+		object{"type": "response.completed", "response": object{"id": "resp_1", "usage": object{"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}}})
+}
