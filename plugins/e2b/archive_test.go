@@ -184,7 +184,7 @@ func TestBombs(t *testing.T) {
 			w.CloseWithError(unzip(bytes.NewReader(bomb), func(r io.Reader) error { return relay(t.Context(), r, w) }))
 		}()
 		_, err := tree.Unpack(t.Context(), r, root, tree.Caps{Bytes: 1 << 20})
-		r.CloseWithError(errNobodyReads)
+		r.CloseWithError(errReaderGone)
 		if err == nil || !strings.Contains(err.Error(), "bytes") {
 			t.Errorf("a cap of 1 MiB: %v", err)
 		}

@@ -61,18 +61,14 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	c := configOf(spec)
 	holds := planLimits(spec.Limits, c, c.size())
 	p := &sdk.Plan{Holds: holds, Notes: append(notes(spec), holds.Notes()...)}
-	refuse := func(err error) {
+	s, err := c.service()
+	if err == nil && s.key == "" {
+		err = errNoKey()
+	}
+	for _, err := range []error{err, checkMounts(spec)} {
 		if err != nil {
 			p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
 		}
-	}
-	if s, err := c.service(); err != nil {
-		refuse(err)
-	} else if s.key == "" {
-		refuse(errNoKey())
-	}
-	if err := checkMounts(spec); err != nil {
-		refuse(err)
 	}
 	return p, nil
 }
@@ -81,29 +77,31 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	key := sdk.Finding{Name: "API key", Status: sdk.SeverityOK, Detail: envKey + " is set"}
 	reach := sdk.Finding{Name: "service", Status: sdk.SeverityOK}
+	report := func() ([]sdk.Finding, error) { return []sdk.Finding{key, reach}, nil }
 	s, err := (&Config{}).service()
 	switch {
 	case err != nil:
 		key.Status, key.Detail, key.Fix = sdk.SeverityWarning, err.Error(), "correct the variable, or unset it"
-		reach.Status, reach.Detail, reach.Fix = sdk.SeverityWarning, "there is no address to ask", "correct the variable, or unset it"
-		return []sdk.Finding{key, reach}, nil
+		reach.Status, reach.Detail, reach.Fix = sdk.SeverityWarning, "there is no address to ask", key.Fix
+		return report()
 	case s.key == "":
-		key.Status, key.Detail, key.Fix = sdk.SeverityError, envKey+" is not set", "set "+envKey+", or api_key in the backend block; keys are at https://e2b.dev/dashboard"
-		reach.Status, reach.Detail, reach.Fix = sdk.SeverityWarning, "it was not asked, for want of a key", "set "+envKey
-		return []sdk.Finding{key, reach}, nil
+		key.Status, key.Detail, key.Fix = sdk.SeverityError, envKey+" is not set", "set "+keyPlace
+		reach.Status, reach.Detail, reach.Fix = sdk.SeverityWarning, "not asked, for want of a key", "set "+envKey
+		return report()
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	if _, err := control.New(s.apiURL, s.key, b.transport).Find(ctx, map[string]string{metaTag: "none"}); err != nil {
-		var e *sdk.Error
-		if reach.Detail = err.Error(); errors.As(typed(err, "ask the service"), &e) {
-			reach.Detail = e.Summary // its fix is to call what this is called by
-		}
-		reach.Status, reach.Fix = sdk.SeverityError, "see whether it can be reached from here, and whether the key is its own"
-		return []sdk.Finding{key, reach}, nil
+	_, err = control.New(s.apiURL, s.key, b.transport).Find(ctx, map[string]string{metaTag: "none"})
+	if err == nil {
+		reach.Detail = s.apiURL + " answers, and takes the key"
+		return report()
 	}
-	reach.Detail = s.apiURL + " answers, and takes the key"
-	return []sdk.Finding{key, reach}, nil
+	var e *sdk.Error
+	if reach.Detail = err.Error(); errors.As(typed(err, "ask the service"), &e) {
+		reach.Detail = e.Summary // its fix is this check
+	}
+	reach.Status, reach.Fix = sdk.SeverityError, "see whether it can be reached from here, and whether it issued the key"
+	return report()
 }
 
 // Create implements [sdk.Backend].
@@ -113,30 +111,33 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 		if err != nil {
 			return nil, err
 		}
-		tell := func() error {
-			h, err := s.handle()
-			if err != nil {
-				return err
-			}
-			return req.Allocated(h)
-		}
-		if err := tell(); err != nil {
+		if err := s.allocated(req); err != nil {
 			return nil, err
 		}
-		if err := s.make(ctx, tell); err != nil {
-			if s.never { // so there is nothing to find, and nobody has to look for it
-				if terr := req.Allocated(sdk.Handle{ID: s.id}); terr != nil {
-					sdk.Log(ctx).Debug("that there is no machine could not be told", "error", terr)
-				}
-				return nil, err
+		err = s.make(ctx, func() error { return s.allocated(req) })
+		switch {
+		case err == nil:
+			return s, nil
+		case s.never: // so nothing has to be found
+			if aerr := req.Allocated(sdk.Handle{ID: s.id}); aerr != nil {
+				sdk.Log(ctx).Debug("the handle could not be withdrawn", "error", aerr)
 			}
+		default:
 			if cerr := s.close(context.WithoutCancel(ctx)); cerr != nil {
 				sdk.Log(ctx).Error("what a failed creation made could not be removed", "error", cerr)
 			}
-			return nil, err
 		}
-		return s, nil
+		return nil, err
 	})
+}
+
+// allocated gives the host the handle.
+func (s *sandbox) allocated(req *sdk.CreateRequest) error {
+	h, err := s.handle()
+	if err != nil {
+		return err
+	}
+	return req.Allocated(h)
 }
 
 // prepare decides how a sandbox will be; nothing exists of it yet.
@@ -148,19 +149,21 @@ func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
 	if at.key == "" {
 		return nil, errNoKey()
 	}
-	s := &sandbox{backend: b, id: req.ID, owner: req.Owner, dir: req.StateDir, spec: req.Spec, keep: req.Keep, progress: req.Progress, key: at.key,
-		at: place{Tag: newTag(), API: at.apiURL, Domain: at.domain, Daemons: at.sandboxURL}}
 	c := configOf(&req.Spec)
 	holds := planLimits(req.Limits, c, c.size())
-	if err := holds.Err(); err != nil {
+	if err := cmp.Or(holds.Err(), checkSources(&req.Spec)); err != nil {
 		return nil, err
 	}
-	if err := checkSources(&req.Spec); err != nil {
-		return nil, err
+	project := req.Workspace.Source != ""
+	s := &sandbox{
+		backend: b, id: req.ID, owner: req.Owner, dir: req.StateDir, spec: req.Spec, keep: req.Keep,
+		progress: req.Progress, key: at.key,
+		at: place{Tag: newTag(), API: at.apiURL, Domain: at.domain, Daemons: at.sandboxURL},
+		ready: sdk.Ready{Workspace: workspacePath, Output: guestpath.Output(project), Holds: holds,
+			Notes: append(notes(&req.Spec), holds.Notes()...)},
 	}
-	s.ready = sdk.Ready{Workspace: workspacePath, Output: guestpath.Output(req.Workspace.Source != ""), Holds: holds, Notes: append(notes(&req.Spec), holds.Notes()...)}
 	if req.Input != "" {
-		s.ready.Input = guestpath.Input(req.Workspace.Source != "")
+		s.ready.Input = guestpath.Input(project)
 	}
 	b.mu.Lock()
 	b.keys[at.apiURL] = at.key
@@ -196,7 +199,8 @@ func readHandle(h sdk.Handle) (p place, err error) {
 	if err := json.Unmarshal(h.Data, &p); err != nil {
 		return p, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of e2b's: %w", h.ID, err)
 	}
-	if p.Tag == "" || checkURL(p.API) != nil || !control.IsDomain(p.Domain) || p.Machine != "" && !control.IsID(p.Machine) || p.Daemons != "" && checkURL(p.Daemons) != nil {
+	if p.Tag == "" || checkURL(p.API) != nil || !control.IsDomain(p.Domain) ||
+		p.Machine != "" && !control.IsID(p.Machine) || p.Daemons != "" && checkURL(p.Daemons) != nil {
 		return p, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of e2b's", h.ID)
 	}
 	return p, nil
@@ -260,16 +264,13 @@ func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, erro
 	}
 	b.mu.Unlock()
 	if mine {
-		m.s, m.err = fn()
-		if m.err != nil {
+		if m.s, m.err = fn(); m.err != nil {
 			b.forget(id, m)
 		}
 		close(m.done)
 	}
-	select {
-	case <-m.done:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := m.wait(ctx); err != nil {
+		return nil, err
 	}
 	if m.err != nil {
 		return nil, m.err
@@ -277,12 +278,22 @@ func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, erro
 	return m.s, nil
 }
 
+// wait returns when the attempt is over.
+func (m *making) wait(ctx context.Context) error {
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 func (b *backend) forget(id string, m *making) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sandboxes[id] == m {
 		delete(b.sandboxes, id)
-		if len(b.sandboxes) == 0 { // nobody may speak to the service for long
+		if len(b.sandboxes) == 0 { // the service may not be needed for long
 			b.transport.CloseIdleConnections()
 		}
 	}
@@ -294,10 +305,8 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	m := b.sandboxes[h.ID]
 	b.mu.Unlock()
 	if m != nil {
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := m.wait(ctx); err != nil {
+			return err
 		}
 		if m.err == nil {
 			if err := m.s.close(ctx); err != nil {
@@ -321,8 +330,8 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	return (&sandbox{backend: b, id: h.ID, dir: cmp.Or(h.StateDir, at.Dir), at: at, key: key}).close(ctx)
 }
 
-// List implements [sdk.Lister]. It asks the service of the environment; without a key there is nobody to ask, and a
-// host that tidies up must not fail for a service that its user does not have.
+// List implements [sdk.Lister]. It asks the service of the environment. Without a key it lists nothing: gc must not
+// fail for a service that its user does not have.
 func (b *backend) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
 	s, err := (&Config{}).service()
 	if err != nil {
@@ -344,7 +353,7 @@ func (b *backend) List(ctx context.Context, owner string) ([]sdk.Handle, error) 
 	for _, d := range found {
 		id, tag := d.Metadata[metaID], d.Metadata[metaTag]
 		if id == "" || tag == "" {
-			continue // somebody else's
+			continue // not made by hutch
 		}
 		data, err := json.Marshal(place{Machine: d.ID, Tag: tag, API: s.apiURL, Domain: s.domain, Daemons: s.sandboxURL})
 		if err != nil {
@@ -355,34 +364,19 @@ func (b *backend) List(ctx context.Context, owner string) ([]sdk.Handle, error) 
 	return out, nil
 }
 
-// checkSources refuses what is not there to be sent, before anything is made.
+// checkSources refuses directories that cannot be sent, before anything is made.
 func checkSources(spec *sdk.Spec) error {
 	if err := checkMounts(spec); err != nil {
 		return err
 	}
-	for what, dir := range map[string]string{"workspace": spec.Workspace.Source, "input": spec.Input} {
-		if dir == "" {
-			continue
+	for _, p := range parts(spec) {
+		st, err := os.Stat(p.source)
+		switch {
+		case err != nil:
+			return sdk.Errorf(sdk.ReasonConfig, "%s cannot be read: %w", p.source, err)
+		case !st.IsDir():
+			return sdk.Errorf(sdk.ReasonConfig, "%s is not a directory", p.source)
 		}
-		if err := isDir(what, dir); err != nil {
-			return err
-		}
-	}
-	for _, m := range spec.Mounts {
-		if err := isDir("mount", m.Source); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func isDir(what, dir string) error {
-	st, err := os.Stat(dir)
-	switch {
-	case err != nil:
-		return sdk.Errorf(sdk.ReasonConfig, "the %s %s cannot be read: %w", what, dir, err)
-	case !st.IsDir():
-		return sdk.Errorf(sdk.ReasonConfig, "the %s %s is not a directory", what, dir)
 	}
 	return nil
 }

@@ -41,8 +41,7 @@ func (s *sandbox) list(ctx context.Context, rel string) (map[string]entry, error
 	return l.entries(rel)
 }
 
-// settle notes the hashes of the files that nobody has touched since they were sent, and returns those of which it is
-// not clear whether they are still what was sent.
+// settle notes the hashes of the files that are untouched since they were sent, and returns those that may differ.
 func (s *sandbox) settle(now map[string]entry) (unclear []string) {
 	for name, e := range now {
 		was, had := s.base.Entries[name]

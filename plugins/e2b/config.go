@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +47,7 @@ const (
 
 var environment = []string{envKey, envDomain, envAPIURL, envSandboxURL}
 
-// sharedHosts are the domains whose machines are all reached by one host, sandbox.DOMAIN, and told apart by a header.
+// sharedHosts are the domains whose machines are all reached by one host, sandbox.DOMAIN, and chosen by a header.
 var sharedHosts = []string{"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"}
 
 // Validate implements [sdk.Validator].
@@ -62,10 +63,7 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 		bad("domain", "this is no name of a domain", quoted(c.Domain))
 	}
 	for path, address := range map[string]string{"api_url": c.APIURL, "sandbox_url": c.SandboxURL} {
-		if address == "" {
-			continue
-		}
-		if err := checkURL(address); err != nil {
+		if err := checkURL(address); address != "" && err != nil {
 			bad(path, err.Error(), "")
 		}
 	}
@@ -145,29 +143,27 @@ func (c *Config) service() (service, error) {
 		sandboxURL: cmp.Or(c.SandboxURL, os.Getenv(envSandboxURL)),
 	}
 	if !isKey(s.key) {
-		return s, sdk.Errorf(sdk.ReasonConfig, "the key in %s holds characters that no key has, such as a blank or a line break", envKey).WithFix("set it to the key alone; keys are at https://e2b.dev/dashboard")
+		return s, sdk.Errorf(sdk.ReasonConfig,
+			"the key in %s holds characters that no key has, such as a blank or a line break", envKey).
+			WithFix("set it to the key alone; keys are at https://e2b.dev/dashboard")
 	}
 	if !control.IsDomain(s.domain) {
-		return s, sdk.Errorf(sdk.ReasonConfig, "the variable %s is no name of a domain: %q", envDomain, s.domain)
+		return s, sdk.Errorf(sdk.ReasonConfig, "invalid domain name %q in %s", s.domain, envDomain)
 	}
 	if s.apiURL == "" {
 		s.apiURL = "https://api." + s.domain
 	}
 	for name, address := range map[string]string{envAPIURL: s.apiURL, envSandboxURL: s.sandboxURL} {
-		if address == "" {
-			continue
-		}
-		if err := checkURL(address); err != nil {
+		if err := checkURL(address); address != "" && err != nil {
 			return s, sdk.Errorf(sdk.ReasonConfig, "the variable %s: %w", name, err)
 		}
 	}
 	return s, nil
 }
 
-// errNoKey is what every call without a key comes to.
+// errNoKey is the error of every call without a key.
 func errNoKey() error {
-	return sdk.Errorf(sdk.ReasonDenied, "there is no API key for E2B").
-		WithFix("set %s, or api_key in the backend block; keys are at https://e2b.dev/dashboard", envKey)
+	return sdk.Errorf(sdk.ReasonDenied, "there is no API key for E2B").WithFix("set %s", keyPlace)
 }
 
 // daemonURL is where the daemon of a machine is reached. The machine's domain is the service's word and may be empty.
@@ -176,10 +172,8 @@ func (s service) daemonURL(id, domain string) string {
 		return s.sandboxURL
 	}
 	domain = cmp.Or(domain, s.domain)
-	for _, shared := range sharedHosts {
-		if domain == shared {
-			return "https://sandbox." + domain
-		}
+	if slices.Contains(sharedHosts, domain) {
+		return "https://sandbox." + domain
 	}
 	return fmt.Sprintf("https://%d-%s.%s", daemonPort, id, domain)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// download reads a file of the machine that nobody writes to. When the connection breaks it goes on from there, so that
-// what was passed on already counts; whether it is one file all through, the caller's hash tells.
+// download reads a file of the machine that does not change. When the connection breaks it goes on from there; the
+// caller's hash shows whether it was one file all through.
 type download struct {
 	ctx    context.Context
 	s      *sandbox

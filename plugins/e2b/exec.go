@@ -75,8 +75,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 // machine.
 const commandPrefix = "command-"
 
-// claim writes down that this process has a command in the machine, which does not end with this process. The file is
-// locked from before it has its name until release, so that one that can be locked belongs to a process that was killed.
+// claim records in a file that this process has a command in the machine, which does not end with this process. The
+// file is locked before it gets its name and until release: one that is not locked is of a process that was killed.
 // release removes it, unless the command may still run: then the next process that attaches ends the command.
 func (s *sandbox) claim(mark string) (release func(ended bool) error, err error) {
 	f, err := os.CreateTemp(s.dir, "new-"+commandPrefix)
@@ -174,7 +174,7 @@ type running struct {
 
 	begin sync.Once
 	begun chan struct{} // closed when the command itself runs
-	ended chan struct{} // closed when its end has been told, or never will be
+	ended chan struct{} // closed when its end has been reported, or never will be
 
 	pid    atomic.Uint32
 	closed map[*os.File]bool // output streams without a reader; used by output only
@@ -193,7 +193,7 @@ type running struct {
 // run starts the command and returns how it ended.
 func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 	// Events are received after ctx has ended, too: what the command printed until then belongs to it.
-	hear, stop := context.WithCancel(context.WithoutCancel(ctx))
+	events, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var side sync.WaitGroup
 	side.Go(func() { r.control(ctx, stop) })
@@ -202,7 +202,7 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 		cmd.PTY = &envd.Size{Rows: r.c.TTY.Rows, Cols: r.c.TTY.Cols}
 	}
 	began := time.Now()
-	end, err := r.d.Run(hear, cmd, envd.Events{Started: r.started, Joined: r.rejoined, Output: r.output})
+	end, err := r.d.Run(events, cmd, envd.Events{Started: r.started, Joined: r.rejoined, Output: r.output})
 	wall := time.Since(began)
 	close(r.ended)
 	_ = r.io.stdin.SetReadDeadline(time.Now()) // a reader that still waits for input
@@ -316,7 +316,7 @@ func (r *running) unsign(b []byte) []byte {
 	return nil
 }
 
-// control passes on what the host sends while the command runs, and ends it when ctx does. give up stops the telling.
+// control passes on what the host sends while the command runs, and ends it when ctx does. giveUp stops the events.
 func (r *running) control(ctx context.Context, giveUp func()) {
 	var input sync.WaitGroup
 	defer input.Wait()
@@ -392,7 +392,7 @@ func (r *running) finish(ctx context.Context, giveUp func()) {
 	if r.waitEnd(grace) {
 		return
 	}
-	// A command that was just being started when it was to end begins between two looks: look until its end has been told.
+	// A command may begin just after a signal was sent to all that ran: repeat until its end is reported.
 	for began := time.Now(); time.Since(began) < endTime; {
 		r.end(ctx, "KILL")
 		if r.waitEnd(2 * time.Second) {

@@ -22,7 +22,7 @@ const (
 )
 
 // taker checks the entries of an archive that a machine sends, and passes on what is left of them: name, type,
-// permissions, time, target and content. What tree.Pack would not have written either is refused, or told as left out.
+// permissions, time, target and content. What tree.Pack would not write is refused, or reported as left out.
 type taker struct {
 	ctx   context.Context
 	out   *tar.Writer

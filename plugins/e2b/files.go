@@ -189,8 +189,8 @@ func (s *sandbox) getTree(ctx context.Context, p string, w io.Writer) error {
 // the way. What take did with it counts only when fetch succeeds. With a list it is about the names there alone.
 func (s *sandbox) fetch(ctx context.Context, p string, list []string, take func(io.Reader) error) error {
 	to := basePath + "/get." + rand.Text()
-	tell := sdk.Progress(ctx)
-	tell("packing what comes back", 0, 0)
+	report := sdk.Progress(ctx)
+	report("packing what comes back", 0, 0)
 	args := append([]string{to, scripts.Quote(p)}, list...)
 	var said strings.Builder
 	pack := func() error {
@@ -225,7 +225,7 @@ func (s *sandbox) fetch(ctx context.Context, p string, list []string, take func(
 	}
 	defer body.Close()
 	seen, got := sha256.New(), counter(0)
-	bar := &progress{step: "fetching files", total: size, tell: tell}
+	bar := &progress{step: "fetching files", total: size, report: report}
 	in := io.TeeReader(io.LimitReader(body, size+1), io.MultiWriter(seen, &got, bar))
 	err = unzip(in, take)
 	if err == nil {
@@ -287,7 +287,7 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	if !hard {
 		return nil
 	}
-	there, err := s.place(ctx, s.base.Archive != "")
+	there, err := s.place(ctx)
 	if err != nil {
 		return err
 	}

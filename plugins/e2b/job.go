@@ -15,8 +15,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// job is one command as it is told to the machine: in a file that only its user can read, for what the daemon is told
-// itself ends in a log.
+// job is one command as a shell script, in a file that only its user can read: the daemon logs its own requests.
 type job struct {
 	dir  string // where the file goes
 	path string // of the file, once it is sent

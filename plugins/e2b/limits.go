@@ -28,8 +28,8 @@ func sizeOf(d *control.Detail) size {
 	return size{sdk.Bytes(d.MemoryMB << 20), sdk.Bytes(d.DiskMB << 20), float64(d.CPUs)}
 }
 
-// planLimits says how each limit is held by a machine of size has: that of the configuration, which checkMachine
-// compares with what the service says. What nobody asked for is bounded by the machine, too: that is the default.
+// planLimits says how each limit is held by a machine of size has: in a plan the size that the configuration declares,
+// then the one that the service reports. A machine also bounds limits that were not asked for: that is the default.
 func planLimits(l sdk.Limits, c *Config, has size) (holds sdk.Holds) {
 	if l.Timeout > 0 {
 		holds.Hold(sdk.LimitTimeout, l.Timeout.String(), heldByHutch)
@@ -44,66 +44,40 @@ func planLimits(l sdk.Limits, c *Config, has size) (holds sdk.Holds) {
 		{sdk.LimitCPUs, l.CPUs, has.cpus, number(l.CPUs), number(has.cpus), "vcpus"},
 		{sdk.LimitDisk, float64(l.Disk), float64(has.disk), sdk.Bytes(l.Disk).String(), has.disk.String(), "disk"},
 	} {
-		h := sdk.Hold{Limit: f.limit, Value: f.value, Visible: machineShows}
+		h := sdk.Hold{Limit: f.limit, Value: f.value}
 		switch {
 		case f.asked <= 0 && f.has > 0:
 			h.Default, h.Value, h.HeldBy = true, f.is, heldByTemplate
 		case f.asked <= 0:
-			h.Default, h.Value, h.Visible = true, "", ""
-			h.Reason = "the template's machines have a bound that is not known here; say it in the backend block (" + f.set + ")"
+			h.Default, h.Value = true, ""
+			h.Reason = "the size of the template's machines is not known; declare it in the backend block (" + f.set + ")"
 		case f.has <= 0:
-			h.Visible, h.Reason = "", "what the template's machines have is not known"
-			h.Fix = fmt.Sprintf("say it in the backend block (%s = …), or leave the limit out", f.set)
+			h.Reason = "the size of the template's machines is not known"
+			h.Fix = fmt.Sprintf("declare it in the backend block (%s = …), or leave the limit out", f.set)
 		case f.has > f.asked:
-			h.Visible, h.Reason = "", fmt.Sprintf("machines of the template %s have %s, and the service bounds a machine by its template alone", c.Template, f.is)
-			h.Fix = fmt.Sprintf("ask for %s or more, or use a smaller template and say so (template, %s)", f.is, f.set)
+			h.Reason = fmt.Sprintf("machines of the template %s have %s, and the service bounds a machine by its template alone",
+				c.Template, f.is)
+			h.Fix = fmt.Sprintf("ask for %s or more, or use a smaller template and declare its size (template, %s)", f.is, f.set)
 		default:
 			h.HeldBy = heldByTemplate
+		}
+		if h.HeldBy != "" {
+			h.Visible = machineShows
 		}
 		holds = append(holds, h)
 	}
 	return holds
 }
 
-// checkMachine refuses a machine that has more than a limit allows: the configuration said otherwise, or the template
-// has changed.
-func checkMachine(l sdk.Limits, d *control.Detail) error {
-	tooMuch := func(limit sdk.Limit, attribute, has string) error {
-		return &sdk.Error{Reason: sdk.ReasonLimit, Limit: limit, Path: attribute,
-			Summary: fmt.Sprintf("the limit %s is not held by the template: the service says that its machine has %s", limit, has),
-			Fix:     fmt.Sprintf("set %s in the backend block to what the template really has, and the limit to no less", attribute)}
-	}
-	switch {
-	case l.Memory > 0 && (d.MemoryMB<<20 > l.Memory || d.MemoryMB <= 0):
-		return tooMuch(sdk.LimitMemory, "memory", mebibytes(d.MemoryMB))
-	case l.CPUs > 0 && (float64(d.CPUs) > l.CPUs || d.CPUs <= 0):
-		return tooMuch(sdk.LimitCPUs, "vcpus", strconv.FormatInt(d.CPUs, 10))
-	case l.Disk > 0 && (d.DiskMB<<20 > l.Disk || d.DiskMB <= 0):
-		return tooMuch(sdk.LimitDisk, "disk", mebibytes(d.DiskMB))
-	}
-	return nil
-}
-
-func mebibytes(n int64) string {
-	if n <= 0 {
-		return "an unknown amount"
-	}
-	return sdk.Bytes(n << 20).String()
-}
-
 // notes are what a careful user should know of a sandbox of spec.
-func notes(spec *sdk.Spec) (out []string) {
-	out = append(out, "the code, and what of the project is sent, is on a machine of "+whereabouts(spec))
+func notes(spec *sdk.Spec) []string {
+	where := "the service"
+	if s, err := configOf(spec).service(); err == nil {
+		where = strings.TrimPrefix(strings.TrimPrefix(s.apiURL, "https://"), "http://")
+	}
+	out := []string{"the code, and what of the project is sent, is on a machine of " + where}
 	if spec.Network == sdk.NetworkFull {
 		out = append(out, "network is full: commands reach the whole internet from there")
 	}
 	return out
-}
-
-func whereabouts(spec *sdk.Spec) string {
-	s, err := configOf(spec).service()
-	if err != nil {
-		return "the service"
-	}
-	return strings.TrimPrefix(strings.TrimPrefix(s.apiURL, "https://"), "http://")
 }

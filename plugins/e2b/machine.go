@@ -35,12 +35,14 @@ var lookAgain = []time.Duration{0, 500 * time.Millisecond, time.Second, 2 * time
 
 func newTag() string { return strings.ToLower(rand.Text()) }
 
-// makeMachine makes the machine of a sandbox. The call is never given up half way: a machine whose answer nobody waited
-// for would cost until its time is over. When ctx ends meanwhile, the machine is deleted.
+// makeMachine makes the machine of a sandbox. The call is not interrupted: a machine whose id is not known would cost
+// until its timeout. When ctx ends meanwhile, the machine is deleted.
 func (s *sandbox) makeMachine(ctx context.Context) (*control.Sandbox, error) {
 	cfg := configOf(&s.spec)
-	want := control.NewSandbox{Template: cfg.Template, Timeout: cfg.Timeout, Internet: s.spec.Network == sdk.NetworkFull, AutoPause: s.keep,
-		Metadata: map[string]string{metaID: s.id, metaOwner: s.owner, metaTag: s.at.Tag}}
+	want := control.NewSandbox{
+		Template: cfg.Template, Timeout: cfg.Timeout, Internet: s.spec.Network == sdk.NetworkFull, AutoPause: s.keep,
+		Metadata: map[string]string{metaID: s.id, metaOwner: s.owner, metaTag: s.at.Tag},
+	}
 	safe, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*cleanupTime)
 	defer cancel()
 	m, err := s.client().Create(safe, want)
@@ -104,7 +106,7 @@ func (s *sandbox) connect(ctx context.Context) (*envd.Client, error) {
 	return s.adopt(m)
 }
 
-// adopt makes a machine that runs the sandbox's. The caller holds s.mu, or nobody else knows the sandbox.
+// adopt makes a machine that runs the sandbox's. The caller holds s.mu, or has the only reference to the sandbox.
 func (s *sandbox) adopt(m *control.Sandbox) (*envd.Client, error) {
 	if v := "v" + m.EnvdVersion; semver.IsValid(v) && semver.Compare(v, oldestDaemon) < 0 {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the template's daemon has version %.40q, and files can be sent from %s on", m.EnvdVersion, oldestDaemon[1:]).
@@ -154,7 +156,7 @@ func (s *sandbox) lost(err error) {
 	s.disconnect()
 }
 
-// deleteMachine ends the machine, and any that may have been made without our having heard of it.
+// deleteMachine ends the machine, and any whose creation was not answered.
 func (s *sandbox) deleteMachine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()

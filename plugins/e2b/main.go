@@ -3,16 +3,14 @@
 //
 // # How a sandbox is made
 //
-// Each sandbox is one machine of the service, found again by metadata that no other one has. What the run is to see,
-// workspace, input and further mounts, travels in one archive, packed while it is sent (push.go); what comes back does
-// in one archive as well, and is taken apart as what a stranger sends (fetch.go).
+// Each sandbox is one machine of the service, found again by unique metadata. Workspace, input and further mounts are
+// sent as one archive, packed on the way (push.go); a tree comes back as one archive, too, which is hostile (fetch.go).
 //
-// Nothing has to be installed in the machine: commands are started by the daemon that E2B has there (internal/envd),
-// and looked after by a few lines of shell (scripts/). Arguments and variables go with a file that only the command's
-// user can read, for the daemon writes what it is told to a log.
+// Nothing has to be installed in the machine: E2B's daemon there (internal/envd) starts commands, and a few lines of
+// shell (scripts/) supervise them. Arguments and variables are sent in a file that only the command's user can read,
+// because the daemon logs its requests.
 //
-// The service ends, or pauses, a machine of which hutch has not been heard for a while, so a host that died costs
-// nothing for long.
+// The service ends, or pauses, a machine whose life hutch does not extend, so a host that died costs nothing for long.
 package main
 
 import "github.com/hutch-run/hutch/sdk"

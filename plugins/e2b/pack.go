@@ -22,7 +22,7 @@ import (
 // gzipLevel trades the host's processors for the way to the service; higher ones cost more than they save.
 const gzipLevel = 3
 
-var errNobodyReads = errors.New("nobody reads any more")
+var errReaderGone = errors.New("the reader is gone")
 
 // packer writes the archive.
 type packer struct {
@@ -46,7 +46,7 @@ func (p *packer) write(ctx context.Context, w io.Writer) error {
 	out := tar.NewWriter(zip)
 	for _, one := range p.list {
 		if err := p.part(ctx, out, one); err != nil {
-			if !errors.Is(err, errNobodyReads) && !errors.Is(err, io.ErrClosedPipe) {
+			if !errors.Is(err, errReaderGone) && !errors.Is(err, io.ErrClosedPipe) {
 				p.err = err
 			}
 			return errors.Join(err, zip.Close())
@@ -98,8 +98,8 @@ func (p *packer) part(ctx context.Context, out *tar.Writer, one part) error {
 	}()
 	err = p.copy(out, tar.NewReader(r), one)
 	cancel()
-	r.CloseWithError(errNobodyReads)
-	if perr := <-packed; perr != nil && !errors.Is(perr, errNobodyReads) {
+	r.CloseWithError(errReaderGone)
+	if perr := <-packed; perr != nil && !errors.Is(perr, errReaderGone) {
 		return fmt.Errorf("pack %s: %w", one.source, perr)
 	}
 	return err
@@ -155,10 +155,10 @@ type onlyReader struct{ io.Reader }
 
 // progress says how much of something has gone by, each time that a hundredth of it or a megabyte has.
 type progress struct {
-	step  string
-	done  int64
-	total int64
-	tell  func(step string, done, total int64)
+	step   string
+	done   int64
+	total  int64
+	report func(step string, done, total int64)
 }
 
 // Write implements [io.Writer].
@@ -167,7 +167,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	before := p.done / step
 	p.done += int64(len(b))
 	if p.done/step != before {
-		p.tell(p.step, min(p.done, p.total), p.total)
+		p.report(p.step, min(p.done, p.total), p.total)
 	}
 	return len(b), nil
 }

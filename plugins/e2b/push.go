@@ -18,29 +18,27 @@ import (
 	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
-// The members of the archive that is sent.
-const (
-	workspaceMember = "workspace"
-	inputMember     = "input"
-)
+// workspaceMember is the workspace's name in the archive that is sent.
+const workspaceMember = "workspace"
 
 // part is one directory of this host that is sent.
 type part struct {
 	member   string // its name in the archive
 	source   string
-	readOnly bool   // nobody but root may write to it there
+	readOnly bool   // only root may write to it there
 	git      bool   // what .gitignore names is left behind
 	hutch    bool   // what .hutchignore names is
-	target   string // where it is unpacked; "" for the workspace and the input, which have places of their own
+	target   string // where root unpacks it; "" for the workspace, which the user unpacks
 }
 
 // parts are what a sandbox of spec is to see of this host.
 func parts(spec *sdk.Spec) (out []part) {
-	if spec.Workspace.Source != "" {
-		out = append(out, part{member: workspaceMember, source: spec.Workspace.Source, git: configOf(spec).GitIgnore, hutch: true})
+	if source := spec.Workspace.Source; source != "" {
+		out = append(out, part{member: workspaceMember, source: source, git: configOf(spec).GitIgnore, hutch: true})
 	}
 	if spec.Input != "" {
-		out = append(out, part{member: inputMember, source: spec.Input, readOnly: true})
+		target := guestpath.Input(spec.Workspace.Source != "")
+		out = append(out, part{member: "input", source: spec.Input, readOnly: true, target: target})
 	}
 	for i, m := range spec.Mounts {
 		out = append(out, part{member: "mount" + strconv.Itoa(i), source: m.Source, readOnly: true, target: m.Target})
@@ -59,18 +57,19 @@ func (s *sandbox) besides() (names []string) {
 	return names
 }
 
-// checkMounts refuses mounts that a copy cannot stand for, and places that are not free.
+// checkMounts refuses mounts that are more than a copy, and targets that are taken.
 func checkMounts(spec *sdk.Spec) error {
+	taken := []string{workspacePath, guestpath.Input(true), guestpath.Output(true), basePath, "/proc", "/sys", "/dev"}
 	for _, m := range spec.Mounts {
 		switch {
 		case !m.ReadOnly:
-			return sdk.Errorf(sdk.ReasonUnsupported, "e2b has no mount that can be written to: %s is on this host, and the sandbox is not", m.Source).
+			return sdk.Errorf(sdk.ReasonUnsupported, "e2b has no writable mounts: the machine gets a copy of %s", m.Source).
 				WithFix("make the mount read-only, and use the workspace for what is to come back")
 		case !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target || !plaintext.IsLine(m.Target):
 			return sdk.Errorf(sdk.ReasonConfig, "the target %q of a mount is not a clean absolute path", m.Target)
 		}
-		for _, own := range []string{workspacePath, guestpath.Input(true), guestpath.Output(true), basePath, "/proc", "/sys", "/dev"} {
-			if m.Target == "/" || m.Target == own || strings.HasPrefix(m.Target, own+"/") {
+		for _, dir := range taken {
+			if m.Target == "/" || m.Target == dir || strings.HasPrefix(m.Target, dir+"/") {
 				return sdk.Errorf(sdk.ReasonUnsupported, "nothing can be mounted at %s in the sandbox", m.Target)
 			}
 		}
@@ -78,8 +77,8 @@ func checkMounts(spec *sdk.Spec) error {
 	return nil
 }
 
-// push sends what the sandbox is to see, and has it put into place. What arrived damaged, without a word of it, is sent
-// once more: a way that loses bytes again does not do so by chance.
+// push sends what the sandbox is to see, and unpacks it there. An archive that arrived damaged without an error is sent
+// again, once.
 func (s *sandbox) push(ctx context.Context) error {
 	packed, err := s.deliver(ctx)
 	var e *scriptError
@@ -87,47 +86,43 @@ func (s *sandbox) push(ctx context.Context) error {
 		packed, err = s.deliver(ctx)
 	}
 	if err != nil {
-		return s.setupFailed(err)
+		return s.setupError(err)
 	}
 	s.base = &base{}
-	if packed != nil {
-		s.base.Archive = packed.sum()
-		if packed.left > 0 {
-			s.ready.Notes = append(s.ready.Notes, fmt.Sprintf("%d sockets, devices and files that cannot be read were not sent", packed.left))
-		}
-	}
-	if s.base.Entries, err = s.place(ctx, packed != nil); err != nil {
+	if packed == nil {
+		s.base.Entries, err = s.place(ctx)
 		return err
 	}
-	if packed != nil {
-		return packed.verify(s.base.Entries)
+	s.base.Archive = packed.sum()
+	if packed.left > 0 {
+		note := fmt.Sprintf("%d sockets, devices and files that cannot be read were not sent", packed.left)
+		s.ready.Notes = append(s.ready.Notes, note)
 	}
-	return nil
+	if s.base.Entries, err = s.place(ctx); err != nil {
+		return err
+	}
+	return packed.verify(s.base.Entries)
 }
 
 // deliver sends the archive, if there is anything to send, and sets the machine up with it.
-func (s *sandbox) deliver(ctx context.Context) (*packer, error) {
+func (s *sandbox) deliver(ctx context.Context) (packed *packer, err error) {
 	list := parts(&s.spec)
 	archive, size, sum := "-", int64(0), "-"
-	var packed *packer
 	if len(list) > 0 {
-		var err error
 		if packed, archive, err = s.send(ctx, list); err != nil {
 			return nil, err
 		}
 		size, sum = packed.size, packed.sum()
 	}
-	input, rest := "-", []string(nil)
+	args := []string{
+		basePath, s.user(), workspacePath, s.ready.Output, archive, strconv.FormatInt(size, 10), sum,
+	}
 	for _, p := range list {
-		switch {
-		case p.member == inputMember:
-			input = s.ready.Input
-		case p.target != "":
-			rest = append(rest, p.member, p.target)
+		if p.target != "" {
+			args = append(args, p.member, p.target)
 		}
 	}
-	s.tell("unpacking", 0, 0)
-	args := append([]string{basePath, s.user(), workspacePath, s.ready.Output, input, archive, strconv.FormatInt(size, 10), sum}, rest...)
+	s.report("unpacking", 0, 0)
 	return packed, s.sh(ctx, "set the machine up", rootUser, scripts.Setup, nil, args...)
 }
 
@@ -135,18 +130,13 @@ func (s *sandbox) deliver(ctx context.Context) (*packer, error) {
 func (s *sandbox) user() string { return cmp.Or(configOf(&s.spec).User, "user") }
 
 // place unpacks the workspace, and lists what is there.
-func (s *sandbox) place(ctx context.Context, archive bool) (map[string]entry, error) {
-	from := "-"
-	for _, p := range parts(&s.spec) {
-		if archive && p.member == workspaceMember {
-			from = "yes"
-		}
-	}
+func (s *sandbox) place(ctx context.Context) (map[string]entry, error) {
+	args := append([]string{basePath, yesNo(s.spec.Workspace.Source != ""), workspacePath}, s.besides()...)
 	var l listing
 	script := scripts.Place + "shift 2\n" + scripts.List
 	err := s.repeated(ctx, func() error {
 		l = listing{}
-		return s.sh(ctx, "unpack the workspace", s.user(), script, l.write, append([]string{basePath, from, workspacePath}, s.besides()...)...)
+		return s.sh(ctx, "unpack the workspace", s.user(), script, l.write, args...)
 	})
 	if err != nil {
 		return nil, err
@@ -154,28 +144,30 @@ func (s *sandbox) place(ctx context.Context, archive bool) (map[string]entry, er
 	return l.entries(".")
 }
 
-// setupFailed says what a template lacks.
-func (s *sandbox) setupFailed(err error) error {
+// setupError says what a template lacks.
+func (s *sandbox) setupError(err error) error {
 	var e *scriptError
 	if !errors.As(err, &e) {
 		return err
 	}
-	template := configOf(&s.spec).Template
+	lacks := func(attribute, what, fix string) error {
+		summary := fmt.Sprintf("the template %s %s", configOf(&s.spec).Template, what)
+		return &sdk.Error{Reason: sdk.ReasonConfig, Path: attribute, Summary: summary, Fix: fix}
+	}
 	switch e.code {
 	case scripts.NoTools:
-		return &sdk.Error{Reason: sdk.ReasonConfig, Path: "template", Summary: fmt.Sprintf("the template %s lacks %s", template, strings.TrimSpace(e.stderr)),
-			Fix: "add them to the template; E2B's own base has them"}
+		return lacks("template", "lacks "+strings.TrimSpace(e.stderr), "add them to the template; E2B's own base has them")
 	case scripts.NoUser:
-		return &sdk.Error{Reason: sdk.ReasonConfig, Path: "user", Summary: fmt.Sprintf("the template %s has no user %s", template, s.user()),
-			Fix: "set user in the backend block to one that it has"}
+		return lacks("user", "has no user "+s.user(), "set user in the backend block to one that it has")
 	case scripts.Damaged:
-		return sdk.Errorf(sdk.ReasonUnavailable, "what arrived in the machine is not what was sent: %s", e.stderr).WithFix("try again")
+		return sdk.Errorf(sdk.ReasonUnavailable, "what arrived in the machine is not what was sent: %s", e.stderr).
+			WithFix("try again")
 	}
 	return err
 }
 
-// send packs the parts and sends them while it does, and says where they are. It begins again when the connection
-// breaks, twice, and elsewhere: nobody knows when the daemon has done with what it was sent before.
+// send packs the parts on the way to the machine, and returns where they are there. When the connection breaks it
+// begins again, up to twice and under another name: the daemon may still be writing what it was sent before.
 func (s *sandbox) send(ctx context.Context, list []part) (*packer, string, error) {
 	total, err := measure(ctx, list)
 	if err != nil {
@@ -183,7 +175,8 @@ func (s *sandbox) send(ctx context.Context, list []part) (*packer, string, error
 	}
 	for n := 1; ; n++ {
 		to := basePath + "/push." + rand.Text()
-		p := &packer{list: list, hash: sha256.New(), files: &progress{step: "sending files", total: total, tell: s.tell}, entries: map[string]entry{}}
+		files := &progress{step: "sending files", total: total, report: s.report}
+		p := &packer{list: list, hash: sha256.New(), files: files, entries: map[string]entry{}}
 		err := s.upload(ctx, to, rootUser, p.write)
 		if err == nil {
 			return p, to, nil
@@ -213,13 +206,11 @@ func (s *sandbox) upload(ctx context.Context, to, user string, write func(contex
 		wrote <- err
 	}()
 	err = d.Upload(ctx, to, user, r)
-	r.CloseWithError(errNobodyReads)
+	s.lost(err)
+	r.CloseWithError(errReaderGone)
 	cancel()
-	if werr := <-wrote; werr != nil && !errors.Is(werr, errNobodyReads) && ctx.Err() != nil && !errors.Is(werr, context.Canceled) {
-		return werr // why the sending ended
-	}
-	if err != nil {
-		s.lost(err)
+	if werr := <-wrote; werr != nil && !errors.Is(werr, errReaderGone) && !errors.Is(werr, context.Canceled) {
+		return werr // why the upload ended
 	}
 	return err
 }

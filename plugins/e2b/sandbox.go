@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,7 +38,7 @@ type sandbox struct {
 	key      string
 	at       place
 	ready    sdk.Ready
-	doubt    bool // a machine may exist that nobody told us of
+	doubt    bool // a machine may exist whose creation was not answered
 	never    bool // none was made, and that is certain
 	progress func(step string, done, total int64)
 	base     *base        // what the workspace was made from
@@ -59,15 +58,15 @@ func (s *sandbox) client() *control.Client {
 	return c
 }
 
-// make makes the machine and fills it. The handle is told again as soon as the machine has a name.
-func (s *sandbox) make(ctx context.Context, tell func() error) error {
-	s.tell("making a machine", 0, 0)
+// make makes the machine and fills it. It calls allocated as soon as the machine has a name.
+func (s *sandbox) make(ctx context.Context, allocated func() error) error {
+	s.report("making a machine", 0, 0)
 	m, err := s.makeMachine(ctx)
 	if err != nil {
 		return err
 	}
 	s.at.Machine = m.ID
-	if err := tell(); err != nil {
+	if err := allocated(); err != nil {
 		return err
 	}
 	if _, err := s.adopt(m); err != nil {
@@ -77,14 +76,14 @@ func (s *sandbox) make(ctx context.Context, tell func() error) error {
 	if err != nil {
 		return typed(err, "look at the machine")
 	}
-	if err := checkMachine(s.spec.Limits, d); err != nil {
-		return err
-	}
-	has := sizeOf(d) // the template may differ from what the block says
+	has := sizeOf(d) // which may differ from what the block declares
 	if configOf(&s.spec).Disk == 0 {
 		has.disk = 0 // as in the plan
 	}
 	holds := planLimits(s.spec.Limits, configOf(&s.spec), has)
+	if err := holds.Err(); err != nil {
+		return err
+	}
 	s.ready.Holds, s.ready.Notes = holds, append(notes(&s.spec), holds.Notes()...)
 	if err := s.push(ctx); err != nil {
 		return err
@@ -92,7 +91,7 @@ func (s *sandbox) make(ctx context.Context, tell func() error) error {
 	return s.save()
 }
 
-func (s *sandbox) tell(step string, done, total int64) {
+func (s *sandbox) report(step string, done, total int64) {
 	if s.progress != nil {
 		s.progress(step, done, total)
 	}
@@ -105,22 +104,17 @@ func (s *sandbox) Ready() sdk.Ready { return s.ready }
 func (s *sandbox) close(ctx context.Context) error {
 	s.mu.Lock()
 	done := s.gone
-	stop := s.stopKeeping
-	s.stopKeeping, s.daemon, s.gone = nil, nil, true
+	s.gone = true
 	s.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
+	s.disconnect()
 	if done {
 		return nil
 	}
-	if err := s.deleteMachine(ctx); err != nil {
-		s.mu.Lock()
-		s.gone = false
-		s.mu.Unlock()
-		return err
-	}
-	return nil
+	err := s.deleteMachine(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = err == nil
+	return err
 }
 
 // Inspect implements [sdk.Inspector].
@@ -135,8 +129,11 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 	if err != nil {
 		return sdk.Status{}, typed(err, "look at the machine")
 	}
-	details := map[string]string{"machine": d.ID, "template": d.Template, "service": s.at.API, "state": d.State,
-		"cpus": strconv.FormatInt(d.CPUs, 10), "memory": mebibytes(d.MemoryMB), "disk": mebibytes(d.DiskMB)}
+	size := sizeOf(d)
+	details := map[string]string{
+		"machine": d.ID, "template": d.Template, "service": s.at.API, "state": d.State,
+		"cpus": fmt.Sprint(d.CPUs), "memory": size.memory.String(), "disk": size.disk.String(),
+	}
 	if !d.EndAt.IsZero() {
 		details["until"] = d.EndAt.UTC().Format("2006-01-02 15:04:05Z")
 	}
@@ -144,7 +141,7 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 }
 
 // saved is what another process needs to go on with a persistent sandbox. The API key is not in it, and neither is the
-// machine's access token, which the service tells anyone who has the key.
+// machine's access token, which the service returns for the key.
 type saved struct {
 	Owner     string          `json:"owner"`
 	Config    *Config         `json:"config"`

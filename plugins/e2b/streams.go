@@ -33,7 +33,7 @@ func openStreams(c *sdk.Command) (*streams, error) {
 		}
 		again, err := os.OpenFile(fmt.Sprintf("/dev/fd/%d", (*f.to).Fd()), f.flag|unix.O_NONBLOCK, 0)
 		if errors.Is(err, unix.ENXIO) {
-			continue // its reader is gone already, which the first write will tell
+			continue // its reader is gone already: the first write fails
 		}
 		if err != nil {
 			return nil, errors.Join(sdk.Errorf(sdk.ReasonInternal, "the command's streams: %w", err), s.close())

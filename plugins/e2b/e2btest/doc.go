@@ -29,9 +29,9 @@
 // of CPU, memory and disk are reported and not enforced, and metrics are those of the machine.
 //
 // Not implemented: snapshots, forks, volumes, secrets, template builds, logs, PUT /sandboxes/{id}/network, metrics of
-// several sandboxes, /files/compose and the calls that newer ones replace (GET /sandboxes, refreshes, resume) answer
-// 501, watchers that are polled (as by the Python SDK) the RPC code unimplemented. Secure sandboxes have a token;
-// allowPublicTraffic false is refused.
+// several sandboxes, and the calls that newer ones replace (GET /sandboxes, refreshes, resume) answer 501; watchers
+// that are polled (as by the Python SDK) and the selection of processes by tag, the RPC code unimplemented. The daemon
+// has neither /files/compose, /envs nor /metrics. Secure sandboxes have a token; allowPublicTraffic false is refused.
 //
 // The walls are those of an ordinary bubblewrap without a filter for system calls, and what root starts is root's on
 // the machine: hutch-e2b-server refuses root unless -allow-root is given. That is enough for tests and trials with your

@@ -16,7 +16,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest/internal/daemon"
 )
 
-// What a host name says of the sandbox it means: the port, the id, and behind another dash what nobody looks at.
+// What a host name says of the sandbox it means: the port, the id, and behind another dash what is ignored.
 var hostName = regexp.MustCompile(`^([0-9]+)-([a-z0-9]+)(-[^.]*)?\.`)
 
 // meant returns the sandbox and port that a request is for, by its host or else its headers. edge is false for a

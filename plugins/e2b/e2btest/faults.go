@@ -287,7 +287,7 @@ func (w *cutWriter) stop() error {
 	return errCut
 }
 
-// nowhere takes an answer that nobody gets.
+// nowhere discards an answer.
 type nowhere struct{ header http.Header }
 
 func (n *nowhere) Header() http.Header         { return n.header }

@@ -21,10 +21,6 @@ func byPid(pid uint32) *process.ProcessSelector {
 	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
 }
 
-func byTag(tag string) *process.ProcessSelector {
-	return &process.ProcessSelector{Selector: &process.ProcessSelector_Tag{Tag: tag}}
-}
-
 // begin starts a command that is left running and returns its pid and its stream.
 func begin(t *testing.T, p processconnect.ProcessClient, req *process.StartRequest) (uint32, *connect.ServerStreamForClient[process.StartResponse]) {
 	t.Helper()
@@ -250,36 +246,6 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestTags checks that the look-up by tag is as broken as envd's: of several processes it finds one.
-func TestTags(t *testing.T) {
-	c, id := daemonOf(t)
-	p := c.process(id)
-	tags := []string{"a", "b", "c", "d"}
-	for _, tag := range tags {
-		req := script("sleep 1000")
-		req.Tag = &tag
-		begin(t, p, req)
-	}
-	list, err := p.List(context.Background(), &process.ListRequest{})
-	if err != nil || len(list.GetProcesses()) != 4 {
-		t.Fatalf("%v %v", list, err)
-	}
-	missed := 0
-	for range 20 { // each finds what comes first, and that differs
-		for _, tag := range tags {
-			_, err := p.Update(context.Background(), &process.UpdateRequest{Process: byTag(tag)})
-			if connect.CodeOf(err) == connect.CodeNotFound {
-				missed++
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if missed == 0 {
-		t.Error("every process was found by its tag; envd's look-up stops at the first that has another")
-	}
-}
-
 // TestBackpressure checks that a process waits for a client that does not read, and loses nothing to one that does.
 func TestBackpressure(t *testing.T) {
 	c, id := daemonOf(t)
@@ -297,7 +263,7 @@ func TestUnauthorized(t *testing.T) {
 	s := e2btest.ForTest(t, e2btest.Options{})
 	c := newClient(t, s)
 	id := c.create(t, object{"secure": true})
-	for _, path := range []string{"POST /process.Process/List", "GET /envs", "GET /files?path=x"} {
+	for _, path := range []string{"POST /process.Process/List", "GET /files?path=x"} {
 		method, path, _ := strings.Cut(path, " ")
 		h := to(id)
 		h["Content-Type"] = "application/json"

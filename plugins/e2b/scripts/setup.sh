@@ -1,9 +1,9 @@
 # As root, once, before anything runs. Looks for the tools, makes the directories, takes the archive over, and unpacks what
 # commands may only read.
-# BASE USER WORKSPACE OUTPUT INPUT(or -) ARCHIVE(or -) SIZE SHA256 [MEMBER TARGET]…
+# BASE USER WORKSPACE OUTPUT ARCHIVE(or -) SIZE SHA256 [MEMBER TARGET]…
 set -u
-base=$1 user=$2 w=$3 output=$4 input=$5 archive=$6 size=$7 sum=$8
-shift 8
+base=$1 user=$2 w=$3 output=$4 archive=$5 size=$6 sum=$7
+shift 7
 fail() { code=$1; shift; echo "$*" >&2; exit "$code"; }
 none=
 for t in cat chmod chown env find grep gzip id mkdir mv rm sed setsid sha256sum sleep stat tar xargs; do
@@ -25,7 +25,6 @@ damaged() { rm -f "$archive"; fail 42 "$*"; }
 [ "$(stat -c %s "$archive")" = "$size" ] || damaged "its size is $(stat -c %s "$archive") and not $size"
 [ "$(sha256sum < "$archive")" = "$sum  -" ] || damaged "its hash is another one"
 mv -f "$archive" "$base/base.tgz" && chmod 644 "$base/base.tgz" || fail 1 "move the archive"
-[ "$input" = - ] || set -- "$@" input "$input"
 while [ $# -gt 1 ]; do
 	mkdir -p "$2" && tar -xpzf "$base/base.tgz" --no-same-owner -C "$2" --strip-components=1 "$1" && chmod 555 "$2" || fail 1 "unpack $1"
 	shift 2

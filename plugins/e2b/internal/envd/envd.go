@@ -45,8 +45,8 @@ type Client struct {
 	rpc  processconnect.ProcessClient
 }
 
-// Transport returns what clients send their requests through. It asks nobody to compress: the daemon does that on the
-// fly, ten times slower than it sends.
+// Transport returns what clients send their requests through. It does not ask for compression: the daemon compresses on
+// the fly, ten times slower than it sends.
 func Transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DisableCompression = true

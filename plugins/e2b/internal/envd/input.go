@@ -29,7 +29,7 @@ func (c *Client) CloseInput(ctx context.Context, pid uint32) error {
 }
 
 // Input copies what r holds to a command's input, or types it on its terminal, until r ends. It goes in one stream,
-// which the daemon does not log; a stream that breaks is an error, for nobody knows how much of it arrived. After ctx a
+// which the daemon does not log; a stream that breaks is an error: how much of it arrived is not known. After ctx a
 // Read that still waits is waited for.
 func (c *Client) Input(ctx context.Context, pid uint32, terminal bool, r io.Reader) error {
 	s, err := c.rpc.StreamInput(ctx)

@@ -1,6 +1,6 @@
 // Package ignore says which files of a project are not sent: those that its .gitignore and .hutchignore files name.
 //
-// The rules are git's, as gitignore(5) tells them; a .hutchignore has the same form, and counts after the .gitignore
+// The rules are git's, see gitignore(5); a .hutchignore has the same form, and counts after the .gitignore
 // beside it. Files outside the project, such as a person's core.excludesFile, are not looked at.
 package ignore
 
@@ -27,7 +27,7 @@ const maxFile = 1 << 20 // bytes of one file of rules
 type Rules struct {
 	root  *os.Root
 	names []string
-	dirs  map[string][]rule // directory -> the rules of its own files
+	dirs  map[string][]rule // directory -> the rules of its files
 	err   error
 }
 
@@ -36,7 +36,7 @@ func New(root *os.Root, names ...string) *Rules {
 	return &Rules{root: root, names: names, dirs: map[string][]rule{}}
 }
 
-// Err returns what kept a file of rules from being read. Rules that nobody could read must not be taken for none.
+// Err returns what kept a file of rules from being read. Rules that could not be read must not count as none.
 func (r *Rules) Err() error { return r.err }
 
 // Skip reports whether what is at p, a clean path below the root, is not sent. What is below a directory that is

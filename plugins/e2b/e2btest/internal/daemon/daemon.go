@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -113,15 +112,9 @@ func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/health", method(http.MethodGet, noContent))
 	mux.HandleFunc("/init", method(http.MethodPost, d.postInit))
-	mux.HandleFunc("/envs", method(http.MethodGet, d.getEnvs))
 	mux.HandleFunc("/freeze", method(http.MethodPost, signalAll(syscall.SIGSTOP)))
 	mux.HandleFunc("/unfreeze", method(http.MethodPost, signalAll(syscall.SIGCONT)))
 	mux.HandleFunc("/files", d.files)
-	for _, path := range []string{"/files/compose", "/metrics"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			httpError(w, http.StatusNotImplemented, fmt.Errorf("the local server does not implement %s", path))
-		})
-	}
 	mux.Handle(processconnect.NewProcessHandler(&processService{d}))
 	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{Daemon: d}))
 	return d.authorized(mux)
@@ -186,12 +179,6 @@ func (d *Daemon) postInit(w http.ResponseWriter, r *http.Request) {
 	d.init = init
 	d.mu.Unlock()
 	noContent(w, r)
-}
-
-func (d *Daemon) getEnvs(w http.ResponseWriter, _ *http.Request) {
-	envs := map[string]string{}
-	maps.Copy(envs, d.settings().EnvVars)
-	writeJSON(w, http.StatusOK, envs)
 }
 
 // signalAll sends a signal to every process of the sandbox but this one.

@@ -35,7 +35,7 @@ func (p *processes) reap() {
 	}
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(dir.Name())
-		if err != nil || p.live[uint32(pid)] != nil { // one of ours has somebody who waits for it
+		if err != nil || p.live[uint32(pid)] != nil { // ours are waited for
 			continue
 		}
 		if s, err := procstat.Of(pid); err == nil && s.State == 'Z' && s.Parent == 1 {

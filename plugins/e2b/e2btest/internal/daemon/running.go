@@ -61,28 +61,17 @@ func (p *processes) list() (out []*pb.ProcessInfo) {
 func (p *processes) find(s *pb.ProcessSelector, ended bool) (*running, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch by := s.GetSelector().(type) {
-	case *pb.ProcessSelector_Pid:
-		if r := p.live[by.Pid]; r != nil {
-			return r, nil
-		}
-		if r := p.over[by.Pid]; r != nil && ended {
-			return r, nil
-		}
-		return nil, rpcError(connect.CodeNotFound, "process with pid %d not found", by.Pid)
-	case *pb.ProcessSelector_Tag:
-		for _, r := range p.live {
-			if r.info.Tag == nil {
-				continue
-			}
-			if *r.info.Tag == by.Tag {
-				return r, nil
-			}
-			break // envd looks no further than the first process that has another tag
-		}
-		return nil, rpcError(connect.CodeNotFound, "process with tag %s not found", by.Tag)
+	by, ok := s.GetSelector().(*pb.ProcessSelector_Pid)
+	if !ok {
+		return nil, rpcError(connect.CodeUnimplemented, "the local server finds processes by pid only")
 	}
-	return nil, rpcError(connect.CodeUnimplemented, "invalid input type %T", s.GetSelector())
+	if r := p.live[by.Pid]; r != nil {
+		return r, nil
+	}
+	if r := p.over[by.Pid]; r != nil && ended {
+		return r, nil
+	}
+	return nil, rpcError(connect.CodeNotFound, "process with pid %d not found", by.Pid)
 }
 
 // launcher starts a command as envd does: the first to be killed when memory runs out, and at an ordinary priority. A
