@@ -81,8 +81,10 @@ func (s *sandbox) make(ctx context.Context, allocated func() error) error {
 		has.disk = 0 // as in the plan
 	}
 	holds := planLimits(s.spec.Limits, configOf(&s.spec), has)
-	if err := holds.Err(); err != nil {
-		return err
+	var refused *sdk.Error
+	if errors.As(holds.Err(), &refused) {
+		refused.Summary += "; the service says so, whatever the backend block declares"
+		return refused
 	}
 	s.ready.Holds, s.ready.Notes = holds, append(notes(&s.spec), holds.Notes()...)
 	if err := s.push(ctx); err != nil {
