@@ -53,7 +53,7 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 		var end context.CancelCauseFunc
 		ctx, end = context.WithCancelCause(ctx)
 		defer end(nil)
-		defer kept(s.id, brand(s.st.Dir, s.id), func() {
+		defer onEnding(brand(s.st.Dir, s.id), func() {
 			if p := leader.Load(); p != nil {
 				_ = p.Signal(syscall.SIGKILL)
 			}

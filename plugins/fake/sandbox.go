@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -147,19 +148,13 @@ func environment(s *sandbox, c *sdk.Command) []string {
 	if s.st.Config.lies("env_leak") {
 		env = os.Environ()
 	}
-	for name, value := range c.Env {
-		env = append(env, name+"="+value)
-	}
-	missing := func(name, value string) {
-		if _, ok := c.Env[name]; !ok {
-			env = append(env, name+"="+value)
-		}
-	}
-	missing("PATH", process.DefaultPath)
-	missing("HOME", s.path("home"))
-	missing("LANG", "C.UTF-8")
+	all := map[string]string{"PATH": process.DefaultPath, "HOME": s.path("home"), "LANG": "C.UTF-8"}
 	if c.TTY != nil {
-		missing("TERM", "xterm")
+		all["TERM"] = "xterm"
+	}
+	maps.Copy(all, c.Env)
+	for name, value := range all {
+		env = append(env, name+"="+value)
 	}
 	slices.Sort(env)
 	return env
@@ -176,18 +171,14 @@ func credential(name string) (*syscall.Credential, error) {
 			return nil, sdk.Errorf(sdk.ReasonConfig, "there is no user %q", name)
 		}
 	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
+	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
+	switch err := errors.Join(uerr, gerr); {
+	case err != nil:
 		return nil, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	if int(uid) == os.Getuid() {
+	case int(uid) == os.Getuid():
 		return nil, nil
-	}
-	if os.Getuid() != 0 {
+	case os.Getuid() != 0:
 		return nil, sdk.Errorf(sdk.ReasonDenied, "only root is able to run a command as %q", name)
 	}
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -108,21 +106,10 @@ func (s *sandbox) newGroup() (*tracker, error) {
 	return &tracker{Group: g, cgroup: g.Handle() != nil, spareSessions: s.st.Config.lies("keep_setsid")}, nil
 }
 
-// running are the commands of this process that a keeper holds together, by sandbox: no cgroup leads to them.
-var running = struct {
-	sync.Mutex
-	of map[string]map[*keptCommand]bool
-}{of: map[string]map[*keptCommand]bool{}}
-
-type keptCommand struct {
-	kill func()
-	over chan struct{}
-}
-
 // endingSuffix is of a file beside the brand of a sandbox while its commands end, whichever process they belong to.
 const endingSuffix = ".ending"
 
-// use locks a sandbox's brand as long as a command of this process runs, so that others know of it.
+// use locks a sandbox's brand as long as a command runs, so that all processes know of it.
 func use(brand string) (*os.File, error) {
 	f, err := os.Open(brand)
 	if err != nil {
@@ -131,19 +118,13 @@ func use(brand string) (*os.File, error) {
 	return f, unix.Flock(int(f.Fd()), unix.LOCK_SH)
 }
 
-// kept notes a command that killAll has to end; the function that it returns is called when the command is over.
-func kept(id, brand string, kill func()) func() {
-	k := &keptCommand{kill, make(chan struct{})}
-	running.Lock()
-	defer running.Unlock()
-	if running.of[id] == nil {
-		running.of[id] = map[*keptCommand]bool{}
-	}
-	running.of[id][k] = true
+// onEnding calls kill while the commands of a sandbox are to end, until over is called.
+func onEnding(brand string, kill func()) (over func()) {
+	done := make(chan struct{})
 	go func() {
 		for {
 			select {
-			case <-k.over:
+			case <-done:
 				return
 			case <-time.After(20 * time.Millisecond):
 			}
@@ -152,12 +133,7 @@ func kept(id, brand string, kill func()) func() {
 			}
 		}
 	}()
-	return func() {
-		running.Lock()
-		delete(running.of[id], k)
-		running.Unlock()
-		close(k.over)
-	}
+	return func() { close(done) }
 }
 
 // endOrphans ends the commands of processes that were killed, unless another process has commands of the sandbox.
@@ -174,25 +150,13 @@ func endOrphans(ctx context.Context, id, brand string) error {
 	return err
 }
 
-// killAll ends every command of a sandbox, whichever process started it. A keeper ends its command when the process
-// that started it is gone.
+// killAll ends every command of a sandbox, whichever process started it.
 func killAll(ctx context.Context, id, brand string) error {
 	_, err := limits.Sweep(ctx, id+".")
-	running.Lock()
-	commands := slices.Collect(maps.Keys(running.of[id]))
-	running.Unlock()
-	for _, k := range commands {
-		k.kill()
-		select {
-		case <-k.over:
-		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
-		}
-	}
 	return errors.Join(err, endOthers(ctx, brand))
 }
 
-// endOthers waits until the other processes have ended their commands of a sandbox.
+// endOthers ends the commands that no cgroup holds, by a file that the processes which started them look for.
 func endOthers(ctx context.Context, brand string) error {
 	f, err := os.Open(brand)
 	if errors.Is(err, fs.ErrNotExist) {
