@@ -169,6 +169,7 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 	if err := errors.Join(err, terr); err != nil {
 		return err
 	}
+	paths = append(paths, take...)
 	all := form.Get("what") == "all"
 	if !all && len(paths) == 0 {
 		return errors.New("nothing was applied: no file was chosen")
@@ -185,6 +186,9 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 			if !slices.ContainsFunc(picks, func(k review.Pick) bool { return k.Change.Path == p }) {
 				return errChanged
 			}
+		}
+		slices.Sort(paths)
+		for _, p := range slices.Compact(paths) {
 			argv = append(argv, termsafe.ShellWord(p))
 		}
 	}

@@ -183,7 +183,7 @@ func TestHostile(t *testing.T) {
 	const script = `<script>alert(1)</script>`
 	for _, c := range []struct{ what, line, shown, never string }{
 		{"the name of a file", `echo a > '` + `<img src=x onerror=alert(1)>` + `'`, "&lt;img src=x onerror=alert(1)&gt;", "<img src=x"},
-		{"a name that ends an attribute", `echo a > '" autofocus onfocus="alert(1)'`, "&#34;", `" autofocus`},
+		{"a name that ends an attribute", `echo a > '" autofocus onfocus="alert(1)'`, "&#34;", `" autofocus onfocus`},
 		{"a name of two lines", `printf a > "$(printf 'a\nb')"`, `\n`, "a\nb<"},
 		{"a name with an escape sequence", `printf a > "$(printf 'a\033[2Jb')"`, `\033`, "\x1b"},
 		{"a name that turns the text round", `printf a > "$(printf 'a\342\200\256txt.exe')"`, `\342`, "\u202e"},

@@ -81,19 +81,39 @@ const maxAge = 10 * time.Second
 
 // latest is the newest overview.
 type latest struct {
-	mu   sync.Mutex
-	sign string
-	when time.Time
-	view *overview
+	looking sync.Mutex // held by who makes a new one
+	mu      sync.Mutex // guards the rest
+	sign    string
+	when    time.Time
+	view    *overview
 }
 
-// overview looks at everything, or returns the last one when nothing has changed since.
-func (s *Server) overview(ctx context.Context) *overview {
-	s.latest.mu.Lock()
-	defer s.latest.mu.Unlock()
+// of is the overview that was made when the store was like that, unless it is too old.
+func (l *latest) of(sign string, tooOld time.Duration) *overview {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.view == nil || l.sign != sign || time.Since(l.when) > tooOld {
+		return nil
+	}
+	return l.view
+}
+
+// overview looks at everything, or returns the last one when nothing has changed since. A page does not wait for what
+// the watch is about to find out from backends, one of which may not answer.
+func (s *Server) overview(ctx context.Context, watching bool) *overview {
+	tooOld := maxAge
+	if !watching && s.watch.listening() {
+		tooOld = time.Hour
+	}
 	sign := signature(ctx, s.store)
-	if l := &s.latest; l.view != nil && l.sign == sign && time.Since(l.when) < maxAge {
-		return l.view
+	if v := s.latest.of(sign, tooOld); v != nil {
+		return v
+	}
+	s.latest.looking.Lock()
+	defer s.latest.looking.Unlock()
+	sign = signature(ctx, s.store)
+	if v := s.latest.of(sign, tooOld); v != nil {
+		return v
 	}
 	v := s.survey(ctx)
 	if ctx.Err() == nil {
@@ -103,7 +123,9 @@ func (s *Server) overview(ctx context.Context) *overview {
 			_, _ = fmt.Fprintln(sum, c.Condition, c.Problem, c.Notes, c.Changed())
 		}
 		v.Version = hex.EncodeToString(sum.Sum(nil)[:8])
+		s.latest.mu.Lock()
 		s.latest.sign, s.latest.when, s.latest.view = sign, time.Now(), v
+		s.latest.mu.Unlock()
 	}
 	return v
 }

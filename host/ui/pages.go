@@ -113,7 +113,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, code int, name str
 	p.Root, p.CSRF, p.Hutch, p.Store = s.guard.prefix, s.guard.csrf, s.version, s.store.Paths().Data
 	p.Notice = s.notices.get(r.URL.Query().Get("said"))
 	if p.View == nil {
-		p.View = s.overview(r.Context())
+		p.View = s.overview(r.Context(), false)
 	}
 	var b bytes.Buffer
 	if err := pages.ExecuteTemplate(&b, name, p); err != nil {
@@ -169,7 +169,7 @@ type flag struct {
 func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	view := s.overview(ctx)
+	view := s.overview(ctx, false)
 	at := slices.IndexFunc(view.Cards, func(c *card) bool { return c.ID == r.PathValue("id") })
 	if at < 0 {
 		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
@@ -367,7 +367,7 @@ type filePage struct {
 func (s *Server) file(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	view := s.overview(ctx)
+	view := s.overview(ctx, false)
 	at := slices.IndexFunc(view.Cards, func(c *card) bool { return c.ID == r.PathValue("id") })
 	path, err := deref(r.URL.Query().Get("path"))
 	if err == nil && at < 0 {

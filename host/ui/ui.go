@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
@@ -55,7 +56,7 @@ func New(s *session.Session, version string, at *net.TCPAddr) (*Server, error) {
 		version: version, store: s.Store(), pool: pool, manager: m, guard: newGuard(at),
 		ledger: review.NewLedger(s.Store().Paths().Applies(), s.Store()),
 	}
-	v.watch = newWatch(func(ctx context.Context) string { return v.overview(ctx).Version })
+	v.watch = newWatch(func(ctx context.Context) string { return v.overview(ctx, true).Version })
 	return v, nil
 }
 
@@ -115,14 +116,17 @@ func Run(ctx context.Context, c Call, say func(line string), note func(format st
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	var mu sync.Mutex
 	printed := v.Link()
 	v.guard.used = func(link string) {
+		mu.Lock()
+		defer mu.Unlock()
 		if link == printed {
 			printed = v.Link()
 			note("the link was used; this one opens another browser, once: %s", printed)
 		}
 	}
-	say(printed)
+	say(printed) // nothing is served yet
 	note("the page of %s; the link works once, and ^C ends it", s.Store().Paths().Data)
 	if !c.NoOpen {
 		open(v.Link(), note)

@@ -143,7 +143,7 @@ func TestEvents(t *testing.T) {
 		func() error { return w.manager.Reset(t.Context(), id, true, false) },
 		func() error { w.create("another"); return nil },
 	} {
-		before := w.overview(t.Context()).Version
+		before := w.overview(t.Context(), true).Version
 		if err := does(); err != nil {
 			t.Fatal(err)
 		}
@@ -161,5 +161,13 @@ func await(t *testing.T, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatal("it did not come within a minute")
 		}
+	}
+}
+
+func TestOutput(t *testing.T) {
+	long := strings.Repeat("a line\n", 5000) + strings.Repeat("b", 3000) + "\n\x1b[1;31mred\x1b[0m\ttab"
+	got := string(output([]byte(long)))
+	if n := strings.Count(got, "a line"); n != 5000 || !strings.Contains(got, strings.Repeat("b", 3000)) || !strings.Contains(got, ">red</span>") {
+		t.Errorf("%d lines of 5000, and at the end %q", n, got[len(got)-200:])
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	lookEvery  = 500 * time.Millisecond // at least; a tenth of the time is spent on looking at most
+	lookEvery  = 500 * time.Millisecond // or less often, so that a tenth of the time is spent on it
 	maxWatched = 2000                   // files of a workspace whose changes are noticed by themselves
 	maxRuns    = 100                    // newest runs that are shown and watched
 	maxWindows = 64
@@ -41,19 +41,23 @@ func newWatch(sign func(context.Context) string) *watch {
 // run looks until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	for {
-		w.mu.Lock()
-		listening := len(w.windows) > 0
-		w.mu.Unlock()
 		pause := time.Duration(-1)
-		if listening {
+		if w.listening() {
 			begun := time.Now()
 			w.tell(w.sign(ctx))
-			pause = max(lookEvery, 9*time.Since(begun))
+			pause = min(max(lookEvery, 9*time.Since(begun)), maxAge)
 		}
 		if !w.wait(ctx, pause) {
 			return
 		}
 	}
+}
+
+// listening reports whether a window is open.
+func (w *watch) listening() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.windows) > 0
 }
 
 // wait waits for a pause, or for a window when it is negative.
