@@ -1,10 +1,11 @@
 package runfile
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
@@ -99,12 +100,9 @@ func (l *loader) unknownBlock(b *hclsyntax.Block) {
 }
 
 func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
-	all := make([]*hclsyntax.Attribute, 0, len(body.Attributes))
-	for _, a := range body.Attributes {
-		all = append(all, a)
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i].SrcRange.Start.Byte < all[j].SrcRange.Start.Byte })
-	return all
+	return slices.SortedFunc(maps.Values(body.Attributes), func(a, b *hclsyntax.Attribute) int {
+		return cmp.Compare(a.SrcRange.Start.Byte, b.SrcRange.Start.Byte)
+	})
 }
 
 // content takes a body apart. It says about what it does not know which names there are and which one was meant.
@@ -170,32 +168,22 @@ func (l *loader) labels(out *diag.Diagnostic, d *hcl.Diagnostic, schema *hcl.Bod
 
 // unknownName says which names a body has, and what the wrong one was probably meant to be.
 func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fix string) {
-	var args, blocks, all []string
+	var args, blocks []string
 	for _, a := range schema.Attributes {
 		args = append(args, a.Name)
 	}
 	for _, b := range schema.Blocks {
 		blocks = append(blocks, b.Type)
 	}
-	all = append(append(all, args...), blocks...)
-	for _, b := range blocks {
-		if b == name && argument {
-			return "", fmt.Sprintf("%s is a block: write %s { … } without the equals sign", name, name)
-		}
-	}
-	for _, a := range args {
-		if a == name && !argument {
-			return "", fmt.Sprintf("%s is an argument: write %s = … with an equals sign", name, name)
-		}
+	all := slices.Concat(args, blocks)
+	switch {
+	case argument && slices.Contains(blocks, name):
+		return "", fmt.Sprintf("%s is a block: write %s { … } without the equals sign", name, name)
+	case !argument && slices.Contains(args, name):
+		return "", fmt.Sprintf("%s is an argument: write %s = … with an equals sign", name, name)
 	}
 	fix = diag.DidYouMean(name, all)
-	if h := habits[name]; h != "" && (schema == runSchema || schema == generateSchema) {
-		fix = h
-	} else if h := modelHabits[name]; h != "" && schema == modelSchema {
-		fix = h
-	} else if h := cycleHabits[name]; h != "" && schema == cycleSchema {
-		fix = h
-	}
+	fix = cmp.Or(habitsOf[schema][name], fix)
 	switch {
 	case fix != "":
 		return "", fix
@@ -213,8 +201,7 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 
 // list writes names as a, b and c.
 func list(names []string) string {
-	sorted := append([]string(nil), names...)
-	sort.Strings(sorted)
+	sorted := slices.Sorted(slices.Values(names))
 	switch n := len(sorted); n {
 	case 0:
 		return ""
@@ -223,6 +210,11 @@ func list(names []string) string {
 	default:
 		return strings.Join(sorted[:n-1], ", ") + " and " + sorted[n-1]
 	}
+}
+
+// habitsOf are names that users of other tools type in a block, with where the thing is here.
+var habitsOf = map[*hcl.BodySchema]map[string]string{
+	runSchema: habits, generateSchema: habits, modelSchema: modelHabits, cycleSchema: cycleHabits,
 }
 
 // habits are names that users of other tools type in a run block, with where the thing is here.

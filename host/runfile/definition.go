@@ -19,27 +19,20 @@ type Config struct {
 
 // Runs returns the definitions of all files in order.
 func (c *Config) Runs() []*Definition {
-	var all []*Definition
-	for _, f := range c.Files {
-		all = append(all, f.Runs...)
-	}
-	return all
+	return collect(c, func(f *RunFile) []*Definition { return f.Runs })
 }
 
 // Generates returns the generate blocks of all files in order.
 func (c *Config) Generates() []*Generate {
-	var all []*Generate
-	for _, f := range c.Files {
-		all = append(all, f.Generates...)
-	}
-	return all
+	return collect(c, func(f *RunFile) []*Generate { return f.Generates })
 }
 
 // Cycles returns the cycle blocks of all files in order.
-func (c *Config) Cycles() []*Cycle {
-	var all []*Cycle
+func (c *Config) Cycles() []*Cycle { return collect(c, func(f *RunFile) []*Cycle { return f.Cycles }) }
+
+func collect[T any](c *Config, of func(*RunFile) []T) (all []T) {
 	for _, f := range c.Files {
-		all = append(all, f.Cycles...)
+		all = append(all, of(f)...)
 	}
 	return all
 }

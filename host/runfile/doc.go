@@ -10,4 +10,7 @@
 //
 // Values marked as sensitive stay marked through every expression. A Definition knows which of its values they are:
 // its JSON form holds none of them, and Secrets lists them for callers that have to keep them out of other text.
+//
+// Start reading at Load. block.go reads the arguments of a block, and each kind of block has a file. Limits is the one
+// table of limits.
 package runfile

@@ -1,7 +1,9 @@
 package runfile
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -39,33 +41,19 @@ func (l *loader) references(expr hcl.Expression, ctx *hcl.EvalContext, context s
 			l.failf(t.SourceRange(), context, "%s", summary).detail("%s", detail).fix("%s", fix)
 		}
 		switch root {
-		case "var":
+		case "var", "local":
 			switch {
 			case len(t) == 1:
-				fail("var alone is not a value", "", "name a variable: var.NAME")
-			case name != "" && l.vars[name] == nil:
-				names := make([]string, 0, len(l.vars))
-				for n := range l.vars {
-					names = append(names, n)
-				}
-				fix := prefixed("var.", name, names)
+				kind := strings.Replace(root, "var", "variable", 1)
+				fail(root+" alone is not a value", "", fmt.Sprintf("name a %s: %s.NAME", kind, root))
+			case root == "var" && name != "" && l.vars[name] == nil:
+				fix := prefixed("var.", name, sortedKeys(l.vars))
 				if fix == "" && l.locals[name] != nil {
 					fix = "did you mean local." + name + "?"
-				} else if fix == "" {
-					fix = fmt.Sprintf("declare it: variable %q {}", name)
 				}
-				fail(fmt.Sprintf("the variable %q is not declared", name), "", fix)
-			}
-		case "local":
-			switch {
-			case len(t) == 1:
-				fail("local alone is not a value", "", "name a local: local.NAME")
-			case name != "" && l.locals[name] == nil:
-				names := make([]string, 0, len(l.locals))
-				for n := range l.locals {
-					names = append(names, n)
-				}
-				fix := prefixed("local.", name, names)
+				fail(fmt.Sprintf("the variable %q is not declared", name), "", cmp.Or(fix, fmt.Sprintf("declare it: variable %q {}", name)))
+			case root == "local" && name != "" && l.locals[name] == nil:
+				fix := prefixed("local.", name, sortedKeys(l.locals))
 				if fix == "" && l.vars[name] != nil {
 					fix = "did you mean var." + name + "?"
 				}

@@ -1,10 +1,12 @@
 package runfile
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -98,7 +100,7 @@ func (g *given) readFile(path string) ([]setting, diag.Diagnostics) {
 	for name, a := range attrs {
 		settings = append(settings, setting{name: name, origin: path, expr: a.Expr, where: a.NameRange})
 	}
-	sort.Slice(settings, func(i, j int) bool { return settings[i].where.Start.Byte < settings[j].where.Start.Byte })
+	slices.SortFunc(settings, func(a, b setting) int { return cmp.Compare(a.where.Start.Byte, b.where.Start.Byte) })
 	return settings, out
 }
 
@@ -136,30 +138,23 @@ func autoFiles(dir string) []string {
 
 // undeclared reports settings that no run file of the call has a variable for.
 func (g *given) undeclared(loaders []*loader) diag.Diagnostics {
-	declared := map[string]bool{}
 	var names []string
 	for _, l := range loaders {
 		if l.broken {
-			return nil // who knows what it declares
+			return nil // it is not known what it declares
 		}
-		for name := range l.vars {
-			declared[name] = true
-			names = append(names, name)
-		}
+		names = slices.AppendSeq(names, maps.Keys(l.vars))
 	}
 	var diags diag.Diagnostics
-	for _, s := range append(append([]setting(nil), g.files...), g.flags...) {
-		if declared[s.name] {
+	for _, s := range slices.Concat(g.files, g.flags) {
+		if slices.Contains(names, s.name) {
 			continue
 		}
 		d := diag.Errorf("%s sets the variable %q, and no run file declares it", s.origin, s.name)
 		if s.expr != nil {
 			d = diag.Errorf("no run file declares the variable %q", s.name)
 		}
-		d.Fix = diag.DidYouMean(s.name, names)
-		if d.Fix == "" {
-			d.Fix = fmt.Sprintf("declare it: variable %q {}", s.name)
-		}
+		d.Fix = cmp.Or(diag.DidYouMean(s.name, names), fmt.Sprintf("declare it: variable %q {}", s.name))
 		d = g.sources.at(d, s.where)
 		d.Snippet = nil // the value may be the secret of a variable whose name is misspelled
 		diags = append(diags, d)

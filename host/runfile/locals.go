@@ -1,8 +1,10 @@
 package runfile
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -46,12 +48,8 @@ func (l *loader) declareLocals() {
 
 // setLocals evaluates all locals, each after those it needs.
 func (l *loader) setLocals() bool {
-	names := make([]string, 0, len(l.locals))
-	for name := range l.locals {
-		names = append(names, name)
-	}
-	sort.Slice(names, func(i, j int) bool {
-		return l.locals[names[i]].attr.SrcRange.Start.Byte < l.locals[names[j]].attr.SrcRange.Start.Byte
+	names := slices.SortedFunc(maps.Keys(l.locals), func(a, b string) int {
+		return cmp.Compare(l.locals[a].attr.SrcRange.Start.Byte, l.locals[b].attr.SrcRange.Start.Byte)
 	})
 	ok := true
 	all := make(map[string]cty.Value, len(names))
@@ -122,13 +120,7 @@ func localName(t hcl.Traversal) string {
 }
 
 func (l *loader) cycle(name string, on []string) {
-	start := 0
-	for i, n := range on {
-		if n == name {
-			start = i
-		}
-	}
-	ring := append(append([]string(nil), on[start:]...), name)
+	ring := append(slices.Clone(on[max(0, slices.Index(on, name)):]), name)
 	d := diag.Diagnostic{Severity: diag.Error, Context: "locals", Fix: "break the ring: one of them needs a value of its own"}
 	if len(ring) == 2 {
 		d.Summary = fmt.Sprintf("local.%s refers to itself", name)

@@ -1,9 +1,9 @@
 package runfile
 
 import (
+	"cmp"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -66,25 +66,23 @@ func (d *Definition) HiddenEnv() []string {
 // secret remembers that the value at a path is sensitive.
 func (o *origin) secret(path, value string) {
 	if parts, err := parsePath(path); err == nil {
-		if o.paths == nil {
-			o.paths = map[string]bool{}
-		}
-		o.paths[pathKey(parts)] = true
+		add(&o.paths, pathKey(parts))
 	}
 	o.secretString(value)
 }
 
 func (o *origin) secretString(s string) {
-	if s == "" {
-		return
+	if s != "" {
+		add(&o.secrets, s)
+		add(&o.used, s)
 	}
-	if o.secrets == nil {
-		o.secrets = map[string]bool{}
+}
+
+func add(set *map[string]bool, s string) {
+	if *set == nil {
+		*set = map[string]bool{}
 	}
-	if o.used == nil {
-		o.used = map[string]bool{}
-	}
-	o.secrets[s], o.used[s] = true, true
+	(*set)[s] = true
 }
 
 // forget drops the secrets that a text is made of, but for those that the block has besides.
@@ -187,12 +185,7 @@ func (d *Definition) secrets(want func(string) bool) []string {
 			all = append(all, s)
 		}
 	}
-	sort.Slice(all, func(i, j int) bool {
-		if len(all[i]) != len(all[j]) {
-			return len(all[i]) > len(all[j])
-		}
-		return all[i] < all[j]
-	})
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return all
 }
 

@@ -265,9 +265,6 @@ func (r *recaller) takeSecrets(from *Definition) {
 		return
 	}
 	for p := range from.origin.paths {
-		if r.origin.paths == nil {
-			r.origin.paths = map[string]bool{}
-		}
-		r.origin.paths[p] = true
+		add(&r.origin.paths, p)
 	}
 }

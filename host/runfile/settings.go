@@ -1,8 +1,10 @@
 package runfile
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
@@ -35,11 +37,9 @@ func (l *loader) settings() {
 		for _, rb := range hutch.nested {
 			attrs, diags := rb.Body.JustAttributes()
 			l.report(diags, "required_backends")
-			names := make([]string, 0, len(attrs))
-			for name := range attrs {
-				names = append(names, name)
-			}
-			sort.Slice(names, func(i, j int) bool { return attrs[names[i]].Range.Start.Byte < attrs[names[j]].Range.Start.Byte })
+			names := slices.SortedFunc(maps.Keys(attrs), func(a, b string) int {
+				return cmp.Compare(attrs[a].Range.Start.Byte, attrs[b].Range.Start.Byte)
+			})
 			for _, name := range names {
 				a := attrs[name]
 				if first, ok := seen[name]; ok {

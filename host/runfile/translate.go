@@ -35,10 +35,9 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 		out.Detail = strings.TrimSpace(didYouMean().ReplaceAllString(out.Detail, ""))
 		out.Fix = "did you mean " + m[2] + "?"
 	}
-	if rewrite, ok := rewrites[d.Summary]; ok {
-		text, line := s.around(d.Subject)
-		rewrite(&out, text, line)
-	}
+	text, line := s.around(d.Subject)
+	w := rewrite(d, wording{out.Summary, out.Detail, out.Fix}, text, line)
+	out.Summary, out.Detail, out.Fix = w.summary, w.detail, w.fix
 	if fix, ok := d.Extra.(fixExtra); ok {
 		out.Fix = string(fix)
 	}
@@ -120,103 +119,88 @@ func (s sources) around(r *hcl.Range) (text, line string) {
 	return text, line
 }
 
-// rewrites say better what users see most often. text is the source that a diagnostic points at, line the whole line.
-var rewrites = map[string]func(out *diag.Diagnostic, text, _ string){
-	"Invalid character": func(out *diag.Diagnostic, text, _ string) {
-		if text == "'" {
-			out.Summary, out.Detail, out.Fix = "strings are written in double quotes", "Single quotes mean nothing in HCL.", `write "text"`
-		} else if text == ";" {
-			out.Summary, out.Detail, out.Fix = "a semicolon means nothing here", "Arguments and blocks each stand on a line of their own.", "remove it"
+// wording is what a diagnostic says.
+type wording struct{ summary, detail, fix string }
+
+// wordings say better what users see most often.
+var wordings = map[string]wording{
+	"Missing item separator":      {"a comma is missing between two elements", "", "put a comma before this one"},
+	"Missing attribute separator": {"a comma or a line end is missing between two elements", "", ""},
+	"Missing argument separator": {"a comma or a closing parenthesis is missing",
+		"The arguments of a function are separated by commas and end with a ).", ""},
+	"Missing newline after argument": {"the line goes on after the end of the value", "", "put what follows on a line of its own"},
+	"Invalid single-argument block definition": {"a block on one line holds one argument and ends there", "",
+		"put the arguments on lines of their own"},
+	"Unterminated tuple constructor expression":  {"this list is not closed", "", "add a ] where it ends"},
+	"Unterminated object constructor expression": {"this map is not closed", "", "add a } where it ends"},
+	"Unterminated function call":                 {"this function call is not closed", "", "add a ) where it ends"},
+	"Unterminated template string": {"a string or heredoc is not closed",
+		"A heredoc ends with a line that holds nothing but the word it began with.", ""},
+	"Unclosed configuration block": {"this block is not closed", "There is no closing brace for it before the end of the file.",
+		"add a } where the block ends"},
+	"Missing dynamic content block": {"this dynamic block has no content", "", "add content { … } with what each block holds"},
+}
+
+// rewrite is the wording of a diagnostic that depends on text, the source that it points at, or on the whole line. The
+// original wording is returned where there is no better one.
+func rewrite(d *hcl.Diagnostic, was wording, text, line string) wording {
+	if w, ok := wordings[d.Summary]; ok {
+		return w
+	}
+	switch d.Summary {
+	case "Unknown variable":
+		was.summary = "nothing has this name"
+	case "Call to unknown function":
+		was.summary = "there is no such function"
+	case "Invalid character":
+		switch text {
+		case "'":
+			return wording{"strings are written in double quotes", "Single quotes mean nothing in HCL.", `write "text"`}
+		case ";":
+			return wording{"a semicolon means nothing here", "Arguments and blocks each stand on a line of their own.", "remove it"}
 		}
-	},
-	"Attribute redefined": func(out *diag.Diagnostic, text, _ string) {
-		out.Summary = fmt.Sprintf("the argument %q is set twice", text)
-		if m := setAt().FindStringSubmatch(out.Detail); m != nil {
-			out.Detail = "It is set first in line " + m[1] + "."
+	case "Attribute redefined":
+		if m := setAt().FindStringSubmatch(was.detail); m != nil {
+			was.detail = "It is set first in line " + m[1] + "."
 		}
-		out.Fix = "remove one of the two"
-	},
-	"Argument or block definition required": func(out *diag.Diagnostic, text, _ string) {
-		if text == "}" {
-			out.Summary, out.Detail, out.Fix = "this brace closes nothing", "", "remove it, or add the { that it belongs to"
-			return
+		return wording{fmt.Sprintf("the argument %q is set twice", text), was.detail, "remove one of the two"}
+	case "Argument or block definition required":
+		switch {
+		case text == "}":
+			return wording{"this brace closes nothing", "", "remove it, or add the { that it belongs to"}
+		case text == "" || strings.ContainsFunc(text, func(r rune) bool { return r < 'A' && r != '-' && (r < '0' || r > '9') }):
+			return wording{"an argument or a block is expected here", "Lines are NAME = VALUE, or blocks: NAME { … }.", was.fix}
 		}
-		if text == "" || strings.ContainsFunc(text, func(r rune) bool { return r < 'A' && r != '-' && (r < '0' || r > '9') }) {
-			out.Summary, out.Detail = "an argument or a block is expected here", "Lines are NAME = VALUE, or blocks: NAME { … }."
-			return
-		}
-		out.Summary = fmt.Sprintf("an equals sign or a brace is missing after %q", text)
-		out.Detail, out.Fix = "", fmt.Sprintf("write %s = … for an argument, %s { … } for a block", text, text)
-	},
-	"Missing item separator": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail, out.Fix = "a comma is missing between two elements", "", "put a comma before this one"
-	},
-	"Missing attribute separator": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail = "a comma or a line end is missing between two elements", ""
-	},
-	"Unterminated tuple constructor expression": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail, out.Fix = "this list is not closed", "", "add a ] where it ends"
-	},
-	"Unterminated object constructor expression": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail, out.Fix = "this map is not closed", "", "add a } where it ends"
-	},
-	"Unterminated function call": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail, out.Fix = "this function call is not closed", "", "add a ) where it ends"
-	},
-	"Invalid single-argument block definition": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail = "a block on one line holds one argument and ends there", ""
-		out.Fix = "put the arguments on lines of their own"
-	},
-	"Missing newline after argument": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail, out.Fix = "the line goes on after the end of the value", "", "put what follows on a line of its own"
-	},
-	"Missing argument separator": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail = "a comma or a closing parenthesis is missing", "The arguments of a function are separated by commas and end with a )."
-	},
-	"Invalid expression": func(out *diag.Diagnostic, text, _ string) {
+		return wording{fmt.Sprintf("an equals sign or a brace is missing after %q", text), "",
+			fmt.Sprintf("write %s = … for an argument, %s { … } for a block", text, text)}
+	case "Invalid expression":
 		if strings.TrimSpace(text) == "" {
-			out.Summary, out.Detail = "a value is missing here", ""
+			return wording{"a value is missing here", "", was.fix}
 		}
-	},
-	"Invalid escape sequence": func(out *diag.Diagnostic, text, _ string) {
+	case "Invalid escape sequence":
 		if len(text) == 2 {
-			out.Summary, out.Detail = fmt.Sprintf("%s means nothing in a string", text), ""
-			out.Fix = fmt.Sprintf(`write \\%s for a backslash and %q`, text[1:], text[1:])
+			return wording{text + " means nothing in a string", "", fmt.Sprintf(`write \\%s for a backslash and %q`, text[1:], text[1:])}
 		}
-	},
-	"Unterminated template string": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail = "a string or heredoc is not closed", "A heredoc ends with a line that holds nothing but the word it began with."
-	},
-	"Invalid multi-line string": func(out *diag.Diagnostic, _, line string) {
+	case "Invalid multi-line string":
 		if i := strings.LastIndex(line, "${"); i >= 0 && !strings.Contains(line[i:], "}") {
-			out.Summary, out.Detail, out.Fix = "a ${ on this line is not closed", "", "add a } where the expression ends"
-			return
+			return wording{"a ${ on this line is not closed", "", "add a } where the expression ends"}
 		}
-		out.Summary, out.Detail = "this string is not closed", "A string in quotes ends on the line on which it begins."
-		out.Fix = "add the closing quote; text of several lines goes between <<-END and END"
-	},
-	"Unclosed configuration block": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail, out.Fix = "this block is not closed", "There is no closing brace for it before the end of the file.", "add a } where the block ends"
-	},
-	"Invalid string literal": func(out *diag.Diagnostic, _, _ string) {
-		if strings.Contains(out.Detail, "Template sequences") {
-			out.Summary, out.Detail = "the name of a block cannot be computed", "Names of blocks are plain strings; $${ stands for the characters ${."
-			out.Fix = "to make blocks from values, write dynamic \"file\" { for_each = … labels = [file.key] content { … } }"
+		return wording{"this string is not closed", "A string in quotes ends on the line on which it begins.",
+			"add the closing quote; text of several lines goes between <<-END and END"}
+	case "Invalid string literal":
+		if strings.Contains(was.detail, "Template sequences") {
+			return wording{"the name of a block cannot be computed",
+				"Names of blocks are plain strings; $${ stands for the characters ${.",
+				`to make blocks from values, write dynamic "file" { for_each = … labels = [file.key] content { … } }`}
 		}
-	},
-	"Unknown variable":         func(out *diag.Diagnostic, _, _ string) { out.Summary = "nothing has this name" },
-	"Call to unknown function": func(out *diag.Diagnostic, _, _ string) { out.Summary = "there is no such function" },
-	"Invalid template interpolation value": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary = "this value cannot be part of a string"
-		if strings.Contains(out.Detail, "is null") {
-			out.Detail = "It is null."
-			return
+	case "Invalid template interpolation value":
+		if strings.Contains(was.detail, "is null") {
+			return wording{"this value cannot be part of a string", "It is null.", was.fix}
 		}
-		out.Detail, out.Fix = "Only strings, numbers, true and false can.", "for a list or a map, use join(\", \", …) or jsonencode(…)"
-	},
-	"Missing dynamic content block": func(out *diag.Diagnostic, _, _ string) {
-		out.Summary, out.Detail, out.Fix = "this dynamic block has no content", "", "add content { … } with what each block holds"
-	},
+		return wording{"this value cannot be part of a string", "Only strings, numbers, true and false can.",
+			`for a list or a map, use join(", ", …) or jsonencode(…)`}
+	}
+	return was
 }
 
 // worthReading leaves of the syntax errors only those that are not the consequence of another one: the first of each

@@ -2,6 +2,7 @@ package runfile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -57,10 +58,6 @@ func (l *loader) settingsFor() map[string][]setting {
 			all[name] = append(all[name], setting{name: name, text: text, origin: "HUTCH_VAR_" + name})
 		}
 	}
-	names := make([]string, 0, len(l.vars))
-	for name := range l.vars {
-		names = append(names, name)
-	}
 	for _, path := range autoFiles(l.file.Dir) {
 		settings, diags := l.given.readFile(path)
 		l.sources[path] = l.given.sources[path]
@@ -68,7 +65,7 @@ func (l *loader) settingsFor() map[string][]setting {
 		for _, s := range settings {
 			// A directory has many run files and one set of automatic values, so an unknown name is no error.
 			if l.vars[s.name] == nil {
-				if hint := diag.DidYouMean(s.name, names); hint != "" {
+				if hint := diag.DidYouMean(s.name, sortedKeys(l.vars)); hint != "" {
 					l.failf(s.where, "", "%s declares no variable %q", l.path, s.name).fix("%s", hint).
 						warning().withhold() // the value may be a secret
 				}
@@ -77,7 +74,7 @@ func (l *loader) settingsFor() map[string][]setting {
 			all[s.name] = append(all[s.name], s)
 		}
 	}
-	for _, s := range append(append([]setting(nil), l.given.files...), l.given.flags...) {
+	for _, s := range slices.Concat(l.given.files, l.given.flags) {
 		all[s.name] = append(all[s.name], s)
 	}
 	return all

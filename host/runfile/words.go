@@ -1,7 +1,8 @@
 package runfile
 
 import (
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/diag"
@@ -11,21 +12,11 @@ func quote(s string) string { return diag.Quote(s) }
 
 func suggestion(given string, options []string) string { return diag.DidYouMean(given, options) }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // quotedList writes words as "a", "b" or "c".
 func quotedList(words []string) string {
-	q := make([]string, len(words))
-	for i, w := range words {
-		q[i] = quote(w)
-	}
+	q := quoteAll(words)
 	if len(q) < 2 {
 		return strings.Join(q, "")
 	}

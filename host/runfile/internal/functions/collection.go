@@ -2,6 +2,7 @@ package functions
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
@@ -49,22 +50,8 @@ var (
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return lookUp(args) },
 	})
 
-	allTrue = boolsFunc(func(bs []bool) bool {
-		for _, b := range bs {
-			if !b {
-				return false
-			}
-		}
-		return true
-	})
-	anyTrue = boolsFunc(func(bs []bool) bool {
-		for _, b := range bs {
-			if b {
-				return true
-			}
-		}
-		return false
-	})
+	allTrue = boolsFunc(func(bs []bool) bool { return !slices.Contains(bs, false) })
+	anyTrue = boolsFunc(func(bs []bool) bool { return slices.Contains(bs, true) })
 
 	sum = function.New(&function.Spec{
 		Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}},

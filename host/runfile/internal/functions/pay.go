@@ -97,20 +97,18 @@ var checks = map[string]func(args []cty.Value) (steps, bytes int64, err error){
 		}
 		return n, 0, nil
 	},
-	"distinct": quadratic, // it compares every element with every other one
-	"parseint": func(args []cty.Value) (int64, int64, error) {
-		if args[0].Type() == cty.String && len(args[0].AsString()) > 1200 {
-			return 0, 0, function.NewArgErrorf(0, "a number of more than 1,200 digits")
-		}
-		return 0, 0, nil
-	},
-	"tonumber": func(args []cty.Value) (int64, int64, error) {
-		if args[0].Type() == cty.String && len(args[0].AsString()) > 1200 {
-			return 0, 0, function.NewArgErrorf(0, "a number of more than 1,200 digits")
-		}
-		return 0, 0, nil
-	},
+	"distinct":   quadratic, // it compares every element with every other one
+	"parseint":   digits,
+	"tonumber":   digits,
 	"yamldecode": yamlCost,
+}
+
+// digits refuses a text that would become too large a number.
+func digits(args []cty.Value) (int64, int64, error) {
+	if args[0].Type() == cty.String && len(args[0].AsString()) > 1200 {
+		return 0, 0, function.NewArgErrorf(0, "a number of more than 1,200 digits")
+	}
+	return 0, 0, nil
 }
 
 // signs counts the characters of a text that each stand for an element of what it is decoded to.
