@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/diag"
 )
 
 // Prefix is what the file name of every backend begins with.
@@ -177,7 +179,7 @@ func (f *finder) find(name string) (*found, error) {
 		}
 	}
 	nf.Fix = "hutch backend install SOURCE brings one that is released, " + EnvPath + " names the directory of a build of your own"
-	if near := f.similar(name); near != "" {
+	if near := diag.Suggest(name, f.names()); near != "" {
 		nf.Fix = fmt.Sprintf("did you mean %q? Otherwise ", near) + nf.Fix
 	}
 	return nil, nf
@@ -298,28 +300,4 @@ func (f *finder) names() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// similar returns the backend whose name is one slip of the finger away from name, or "".
-func (f *finder) similar(name string) string {
-	for _, n := range f.names() {
-		if slip(n, name) {
-			return n
-		}
-	}
-	return ""
-}
-
-// slip reports whether a and b differ by one letter added, lost, changed or swapped.
-func slip(a, b string) bool {
-	i := 0
-	for i < len(a) && i < len(b) && a[i] == b[i] {
-		i++
-	}
-	j := 0
-	for j < len(a)-i && j < len(b)-i && a[len(a)-1-j] == b[len(b)-1-j] {
-		j++
-	}
-	x, y := a[i:len(a)-j], b[i:len(b)-j]
-	return len(x)+len(y) <= 1 || len(x) == 1 && len(y) == 1 || len(x) == 2 && len(y) == 2 && x[0] == y[1] && x[1] == y[0]
 }

@@ -163,8 +163,8 @@ func (b *Box) Output(ctx context.Context, in OutputIn) (ExecOut, error) {
 }
 
 // Output reads on in the output of a command.
-func (b *Jobs) Output(ctx context.Context, in JobOutputIn) (out ExecOut, err error) {
-	j, err := b.find(in.Job)
+func (j *Jobs) Output(ctx context.Context, in JobOutputIn) (out ExecOut, err error) {
+	n, err := j.find(in.Job)
 	if err != nil {
 		return out, err
 	}
@@ -172,10 +172,10 @@ func (b *Jobs) Output(ctx context.Context, in JobOutputIn) (out ExecOut, err err
 	if err != nil {
 		return out, err
 	}
-	if err := j.await(ctx, wait); err != nil {
+	if err := n.await(ctx, wait); err != nil {
 		return out, err
 	}
-	return j.read(in.StdoutOffset, in.StderrOffset, in.MaxBytes), nil
+	return n.read(in.StdoutOffset, in.StderrOffset, in.MaxBytes), nil
 }
 
 // JobIn names a job.
@@ -184,16 +184,16 @@ type JobIn struct {
 }
 
 // End ends a command and all its processes, and waits for that.
-func (b *Jobs) End(ctx context.Context, in JobIn) (out JobOut, err error) {
-	j, err := b.find(in.Job)
+func (j *Jobs) End(ctx context.Context, in JobIn) (out JobOut, err error) {
+	n, err := j.find(in.Job)
 	if err != nil {
 		return out, err
 	}
-	j.cancel()
-	if err := j.await(ctx, maxWait); err != nil {
+	n.cancel()
+	if err := n.await(ctx, maxWait); err != nil {
 		return out, err
 	}
-	return j.view(), nil
+	return n.view(), nil
 }
 
 // gracePeriod is how long to wait for a command that was ended.
