@@ -1,3 +1,10 @@
+// Package overlay says what changed in a directory: by reading the upper layer of an overlay file system against its
+// lower one, or, for a directory that is written in place, by comparing it with a snapshot taken before.
+//
+// A [Union] is the merged view of two layers without any mount, for reading and for writing.
+//
+// Everything it looks at may be hostile and may change while it is looked at. It opens names one at a time below
+// descriptors it holds, never follows a symbolic link, reads no file that is not regular, and bounds entries and depth.
 package overlay
 
 import (
@@ -135,4 +142,14 @@ func join(dir, name string) string {
 		return name
 	}
 	return dir + "/" + name
+}
+
+// Entry is what a [Snapshot] knows of one path.
+type Entry struct {
+	Path         string      // relative to the directory, with slashes
+	Mode         fs.FileMode // type and permissions
+	Size         int64       // of a regular file, in bytes
+	Mtime, Ctime int64       // nanoseconds since 1970; the change time is one that no program can set
+	Ino          uint64
+	Link         string // where a symbolic link points
 }

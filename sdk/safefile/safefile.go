@@ -1,3 +1,9 @@
+// Package safefile reads files that somebody hostile made, without following, hanging or filling up.
+//
+// A file is named below an [os.Root]. No component of the name may be a symbolic link, not even one that stays inside.
+// It is opened without blocking and without following, and must then be a regular file, with one link, within the size
+// allowed; whatever else stands there (FIFO, device, socket, hard link, sparse giant) is an [Error] that names the path
+// and the [Reason]. Memory is bounded by the caps.
 package safefile
 
 import (
@@ -270,4 +276,15 @@ func ReadFile(root *os.Root, name string, max int64) ([]byte, error) {
 		return nil, ioError(name, err)
 	}
 	return b, nil
+}
+
+// OpenRoot opens the directory name of root as its own root, like [os.Root.OpenRoot]: links are followed that stay
+// inside. Where a FIFO stands, or was put in this moment, it fails, and does not wait until somebody writes to that.
+func OpenRoot(root *os.Root, name string) (*os.Root, error) {
+	dir, err := root.OpenRoot(name + "/.") // a name that is gone through is opened as nothing but a directory
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		at.Path = name
+	}
+	return dir, err
 }

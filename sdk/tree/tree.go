@@ -4,9 +4,16 @@ package tree
 
 import (
 	"archive/tar"
+	"bufio"
+	"fmt"
+	"io"
 	"strings"
 
+	"github.com/klauspost/compress/gzip"
+	"golang.org/x/sys/unix"
+
 	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree/internal/codec"
 )
 
 // Compression of a stream. Unpack recognises it by itself.
@@ -76,4 +83,120 @@ const (
 type Summary struct {
 	Files, Dirs, Symlinks int
 	Bytes                 int64
+}
+
+func init() {
+	codec.Register(codec.Codec{
+		Name: string(Gzip), Magic: "\x1f\x8b",
+		Writer: func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriterLevel(w, gzip.BestSpeed) },
+		Reader: func(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) },
+	})
+}
+
+// compress wraps w; finish writes what is still held back.
+func compress(w io.Writer, c Compression) (_ io.Writer, finish func() error, err error) {
+	if c == None {
+		return w, func() error { return nil }, nil
+	}
+	x, ok := codec.Find(func(x codec.Codec) bool { return x.Name == string(c) })
+	if !ok {
+		return nil, nil, fmt.Errorf("no compression %q%s", strings.ToValidUTF8(string(c), "?"), missing(c))
+	}
+	z, err := x.Writer(w)
+	if err != nil {
+		return nil, nil, err
+	}
+	return z, z.Close, nil
+}
+
+// decompress looks at the first bytes of a stream to tell how it is compressed.
+func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
+	b := bufio.NewReaderSize(r, 256<<10)
+	magic, err := b.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, nil, err
+	}
+	x, ok := codec.Find(func(x codec.Codec) bool { return strings.HasPrefix(string(magic), x.Magic) })
+	switch {
+	case !ok && string(magic) == zstdMagic:
+		return nil, nil, fmt.Errorf("the stream is compressed with zstd%s", missing(Zstd))
+	case !ok:
+		return b, func() {}, nil
+	}
+	z, err := x.Reader(b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the %s stream is broken: %w", x.Name, err)
+	}
+	return z, func() { z.Close() }, nil
+}
+
+const zstdMagic = "\x28\xb5\x2f\xfd"
+
+// missing says how a program comes to know a compression that it does not link.
+func missing(c Compression) string {
+	if c != Zstd {
+		return ""
+	}
+	return ", which this program does not know: it must import .../sdk/tree/zstd"
+}
+
+// holeSize is how many zero bytes in a row, at a multiple of it, become a hole instead of being written: a file that is
+// nothing but zeros, the cheapest of bombs, takes no room on disk.
+const holeSize = 64 << 10
+
+var zeros [holeSize]byte
+
+// CopySparse writes what r holds to the empty file behind a descriptor, from its beginning on, and leaves long runs of
+// zeros out as holes. It uses buf, and returns how many bytes r held.
+func CopySparse(fd int, r io.Reader, buf []byte) (int64, error) {
+	var at int64  // how much was read
+	var hole bool // the file ends in a hole
+	for {
+		n, err := fill(r, buf)
+		for part := buf[:n]; len(part) > 0; {
+			p := part[:min(holeSize, len(part))]
+			part = part[len(p):]
+			if hole = len(p) == holeSize && string(p) == string(zeros[:]); !hole {
+				if err := writeAt(fd, p, at); err != nil {
+					return at, err
+				}
+			}
+			at += int64(len(p))
+		}
+		if err == nil {
+			continue
+		}
+		if err != io.EOF {
+			return at, err
+		}
+		if hole {
+			return at, unix.Ftruncate(fd, at)
+		}
+		return at, nil
+	}
+}
+
+func writeAt(fd int, p []byte, at int64) error {
+	for len(p) > 0 {
+		n, err := unix.Pwrite(fd, p, at)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p, at = p[n:], at+int64(n)
+	}
+	return nil
+}
+
+// fill reads until buf is full or r ends. Unlike io.ReadFull it leaves an end that was not expected, which is how a tar
+// stream that was cut shows, apart from one that was.
+func fill(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = r.Read(buf[n:])
+		n += m
+	}
+	return n, err
 }

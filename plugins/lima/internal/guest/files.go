@@ -1,6 +1,8 @@
 package guest
 
 import (
+	"archive/tar"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
@@ -176,4 +179,205 @@ func explain(p string, err error) error {
 		return wire.Errorf(wire.ReasonDenied, "%s: %w", p, err)
 	}
 	return fmt.Errorf("%s: %w", p, err)
+}
+
+// fill unpacks what the backend brings from its own host into a part of a sandbox in which no command has run yet. So,
+// other than what comes from a sandbox, symbolic links may lead wherever they like: a project's do.
+func (b box) fill(ctx context.Context, part wire.Part, r io.Reader) error {
+	unlock, err := b.lock(unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir := map[wire.Part]string{wire.PartWorkspace: b.workspace(), wire.PartInput: b.state("input")}[part]
+	if dir == "" {
+		return wire.Errorf(wire.ReasonConfig, "there is no part %q of a sandbox", part)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = b.unpack(root, tar.NewReader(tree.Reader(ctx, bufio.NewReaderSize(r, 256<<10))))
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return wire.Errorf(wire.ReasonQuota, "the VM's disk is full: %w", err)
+	}
+	return err
+}
+
+// unpack writes the entries below root. Directories get their modes last, for one may forbid to write into it.
+func (b box) unpack(root *os.Root, in *tar.Reader) error {
+	type dir struct {
+		name string
+		mode fs.FileMode
+	}
+	var dirs []dir
+	made := map[string]bool{".": true}
+	parents := func(name string) error {
+		var missing []string
+		for d := path.Dir(name); !made[d]; d = path.Dir(d) {
+			missing = append(missing, d)
+		}
+		for i := len(missing) - 1; i >= 0; i-- {
+			d := missing[i]
+			if err := root.Mkdir(d, 0o755); err == nil {
+				if err := root.Lchown(d, b.user.uid, b.user.gid); err != nil {
+					return err
+				}
+			} else if !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+			made[d] = true
+		}
+		return nil
+	}
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read what comes from the host: %w", err)
+		}
+		name, mode := path.Clean(h.Name), fs.FileMode(h.Mode).Perm()
+		if name == "." || name == "/" {
+			continue
+		}
+		if err := parents(name); err != nil {
+			return fmt.Errorf("write %q: %w", name, err)
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			if err = root.Mkdir(name, 0o700); errors.Is(err, fs.ErrExist) {
+				err = nil
+			}
+			made[name] = true
+			dirs = append(dirs, dir{name, mode})
+		case tar.TypeSymlink:
+			_ = root.Remove(name)
+			err = root.Symlink(h.Linkname, name)
+		case tar.TypeReg:
+			err = writeNew(root, name, mode, in)
+		default:
+			continue // the backend has told what it leaves out
+		}
+		if err == nil {
+			err = root.Lchown(name, b.user.uid, b.user.gid)
+		}
+		if err != nil {
+			return fmt.Errorf("write %q: %w", name, err)
+		}
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := root.Chmod(dirs[i].name, dirs[i].mode); err != nil {
+			return fmt.Errorf("write %q: %w", dirs[i].name, err)
+		}
+	}
+	return nil
+}
+
+// writeNew writes a file that replaces what was there.
+func writeNew(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
+	_ = root.Remove(name)
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}
+
+// compared is how the workspace is looked at.
+var compared = overlay.Options{Contents: true}
+
+// snapshot remembers what the workspace looks like, before any command has seen it.
+func (b box) snapshot(ctx context.Context) error {
+	unlock, err := b.lock(unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	root, err := os.OpenRoot(b.workspace())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	s, err := overlay.Take(ctx, root, compared)
+	if err != nil {
+		return wire.Errorf(wire.ReasonConfig, "the workspace is too much to be compared later: %w", err)
+	}
+	f, err := os.OpenFile(b.state("base"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 256<<10)
+	return errors.Join(s.Save(w), w.Flush(), f.Close())
+}
+
+// sync has the sandbox survive a power cut: without it the guest's kernel keeps for half a minute what was written, and
+// a VM that is stopped by force meanwhile boots without the sandbox, or with empty files in it.
+func (b box) sync() error {
+	unlock, err := b.lock(unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var done unix.Stat_t
+	for _, dir := range []string{b.state(""), b.workspace()} {
+		if err := syncOnce(dir, &done); err != nil {
+			return fmt.Errorf("write %s to the disk: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// syncOnce writes the file system of dir to its disk, unless it is the one of done, and notes it there.
+func syncOnce(dir string, done *unix.Stat_t) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Dev == done.Dev {
+		return err
+	}
+	*done = st
+	return unix.Syncfs(int(f.Fd()))
+}
+
+// changes compares the workspace with what it was. A sandbox without a snapshot had nothing in it to change.
+func (b box) changes(ctx context.Context) ([]wire.Change, error) {
+	unlock, err := b.lock(unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	f, err := os.Open(b.state("base"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	s, err := overlay.Load(bufio.NewReaderSize(f, 256<<10))
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(b.workspace())
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	list, err := s.Changes(ctx, root, compared)
+	if err != nil {
+		return nil, fmt.Errorf("compare the workspace: %w", err)
+	}
+	out := make([]wire.Change, len(list))
+	for i, c := range list {
+		out[i] = wire.Change{Path: []byte(c.Path), Change: c}
+		out[i].Change.Path = ""
+	}
+	return out, nil
 }

@@ -1,12 +1,33 @@
+// Package limatest is a stand-in for limactl and its virtual machines, for tests where neither can be: without KVM,
+// without an image, without a network.
+//
+// The program that stands in is the test binary itself, under the name limactl ([Run] sees to that). What it prints,
+// how it exits, and what it does with what nobody expects was taken from Lima 2.2: the errors that are warnings, the
+// start of a VM that does not exist, the state Running that says nothing of readiness. Its "VMs" are namespaces of this
+// machine, with a disk that outlives a stop, the shared directory, and a login by a real sshd with a real ssh.config
+// and a control master. Root in there is root of the namespaces only as far as the tests' user is. Each has a network
+// of its own, whose ports come to this machine by the instance's rules and Lima's own one behind them, which is for
+// every port.
+//
+// What it cannot stand in for: a kernel of the guest's own, the mounts of 9p and their times, images, cloud-init.
+//
+// # Users
+//
+// limactl refuses root, and so does the stand-in. Where root runs the tests, [Run] runs them as an ordinary user
+// instead, and stays itself as what a hypervisor is: who starts guests that have rights which their owner has not, such
+// as cgroups. For an ordinary user guests are user namespaces, without cgroups.
 package limatest
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -271,4 +292,66 @@ func noteOf(pid int) string {
 		return ""
 	}
 	return fmt.Sprintf("%d %d", pid, s.Start)
+}
+
+// enterMain is what sshd runs for every session: it has the guest run what the client asked for.
+func enterMain(args []string) error {
+	if len(args) != 1 {
+		return errors.New("want the guest's socket")
+	}
+	return inGuest(args[0], &sessionRequest{Line: os.Getenv("SSH_ORIGINAL_COMMAND")})
+}
+
+// sudoMain is sudo in a guest, for the user who may do everything: sudo -n -- COMMAND.
+func sudoMain(args []string) error {
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		end := args[0] == "--"
+		if args[0] != "-n" && !end {
+			return fmt.Errorf("the stand-in for sudo knows no %s", args[0])
+		}
+		if args = args[1:]; end {
+			break
+		}
+	}
+	if len(args) == 0 {
+		return errors.New("there is no command")
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	return inGuest(sudoSocket, &sessionRequest{Argv: args, Dir: dir})
+}
+
+// inGuest has a guest run something on this process's streams, and ends as that did.
+func inGuest(socket string, req *sessionRequest) error {
+	signal.Ignore(syscall.SIGPIPE)
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := send(c, req, os.Stdin, os.Stdout, os.Stderr); err != nil {
+		return err
+	}
+	// What runs in the guest has them now. As long as we had them too, nobody would see it close them.
+	for _, f := range []*os.File{os.Stdin, os.Stdout} {
+		f.Close()
+	}
+	end := sessionEnd{}
+	if err := json.NewDecoder(c).Decode(&end); err != nil {
+		return fmt.Errorf("the guest is gone: %w", err)
+	}
+	if end.Err != "" {
+		fmt.Fprintln(os.Stderr, end.Err)
+	}
+	if end.Signal != 0 {
+		signal.Reset()
+		_ = syscall.Kill(os.Getpid(), syscall.Signal(end.Signal))
+		select {}
+	}
+	if end.Code != 0 {
+		return exitCode(end.Code)
+	}
+	return nil
 }
