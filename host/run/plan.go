@@ -33,6 +33,7 @@ type Plan struct {
 	Files     []PlannedFile     `json:"files"`
 	Network   network.Network   `json:"network"`
 	Workspace result.Workspace  `json:"workspace"`
+	Mounts    []runfile.Mount   `json:"mounts,omitempty"`
 	Limits    []result.Limit    `json:"limits"` // as the chosen backend would hold them
 	Installs  []Install         `json:"dependencies,omitempty"`
 	Outputs   []string          `json:"outputs"` // patterns; empty for everything
@@ -86,7 +87,7 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 	inv := invoke(d, "", expectedPlaces(d, len(d.Files) > 0), len(d.Dependencies) > 0)
 	p := &Plan{
 		Schema: PlanSchema, Name: d.Instance, File: d.File, Command: inv.argv, Workdir: inv.dir, Env: inv.env,
-		Network: d.Network.OrNone(), Workspace: workspaceOf(d), Outputs: d.Outputs, Notes: c.notes, Candidates: c.candidates, Diagnostics: c.diags,
+		Network: d.Network.OrNone(), Workspace: workspaceOf(d), Mounts: d.Mounts, Outputs: d.Outputs, Notes: c.notes, Candidates: c.candidates, Diagnostics: c.diags,
 		Files: []PlannedFile{}, Limits: []result.Limit{},
 	}
 	if p.Outputs == nil {
@@ -208,6 +209,9 @@ func (p *Plan) WriteText(w io.Writer) error {
 		ws = p.Workspace.Source + ", " + p.Workspace.Mode
 	}
 	row("workspace", "%s", esc(ws))
+	for _, m := range p.Mounts {
+		row("mount", "%s", esc(m.Target+", "+m.Source+", "+m.Mode))
+	}
 	row("network", "%s", esc(p.Network.String()))
 	for _, s := range p.Network.Secrets {
 		row("secret", "%s", esc(s.String()))
