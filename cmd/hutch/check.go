@@ -16,6 +16,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/lockfile"
+	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 )
@@ -257,6 +258,9 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 			return err
 		}
 		v.Diagnostics = append(v.Diagnostics, blocks...)
+		for _, d := range conf.Runs() {
+			v.Diagnostics = append(v.Diagnostics, run.CheckCommand(d)...)
+		}
 	}
 	v.Valid = !v.Diagnostics.HasErrors()
 	if c.Output == "json" {

@@ -52,14 +52,14 @@ func usageError(k *kong.Kong, err error) error {
 		if where == "hutch" || k != nil && p != nil && p.Context != nil && p.Context.Selected() != nil && !p.Context.Selected().Leaf() {
 			word := strings.Trim(m[1], `"`)
 			text = fmt.Sprintf("no command %q", strings.TrimPrefix(where+" "+word, "hutch "))
-			hints = unknownWord(strings.TrimPrefix(strings.TrimPrefix(where, "hutch"), " "), word, commandsOf(k, p))
+			hints = unknownWord(strings.TrimPrefix(strings.TrimPrefix(where, "hutch"), " "), word, "", commandsOf(k, p))
 		} else {
 			text = fmt.Sprintf("%s does not take %s", name, quoteOperand(m[1]))
 		}
 	case unknownFlag().MatchString(text):
 		m := unknownFlag().FindStringSubmatch(text)
 		text = fmt.Sprintf("%s has no flag %s", name, m[1])
-		hints = unknownWord(name, m[1], flagsOf(k, p))
+		hints = unknownWord(name, m[1], "--", flagsOf(k, p))
 	case notOneOf().MatchString(text):
 		m := notOneOf().FindStringSubmatch(text)
 		known := strings.ReplaceAll(m[2], `"`, "")
@@ -103,7 +103,7 @@ func commandsOf(k *kong.Kong, p *kong.ParseError) (names []string) {
 func flagsOf(k *kong.Kong, p *kong.ParseError) (names []string) {
 	for _, group := range selected(k, p).AllFlags(true) {
 		for _, f := range group {
-			names = append(names, "--"+f.Name)
+			names = append(names, f.Name)
 		}
 	}
 	return names

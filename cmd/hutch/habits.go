@@ -110,12 +110,13 @@ func writeHabits(w io.Writer) error {
 }
 
 // unknownWord is what is said about a word that is not known: the answer of a habit, or a known word that looks like it.
-func unknownWord(command, word string, known []string) []string {
+// The known ones lack the prefix of a flag.
+func unknownWord(command, word, prefix string, known []string) []string {
 	if answer := habitual(command, word); answer != "" {
 		return []string{answer}
 	}
-	if guess := closest(word, known); guess != "" {
-		return []string{"did you mean " + termsafe.Line(guess) + "?"}
+	if guess := closest(strings.TrimLeft(word, "-"), known); guess != "" {
+		return []string{"did you mean " + termsafe.Line(prefix+guess) + "?"}
 	}
 	return nil
 }

@@ -60,6 +60,7 @@ func hutch(args []string) int {
 	if err != nil {
 		return u.fail(err)
 	}
+	u.asked = askedBy(args)
 	ctx, stop := interruptible(context.Background(), u) // before anything is started
 	defer stop()
 	u.ahead = lookAhead(u, args)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,8 +62,11 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	loaded, ds := runfile.Load(files, runOptions(s.Store(), c.Var, c.VarFile))
 	u.reading.Store(false)
 	u.diagnostics(ds)
+	if ds.HasErrors() && c.Output == "json" {
+		err = json.NewEncoder(u.out).Encode(run.Plan{Schema: run.PlanSchema, File: files[0], Diagnostics: ds})
+	}
 	if ds.HasErrors() {
-		return exit(exitNo)
+		return errors.Join(err, exit(exitNo))
 	}
 	blocks, err := plannedBlocks(loaded, names)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/result"
@@ -173,9 +174,13 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
 		Progress: show.progress, Trace: trace, Keep: c.wanted() || c.Keep, Name: c.Name, TakeBase: review.WriteBase,
 	})
+	ticker := time.NewTicker(progressEvery)
+	defer ticker.Stop()
+	unwatch := show.watch(ticker.C)
 	results, err := runner.RunAll(ctx, defs, run.Many{
-		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result, Idle: idle,
+		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result, InOrder: show.inOrder, Idle: idle,
 	})
+	unwatch()
 	show.restore()
 	unrecorded := func(r *result.Result) bool { return r != nil && r.Error != nil && r.Error.Phase == "record" }
 	if err != nil && c.Output == "text" && !c.wanted() && slices.ContainsFunc(results, unrecorded) {
@@ -338,6 +343,7 @@ func (c *runCmd) report(u *ui, show *show, results []*result.Result, trace *run.
 			ended = append(ended, r)
 		}
 	}
+	u.asked.answered = true
 	err := show.finish(ended, len(results)-len(ended))
 	for _, step := range []func() error{
 		func() error { return c.junit(ended) },

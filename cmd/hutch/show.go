@@ -38,6 +38,9 @@ type show struct {
 	pending string // what it will say if that is still so after patience
 	timer   *time.Timer
 	lost    error // why output could not be passed on, unless nobody reads it any more
+
+	runs, wide   int // how many runs there are, and the length of their longest name
+	over, failed int // how many have ended
 }
 
 // patience is how long something must go on before it is worth a line of progress: below that it would only flicker.
@@ -57,7 +60,9 @@ func newShow(u *ui, c *runCmd, defs []*runfile.Definition) (*show, error) {
 	var names []string
 	for _, d := range defs {
 		names = append(names, d.Instance)
+		s.wide = max(s.wide, len(d.Instance))
 	}
+	s.runs = len(defs)
 	s.labels = terminal.NewLabels(names, u.color && u.outTTY)
 	if c.TTY {
 		if c.Output == "json" {
@@ -259,9 +264,12 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func (s *show) result(r *result.Result) {
 	s.plain.end(r.Name)
 	s.clear()
+	s.ended(r)
 	if s.cmd.Output == "json" && !s.single {
-		_ = r.EncodeLine(s.labels.Plain(s.watched(s.u.out))) // which keeps the error
-		return
+		return // it comes in the order of the files
+	}
+	if !s.single && r.OK && !s.cmd.Quiet {
+		_ = report.Line(s.labels.Plain(s.u.err), r, s.wide, report.Style{Color: s.u.color})
 	}
 	if s.silent(r) {
 		// Its name is what a caller needs, who may not see the summary.
@@ -288,6 +296,51 @@ func (s *show) result(r *result.Result) {
 	_ = report.Summary(s.labels.Plain(s.u.err), &told, report.Style{Color: s.u.color})
 }
 
+// inOrder prints the result of one of several runs as JSON.
+func (s *show) inOrder(r *result.Result) {
+	if s.cmd.Output == "json" && !s.single {
+		_ = r.EncodeLine(s.labels.Plain(s.watched(s.u.out))) // which keeps the error
+	}
+}
+
+// progressEvery is the time between two lines on how far many runs are, where there is no terminal.
+const progressEvery = 10 * time.Second
+
+// watch says every now and then how far many runs are, until the function that it returns is called.
+func (s *show) watch(tick <-chan time.Time) (stop func()) {
+	if s.single || s.u.errTTY || s.cmd.Quiet || s.cmd.Output == "json" {
+		return func() {}
+	}
+	done, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick:
+				s.mu.Lock()
+				text := fmt.Sprintf("%d of %s ended, %d failed", s.over, count(s.runs, "run"), s.failed)
+				s.mu.Unlock()
+				s.u.note("%s", text)
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(done)
+		<-gone
+	})
+}
+
+// ended counts.
+func (s *show) ended(r *result.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over++; !r.OK {
+		s.failed++
+	}
+}
+
 // dropped says what of the workspaces went with the sandboxes.
 func (s *show) dropped(rs ...*result.Result) {
 	n := 0
@@ -299,7 +352,7 @@ func (s *show) dropped(rs ...*result.Result) {
 	}
 }
 
-// silent reports whether nothing is to be said about one run: several runs end in a table, and a command without a file
+// silent reports whether nothing is to be said about one run: several runs have a line each, and a command without a file
 // that simply ended is like one without hutch, unless a person watches.
 func (s *show) silent(r *result.Result) bool {
 	switch ended := r.Cause == "exited" && r.Error == nil; {
@@ -334,7 +387,7 @@ func (s *show) finish(rs []*result.Result, notStarted int) error {
 	if s.single || s.cmd.Quiet {
 		return nil
 	}
-	if err := report.Table(s.u.err, rs, report.Style{Color: s.u.color}); err != nil {
+	if err := report.Totals(s.u.err, rs, report.Style{Color: s.u.color}); err != nil {
 		return err
 	}
 	if err := report.Comparisons(s.u.err, compared, report.Style{Color: s.u.color}); err != nil {

@@ -43,6 +43,7 @@ type ui struct {
 	ahead    *ahead // what is being opened already; nil for nothing
 	mu       sync.Mutex
 
+	asked       asked
 	reading     atomic.Bool  // nothing is there yet that a signal would have to undo
 	interrupted atomic.Int32 // the signal that ended the call, or 0
 	kill        func()       // what a second one does before the process ends; nil for nothing
@@ -142,6 +143,7 @@ func (u *ui) fail(err error) int {
 	if errors.As(err, &bare) {
 		return code
 	}
+	u.asked.fail(u, err, code)
 	var ds diag.Diagnostics
 	if errors.As(err, &ds) {
 		u.diagnostics(ds)

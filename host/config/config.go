@@ -22,7 +22,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
@@ -97,7 +100,7 @@ func parse(path string, src []byte) (*Config, error) {
 		ds = append(ds, gohcl.DecodeBody(file.Body, nil, &raw)...)
 	}
 	if ds.HasErrors() {
-		return nil, hcldiag.Diagnostics(ds).Err()
+		return nil, explained(src, hcldiag.Diagnostics(ds)).Err()
 	}
 	c := &Config{}
 	if raw.MinIsolation != nil {
@@ -196,5 +199,22 @@ func about(path string, file *hcl.File, name, text string) error {
 	} else {
 		d.Range = &diag.Range{File: path, Start: diag.Pos{Line: 1, Column: 1}, End: diag.Pos{Line: 1, Column: 1}}
 	}
-	return diag.Diagnostics{d}
+	return explained(file.Bytes, diag.Diagnostics{d})
+}
+
+// explained adds excerpts of the file, and puts HCL's sentences into the form of other diagnostics.
+func explained(src []byte, ds diag.Diagnostics) diag.Diagnostics {
+	for i := range ds {
+		d := &ds[i]
+		if r, n := utf8.DecodeRuneInString(d.Summary); n > 0 {
+			d.Summary = string(unicode.ToLower(r)) + strings.TrimSuffix(d.Summary[n:], ".")
+		}
+		if d.Range != nil {
+			d.Snippet = diag.Excerpt(src, *d.Range)
+		}
+		if strings.HasPrefix(d.Summary, "unsupported argument") {
+			d.Fix = "the settings are min_isolation, backend, jobs, backend_timeout, signatures, trusted_keys and backend_paths"
+		}
+	}
+	return ds
 }

@@ -57,6 +57,12 @@ func TestLoad(t *testing.T) {
 			if ds[0].Range == nil || ds[0].Range.Start.Line != tc.line || ds[0].Range.File != path {
 				t.Errorf("points at %v, want line %d of %s", ds[0].Range, tc.line, path)
 			}
+			if s := ds[0].Snippet; s == nil || len(s.Lines) == 0 || s.Lines[0].Number != tc.line {
+				t.Errorf("the excerpt is %+v, want line %d", s, tc.line)
+			}
+			if first := ds[0].Summary[:1]; first != strings.ToLower(first) {
+				t.Errorf("the summary is a sentence: %s", ds[0].Summary)
+			}
 		})
 	}
 }

@@ -24,29 +24,29 @@ type junitSuites struct {
 }
 
 type junitSuite struct {
-	Name      string      `xml:"name,attr"`
-	Tests     int         `xml:"tests,attr"`
-	Failures  int         `xml:"failures,attr"`
-	Errors    int         `xml:"errors,attr"`
-	Skipped   int         `xml:"skipped,attr"`
-	Time      string      `xml:"time,attr"`
-	Timestamp string      `xml:"timestamp,attr,omitempty"`
-	Cases     []junitCase `xml:"testcase"`
+	Name      string `xml:"name,attr"`
+	Tests     int    `xml:"tests,attr"`
+	Failures  int    `xml:"failures,attr"`
+	Errors    int    `xml:"errors,attr"`
+	Skipped   int    `xml:"skipped,attr"`
+	Time      string `xml:"time,attr"`
+	Timestamp string `xml:"timestamp,attr,omitempty"`
+	File      string `xml:"file,attr,omitempty"`
+
+	Properties []junitProperty `xml:"properties>property,omitempty"` // of the cases, which have none in the usual schemas
+	Cases      []junitCase     `xml:"testcase"`
 
 	seconds float64
 }
 
 type junitCase struct {
-	Name       string          `xml:"name,attr"`
-	Class      string          `xml:"classname,attr"`
-	File       string          `xml:"file,attr,omitempty"`
-	Line       int             `xml:"line,attr,omitempty"`
-	Time       string          `xml:"time,attr"`
-	Properties []junitProperty `xml:"properties>property,omitempty"`
-	Failure    *junitProblem   `xml:"failure"`
-	Error      *junitProblem   `xml:"error"`
-	Out        *junitText      `xml:"system-out"`
-	Err        *junitText      `xml:"system-err"`
+	Name    string        `xml:"name,attr"`
+	Class   string        `xml:"classname,attr"`
+	Time    string        `xml:"time,attr"`
+	Failure *junitProblem `xml:"failure"`
+	Error   *junitProblem `xml:"error"`
+	Out     *junitText    `xml:"system-out"`
+	Err     *junitText    `xml:"system-err"`
 }
 
 type junitProperty struct {
@@ -80,7 +80,7 @@ func JUnit(w io.Writer, rs []*result.Result) error {
 		if !ok {
 			i = len(all.Suites)
 			index[key] = i
-			all.Suites = append(all.Suites, junitSuite{Name: xmlText(key), Timestamp: stamp(r.Started)})
+			all.Suites = append(all.Suites, junitSuite{Name: xmlText(key), Timestamp: stamp(r.Started), File: xmlText(r.File)})
 		}
 		s := &all.Suites[i]
 		c := junitCaseOf(r)
@@ -98,6 +98,7 @@ func JUnit(w io.Writer, rs []*result.Result) error {
 		s.seconds += sec
 		total += sec
 		s.Cases = append(s.Cases, c)
+		s.Properties = append(s.Properties, junitProperties(r)...)
 	}
 	for i := range all.Suites {
 		all.Suites[i].Time = fmt.Sprintf("%.3f", all.Suites[i].seconds)
@@ -126,23 +127,10 @@ func junitCaseOf(r *result.Result) junitCase {
 	c := junitCase{
 		Name:  xmlText(r.Name),
 		Class: xmlText(strings.TrimSuffix(strings.ReplaceAll(r.File, "/", "."), ".hcl")),
-		File:  xmlText(r.File),
 		Time:  fmt.Sprintf("%.3f", r.Usage.Wall.Duration().Seconds()),
 	}
 	if c.Class == "" {
 		c.Class = "hutch"
-	}
-	if r.Source != nil {
-		c.Line = r.Source.Start.Line
-	}
-	for _, p := range []junitProperty{{"id", r.ID}, {"backend", r.Backend.Name}, {"cause", string(r.Cause)}} {
-		if p.Value != "" {
-			p.Value = xmlText(p.Value)
-			c.Properties = append(c.Properties, p)
-		}
-	}
-	for _, line := range Denials(r) {
-		c.Properties = append(c.Properties, junitProperty{"network", xmlText(line)})
 	}
 	if !r.OK {
 		p := &junitProblem{Message: xmlText(headline(r)), Type: string(r.Cause), Text: xmlText(explanation(r))}
@@ -154,6 +142,27 @@ func junitCaseOf(r *result.Result) junitCase {
 	}
 	c.Out, c.Err = junitStream(r.Stdout), junitStream(r.Stderr)
 	return c
+}
+
+// junitProperties says of a run what a test case has no place for, each with the name of the run before it.
+func junitProperties(r *result.Result) (out []junitProperty) {
+	at := ""
+	if r.Source != nil {
+		at = r.Source.String()
+	}
+	add := func(name, value string) {
+		if value != "" {
+			out = append(out, junitProperty{xmlText(r.Name) + ": " + name, xmlText(value)})
+		}
+	}
+	add("id", r.ID)
+	add("at", at)
+	add("backend", r.Backend.Name)
+	add("cause", string(r.Cause))
+	for _, line := range Denials(r) {
+		add("network", line)
+	}
+	return out
 }
 
 func junitStream(s result.Stream) *junitText {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,9 +162,9 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTotals(t *testing.T) {
 	var b bytes.Buffer
-	if err := Table(&b, results(), Style{}); err != nil {
+	if err := Totals(&b, results(), Style{}); err != nil {
 		t.Fatal(err)
 	}
 	harmless(t, b.Bytes())
@@ -280,5 +281,47 @@ func TestWhatWasNotFound(t *testing.T) {
 	}
 	if got := Reason(&result.Result{NotStarted: true, Status: result.CodeNotExecutable, Command: []string{"./prog"}}); got != `"./prog" cannot be executed` {
 		t.Error(got)
+	}
+}
+
+// TestJUnitSchema holds the report to what the schemas of Jenkins' xUnit plugin and of Ant have in common: these
+// attributes and children, and no others.
+func TestJUnitSchema(t *testing.T) {
+	type element struct{ attributes, children string }
+	schema := map[string]element{
+		"testsuites": {"name time tests failures errors", "testsuite"},
+		"testsuite":  {"name tests failures errors skipped time timestamp file", "properties testcase"},
+		"properties": {"", "property"},
+		"property":   {"name value", ""},
+		"testcase":   {"name classname time", "error failure system-out system-err"},
+		"failure":    {"message type", ""}, "error": {"message type", ""}, "system-out": {}, "system-err": {},
+	}
+	var b bytes.Buffer
+	if err := JUnit(&b, results()); err != nil {
+		t.Fatal(err)
+	}
+	var path []string
+	for d := xml.NewDecoder(&b); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			if len(path) > 0 && !slices.Contains(strings.Fields(schema[path[len(path)-1]].children), e.Name.Local) {
+				t.Fatalf("%s in %s", e.Name.Local, path)
+			}
+			path = append(path, e.Name.Local)
+			for _, a := range e.Attr {
+				if !slices.Contains(strings.Fields(schema[e.Name.Local].attributes), a.Name.Local) {
+					t.Fatalf("attribute %s of %s", a.Name.Local, path)
+				}
+			}
+		case xml.EndElement:
+			path = path[:len(path)-1]
+		}
 	}
 }

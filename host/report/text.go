@@ -205,24 +205,34 @@ func (p *printer) streams(r *result.Result) {
 	}
 }
 
-// Table writes one line per run, in the order given, and a last line with the totals.
-func Table(w io.Writer, rs []*result.Result, s Style) error {
+// Line writes what became of one of several runs. The name is padded to width columns.
+func Line(w io.Writer, r *result.Result, width int, s Style) error {
 	p := printer{style: s}
-	width := len("run")
+	mark, colour := "ok    ", "32"
+	if !r.OK {
+		mark, colour = "failed", "31"
+	}
+	p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, mark), took(r), termsafe.Line(r.Backend.Name), termsafe.Line(headline(r)))
+	_, err := w.Write(p.buf.Bytes())
+	return err
+}
+
+// Totals writes a line for each run that failed, in the order given, and how many there were. The others had theirs when
+// they ended.
+func Totals(w io.Writer, rs []*result.Result, s Style) error {
+	width := 0
 	for _, r := range rs {
 		width = max(width, len(name(r)))
 	}
-	var failed, total int
+	failed := 0
 	for _, r := range rs {
-		total++
-		mark, colour := "ok    ", "32"
 		if !r.OK {
 			failed++
-			mark, colour = "failed", "31"
+			if err := Line(w, r, width, s); err != nil {
+				return err
+			}
 		}
-		p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, mark), took(r), termsafe.Line(r.Backend.Name), termsafe.Line(headline(r)))
 	}
-	p.printf("%s: %d ok, %d failed\n", plural(total, "run"), total-failed, failed)
-	_, err := w.Write(p.buf.Bytes())
+	_, err := fmt.Fprintf(w, "%s: %d ok, %d failed\n", plural(len(rs), "run"), len(rs)-failed, failed)
 	return err
 }

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -91,6 +92,16 @@ func (r *Result) normal() {
 	if r.Changes == nil {
 		r.Changes = []Change{}
 	}
+}
+
+// Unread is the result of a call that never came to a run, because its file or its flags are wrong: it has no id and no
+// record. file is the run file as it was named, "" for none, code what hutch ends with.
+func Unread(file string, why *Failure, code int) *Result {
+	now := time.Now().UTC()
+	why.Phase, why.Reason = "read", sdk.ReasonConfig
+	r := &Result{Name: cmp.Or(file, "run"), File: file, Cause: sdk.CauseSetupFailed, Started: now, Ended: now, Error: why}
+	r.Seal(code)
+	return r
 }
 
 // Seal completes r: the schema, empty lists for null, and OK, TimedOut and Status as they follow from the rest. code

@@ -50,7 +50,7 @@ func (c *choice) recorded() json.RawMessage {
 // choose looks at the backends of d in order and takes the first that can do all that is asked. It goes on after it
 // found one only when all is set, for plan.
 func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all bool) (*choice, error) {
-	c := &choice{diags: append(checkCommand(d), checkSecrets(d)...)}
+	c := &choice{diags: append(CheckCommand(d), checkSecrets(d)...)}
 	if len(d.Backends) == 0 {
 		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "", `add a block such as backend "bwrap" {}, or say --backend`))
 		return c, nil

@@ -56,8 +56,8 @@ func languageOf(d *runfile.Definition) *language.Language {
 	return nil
 }
 
-// checkCommand finds entrypoints that nothing can start.
-func checkCommand(d *runfile.Definition) diag.Diagnostics {
+// CheckCommand finds an entrypoint that nothing can start. It looks at files of the workspace, and starts nothing.
+func CheckCommand(d *runfile.Definition) diag.Diagnostics {
 	if d.Entrypoint == "" || len(d.Interpreter) > 0 || languageOf(d) != nil || executable(d) {
 		return nil
 	}

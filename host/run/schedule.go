@@ -27,6 +27,9 @@ type Many struct {
 	Idle func()
 	// Each is called with every result as soon as it is there, one at a time; it may be nil.
 	Each func(*result.Result)
+	// InOrder is called with every result once all before it have ended, in the order of the definitions, and not at the
+	// same time as Each; it may be nil.
+	InOrder func(*result.Result)
 }
 
 // RunAll runs definitions side by side. Results come in the order of the definitions, nil for those that were never
@@ -46,6 +49,7 @@ func (r *Runner) RunAll(ctx context.Context, ds []*runfile.Definition, m Many) (
 	var (
 		mu    sync.Mutex
 		first error
+		next  int // the first result that was not given to InOrder
 		wg    sync.WaitGroup
 		// A run is over before its record is on the disk. Where several may run at once the next one does not wait for
 		// that; as many records as there are runs may be in that state. With FailFast it would start too early.
@@ -72,14 +76,17 @@ func (r *Runner) RunAll(ctx context.Context, ds []*runfile.Definition, m Many) (
 		if done != nil {
 			done()
 		}
-		results[i] = res
 		mu.Lock()
 		defer mu.Unlock()
+		results[i] = res
 		if err != nil && first == nil {
 			first = err
 		}
 		if m.Each != nil {
 			m.Each(res)
+		}
+		for ; m.InOrder != nil && next < len(results) && results[next] != nil; next++ {
+			m.InOrder(results[next])
 		}
 		if m.FailFast && !res.OK {
 			cancel(errors.Join(sdk.ErrCancelled, errFailFast))
@@ -105,6 +112,11 @@ feed:
 		})
 	}
 	wg.Wait()
+	for ; m.InOrder != nil && next < len(results); next++ { // past those that never started
+		if results[next] != nil {
+			m.InOrder(results[next])
+		}
+	}
 	return results, first
 }
 

@@ -97,13 +97,9 @@ func (l *loader) forEach(a *hclsyntax.Attribute, context string) ([]eachElement,
 		}
 		return fail("for_each is not known", "", "")
 	case t.IsTupleType() || t.IsListType():
-		fix := "make a set of it with toset()"
-		if len(src) < 60 && !strings.Contains(src, "\n") {
-			fix = fmt.Sprintf("write toset(%s)", src)
-		}
-		return fail("for_each must be a map or a set of strings, not a list", "Each run needs a name of its own, and the elements of a list may be equal.", fix)
+		return fail("for_each must be a map or a set of strings, not a list", "Each run needs a name of its own, and the elements of a list may be equal.", setFix(v, src))
 	case t.IsSetType() && t.ElementType() != cty.String && v.LengthInt() > 0:
-		return fail(fmt.Sprintf("for_each must be a map or a set of strings, not a set of %ss", t.ElementType().FriendlyName()), "", "")
+		return fail(fmt.Sprintf("for_each must be a map or a set of strings, not a set of %ss", t.ElementType().FriendlyName()), "", setFix(v, src))
 	case !t.IsSetType() && !t.IsMapType() && !t.IsObjectType():
 		return fail("for_each must be a map or a set of strings, not "+kind(v), "", "")
 	case v.LengthInt() > maxInstances:
@@ -126,6 +122,26 @@ func (l *loader) forEach(a *hclsyntax.Attribute, context string) ([]eachElement,
 	}
 	sort.Slice(elements, func(i, j int) bool { return elements[i].key < elements[j].key })
 	return elements, true
+}
+
+// setFix says how the elements of v, which src is in the file, become keys.
+func setFix(v cty.Value, src string) string {
+	if len(src) >= 60 || strings.Contains(src, "\n") {
+		src = "…"
+	}
+	strs, plain := true, true
+	for it := v.ElementIterator(); it.Next(); {
+		_, e := it.Element()
+		strs = strs && e.Type() == cty.String
+		plain = plain && e.Type().IsPrimitiveType()
+	}
+	switch {
+	case strs:
+		return fmt.Sprintf("write toset(%s)", src)
+	case plain:
+		return fmt.Sprintf("write toset([for x in %s : tostring(x)])", src)
+	}
+	return fmt.Sprintf("make a map of it, as in { for x in %s : x.name => x }", src)
 }
 
 // run decodes one run. What is wrong with it is reported; the definition is then not complete.

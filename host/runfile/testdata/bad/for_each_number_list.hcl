@@ -1,0 +1,5 @@
+run "m" {
+  for_each = [1, 2]
+  backend "bwrap" {}
+  command = ["true"]
+}

@@ -1,0 +1,5 @@
+run "m" {
+  for_each = [{ name = "a" }]
+  backend "bwrap" {}
+  command = ["true"]
+}
