@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 )
 
 // Backend makes sandboxes of one kind. Its methods are called concurrently.
@@ -151,6 +152,15 @@ type Remover interface {
 	// itself is made of: its root, the workspace, input and output. A path that does not exist is [ReasonNotFound]. No
 	// link leads it out of the sandbox. It does no more than a command of the sandbox could.
 	Remove(ctx context.Context, path string, recursive bool) error
+}
+
+// Dialer is a [Sandbox] whose servers the host can connect to, and nobody else.
+type Dialer interface {
+	// Dial connects to a TCP port, 1 to 65535, of the sandbox's loopback: 127.0.0.1 or, where nothing listens there, ::1.
+	// Where commands have a loopback each, it tries those of the commands that run, the newest first. Where nothing
+	// listens it returns an [Error] with [ReasonNotFound]. It works whatever [Spec.Network] is, and gives the sandbox no
+	// network. The caller closes the connection. Package network/loopback helps on Linux. Dial is called concurrently.
+	Dial(ctx context.Context, port int) (net.Conn, error)
 }
 
 // ChangeLister is a [Sandbox] that knows what differs between its workspace and

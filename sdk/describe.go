@@ -85,6 +85,7 @@ const (
 	CapStop    Capability = "stop"
 	CapTTY     Capability = "tty"
 	CapSecrets Capability = "secrets"
+	CapDial    Capability = "dial"
 )
 
 // Finding is one thing that Check looked at.

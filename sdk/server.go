@@ -99,6 +99,7 @@ func capabilities(b Backend, d Description) []Capability {
 	_, changes := d.Sandbox.(ChangeLister)
 	_, reset := d.Sandbox.(Resetter)
 	_, stop := d.Sandbox.(Stopper)
+	_, dial := d.Sandbox.(Dialer)
 	add(CapAttach, attach)
 	add(CapList, list)
 	add(CapInspect, inspect)
@@ -110,6 +111,7 @@ func capabilities(b Backend, d Description) []Capability {
 	add(CapStop, stop)
 	add(CapTTY, d.TTY)
 	add(CapSecrets, d.Secrets)
+	add(CapDial, dial)
 	return caps
 }
 

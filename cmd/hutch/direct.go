@@ -61,6 +61,9 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	if err == nil {
 		net, err = net.WithSecrets(c.Secret)
 	}
+	if err == nil {
+		net, err = c.publish(net)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ type grammar struct {
 	Create  createCmd  `cmd:"" group:"sandboxes" help:"Make a sandbox that lasts."`
 	Exec    execCmd    `cmd:"" group:"sandboxes" help:"Run a command in a sandbox."`
 	PS      psCmd      `cmd:"" name:"ps" group:"sandboxes" help:"List sandboxes."`
+	Port    portCmd    `cmd:"" group:"sandboxes" help:"Lead ports of this machine to servers in a sandbox."`
 	Inspect inspectCmd `cmd:"" group:"sandboxes" help:"Show all that is known of a sandbox."`
 	Reset   resetCmd   `cmd:"" group:"sandboxes" help:"Recreate a sandbox and keep its files."`
 	Stop    stopCmd    `cmd:"" group:"sandboxes" help:"Stop sandboxes, and keep their files."`

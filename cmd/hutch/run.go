@@ -39,6 +39,7 @@ type runCmd struct {
 	Name         string   `group:"sandbox" placeholder:"NAME" help:"With --keep: the name of the sandbox; by default one is made from that of the run."`
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
+	publishFlag  `group:"sandbox"`
 
 	runfile.Limits `group:"limits"`
 
@@ -234,6 +235,9 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 	net, err := c.network()
 	if err == nil {
 		net, err = net.WithSecrets(c.Secret)
+	}
+	if err == nil {
+		net, err = c.publish(net)
 	}
 	if err != nil {
 		return nil, err

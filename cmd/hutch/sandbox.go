@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -46,6 +47,7 @@ type createCmd struct {
 	Project      *project `group:"sandbox" placeholder:"NAME[:MODE]" help:"Show the shared project NAME at /workspace; see hutch project."`
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
+	publishFlag  `group:"sandbox"`
 	Env          []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable of every command; without a value, pass it on from here. Repeatable."`
 	EnvFile      []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
 	Workdir      string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox that commands start in (default /workspace)."`
@@ -132,7 +134,7 @@ func madeError(err error) error {
 
 // definition is the run whose sandbox is wanted.
 func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) {
-	like := &runCmd{Backend: c.Backend, networkFlags: c.networkFlags, secretFlags: c.secretFlags, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
+	like := &runCmd{Backend: c.Backend, networkFlags: c.networkFlags, secretFlags: c.secretFlags, publishFlag: c.publishFlag, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
 		Limits: c.Limits, Var: c.Var, VarFile: c.VarFile, Args: c.Args}
 	files, names := splitOperands(c.Args)
 	switch {
@@ -181,9 +183,10 @@ type execCmd struct {
 	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable, on top of the sandbox's; without a value, pass it on from here. Repeatable."`
 	EnvFile     []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
 	Workdir     string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox to start in; default: that of the sandbox."`
-	User        string   `group:"command" short:"u" placeholder:"NAME" help:"User inside the sandbox, where the backend has several."`
-	Interactive bool     `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
-	TTY         bool     `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
+	publishFlag `group:"command"`
+	User        string `group:"command" short:"u" placeholder:"NAME" help:"User inside the sandbox, where the backend has several."`
+	Interactive bool   `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
+	TTY         bool   `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
 
 	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object, and nothing of what it prints."`
 	Quiet  bool   `group:"output" short:"q" help:"Only what the program prints."`
@@ -220,6 +223,9 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, argv []string, over func()) (*result.Result, error) {
 	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, Env: c.Env, EnvFile: c.EnvFile}
 	env, passed, err := like.environment()
+	if err == nil {
+		_, err = c.publish(network.Network{})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +248,7 @@ func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *sessio
 	defer show.restore()
 	streams, ended := show.streams(d)
 	r, err := sb.Run(ctx, sandbox.Command{
-		Argv: argv, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit),
+		Argv: argv, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit), Publish: c.Publish,
 		Over: over,
 	}, streams)
 	if ended != nil {

@@ -90,9 +90,11 @@ func (s *show) restore() {
 func (s *show) streams(d *runfile.Definition) (run.Streams, func()) {
 	switch {
 	case s.attached != nil:
-		return *s.attached, nil
+		streams := *s.attached
+		streams.Published = s.published
+		return streams, nil
 	case s.cmd.Output == "json":
-		return run.Streams{Stdin: s.stdin()}, nil
+		return run.Streams{Stdin: s.stdin(), Published: s.published}, nil
 	}
 	if s.single {
 		out, err := s.watched(s.u.out), s.watched(s.u.err)
@@ -105,11 +107,11 @@ func (s *show) streams(d *runfile.Definition) (run.Streams, func()) {
 			w := termsafe.NewWriter(err)
 			err, done = w, append(done, w.Close)
 		}
-		return run.Streams{Stdin: s.stdin(), Stdout: out, Stderr: err}, func() { all(done) }
+		return run.Streams{Stdin: s.stdin(), Stdout: out, Stderr: err, Published: s.published}, func() { all(done) }
 	}
 	out, done1 := s.labelled(d.Instance, s.u.out, s.u.outTTY)
 	err, done2 := s.labelled(d.Instance, s.u.err, s.u.errTTY)
-	return run.Streams{Stdout: out, Stderr: err}, func() { all(append(done1, done2...)) }
+	return run.Streams{Stdout: out, Stderr: err, Published: s.published}, func() { all(append(done1, done2...)) }
 }
 
 // stdin is the call's own, if the user wants it connected. A terminal is read until restore, because hutch may ask

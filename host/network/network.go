@@ -20,6 +20,7 @@ type Network struct {
 	Deny  []string        `json:"deny,omitempty"` // rules that win over those of Allow
 
 	Secrets []Secret `json:"secrets,omitempty"` // with mode filtered
+	Publish []string `json:"publish,omitempty"` // ports of the sandbox's loopback that this machine reaches: see [ParsePort]
 }
 
 // OrNone returns n with the mode none where it has no mode.
@@ -42,6 +43,7 @@ func (n Network) With(over Network) Network {
 		return slices.ContainsFunc(over.Secrets, func(o Secret) bool { return o.Name == s.Name })
 	})
 	secrets = append(secrets, over.Secrets...)
+	n.Publish = append(n.Publish[:len(n.Publish):len(n.Publish)], over.Publish...)
 	switch {
 	case over.Mode == "":
 		return n
@@ -50,7 +52,7 @@ func (n Network) With(over Network) Network {
 		n.Secrets = secrets
 		return n
 	}
-	over.Secrets = secrets
+	over.Secrets, over.Publish = secrets, n.Publish
 	return over
 }
 
@@ -70,6 +72,9 @@ func (n Network) String() string {
 	}
 	if len(n.Deny) > 0 {
 		s += "; deny " + strings.Join(n.Deny, ", ")
+	}
+	if len(n.Publish) > 0 {
+		s += "; publish " + strings.Join(n.Publish, ", ")
 	}
 	return s
 }

@@ -1,7 +1,16 @@
 package network
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,6 +54,85 @@ func TestFromFlags(t *testing.T) {
 	}
 }
 
+func TestPorts(t *testing.T) {
+	for text, want := range map[string]Port{
+		"3000": {3000, 3000}, "8080:3000": {8080, 3000}, "0:1": {0, 1}, "65535:65535": {65535, 65535},
+		"": {}, "0": {}, "3000:0": {}, ":3000": {}, "3000:": {}, "65536": {}, "-1": {}, "1.2.3.4:80:80": {}, "3000/udp": {}, "+3": {}, " 3": {},
+	} {
+		got, err := ParsePort(text)
+		if (err != nil) != (want == Port{}) || err == nil && got != want {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for _, tc := range []struct {
+		ports []string
+		bad   int // -1: none
+	}{{nil, -1}, {[]string{"1", "2", "0:1", "0:1"}, -1}, {[]string{"1", "x"}, 1}, {[]string{"1", "2:1", "1:5"}, 2}} {
+		i, err := CheckPorts(tc.ports)
+		if err == nil {
+			i = -1
+		}
+		if i != tc.bad {
+			t.Errorf("%q: %d, %v", tc.ports, i, err)
+		}
+	}
+}
+
+// TestPublished looks at what a program of this machine gets: the server's bytes, an end, and a reset where there is
+// none.
+func TestPublished(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	defer server.Close()
+	p, err := Port{Sandbox: 3000}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := (Port{Host: p.Host, Sandbox: 1}).Listen(); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a port in use: %v", err)
+	}
+	refuse := atomic.Bool{}
+	p.Serve(func(ctx context.Context, port int) (net.Conn, error) {
+		if port != 3000 || refuse.Load() {
+			return nil, errors.New("nothing listens")
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
+	})
+	url := fmt.Sprintf("http://127.0.0.1:%d/", p.Host)
+	sent := strings.Repeat("0123456789", 1<<20)
+	r, err := http.Post(url, "text/plain", strings.NewReader(sent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r.Body)
+	r.Body.Close()
+	if err != nil || string(got) != sent {
+		t.Errorf("%d bytes came back, not %d: %v", len(got), len(sent), err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	refuse.Store(true)
+	if _, err := http.Get(url); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
+		t.Errorf("without a server: %v", err)
+	}
+	// What is open ends with it.
+	refuse.Store(false)
+	conn, err := net.Dial("tcp", p.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the end: %v", err)
+	}
+}
+
 func TestWith(t *testing.T) {
 	file := Network{Mode: sdk.NetworkFiltered, Allow: make([]string, 1, 8), Deny: []string{"d.example"}}
 	file.Allow[0] = "a.example"
@@ -52,6 +140,8 @@ func TestWith(t *testing.T) {
 		{file, Network{}, file},
 		{file, Network{Mode: sdk.NetworkNone}, Network{Mode: sdk.NetworkNone}},
 		{file, Network{Mode: sdk.NetworkFull}, Network{Mode: sdk.NetworkFull}},
+		{file, Network{Publish: []string{"1"}}, Network{Mode: sdk.NetworkFiltered, Allow: []string{"a.example"}, Deny: []string{"d.example"}, Publish: []string{"1"}}},
+		{Network{Publish: []string{"1"}}, Network{Mode: sdk.NetworkFull, Publish: []string{"2"}}, Network{Mode: sdk.NetworkFull, Publish: []string{"1", "2"}}},
 		{file, filtered("b.example"), Network{Mode: sdk.NetworkFiltered, Allow: []string{"a.example", "b.example"}, Deny: []string{"d.example"}}},
 		{Network{Mode: sdk.NetworkFull}, filtered("b.example"), Network{Mode: sdk.NetworkFull, Allow: []string{"b.example"}}},
 		{Network{}, filtered("b.example"), filtered("b.example")},

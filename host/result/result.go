@@ -131,6 +131,8 @@ type Network struct {
 	Mode  sdk.NetworkMode `json:"mode"`           // none, filtered or full
 	Allow []string        `json:"allow,omitzero"` // rules of a filtered network; empty allows nothing
 	Deny  []string        `json:"deny,omitempty"` // rules that win over those of allow
+	// Publish are the ports of 127.0.0.1 that led to ports of the sandbox, as in 8080:3000.
+	Publish []string `json:"publish,omitempty"`
 	// Traffic is what became of each destination of a filtered network, at most 1,000 of them.
 	Traffic     []sdk.Traffic `json:"traffic,omitempty"`
 	TrafficMore int64         `json:"traffic_more,omitempty"` // destinations beyond those
@@ -139,7 +141,7 @@ type Network struct {
 // NetworkOf is the network of a run that used nothing of it yet.
 func NetworkOf(n network.Network) Network {
 	n = n.OrNone()
-	return Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny}
+	return Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny, Publish: n.Publish}
 }
 
 // Denied are the destinations that were denied.

@@ -184,6 +184,9 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if s := d.Network.Secrets; len(s) > 0 && !f.Has(sdk.CapSecrets) {
 		l.cannot(fmt.Sprintf("network.secret[%q]", s[0].Name), "use a backend that can, such as bwrap", "it cannot put in secrets")
 	}
+	if len(d.Network.Publish) > 0 && !f.Has(sdk.CapDial) {
+		l.cannot("network.publish", "use a backend that can, such as bwrap or podman", "it cannot publish ports")
+	}
 	if rules := d.Network.Rules(); d.Network.Mode == sdk.NetworkFull && len(rules.Allow)+len(rules.Deny) > 0 && !slices.Contains(f.Networks, sdk.NetworkFiltered) {
 		l.cannot("network.mode", "use a backend that filters the network, such as bwrap or podman", "it cannot hold the rules of network")
 	}

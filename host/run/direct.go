@@ -34,7 +34,7 @@ type Direct struct {
 // flags are the flags of `hutch run` by the paths of the values that they give.
 var flags = func() map[string]string {
 	m := map[string]string{
-		"backend[0]": "--backend", "network.mode": "--network", "network.allow": "--allow-host",
+		"backend[0]": "--backend", "network.mode": "--network", "network.allow": "--allow-host", "network.publish": "--publish",
 		"workdir": "--workdir", "workspace.source": "--workspace", "workspace.mode": "--workspace",
 	}
 	for _, l := range runfile.AllLimits {
@@ -130,6 +130,9 @@ func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 	}
 	if len(o.Network.Allow) > 0 {
 		given("network.allow")
+	}
+	if len(o.Network.Publish) > 0 {
+		given("network.publish")
 	}
 	c.Network = c.Network.With(o.Network)
 	if len(o.Env) > 0 {

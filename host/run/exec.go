@@ -59,10 +59,14 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	var exit *sdk.Exit
 	ex, err := p.Start(ctx, cmd)
 	if err == nil {
+		for _, port := range j.published {
+			port.Serve(p.Dial)
+		}
 		stop := make(chan struct{})
 		go j.control(ex, stop)
 		exit, err = ex.Wait()
 		close(stop)
+		j.unpublish()
 	}
 	wall := time.Since(start)
 	j.closeSinks(out, errs)

@@ -33,6 +33,7 @@ type Inside struct {
 	Workdir string            // absolute inside the sandbox, or relative to the workspace; "" for the sandbox's own
 	User    string            // "" for the sandbox's own
 	Timeout time.Duration     // 0 for the sandbox's own
+	Publish []string          // ports, besides those of the sandbox that are free: see [network.ParsePort]
 	Output  int64             // bytes kept of each stream; 0 for the sandbox's own
 
 	// Begun is called once the record of the run is on disk, before the command starts; it may be nil.
@@ -63,6 +64,10 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 		Backends: []*runfile.Backend{runfile.NewBackend(info.Backend)},
 		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network, Stdin: stdin,
 	}
+	if len(in.Publish) > 0 {
+		d.Given = map[string]string{"network.publish": flags["network.publish"]}
+	}
+	d.Network.Publish = slices.Concat(in.Publish, slices.DeleteFunc(slices.Clone(info.Network.Publish), func(p string) bool { return slices.Contains(in.Publish, p) }))
 	d.HideEnv(append(slices.Collect(maps.Keys(in.Env)), own.Hidden...), in.Passed)
 	set(&d.Workdir, in.Workdir)
 	set(&d.Limits.Timeout, units.Duration(in.Timeout))
@@ -118,6 +123,11 @@ func (j *job) inside(ctx context.Context, in Inside) {
 		j.fail("plan", err)
 		return
 	}
+	if err := j.publish(in.Backend, len(in.Publish)); err != nil {
+		j.fail("publish", err)
+		return
+	}
+	defer j.unpublish()
 	argv := slices.Clone(in.Argv)
 	j.secrets.Strings(argv)
 	j.note(in.Record.Event(store.EventExecStart, map[string]any{"run": j.id, "argv": argv, "env": envNames(in.Env), "tty": j.s.TTY != nil}), "write the sandbox's event")

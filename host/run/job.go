@@ -10,6 +10,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
@@ -50,6 +51,8 @@ type job struct {
 	wall    *wall             // nil without secrets
 	trust   []sdk.Mount       // what commands then have to trust
 	deps    []*store.DepsEntry
+
+	published []*network.Published
 }
 
 // Run runs one definition and returns when nothing of it is left but its record. The result is never nil: what went
@@ -162,6 +165,11 @@ func (j *job) attempt(ctx context.Context, c *choice) {
 		return
 	}
 	defer j.listen(b)()
+	if err := j.publish(b, len(j.d.Network.Publish)); err != nil {
+		j.fail("publish", err)
+		return
+	}
+	defer j.unpublish()
 	if r := j.r; r.opt.Keep {
 		if err := j.beginBox(r.opt.Name); err != nil {
 			j.fail("record", err)

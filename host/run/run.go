@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -68,4 +69,7 @@ type Streams struct {
 	// Resizes and Signals are passed on to the command; nil channels are fine. Only with TTY do resizes matter.
 	Resizes <-chan sdk.WindowSize
 	Signals <-chan int // signal numbers
+	// Published is called with the ports of the network block once this machine listens on them, before the command
+	// starts; nil is fine.
+	Published func(ports []*network.Published)
 }

@@ -76,6 +76,9 @@ func (m *Manager) OpenAsleep(ctx context.Context, ref string, lock Lock) (*Sandb
 	return nil, errors.Join(err, s.Close())
 }
 
+// CanDial reports whether Dial works with the sandbox's backend.
+func (s *Sandbox) CanDial() bool { return s.backend.Facts.Has(sdk.CapDial) }
+
 // Rouse wakes the sandbox if it sleeps. It must not be called concurrently.
 func (s *Sandbox) Rouse(ctx context.Context) error {
 	if !s.asleep {
@@ -191,6 +194,10 @@ func (s *Sandbox) Run(ctx context.Context, c Command, streams run.Streams) (*res
 	c.Sandbox, c.Backend, c.Record = s.Sandbox, s.backend, s.rec
 	return run.New(s.m.opt.Run).Exec(ctx, c, streams)
 }
+
+// Unlock gives the lock back while this process stays attached: others may then reset, stop or remove the sandbox. Only
+// Dial and Close may be called afterwards.
+func (s *Sandbox) Unlock() error { return s.rec.Close() }
 
 // Close leaves the sandbox, which goes on existing, and gives the lock back. A second call does nothing.
 func (s *Sandbox) Close() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -220,4 +221,21 @@ func setupFailed(r *holder.Result) error {
 		return e
 	}
 	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "bwrap could not make the sandbox: " + words, Fix: namespaceFix()}
+}
+
+// Dial implements [sdk.Dialer].
+func (s *sandbox) Dial(_ context.Context, port int) (net.Conn, error) {
+	release, err := s.use()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	conn, err := s.holder.Dial(port)
+	if err != nil {
+		return nil, sdk.Errorf(sdk.ReasonInternal, "connect to port %d of the sandbox: %w", port, err)
+	}
+	if conn == nil {
+		return nil, sdk.Errorf(sdk.ReasonNotFound, "nothing listens on port %d of the sandbox's loopback", port)
+	}
+	return conn, nil
 }

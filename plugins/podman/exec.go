@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path"
 	"slices"
@@ -167,4 +168,18 @@ func (s *sandbox) containerEnded(ctx context.Context, before counters, over *lim
 		exit.Cause = sdk.CauseOOM
 	}
 	return exit, nil
+}
+
+// Dial implements [sdk.Dialer].
+func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	release, err := s.use()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	conn, err := s.agent.Dial(ctx, port)
+	if err == nil && conn == nil {
+		err = sdk.Errorf(sdk.ReasonNotFound, "nothing listens on port %d of the sandbox's loopback", port)
+	}
+	return conn, err
 }

@@ -85,7 +85,7 @@ func Checks() []Check {
 		describeChecks(), configChecks(), machineChecks(), planChecks(), createChecks(),
 		execChecks(), streamChecks(), commandChecks(), endChecks(), ttyChecks(),
 		putChecks(), getChecks(), removeChecks(), layersChecks(), exchangeChecks(), changesChecks(), workspaceChecks(), inputChecks(),
-		networkChecks(), filteredChecks(), isolationChecks(), limitChecks(), resetChecks(), stopChecks(), lifeChecks(), robustChecks(),
+		networkChecks(), filteredChecks(), dialChecks(), isolationChecks(), limitChecks(), resetChecks(), stopChecks(), lifeChecks(), robustChecks(),
 		deathChecks(), leftoverChecks(),
 	)
 }

@@ -83,9 +83,9 @@ func describeChecks() []Check {
 					c.Fatalf("the isolation is %v", i)
 				}
 			}},
-		{ID: "describe/capabilities", Proves: "each capability is known, and named once", Fix: "list only plan attach list inspect put get changes reset tty",
+		{ID: "describe/capabilities", Proves: "each capability is known, and named once", Fix: "list only plan attach list inspect put get remove changes reset stop tty secrets dial",
 			run: func(c *C) {
-				c.subset("capability", c.describe().GetCapabilities(), "plan", "attach", "list", "inspect", "put", "get", "remove", "changes", "reset", "stop", "tty", "secrets")
+				c.subset("capability", c.describe().GetCapabilities(), "plan", "attach", "list", "inspect", "put", "get", "remove", "changes", "reset", "stop", "tty", "secrets", "dial")
 			}},
 		{ID: "describe/limits", Proves: "each limit is known, and named once", Fix: "list only timeout memory cpus pids disk files",
 			run: func(c *C) {

@@ -9,6 +9,11 @@ run "rules" {
   }
 }
 
+run "publish" {
+  command = ["true"]
+  network { publish = ["3000", "8080:80", "0:5432"] }
+}
+
 run "nothing" {
   command = ["true"]
   network { allow = [] }

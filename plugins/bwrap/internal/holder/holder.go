@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk/network/loopback"
 )
 
 // Identity says what a holder is to the host.
@@ -172,6 +174,16 @@ func (h *Holder) PTY() (master, slave *os.File, err error) {
 		return nil, nil, err
 	}
 	return os.NewFile(uintptr(a.fds[0]), "/dev/ptmx"), os.NewFile(uintptr(a.fds[1]), a.reply.PTY), nil
+}
+
+// Dial connects to a port of the loopback of the commands that run, the newest first: see [loopback.Connect]. The
+// connection is nil when nothing listens there.
+func (h *Holder) Dial(port int) (net.Conn, error) {
+	a, err := h.question(&wire.Request{Dial: port}, nil)
+	if err != nil || len(a.fds) == 0 {
+		return nil, err
+	}
+	return loopback.Conn(a.fds[0])
 }
 
 // Close ends the holder and every command in it, and returns when all are gone.

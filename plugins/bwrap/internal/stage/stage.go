@@ -137,6 +137,8 @@ func (h *holder) answer(c *client, req *wire.Request, fds []int) (err error) {
 		reply, give, err = h.spawn(c, req.Exec, fds)
 	case req.PTY && h.setup != nil:
 		reply, give, err = h.openPTY()
+	case req.Dial != 0 && h.setup != nil:
+		reply, give = &wire.Reply{Dialled: true}, dial(req.Dial)
 	case req.Clear && h.setup != nil && h.persistent == nil:
 		err = h.clear()
 		reply = &wire.Reply{Ready: true}

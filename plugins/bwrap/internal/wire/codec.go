@@ -146,6 +146,7 @@ func (r *Request) fields(c *codec) {
 	optional(c, &r.Exec, (*Exec).fields)
 	c.bool(&r.PTY)
 	c.bool(&r.Clear)
+	c.int(&r.Dial)
 	c.bool(&r.Join)
 	c.bool(&r.End)
 }
@@ -154,6 +155,7 @@ func (r *Reply) fields(c *codec) {
 	text(c, &r.Err)
 	c.bool(&r.Ready)
 	c.bytes(&r.State)
+	c.bool(&r.Dialled)
 	text(c, &r.PTY)
 	optional(c, &r.Spawned, (*Spawned).fields)
 	optional(c, &r.Ended, (*Ended).fields)

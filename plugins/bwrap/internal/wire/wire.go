@@ -22,6 +22,7 @@ type Request struct {
 	Exec  *Exec
 	PTY   bool
 	Clear bool
+	Dial  int  // a port of the loopback of commands; 0: none
 	Join  bool // of a persistent holder: its state, and the directories of its setup once more
 	End   bool // of a persistent holder: end every command and the holder
 }
@@ -33,6 +34,7 @@ type Reply struct {
 
 	Ready   bool
 	State   []byte // of Join: that of [Persistent]
+	Dialled bool   // of Dial: with the descriptor of a connection, unless nothing listens there
 	PTY     string // path of the terminal inside the sandbox; descriptors: controlling end, terminal
 	Spawned *Spawned
 	Ended   *Ended

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"runtime"
 	"sync"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/network/loopback"
 )
 
 // Conn is a connection to the agent of one container. Its methods are safe for
@@ -26,6 +28,7 @@ type Conn struct {
 	mu        sync.Mutex
 	next      uint64
 	processes map[uint64]*Process
+	dials     map[uint64]chan<- dialled
 	isTied    bool
 	err       error // why it is over
 }
@@ -111,6 +114,50 @@ func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
 	return p, nil
 }
 
+// dialled is what came of a [wire.Dial].
+type dialled struct {
+	fd  int
+	err error
+}
+
+// Dial connects to a port of the container's loopback: see [loopback.Connect]. The connection is nil when nothing
+// listens there.
+func (c *Conn) Dial(ctx context.Context, port int) (net.Conn, error) {
+	answer := make(chan dialled, 1)
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return nil, gone(c.err)
+	}
+	c.next++
+	id := c.next
+	c.dials[id] = answer
+	c.mu.Unlock()
+	if err := c.send(wire.Request{Op: wire.Dial, ID: id, Arg: uint32(port)}); err != nil {
+		return nil, err
+	}
+	select {
+	case d := <-answer:
+		if d.err != nil || d.fd < 0 {
+			return nil, d.err
+		}
+		return loopback.Conn(d.fd)
+	case <-c.done:
+		return nil, gone(c.err)
+	case <-ctx.Done():
+		go func() {
+			select {
+			case d := <-answer:
+				if d.fd >= 0 {
+					unix.Close(d.fd)
+				}
+			case <-c.done:
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
+}
+
 func (c *Conn) send(r wire.Request, fds ...int) error {
 	err := c.socket.Send(r.Append(make([]byte, 0, wire.RequestSize)), fds...)
 	if err != nil {
@@ -158,6 +205,21 @@ func (c *Conn) receive() {
 func (c *Conn) take(r wire.Reply, m *wire.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if answer := c.dials[r.ID]; answer != nil {
+		delete(c.dials, r.ID)
+		switch {
+		case r.Op == wire.Dialled:
+			answer <- dialled{fd: m.FDs[0]}
+			m.FDs = nil
+		case r.Op == wire.Refused && syscall.Errno(r.Errno) == unix.ECONNREFUSED:
+			answer <- dialled{fd: -1}
+		case r.Op == wire.Refused:
+			answer <- dialled{fd: -1, err: fmt.Errorf("connect to the sandbox's loopback: %w", syscall.Errno(r.Errno))}
+		default:
+			return fmt.Errorf("the agent says %d of a connection", r.Op)
+		}
+		return nil
+	}
 	p := c.processes[r.ID]
 	switch {
 	case r.Op == wire.Tied && !c.isTied:

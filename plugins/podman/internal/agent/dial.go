@@ -50,7 +50,7 @@ func dial(ctx context.Context, path string, wantPID int) (*Conn, error) {
 		socket.Close()
 		return nil, context.Cause(ctx)
 	}
-	c := &Conn{socket: socket, processes: map[uint64]*Process{}, tied: make(chan struct{}), done: make(chan struct{})}
+	c := &Conn{socket: socket, processes: map[uint64]*Process{}, dials: map[uint64]chan<- dialled{}, tied: make(chan struct{}), done: make(chan struct{})}
 	go c.receive()
 	return c, nil
 }

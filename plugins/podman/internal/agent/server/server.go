@@ -12,6 +12,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
+	"github.com/hutch-run/hutch/sdk/network/loopback"
 )
 
 // maxConns bounds the connections at a time, maxCommands the commands of them all.
@@ -176,6 +178,8 @@ func (c *conn) do(r wire.Request, m wire.Message) {
 		if cmd != nil {
 			cmd.kill()
 		}
+	case wire.Dial:
+		c.dial(r.ID, int(r.Arg))
 	case wire.Lifeline:
 		c.lifeline = true
 		c.server.mu.Lock()
@@ -183,6 +187,19 @@ func (c *conn) do(r wire.Request, m wire.Message) {
 		c.server.mu.Unlock()
 		go c.send(wire.Reply{Op: wire.Tied}) //nolint:errcheck // whose end is noticed by the reader
 	}
+}
+
+// dial connects to a port of the container's loopback.
+func (c *conn) dial(id uint64, port int) {
+	fd, err := loopback.Connect(port)
+	if err != nil {
+		var errno unix.Errno
+		_ = errors.As(err, &errno)
+		_ = c.send(wire.Reply{Op: wire.Refused, ID: id, Errno: uint32(errno)}) // a host that is gone is noticed by the reader
+		return
+	}
+	defer unix.Close(fd)
+	_ = c.send(wire.Reply{Op: wire.Dialled, ID: id}, fd)
 }
 
 // admit counts one more command, if there may be one.

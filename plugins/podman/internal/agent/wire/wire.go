@@ -19,7 +19,7 @@ import (
 
 // Version is the version of the protocol. A container lives longer than the
 // plugin that made it, so the two may differ; then they do not talk.
-const Version = 1
+const Version = 2
 
 // RequestOp says what a request asks for.
 type RequestOp uint32
@@ -36,6 +36,8 @@ const (
 	Kill
 	// Lifeline ties the agent's life to the connection's. ID is 0.
 	Lifeline
+	// Dial connects to the port Arg of the container's loopback. ID is one that no command has.
+	Dial
 )
 
 // The flags of requests.
@@ -87,6 +89,10 @@ func ParseRequest(b []byte, fds int) (Request, error) {
 		if r.Arg == 0 {
 			return Request{}, fmt.Errorf("there is no signal 0")
 		}
+	case Dial:
+		if arg = 65535; r.Arg == 0 {
+			return Request{}, fmt.Errorf("there is no port 0")
+		}
 	case Kill, Lifeline:
 	default:
 		return Request{}, fmt.Errorf("there is no request %d", uint32(r.Op))
@@ -126,6 +132,10 @@ const (
 	Exited
 	// Tied answers [Lifeline].
 	Tied
+	// Dialled answers [Dial], with the connection, which may still be being made.
+	Dialled
+	// Refused answers [Dial] when there is no connection. Errno says why.
+	Refused
 )
 
 // Failure says what kept a command from being executed.
@@ -221,8 +231,10 @@ func ParseReply(b []byte, fds int) (Reply, error) {
 		max.ID, max.Value = 0, ^uint32(0)
 	case Tied:
 		max.ID = 0
-	case Terminal:
+	case Terminal, Dialled:
 		want = 1
+	case Refused:
+		max.Errno = maxErrno
 	case Started:
 		max.Value = maxPID
 	case Failed:

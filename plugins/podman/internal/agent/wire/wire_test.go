@@ -33,7 +33,11 @@ func TestRequests(t *testing.T) {
 		{Request{Op: Lifeline}, 0, ""},
 		{Request{Op: Lifeline, ID: 1}, 0, "malformed"},
 		{Request{}, 0, "no request 0"},
-		{Request{Op: 5, ID: 1}, 0, "no request 5"},
+		{Request{Op: Dial, ID: 1, Arg: 65535}, 0, ""},
+		{Request{Op: Dial, ID: 1, Arg: 65536}, 0, "malformed"},
+		{Request{Op: Dial, ID: 1}, 0, "port 0"},
+		{Request{Op: Dial, Arg: 1}, 0, "malformed"},
+		{Request{Op: 6, ID: 1}, 0, "no request 6"},
 	} {
 		got, err := ParseRequest(c.r.Append(nil), c.fds)
 		switch {

@@ -10,7 +10,8 @@
 // know; an enum value that is not known is treated as UNSPECIFIED.
 //
 // Concurrency: calls for different sandboxes may come at the same time. For one
-// sandbox the host sends one call at a time, except Exec, Put, Get, Remove and Inspect.
+// sandbox the host sends one call at a time, except Exec, Put, Get, Remove, Dial and
+// Inspect.
 //
 // Deadlines: the host sets one on every unary call and on Create. Cancelling a
 // stream ends what it started.
@@ -434,7 +435,7 @@ type DescribeResponse struct {
 	Summary       string                 `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line
 	Isolation     Isolation              `protobuf:"varint,5,opt,name=isolation,proto3,enum=hutch.backend.v1.Isolation" json:"isolation,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,6,opt,name=schema,proto3" json:"schema,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets
+	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial
 	Limits        []string               `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`             // timeout memory cpus pids disk files
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
 	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none filtered full
@@ -3757,6 +3758,102 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
 }
 
+type DialRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`    // 1 to 65535
+	Socket        string                 `protobuf:"bytes,3,opt,name=socket,proto3" json:"socket,omitempty"` // a unix socket on which the host listens, for this connection alone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DialRequest) Reset() {
+	*x = DialRequest{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DialRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DialRequest) ProtoMessage() {}
+
+func (x *DialRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
+func (*DialRequest) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *DialRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *DialRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *DialRequest) GetSocket() string {
+	if x != nil {
+		return x.Socket
+	}
+	return ""
+}
+
+type DialResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DialResponse) Reset() {
+	*x = DialResponse{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DialResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DialResponse) ProtoMessage() {}
+
+func (x *DialResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DialResponse.ProtoReflect.Descriptor instead.
+func (*DialResponse) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+}
+
 type ChangesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -3766,7 +3863,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3875,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3888,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ChangesRequest) GetSandboxId() string {
@@ -3810,7 +3907,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3822,7 +3919,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3835,7 +3932,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ChangesResponse) GetChanges() []*Change {
@@ -3858,7 +3955,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +3967,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +3980,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Change) GetPath() []byte {
@@ -3931,7 +4028,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3943,7 +4040,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3956,7 +4053,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ResetRequest) GetSandboxId() string {
@@ -3981,7 +4078,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4090,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4103,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
 }
 
 type StopRequest struct {
@@ -4018,7 +4115,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4030,7 +4127,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4043,7 +4140,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StopRequest) GetSandboxId() string {
@@ -4061,7 +4158,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +4170,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4086,7 +4183,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
 }
 
 type StartRequest struct {
@@ -4098,7 +4195,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4110,7 +4207,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4123,7 +4220,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StartRequest) GetSandboxId() string {
@@ -4144,7 +4241,7 @@ type StartEvent struct {
 
 func (x *StartEvent) Reset() {
 	*x = StartEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4253,7 @@ func (x *StartEvent) String() string {
 func (*StartEvent) ProtoMessage() {}
 
 func (x *StartEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4266,7 @@ func (x *StartEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEvent.ProtoReflect.Descriptor instead.
 func (*StartEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StartEvent) GetProgress() *Progress {
@@ -4188,7 +4285,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4200,7 +4297,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4213,7 +4310,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DestroyRequest) GetHandle() *Handle {
@@ -4231,7 +4328,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4243,7 +4340,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4256,7 +4353,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{61}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{63}
 }
 
 type ListRequest struct {
@@ -4268,7 +4365,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4377,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,7 +4390,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{62}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListRequest) GetOwner() string {
@@ -4312,7 +4409,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4324,7 +4421,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4337,7 +4434,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{63}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListResponse) GetHandles() []*Handle {
@@ -4355,7 +4452,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4367,7 +4464,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4380,7 +4477,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{64}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{66}
 }
 
 type DrainResponse struct {
@@ -4391,7 +4488,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4500,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4513,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{65}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{67}
 }
 
 var File_hutch_backend_v1_backend_proto protoreflect.FileDescriptor
@@ -4703,7 +4800,13 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x1c\n" +
 	"\trecursive\x18\x03 \x01(\bR\trecursive\"\x10\n" +
-	"\x0eRemoveResponse\"/\n" +
+	"\x0eRemoveResponse\"X\n" +
+	"\vDialRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x16\n" +
+	"\x06socket\x18\x03 \x01(\tR\x06socket\"\x0e\n" +
+	"\fDialResponse\"/\n" +
 	"\x0eChangesRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"E\n" +
@@ -4750,7 +4853,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\x86\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\xcd\n" +
 	"\n" +
 	"\aBackend\x12Q\n" +
 	"\bDescribe\x12!.hutch.backend.v1.DescribeRequest\x1a\".hutch.backend.v1.DescribeResponse\x12H\n" +
@@ -4762,7 +4865,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x04Exec\x12\x1d.hutch.backend.v1.ExecRequest\x1a\x1b.hutch.backend.v1.ExecEvent(\x010\x01\x12D\n" +
 	"\x03Put\x12\x1c.hutch.backend.v1.PutRequest\x1a\x1d.hutch.backend.v1.PutResponse(\x01\x12D\n" +
 	"\x03Get\x12\x1c.hutch.backend.v1.GetRequest\x1a\x1d.hutch.backend.v1.GetResponse0\x01\x12K\n" +
-	"\x06Remove\x12\x1f.hutch.backend.v1.RemoveRequest\x1a .hutch.backend.v1.RemoveResponse\x12P\n" +
+	"\x06Remove\x12\x1f.hutch.backend.v1.RemoveRequest\x1a .hutch.backend.v1.RemoveResponse\x12E\n" +
+	"\x04Dial\x12\x1d.hutch.backend.v1.DialRequest\x1a\x1e.hutch.backend.v1.DialResponse\x12P\n" +
 	"\aChanges\x12 .hutch.backend.v1.ChangesRequest\x1a!.hutch.backend.v1.ChangesResponse0\x01\x12H\n" +
 	"\x05Reset\x12\x1e.hutch.backend.v1.ResetRequest\x1a\x1f.hutch.backend.v1.ResetResponse\x12E\n" +
 	"\x04Stop\x12\x1d.hutch.backend.v1.StopRequest\x1a\x1e.hutch.backend.v1.StopResponse\x12G\n" +
@@ -4784,7 +4888,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -4841,22 +4945,24 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*GetResponse)(nil),      // 52: hutch.backend.v1.GetResponse
 	(*RemoveRequest)(nil),    // 53: hutch.backend.v1.RemoveRequest
 	(*RemoveResponse)(nil),   // 54: hutch.backend.v1.RemoveResponse
-	(*ChangesRequest)(nil),   // 55: hutch.backend.v1.ChangesRequest
-	(*ChangesResponse)(nil),  // 56: hutch.backend.v1.ChangesResponse
-	(*Change)(nil),           // 57: hutch.backend.v1.Change
-	(*ResetRequest)(nil),     // 58: hutch.backend.v1.ResetRequest
-	(*ResetResponse)(nil),    // 59: hutch.backend.v1.ResetResponse
-	(*StopRequest)(nil),      // 60: hutch.backend.v1.StopRequest
-	(*StopResponse)(nil),     // 61: hutch.backend.v1.StopResponse
-	(*StartRequest)(nil),     // 62: hutch.backend.v1.StartRequest
-	(*StartEvent)(nil),       // 63: hutch.backend.v1.StartEvent
-	(*DestroyRequest)(nil),   // 64: hutch.backend.v1.DestroyRequest
-	(*DestroyResponse)(nil),  // 65: hutch.backend.v1.DestroyResponse
-	(*ListRequest)(nil),      // 66: hutch.backend.v1.ListRequest
-	(*ListResponse)(nil),     // 67: hutch.backend.v1.ListResponse
-	(*DrainRequest)(nil),     // 68: hutch.backend.v1.DrainRequest
-	(*DrainResponse)(nil),    // 69: hutch.backend.v1.DrainResponse
-	nil,                      // 70: hutch.backend.v1.InspectResponse.DetailsEntry
+	(*DialRequest)(nil),      // 55: hutch.backend.v1.DialRequest
+	(*DialResponse)(nil),     // 56: hutch.backend.v1.DialResponse
+	(*ChangesRequest)(nil),   // 57: hutch.backend.v1.ChangesRequest
+	(*ChangesResponse)(nil),  // 58: hutch.backend.v1.ChangesResponse
+	(*Change)(nil),           // 59: hutch.backend.v1.Change
+	(*ResetRequest)(nil),     // 60: hutch.backend.v1.ResetRequest
+	(*ResetResponse)(nil),    // 61: hutch.backend.v1.ResetResponse
+	(*StopRequest)(nil),      // 62: hutch.backend.v1.StopRequest
+	(*StopResponse)(nil),     // 63: hutch.backend.v1.StopResponse
+	(*StartRequest)(nil),     // 64: hutch.backend.v1.StartRequest
+	(*StartEvent)(nil),       // 65: hutch.backend.v1.StartEvent
+	(*DestroyRequest)(nil),   // 66: hutch.backend.v1.DestroyRequest
+	(*DestroyResponse)(nil),  // 67: hutch.backend.v1.DestroyResponse
+	(*ListRequest)(nil),      // 68: hutch.backend.v1.ListRequest
+	(*ListResponse)(nil),     // 69: hutch.backend.v1.ListResponse
+	(*DrainRequest)(nil),     // 70: hutch.backend.v1.DrainRequest
+	(*DrainResponse)(nil),    // 71: hutch.backend.v1.DrainResponse
+	nil,                      // 72: hutch.backend.v1.InspectResponse.DetailsEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -4887,7 +4993,7 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	29, // 25: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
 	27, // 26: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
 	28, // 27: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	70, // 28: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	72, // 28: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
 	36, // 29: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
 	40, // 30: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
 	41, // 31: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
@@ -4903,7 +5009,7 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	49, // 41: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
 	49, // 42: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
 	26, // 43: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
-	57, // 44: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	59, // 44: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
 	26, // 45: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
 	27, // 46: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
 	27, // 47: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
@@ -4917,32 +5023,34 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	48, // 55: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
 	51, // 56: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
 	53, // 57: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	55, // 58: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	58, // 59: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	60, // 60: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
-	62, // 61: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
-	64, // 62: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	66, // 63: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	68, // 64: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 65: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 66: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	21, // 67: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	25, // 68: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	32, // 69: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	34, // 70: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	42, // 71: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	50, // 72: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	52, // 73: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	54, // 74: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	56, // 75: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	59, // 76: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	61, // 77: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
-	63, // 78: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
-	65, // 79: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	67, // 80: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	69, // 81: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	65, // [65:82] is the sub-list for method output_type
-	48, // [48:65] is the sub-list for method input_type
+	55, // 58: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
+	57, // 59: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	60, // 60: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	62, // 61: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
+	64, // 62: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
+	66, // 63: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	68, // 64: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	70, // 65: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 66: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 67: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	21, // 68: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	25, // 69: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	32, // 70: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	34, // 71: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	42, // 72: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	50, // 73: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	52, // 74: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	54, // 75: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	56, // 76: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
+	58, // 77: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	61, // 78: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	63, // 79: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
+	65, // 80: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
+	67, // 81: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	69, // 82: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	71, // 83: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	66, // [66:84] is the sub-list for method output_type
+	48, // [48:66] is the sub-list for method input_type
 	48, // [48:48] is the sub-list for extension type_name
 	48, // [48:48] is the sub-list for extension extendee
 	0,  // [0:48] is the sub-list for field type_name
@@ -4983,7 +5091,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   67,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,7 +10,8 @@
 // know; an enum value that is not known is treated as UNSPECIFIED.
 //
 // Concurrency: calls for different sandboxes may come at the same time. For one
-// sandbox the host sends one call at a time, except Exec, Put, Get, Remove and Inspect.
+// sandbox the host sends one call at a time, except Exec, Put, Get, Remove, Dial and
+// Inspect.
 //
 // Deadlines: the host sets one on every unary call and on Create. Cancelling a
 // stream ends what it started.
@@ -57,6 +58,7 @@ const (
 	Backend_Put_FullMethodName      = "/hutch.backend.v1.Backend/Put"
 	Backend_Get_FullMethodName      = "/hutch.backend.v1.Backend/Get"
 	Backend_Remove_FullMethodName   = "/hutch.backend.v1.Backend/Remove"
+	Backend_Dial_FullMethodName     = "/hutch.backend.v1.Backend/Dial"
 	Backend_Changes_FullMethodName  = "/hutch.backend.v1.Backend/Changes"
 	Backend_Reset_FullMethodName    = "/hutch.backend.v1.Backend/Reset"
 	Backend_Stop_FullMethodName     = "/hutch.backend.v1.Backend/Stop"
@@ -110,6 +112,14 @@ type BackendClient interface {
 	// Remove removes a file, or a tree, from a sandbox. NOT_FOUND when the path does
 	// not exist. Only with the capability remove.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
+	// Dial connects to a TCP port of the sandbox's loopback: 127.0.0.1 or, where
+	// nothing listens there, ::1. Where commands have a loopback each, it tries those
+	// of the commands that run, the newest first. NOT_FOUND when nothing listens. The
+	// backend then connects to socket, and answers; afterwards it passes bytes on
+	// between the two, both ways, until both ends have ended, the host closes the
+	// socket, or the sandbox is reset or destroyed. It works whatever the network of
+	// the sandbox is, and gives the sandbox none. Only with the capability dial.
+	Dial(ctx context.Context, in *DialRequest, opts ...grpc.CallOption) (*DialResponse, error)
 	// Changes lists what differs between the workspace and the host directory it was
 	// made from, in path order. Only with the capability changes.
 	Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error)
@@ -261,6 +271,16 @@ func (c *backendClient) Remove(ctx context.Context, in *RemoveRequest, opts ...g
 	return out, nil
 }
 
+func (c *backendClient) Dial(ctx context.Context, in *DialRequest, opts ...grpc.CallOption) (*DialResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DialResponse)
+	err := c.cc.Invoke(ctx, Backend_Dial_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *backendClient) Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Backend_ServiceDesc.Streams[4], Backend_Changes_FullMethodName, cOpts...)
@@ -393,6 +413,14 @@ type BackendServer interface {
 	// Remove removes a file, or a tree, from a sandbox. NOT_FOUND when the path does
 	// not exist. Only with the capability remove.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
+	// Dial connects to a TCP port of the sandbox's loopback: 127.0.0.1 or, where
+	// nothing listens there, ::1. Where commands have a loopback each, it tries those
+	// of the commands that run, the newest first. NOT_FOUND when nothing listens. The
+	// backend then connects to socket, and answers; afterwards it passes bytes on
+	// between the two, both ways, until both ends have ended, the host closes the
+	// socket, or the sandbox is reset or destroyed. It works whatever the network of
+	// the sandbox is, and gives the sandbox none. Only with the capability dial.
+	Dial(context.Context, *DialRequest) (*DialResponse, error)
 	// Changes lists what differs between the workspace and the host directory it was
 	// made from, in path order. Only with the capability changes.
 	Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error
@@ -455,6 +483,9 @@ func (UnimplementedBackendServer) Get(*GetRequest, grpc.ServerStreamingServer[Ge
 }
 func (UnimplementedBackendServer) Remove(context.Context, *RemoveRequest) (*RemoveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
+}
+func (UnimplementedBackendServer) Dial(context.Context, *DialRequest) (*DialResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Dial not implemented")
 }
 func (UnimplementedBackendServer) Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error {
 	return status.Error(codes.Unimplemented, "method Changes not implemented")
@@ -638,6 +669,24 @@ func _Backend_Remove_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Backend_Dial_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DialRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendServer).Dial(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Backend_Dial_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendServer).Dial(ctx, req.(*DialRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Backend_Changes_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ChangesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -780,6 +829,10 @@ var Backend_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Remove",
 			Handler:    _Backend_Remove_Handler,
+		},
+		{
+			MethodName: "Dial",
+			Handler:    _Backend_Dial_Handler,
 		},
 		{
 			MethodName: "Reset",

@@ -1,0 +1,10 @@
+package main
+
+import "testing"
+
+// TestPortScripts reaches servers in real sandboxes of bwrap.
+func TestPortScripts(t *testing.T) {
+	requireTool(t, "bwrap", "--ro-bind", "/", "/", "--unshare-all", "true")
+	requireTool(t, "python3", "--version")
+	pushScripts(t, "bwrap", []string{"testdata/port/port.txtar"})
+}
