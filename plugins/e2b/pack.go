@@ -87,22 +87,38 @@ func (p *packer) part(ctx context.Context, out *tar.Writer, one part) error {
 	}
 	defer root.Close()
 	skip, rulesErr := one.skip(root)
-	ctx, cancel := context.WithCancel(ctx)
-	r, w := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
+	packErr, err := piped(ctx, func(ctx context.Context, w io.Writer) error {
 		_, err := tree.Pack(ctx, root, w, tree.PackOptions{Skip: skip, Special: true, Times: true})
-		err = errors.Join(err, rulesErr())
-		w.CloseWithError(err)
-		packed <- err
-	}()
-	err = p.copy(out, tar.NewReader(r), one)
-	cancel()
-	r.CloseWithError(errReaderGone)
-	if perr := <-packed; perr != nil && !errors.Is(perr, errReaderGone) {
-		return fmt.Errorf("pack %s: %w", one.source, perr)
+		return errors.Join(err, rulesErr())
+	}, func(r io.Reader) error {
+		return p.copy(out, tar.NewReader(r), one)
+	})
+	if packErr != nil {
+		return fmt.Errorf("pack %s: %w", one.source, packErr)
 	}
 	return err
+}
+
+// piped calls write and read at once, with a pipe between them, and returns their errors. That write was not read to
+// its end is not an error of write.
+func piped(
+	ctx context.Context, write func(context.Context, io.Writer) error, read func(io.Reader) error,
+) (writeErr, readErr error) {
+	ctx, cancel := context.WithCancel(ctx)
+	r, w := io.Pipe()
+	wrote := make(chan error, 1)
+	go func() {
+		err := write(ctx, w)
+		w.CloseWithError(err)
+		wrote <- err
+	}()
+	readErr = read(r)
+	cancel()
+	r.CloseWithError(errReaderGone)
+	if writeErr = <-wrote; errors.Is(writeErr, errReaderGone) || errors.Is(writeErr, context.Canceled) {
+		writeErr = nil
+	}
+	return writeErr, readErr
 }
 
 // copy adds the entries of r.
@@ -111,7 +127,8 @@ func (p *packer) copy(out *tar.Writer, r *tar.Reader, one part) error {
 	if one.readOnly {
 		mode = 0o555
 	}
-	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: one.member + "/", Mode: mode, Format: tar.FormatPAX}); err != nil {
+	top := &tar.Header{Typeflag: tar.TypeDir, Name: one.member + "/", Mode: mode, Format: tar.FormatPAX}
+	if err := out.WriteHeader(top); err != nil {
 		return err
 	}
 	buf := make([]byte, 256<<10)

@@ -196,21 +196,10 @@ func (s *sandbox) upload(ctx context.Context, to, user string, write func(contex
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r, w := io.Pipe()
-	wrote := make(chan error, 1)
-	go func() {
-		err := write(ctx, w)
-		w.CloseWithError(err)
-		wrote <- err
-	}()
-	err = d.Upload(ctx, to, user, r)
-	s.lost(err)
-	r.CloseWithError(errReaderGone)
-	cancel()
-	if werr := <-wrote; werr != nil && !errors.Is(werr, errReaderGone) && !errors.Is(werr, context.Canceled) {
-		return werr // why the upload ended
+	writeErr, err := piped(ctx, write, func(r io.Reader) error { return d.Upload(ctx, to, user, r) })
+	if writeErr != nil {
+		return writeErr // why the upload ended
 	}
+	s.lost(err)
 	return err
 }
