@@ -23,8 +23,6 @@ type config struct {
 	HoldDuring  string        `hutch:"hold_during" doc:"the call that goes on only once there is a file named as fault_once is, with .go after it; the same names"`
 	FaultOnce   string        `hutch:"fault_once" doc:"a file: a fault happens only while it is there, and takes it away first"`
 	StderrJunk  bool          `hutch:"stderr_junk" doc:"write lines to stderr, at each creation and command, that are no log: {\"@message\":42}, NULs, 100 kB without an end"`
-	StdoutJunk  bool          `hutch:"stdout_junk" doc:"write 1 MiB to stdout at each creation"`
-	SlowStream  time.Duration `hutch:"slow_stream" doc:"pause after each 4 KiB of a command's output"`
 	Refuse      []string      `hutch:"refuse_limits" doc:"limits that cannot be held on this pretended machine"`
 	Lie         []string      `hutch:"lies" doc:"promises of the contract to break without saying so; faults.go has the list"`
 	Marker      string        `hutch:"marker" doc:"text that Inspect gives back; it has no meaning"`

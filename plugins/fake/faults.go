@@ -139,66 +139,35 @@ func garbage() {
 	}
 }
 
-// junk writes what no host should choke on.
+// junk writes to stderr what no host should choke on.
 func (c *config) junk() {
-	if c.StderrJunk {
-		for _, line := range []string{
-			`{"@message":42,"@level":["no"],"@timestamp":{}}`, `{"@message":`, "\x00\x01\xff not utf-8 \x1b[31mred", "", "panic: not really",
-			strings.Repeat("x", 100_000), strings.Repeat(`{"@level":"error",`, 6_000),
-		} {
-			syscall.Write(2, []byte(line+"\n"))
-		}
+	if !c.StderrJunk {
+		return
 	}
-	if c.StdoutJunk {
-		// Descriptor 1 itself: os.Stdout is not it any more.
-		syscall.Write(1, bytes.Repeat([]byte("junk on stdout\n"), 70_000))
+	for _, line := range []string{
+		`{"@message":42,"@level":["no"],"@timestamp":{}}`, `{"@message":`, "\x00\x01\xff not utf-8 \x1b[31mred", "",
+		"panic: not really", strings.Repeat("x", 100_000), strings.Repeat(`{"@level":"error",`, 6_000),
+	} {
+		syscall.Write(2, []byte(line+"\n"))
 	}
 }
 
 // traffic is what commands are said to have done with a filtered network; nil where there is none.
 var traffic []sdk.Traffic
 
-// preFaults breaks what comes before the first call. The words in the file
-// EXECUTABLE.faults ask for it, one on a line:
-//
-//	stdout-junk     text on stdout before the handshake
-//	no-handshake    nothing is ever said
-//	exit            exit code 3 at once, with a reason on stderr
-//	slow-start      two seconds until the handshake
-//	old-protocol    a handshake of protocol 99
-//	traffic         the network mode filtered is claimed, where there is no network at all; EXECUTABLE.traffic, a list
-//	                in JSON, is what each command is said to have done with it
-func preFaults() {
+// readTraffic reads traffic from the file EXECUTABLE.traffic, a list in JSON. Where there is one, the network mode
+// filtered is claimed, although there is no network at all.
+func readTraffic() {
 	exe, err := os.Executable()
 	if err != nil {
 		return
 	}
-	b, err := os.ReadFile(exe + ".faults")
+	b, err := os.ReadFile(exe + ".traffic")
 	if err != nil {
 		return // the usual case: there is none
 	}
-	for _, word := range strings.Fields(string(b)) {
-		switch word {
-		case "stdout-junk":
-			fmt.Println("hello, I am a library that prints")
-		case "no-handshake":
-			time.Sleep(time.Duration(1<<63 - 1))
-		case "exit":
-			fmt.Fprintln(os.Stderr, "the faults file says exit")
-			os.Exit(3)
-		case "slow-start":
-			time.Sleep(2 * time.Second)
-		case "old-protocol":
-			fmt.Println("1|99|unix|/nonexistent|grpc|")
-			time.Sleep(time.Duration(1<<63 - 1))
-		case "traffic":
-			if b, err := os.ReadFile(exe + ".traffic"); err != nil || json.Unmarshal(b, &traffic) != nil {
-				fmt.Fprintf(os.Stderr, "%s.traffic is not a list of traffic: %v\n", exe, err)
-				os.Exit(2)
-			}
-		default:
-			fmt.Fprintf(os.Stderr, "%s.faults: there is no fault %q\n", exe, word)
-			os.Exit(2)
-		}
+	if err := json.Unmarshal(b, &traffic); err != nil {
+		fmt.Fprintf(os.Stderr, "%s.traffic is not a list of traffic: %v\n", exe, err)
+		os.Exit(2)
 	}
 }

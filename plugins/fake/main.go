@@ -10,9 +10,6 @@
 //
 // It is how hutch's own tests bring about what real backends do only on a bad day,
 // and how the conformance suite is shown to bite. It is not shipped.
-//
-// What must go wrong before there is any block to read is asked for by a file
-// beside the executable: see [preFaults].
 package main
 
 import "github.com/hutch-run/hutch/sdk"
@@ -24,7 +21,7 @@ var (
 )
 
 func main() {
-	preFaults()
+	readTraffic()
 	speak()
 	sdk.Serve(&backend{})
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"time"
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
@@ -51,7 +50,7 @@ func (s *sandbox) wire(c *sdk.Command, cmd *exec.Cmd, o *process.Options) (*wire
 	if cfg.lies("merge_streams") {
 		cmd.Stderr = c.Stdout
 	}
-	if cfg.SlowStream == 0 && !cfg.lies("last_bytes") && !cfg.lies("nul_bytes") {
+	if !cfg.lies("last_bytes") && !cfg.lies("nul_bytes") {
 		return w, nil
 	}
 	r, pw, err := os.Pipe()
@@ -91,7 +90,6 @@ func (s *sandbox) copyOutput(dst io.Writer, src io.Reader) {
 		if err != nil {
 			break
 		}
-		time.Sleep(cfg.SlowStream)
 	}
 }
 
