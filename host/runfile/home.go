@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/hutch-run/hutch/host/instructions"
+	"github.com/hutch-run/hutch/host/runfile/internal/tree"
 )
 
 // HomeFile is a file, or a directory with all that is in it, that is put into the home directory of the sandbox's user
@@ -63,21 +64,14 @@ func (b *block) homeFile(in *input, name string, label hcl.Range) (h HomeFile, o
 	in.where[name] = label
 	switch given {
 	case "source":
-		var info fs.FileInfo
-		if h.Source, info, ok = b.hostPath(); !ok {
-			return h, false
-		}
-		if !info.IsDir() && !info.Mode().IsRegular() {
-			b.errorf(b.at("source"), "%s is neither a file nor a directory", quote(h.Source))
-			return h, false
-		}
 		if b.has("mode") {
 			b.errorf(b.nameAt("mode"), "mode is for content; a source keeps its own").fix("remove it")
 			return h, false
 		}
-		return h, true
+		h.Source, ok = b.hostPath("file or directory")
+		return h, ok
 	case "content":
-		if h.Content, h.Sensitive, ok = b.fileContent("content", name); !ok {
+		if h.Content, h.Sensitive, ok = b.fileContent("content", name, "name it with source"); !ok {
 			return h, false
 		}
 	case "builtin":
@@ -97,14 +91,14 @@ func (b *block) homeFile(in *input, name string, label hcl.Range) (h HomeFile, o
 }
 
 // hostPath reads the argument source: a path of this machine. Unlike files, it may lie anywhere, because the user says
-// with it what the sandbox is to have; the root of the file system is refused, because nobody means it.
-func (b *block) hostPath() (path string, info fs.FileInfo, ok bool) {
+// with it what the sandbox is to have; the root of the file system is refused, because nobody means it. want is
+// directory, or file or directory.
+func (b *block) hostPath(want string) (string, bool) {
 	source, ok := b.text("source")
 	if !ok {
-		return "", nil, false
+		return "", false
 	}
-	r := b.at("source")
-	path = source
+	r, path := b.at("source"), source
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(b.file.Dir, path)
 	}
@@ -112,25 +106,29 @@ func (b *block) hostPath() (path string, info fs.FileInfo, ok bool) {
 	switch {
 	case source == "" || strings.ContainsRune(source, 0):
 		b.errorf(r, "source cannot be %s", quote(source)).fix(`for the directory of this file, write source = "."`)
-		return "", nil, false
+		return "", false
 	case strings.HasPrefix(source, "~"):
 		b.errorf(r, "there is no %s", quote(source)).
 			detail("A run file knows no home directory, so that it means the same for everybody.").
 			fix(`give the path relative to this file, or write "${env("HOME")}/…"`)
-		return "", nil, false
+		return "", false
 	case path == string(filepath.Separator):
 		b.errorf(r, "the whole file system cannot be shown in a sandbox").fix("name the directory that is needed")
-		return "", nil, false
+		return "", false
 	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f := b.errorf(r, "there is no %s", quote(source)).detail("It would be %s.", path)
+		f := b.errorf(r, "there is no %s %s", want, quote(source)).detail("It would be %s.", path)
 		if name := similarName(path); name != "" {
 			f.fix("did you mean %s?", quote(filepath.Join(filepath.Dir(source), name)))
 		}
 	case err != nil:
-		b.errorf(r, "%s cannot be used: %v", quote(source), withoutPath(err))
+		b.errorf(r, "the %s %s cannot be used: %v", want, quote(source), withoutPath(err))
+	case !info.IsDir() && (want == "directory" || !info.Mode().IsRegular()):
+		b.errorf(r, "%s is %s, not a %s", quote(source), tree.Kind(info.Mode()), want)
+	default:
+		return path, true
 	}
-	return path, info, err == nil
+	return "", false
 }

@@ -129,7 +129,7 @@ func (b *block) oneFile(in *input, name string, label hcl.Range) {
 	if given == "source" {
 		ok = b.source(&f)
 	} else {
-		f.Content, f.Sensitive, ok = b.fileContent(given, name)
+		f.Content, f.Sensitive, ok = b.fileContent(given, name, "mount large data with a workspace block")
 		f.Size = int64(len(f.Content))
 	}
 	if !ok {
@@ -141,8 +141,9 @@ func (b *block) oneFile(in *input, name string, label hcl.Range) {
 	b.add(in, f, label)
 }
 
-// fileContent reads the bytes of a file from content or content_base64, and whether they are sensitive.
-func (b *block) fileContent(given, file string) (content []byte, sensitive, ok bool) {
+// fileContent reads the bytes of a file from content or content_base64, and whether they are sensitive. larger says what
+// to do with more than a file may have.
+func (b *block) fileContent(given, file, larger string) (content []byte, sensitive, ok bool) {
 	text, ok := b.secretText(given)
 	if !ok {
 		b.missing(given, file)
@@ -158,7 +159,7 @@ func (b *block) fileContent(given, file string) (content []byte, sensitive, ok b
 		}
 	}
 	if len(content) > MaxFileSize {
-		b.errorf(b.header, "the file %s is larger than %s", quote(file), units.Size(MaxFileSize)).fix("name it with source")
+		b.errorf(b.header, "the file %s is larger than %s", quote(file), units.Size(MaxFileSize)).fix("%s", larger)
 		return nil, false, false
 	}
 	return content, b.origin.isSecret(b.pathOf(given)), true

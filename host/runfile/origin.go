@@ -11,7 +11,6 @@ import (
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
-	"github.com/hutch-run/hutch/host/runfile/internal/functions"
 )
 
 // Redacted stands wherever something sensitive was left out.
@@ -96,36 +95,32 @@ func (o *origin) forget(text string) {
 
 // secretValue remembers every string and number inside a sensitive value.
 func (o *origin) secretValue(v cty.Value) {
-	v, _ = v.Unmark()
-	if v == cty.NilVal || v.IsNull() || !v.IsKnown() {
+	if v == cty.NilVal {
 		return
 	}
-	switch t := v.Type(); {
-	case t == cty.String:
-		o.secretString(v.AsString())
-	case t == cty.Number:
-		o.secretString(v.AsBigFloat().Text('f', -1))
-	case t.IsCollectionType() || t.IsTupleType() || t.IsObjectType():
-		for it := v.ElementIterator(); it.Next(); {
-			_, e := it.Element()
-			o.secretValue(e)
+	v, _ = v.UnmarkDeep()
+	_ = cty.Walk(v, func(_ cty.Path, v cty.Value) (bool, error) { // it gives the error of the function, which has none
+		switch {
+		case v.IsNull() || !v.IsKnown():
+			return false, nil
+		case v.Type() == cty.String:
+			o.secretString(v.AsString())
+		case v.Type() == cty.Number:
+			o.secretString(v.AsBigFloat().Text('f', -1))
 		}
-	}
+		return true, nil
+	})
 }
 
 // markedStrings remembers every string of the sensitive parts of a value.
 func (o *origin) markedStrings(v cty.Value) {
-	if v.HasMark(functions.Sensitive) {
-		o.secretValue(mustUnmark(v))
-		return
-	}
-	u, _ := v.Unmark()
-	if u.IsNull() || !u.IsKnown() || !u.CanIterateElements() {
-		return
-	}
-	for it := u.ElementIterator(); it.Next(); {
-		_, e := it.Element()
-		o.markedStrings(e)
+	plain, marks := v.UnmarkDeepWithPaths()
+	for _, m := range marks {
+		part, err := m.Path.Apply(plain)
+		if err != nil {
+			part = plain // rather all of it than nothing
+		}
+		o.secretValue(part)
 	}
 }
 

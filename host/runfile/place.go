@@ -33,7 +33,7 @@ func (b *block) workspace(d *Definition) {
 	given, ok := in.only("a workspace", "source", "project")
 	switch given {
 	case "source":
-		w.Source, ok = in.hostDir()
+		w.Source, ok = in.hostPath("directory")
 	case "project":
 		w.Project, w.Source, ok = in.project()
 	default:
@@ -45,16 +45,6 @@ func (b *block) workspace(d *Definition) {
 	if ok {
 		d.Workspace = w
 	}
-}
-
-// hostDir reads the argument source as a directory of this machine.
-func (b *block) hostDir() (dir string, ok bool) {
-	dir, info, ok := b.hostPath()
-	if ok && !info.IsDir() {
-		b.errorf(b.at("source"), "%s is %s, not a directory", quote(dir), tree.Kind(info.Mode()))
-		return "", false
-	}
-	return dir, ok
 }
 
 // mounts reads the mount blocks: directories of this machine beside the workspace.
@@ -79,7 +69,7 @@ func (b *block) mounts(d *Definition) {
 			in.errorf(in.header, `a mount block needs the argument "source"`).fix(`add source = "data"`)
 		case in.good:
 			mode, ok := in.oneOf("mode", MountReadOnly, MountWritable)
-			if source, found := in.hostDir(); found && (ok || !in.has("mode")) {
+			if source, found := in.hostPath("directory"); found && (ok || !in.has("mode")) {
 				d.Mounts = append(d.Mounts, Mount{Target: target, Source: source, Mode: cmp.Or(mode, MountReadOnly)})
 			}
 		}

@@ -74,8 +74,6 @@ func (s *scope) conversionFix(v cty.Value, t cty.Type, expr hcl.Expression) stri
 	return fmt.Sprintf("write a list: [%s]", src)
 }
 
-func mustUnmark(v cty.Value) cty.Value { v, _ = v.UnmarkDeep(); return v }
-
 // keep takes the string out of a value and remembers when it is sensitive.
 func (s *scope) keep(v cty.Value, path string) string {
 	plain, _ := v.Unmark()
