@@ -13,6 +13,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -157,6 +158,7 @@ type fileRow struct {
 	Ref     string
 	Letter  string // as git's status has it
 	Refused []review.DocumentRule
+	Others  []string  // sandboxes on the same project that wrote the path, too
 	Diff    *fileDiff // nil until it is asked for
 }
 
@@ -184,6 +186,11 @@ func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 	b.Undo, _ = s.ledger.Last(b.ID)
 	if err := s.review(ctx, b); err != nil {
 		b.NoReview = err.Error()
+	}
+	for _, c := range view.Cards {
+		if c.ID != b.ID && c.Workspace.Source != "" && c.Workspace.Source == b.Workspace.Source {
+			c.wrote(b.Files)
+		}
 	}
 	s.show(w, r, http.StatusOK, "sandbox.html", page{Title: b.Title(), Nav: "sandboxes", View: view, Body: b})
 }
@@ -232,6 +239,24 @@ func (s *Server) review(ctx context.Context, b *boxPage) error {
 	}
 	slices.SortFunc(b.Flags, func(a, b flag) int { return strings.Compare(a.Flag, b.Flag) })
 	return nil
+}
+
+// wrote names the sandbox at the files that it wrote, too, where its layer is on this host.
+func (c *card) wrote(list []fileRow) {
+	l := c.Workspace.Layers
+	if l == nil || l.Upper == "" {
+		return
+	}
+	root, err := os.OpenRoot(l.Upper) // it is hostile, and may have links that lead elsewhere
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	for i, f := range list {
+		if fi, err := root.Lstat(f.Path); err == nil && !fi.IsDir() {
+			list[i].Others = append(list[i].Others, c.Title())
+		}
+	}
 }
 
 // shown are the changes but for directories that are new or gone and have changes in them, which say it already.

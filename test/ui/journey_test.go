@@ -202,6 +202,10 @@ func TestJourney(t *testing.T) {
 	j.shows(second, ".output", "<script>alert(2)</script>red")
 	j.await(second, "only colours come through", `document.querySelector(".output .term-fg31") && !document.querySelector("main img, main script")`)
 
+	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
+	j.follow(second, "right", ".card h3 a")
+	j.shows(second, ".file summary", "plan.md also in left")
+
 	// It is reset by its button, from the keyboard, in one window; the other one shows it.
 	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
 	card := `[...document.querySelectorAll(".card")].find(c => c.querySelector("h3").textContent === "right")`
