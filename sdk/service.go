@@ -17,8 +17,7 @@ import (
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 )
 
-// service holds the handlers of the RPCs. Those that stream are in
-// service_create.go, service_exec.go and service_files.go.
+// service holds the handlers of the RPCs.
 type service struct {
 	pb.UnimplementedBackendServer
 	*Server
