@@ -341,6 +341,7 @@ func (w *world) options(allow, deny []string) gate.Options {
 
 const site = "93.184.216.34" // a public address that nothing here really connects to
 
+// TestRules looks at what is allowed, and at the record; TestAttacks has the attempts that must fail.
 func TestRules(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
@@ -351,8 +352,7 @@ func TestRules(t *testing.T) {
 	w := &world{
 		names: map[string][]string{
 			"allowed.example": {site}, "a.below.example": {site}, "private.example": {"10.1.2.3"}, "both.example": {"10.1.2.3", site},
-			"named.example": {"10.9.9.9"}, "metadata.example": {"169.254.169.254"}, "self.example": {"127.0.0.1"}, "self6.example": {"::1"},
-			"mapped.example": {"::ffff:127.0.0.1"}, "zero.example": {"0.0.0.0"}, "nat64.example": {"64:ff9b::7f00:1"}, "badaddr.example": {"192.0.2.7"},
+			"named.example": {"10.9.9.9"},
 		},
 		to: map[string]string{site + ":80": addr, "10.9.9.9:80": addr, "192.88.1.5:80": addr, "127.0.0.1:8000": addr},
 	}
@@ -361,35 +361,22 @@ func TestRules(t *testing.T) {
 		{"http http://allowed.example/", "200 allowed.example 0 ok"},
 		{"post http://ALLOWED.example./", "200 ALLOWED.example. 1048576 ok"},
 		{"http http://a.below.example/", "200 a.below.example 0 ok"},
-		{"http http://below.example/", "no such name"},
 		{"http http://other.example/", "no such name"},
-		{"http http://allowed.example.evil.example/", "no such name"},
-		{"http http://evilallowed.example/", "no such name"},
 		{"http http://x.below.example/", "no such name"}, // by deny
 		{"http http://host:8000/", "200 host:8000 0 ok"},
 		{"tcp host:22", "connection reset by peer"},
 		{"http http://192.88.1.5/", "200 192.88.1.5 0 ok"},
-		{"raw 192.88.1.6:22", "connection reset by peer"},
 		{"raw 1.2.3.4:443", "connection reset by peer"},
 		{"tls 1.2.3.4:443", `"\x15\x03\x03\x00\x02\x021"`},
 		{"tls allowed.example:443", `"\x15\x03\x03\x00\x02\x021"`},
-		{"tcp 169.254.169.254:80", "connection reset by peer"},
 		{"resolve allowed.example", "198.18.1.0"},
 		{"dns-udp 8.8.8.8:53 allowed.example", "198.18.1.0"},
 		{"dns-tcp 8.8.8.8:53 allowed.example", "198.18.1.0"},
-		{"dns-tcp 8.8.8.8:53 other.example", "no such name"},
-		{"tcp 8.8.8.8:853", "connection reset by peer"},
 		{"udp 1.1.1.1:443", "operation not permitted"},
-		{"udp 198.18.1.0:443", "operation not permitted"},
-		{"udp [2606:4700::1111]:443", "network is unreachable"},
-		{"tcp [2606:4700::1111]:443", "network is unreachable"},
-		{"listener", "connection reset by peer"},
 		{"http http://both.example/", "200 both.example 0 ok"},
 		{"http http://named.example/", "200 named.example 0 ok"},
 		{"http http://refused.example/", "connection reset by peer"},
-	}
-	for _, name := range []string{"private", "metadata", "self", "self6", "mapped", "zero", "nat64", "badaddr"} {
-		rows = append(rows, row{"raw " + name + ".example:80", "connection reset by peer"})
+		{"raw private.example:80", "connection reset by peer"},
 	}
 	lines := make([]string, len(rows))
 	var want strings.Builder
@@ -397,10 +384,7 @@ func TestRules(t *testing.T) {
 		lines[i] = r.attempt
 		fmt.Fprintf(&want, "%s: %s\n", r.attempt, r.want)
 	}
-	allow := []string{"allowed.example:80", "*.below.example", "host:8000", "192.88.1.5:80", "both.example", "named.example", "10.9.9.0/24:80", "refused.example"}
-	for _, name := range []string{"private", "metadata", "self", "self6", "mapped", "zero", "nat64", "badaddr"} {
-		allow = append(allow, name+".example")
-	}
+	allow := []string{"allowed.example:80", "*.below.example", "host:8000", "192.88.1.5:80", "both.example", "named.example", "10.9.9.0/24:80", "refused.example", "private.example"}
 	w.names["refused.example"] = []string{"93.184.216.35"}
 	got, traffic, _ := inside(t, w.options(allow, []string{"x.below.example"}), lines...)
 	if diff := cmp.Diff(want.String(), got); diff != "" {
