@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/keep"
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 	rules "github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/network/intercept"
@@ -31,23 +32,10 @@ type Secret struct {
 
 // Source is where the value of a secret is: exactly one of Env, File and Command.
 type Source struct {
-	Env     string   `json:"env,omitempty"`     // a variable of hutch's environment
-	File    string   `json:"file,omitempty"`    // absolute; one line break at its end is no part of the value
-	Command []string `json:"command,omitempty"` // run on this machine; its output is as that of a file
-	TTL     Duration `json:"ttl,omitzero"`      // how long one process of hutch uses the output of Command again
-}
-
-// Duration is a duration that JSON has as text.
-type Duration time.Duration
-
-// MarshalText implements [encoding.TextMarshaler].
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	*d = Duration(v)
-	return err
+	Env     string         `json:"env,omitempty"`     // a variable of hutch's environment
+	File    string         `json:"file,omitempty"`    // absolute; one line break at its end is no part of the value
+	Command []string       `json:"command,omitempty"` // run on this machine; its output is as that of a file
+	TTL     units.Duration `json:"ttl,omitzero"`      // how long one process of hutch uses the output of Command again
 }
 
 // String says where the value is.
@@ -59,7 +47,7 @@ func (s Source) String() string {
 		return "file " + s.File
 	}
 	if s.TTL != 0 {
-		return fmt.Sprintf("command %q, kept for %s", s.Command, time.Duration(s.TTL))
+		return fmt.Sprintf("command %q, kept for %s", s.Command, s.TTL)
 	}
 	return fmt.Sprintf("command %q", s.Command)
 }

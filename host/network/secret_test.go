@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/network/intercept"
 )
@@ -63,7 +64,7 @@ func TestCommandIsKept(t *testing.T) {
 		ttl  time.Duration
 		want string
 	}{{0, "the-value-1"}, {time.Hour, "the-value-2"}, {time.Hour, "the-value-2"}} {
-		s.TTL = Duration(tt.ttl)
+		s.TTL = units.Duration(tt.ttl)
 		if got, err := s.Read(t.Context(), os.Environ()); err != nil || got != tt.want {
 			t.Errorf("%q, %v, want %q", got, err, tt.want)
 		}
@@ -140,7 +141,7 @@ func TestMisfit(t *testing.T) {
 
 func TestWithSecrets(t *testing.T) {
 	file := filtered("a.example")
-	file.Secrets = []Secret{{Name: "A", From: Source{Env: "A"}, Hosts: []string{"a.example"}}, {Name: "B", From: Source{Command: []string{"b"}, TTL: Duration(time.Hour)}, Hosts: []string{"a.example"}}}
+	file.Secrets = []Secret{{Name: "A", From: Source{Env: "A"}, Hosts: []string{"a.example"}}, {Name: "B", From: Source{Command: []string{"b"}, TTL: units.Duration(time.Hour)}, Hosts: []string{"a.example"}}}
 	flags, err := Network{}.WithSecrets([]string{"A=env:X@a.example:8443", "C=env@c.example"})
 	if err != nil {
 		t.Fatal(err)

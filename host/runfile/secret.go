@@ -107,7 +107,7 @@ func (b *block) secretSource() (source network.Source) {
 		if len(source.Command) == 0 || source.Command[0] == "" {
 			b.errorf(b.at("command"), "command needs the name of a program")
 		}
-		source.TTL = network.Duration(b.duration("ttl"))
+		source.TTL = b.duration("ttl")
 	default:
 		if b.has("ttl") {
 			b.errorf(b.nameAt("ttl"), "ttl is for the output of command").
