@@ -1,10 +1,10 @@
 // Package store keeps on disk what hutch must not lose: the record of each run and of each persistent sandbox, the
 // intents by which `hutch gc` finishes what a dead process began, logs, the dependency cache and private runtime
-// directories. It is the one place that knows where any of it lies. It imports nothing of hutch but helpers of package
-// sdk for safe paths and files; every other package of the host may import it.
+// directories. It is the one place that knows where any of it lies. It imports nothing of hutch but host/flock and
+// helpers of package sdk for safe paths and files; every other package of the host may import it.
 //
-// Start reading at [Store] (store.go), then record.go, which runs (run.go, runs.go) and persistent sandboxes
-// (sandbox.go, sandboxes.go) share, chain.go for the event chain and verify.go for what it proves.
+// Start reading at [Store] (store.go), then run.go and runs.go for runs, sandbox.go for persistent sandboxes, chain.go
+// for the event chain and verify.go for what it proves.
 //
 // # A run's directory
 //
