@@ -32,7 +32,7 @@ func (a allowFlags) policy(partial bool) review.Policy {
 
 type applyCmd struct {
 	sandboxArg
-	Paths       []string `arg:"" optional:"" name:"path" help:"Only what changed at and below these: relative to the project, or absolute." complete:"file"`
+	Paths       []string `arg:"" optional:"" name:"path" help:"Only what changed at and below these: relative to the project, or absolute." complete:"path"`
 	Interactive bool     `short:"i" xor:"which" help:"Ask about each hunk, as git add -p does."`
 	Hunks       []string `xor:"which" sep:"none" placeholder:"FILE:1,3-5" help:"Only these hunks of a file, as diff counts them; 0 is the change of its mode. Repeatable."`
 	Merge       bool     `help:"Join the two versions of a text where both sides changed different places, as git does; that needs the file as it was when the sandbox was made, in the project's git repository. diff --merge shows the outcome."`

@@ -17,7 +17,7 @@ import (
 
 type diffCmd struct {
 	sandboxArg
-	Paths    []string `arg:"" optional:"" name:"path" help:"Only what changed at and below these: relative to the project, or absolute." complete:"file"`
+	Paths    []string `arg:"" optional:"" name:"path" help:"Only what changed at and below these: relative to the project, or absolute." complete:"path"`
 	Stat     bool     `xor:"form" help:"A line for each path, with the number of lines that changed."`
 	NameOnly bool     `xor:"form" help:"Only the paths."`
 	Output   string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object, with the hunks and with what stands against applying each change."`

@@ -70,7 +70,7 @@ func hinting(err error) error {
 
 type fsListCmd struct {
 	sandboxArg
-	Path   string `arg:"" optional:"" default:"." name:"path" help:"Directory to list (default: the workspace)."`
+	Path   string `arg:"" optional:"" default:"." name:"path" help:"Directory to list (default: the workspace)." complete:"path"`
 	Depth  int    `short:"d" placeholder:"N" help:"Only N levels; 1 is what is directly in the directory."`
 	Max    int    `default:"10000" placeholder:"N" help:"At most N entries (default 10000)."`
 	Output string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json."`
@@ -117,7 +117,7 @@ func (u *ui) linked(sandbox string, n int) {
 
 type fsStatCmd struct {
 	sandboxArg
-	Paths  []string `arg:"" name:"path" help:"Files to describe; a symbolic link is described and not followed."`
+	Paths  []string `arg:"" name:"path" help:"Files to describe; a symbolic link is described and not followed." complete:"path"`
 	Output string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
 }
 
@@ -146,7 +146,7 @@ func (c *fsStatCmd) Run(ctx context.Context, u *ui) error {
 
 type fsReadCmd struct {
 	sandboxArg
-	Path    string `arg:"" name:"path" help:"File to print."`
+	Path    string `arg:"" name:"path" help:"File to print." complete:"path"`
 	Offset  int    `placeholder:"N" help:"Begin at line N, counted from 1."`
 	Limit   int    `placeholder:"N" help:"At most N lines."`
 	Numbers bool   `short:"n" help:"Put the number of each line before it."`
@@ -200,7 +200,7 @@ func (m *fileMode) UnmarshalText(text []byte) error {
 
 type fsWriteCmd struct {
 	sandboxArg
-	Path   string   `arg:"" name:"path" help:"File to write; directories that it needs are made."`
+	Path   string   `arg:"" name:"path" help:"File to write; directories that it needs are made." complete:"path"`
 	Mode   fileMode `placeholder:"755" help:"Permissions; without it a file that is replaced keeps its own, and a new one gets 644."`
 	New    bool     `help:"Fail if the file exists."`
 	Output string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text for nothing, or json."`
@@ -239,7 +239,7 @@ func (u *ui) stdin() ([]byte, error) {
 
 type fsEditCmd struct {
 	sandboxArg
-	Path   string  `arg:"" name:"path" help:"File to edit."`
+	Path   string  `arg:"" name:"path" help:"File to edit." complete:"path"`
 	Old    *string `placeholder:"TEXT" help:"Text to replace, exactly as it is in the file, and there only once."`
 	New    *string `placeholder:"TEXT" help:"What stands there afterwards."`
 	All    bool    `help:"Replace every occurrence of --old."`
@@ -291,7 +291,7 @@ func (c *fsEditCmd) edits(u *ui) ([]files.Edit, error) {
 type fsGrepCmd struct {
 	sandboxArg
 	Pattern    string   `arg:"" name:"pattern" help:"Regular expression in RE2's syntax."`
-	Paths      []string `arg:"" optional:"" name:"path" help:"Files and directories to search (default: the workspace)."`
+	Paths      []string `arg:"" optional:"" name:"path" help:"Files and directories to search (default: the workspace)." complete:"path"`
 	Fixed      bool     `short:"F" help:"The pattern is plain text."`
 	IgnoreCase bool     `short:"i" help:"Upper and lower case are the same."`
 	Include    []string `sep:"none" placeholder:"GLOB" help:"Only files that match, as in *.go or src/**/*.py. Repeatable."`
@@ -339,7 +339,7 @@ func (c *fsGrepCmd) Run(ctx context.Context, u *ui) error {
 
 type fsRmCmd struct {
 	sandboxArg
-	Paths     []string `arg:"" name:"path" help:"Files to remove; of a symbolic link the link."`
+	Paths     []string `arg:"" name:"path" help:"Files to remove; of a symbolic link the link." complete:"path"`
 	Recursive bool     `short:"r" help:"Remove directories with all that is in them."`
 	Output    string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text for nothing, or json: one object a line."`
 }

@@ -54,6 +54,7 @@ type grammar struct {
 	Version    versionCmd    `cmd:"" group:"machine" help:"Show the versions of hutch and its backends."`
 	Completion completionCmd `cmd:"" group:"machine" help:"Print the completion script of a shell."`
 	Supervise  superviseCmd  `cmd:"" hidden:"" help:"Keep the command of hutch push --detach."`
+	Complete   completeCmd   `cmd:"" hidden:"" help:"Answer completion scripts."`
 	Docs       docsCmd       `cmd:"" hidden:"" help:"Write the reference pages and the man page."`
 
 	ShowVersion versionFlag `name:"version" short:"V" help:"Print the version and exit."`

@@ -12,8 +12,9 @@ import (
 var Shells = []string{"bash", "zsh", "fish"}
 
 // Completion writes the completion script of a shell. What a flag or an operand may be comes from its enum, or from its
-// tag complete: words with | between them, or a kind: hcl and file are files, dir directories, run, backend, sandbox and
-// project are asked from hutch itself.
+// tag complete: words with | between them, or a kind: file is a file, hcl a run file or the name of
+// a run in one before it, dir a directory, path a path in the sandbox before it; run, backend, sandbox and project are
+// asked from hutch itself.
 func Completion(w io.Writer, app *kong.Node, shell string) error {
 	var b strings.Builder
 	switch shell {
@@ -50,7 +51,11 @@ func choices(v *kong.Value) (words []string, kind string) {
 // values is the shell expression that fills COMPREPLY.
 func bashValues(words []string, kind string) string {
 	switch kind {
-	case "hcl", "file":
+	case "hcl":
+		return `_hutch_files; _hutch_lines runs`
+	case "path":
+		return `compopt -o nospace 2>/dev/null; _hutch_lines paths`
+	case "file":
 		return "_hutch_files"
 	case "dir":
 		return "_hutch_dirs"
@@ -69,13 +74,30 @@ func bashValues(words []string, kind string) string {
 	return fmt.Sprintf("_hutch_words %q", strings.Join(words, " "))
 }
 
+// paths is the operand of a command that is a path in the sandbox before it, nil when there is none.
+func paths(n *kong.Node) *kong.Value {
+	for _, p := range n.Positional {
+		if p.Tag.Get("complete") == "path" {
+			return p
+		}
+	}
+	return nil
+}
+
 func bash(b *strings.Builder, app *kong.Node) {
 	b.WriteString(`# completion of hutch, generated from its grammar
 _hutch_words() { COMPREPLY=($(compgen -W "$1" -- "$cur")); }
 _hutch_files() { local IFS=$'\n'; compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$cur")); }
 _hutch_dirs() { local IFS=$'\n'; compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -d -- "$cur")); }
+# What programs of a sandbox and authors of run files name is data: compgen -W would expand it, and so would the shell.
+_hutch_lines() {
+	local line
+	while IFS= read -r line; do
+		[[ $line == "$cur"* ]] && COMPREPLY+=("$(printf %q "$line")")
+	done < <(hutch complete "$1" -- "${COMP_WORDS[@]:1}" 2>/dev/null)
+}
 _hutch() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path="" i word
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path="" i word ops=0
 	COMPREPLY=()
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		word=${COMP_WORDS[i]}
@@ -86,7 +108,7 @@ _hutch() {
 	for _, n := range all(app) {
 		names = append(names, fmt.Sprintf("%q", " "+strings.TrimPrefix(n.FullPath(), app.Name+" ")))
 	}
-	fmt.Fprintf(b, "\t\t%s) path=\"$path $word\" ;;\n\t\tesac\n\tdone\n\tcase \"$path\" in\n", strings.Join(names, "|"))
+	fmt.Fprintf(b, "\t\t%s) path=\"$path $word\" ;;\n\t\t*' '-*) ;;\n\t\t*) ops=$((ops + 1)) ;;\n\t\tesac\n\tdone\n\tcase \"$path\" in\n", strings.Join(names, "|"))
 	for _, n := range append([]*kong.Node{app}, all(app)...) {
 		path := strings.TrimPrefix(n.FullPath(), app.Name)
 		var flags, subs []string
@@ -114,7 +136,11 @@ _hutch() {
 		case len(subs) > 0:
 			fmt.Fprintf(b, "\t\t_hutch_words %q\n", strings.Join(subs, " "))
 		case len(n.Positional) > 0:
-			if v := bashValues(choices(n.Positional[0])); v != "" {
+			v := bashValues(choices(n.Positional[0]))
+			if later := paths(n); later != nil {
+				v = fmt.Sprintf("if [ $ops -gt 0 ]; then %s; else %s; fi", bashValues(choices(later)), v)
+			}
+			if v != "" {
 				fmt.Fprintf(b, "\t\t%s\n", v)
 			}
 		}
@@ -149,6 +175,12 @@ func fish(b *strings.Builder, app *kong.Node) {
 			if v := fishValues(choices(n.Positional[0])); v != "" {
 				fmt.Fprintf(b, "complete -c hutch -n %s%s\n", quote(cond), v)
 			}
+			if _, kind := choices(n.Positional[0]); kind == "hcl" {
+				fmt.Fprintf(b, "complete -c hutch -n %s -a '(hutch complete runs -- (commandline -opc) 2>/dev/null)'\n", quote(cond))
+			}
+			if later := paths(n); later != nil {
+				fmt.Fprintf(b, "complete -c hutch -n %s%s\n", quote(cond), fishValues(choices(later)))
+			}
 		}
 	}
 }
@@ -178,6 +210,8 @@ const fishFiles = " -F"
 
 func fishValues(words []string, kind string) string {
 	switch kind {
+	case "path":
+		return " -a '(hutch complete paths -- (commandline -opc) (commandline -ct) 2>/dev/null)'"
 	case "hcl", "file":
 		return fishFiles
 	case "dir":
