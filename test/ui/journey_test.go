@@ -5,6 +5,8 @@ package ui
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +61,7 @@ func newJourney(t *testing.T) *journey {
 	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"} {
 		options = append(options, chromedp.Flag(f, true))
 	}
+	options = append(options, chromedp.Flag("host-resolver-rules", "MAP rebound.example 127.0.0.1"))
 	allocator, end := chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(func() { _ = os.RemoveAll(profile) })
 	t.Cleanup(end)
@@ -246,6 +249,9 @@ func TestJourney(t *testing.T) {
 	}
 	j.shows(second, ".card", "Changes 10 paths")
 
+	j.strangers(second)
+	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
+
 	// What is refused says why and what allows it.
 	j.hutch("exec", "left", "--", "sh", "-c", "printf '#!/bin/sh\n' > run.sh; chmod +x run.sh")
 	j.shows(j.ctx, ".file .tag", "--allow-exec")
@@ -265,6 +271,33 @@ func TestJourney(t *testing.T) {
 	defer j.mu.Unlock()
 	if len(j.problems) > 0 {
 		t.Errorf("the browser reports: %s", strings.Join(j.problems, "\n"))
+	}
+}
+
+// strangers has another server of this machine, which knows every path, try to reset a sandbox, and a foreign name lead
+// to ours. Its browser never shows it the cookie.
+func (j *journey) strangers(ctx context.Context) {
+	j.t.Helper()
+	var form string
+	j.run(j.ctx, chromedp.Evaluate(`document.querySelector("form[action$=reset]").action`, &form))
+	var mu sync.Mutex
+	cookies := ""
+	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		cookies += r.Header.Get("Cookie")
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<form method="post" action="%s"><input name="hard" value="on"><input name="csrf" value="guess"></form><script>document.forms[0].submit()</script>`, form)
+	}))
+	defer stranger.Close()
+	j.run(ctx, chromedp.Navigate(stranger.URL))
+	j.shows(ctx, "body", "hutch: this origin is not served")
+	j.run(ctx, chromedp.Navigate(strings.Replace(j.at("/"), "127.0.0.1", "rebound.example", 1)))
+	j.shows(ctx, "body", "hutch: this host is not served")
+	mu.Lock()
+	defer mu.Unlock()
+	if cookies != "" {
+		j.t.Errorf("the browser sent another server %q", cookies)
 	}
 }
 
