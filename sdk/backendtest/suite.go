@@ -1,8 +1,35 @@
+// Package backendtest is the conformance suite: one table of named checks that
+// every backend has to pass for what it claims.
+//
+// There are two doors to the same table. A backend written in Go calls [Run]
+// from a test; it serves the backend over real gRPC inside the test process:
+//
+//	func TestConformance(t *testing.T) {
+//		backendtest.Run(t, backendtest.Suite{
+//			New:    func() sdk.Backend { return newBackend() },
+//			Config: map[string]any{"image": "alpine"},
+//		})
+//	}
+//
+// A compiled plugin in any language is tested by `hutch backend test PATH`,
+// which gives a [Runner] a [Target] that starts processes. Only there do the
+// checks run which kill, stop or abandon the plugin's process.
+//
+// A check is skipped when the backend does not claim what the check is about, when
+// its Plan says that this machine lacks what a limit or the network needs, or when
+// the door has no process to kill. Every skip is reported with its reason. What a
+// backend claims is what its Describe says, whatever the machine; what its Plan
+// says cannot be had here, its Create has to refuse (plan/refusals).
+//
+// Inside the sandbox the checks use a POSIX shell and coreutils, nothing else.
 package backendtest
 
 import (
+	"context"
 	"regexp"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -105,3 +132,43 @@ const (
 	JSON  Format = "json"  // the Report itself
 	JUnit Format = "junit" // for CI
 )
+
+// Target starts the backend under test. Both doors implement it.
+type Target interface {
+	// Start gives a fresh instance, which shares no memory with any other: a new
+	// process, or in a test process a new value of the backend. The context bounds
+	// the start alone.
+	Start(ctx context.Context, opts StartOptions) (Plugin, error)
+}
+
+// StartOptions changes how one instance is started. The zero value is an
+// ordinary start.
+type StartOptions struct {
+	// EmptyPath starts the plugin with a PATH that holds no program.
+	EmptyPath bool
+}
+
+// Plugin is one running instance of the backend. Its methods may be called
+// concurrently.
+type Plugin interface {
+	// Conn is where the service hutch.backend.v1.Backend answers.
+	Conn() grpc.ClientConnInterface
+
+	// PID is the plugin's process, or 0 when the instance lives in this process.
+	PID() int
+
+	// Abandon does what the kernel does when the host gets SIGKILL: the lifeline
+	// and the connection are gone at once, and nobody says goodbye. It does not wait.
+	Abandon()
+
+	// Stop ends the instance in the ordinary way and releases what belongs to it. It
+	// may be called after Abandon and more than once.
+	Stop(ctx context.Context) error
+
+	// Done is closed when the instance is gone.
+	Done() <-chan struct{}
+
+	// Log returns the last lines the plugin wrote to its standard error, for the
+	// message of a failed check.
+	Log() string
+}
