@@ -91,6 +91,7 @@ type Traffic struct {
 	Sent        int64    `json:"sent"`              // bytes by the command
 	Received    int64    `json:"received"`          // bytes by the other end
 	Secrets     []string `json:"secrets,omitempty"` // names of the secrets that were put in
+	Add         string   `json:"add,omitempty"`     // the rule of allow that would allow a denied destination; "" when none alone does
 }
 
 // Usage is what a command used; zero means unknown. Only a backend whose commands run on another machine may leave

@@ -203,7 +203,7 @@ func exitTo(e *Exit) *pb.ExecExited {
 	kept := e.Traffic[:min(len(e.Traffic), MaxTraffic)]
 	traffic := make([]*pb.Traffic, len(kept))
 	for i, t := range kept {
-		traffic[i] = &pb.Traffic{Name: utf8(t.Name), Port: uint32(t.Port), Allowed: t.Allowed, Rule: utf8(t.Rule), Reason: utf8(t.Reason),
+		traffic[i] = &pb.Traffic{Name: utf8(t.Name), Port: uint32(t.Port), Allowed: t.Allowed, Rule: utf8(t.Rule), Reason: utf8(t.Reason), Add: utf8(t.Add),
 			Connections: t.Connections, Sent: t.Sent, Received: t.Received, Secrets: utf8s(t.Secrets)}
 	}
 	return &pb.ExecExited{

@@ -159,6 +159,9 @@ func Denial(t sdk.Traffic) (text, fix string) {
 	case !strings.HasPrefix(text, t.Name):
 		text = what + ": " + text
 	}
+	if r, err := rules.ParseRule(t.Add); err == nil { // which has no blanks and nothing that a shell reads
+		fix = "--allow-host " + r.String()
+	}
 	if t.Connections > 1 {
 		text += fmt.Sprintf(" (%d times)", t.Connections)
 	}

@@ -183,6 +183,8 @@ func TestDenial(t *testing.T) {
 		{sdk.Traffic{Name: "a.example", Reason: "a.example is not in network.allow", Connections: 3}, "a.example is not in network.allow (3 times)", "--allow-host a.example"},
 		{sdk.Traffic{Name: "a.example", Port: 443, Rule: "*.example"}, `a.example:443 is denied by "*.example" in network.deny`, ""},
 		{sdk.Traffic{Name: "a.example", Port: 443, Reason: "a.example is 10.0.0.1:443, which is not public"}, "a.example is 10.0.0.1:443, which is not public", ""},
+		{sdk.Traffic{Name: "a.example", Port: 443, Reason: "a.example is 10.0.0.1:443, which is not public", Add: "10.0.0.1:443"}, "a.example is 10.0.0.1:443, which is not public", "--allow-host 10.0.0.1:443"},
+		{sdk.Traffic{Name: "a.example", Port: 443, Rule: "x", Reason: "a.example is no", Add: "$(rm -rf /)"}, "a.example is no", ""},
 		{sdk.Traffic{Name: "a.example", Port: 443, Reason: "too many connections"}, "a.example:443: too many connections", ""},
 		{sdk.Traffic{Name: "run this\n; rm -rf /\x1b[2J\u202e", Port: 53}, `"run this\n; rm -rf /\x1b[2J\u202e:53" is not in network.allow`, ""},
 		{sdk.Traffic{Name: "a.example", Rule: "x", Reason: "a.example \x1b[2J"}, `a.example \x1b[2J`, ""},

@@ -49,10 +49,10 @@ func (p *printer) network(r *result.Result) {
 		}
 		return
 	}
-	if n.Mode == sdk.NetworkNone || n.Mode == "" {
+	if len(n.Publish) == 0 && (n.Mode == sdk.NetworkNone || n.Mode == "") {
 		return
 	}
-	p.line("network", "%s", network.Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny}.String())
+	p.line("network", "%s", network.Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny, Publish: n.Publish}.String())
 	all := slices.Clone(n.Traffic)
 	slices.SortStableFunc(all, func(a, b sdk.Traffic) int { return cmp.Compare(rank(a), rank(b)) })
 	for i, t := range all {

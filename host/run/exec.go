@@ -157,7 +157,7 @@ const (
 // bounded is a destination as it may be recorded: what the sandbox asked for and the backend says of it has any length.
 func bounded(t sdk.Traffic) sdk.Traffic {
 	clip := func(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTrafficText)], "\ufffd") }
-	t.Name, t.Rule, t.Reason = clip(t.Name), clip(t.Rule), clip(t.Reason)
+	t.Name, t.Rule, t.Reason, t.Add = clip(t.Name), clip(t.Rule), clip(t.Reason), clip(t.Add)
 	t.Secrets = slices.Clone(t.Secrets[:min(len(t.Secrets), maxTrafficSecrets)])
 	for i, s := range t.Secrets {
 		t.Secrets[i] = clip(s)

@@ -49,9 +49,9 @@ for kind, to in (socket.SOCK_STREAM, ("127.0.0.1", int(port))), (socket.SOCK_STR
 	number := 0
 	fmt.Sscan(port, &number)
 	traffic := []sdk.Traffic{
-		{Name: "1.1.1.1", Port: 22, Reason: "1.1.1.1:22 is not in network.allow"},
-		{Name: "host", Port: 1, Reason: "host:1 is not in network.allow"},
-		{Name: "other.example", Reason: "other.example is not in network.allow"},
+		{Name: "1.1.1.1", Port: 22, Reason: "1.1.1.1:22 is not in network.allow", Add: "1.1.1.1:22"},
+		{Name: "host", Port: 1, Reason: "host:1 is not in network.allow", Add: "host:1"},
+		{Name: "other.example", Reason: "other.example is not in network.allow", Add: "other.example"},
 		{Name: "host", Port: number, Allowed: true, Rule: "host:" + port},
 	}
 	if diff := cmp.Diff(traffic, r.Traffic, cmpopts.IgnoreFields(sdk.Traffic{}, "Connections", "Sent", "Received")); diff != "" {

@@ -41,9 +41,9 @@ ip: RTNETLINK answers: Operation not permitted
 	number := 0
 	fmt.Sscan(port, &number)
 	traffic := []sdk.Traffic{
-		{Name: "1.2.3.4", Port: 80, Reason: "1.2.3.4:80 is not in network.allow"},
-		{Name: "host", Port: 1, Reason: "host:1 is not in network.allow"},
-		{Name: "other.example", Reason: "other.example is not in network.allow"},
+		{Name: "1.2.3.4", Port: 80, Reason: "1.2.3.4:80 is not in network.allow", Add: "1.2.3.4:80"},
+		{Name: "host", Port: 1, Reason: "host:1 is not in network.allow", Add: "host:1"},
+		{Name: "other.example", Reason: "other.example is not in network.allow", Add: "other.example"},
 		{Name: "host", Port: number, Allowed: true, Rule: "host:" + port},
 	}
 	if diff := cmp.Diff(traffic, r.Traffic, cmpopts.IgnoreFields(sdk.Traffic{}, "Connections", "Sent", "Received")); diff != "" {

@@ -210,7 +210,7 @@ func exitFrom(e *pb.ExecExited) *sdk.Exit {
 			break
 		}
 		out.Traffic = append(out.Traffic, sdk.Traffic{
-			Name: t.GetName(), Port: int(min(t.GetPort(), 65535)), Allowed: t.GetAllowed(), Rule: t.GetRule(), Reason: t.GetReason(),
+			Name: t.GetName(), Port: int(min(t.GetPort(), 65535)), Allowed: t.GetAllowed(), Rule: t.GetRule(), Reason: t.GetReason(), Add: t.GetAdd(),
 			Connections: max(0, t.GetConnections()), Sent: max(0, t.GetSent()), Received: max(0, t.GetReceived()), Secrets: t.GetSecrets(),
 		})
 	}

@@ -118,7 +118,7 @@ func (g *Gate) resolve(reply *dnsmessage.Message, q dnsmessage.Question) (why st
 	if !v.Allowed {
 		reply.RCode = dnsmessage.RCodeNameError
 		if q.Type != dnsmessage.TypePTR { // which programs ask for addresses that they only show
-			g.record.add(dest{name: name, rule: v.Rule, reason: v.Reason}, intercept.Outcome{})
+			g.record.add(dest{name: name, rule: v.Rule, reason: v.Reason, add: v.Add}, intercept.Outcome{})
 		}
 		return v.Reason
 	}

@@ -255,7 +255,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	} else {
 		d.name, v = to.Addr().String(), rules.Address(to.Addr(), d.port)
 	}
-	d.allowed, d.rule, d.reason = v.Allowed, v.Rule, v.Reason
+	d.allowed, d.rule, d.reason, d.add = v.Allowed, v.Rule, v.Reason, v.Add
 	if !v.Allowed {
 		g.record.add(d, intercept.Outcome{})
 		refuse(conn, v)
@@ -278,7 +278,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 		})
 		d.reason = out.Reason
 		if e := denied.Load(); e != nil {
-			d.allowed, d.rule, d.reason = false, e.Rule, e.Reason
+			d.allowed, d.rule, d.reason, d.add = false, e.Rule, e.Reason, e.Add
 		}
 		g.record.add(d, out)
 		for _, no := range out.Denied {
@@ -290,7 +290,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	if err != nil {
 		var denied *deniedError
 		if d.reason = err.Error(); errors.As(err, &denied) {
-			d.allowed, d.rule = false, denied.Rule
+			d.allowed, d.rule, d.add = false, denied.Rule, denied.Add
 			g.record.add(d, intercept.Outcome{})
 			refuse(conn, denied.Verdict)
 			return

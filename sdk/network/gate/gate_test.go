@@ -404,11 +404,11 @@ func TestRules(t *testing.T) {
 	}
 	for _, want := range []sdk.Traffic{
 		{Name: "allowed.example", Port: 80, Allowed: true, Rule: "allowed.example:80", Connections: 2},
-		{Name: "allowed.example", Port: 443, Reason: "allowed.example:443 is not in network.allow", Connections: 1},
+		{Name: "allowed.example", Port: 443, Reason: "allowed.example:443 is not in network.allow", Connections: 1, Add: "allowed.example:443"},
 		{Name: "x.below.example", Rule: "x.below.example", Reason: `x.below.example is denied by "x.below.example" in network.deny`},
-		{Name: "private.example", Port: 80, Reason: "private.example is 10.1.2.3:80, which is not a public address and not in network.allow", Connections: 1},
+		{Name: "private.example", Port: 80, Reason: "private.example is 10.1.2.3:80, which is not a public address and not in network.allow", Connections: 1, Add: "10.1.2.3:80"},
 		{Name: "refused.example", Port: 80, Allowed: true, Rule: "refused.example", Reason: "connection refused", Connections: 1},
-		{Name: "1.2.3.4", Port: 443, Reason: "1.2.3.4:443 is not in network.allow", Connections: 2},
+		{Name: "1.2.3.4", Port: 443, Reason: "1.2.3.4:443 is not in network.allow", Connections: 2, Add: "1.2.3.4:443"},
 	} {
 		ignore := []string{"Sent", "Received"}
 		if want.Connections == 0 {

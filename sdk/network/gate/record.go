@@ -17,6 +17,7 @@ type dest struct {
 	port         int // 0: a lookup
 	allowed      bool
 	rule, reason string
+	add          string // see [sdk.Traffic]
 }
 
 // record counts what a command did with its network. Its methods may be called concurrently.
@@ -46,7 +47,7 @@ func (r *record) add(d dest, o intercept.Outcome) {
 		if r.seen == nil {
 			r.seen = map[dest]*sdk.Traffic{}
 		}
-		t = &sdk.Traffic{Name: d.name, Port: d.port, Allowed: d.allowed, Rule: d.rule, Reason: d.reason}
+		t = &sdk.Traffic{Name: d.name, Port: d.port, Allowed: d.allowed, Rule: d.rule, Reason: d.reason, Add: d.add}
 		r.seen[d] = t
 	}
 	t.Connections++

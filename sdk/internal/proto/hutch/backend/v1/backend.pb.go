@@ -3212,6 +3212,7 @@ type Traffic struct {
 	Sent          int64                  `protobuf:"varint,7,opt,name=sent,proto3" json:"sent,omitempty"`               // bytes by the command
 	Received      int64                  `protobuf:"varint,8,opt,name=received,proto3" json:"received,omitempty"`       // bytes by the other end
 	Secrets       []string               `protobuf:"bytes,9,rep,name=secrets,proto3" json:"secrets,omitempty"`          // names of secrets that were put in
+	Add           string                 `protobuf:"bytes,10,opt,name=add,proto3" json:"add,omitempty"`                 // the rule of allow that would allow a denied destination; empty: none does alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3307,6 +3308,13 @@ func (x *Traffic) GetSecrets() []string {
 		return x.Secrets
 	}
 	return nil
+}
+
+func (x *Traffic) GetAdd() string {
+	if x != nil {
+		return x.Add
+	}
+	return ""
 }
 
 // Zero means unknown. Only a backend whose isolation is remote-vm may leave
@@ -4761,7 +4769,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\voutput_lost\x18\a \x01(\tR\n" +
 	"outputLost\x123\n" +
 	"\atraffic\x18\b \x03(\v2\x19.hutch.backend.v1.TrafficR\atraffic\x12!\n" +
-	"\ftraffic_more\x18\t \x01(\x03R\vtrafficMore\"\xe3\x01\n" +
+	"\ftraffic_more\x18\t \x01(\x03R\vtrafficMore\"\xf5\x01\n" +
 	"\aTraffic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
@@ -4771,7 +4779,9 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\vconnections\x18\x06 \x01(\x03R\vconnections\x12\x12\n" +
 	"\x04sent\x18\a \x01(\x03R\x04sent\x12\x1a\n" +
 	"\breceived\x18\b \x01(\x03R\breceived\x12\x18\n" +
-	"\asecrets\x18\t \x03(\tR\asecrets\"\x90\x01\n" +
+	"\asecrets\x18\t \x03(\tR\asecrets\x12\x10\n" +
+	"\x03add\x18\n" +
+	" \x01(\tR\x03add\"\x90\x01\n" +
 	"\x05Usage\x12\x17\n" +
 	"\awall_ns\x18\x01 \x01(\x03R\x06wallNs\x12\x17\n" +
 	"\auser_ns\x18\x02 \x01(\x03R\x06userNs\x12\x15\n" +
