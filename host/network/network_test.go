@@ -111,7 +111,10 @@ func TestPublished(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	refuse.Store(true)
-	if _, err := http.Get(url); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
+	if r, err := http.Get(url); err == nil {
+		r.Body.Close()
+		t.Errorf("without a server: %s", r.Status)
+	} else if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
 		t.Errorf("without a server: %v", err)
 	}
 	// What is open ends with it.
