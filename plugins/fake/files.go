@@ -107,10 +107,35 @@ func (s *sandbox) Get(ctx context.Context, src string, format sdk.Format, w io.W
 			return err
 		}
 		defer os.RemoveAll(followed)
-		_ = exec.CommandContext(ctx, "cp", "-rL", src+"/.", followed).Run() // fails for links that lead nowhere
+		if err := followLinks(ctx, src, followed); err != nil {
+			return err
+		}
 		src = followed
 	}
 	return s.withFiles(func(f inside.Files) error { return f.Get(ctx, src, format, w) })
+}
+
+// followLinks copies the tree at src into dst, with the small files that its links lead to in their place. Links to
+// directories stay: one to / would copy this machine.
+func followLinks(ctx context.Context, src, dst string) error {
+	if err := exec.CommandContext(ctx, "cp", "-a", src+"/.", dst).Run(); err != nil {
+		return err
+	}
+	return filepath.WalkDir(src, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type() != fs.ModeSymlink {
+			return err
+		}
+		fi, err := os.Stat(p)
+		if err != nil || !fi.Mode().IsRegular() || fi.Size() > 1<<20 {
+			return nil //nolint:nilerr // it leads nowhere
+		}
+		data, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(dst, strings.TrimPrefix(p, src))
+		return errors.Join(os.Remove(at), os.WriteFile(at, data, 0o644))
+	})
 }
 
 // Remove implements [sdk.Remover].
