@@ -27,12 +27,11 @@ import (
 type agentCmd struct {
 	Agent string `arg:"" optional:"" name:"agent" help:"claude, codex, gemini, opencode, or a preset of yours. Without it: list them, and the sandboxes of agents."`
 
-	Prompt    string `short:"p" placeholder:"TEXT" help:"Work on this unattended, instead of interactively."`
-	Continue  bool   `short:"c" help:"Go on with the last session."`
-	Directory string `placeholder:"DIR" default:"." help:"The project (default: the current directory)." complete:"dir"`
-	Forget    bool   `help:"Remove the agent's sandbox and home directory of this project, with its login and history, and start nothing."`
-	Apply     string `enum:",never,ask,on-success" default:"" placeholder:"WHEN" help:"Bring its changes back to the project: ask (default at a terminal), never (default elsewhere), or on-success."`
-	Quiet     bool   `short:"q" help:"Only what the agent prints."`
+	Prompt   string `short:"p" placeholder:"TEXT" help:"Work on this unattended, instead of interactively."`
+	Continue bool   `short:"c" help:"Go on with the last session."`
+	Forget   bool   `help:"Remove the agent's sandbox and home directory of this project, with its login and history, and start nothing."`
+	Apply    string `enum:",never,ask,on-success" default:"" placeholder:"WHEN" help:"Bring its changes back to the project: ask (default at a terminal), never (default elsewhere), or on-success."`
+	Quiet    bool   `short:"q" help:"Only what the agent prints."`
 
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
@@ -43,7 +42,7 @@ type agentCmd struct {
 
 // Help is the text below the synopsis.
 func (*agentCmd) Help() string {
-	return `Starts a coding agent that is installed on this machine in a persistent sandbox: it asks for no permission, because it cannot do harm. It sees the project at /workspace and writes to a layer over it; its home directory, with login and history, is kept for each project and agent; it reaches the hosts of its preset and nothing else. At the end you see what it changed and take what you like: hutch diff and hutch apply do it later.
+	return `Starts a coding agent that is installed on this machine in a persistent sandbox on the current directory: it asks for no permission, because it cannot do harm. It sees the project at /workspace and writes to a layer over it; its home directory, with login and history, is kept for each project and agent; it reaches the hosts of its preset and nothing else. At the end you see what it changed and take what you like: hutch diff and hutch apply do it later.
 
 API keys stay outside: where ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY is set here, the agent has a placeholder, which becomes the key in requests to the provider's host. Without one, log in inside; that login's token is in the agent's home directory, where the agent can read it.
 
@@ -109,7 +108,7 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 	} else if err != nil {
 		return err
 	}
-	project, err := filepath.Abs(c.Directory)
+	project, err := os.Getwd()
 	if err != nil {
 		return err
 	}
