@@ -418,6 +418,12 @@ func (m *machine) leave() {
 	}
 }
 
+// How long a VM whose connection broke may still be listed as running until it counts as running.
+const (
+	dyingRounds = 5
+	dyingRound  = 200 * time.Millisecond
+)
+
 // died says of a VM whose connection broke what has become of it; "" where there was none, or it was ended on purpose.
 func (m *machine) died(ctx context.Context) string {
 	m.mu.Lock()
@@ -427,6 +433,16 @@ func (m *machine) died(ctx context.Context) string {
 		return ""
 	}
 	i, err := m.list(ctx, m.name)
+	for range dyingRounds { // the connection breaks before the hypervisor has ended
+		if err != nil || i == nil || i.Status != limaout.StatusRunning {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(dyingRound):
+		}
+		i, err = m.list(ctx, m.name)
+	}
 	switch {
 	case err != nil:
 		return fmt.Sprintf("the connection to the VM %s broke, and limactl does not say why: %v", m.name, err)
