@@ -41,6 +41,7 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 		env["PATH"] = prog.Bin + ":/usr/local/bin:/usr/bin:/bin"
 	}
 	n := network.Network{Mode: sdk.NetworkFiltered, Allow: append([]string{}, p.Hosts...)}
+	var gateways []string
 	for _, k := range p.Keys {
 		hosts := k.Hosts
 		if base := o.Environ(k.BaseURL); k.BaseURL != "" && base != "" {
@@ -49,7 +50,7 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 				return nil, nil, fmt.Errorf("%s: %w", k.BaseURL, err)
 			}
 			hosts, env[k.BaseURL] = []string{host}, u
-			n.Allow = append(n.Allow, host)
+			gateways = append(gateways, host)
 		}
 		source := ""
 		for _, name := range k.From {
@@ -64,8 +65,12 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 		}
 		n.Secrets = append(n.Secrets, network.Secret{Name: k.Name, From: network.Source{Env: source}, Hosts: hosts})
 	}
+	n.Allow = append(n.Allow, gateways...)
+	if n = n.With(o.Network); n.Mode == sdk.NetworkFull { // which alone does not reach this machine
+		n.Allow = append(n.Allow, gateways...)
+	}
 	d, err = run.Direct{
-		Backend: o.Backend, Command: []string{prog.Path}, Workspace: o.Project, Network: n.With(o.Network), Limits: o.Limits, Name: p.Name,
+		Backend: o.Backend, Command: []string{prog.Path}, Workspace: o.Project, Network: n, Limits: o.Limits, Name: p.Name,
 	}.Definition()
 	if err != nil {
 		return nil, nil, err

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -128,6 +130,10 @@ func TestDefinition(t *testing.T) {
 	s := d.Network.Secrets
 	if d.Network.Mode != sdk.NetworkFiltered || len(s) != 1 || s[0].From.Env != "ANTHROPIC_API_KEY" || s[0].Hosts[0] != "host:8080" {
 		t.Errorf("%+v", d.Network)
+	}
+	d, _, err = p.Definition(&Program{Path: "/x"}, Options{Backend: "bwrap", Environ: func(name string) string { return env[name] }, Network: network.Network{Mode: sdk.NetworkFull}})
+	if err != nil || d.Network.Mode != sdk.NetworkFull || !slices.Equal(d.Network.Allow, []string{"host:8080"}) {
+		t.Errorf("%+v, %v", d.Network, err)
 	}
 	env = map[string]string{"ANTHROPIC_BASE_URL": "gateway"}
 	if _, _, err := p.Definition(&Program{Path: "/x"}, Options{Backend: "bwrap", Environ: func(name string) string { return env[name] }}); err == nil {
