@@ -35,6 +35,7 @@ type agentCmd struct {
 
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
+	mountFlags   `group:"sandbox"`
 
 	runfile.Limits `group:"limits"`
 	allowFlags
@@ -162,6 +163,7 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 	if len(unset) > 0 && len(unset) == len(p.Keys) && !c.Quiet {
 		u.note("%s is not set: %s uses the login in its own home directory", strings.Join(unset, " or "), p.Description)
 	}
+	d.Mounts = append(d.Mounts, c.mounts()...)
 	if err := p.Fill(home.Dir); err != nil {
 		return hint(fmt.Errorf("fill the home directory of %s: %w", p.Description, err), "hutch agent %s --forget removes it", p.Name)
 	}

@@ -24,7 +24,7 @@ import (
 
 // direct is the one run of a call without a file.
 func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runfile.Definition, error) {
-	d := run.Direct{Backend: c.Backend, Command: call.tail, Workdir: c.Workdir, Limits: c.Limits}
+	d := run.Direct{Backend: c.Backend, Command: call.tail, Workdir: c.Workdir, Limits: c.Limits, Mounts: c.mounts()}
 	var inImage json.RawMessage // configuration of the backend
 	switch {
 	case len(names) > 0 && isDir(names[0]):

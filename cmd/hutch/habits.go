@@ -32,8 +32,8 @@ var isImage = lazy(`^(` + image + `)$`)
 var habits = []habit{
 	{from: "docker, podman", typed: "run --rm -- true", does: "runs it; a sandbox is always removed after its run, unless `--keep` is given"},
 	{from: "docker, podman", typed: "run debian:12 cat /etc/os-release", does: "runs the command on the backend podman, in this image"},
-	{from: "docker, podman", typed: "run -v .:/src -- ls", on: "run create", word: "-v|--volume|--mount",
-		answer: `--workspace DIR shows a directory at /workspace; mount "/src" { source = "DIR" } in a run file shows others`},
+	{from: "docker, podman", typed: "run -v .:/src -- ls", on: "run create", word: "-v|--volume",
+		answer: "--workspace DIR shows a project at /workspace and keeps writes for review; --mount DIR:/src shows another directory read-only, --mount DIR:/src:writable lets writes land in it"},
 	{from: "docker, podman", typed: "run -d -- sleep 60", on: "run", word: "-d|--detach",
 		answer: "hutch create --name NAME makes a sandbox that stays, and hutch exec NAME COMMAND runs in it; hutch push --detach leaves an agent at work"},
 	{from: "docker, podman", typed: "run -u 1000 -- id", on: "run create", word: "-u|--user",

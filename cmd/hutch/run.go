@@ -40,6 +40,7 @@ type runCmd struct {
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
 	publishFlag  `group:"sandbox"`
+	mountFlags   `group:"sandbox"`
 
 	runfile.Limits `group:"limits"`
 
@@ -242,7 +243,7 @@ func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definit
 	if err != nil {
 		return nil, err
 	}
-	o := run.Overrides{Limits: c.Limits, Network: net, Env: env, Passed: passed, Args: call.tail}
+	o := run.Overrides{Limits: c.Limits, Network: net, Env: env, Passed: passed, Args: call.tail, Mounts: c.mounts()}
 	if c.Backend != "" {
 		o.Backends = []string{c.Backend}
 	}

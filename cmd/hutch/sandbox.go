@@ -48,6 +48,7 @@ type createCmd struct {
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
 	publishFlag  `group:"sandbox"`
+	mountFlags   `group:"sandbox"`
 	Env          []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable of every command; without a value, pass it on from here. Repeatable."`
 	EnvFile      []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
 	Workdir      string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox that commands start in (default /workspace)."`
@@ -134,7 +135,7 @@ func madeError(err error) error {
 
 // definition is the run whose sandbox is wanted.
 func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) {
-	like := &runCmd{Backend: c.Backend, networkFlags: c.networkFlags, secretFlags: c.secretFlags, publishFlag: c.publishFlag, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
+	like := &runCmd{Backend: c.Backend, networkFlags: c.networkFlags, secretFlags: c.secretFlags, publishFlag: c.publishFlag, mountFlags: c.mountFlags, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
 		Limits: c.Limits, Var: c.Var, VarFile: c.VarFile, Args: c.Args}
 	files, names := splitOperands(c.Args)
 	switch {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/units"
 )
@@ -80,6 +83,48 @@ func (m *mount) UnmarshalText(text []byte) error {
 		return fmt.Errorf("the directory is missing; write DIR[:private|shared|readonly]")
 	}
 	return nil
+}
+
+// mountFlags show further directories of this machine.
+type mountFlags struct {
+	Mount []hostDir `sep:"none" placeholder:"DIR:PATH[:MODE]" help:"Show DIR at PATH of the sandbox, besides what the run file mounts. MODE readonly (default), or writable: what is written lands in DIR at once, without review. Repeatable." complete:"dir"`
+}
+
+func (f *mountFlags) mounts() (out []runfile.Mount) {
+	for _, m := range f.Mount {
+		out = append(out, runfile.Mount(m))
+	}
+	return out
+}
+
+// hostDir is DIR:PATH[:MODE].
+type hostDir runfile.Mount
+
+func (m *hostDir) UnmarshalText(text []byte) error {
+	dir, rest, ok := strings.Cut(string(text), ":")
+	target, mode, _ := strings.Cut(rest, ":")
+	switch {
+	case !ok || dir == "":
+		return fmt.Errorf("%q is not DIR:PATH[:readonly|writable], such as .:/src", text)
+	case mode == "" || mode == "ro":
+		mode = runfile.MountReadOnly
+	case mode == "rw":
+		mode = runfile.MountWritable
+	case mode != runfile.MountReadOnly && mode != runfile.MountWritable:
+		return fmt.Errorf("%q is not a mode of a mount: readonly or writable", mode)
+	}
+	source, err := filepath.Abs(dir)
+	if err == nil {
+		err = runfile.CheckMountTarget(target)
+	}
+	if err == nil {
+		var st os.FileInfo
+		if st, err = os.Stat(source); err == nil && !st.IsDir() {
+			err = fmt.Errorf("%s is not a directory", dir)
+		}
+	}
+	*m = hostDir{Target: target, Source: source, Mode: mode}
+	return err
 }
 
 // networkFlags say what the commands of a sandbox reach.

@@ -25,6 +25,7 @@ type Direct struct {
 	Workdir   string
 	Workspace string // host directory, absolute; "" for none
 	Mode      string // of the workspace; "" means private
+	Mounts    []runfile.Mount
 	Network   network.Network
 	Limits    runfile.Limits
 	Outputs   []string
@@ -54,7 +55,7 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 	def := &runfile.Definition{
 		Name: d.Name, Backends: []*runfile.Backend{runfile.NewBackend(d.Backend)},
 		Command: slices.Clone(d.Command), Env: maps.Clone(d.Env), Workdir: d.Workdir, Limits: d.Limits,
-		Network: d.Network.OrNone(), Outputs: slices.Clone(d.Outputs), Given: flags,
+		Network: d.Network.OrNone(), Outputs: slices.Clone(d.Outputs), Mounts: slices.Clone(d.Mounts), Given: flags,
 	}
 	if d.Script != nil {
 		def.Entrypoint, def.EntrypointIn, def.Language, def.Args = d.Script.Path, runfile.InInput, d.Language, slices.Clone(d.Args)
@@ -96,6 +97,7 @@ type Overrides struct {
 	Env      map[string]string // whose values are not recorded
 	Passed   []string          // names in Env whose values came from the caller's environment, and are secrets
 	Args     []string          // appended to args
+	Mounts   []runfile.Mount   // replace those of the same target
 }
 
 // Apply returns a copy of d with the overrides in place.
@@ -144,6 +146,10 @@ func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 		c.HideEnv(slices.Collect(maps.Keys(o.Env)), o.Passed)
 	}
 	c.Args = append(slices.Clone(d.Args), o.Args...)
+	c.Mounts = slices.DeleteFunc(slices.Clone(d.Mounts), func(m runfile.Mount) bool {
+		return slices.ContainsFunc(o.Mounts, func(over runfile.Mount) bool { return over.Target == m.Target })
+	})
+	c.Mounts = append(c.Mounts, o.Mounts...)
 	return &c
 }
 

@@ -1,8 +1,11 @@
 package runfile
 
 import (
+	"fmt"
 	"io"
+	"path"
 	"regexp"
+	"strings"
 
 	"github.com/hashicorp/go-version"
 
@@ -151,6 +154,14 @@ type Mount struct {
 	Target string `json:"target"` // absolute and clean, in the sandbox
 	Source string `json:"source"` // absolute host directory
 	Mode   string `json:"mode"`   // MountReadOnly or MountWritable
+}
+
+// CheckMountTarget reports why no directory can be mounted at target.
+func CheckMountTarget(target string) error {
+	if !path.IsAbs(target) || path.Clean(target) != target || target == "/" || strings.ContainsRune(target, 0) {
+		return fmt.Errorf("nothing can be mounted at %s", quote(target))
+	}
+	return nil
 }
 
 // The modes of mounts.

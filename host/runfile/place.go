@@ -58,8 +58,8 @@ func (b *block) mounts(d *Definition) {
 		first, twice := seen[target]
 		seen[target] = r
 		switch {
-		case !path.IsAbs(target) || path.Clean(target) != target || target == "/" || strings.ContainsRune(target, 0):
-			in.errorf(r, "nothing can be mounted at %s", quote(target)).
+		case CheckMountTarget(target) != nil:
+			in.errorf(r, "%s", CheckMountTarget(target)).
 				detail("The label is where the sandbox sees the directory: an absolute path without . and .. in it.").
 				fix(`write mount "/data" { … }`)
 		case twice:
