@@ -133,6 +133,9 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 	if err != nil {
 		return err
 	}
+	if err := preset.CheckProject(project); err != nil {
+		return err
+	}
 	tty := term.IsTerminal(int(u.in.Fd())) && u.outTTY
 	apply := applyFlags{Apply: c.Apply, allowFlags: c.allowFlags}
 	switch {

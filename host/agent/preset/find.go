@@ -32,7 +32,9 @@ func Find(program string) (*Program, error) {
 		return nil, err
 	}
 	p := &Program{Path: path}
-	p.need(tree(path))
+	if _, err := p.need(tree(path)); err != nil {
+		return nil, err
+	}
 	interpreter, err := interpreterOf(path)
 	if err != nil || interpreter == "" {
 		return p, err
@@ -41,8 +43,10 @@ func Find(program string) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s runs by %s: %w", program, interpreter, err)
 	}
-	if p.need(filepath.Dir(at)) {
+	if needed, err := p.need(filepath.Dir(at)); needed {
 		p.Bin = filepath.Dir(at)
+	} else if err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -60,15 +64,41 @@ func resolve(program string) (string, error) {
 	return filepath.EvalSymlinks(found)
 }
 
-// need adds a directory; false when every sandbox has it.
-func (p *Program) need(dir string) bool {
-	if rel, err := filepath.Rel("/usr", dir); err == nil && filepath.IsLocal(rel) {
-		return false
+// need adds a directory; false when every sandbox has it. The user's home directory is never shown.
+func (p *Program) need(dir string) (bool, error) {
+	if below(dir, "/usr") {
+		return false, nil
+	}
+	if holdsHome(dir) {
+		return false, fmt.Errorf("%s lies in %s, which the sandbox would see: move it into a directory below", p.Path, dir)
 	}
 	if !slices.Contains(p.Dirs, dir) {
 		p.Dirs = append(p.Dirs, dir)
 	}
-	return true
+	return true, nil
+}
+
+// CheckProject refuses a project that the user's home directory belongs to: the agent would read all of it.
+func CheckProject(dir string) error {
+	if holdsHome(dir) {
+		return fmt.Errorf("%s has your home directory in it, which the agent would read: go to the directory of a project", dir)
+	}
+	return nil
+}
+
+// holdsHome reports whether dir is the user's home directory, or above it.
+func holdsHome(dir string) bool {
+	home, err := os.UserHomeDir()
+	if err == nil {
+		home, err = filepath.EvalSymlinks(home)
+	}
+	return dir == "/" || err == nil && below(home, dir)
+}
+
+// below reports whether path is dir, or below it.
+func below(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // tree is the directory of all that belongs to the program at path.

@@ -103,6 +103,16 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
 	}
+	for home, refused := range map[string]bool{"share/versions": true, "share/versions/me": true, "share": false, "lib": false} {
+		home = filepath.Join(dir, home)
+		if err := os.MkdirAll(home, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("HOME", home)
+		if _, err := Find("binary"); (err != nil) != refused {
+			t.Errorf("at home in %s: %v", home, err)
+		}
+	}
 	var missing *NotFoundError
 	if _, err := Find("no-such-agent"); !errors.As(err, &missing) {
 		t.Errorf("%v", err)
