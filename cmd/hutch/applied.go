@@ -150,9 +150,9 @@ func (a applying) blocked(ctx context.Context, u *ui, doc applied, by *review.Bl
 // takenLine is a change that was applied, as a person reads it.
 func takenLine(pick review.Pick) string {
 	c := pick.Change
-	line := letter(c.Kind) + " " + review.Quote(c.Path)
+	line := c.Kind.Letter() + " " + review.Quote(c.Path)
 	if c.From != "" {
-		line = letter(c.Kind) + " " + review.Quote(c.From) + " => " + review.Quote(c.Path)
+		line = c.Kind.Letter() + " " + review.Quote(c.From) + " => " + review.Quote(c.Path)
 	}
 	switch {
 	case !pick.Whole:
@@ -221,19 +221,4 @@ func quoted(paths []string) []string {
 		out[i] = review.Quote(p)
 	}
 	return out
-}
-
-// letter is how git's status calls a kind of change.
-func letter(k review.Kind) string {
-	switch k {
-	case review.Added:
-		return "A"
-	case review.Deleted:
-		return "D"
-	case review.Renamed:
-		return "R"
-	case review.Retyped:
-		return "T"
-	}
-	return "M"
 }

@@ -314,9 +314,9 @@ func (c *cycleCmd) tell(u *ui, r *cycle.Result) error {
 // text lists what changed on stdout, and says the rest on stderr.
 func (c *cycleCmd) text(u *ui, r *cycle.Result) error {
 	for _, x := range r.Changes {
-		line := letter(review.Kind(x.Kind)) + " " + review.Quote(x.Path)
+		line := review.Kind(x.Kind).Letter() + " " + review.Quote(x.Path)
 		if x.From != "" {
-			line = letter(review.Kind(x.Kind)) + " " + review.Quote(x.From) + " => " + review.Quote(x.Path)
+			line = review.Kind(x.Kind).Letter() + " " + review.Quote(x.From) + " => " + review.Quote(x.Path)
 		}
 		if err := u.line("%s", line); err != nil {
 			return err

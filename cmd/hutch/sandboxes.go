@@ -237,7 +237,7 @@ type projectCmd struct {
 
 // Help is the text below the synopsis.
 func (*projectCmd) Help() string {
-	return `A project is a directory that hutch keeps and that any number of sandboxes share: workspace { project = "NAME" } in a run file, or --project NAME. Each sandbox writes to a layer of its own, unless its mode is shared.`
+	return `A project is a directory that hutch keeps and that any number of sandboxes share: workspace { project = "NAME" } in a run file, or --project NAME. Each sandbox writes to its own layer, unless its mode is shared.`
 }
 
 type projectCreateCmd struct {

@@ -313,6 +313,21 @@ const (
 	Renamed  Kind = "renamed" // a file is gone from one path, and one with the same content is new at another
 )
 
+// Letter is how git's status calls k.
+func (k Kind) Letter() string {
+	switch k {
+	case Added:
+		return "A"
+	case Deleted:
+		return "D"
+	case Renamed:
+		return "R"
+	case Retyped:
+		return "T"
+	}
+	return "M"
+}
+
 // Change is one difference between the project and a sandbox. A directory that is new or gone is one Change, and so is
 // everything in it.
 type Change struct {

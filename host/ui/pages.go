@@ -217,7 +217,7 @@ func (s *Server) review(ctx context.Context, b *boxPage) error {
 		}
 	}
 	for i, c := range list {
-		row := fileRow{Change: c, Ref: ref(c.Path), Letter: letter(c.Kind), Refused: c.Refusals(nil)}
+		row := fileRow{Change: c, Ref: ref(c.Path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil)}
 		for _, f := range row.Refused {
 			if f.Flag != "" {
 				flags[f.Flag]++
@@ -275,21 +275,6 @@ func within(c *review.Change, all []*review.Change) (list []*review.Change) {
 		}
 	}
 	return list
-}
-
-// letter is how git's status calls a kind of change.
-func letter(k review.Kind) string {
-	switch k {
-	case review.Added:
-		return "A"
-	case review.Deleted:
-		return "D"
-	case review.Renamed:
-		return "R"
-	case review.Retyped:
-		return "T"
-	}
-	return "M"
 }
 
 // ref is a path, which may hold any bytes, in a form.
@@ -430,7 +415,7 @@ func (s *Server) fileDiff(ctx context.Context, p *filePage, path, from string) e
 	}
 	for i, c := range v.Changes {
 		if c.Path == path {
-			p.fileRow = fileRow{Change: c, Ref: ref(path), Letter: letter(c.Kind), Refused: c.Refusals(nil), Diff: diffOf(d.Changes[i])}
+			p.fileRow = fileRow{Change: c, Ref: ref(path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil), Diff: diffOf(d.Changes[i])}
 			return nil
 		}
 	}

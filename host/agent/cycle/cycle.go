@@ -367,7 +367,7 @@ func (c *cycle) syncBack(ctx, after context.Context) *synced {
 	}
 	changes, gaps, err := c.changes(after)
 	if err != nil {
-		s.Problem = "what changed cannot be told: " + err.Error()
+		s.Problem = "cannot list what changed: " + err.Error()
 		return s
 	}
 	s.Known, s.Total, s.Changes = gaps == nil, len(changes), changes
