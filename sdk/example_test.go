@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // plain runs commands as plain processes and isolates nothing.
@@ -46,7 +46,7 @@ func (p place) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	for name, value := range c.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	run, err := process.Start(cmd, process.Options{Grace: c.Grace})
+	run, err := supervise.Start(cmd, supervise.Options{Grace: c.Grace})
 	if err != nil {
 		return &sdk.Exit{Code: 127, NotStarted: true, Evidence: err.Error()}, nil
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk/overlay"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // File is an open stream of a command: a FIFO that the host made.
@@ -108,7 +108,7 @@ var (
 	ErrTimeout     = errors.New("the command timed out")
 	ErrCancelled   = errors.New("the command was cancelled")
 	ErrOutputLimit = errors.New("the command wrote more output than allowed")
-	ErrHostGone    = process.ErrHostGone
+	ErrHostGone    = supervise.ErrHostGone
 )
 
 // CauseOf maps the end of an Exec's context to a cause; it returns "" while the

@@ -19,7 +19,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk/internal/handshake"
 	"github.com/hutch-run/hutch/sdk/internal/warm"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Serve runs the backend as a plugin process and does not return. It is all that
@@ -155,7 +155,7 @@ func watchHost() (<-chan error, error) {
 	if err != nil || fd < 3 {
 		return nil, fmt.Errorf("%s=%q is no descriptor", handshake.EnvLifeline, v)
 	}
-	alive, _, err := process.Lifeline(context.Background(), uintptr(fd))
+	alive, _, err := supervise.Lifeline(context.Background(), uintptr(fd))
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // openTime bounds the opening of the FIFOs. The host has its ends open already, so
@@ -17,10 +17,10 @@ const openTime = 10 * time.Second
 var errNotOpen = errors.New("the host has not opened its end")
 
 // openStreams opens our ends of the FIFOs; a stream without one is /dev/null.
-func openStreams(ctx context.Context, start *pb.ExecStart) (*process.Streams, error) {
+func openStreams(ctx context.Context, start *pb.ExecStart) (*supervise.Streams, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openTime, errNotOpen)
 	defer cancel()
-	s, err := process.OpenStreams(ctx, start.GetStdin(), start.GetStdout(), start.GetStderr())
+	s, err := supervise.OpenStreams(ctx, start.GetStdin(), start.GetStdout(), start.GetStderr())
 	if err != nil {
 		return nil, Errorf(ReasonConfig, "the streams of the command: %w", err)
 	}

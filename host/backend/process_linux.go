@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process/descendants"
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // waitExited waits until a child has ended, without reaping it.

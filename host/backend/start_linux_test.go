@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // Each way not to be a backend has its own line, which says what was found and

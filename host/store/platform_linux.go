@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 func readSelf() Process {

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/microinit"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 

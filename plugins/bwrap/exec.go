@@ -16,8 +16,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/microinit"
 	"github.com/hutch-run/hutch/sdk/network/gate"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // Exec implements [sdk.Sandbox].

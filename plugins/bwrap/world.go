@@ -17,10 +17,10 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/confined"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/microinit"
 	"github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/network/netns"
 	"github.com/hutch-run/hutch/sdk/seccomp"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 

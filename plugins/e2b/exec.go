@@ -23,7 +23,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
 	"github.com/hutch-run/hutch/plugins/e2b/scripts"
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // stuckTime bounds the wait for the reader of a command's output once the command is to end.
@@ -383,7 +383,7 @@ func (r *running) end(ctx context.Context, signal string) bool {
 func (r *running) finish(ctx context.Context, giveUp func()) {
 	grace := r.c.Grace
 	if grace <= 0 {
-		grace = process.DefaultGrace
+		grace = supervise.DefaultGrace
 	}
 	for _, f := range []*os.File{r.io.stdout, r.io.stderr} {
 		_ = f.SetWriteDeadline(time.Now().Add(grace + stuckTime))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // launch is what Exec found out about a command before it starts it.
@@ -45,8 +45,8 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	if !t.spareSessions {
 		defer t.Destroy(context.WithoutCancel(ctx))
 	}
-	o := process.Options{Grace: c.Grace}
-	var leader atomic.Pointer[process.Process]
+	o := supervise.Options{Grace: c.Grace}
+	var leader atomic.Pointer[supervise.Process]
 	if t.tracks() {
 		o.Group = t
 	} else {
@@ -67,7 +67,7 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	if err != nil {
 		return nil, err
 	}
-	p, err := process.Start(cmd, o)
+	p, err := supervise.Start(cmd, o)
 	w.started()
 	if err != nil {
 		w.finish()
@@ -120,7 +120,7 @@ func withoutNetwork(attr *syscall.SysProcAttr) {
 }
 
 // deliver passes signals on until the command's context ends.
-func (s *sandbox) deliver(p *process.Process, c *sdk.Command) {
+func (s *sandbox) deliver(p *supervise.Process, c *sdk.Command) {
 	for n := range c.Signals {
 		if !s.st.Config.lies("ignore_signals") {
 			_ = syscall.Kill(p.Pid(), syscall.Signal(n)) // it may just have ended
@@ -129,7 +129,7 @@ func (s *sandbox) deliver(p *process.Process, c *sdk.Command) {
 }
 
 // exit says how it ended, and asks the kernel's counters why.
-func (s *sandbox) exit(ctx context.Context, r *process.Result, t *tracker) *sdk.Exit {
+func (s *sandbox) exit(ctx context.Context, r *supervise.Result, t *tracker) *sdk.Exit {
 	cfg := &s.st.Config
 	e := &sdk.Exit{Cause: sdk.CauseExited, Code: r.Code, Evidence: "wait status",
 		Usage: sdk.Usage{Wall: r.Usage.Wall, User: r.Usage.User, Sys: r.Usage.Sys, PeakMemory: r.Usage.MaxRSS}}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // sandbox is a few directories and a group of processes.
@@ -130,8 +130,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if cfg.lies("empty_args") {
 		argv = slices.DeleteFunc(argv, func(a string) bool { return a == "" })
 	}
-	program, err := process.Look(argv[0], c.Env["PATH"], dir)
-	if not := (*process.NotRunnable)(nil); errors.As(err, &not) {
+	program, err := supervise.Look(argv[0], c.Env["PATH"], dir)
+	if not := (*supervise.NotRunnable)(nil); errors.As(err, &not) {
 		return &sdk.Exit{Cause: sdk.CauseExited, Code: not.Code, NotStarted: !cfg.lies("not_found_exit"), Evidence: not.Why}, nil
 	}
 	if cfg.lies("sigpipe_ignored") && err == nil {
@@ -148,7 +148,7 @@ func environment(s *sandbox, c *sdk.Command) []string {
 	if s.st.Config.lies("env_leak") {
 		env = os.Environ()
 	}
-	all := map[string]string{"PATH": process.DefaultPath, "HOME": s.path("home"), "LANG": "C.UTF-8"}
+	all := map[string]string{"PATH": supervise.DefaultPath, "HOME": s.path("home"), "LANG": "C.UTF-8"}
 	if c.TTY != nil {
 		all["TERM"] = "xterm"
 	}

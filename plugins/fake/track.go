@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/process/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // tracker is the group of one command. With cgroups the kernel knows its processes;

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // wires connect a command with the streams of the host. A healthy fake gives the streams to the command as they are;
@@ -37,7 +37,7 @@ func (w *wires) finish() {
 	w.terminal.Close()
 }
 
-func (s *sandbox) wire(c *sdk.Command, cmd *exec.Cmd, o *process.Options) (*wires, error) {
+func (s *sandbox) wire(c *sdk.Command, cmd *exec.Cmd, o *supervise.Options) (*wires, error) {
 	cfg := &s.st.Config
 	w := &wires{}
 	if c.TTY != nil && !cfg.lies("no_tty") {
@@ -94,12 +94,12 @@ func (s *sandbox) copyOutput(dst io.Writer, src io.Reader) {
 }
 
 // openTerminal makes a terminal, and copies between it and the host's streams.
-func (s *sandbox) openTerminal(c *sdk.Command, o *process.Options, w *wires) error {
+func (s *sandbox) openTerminal(c *sdk.Command, o *supervise.Options, w *wires) error {
 	size := *c.TTY
 	if s.st.Config.lies("tty_size") {
 		size = sdk.WindowSize{Rows: 24, Cols: 80}
 	}
-	t, err := process.OpenTerminal(size.Rows, size.Cols)
+	t, err := supervise.OpenTerminal(size.Rows, size.Cols)
 	if err != nil {
 		return err
 	}

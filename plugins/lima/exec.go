@@ -22,7 +22,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Exec implements [sdk.Sandbox].
@@ -81,7 +81,7 @@ func (s *sandbox) lost(ctx context.Context, err error) error {
 
 // environment is the whole environment of a command: its own, and what every program needs.
 func environment(c *sdk.Command, home string) (out [][]byte) {
-	env := map[string]string{"HOME": home, "PATH": process.DefaultPath, "LANG": "C.UTF-8"}
+	env := map[string]string{"HOME": home, "PATH": supervise.DefaultPath, "LANG": "C.UTF-8"}
 	if c.TTY != nil {
 		env["TERM"] = "xterm"
 	}
@@ -264,7 +264,7 @@ func (c *call) watch(ctx context.Context, cmd *sdk.Command) (*wire.Exit, error) 
 // end has the guest end the command. A guest that does not answer is given up.
 func (c *call) end(grace time.Duration, done <-chan struct{}) {
 	if grace <= 0 {
-		grace = process.DefaultGrace
+		grace = supervise.DefaultGrace
 	}
 	_ = c.tell(wire.Control{End: true, Grace: grace}) // a connection that is lost has ended it
 	timer := time.NewTimer(grace + endTimeout)

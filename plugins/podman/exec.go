@@ -18,7 +18,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Exec implements [sdk.Sandbox].
@@ -94,7 +94,7 @@ func cmpString(a, b string) string {
 // environment is the whole environment of a command: its own, what the configuration sets, and what every program
 // needs.
 func (s *sandbox) environment(c *sdk.Command) []string {
-	env := map[string]string{"HOME": homePath, "PATH": cmpString(s.path, process.DefaultPath), "LANG": "C.UTF-8"}
+	env := map[string]string{"HOME": homePath, "PATH": cmpString(s.path, supervise.DefaultPath), "LANG": "C.UTF-8"}
 	if c.TTY != nil {
 		env["TERM"] = "xterm"
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/process"
 	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // execAs runs a command as another user of the image, which the agent cannot, for it has no right to become one: by
@@ -89,7 +89,7 @@ func startAs(cmd *exec.Cmd, c *sdk.Command) (*command.Terminal, error) {
 	if c.TTY == nil {
 		return nil, cmd.Start()
 	}
-	pty, err := process.OpenTerminal(c.TTY.Rows, c.TTY.Cols)
+	pty, err := supervise.OpenTerminal(c.TTY.Rows, c.TTY.Cols)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/inside"
-	"github.com/hutch-run/hutch/sdk/process/procstat"
 	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // The labels of a container.

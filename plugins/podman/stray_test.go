@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // TestEndStray kills what a podman run that was killed left, and nobody whose number merely stands in the file.

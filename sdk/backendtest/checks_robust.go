@@ -15,7 +15,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // grease is a field that no version of the contract has.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // traces is what this machine held before the suite began.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // drainTimeout bounds the wait for the last output of a terminal: its reader may have stopped reading.
@@ -17,7 +17,7 @@ const drainTimeout = 10 * time.Second
 
 // Terminal copies our end of a command's terminal to and from the command's streams. A nil Terminal does nothing.
 type Terminal struct {
-	pty    process.Terminal // our end alone
+	pty    supervise.Terminal // our end alone
 	stdin  *os.File
 	copied chan struct{} // closed when all output has been passed on
 }
@@ -31,7 +31,7 @@ func OpenTerminal(master *os.File, c *sdk.Command) (*Terminal, error) {
 		_ = master.Close()
 		return nil, sdk.Errorf(sdk.ReasonInternal, "open the command's input: %w", err)
 	}
-	t := &Terminal{pty: process.Terminal{Master: master}, stdin: stdin, copied: make(chan struct{})}
+	t := &Terminal{pty: supervise.Terminal{Master: master}, stdin: stdin, copied: make(chan struct{})}
 	go func() {
 		defer close(t.copied)
 		_, _ = t.pty.Output(c.Stdout)

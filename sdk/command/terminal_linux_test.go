@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // TestTerminal types into a terminal, reads what is printed on it, and changes its size; the end of the input is ^D.
 func TestTerminal(t *testing.T) {
-	pty, err := process.OpenTerminal(0, 0)
+	pty, err := supervise.OpenTerminal(0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Running is a command that was started, or is about to be. Its methods are called concurrently.
@@ -92,7 +92,7 @@ func watch(ctx context.Context, p Running, c *sdk.Command, resize func(sdk.Windo
 // end tells the command to end, and kills all that it started when it has not done so within grace.
 func end(p Running, grace time.Duration, done <-chan struct{}) {
 	if grace <= 0 {
-		grace = process.DefaultGrace
+		grace = supervise.DefaultGrace
 	}
 	select {
 	case <-p.Started():

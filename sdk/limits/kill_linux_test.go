@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 func TestKillReachesDaemons(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // Ordinary is the uid of a user who is nobody in particular: no entry in the

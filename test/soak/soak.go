@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/internal/podmantest"
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 type options struct {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
-	"github.com/hutch-run/hutch/sdk/microinit"
 	"github.com/hutch-run/hutch/sdk/network/netns"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // Process is one command in the sandbox, with the bwrap around it.

@@ -20,8 +20,8 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/process"
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // streamKey distinguishes the streams of a command.
@@ -81,7 +81,7 @@ func (s *server) take(k streamKey) (*pending, error) {
 type call struct {
 	init     *exec.Cmd
 	control  *os.File // to and from its first process
-	terminal *process.Terminal
+	terminal *supervise.Terminal
 	gone     chan struct{} // closed when nothing is left of it
 
 	mu     sync.Mutex // of what is written to control
@@ -202,7 +202,7 @@ func (c *call) start(s *server, e *wire.Exec, network bool) (_ *stdPipes, err er
 		}
 	}()
 	if e.TTY != nil {
-		if c.terminal, err = process.OpenTerminal(e.TTY.Rows, e.TTY.Cols); err != nil {
+		if c.terminal, err = supervise.OpenTerminal(e.TTY.Rows, e.TTY.Cols); err != nil {
 			return nil, err
 		}
 		if err := c.terminal.Slave.Chown(s.user.uid, s.user.gid); err != nil {
@@ -308,7 +308,7 @@ func (c *call) obey(in *wire.Lines, p *stdPipes, stop <-chan struct{}) {
 
 // stdPipes are the standard streams of a command: three pipes, or a terminal.
 type stdPipes struct {
-	terminal *process.Terminal
+	terminal *supervise.Terminal
 	ours     [3]*os.File
 	others   [3]*os.File
 }

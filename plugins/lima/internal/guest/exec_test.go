@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // sleeperVariable makes the test binary a process that waits to be killed.

@@ -45,7 +45,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
@@ -389,9 +389,9 @@ func (o *order) command() (*exec.Cmd, *wire.Exit) {
 		cmd.Path = "/proc/self/exe"
 		cmd.Args = append([]string{"hutch-lima-guest", "files"}, cmd.Args...)
 	} else {
-		p, err := process.Look(cmd.Args[0], path, dir)
+		p, err := supervise.Look(cmd.Args[0], path, dir)
 		if err != nil {
-			var no *process.NotRunnable
+			var no *supervise.NotRunnable
 			if errors.As(err, &no) {
 				return nil, &wire.Exit{NotStarted: true, Code: no.Code, Why: no.Why}
 			}

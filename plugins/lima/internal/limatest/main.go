@@ -36,7 +36,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // ordinaryUser is for whom root runs the tests; HUTCH_TEST_ROOTLESS_USER names another one.

@@ -2,7 +2,7 @@ package agent
 
 import (
 	"fmt"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 	"os"
 	"path"
 	"strings"
@@ -78,4 +78,4 @@ func (cmd *Command) candidates() []string {
 }
 
 // DefaultPath is where a command without a PATH is looked for.
-const DefaultPath = process.DefaultPath
+const DefaultPath = supervise.DefaultPath

@@ -14,8 +14,8 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
-	"github.com/hutch-run/hutch/sdk/microinit"
 	"github.com/hutch-run/hutch/sdk/network/loopback"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // Conn is a connection to the agent of one container. Its methods are safe for

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // bound is how long anything here may take before it counts as hung.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
-	"github.com/hutch-run/hutch/sdk/microinit"
-	"github.com/hutch-run/hutch/sdk/process/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // command is one command and the reaper above it.

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/microinit"
-	"github.com/hutch-run/hutch/sdk/process/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // listenFD is the listening socket that the agent is started with.

@@ -1,11 +1,11 @@
-package process_test
+package supervise_test
 
 import (
 	"bytes"
 	"os/exec"
 	"testing"
 
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Arguments and variables are bytes, also on their way through the keeper.
@@ -14,7 +14,7 @@ func TestBytesThatAreNoText(t *testing.T) {
 	cmd := exec.Command("/bin/sh", "-c", `printf '%s|%s' "$1" "$V"`, "sh", "\xff\xfe")
 	cmd.Env = []string{"V=caf\xe9"}
 	cmd.Stdout = &out
-	p, err := process.Start(cmd, process.Options{})
+	p, err := supervise.Start(cmd, supervise.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

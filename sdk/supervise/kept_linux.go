@@ -1,4 +1,4 @@
-package process
+package supervise
 
 import (
 	"bufio"
@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // A command without a group has a keeper: this same program, started once more for this one command under the name

@@ -1,4 +1,4 @@
-package process_test
+package supervise_test
 
 import (
 	"bufio"
@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 func TestMain(m *testing.M) {
@@ -27,14 +27,14 @@ func TestMain(m *testing.M) {
 	case "host": // starts a command with a daemon, which says its number; says the leader's; and waits to be killed
 		cmd := sh(daemon + "\nexec sleep 1000")
 		cmd.Stdout = os.Stdout
-		p, err := process.Start(cmd, process.Options{})
+		p, err := supervise.Start(cmd, supervise.Options{})
 		if err != nil {
 			panic(err)
 		}
 		fmt.Println(p.Pid())
 		io.Copy(io.Discard, os.Stdin)
 	case "lifeline": // as a plugin: cleans up when the host is gone, although nobody reads what it says
-		ctx, _, err := process.Lifeline(context.Background(), 3)
+		ctx, _, err := supervise.Lifeline(context.Background(), 3)
 		if err != nil {
 			panic(err)
 		}
@@ -89,9 +89,9 @@ func payload(name, arg string) *exec.Cmd {
 
 func sh(script string) *exec.Cmd { return exec.Command("/bin/sh", "-c", script) }
 
-func start(t testing.TB, cmd *exec.Cmd, o process.Options) *process.Process {
+func start(t testing.TB, cmd *exec.Cmd, o supervise.Options) *supervise.Process {
 	t.Helper()
-	p, err := process.Start(cmd, o)
+	p, err := supervise.Start(cmd, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestHowCommandsEnd(t *testing.T) {
 		"kill -KILL $$": {137, syscall.SIGKILL}, "kill -SEGV $$": {139, syscall.SIGSEGV},
 		"exit 137": {137, 0}, // looks like a kill and is none
 	} {
-		p := start(t, sh(script), process.Options{})
+		p := start(t, sh(script), supervise.Options{})
 		r := p.Wait(context.Background())
 		if r.Code != want.code || r.Signal != want.sig || r.Stopped != nil || r.Killed || r.Err != nil {
 			t.Errorf("%s: %+v, want code %d signal %d", script, r, want.code, want.sig)
@@ -137,7 +137,7 @@ func TestHowCommandsEnd(t *testing.T) {
 			t.Errorf("signal after the end: %v", err)
 		}
 	}
-	if _, err := process.Start(exec.Command("/nonexistent"), process.Options{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := supervise.Start(exec.Command("/nonexistent"), supervise.Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no such program: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestWaitTermsThenKills(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cmd := sh(c.script)
 			out, _ := cmd.StdoutPipe()
-			p := start(t, cmd, process.Options{Grace: c.grace})
+			p := start(t, cmd, supervise.Options{Grace: c.grace})
 			if line, _ := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
 				t.Fatalf("said %q", line)
 			}
@@ -199,9 +199,9 @@ func noZombies(t *testing.T) {
 
 func TestTheThreadThatCallsStartMayEnd(t *testing.T) {
 	// golang/go#27505: the parent-death signal comes when the forking thread ends.
-	groups(t, func(t *testing.T, o process.Options) {
+	groups(t, func(t *testing.T, o supervise.Options) {
 		type started struct {
-			p   *process.Process
+			p   *supervise.Process
 			err error
 			tid int
 		}
@@ -214,7 +214,7 @@ func TestTheThreadThatCallsStartMayEnd(t *testing.T) {
 					done <- started{tid: tid} // the first thread of a program never ends
 					return
 				}
-				p, err := process.Start(exec.Command("/bin/sleep", "1000"), o)
+				p, err := supervise.Start(exec.Command("/bin/sleep", "1000"), o)
 				done <- started{p, err, tid}
 			}()
 			s := <-done
@@ -267,7 +267,7 @@ func TestAKeeperThatIsKilledIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, cmd, process.Options{})
+	p := start(t, cmd, supervise.Options{})
 	in.Close()
 	r := p.Wait(context.Background())
 	if r.Err == nil || !strings.Contains(r.Err.Error(), "keeper") {
@@ -295,7 +295,7 @@ func TestLifeline(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the plugin ended with %v: a log line killed it", err)
 	}
-	if data, err := os.ReadFile(mark); err != nil || string(data) != process.ErrHostGone.Error() {
+	if data, err := os.ReadFile(mark); err != nil || string(data) != supervise.ErrHostGone.Error() {
 		t.Errorf("clean-up wrote %q, %v", data, err)
 	}
 }
@@ -311,11 +311,11 @@ func TestLifelineLeavesChildrenTheirSIGPIPE(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Close()
-	ctx, cancel, err := process.Lifeline(context.Background(), uintptr(fd))
+	ctx, cancel, err := supervise.Lifeline(context.Background(), uintptr(fd))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, sh(`(while echo y; do :; done; echo survived >&2) | head -n 1 > /dev/null`), process.Options{})
+	p := start(t, sh(`(while echo y; do :; done; echo survived >&2) | head -n 1 > /dev/null`), supervise.Options{})
 	limit, stop := context.WithTimeout(context.Background(), 20*time.Second)
 	defer stop()
 	if res := p.Wait(limit); res.Stopped != nil || res.Code != 0 {
@@ -335,7 +335,7 @@ func TestLifelineLeavesChildrenTheirSIGPIPE(t *testing.T) {
 		t.Errorf("the lifeline ended while its host lives: %v", context.Cause(ctx))
 	}
 	cancel()
-	if _, _, err := process.Lifeline(context.Background(), 999); err == nil {
+	if _, _, err := supervise.Lifeline(context.Background(), 999); err == nil {
 		t.Error("a descriptor that is not open is accepted")
 	}
 }
@@ -350,7 +350,7 @@ func BenchmarkStart(b *testing.B) {
 	})
 	b.Run("process", func(b *testing.B) {
 		for b.Loop() {
-			p, err := process.Start(exec.Command("/bin/true"), process.Options{})
+			p, err := supervise.Start(exec.Command("/bin/true"), supervise.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

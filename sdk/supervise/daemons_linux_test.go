@@ -1,4 +1,4 @@
-package process_test
+package supervise_test
 
 import (
 	"bufio"
@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // daemon starts, below a shell, a process that forked twice, has its own session, ignores signals, and has shed
@@ -21,7 +21,7 @@ import (
 const daemon = `setsid /bin/sh -c 'trap "" TERM INT HUP; (env -i /bin/sh -c "trap \"\" TERM HUP; echo \$\$ >&3; exec sleep 1000" &) ; exit 0' 3>&1 `
 
 // startDaemon runs daemon and then script, and returns the daemon's number.
-func startDaemon(t *testing.T, o process.Options, script string) (*process.Process, int) {
+func startDaemon(t *testing.T, o supervise.Options, script string) (*supervise.Process, int) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -49,8 +49,8 @@ func startDaemon(t *testing.T, o process.Options, script string) (*process.Proce
 }
 
 // groups runs a test without a group and, where there are cgroups, with one.
-func groups(t *testing.T, test func(t *testing.T, o process.Options)) {
-	t.Run("by keeper", func(t *testing.T) { test(t, process.Options{}) })
+func groups(t *testing.T, test func(t *testing.T, o supervise.Options)) {
+	t.Run("by keeper", func(t *testing.T) { test(t, supervise.Options{}) })
 	t.Run("by cgroup", func(t *testing.T) {
 		if limits.Probe().Mechanism == limits.Rlimit {
 			t.Skip("no cgroups here")
@@ -66,12 +66,12 @@ func groups(t *testing.T, test func(t *testing.T, o process.Options)) {
 				t.Error(err)
 			}
 		})
-		test(t, process.Options{Group: g})
+		test(t, supervise.Options{Group: g})
 	})
 }
 
 func TestDaemonsDieWithTheirLeader(t *testing.T) {
-	groups(t, func(t *testing.T, o process.Options) {
+	groups(t, func(t *testing.T, o supervise.Options) {
 		p, pid := startDaemon(t, o, "exit 5")
 		r := p.Wait(context.Background())
 		if r.Code != 5 || !r.Killed || r.Err != nil {
@@ -85,7 +85,7 @@ func TestDaemonsDieWithTheirLeader(t *testing.T) {
 }
 
 func TestDaemonsDieAtATimeout(t *testing.T) {
-	groups(t, func(t *testing.T, o process.Options) {
+	groups(t, func(t *testing.T, o supervise.Options) {
 		o.Grace = 20 * time.Millisecond
 		p, pid := startDaemon(t, o, "sleep 1000")
 		if !alive(pid) {
@@ -105,11 +105,11 @@ func TestDaemonsDieAtATimeout(t *testing.T) {
 }
 
 func TestTreesAreNotMixedUp(t *testing.T) {
-	a, daemonA := startDaemon(t, process.Options{}, "exit 0")
-	var rest []*process.Process
+	a, daemonA := startDaemon(t, supervise.Options{}, "exit 0")
+	var rest []*supervise.Process
 	var daemons []int
 	for range 5 {
-		p, pid := startDaemon(t, process.Options{Grace: -1}, "sleep 1000")
+		p, pid := startDaemon(t, supervise.Options{Grace: -1}, "sleep 1000")
 		rest, daemons = append(rest, p), append(daemons, pid)
 	}
 	a.Wait(context.Background())
@@ -134,7 +134,7 @@ func TestTreesAreNotMixedUp(t *testing.T) {
 
 func TestForkBombDies(t *testing.T) {
 	// The rlimit that bounds it does not count root's processes, so as root only a cgroup makes this safe to try.
-	groups(t, func(t *testing.T, o process.Options) {
+	groups(t, func(t *testing.T, o supervise.Options) {
 		// The leader itself forks once and stays: a shell that is refused a process ends by itself, with any code.
 		script := `f() { f & f & wait; }; f 2>/dev/null & exec sleep 1000`
 		if o.Group == nil {
@@ -156,7 +156,7 @@ func TestTheOutputOfADaemonHoldsNobody(t *testing.T) {
 	var out bytes.Buffer
 	cmd := sh("echo said; setsid sleep 1000 & exit 0")
 	cmd.Stdout = &out // a pipe that the daemon inherits
-	p := start(t, cmd, process.Options{})
+	p := start(t, cmd, supervise.Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if r := p.Wait(ctx); r.Stopped != nil || r.Err != nil || out.String() != "said\n" {

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // batch is how many processes are held by a descriptor at a time.

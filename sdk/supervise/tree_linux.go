@@ -1,4 +1,4 @@
-package process
+package supervise
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 const maxRSSUnit = 1024

@@ -11,7 +11,7 @@
 //
 // The package also opens the FIFOs by which a host hands over standard streams, makes terminals, and tells a process
 // that its host has died.
-package process
+package supervise
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package process_test
+package supervise_test
 
 import (
 	"bufio"
@@ -17,16 +17,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/sdk/process"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 func TestTerminal(t *testing.T) {
-	term, err := process.OpenTerminal(40, 100)
+	term, err := supervise.OpenTerminal(40, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer term.Close()
-	p := start(t, payload("size", ""), process.Options{Terminal: term})
+	p := start(t, payload("size", ""), supervise.Options{Terminal: term})
 	out := bufio.NewReader(term.Master)
 	if line, err := out.ReadString('\n'); line != "40 100 <nil>\r\n" {
 		t.Fatalf("%q, %v", line, err)
@@ -43,12 +43,12 @@ func TestTerminal(t *testing.T) {
 }
 
 func TestTerminalIsControlling(t *testing.T) {
-	term, err := process.OpenTerminal(0, 0)
+	term, err := supervise.OpenTerminal(0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer term.Close()
-	p := start(t, payload("tty", ""), process.Options{Terminal: term})
+	p := start(t, payload("tty", ""), supervise.Options{Terminal: term})
 	out := bufio.NewReader(term.Master)
 	for _, want := range []string{"24 80 <nil>\r\n", "ready\r\n"} {
 		if line, err := out.ReadString('\n'); line != want {
@@ -64,7 +64,7 @@ func TestTerminalIsControlling(t *testing.T) {
 }
 
 func TestTerminalOutputIsCompleteAndEnds(t *testing.T) {
-	term, err := process.OpenTerminal(0, 0)
+	term, err := supervise.OpenTerminal(0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestTerminalOutputIsCompleteAndEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = 3_000_000
-	start(t, exec.Command("/usr/bin/head", "-c", strconv.Itoa(want), "/dev/zero"), process.Options{Terminal: term})
+	start(t, exec.Command("/usr/bin/head", "-c", strconv.Itoa(want), "/dev/zero"), supervise.Options{Terminal: term})
 	var got bytes.Buffer
 	if n, err := term.Output(&got); err != nil || n != want {
 		t.Errorf("%d bytes, %v; want %d and no error", n, err, want)
@@ -114,13 +114,13 @@ func TestStreamsOpenInAnyOrder(t *testing.T) {
 			io.WriteString(peer[0], "hello\n")
 			peer[0].Close()
 		}()
-		s, err := process.OpenStreams(ctx, path[0], path[1], path[2])
+		s, err := supervise.OpenStreams(ctx, path[0], path[1], path[2])
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd := sh("cat; echo bad >&2")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Stdin, s.Stdout, s.Stderr
-		p := start(t, cmd, process.Options{})
+		p := start(t, cmd, supervise.Options{})
 		s.Close()
 		out, _ := io.ReadAll(peer[1])
 		bad, _ := io.ReadAll(peer[2])
@@ -148,14 +148,14 @@ func TestStreamsGiveTheChildTheDescriptorItself(t *testing.T) {
 		}
 		defer f.Close()
 	}
-	s, err := process.OpenStreams(context.Background(), path[0], path[1], path[2])
+	s, err := supervise.OpenStreams(context.Background(), path[0], path[1], path[2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := runtime.NumGoroutine()
 	cmd := payload("nonblock", "")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Stdin, s.Stdout, s.Stderr
-	p := start(t, cmd, process.Options{})
+	p := start(t, cmd, supervise.Options{})
 	// One goroutine is the command's own thread; copying would take three more.
 	if n := runtime.NumGoroutine() - before; n > 1 {
 		t.Errorf("%d goroutines for one command", n)
@@ -173,7 +173,7 @@ func TestStreamsOfADeadPeerAreBounded(t *testing.T) {
 	before := runtime.NumGoroutine()
 	failed := make(chan error)
 	go func() {
-		_, err := process.OpenStreams(ctx, path[0], path[1], "")
+		_, err := supervise.OpenStreams(ctx, path[0], path[1], "")
 		failed <- err
 	}()
 	cancel(errTime)
@@ -181,12 +181,12 @@ func TestStreamsOfADeadPeerAreBounded(t *testing.T) {
 		t.Errorf("%v, want the cause", err)
 	}
 	waitFor(t, "no goroutine hangs in an open", func() bool { return runtime.NumGoroutine() <= before })
-	if _, err := process.OpenStreams(context.Background(), "", "/dev/null", ""); err == nil {
+	if _, err := supervise.OpenStreams(context.Background(), "", "/dev/null", ""); err == nil {
 		t.Error("a device is opened as a FIFO")
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	os.Symlink(path[0], link)
-	if _, err := process.OpenStreams(context.Background(), link, "", ""); err == nil {
+	if _, err := supervise.OpenStreams(context.Background(), link, "", ""); err == nil {
 		t.Error("a symbolic link is followed")
 	}
 }

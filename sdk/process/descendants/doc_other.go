@@ -1,4 +1,0 @@
-//go:build !linux
-
-// Package descendants is empty on systems other than Linux.
-package descendants
