@@ -9,9 +9,9 @@ import (
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
-// TestS8DefaultsTable compares the table of defaults in the user guide with the code.
+// TestS8DefaultsTable compares the table of defaults in the reference with the code.
 func TestS8DefaultsTable(t *testing.T) {
-	_, table, _ := strings.Cut(readPage(t, "docs/user-guide.md"), "<!-- defaults -->")
+	_, table, _ := strings.Cut(readPage(t, "docs/reference/limits.md"), "<!-- defaults -->")
 	table, _, _ = strings.Cut(table, "<!-- end of defaults -->")
 	for _, row := range []string{
 		"| `memory` | three quarters of ",

@@ -21,7 +21,7 @@ import (
 )
 
 // TestCatalogue tries every attack of the catalogue at every place, the bare machine included: an attack that does not
-// get through there proves nothing. What came of it is the table of docs/security.md.
+// get through there proves nothing. What came of it is the table of docs/reference/attacks.md.
 func TestCatalogue(t *testing.T) {
 	results := table{}
 	t.Run("places", func(t *testing.T) {

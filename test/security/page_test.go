@@ -13,9 +13,9 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the catalogue to docs/security.md (as root, whole)")
+var update = flag.Bool("update", false, "write the catalogue to docs/reference/attacks.md (as root, whole)")
 
-const pageFile = "../../docs/security.md"
+const pageFile = "../../docs/reference/attacks.md"
 
 // columns are the places of the page, in order.
 var columns = []string{"bwrap root", "bwrap user", "podman root", "podman user", "control root", "control user"}
@@ -49,7 +49,7 @@ func (r table) compareWithPage(t *testing.T) {
 	}
 	for at, got := range r {
 		if said[at] != got {
-			t.Errorf("docs/security.md says %q of %s at %q, and it is %q now (go test ./test/security -run TestCatalogue -update)", said[at], at[0], at[1], got)
+			t.Errorf("docs/reference/attacks.md says %q of %s at %q, and it is %q now (go test ./test/security -run TestCatalogue -update)", said[at], at[0], at[1], got)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestHostCases(t *testing.T) {
 		return
 	}
 	if d := gocmp.Diff(section(t, "host"), b.String()); d != "" {
-		t.Errorf("docs/security.md is out of date: go test ./test/security -run TestHostCases -update (-is +should be)\n%s", d)
+		t.Errorf("docs/reference/attacks.md is out of date: go test ./test/security -run TestHostCases -update (-is +should be)\n%s", d)
 	}
 }
 

@@ -26,9 +26,9 @@ import (
 	"github.com/hutch-run/hutch/sdk/network"
 )
 
-var update = flag.Bool("update", false, "write the table of attacks to docs/security.md")
+var update = flag.Bool("update", false, "write the table of attacks to docs/reference/attacks.md")
 
-// attack is one attempt of a program in a filtered network, and what comes of it: a row of docs/security.md.
+// attack is one attempt of a program in a filtered network, and what comes of it: a row of docs/reference/attacks.md.
 type attack struct {
 	about string
 	line  string // see attempts
@@ -330,7 +330,7 @@ func said(want string) string {
 
 func comparePage(t *testing.T, table string) {
 	t.Helper()
-	const file, begin, end = "../../../docs/security.md", "<!-- network -->\n\n", "\n<!-- end of network -->"
+	const file, begin, end = "../../../docs/reference/attacks.md", "<!-- network -->\n\n", "\n<!-- end of network -->"
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -345,7 +345,7 @@ func comparePage(t *testing.T, table string) {
 			t.Fatal(err)
 		}
 	case old != table:
-		t.Errorf("docs/security.md is out of date: go test ./sdk/network/gate -run TestAttacks -update\n%s", cmp.Diff(old, table))
+		t.Errorf("docs/reference/attacks.md is out of date: go test ./sdk/network/gate -run TestAttacks -update\n%s", cmp.Diff(old, table))
 	}
 }
 
