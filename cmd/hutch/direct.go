@@ -23,7 +23,7 @@ import (
 )
 
 // direct is the one run of a call without a file.
-func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runfile.Definition, error) {
+func (c *runFlags) direct(s *session.Session, call *call, names []string, forEach bool) ([]*runfile.Definition, error) {
 	d := run.Direct{Backend: c.Backend, Command: call.tail, Workdir: c.Workdir, Limits: c.Limits, Mounts: c.mounts()}
 	var inImage json.RawMessage // configuration of the backend
 	switch {
@@ -68,7 +68,7 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 		return nil, err
 	}
 	d.Env, d.Passed, d.Network = env, passed, net
-	if d.Backend == "" && c.AllBackends {
+	if d.Backend == "" && forEach {
 		d.Backend = "each"
 	}
 	var others []*runfile.Backend
@@ -116,7 +116,7 @@ func (c *runCmd) direct(s *session.Session, call *call, names []string) ([]*runf
 	}
 	def.Backends = append(def.Backends, others...)
 	switch {
-	case c.AllBackends && c.Backend == "":
+	case forEach && c.Backend == "":
 		def.Backends = nil // those that are installed
 	case c.Backend == "" && inImage == nil:
 		def.Given = maps.Clone(def.Given)
@@ -174,7 +174,7 @@ func sayDefault(u *ui, s *session.Session, d *runfile.Definition) {
 }
 
 // script reads a script from a file, or from stdin for "-".
-func (c *runCmd) script(name string) (*runfile.File, error) {
+func (c *runFlags) script(name string) (*runfile.File, error) {
 	var in io.Reader = os.Stdin
 	f := &runfile.File{Path: "stdin", Mode: 0o644}
 	if name != "-" {

@@ -194,7 +194,7 @@ func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answe
 		u.note("%s from %s, entrypoint %s: %s", count(len(a.Files), "file"), a.Format, termsafe.Line(program.Entrypoint), file)
 	}
 	if c.RunNow {
-		return (&runCmd{Args: []string{file}, Output: c.Output, applyFlags: applyFlags{Apply: "never"}}).Run(ctx, u, call)
+		return (&runCmd{runFlags: runFlags{Args: []string{file}}, Output: c.Output, applyFlags: applyFlags{Apply: "never"}}).Run(ctx, u, call)
 	}
 	if c.Output == "json" {
 		return nil

@@ -241,8 +241,8 @@ func (c *pushCmd) definition(s *session.Session) (*runfile.Definition, error) {
 	if c.RunName != "" {
 		args = append(args, c.RunName)
 	}
-	like := &runCmd{Args: args, Var: c.Var, VarFile: c.VarFile, Backend: c.Backend, Limits: runfile.Limits{Timeout: c.Timeout}}
-	defs, err := like.definitions(s, &call{})
+	like := &runFlags{Args: args, Var: c.Var, VarFile: c.VarFile, Backend: c.Backend, Limits: runfile.Limits{Timeout: c.Timeout}}
+	defs, err := like.definitions(s, &call{}, false)
 	if err != nil {
 		return nil, err
 	}

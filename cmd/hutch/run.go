@@ -22,21 +22,17 @@ import (
 	"github.com/hutch-run/hutch/host/store"
 )
 
-type runCmd struct {
+// runFlags say what runs, in which sandbox.
+type runFlags struct {
 	Args []string `arg:"" optional:"" name:"file" help:"Run files, and after them the names of the runs wanted; without names, all of them." complete:"hcl"`
 
-	Var         []string `group:"file" sep:"none" placeholder:"NAME=VALUE" help:"Set a variable of the run file. Repeatable."`
-	VarFile     []string `group:"file" sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
-	Jobs        int      `group:"file" short:"j" placeholder:"N" help:"Run so many at once (default: one per processor)."`
-	FailFast    bool     `group:"file" help:"Start nothing more, and stop what runs, after the first run that is not ok."`
-	AllBackends bool     `group:"file" help:"Run each run once on every able backend that it names, or where it names none on every one installed, and mark in what the results differ."`
+	Var     []string `group:"file" sep:"none" placeholder:"NAME=VALUE" help:"Set a variable of the run file. Repeatable."`
+	VarFile []string `group:"file" sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
 
 	Backend      string   `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Without a file: by default the one of the configuration, else the first of bwrap, podman and lima that works here." complete:"backend"`
 	MinIsolation string   `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
 	Workspace    *mount   `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
 	Project      *project `group:"sandbox" placeholder:"NAME[:MODE]" help:"Show the shared project NAME at /workspace; see hutch project." complete:"project"`
-	Keep         bool     `group:"sandbox" help:"Leave the sandbox, for hutch exec, until hutch rm removes it."`
-	Name         string   `group:"sandbox" placeholder:"NAME" help:"With --keep: the name of the sandbox; by default one is made from that of the run."`
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
 	publishFlag  `group:"sandbox"`
@@ -44,12 +40,24 @@ type runCmd struct {
 
 	runfile.Limits `group:"limits"`
 
-	Language    string   `group:"command" placeholder:"NAME" help:"Language of a script whose name and first line do not tell."`
-	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here, as a secret. No record has the value. Repeatable."`
-	EnvFile     []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
-	Workdir     string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox to start in (default /workspace)."`
-	Interactive bool     `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
-	TTY         bool     `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
+	Language string   `group:"command" placeholder:"NAME" help:"Language of a script whose name and first line do not tell."`
+	Env      []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here, as a secret. No record has the value. Repeatable."`
+	EnvFile  []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
+	Workdir  string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox to start in (default /workspace)."`
+}
+
+type runCmd struct {
+	runFlags
+
+	Jobs        int  `group:"file" short:"j" placeholder:"N" help:"Run so many at once (default: one per processor)."`
+	FailFast    bool `group:"file" help:"Start nothing more, and stop what runs, after the first run that is not ok."`
+	AllBackends bool `group:"file" help:"Run each run once on every able backend that it names, or where it names none on every one installed, and mark in what the results differ."`
+
+	Keep bool   `group:"sandbox" help:"Leave the sandbox, for hutch exec, until hutch rm removes it."`
+	Name string `group:"sandbox" placeholder:"NAME" help:"With --keep: the name of the sandbox; by default one is made from that of the run."`
+
+	Interactive bool `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
+	TTY         bool `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
 
 	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object a run, and nothing of what it prints."`
 	Quiet  bool   `group:"output" short:"q" help:"Only what the program prints."`
@@ -122,7 +130,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	}
 	end := trace.Span("read run files")
 	u.reading.Store(true)
-	defs, err := c.definitions(s, call)
+	defs, err := c.definitions(s, call, c.AllBackends)
 	u.reading.Store(false)
 	end()
 	if err != nil {
@@ -203,11 +211,12 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	return exit(u.status(result.ExitCode(slices.DeleteFunc(results, func(r *result.Result) bool { return r == nil })...)))
 }
 
-// definitions are the runs of this call, from files or from the command after --.
-func (c *runCmd) definitions(s *session.Session, call *call) ([]*runfile.Definition, error) {
+// definitions are the runs of this call, from files or from the command after --. For each says that a command is meant
+// for every backend.
+func (c *runFlags) definitions(s *session.Session, call *call, forEach bool) ([]*runfile.Definition, error) {
 	files, names := splitOperands(c.Args)
 	if len(files) == 0 {
-		return c.direct(s, call, names)
+		return c.direct(s, call, names, forEach)
 	}
 	if c.Workspace != nil || c.Project != nil || c.Workdir != "" {
 		return nil, errors.New("--workspace, --project and --workdir are for a command without a run file; a run file says them itself")
@@ -289,7 +298,7 @@ func (c *runCmd) apply(s *session.Session, defs []*runfile.Definition) (*config.
 
 // environment is what --env-file and --env add to the environment; the latter is stronger, and so is the last of a
 // name. passed are the names whose values are those that they have here.
-func (c *runCmd) environment() (env map[string]string, passed []string, err error) {
+func (c *runFlags) environment() (env map[string]string, passed []string, err error) {
 	env = map[string]string{}
 	for _, file := range c.EnvFile {
 		src, err := os.ReadFile(file)

@@ -135,7 +135,7 @@ func madeError(err error) error {
 
 // definition is the run whose sandbox is wanted.
 func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) {
-	like := &runCmd{Backend: c.Backend, networkFlags: c.networkFlags, secretFlags: c.secretFlags, publishFlag: c.publishFlag, mountFlags: c.mountFlags, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
+	like := &runFlags{Backend: c.Backend, networkFlags: c.networkFlags, secretFlags: c.secretFlags, publishFlag: c.publishFlag, mountFlags: c.mountFlags, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
 		Limits: c.Limits, Var: c.Var, VarFile: c.VarFile, Args: c.Args}
 	files, names := splitOperands(c.Args)
 	switch {
@@ -147,7 +147,7 @@ func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) 
 		if len(c.Var) > 0 || len(c.VarFile) > 0 {
 			return nil, errors.New("--var and --var-file are for run files")
 		}
-		d, err := like.direct(s, &call{tail: []string{"sh"}}, nil)
+		d, err := like.direct(s, &call{tail: []string{"sh"}}, nil, false)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +156,7 @@ func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) 
 	case len(files) > 1 || len(names) > 1:
 		return nil, errors.New("create makes one sandbox: name one run file, and one run in it")
 	}
-	defs, err := like.definitions(s, &call{})
+	defs, err := like.definitions(s, &call{}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 
 // exec runs argv and shows its result. over is called when it has ended, before its record is complete.
 func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, argv []string, over func()) (*result.Result, error) {
-	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, Env: c.Env, EnvFile: c.EnvFile}
+	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, runFlags: runFlags{Env: c.Env, EnvFile: c.EnvFile}}
 	env, passed, err := like.environment()
 	if err == nil {
 		_, err = c.publish(network.Network{})
