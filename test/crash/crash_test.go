@@ -219,6 +219,13 @@ func (u *user) traces(t *testing.T) []string {
 		}
 		return nil
 	})
+	containers := map[string]string{}
+	if u.image != "" {
+		containers = u.containers(t)
+	}
+	for _, name := range containers {
+		found = append(found, "container "+name)
+	}
 	for _, dir := range []string{u.runtime, u.tmp} {
 		_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && (p == filepath.Join(u.runtime, "libpod") || p == filepath.Join(u.runtime, "containers")) {
@@ -226,13 +233,11 @@ func (u *user) traces(t *testing.T) []string {
 			}
 			// An empty directory of ours may stay; what is in it may not.
 			if err == nil && !d.IsDir() {
-				found = append(found, "file "+p)
+				// The OCI runtime of an ordinary user keeps the state of a container that runs there, below its id.
+				found = append(found, strings.TrimSpace("file "+p+" "+containers[filepath.Base(filepath.Dir(p))]))
 			}
 			return nil
 		})
-	}
-	if u.image != "" {
-		found = append(found, u.containers(t)...)
 	}
 	sandboxes, _ := filepath.Glob(filepath.Join(u.home, "hutch", "*", "sandboxes", "*"))
 	intents, _ := filepath.Glob(filepath.Join(u.home, "hutch", "*", "intents", "*"))

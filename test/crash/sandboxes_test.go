@@ -34,18 +34,19 @@ func (u *user) ownStorage(t *testing.T) {
 	})
 }
 
-// containers are the names of all containers that were made for this user's store, running or not.
-func (u *user) containers(t *testing.T) (names []string) {
+// containers are the names of all containers that were made for this user's store, running or not, by their ids.
+func (u *user) containers(t *testing.T) map[string]string {
 	t.Helper()
-	cmd := exec.Command("podman", "ps", "--all", "--filter=label=run.hutch.sandbox", "--format={{.Names}} {{.Labels}}")
+	cmd := exec.Command("podman", "ps", "--all", "--no-trunc", "--filter=label=run.hutch.sandbox", "--format={{.ID}} {{.Names}} {{.Labels}}")
 	cmd.Dir = "/"
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("podman ps: %v", err)
 	}
+	names := map[string]string{}
 	for line := range strings.Lines(string(out)) {
-		if name, labels, _ := strings.Cut(line, " "); strings.Contains(labels, u.home) {
-			names = append(names, name)
+		if f := strings.SplitN(line, " ", 3); strings.Contains(f[2], u.home) {
+			names[f[0]] = f[1]
 		}
 	}
 	return names
