@@ -19,6 +19,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/network/netns"
+	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/seccomp"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 	"github.com/hutch-run/hutch/sdk/visible"
@@ -140,7 +141,7 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		}
 		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: fix}
 	}
-	return s.enter(w, dirs)
+	return errors.Join(overlay.OpenWork(filepath.Join(s.dir, "layer")), s.enter(w, dirs))
 }
 
 // enter takes over the directories of a world that was set up, and prepares to sample what happens in it.

@@ -15,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/confined"
+	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/seccomp"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
@@ -106,6 +107,10 @@ func (s *sandbox) startBy(ctx context.Context, over string) (err error) {
 	c, err := s.connect(ctx)
 	if err != nil {
 		return errors.Join(err, s.whyEnded(ctx))
+	}
+	if err := overlay.OpenWork(s.dirs.layer()); err != nil {
+		c.leave()
+		return err
 	}
 	if err := s.settle(ctx, c, l); err != nil {
 		c.leave()
