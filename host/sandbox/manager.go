@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"strings"
 	"syscall"
 	"time"
@@ -156,31 +155,12 @@ func (m *Manager) Remove(ctx context.Context, ref string, force bool) error {
 	}
 	defer rec.Close()
 	info = rec.Info()
-	what := intentOf(info)
-	intent, err := m.store.Intent(info.ID) // one that was half made has its handle there
-	switch {
-	case err == nil:
-		what = intent.Intent
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
 	if info.State != store.SandboxDamaged {
 		if err := rec.Update(func(i *store.SandboxInfo) { i.State = store.SandboxRemoving }); err != nil && !errors.Is(err, store.ErrFull) {
 			return err
 		}
 	}
-	if len(what.Handle) > 0 {
-		if err := m.opt.Destroy(ctx, what); err != nil {
-			return about(info, err)
-		}
-	}
-	if err := rec.Forget(); err != nil {
-		return about(info, err)
-	}
-	if intent != nil {
-		return intent.Done()
-	}
-	return nil
+	return about(info, rec.Remove(ctx, m.opt.Destroy))
 }
 
 // evict ends what happens in a sandbox that others use, by destroying it under their feet.
@@ -195,12 +175,7 @@ func (m *Manager) evict(ctx context.Context, info store.SandboxInfo) error {
 			return err
 		}
 	}
-	return about(info, m.opt.Destroy(ctx, intentOf(rec.Info())))
-}
-
-// intentOf says what a sandbox's record says in the words of an intent.
-func intentOf(i store.SandboxInfo) store.Intent {
-	return store.Intent{ID: i.ID, Backend: i.Backend, Binary: i.Binary, BinarySHA256: i.BinarySHA256, Owner: i.Owner, Home: i.Home, Handle: i.Handle}
+	return about(info, m.opt.Destroy(ctx, rec.Info().Intent()))
 }
 
 // about says which sandbox an error is about, and what to do when it is in use.

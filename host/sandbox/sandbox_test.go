@@ -232,7 +232,7 @@ func TestHalvesAreRefused(t *testing.T) {
 	}
 	// The backend lost it: the record says what to do.
 	info = w.make("lost")
-	if err := w.opt.Destroy(t.Context(), intentOf(*info)); err != nil {
+	if err := w.opt.Destroy(t.Context(), info.Intent()); err != nil {
 		t.Fatal(err)
 	}
 	var gone *GoneError

@@ -61,8 +61,8 @@ type GCItem struct {
 func (s *Store) GC(ctx context.Context, o GCOptions) ([]GCItem, error) {
 	c := &collector{store: s, o: o, now: s.now()}
 	var errs []error
-	steps := []func(context.Context) error{c.persistent, c.intents, c.lost, c.intentFiles, c.sandboxes, c.processes,
-		c.runtimeDirs, c.temps, c.runs, c.content, c.ingested, c.deps}
+	steps := []func(context.Context) error{c.persistent, c.sandboxes, c.processes, c.runtimeDirs, c.temps, c.runs,
+		c.content, c.ingested, c.deps}
 	for _, step := range steps {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))
@@ -93,103 +93,82 @@ func (c *collector) do(item GCItem, remove func() error) {
 	c.items = append(c.items, item)
 }
 
-func (c *collector) intents(ctx context.Context) error {
-	orphans, err := c.store.Orphans()
-	for _, r := range orphans {
-		if ctx.Err() != nil {
-			break
+// destroy is [GCOptions.Destroy] with errors that name the backend.
+func (c *collector) destroy(ctx context.Context, i Intent) error {
+	if c.o.Destroy == nil {
+		return fmt.Errorf("backend %s is needed to destroy it", i.Backend)
+	}
+	if err := c.o.Destroy(ctx, i); err != nil {
+		return fmt.Errorf("backend %s: %w", i.Backend, err)
+	}
+	return nil
+}
+
+// sandboxes destroys what was made for hosts that are dead: what an intent or a backend speaks of, and state
+// directories of which neither knows, as an interrupted removal or a power cut leaves them. The record of a persistent
+// sandbox speaks for all of it.
+func (c *collector) sandboxes(ctx context.Context) error {
+	// Backends and directories are asked before intents and records are read, so that a sandbox which begins meanwhile
+	// is not taken for lost.
+	var found []Intent
+	var ferr error
+	if c.o.Find != nil && c.o.Destroy != nil {
+		found, ferr = c.o.Find(ctx)
+	}
+	entries, err := os.ReadDir(c.store.paths.Sandboxes())
+	if err != nil {
+		return errors.Join(ferr, diskError("read", c.store.paths.Sandboxes(), err))
+	}
+	intents, err := c.store.Intents()
+	known := map[string]bool{}
+	for _, r := range intents {
+		known[r.ID] = true
+		if ctx.Err() != nil || r.Host.Alive() {
+			continue
 		}
-		if recorded, why := c.recorded(r); recorded {
-			if why == SandboxReady && !c.o.DryRun {
+		if c.hasRecord(r.ID) {
+			info, rerr := c.store.readSandbox(r.ID)
+			if rerr == nil && info.State == SandboxReady && !c.o.DryRun {
 				err = errors.Join(err, r.Commit()) // all that its host died before it did
 			}
 			continue
 		}
-		item := GCItem{Kind: GCSandbox, Name: r.ID, Path: r.store.paths.SandboxState(r.ID)}
-		c.do(item, func() error {
+		c.do(GCItem{Kind: GCSandbox, Name: r.ID, Path: c.store.paths.SandboxState(r.ID)}, func() error {
 			if len(r.Handle) > 0 {
-				if c.o.Destroy == nil {
-					return fmt.Errorf("backend %s is needed to destroy it", r.Backend)
-				}
-				if err := c.o.Destroy(ctx, r.Intent); err != nil {
-					return fmt.Errorf("backend %s: %w", r.Backend, err)
+				if err := c.destroy(ctx, r.Intent); err != nil {
+					return err
 				}
 			}
 			return r.Done()
 		})
 	}
-	return err
-}
-
-// intentFiles removes the files of intents of which none is left and whose process is gone.
-func (c *collector) intentFiles(context.Context) error {
-	dir := c.store.paths.Intents()
-	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return diskError("read", dir, err)
+		return errors.Join(ferr, err) // without all intents nothing can be called lost
 	}
-	var errs []error
-	for _, e := range entries {
-		owned, ok := strings.CutSuffix(e.Name(), intentSuffix)
-		fi, err := e.Info()
-		if !ok || err != nil || !ownerDead(owned, c.now.Sub(fi.ModTime())) {
+	lost := func(id string) bool {
+		if ctx.Err() != nil || !isSandboxID(id) || known[id] || c.hasRecord(id) {
+			return false
+		}
+		known[id] = true
+		return true
+	}
+	for _, i := range found {
+		if !lost(i.ID) {
 			continue
 		}
-		errs = append(errs, c.intentFile(e.Name(), filepath.Join(dir, e.Name())))
-	}
-	return errors.Join(errs...)
-}
-
-func (c *collector) intentFile(name, path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return diskError("open", path, err)
-	}
-	defer f.Close()
-	if err := lockFile(f, unix.LOCK_EX); err != nil { // somebody may be about to append
-		return diskError("lock", path, err)
-	}
-	if left, err := readIntents(path); err != nil || len(left) > 0 {
-		return nil // what cannot be read was reported with the intents
-	}
-	c.do(GCItem{Kind: GCTemp, Name: name, Path: path}, func() error { return os.Remove(path) })
-	return nil
-}
-
-// knownIntents are the ids of all. An error was reported before; without all intents nothing can be called lost.
-func (c *collector) knownIntents() (map[string]bool, error) {
-	intents, err := c.store.Intents()
-	known := map[string]bool{}
-	for _, r := range intents {
-		known[r.ID] = true
-	}
-	return known, err
-}
-
-// sandboxes removes the directories of sandboxes that no intent speaks of: Begin writes the intent first and Done
-// forgets it last, so these are what an interrupted removal or a power cut left.
-func (c *collector) sandboxes(context.Context) error {
-	// The directories are listed before the intents, so that a sandbox which begins meanwhile is not taken for lost.
-	entries, err := os.ReadDir(c.store.paths.Sandboxes())
-	if err != nil {
-		return diskError("read", c.store.paths.Sandboxes(), err)
-	}
-	known, err := c.knownIntents()
-	if err != nil {
-		return nil
+		c.do(GCItem{Kind: GCSandbox, Name: i.ID}, func() error {
+			if err := c.destroy(ctx, i); err != nil {
+				return err
+			}
+			return removeAll(c.store.paths.SandboxState(i.ID))
+		})
 	}
 	for _, e := range entries {
-		id := strings.TrimSuffix(e.Name(), stateSuffix)
-		if !isSandboxID(id) || known[id] || c.hasRecord(id) {
-			continue
+		if path := filepath.Join(c.store.paths.Sandboxes(), e.Name()); lost(strings.TrimSuffix(e.Name(), stateSuffix)) {
+			c.do(GCItem{Kind: GCTemp, Name: e.Name(), Path: path}, func() error { return removeAll(path) })
 		}
-		path := filepath.Join(c.store.paths.Sandboxes(), e.Name())
-		c.do(GCItem{Kind: GCTemp, Name: e.Name(), Path: path}, func() error { return removeAll(path) })
 	}
-	return nil
+	return ferr
 }
 
 func (c *collector) runtimeDirs(context.Context) error {
@@ -466,46 +445,11 @@ func (c *collector) finishSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	info := r.Info()
-	if info.State != SandboxCreating && info.State != SandboxRemoving {
-		return nil
+	if state := r.Info().State; state == SandboxCreating || state == SandboxRemoving {
+		item := GCItem{Kind: GCSandbox, Name: id, Path: r.Dir()}
+		c.do(item, func() error { return r.Remove(ctx, c.destroy) })
 	}
-	what := Intent{ID: id, Backend: info.Backend, Binary: info.Binary, BinarySHA256: info.BinarySHA256,
-		Owner: info.Owner, Home: info.Home, Handle: info.Handle}
-	intent, err := c.store.Intent(id)
-	switch {
-	case err == nil:
-		what = intent.Intent // it has the handle while the record has none
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	c.do(GCItem{Kind: GCSandbox, Name: id, Path: r.Dir()}, func() error {
-		if len(what.Handle) > 0 {
-			if c.o.Destroy == nil {
-				return fmt.Errorf("backend %s is needed to destroy it", what.Backend)
-			}
-			if err := c.o.Destroy(ctx, what); err != nil {
-				return fmt.Errorf("backend %s: %w", what.Backend, err)
-			}
-		}
-		if err := r.Forget(); err != nil {
-			return err
-		}
-		if intent != nil {
-			return intent.Done()
-		}
-		return nil
-	})
 	return nil
-}
-
-// recorded says whether a persistent sandbox's record speaks for what an intent announced, and what it says.
-func (c *collector) recorded(r *IntentRecord) (bool, SandboxState) {
-	if !c.hasRecord(r.ID) {
-		return false, ""
-	}
-	info, err := c.store.readSandbox(r.ID)
-	return err == nil, info.State
 }
 
 // hasRecord says whether there is the record of a persistent sandbox, readable or not.
@@ -515,36 +459,4 @@ func (c *collector) hasRecord(id string) bool {
 	}
 	fi, err := os.Lstat(c.store.paths.Sandbox(id))
 	return err == nil && fi.IsDir()
-}
-
-// lost destroys what backends have, made for this store, that nothing in it speaks of.
-func (c *collector) lost(ctx context.Context) error {
-	if c.o.Find == nil || c.o.Destroy == nil {
-		return nil
-	}
-	// Asked before the records are read, so that a sandbox which begins meanwhile is not taken for lost.
-	found, ferr := c.o.Find(ctx)
-	intents, err := c.store.Intents()
-	if err != nil {
-		return ferr // reported before; without all intents nothing here can be called lost
-	}
-	known := map[string]bool{}
-	for _, r := range intents {
-		known[r.ID] = true
-	}
-	for _, i := range found {
-		if ctx.Err() != nil {
-			break
-		}
-		if known[i.ID] || c.hasRecord(i.ID) || !isSandboxID(i.ID) {
-			continue
-		}
-		c.do(GCItem{Kind: GCSandbox, Name: i.ID}, func() error {
-			if err := c.o.Destroy(ctx, i); err != nil {
-				return fmt.Errorf("backend %s: %w", i.Backend, err)
-			}
-			return removeAll(c.store.paths.SandboxState(i.ID))
-		})
-	}
-	return ferr
 }

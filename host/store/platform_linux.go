@@ -68,10 +68,14 @@ func (c *collector) processes(ctx context.Context) error {
 	if len(found) == 0 {
 		return nil
 	}
-	// Looked at after the processes, so that a sandbox which begins meanwhile is not taken for lost.
-	known, err := c.knownIntents()
+	// Read after the processes were listed, so that a sandbox which begins meanwhile is not taken for lost.
+	intents, err := c.store.Intents()
 	if err != nil {
-		return nil
+		return nil // reported before
+	}
+	known := map[string]bool{}
+	for _, r := range intents {
+		known[r.ID] = true
 	}
 	for p, id := range found {
 		if known[id] || c.hasRecord(id) || !p.Alive() {

@@ -71,8 +71,8 @@ func (p Process) Alive() bool {
 	return ok && start == p.Start
 }
 
-// The names of temporary files and of files of intents say which process they belong to, so that gc knows what a
-// dead one left behind: PID.START.NAMESPACE.RANDOM, in a temporary name after .NAME.tmp.
+// The names of temporary files say which process they belong to, so that gc knows what a dead one left behind:
+// .NAME.tmp.PID.START.NAMESPACE.RANDOM.
 
 const tempMark = ".tmp."
 
@@ -123,12 +123,7 @@ const strangerAge = 24 * time.Hour
 
 // tempOwnerDead reports whether the process that made a temporary name is gone, given the age of the file.
 func tempOwnerDead(name string, age time.Duration) bool {
-	return ownerDead(name[strings.LastIndex(name, tempMark)+len(tempMark):], age)
-}
-
-// ownerDead reports the same for what ownedName gave.
-func ownerDead(owned string, age time.Duration) bool {
-	parts := strings.Split(owned, ".")
+	parts := strings.Split(name[strings.LastIndex(name, tempMark)+len(tempMark):], ".")
 	if len(parts) != 4 {
 		return false
 	}

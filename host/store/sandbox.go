@@ -90,6 +90,12 @@ type SandboxInfo struct {
 	Damage string `json:"damage,omitempty"`
 }
 
+// Intent says what the record knows of what was made, in the words of an intent.
+func (i SandboxInfo) Intent() Intent {
+	return Intent{ID: i.ID, Backend: i.Backend, Binary: i.Binary, BinarySHA256: i.BinarySHA256, Owner: i.Owner,
+		Home: i.Home, Handle: i.Handle}
+}
+
 // SandboxPush is what hutch push sent into a sandbox, and where it is there.
 type SandboxPush struct {
 	Repository string `json:"repository"` // work tree on this host, absolute
@@ -351,6 +357,28 @@ func (r *SandboxRecord) Update(fn func(*SandboxInfo)) error {
 	}
 	r.info = next
 	return nil
+}
+
+// Remove destroys the sandbox, unless nothing of it was made, by what its intent or its record says, and forgets both.
+// The caller holds the lock alone.
+func (r *SandboxRecord) Remove(ctx context.Context, destroy func(context.Context, Intent) error) error {
+	made := r.info.Intent()
+	intent, err := r.store.Intent(r.id)
+	switch {
+	case err == nil:
+		made = intent.Intent // it has the handle while the record has none
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if len(made.Handle) > 0 {
+		if err := destroy(ctx, made); err != nil {
+			return err
+		}
+	}
+	if err := r.Forget(); err != nil || intent == nil {
+		return err
+	}
+	return intent.Done()
 }
 
 // Forget removes the record and the backend's directory ([Paths.SandboxState]) after everything else of the sandbox is

@@ -30,8 +30,6 @@ type Store struct {
 	now     func() time.Time
 	ids     idSource
 	audit   *chain
-
-	intents intentLog
 }
 
 // Errors that callers distinguish with [errors.Is].
@@ -69,13 +67,11 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	s.audit = newChain(paths.Audit(), s.now)
-	s.intents.dir = paths.Intents()
 	return s, nil
 }
 
-// Close releases what the store holds: the audit chain and the file of this process's intents, which stays while one
-// of them is not done. Close runs first.
-func (s *Store) Close() error { return errors.Join(s.intents.close(), s.audit.close()) }
+// Close closes the audit chain. Close runs first.
+func (s *Store) Close() error { return s.audit.close() }
 
 // Paths returns where everything lies.
 func (s *Store) Paths() Paths { return s.paths }
