@@ -89,7 +89,7 @@ func TestBadScripts(t *testing.T) {
 
 // TestPage reads what the page shows.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/models.md")
+	page, err := os.ReadFile("../../../../docs/reference/scripted.md")
 	if err != nil {
 		t.Fatal(err)
 	}
