@@ -22,7 +22,7 @@ type attempt struct {
 	want   int
 }
 
-// TestAttempts is the table in docs/ui.md.
+// TestAttempts is the table of docs/reference/attacks.md about the web page.
 func TestAttempts(t *testing.T) {
 	w := newWorld(t)
 	id := w.create("box")

@@ -66,7 +66,7 @@ var hostCases = []hostCase{
 	{"MCP-02", "a POST without the token, a GET with an effect", "401 or 405", "host/agent/mcp TestHTTPRefuses"},
 
 	// The web page.
-	{"UI-01", "requests to `hutch ui` without its cookie, from other hosts, origins and forms; see [the table](../ui.md#who-gets-in)", "401, 403 or 405", "host/ui TestAttempts"},
+	{"UI-01", "requests to `hutch ui` without its cookie, from other hosts, origins and forms; see [the table](#the-web-page)", "401, 403 or 405", "host/ui TestAttempts"},
 	{"UI-02", "names, contents and output as HTML, escape sequences and bidirectional text on a page", "shown, never obeyed", "host/ui TestHostile"},
 	{"UI-03", "a file that changes after it was looked at", "not applied", "host/ui TestWhatWasLookedAtIsApplied"},
 	{"UI-04", "in Chromium: another server at 127.0.0.1 sends a form, a foreign name leads to the page", "refused; the other server never sees the cookie", "test/ui TestJourney"},
