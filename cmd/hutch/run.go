@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/config"
+	"github.com/hutch-run/hutch/host/outputs"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
@@ -50,6 +52,7 @@ type runCmd struct {
 	runFlags
 
 	Jobs        int  `group:"file" short:"j" placeholder:"N" help:"Run so many at once (default: one per processor)."`
+	Retry       int  `group:"file" placeholder:"N" help:"Repeat a run that is not ok up to N times. One that is ok in the end counts as ok, and is reported as flaky."`
 	FailFast    bool `group:"file" help:"Start nothing more, and stop what runs, after the first run that is not ok."`
 	AllBackends bool `group:"file" help:"Run each run once on every able backend that it names, or where it names none on every one installed, and mark in what the results differ."`
 
@@ -59,13 +62,14 @@ type runCmd struct {
 	Interactive bool `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
 	TTY         bool `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
 
-	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object a run, and nothing of what it prints."`
-	Quiet  bool   `group:"output" short:"q" help:"Only what the program prints."`
-	DryRun bool   `group:"output" help:"Print the plan and run nothing, as hutch plan does."`
-	RM     bool   `name:"rm" hidden:"" help:"Nothing: sandboxes are removed after their run."`
-	JUnit  string `group:"output" name:"junit" placeholder:"FILE" help:"Write the results as JUnit XML." complete:"file"`
-	GitHub bool   `group:"output" name:"github" help:"Write GitHub annotations, and a summary to GITHUB_STEP_SUMMARY."`
-	Trace  string `group:"output" placeholder:"FILE" help:"Write the spans of the call as Chrome trace events, to see where the time goes." complete:"file"`
+	Output  string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object a run, and nothing of what it prints."`
+	Quiet   bool   `group:"output" short:"q" help:"Only what the program prints."`
+	DryRun  bool   `group:"output" help:"Print the plan and run nothing, as hutch plan does."`
+	RM      bool   `name:"rm" hidden:"" help:"Nothing: sandboxes are removed after their run."`
+	JUnit   string `group:"output" name:"junit" placeholder:"FILE" help:"Write the results as JUnit XML." complete:"file"`
+	Outputs string `group:"output" placeholder:"DIR" help:"Copy what runs leave in their output directory to DIR/RUN." complete:"dir"`
+	GitHub  bool   `group:"output" name:"github" help:"Write GitHub annotations, and a summary to GITHUB_STEP_SUMMARY."`
+	Trace   string `group:"output" placeholder:"FILE" help:"Write the spans of the call as Chrome trace events, to see where the time goes." complete:"file"`
 
 	applyFlags
 }
@@ -142,8 +146,13 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if err := c.check(u, defs, c.AllBackends); err != nil {
 		return err
 	}
-	if err := c.checkKeep(defs); err != nil {
+	if err := errors.Join(c.checkKeep(defs), c.checkRetry()); err != nil {
 		return err
+	}
+	if c.Outputs != "" && !c.DryRun {
+		if err := os.MkdirAll(c.Outputs, 0o777); err != nil {
+			return fmt.Errorf("--outputs: %s", plain(err))
+		}
 	}
 	conf, err := c.apply(s, defs)
 	if err != nil {
@@ -188,7 +197,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	defer ticker.Stop()
 	unwatch := show.watch(ticker.C)
 	results, err := runner.RunAll(ctx, defs, run.Many{
-		Jobs: conf.Jobs, FailFast: c.FailFast, Streams: show.streams, Each: show.result, InOrder: show.inOrder, Idle: idle,
+		Jobs: conf.Jobs, Retry: c.Retry, FailFast: c.FailFast, Streams: show.streams, Again: show.again, Each: show.result, InOrder: show.inOrder, Idle: idle,
 	})
 	unwatch()
 	show.restore()
@@ -199,7 +208,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if c.wanted() {
 		err = errors.Join(err, c.after(ctx, u, s, results, c.Keep))
 	}
-	if reportErr := c.report(u, show, results, trace); err == nil {
+	if reportErr := c.report(ctx, u, show, results, trace); err == nil {
 		err = reportErr
 	}
 	if err == nil {
@@ -272,6 +281,21 @@ func (c *runCmd) checkKeep(defs []*runfile.Definition) error {
 		return errors.New("--name is for one run, and this call has " + count(len(defs), "run") + "; name the one that is meant")
 	case c.Name != "":
 		return store.CheckName(c.Name)
+	}
+	return nil
+}
+
+// checkRetry refuses what cannot be repeated.
+func (c *runCmd) checkRetry() error {
+	switch {
+	case c.Retry < 0:
+		return fmt.Errorf("--retry %d: at least 0", c.Retry)
+	case c.Retry == 0:
+		return nil
+	case c.Keep || c.wanted():
+		return errors.New("--retry removes the sandbox of each attempt; it does not go with --keep and --apply")
+	case c.Interactive || c.TTY:
+		return errors.New("--retry reads no stdin and has no terminal, for an attempt uses them up; leave out -i and -t")
 	}
 	return nil
 }
@@ -350,7 +374,7 @@ func setEnv(env map[string]string, passed *[]string, s string) error {
 }
 
 // report writes what is to be written once all runs have ended.
-func (c *runCmd) report(u *ui, show *show, results []*result.Result, trace *run.Trace) error {
+func (c *runCmd) report(ctx context.Context, u *ui, show *show, results []*result.Result, trace *run.Trace) error {
 	var ended []*result.Result
 	for _, r := range results {
 		if r != nil {
@@ -360,6 +384,7 @@ func (c *runCmd) report(u *ui, show *show, results []*result.Result, trace *run.
 	u.asked.answered = true
 	err := show.finish(ended, len(results)-len(ended))
 	for _, step := range []func() error{
+		func() error { return c.export(ctx, ended) },
 		func() error { return c.junit(ended) },
 		func() error { return c.github(u, ended) },
 		func() error {
@@ -371,4 +396,17 @@ func (c *runCmd) report(u *ui, show *show, results []*result.Result, trace *run.
 		}
 	}
 	return err
+}
+
+// export copies what the runs left to the directory of --outputs, also after an interruption.
+func (c *runCmd) export(ctx context.Context, rs []*result.Result) error {
+	if c.Outputs == "" {
+		return nil
+	}
+	to := outputs.Exporter{Dir: c.Outputs}
+	var errs []error
+	for _, r := range rs {
+		errs = append(errs, to.Export(context.WithoutCancel(ctx), r.Name, filepath.Join(r.Dir, "output"), r.Outputs))
+	}
+	return errors.Join(errs...)
 }

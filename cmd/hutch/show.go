@@ -298,6 +298,17 @@ func (s *show) result(r *result.Result) {
 	_ = report.Summary(s.labels.Plain(s.u.err), &told, report.Style{Color: s.u.color})
 }
 
+// again says that the nth attempt of a run is repeated.
+func (s *show) again(r *result.Result, n int) {
+	s.plain.end(r.Name)
+	s.clear()
+	if s.cmd.Quiet || s.cmd.Output == "json" {
+		return
+	}
+	_, _ = fmt.Fprintln(s.labels.Plain(s.u.err), termsafe.Line(fmt.Sprintf("hutch: %s: attempt %d of %d failed: %s",
+		r.Name, n, s.cmd.Retry+1, report.Headline(r))))
+}
+
 // inOrder prints the result of one of several runs as JSON.
 func (s *show) inOrder(r *result.Result) {
 	if s.cmd.Output == "json" && !s.single {
@@ -362,6 +373,8 @@ func (s *show) silent(r *result.Result) bool {
 		return false // which are a danger to the host
 	case s.cmd.Output == "json", s.cmd.Quiet && ended:
 		return true
+	case r.Flaky && s.single:
+		return false
 	case r.File == "":
 		return ended && (!s.u.errTTY || s.attached != nil)
 	}

@@ -15,13 +15,21 @@ var (
 )
 
 // Annotations writes a GitHub workflow command for every run that is not ok, at the line of the expectation that does
-// not hold or of the run block, and a warning for one that is ok and was denied something of the network. Nothing that a program wrote can end a command or begin another one.
+// not hold or of the run block, and a warning for one that is ok and is flaky or was denied something of the network. Nothing that a program wrote can
+// end a command or begin another one.
 func Annotations(w io.Writer, rs []*result.Result) error {
 	var b strings.Builder
 	for _, r := range rs {
-		level, text := "error", headline(r)+"\n"+explanation(r)
+		level, text := "error", Headline(r)+"\n"+explanation(r)
 		if r.OK {
-			if level, text = "warning", "network: "+strings.Join(Denials(r), "\nnetwork: "); len(r.Network.Denied()) == 0 {
+			var lines []string
+			if r.Flaky {
+				lines = append(lines, "flaky: "+Headline(r))
+			}
+			for _, line := range Denials(r) {
+				lines = append(lines, "network: "+line)
+			}
+			if level, text = "warning", strings.Join(lines, "\n"); len(lines) == 0 {
 				continue
 			}
 		}
@@ -62,20 +70,23 @@ const summaryTail = 4 << 10
 // are not ok.
 func StepSummary(w io.Writer, rs []*result.Result) error {
 	var b strings.Builder
-	failed := 0
+	failed, flaky := 0, 0
 	for _, r := range rs {
-		if !r.OK {
+		switch {
+		case !r.OK:
 			failed++
+		case r.Flaky:
+			flaky++
 		}
 	}
-	fmt.Fprintf(&b, "### hutch: %d ok, %d failed\n\n", len(rs)-failed, failed)
+	fmt.Fprintf(&b, "### hutch: %s\n\n", counts(len(rs)-failed, failed, flaky))
 	b.WriteString("| run | result | time | backend | |\n| --- | --- | --- | --- | --- |\n")
 	for _, r := range rs {
-		mark := "ok"
-		if !r.OK {
-			mark = "**failed**"
+		mark, _ := verdict(r)
+		if mark != "ok" {
+			mark = "**" + mark + "**"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Name), mark, took(r), cell(r.Backend.Name), cell(headline(r)))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Name), mark, took(r), cell(r.Backend.Name), cell(Headline(r)))
 	}
 	for _, r := range rs {
 		if r.OK {
@@ -84,7 +95,7 @@ func StepSummary(w io.Writer, rs []*result.Result) error {
 			}
 			continue
 		}
-		fmt.Fprintf(&b, "\n<details><summary>%s: %s</summary>\n\n", cell(r.Name), cell(headline(r)))
+		fmt.Fprintf(&b, "\n<details><summary>%s: %s</summary>\n\n", cell(r.Name), cell(Headline(r)))
 		fence(&b, explanation(r))
 		for _, s := range []struct{ name, text string }{{"stdout", r.Stdout.Text}, {"stderr", r.Stderr.Text}} {
 			if s.text == "" {

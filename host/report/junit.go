@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,8 +46,10 @@ type junitCase struct {
 	Time    string        `xml:"time,attr"`
 	Failure *junitProblem `xml:"failure"`
 	Error   *junitProblem `xml:"error"`
-	Out     *junitText    `xml:"system-out"`
-	Err     *junitText    `xml:"system-err"`
+	// Attempts beside the one above have the names of Maven Surefire: flakyFailure, rerunError and so on.
+	Attempts []junitAttempt
+	Out      *junitText `xml:"system-out"`
+	Err      *junitText `xml:"system-err"`
 }
 
 type junitProperty struct {
@@ -58,6 +61,15 @@ type junitProblem struct {
 	Message string `xml:"message,attr"`
 	Type    string `xml:"type,attr"`
 	Text    string `xml:",chardata"`
+}
+
+type junitAttempt struct {
+	XMLName xml.Name
+	Message string     `xml:"message,attr"`
+	Type    string     `xml:"type,attr"`
+	Text    string     `xml:"stackTrace"`
+	Out     *junitText `xml:"system-out"`
+	Err     *junitText `xml:"system-err"`
 }
 
 type junitText struct {
@@ -132,16 +144,33 @@ func junitCaseOf(r *result.Result) junitCase {
 	if c.Class == "" {
 		c.Class = "hutch"
 	}
-	if !r.OK {
-		p := &junitProblem{Message: xmlText(headline(r)), Type: string(r.Cause), Text: xmlText(explanation(r))}
-		if r.Error != nil || r.Cause == sdk.CauseSetupFailed || r.Cause == sdk.CauseBackend {
+	bad, kind := r.Attempts, "flaky"
+	if !r.OK { // the first failure is the case's, and those after it are its repetitions
+		all := append(slices.Clone(r.Attempts), r)
+		first := all[0]
+		p := &junitProblem{Message: xmlText(Headline(first)), Type: string(first.Cause), Text: xmlText(explanation(first))}
+		if isError(first) {
 			c.Error = p
 		} else {
 			c.Failure = p
 		}
+		bad, kind = all[1:], "rerun"
+	}
+	for _, a := range bad {
+		name := kind + "Failure"
+		if isError(a) {
+			name = kind + "Error"
+		}
+		c.Attempts = append(c.Attempts, junitAttempt{XMLName: xml.Name{Local: name}, Message: xmlText(Headline(a)),
+			Type: string(a.Cause), Text: xmlText(explanation(a)), Out: junitStream(a.Stdout), Err: junitStream(a.Stderr)})
 	}
 	c.Out, c.Err = junitStream(r.Stdout), junitStream(r.Stderr)
 	return c
+}
+
+// isError reports whether hutch or the backend could not run it.
+func isError(r *result.Result) bool {
+	return r.Error != nil || r.Cause == sdk.CauseSetupFailed || r.Cause == sdk.CauseBackend
 }
 
 // junitProperties says of a run what a test case has no place for, each with the name of the run before it.

@@ -95,8 +95,13 @@ func failures(r *result.Result) []string {
 	return l
 }
 
-// headline is what a single line can say about a run.
-func headline(r *result.Result) string {
+// Headline is what a single line can say about a run; like [Reason] it may quote the sandbox.
+func Headline(r *result.Result) string {
+	if n := len(r.Attempts); n > 0 {
+		last := *r
+		last.Attempts = nil
+		return fmt.Sprintf("%s (attempt %d; the first: %s)", Headline(&last), n+1, Headline(r.Attempts[0]))
+	}
 	s := Reason(r)
 	if n := len(r.ExpectFailures); n > 0 && r.Error == nil {
 		if s = failures(r)[0]; n > 1 {

@@ -100,7 +100,14 @@ func results() []*result.Result {
 	for i := range 30 {
 		exfiltrate.Network.Traffic = append(exfiltrate.Network.Traffic, sdk.Traffic{Name: fmt.Sprintf("n%02d.evil.example", i), Port: 443, Connections: 1})
 	}
+	flaky := base("flaky")
+	flaky.Attempts, flaky.Flaky = []*result.Result{ended(base("flaky"), sdk.CauseExited, 1, true), ended(base("flaky"), sdk.CauseBackend, 0, false)}, true
+	flaky.Attempts[0].Stderr = result.Stream{Text: hostile}
+	broken := base("broken")
+	broken.Attempts = []*result.Result{ended(base("broken"), sdk.CauseTimeout, 143, false)}
 	return []*result.Result{
+		ended(flaky, sdk.CauseExited, 0, true),
+		ended(broken, sdk.CauseExited, 2, true),
 		ended(fetch, sdk.CauseExited, 0, true),
 		ended(exfiltrate, sdk.CauseExited, 6, true),
 		ended(good, sdk.CauseExited, 0, true),
@@ -214,7 +221,7 @@ func TestAnnotations(t *testing.T) {
 	harmless(t, b.Bytes())
 	failed := 0
 	for _, r := range results() {
-		if !r.OK || len(r.Network.Denied()) > 0 {
+		if !r.OK || r.Flaky || len(r.Network.Denied()) > 0 {
 			failed++
 		}
 	}
@@ -222,7 +229,7 @@ func TestAnnotations(t *testing.T) {
 	if len(lines) != failed {
 		t.Errorf("%d commands for %d runs", len(lines), failed)
 	}
-	command := regexp.MustCompile(`^::(error title=hutch%3A |warning title=hutch%3A fetch,)[^:]*::[^:]`) // what follows is text, up to the end of the line
+	command := regexp.MustCompile(`^::(error title=hutch%3A |warning title=hutch%3A (fetch|flaky),)[^:]*::[^:]`) // what follows is text, up to the end of the line
 	for _, l := range lines {
 		if !command.MatchString(l) {
 			t.Errorf("not one command: %q", l)
@@ -284,17 +291,19 @@ func TestWhatWasNotFound(t *testing.T) {
 	}
 }
 
-// TestJUnitSchema holds the report to what the schemas of Jenkins' xUnit plugin and of Ant have in common: these
-// attributes and children, and no others.
+// TestJUnitSchema holds the report to the schema of Jenkins' xUnit plugin: these attributes and children, and no others.
+// But for the attempts of --retry, Ant's schema has them too.
 func TestJUnitSchema(t *testing.T) {
 	type element struct{ attributes, children string }
+	attempt := element{"message type", "stackTrace system-out system-err"}
 	schema := map[string]element{
-		"testsuites": {"name time tests failures errors", "testsuite"},
-		"testsuite":  {"name tests failures errors skipped time timestamp file", "properties testcase"},
-		"properties": {"", "property"},
-		"property":   {"name value", ""},
-		"testcase":   {"name classname time", "error failure system-out system-err"},
-		"failure":    {"message type", ""}, "error": {"message type", ""}, "system-out": {}, "system-err": {},
+		"testsuites":   {"name time tests failures errors", "testsuite"},
+		"testsuite":    {"name tests failures errors skipped time timestamp file", "properties testcase"},
+		"properties":   {"", "property"},
+		"property":     {"name value", ""},
+		"testcase":     {"name classname time", "error failure flakyFailure flakyError rerunFailure rerunError system-out system-err"},
+		"flakyFailure": attempt, "flakyError": attempt, "rerunFailure": attempt, "rerunError": attempt, "stackTrace": {},
+		"failure": {"message type", ""}, "error": {"message type", ""}, "system-out": {}, "system-err": {},
 	}
 	var b bytes.Buffer
 	if err := JUnit(&b, results()); err != nil {

@@ -17,11 +17,8 @@ import (
 // never writes the output of the program.
 func Summary(w io.Writer, r *result.Result, s Style) error {
 	p := printer{style: s}
-	mark, colour := "ok", "32"
-	if !r.OK {
-		mark, colour = "failed", "31"
-	}
-	p.printf("%s %s: %s, took %s", p.paint("1", name(r)), p.paint(colour, mark), termsafe.Line(headline(r)), took(r))
+	mark, colour := verdict(r)
+	p.printf("%s %s: %s, took %s", p.paint("1", name(r)), p.paint(colour, mark), termsafe.Line(Headline(r)), took(r))
 	if r.Backend.Name != "" {
 		p.printf(" on %s", termsafe.Line(r.Backend.Name))
 	}
@@ -40,6 +37,17 @@ func Summary(w io.Writer, r *result.Result, s Style) error {
 	}
 	_, err := w.Write(p.buf.Bytes())
 	return err
+}
+
+// verdict is ok, flaky or failed, with its color.
+func verdict(r *result.Result) (mark, color string) {
+	switch {
+	case !r.OK:
+		return "failed", "31"
+	case r.Flaky:
+		return "flaky", "33"
+	}
+	return "ok", "32"
 }
 
 func name(r *result.Result) string {
@@ -208,31 +216,42 @@ func (p *printer) streams(r *result.Result) {
 // Line writes what became of one of several runs. The name is padded to width columns.
 func Line(w io.Writer, r *result.Result, width int, s Style) error {
 	p := printer{style: s}
-	mark, colour := "ok    ", "32"
-	if !r.OK {
-		mark, colour = "failed", "31"
-	}
-	p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, mark), took(r), termsafe.Line(r.Backend.Name), termsafe.Line(headline(r)))
+	mark, colour := verdict(r)
+	p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, fmt.Sprintf("%-6s", mark)), took(r), termsafe.Line(r.Backend.Name), termsafe.Line(Headline(r)))
 	_, err := w.Write(p.buf.Bytes())
 	return err
 }
 
-// Totals writes a line for each run that failed, in the order given, and how many there were. The others had theirs when
-// they ended.
+// Totals writes a line for each run that failed, then for each that is flaky, in the order given, and how many there
+// were. The others had theirs when they ended.
 func Totals(w io.Writer, rs []*result.Result, s Style) error {
 	width := 0
 	for _, r := range rs {
 		width = max(width, len(name(r)))
 	}
-	failed := 0
-	for _, r := range rs {
-		if !r.OK {
-			failed++
-			if err := Line(w, r, width, s); err != nil {
-				return err
+	failed, flaky := 0, 0
+	for _, of := range []struct {
+		is func(*result.Result) bool
+		n  *int
+	}{{func(r *result.Result) bool { return !r.OK }, &failed}, {func(r *result.Result) bool { return r.Flaky }, &flaky}} {
+		for _, r := range rs {
+			if of.is(r) {
+				*of.n++
+				if err := Line(w, r, width, s); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s: %d ok, %d failed\n", plural(len(rs), "run"), len(rs)-failed, failed)
+	_, err := fmt.Fprintf(w, "%s: %s\n", plural(len(rs), "run"), counts(len(rs)-failed, failed, flaky))
 	return err
+}
+
+// counts says how many runs ended in which way.
+func counts(ok, failed, flaky int) string {
+	text := fmt.Sprintf("%d ok, %d failed", ok, failed)
+	if flaky > 0 {
+		text = fmt.Sprintf("%d ok (%d flaky), %d failed", ok, flaky, failed)
+	}
+	return text
 }

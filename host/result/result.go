@@ -40,6 +40,11 @@ type Result struct {
 	Expected       bool            `json:"expected"`        // the run says itself what is expected of it
 	ExpectFailures []ExpectFailure `json:"expect_failures"` // never null
 
+	// Attempts are the results of earlier attempts of this call, each with its own record, oldest first: of what
+	// --retry repeats. Flaky says that this one is ok after them.
+	Attempts []*Result `json:"attempts,omitempty"`
+	Flaky    bool      `json:"flaky,omitempty"`
+
 	Stdout Stream `json:"stdout"`
 	Stderr Stream `json:"stderr"`
 	TTY    bool   `json:"tty,omitempty"` // both streams went to a terminal and are in stdout

@@ -32,6 +32,7 @@ func full() *Result {
 		Command: []string{"python3", "/workspace/input/main.py"}, Workdir: "/workspace",
 		Cause: sdk.CauseExited, Evidence: "wait status: exit 3", ExitCode: &code, Signal: "SIGKILL", NotStarted: true,
 		Expected: true, ExpectFailures: []ExpectFailure{{What: "exit_code", Want: "0", Got: "3", At: at}},
+		Attempts: []*Result{{Schema: Schema, ID: "261121-034510-aaaaaa", Cause: sdk.CauseTimeout, TimedOut: true}}, Flaky: true,
 		Stdout: Stream{Text: "hi\n", Bytes: 3000, Dropped: 1000, Truncated: true, Path: "stdout.log"}, Stderr: Stream{Path: "stderr.log"}, TTY: true,
 		Usage:  Usage{Wall: Seconds(1234567 * time.Microsecond), User: &user, Sys: &sys, PeakMemory: &mem, PIDs: &pids},
 		Limits: []Limit{{Limit: sdk.LimitMemory, Asked: true, Value: "64MiB", HeldBy: "cgroup v2 memory.max"}},
@@ -98,6 +99,9 @@ func TestSchema(t *testing.T) {
 	defs := doc["$defs"].(map[string]any)
 	var check func(path string, typ reflect.Type, schema map[string]any)
 	check = func(path string, typ reflect.Type, schema map[string]any) {
+		if schema["$ref"] == "#" && typ == reflect.TypeFor[*Result]() {
+			return
+		}
 		if ref, ok := schema["$ref"].(string); ok {
 			schema = defs[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any)
 		}

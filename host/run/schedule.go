@@ -17,6 +17,12 @@ import (
 type Many struct {
 	// Jobs is how many run at once; 0 means as many as there are CPUs.
 	Jobs int
+	// Retry is how many more attempts a run gets that is not ok. The result is that of the last attempt; it names the
+	// others. A run that is refused or cancelled is not repeated.
+	Retry int
+	// Again is called with the result of the nth attempt when there will be another one, not at the same time as Each; it
+	// may be nil.
+	Again func(r *result.Result, n int)
 	// FailFast cancels what runs, and starts nothing further, once a run is not ok.
 	FailFast bool
 	// Streams gives the streams of each run; nil means none. It is called right before the run starts; done (may be
@@ -59,13 +65,18 @@ func (r *Runner) RunAll(ctx context.Context, ds []*runfile.Definition, m Many) (
 		left    atomic.Int64
 	)
 	left.Store(int64(len(ds)))
-	one := func(i int, leave func()) {
+	attempt := func(d *runfile.Definition, over func()) (*result.Result, error) {
 		var s Streams
-		var done func()
 		if m.Streams != nil {
-			s, done = m.Streams(ds[i])
+			var done func()
+			if s, done = m.Streams(d); done != nil {
+				defer done()
+			}
 		}
-		res, err := r.run(ctx, ds[i], s, func() {
+		return r.run(ctx, d, s, over)
+	}
+	one := func(i int, leave func()) {
+		over := sync.OnceFunc(func() {
 			if left.Add(-1) == 0 && m.Idle != nil {
 				m.Idle()
 			}
@@ -73,9 +84,27 @@ func (r *Runner) RunAll(ctx context.Context, ds []*runfile.Definition, m Many) (
 				leave()
 			}
 		})
-		if done != nil {
-			done()
+		var earlier []*result.Result
+		var res *result.Result
+		var err error
+		for {
+			res, err = attempt(ds[i], func() {
+				if len(earlier) == m.Retry { // otherwise only its result says whether it was the last attempt
+					over()
+				}
+			})
+			if err != nil || len(earlier) == m.Retry || ctx.Err() != nil || !worthAnother(res) {
+				break
+			}
+			earlier = append(earlier, res)
+			if m.Again != nil {
+				mu.Lock()
+				m.Again(res, len(earlier))
+				mu.Unlock()
+			}
 		}
+		over()
+		res.Attempts, res.Flaky = earlier, res.OK && len(earlier) > 0
 		mu.Lock()
 		defer mu.Unlock()
 		results[i] = res
@@ -118,6 +147,11 @@ feed:
 		}
 	}
 	return results, first
+}
+
+// worthAnother reports whether another attempt may end differently.
+func worthAnother(r *result.Result) bool {
+	return !r.OK && r.Cause != sdk.CauseCancelled && (r.Error == nil || r.Error.Phase != "plan")
 }
 
 var errFailFast = errors.New("another run failed")
