@@ -44,14 +44,11 @@ build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes
 	go build -ldflags "-s -w" -o libexec/hutch/hutch-lima-guest ./plugins/lima/guest
 
 # sudo may find no go, and what root builds is not the user's: it installs what was built.
-install: $(if $(or $(SUDO_USER),$(if $(shell command -v go),,none)),built,build) ## hutch, its backends, man page and completions below PREFIX (default /usr/local)
-	install -d "$(DESTDIR)$(PREFIX)"/{bin,libexec/hutch,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}
+install: $(if $(or $(SUDO_USER),$(if $(shell command -v go),,none)),built,build) ## hutch, its backends, man pages and completions below PREFIX (default /usr/local)
+	install -d "$(DESTDIR)$(PREFIX)"/{bin,libexec/hutch}
 	install bin/hutch "$(DESTDIR)$(PREFIX)/bin/"
 	install libexec/hutch/hutch-backend-* libexec/hutch/hutch-{podman-agent,lima-guest,agent} "$(DESTDIR)$(PREFIX)/libexec/hutch/"
-	bin/hutch docs man > "$(DESTDIR)$(PREFIX)/share/man/man1/hutch.1"
-	bin/hutch completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/hutch"
-	bin/hutch completion zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_hutch"
-	bin/hutch completion fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/hutch.fish"
+	scripts/share bin/hutch "$(DESTDIR)$(PREFIX)/share"
 
 # The providers' libraries take longer to compile for the race detector than all the rest together.
 MODELS := /host/agent/model(/provider)?$$

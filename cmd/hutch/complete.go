@@ -11,11 +11,12 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 )
 
-// completeCmd is what completion scripts ask. Both commands get the words of the line after --, and say nothing where
+// completeCmd is what completion scripts ask. Its commands get words of the line after --, and print nothing where
 // these name nothing.
 type completeCmd struct {
-	Runs  completeRunsCmd  `cmd:"" help:"Print the names of the runs in the run files among the words."`
-	Paths completePathsCmd `cmd:"" help:"Print the paths in the sandbox among the words that begin with the last word."`
+	Runs   completeRunsCmd   `cmd:"" help:"Print the names of the runs in the run files among the words."`
+	Paths  completePathsCmd  `cmd:"" help:"Print the paths in the sandbox among the words that begin with the last word."`
+	Places completePlacesCmd `cmd:"" help:"Print each SANDBOX:/PATH that begins with the word."`
 }
 
 type completeRunsCmd struct {
@@ -54,39 +55,75 @@ func (c *completePathsCmd) Run(ctx context.Context, u *ui) error {
 	if len(c.Words) == 0 {
 		return nil
 	}
-	s, done, err := openStore()
-	if err != nil {
-		return err
-	}
-	list, err := s.Sandboxes()
-	done()
+	names, err := sandboxNames()
 	if err != nil {
 		return err
 	}
 	last := len(c.Words) - 1
-	for _, box := range list {
-		if !slices.Contains(c.Words[:last], box.Name) {
-			continue
+	for _, name := range names {
+		if slices.Contains(c.Words[:last], name) {
+			return completePath(ctx, u, name, "", c.Words[last])
 		}
-		dir, _ := path.Split(c.Words[last])
-		return sandboxArg{box.Name}.withFiles(ctx, u, 0, func(f *files.Files) error {
-			l, err := f.List(ctx, files.ListRequest{Path: dir, Depth: 1})
-			if err != nil {
-				return err
-			}
-			for _, e := range l.Entries {
-				name := e.Path
-				if e.Type == "directory" {
-					name += "/"
-				}
-				if strings.HasPrefix(name, c.Words[last]) && name != "./" {
-					if err := u.line("%s", name); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		})
 	}
 	return nil
+}
+
+type completePlacesCmd struct {
+	Word string `arg:"" optional:""`
+}
+
+func (c *completePlacesCmd) Run(ctx context.Context, u *ui) error {
+	if p := placeOf(c.Word); p.sandbox != "" {
+		return completePath(ctx, u, p.sandbox, p.sandbox+":", p.path)
+	}
+	names, err := sandboxNames()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, c.Word) {
+			if err := u.line("%s:/workspace/", name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func sandboxNames() ([]string, error) {
+	s, done, err := openStore()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	list, err := s.Sandboxes()
+	var names []string
+	for _, box := range list {
+		names = append(names, box.Name)
+	}
+	return names, err
+}
+
+// completePath prints before and each path in a sandbox that begins with word.
+func completePath(ctx context.Context, u *ui, sandbox, before, word string) error {
+	return sandboxArg{sandbox}.withFiles(ctx, u, 0, func(f *files.Files) error {
+		dir, start := path.Split(word)
+		l, err := f.List(ctx, files.ListRequest{Path: dir, Depth: 1})
+		if err != nil {
+			return err
+		}
+		for _, e := range l.Entries {
+			name := path.Base(e.Path)
+			if e.Path == "." || !strings.HasPrefix(name, start) {
+				continue
+			}
+			if e.Type == "directory" {
+				name += "/"
+			}
+			if err := u.line("%s%s%s", before, dir, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

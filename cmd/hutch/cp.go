@@ -13,8 +13,8 @@ import (
 )
 
 type cpCmd struct {
-	From    string `arg:"" name:"from" help:"What is copied: a path of this host, SANDBOX:/PATH, or - for a tar stream from stdin." complete:"file"`
-	To      string `arg:"" name:"to" help:"Where to: a path of this host, SANDBOX:/PATH, or - for a tar stream to stdout." complete:"file"`
+	From    string `arg:"" name:"from" help:"What is copied: a path of this host, SANDBOX:/PATH, or - for a tar stream from stdin." complete:"place"`
+	To      string `arg:"" name:"to" help:"Where to: a path of this host, SANDBOX:/PATH, or - for a tar stream to stdout." complete:"place"`
 	MaxSize size   `placeholder:"1g" help:"Refuse to take more bytes out of a sandbox (default 4 GiB)."`
 
 	AllowGit   bool `group:"allow" help:"Git repositories and their own files, in any directory."`

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -173,13 +174,26 @@ func (c *completionCmd) Run(u *ui, k *kong.Kong) error {
 }
 
 type docsCmd struct {
-	Man docsManCmd `cmd:"" help:"Print the manual page."`
+	Man docsManCmd `cmd:"" help:"Print the manual page, or write one for each command below a directory."`
 	All docsAllCmd `cmd:"" help:"Write all reference pages below a directory."`
 }
 
-type docsManCmd struct{}
+type docsManCmd struct {
+	Dir string `arg:"" optional:"" help:"Directory to write the pages to, such as /usr/local/share/man/man1." complete:"dir"`
+}
 
-func (*docsManCmd) Run(u *ui, k *kong.Kong) error { return pages.Man(u.out, k.Model.Node) }
+func (c *docsManCmd) Run(u *ui, k *kong.Kong) error {
+	all := pages.Man(k.Model.Node)
+	if c.Dir == "" {
+		return u.line("%s", strings.TrimSuffix(all[k.Model.Name], "\n"))
+	}
+	for name, page := range all {
+		if err := writePage(c.Dir, name+".1", []byte(page)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 type docsAllCmd struct {
 	Dir string `arg:"" help:"Directory to write to."`

@@ -25,6 +25,13 @@ func TestMakeInstall(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
+	scripts, err := filepath.Abs("../../scripts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(scripts, filepath.Join(dir, "scripts")); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "Makefile"), makefile, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +58,9 @@ func TestMakeInstall(t *testing.T) {
 	}
 	if out, err := install(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	if page, err := os.ReadFile(filepath.Join(dir, ".local/share/man/man1/hutch-run.1")); err != nil || len(page) < 1000 {
+		t.Errorf("the man page of hutch run has %d bytes: %v", len(page), err)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".local/bin/hutch"), "backend", "list", "-q")
 	cmd.Env = []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}

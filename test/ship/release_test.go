@@ -106,7 +106,9 @@ func TestRelease(t *testing.T) {
 	// The host brings along every program that it starts.
 	name := "hutch_7.8.9_" + runtime.GOOS + "_" + runtime.GOARCH
 	root := t.TempDir()
-	programs := []string{"CHANGELOG.md", "LICENSE", "README.md", "bin/hutch", "hutch.cdx.json", "libexec/hutch/hutch-podman-agent", "libexec/hutch/hutch-lima-guest", "share/man/man1/hutch.1"}
+	programs := []string{"bin/hutch", "libexec/hutch/hutch-podman-agent", "libexec/hutch/hutch-lima-guest",
+		"share/doc/hutch/CHANGELOG.md", "share/doc/hutch/LICENSE", "share/doc/hutch/README.md", "share/doc/hutch/hutch.cdx.json",
+		"share/man/man1/hutch.1", "share/man/man1/hutch-run.1", "share/bash-completion/completions/hutch"}
 	commands, err := filepath.Glob("../../cmd/hutch-*")
 	if err != nil || len(commands) == 0 {
 		t.Fatalf("got %v, %v", commands, err)

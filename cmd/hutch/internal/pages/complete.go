@@ -13,8 +13,8 @@ var Shells = []string{"bash", "zsh", "fish"}
 
 // Completion writes the completion script of a shell. What a flag or an operand may be comes from its enum, or from its
 // tag complete: words with | between them, or a kind: file is a file, hcl a run file or the name of
-// a run in one before it, dir a directory, path a path in the sandbox before it; run, backend, sandbox and project are
-// asked from hutch itself.
+// a run in one before it, dir a directory, path a path in the sandbox before it, place a file or SANDBOX:/PATH; run,
+// backend, sandbox and project are asked from hutch itself.
 func Completion(w io.Writer, app *kong.Node, shell string) error {
 	var b strings.Builder
 	switch shell {
@@ -55,6 +55,8 @@ func bashValues(words []string, kind string) string {
 		return `_hutch_files; _hutch_lines runs`
 	case "path":
 		return `compopt -o nospace 2>/dev/null; _hutch_lines paths`
+	case "place":
+		return "_hutch_places"
 	case "file":
 		return "_hutch_files"
 	case "dir":
@@ -95,6 +97,17 @@ _hutch_lines() {
 	while IFS= read -r line; do
 		[[ $line == "$cur"* ]] && COMPREPLY+=("$(printf %q "$line")")
 	done < <(hutch complete "$1" -- "${COMP_WORDS[@]:1}" 2>/dev/null)
+}
+# bash takes a colon for the end of a word, unless COMP_WORDBREAKS has none, and replaces what comes after it.
+_hutch_places() {
+	local line broken=""
+	cur=${COMP_LINE:0:COMP_POINT} cur=${cur##* }
+	[[ $cur == *:* ]] || _hutch_files
+	[[ $cur == *:* && $COMP_WORDBREAKS == *:* ]] && broken=${cur%"${cur##*:}"}
+	compopt -o nospace 2>/dev/null
+	while IFS= read -r line; do
+		COMPREPLY+=("$(printf %q "${line#"$broken"}")")
+	done < <(hutch complete places -- "$cur" 2>/dev/null)
 }
 _hutch() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path="" i word ops=0
@@ -212,6 +225,8 @@ func fishValues(words []string, kind string) string {
 	switch kind {
 	case "path":
 		return " -a '(hutch complete paths -- (commandline -opc) (commandline -ct) 2>/dev/null)'"
+	case "place":
+		return fishFiles + " -a '(hutch complete places -- (commandline -ct) 2>/dev/null)'"
 	case "hcl", "file":
 		return fishFiles
 	case "dir":

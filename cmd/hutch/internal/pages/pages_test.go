@@ -64,19 +64,21 @@ func TestHelpOfGroups(t *testing.T) {
 }
 
 func TestMan(t *testing.T) {
-	var b strings.Builder
-	if err := Man(&b, model(t)); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		".TH PROG 1\n", "prog \\- does things\n", "\\&.code that begins with a dot\n\\-x \\en\n", ".B \\-m, \\-\\-mode MODE\n", ".SS prog of inner\n",
+	pages := Man(model(t))
+	for name, want := range map[string][]string{
+		"prog": {".TH PROG 1\n", "prog \\- does things\n", ".BR prog\\-do (1)\nDo it.\n", ".BR prog\\-of (1)\n"},
+		"prog-do": {".TH PROG\\-DO 1\n", "prog\\-do \\- Do it\n", "\\&.code that begins with a dot\n\\-x \\en\n",
+			".B \\-m, \\-\\-mode MODE\n"},
+		"prog-of": {".B prog of inner\n", ".SS prog of inner\nInside.\n"},
 	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, &b)
+		for _, w := range want {
+			if !strings.Contains(pages[name], w) {
+				t.Errorf("no %q in %s\n%s", w, name, pages[name])
+			}
 		}
 	}
-	if strings.Contains(b.String(), "secret") {
-		t.Error("a hidden command is shown")
+	if len(pages) != 3 || strings.Contains(pages["prog"], "secret") {
+		t.Errorf("there are %d pages, or a hidden command is shown in\n%s", len(pages), pages["prog"])
 	}
 }
 
