@@ -14,6 +14,7 @@ import (
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // Refusal says why something is not done, and what the user can do.
@@ -120,11 +121,11 @@ func Prepare(ctx context.Context, r Request) (*Work, error) {
 			"commit it, or --include-uncommitted sends it along, or --allow-dirty leaves it out")
 	}
 	if w.Commit == w.Head {
-		var differ []string
+		differ := map[string]overlay.Entry{} // what stands there counts as changed in the project
 		for _, d := range dirty {
-			differ = append(differ, d.Path)
+			differ[d.Path] = overlay.Entry{}
 		}
-		base = base.Without(differ)
+		base = base.With(differ)
 	}
 	w.base = base
 	if !w.PlanIn {

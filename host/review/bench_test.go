@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // BenchmarkReview10000 opens a review of 10,000 changes in a project of 20,000 files, and renders it.
@@ -63,7 +64,7 @@ func BenchmarkReview10000(b *testing.B) {
 	must(base.Save(&disk))
 	b.Run("base", func(b *testing.B) {
 		for b.Loop() {
-			_, err := LoadBase(bytes.NewReader(disk.Bytes()))
+			_, err := overlay.Load(bytes.NewReader(disk.Bytes()))
 			must(err)
 		}
 	})

@@ -6,12 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hutch-run/hutch/host/git"
+	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Side is one version of a path that both sides changed. The zero Side is nothing there.
@@ -52,14 +55,14 @@ func (r *Review) Settle(picks []Pick, paths []string) ([]Pick, error) {
 }
 
 // setSides notes the three versions of a change in conflict.
-func (c *Change) setSides(was Entry, known bool, mine ident) {
+func (c *Change) setSides(was overlay.Entry, known bool, mine Node) {
 	s := &Sides{BaseKnown: known}
 	if known {
-		s.blob = was.Blob
-		s.Base = Side{Node{Type: typeOf(was.Mode), Mode: bitsOf(was.Mode), Size: was.Size, Link: was.Link}, modified(was.Mtime)}
+		s.blob = was.Content
+		s.Base = Side{nodeOf(was.Stat), modified(was.Mtime)}
 	}
 	if c.Old.Type != Nothing {
-		s.Project = Side{c.Old, modified(c.id.Mtime)}
+		s.Project = Side{c.Old, modified(c.Old.Mtime)}
 	}
 	if c.New.Type != Nothing {
 		s.Sandbox = Side{c.New, modified(mine.Mtime)}
@@ -131,11 +134,11 @@ func (s Side) text() string {
 	case Nothing:
 		return what
 	case File:
-		what = fmt.Sprintf("%s, mode %04o", plural64(s.Size, "byte"), s.Mode)
+		what = fmt.Sprintf("%s, mode %04o", plural64(s.Size, "byte"), safefile.Bits(s.Mode))
 	case Symlink:
 		what = "a symbolic link to " + Quote(s.Link)
 	default:
-		what = fmt.Sprintf("%s, mode %04o", describe(s.Node), s.Mode)
+		what = fmt.Sprintf("%s, mode %04o", describe(s.Node), safefile.Bits(s.Mode))
 	}
 	if !s.Modified.IsZero() {
 		what += ", written " + s.Modified.Local().Format("2006-01-02 15:04:05")
@@ -153,7 +156,7 @@ func plural64(n int64, what string) string {
 // joined is what becomes of a file that both sides changed.
 type joined struct {
 	content []byte
-	mode    uint32
+	mode    fs.FileMode
 	why     string // why they cannot be joined; empty when they can
 }
 

@@ -138,7 +138,7 @@ func TestConflicts(t *testing.T) {
 func (f *fixture) tick() {
 	f.t.Helper()
 	newest := int64(0)
-	for _, e := range f.base.list() {
+	for _, e := range f.base.Entries {
 		newest = max(newest, e.Ctime)
 	}
 	probe := filepath.Join(filepath.Dir(f.project), "probe")
@@ -264,7 +264,7 @@ func TestWithoutBase(t *testing.T) {
 	if d := cmp.Diff(map[string]bool{"a": false, "new": true}, got); d != "" {
 		t.Errorf("clean without a base (-want +got):\n%s", d)
 	}
-	s.Base = &Base{entries: []Entry{}} // seen, but not all of it
+	s.Base = &Base{} // seen, but not all of it
 	r2, err := Open(t.Context(), s, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // dir is a directory whose contents are named by paths that never lead through a symbolic link: every directory on the
@@ -63,10 +63,9 @@ func (d *dir) parent(path string) (fd int, name string, err error) {
 	d.cut(n)
 	for _, part := range way[n:] {
 		at := d.deepest()
-		fd, err := unix.Openat(at, part, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := safefile.OpenDirAt(at, part)
 		if err != nil {
-			var st unix.Stat_t
-			if unix.Fstatat(at, part, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && uint32(st.Mode)&unix.S_IFMT == unix.S_IFLNK {
+			if st, serr := safefile.StatAt(at, part); serr == nil && st.Mode.Type() == fs.ModeSymlink {
 				err = errLinked
 			}
 			return -1, "", err
@@ -84,69 +83,39 @@ func (d *dir) deepest() int {
 }
 
 // look says what stands at path; the zero Node for nothing, also where a directory on the way is missing or is none.
-func (d *dir) look(path string) (Node, ident, error) {
+func (d *dir) look(path string) (Node, error) {
 	fd, name, err := d.parent(path)
 	if err == nil {
 		return lookAt(fd, name)
 	}
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errLinked) {
-		return Node{}, ident{}, nil
+		err = nil
 	}
-	return Node{}, ident{}, err
+	return Node{}, err
 }
 
-func lookAt(fd int, name string) (Node, ident, error) {
-	var st unix.Stat_t
-	err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return Node{}, ident{}, nil
-	}
+func lookAt(fd int, name string) (Node, error) {
+	st, err := safefile.StatAt(fd, name)
 	if err != nil {
-		return Node{}, ident{}, err
+		return Node{}, err
 	}
-	n, id := nodeOf(&st)
-	if n.Type == Symlink {
-		if n.Link, err = readlink(fd, name); err != nil {
-			return Node{}, ident{}, err
-		}
-	}
-	return n, id, nil
-}
-
-// readlink reads where a symbolic link points.
-func readlink(fd int, name string) (string, error) {
-	buf := make([]byte, maxBasePath+1)
-	n, err := unix.Readlinkat(fd, name, buf)
-	if err == nil && n > maxBasePath {
-		err = unix.ENAMETOOLONG
-	}
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
+	return nodeOf(st), nil
 }
 
 // open opens the file at path to read it. It must be a regular file; it may have several links, for it is the user's.
-func (d *dir) open(path string) (*os.File, ident, error) {
+func (d *dir) open(path string) (*os.File, Node, error) {
 	fd, name, err := d.parent(path)
 	if err != nil {
-		return nil, ident{}, err
+		return nil, Node{}, err
 	}
-	f, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	f, st, err := safefile.OpenFileAt(fd, name)
+	if errors.Is(err, unix.EINVAL) {
+		err = errors.New("it is not a regular file any more")
+	}
 	if err != nil {
-		return nil, ident{}, err
+		return nil, Node{}, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(f, &st); err != nil {
-		unix.Close(f)
-		return nil, ident{}, err
-	}
-	n, id := nodeOf(&st)
-	if n.Type != File {
-		unix.Close(f)
-		return nil, ident{}, fmt.Errorf("it is not a regular file any more")
-	}
-	return os.NewFile(uintptr(f), filepath.Base(path)), id, nil
+	return os.NewFile(uintptr(f), filepath.Base(path)), nodeOf(safefile.StatOf(&st)), nil
 }
 
 // list names what is in the directory at path, "" for the top.
@@ -156,26 +125,16 @@ func (d *dir) list(path string) ([]string, error) {
 		fd, name, err = d.parent(path)
 	}
 	if err == nil {
-		fd, err = unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err = safefile.OpenDirAt(fd, name)
 	}
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), filepath.Base(path))
 	defer f.Close()
-	var names []string
-	for {
-		batch, err := f.Readdirnames(4096)
-		names = append(names, batch...)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
+	names, err := f.Readdirnames(-1)
 	slices.Sort(names)
-	return names, nil
+	return names, err
 }
 
 // parentOf is the directory of a path, "" for the top.
@@ -203,74 +162,33 @@ const (
 	Special   Type = "special" // a FIFO, a socket or a device
 )
 
-// Node is what stands at a path, in the project or in the sandbox.
+// Node is what stands at a path, in the project or in the sandbox. The inode, the owner and the times are known of what
+// stands in the project only.
 type Node struct {
-	Type   Type   `json:"type,omitempty"`
-	Mode   uint32 `json:"mode,omitempty"`   // permission, set-id and sticky bits, as chmod counts them; 0 for a symbolic link
-	Size   int64  `json:"size,omitempty"`   // of a file, in bytes
-	Link   string `json:"link,omitempty"`   // where a symbolic link points
-	SHA256 string `json:"sha256,omitempty"` // of a file's content, in hex, once it was read
+	Type Type
+	safefile.Stat
+	SHA256 string // of a file's content, in hex, once it was read
 }
 
-// The bits of Node.Mode.
-const (
-	execBits  = 0o111
-	setidBits = unix.S_ISUID | unix.S_ISGID
-	otherMay  = 0o002
-	allBits   = 0o7777
-)
-
-// ident is what shows that a file was touched, without reading it.
-type ident struct {
-	Dev   uint64 `json:"dev"`
-	Ino   uint64 `json:"ino"`
-	Size  int64  `json:"size"`
-	Mtime int64  `json:"mtime"` // nanoseconds since 1970
-	Ctime int64  `json:"ctime"`
-	UID   uint32 `json:"uid"`
-	GID   uint32 `json:"gid"`
-}
-
-// same reports whether both are the same file, not touched in between.
-func (i ident) same(o ident) bool {
-	return i.Dev == o.Dev && i.Ino == o.Ino && i.Size == o.Size && i.Mtime == o.Mtime && i.Ctime == o.Ctime
-}
-
-// moved is same for a file that was renamed in between, which sets its change time.
-func (i ident) moved(o ident) bool {
-	return i.Dev == o.Dev && i.Ino == o.Ino && i.Size == o.Size && i.Mtime == o.Mtime
-}
-
-// nodeOf turns what stat said into a Node, without the target of a link.
-func nodeOf(st *unix.Stat_t) (Node, ident) {
-	n := Node{Mode: uint32(st.Mode) & allBits}
-	switch uint32(st.Mode) & unix.S_IFMT {
-	case unix.S_IFREG:
-		n.Type, n.Size = File, st.Size
-	case unix.S_IFDIR:
-		n.Type = Directory
-	case unix.S_IFLNK:
-		n.Type, n.Mode = Symlink, 0 // they mean nothing
-	default:
-		n.Type = Special
+// nodeOf turns what was seen into a Node.
+func nodeOf(s safefile.Stat) Node {
+	n := Node{Type: typeOf(s.Mode), Stat: s}
+	switch {
+	case !s.Exists():
+		n.Type = Nothing
+	case n.Type == Symlink:
+		n.Mode = fs.ModeSymlink // its permissions mean nothing
 	}
-	return n, ident{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(), UID: st.Uid, GID: st.Gid}
+	return n
 }
 
-// nodeOfSeen is nodeOf for what was looked at elsewhere; the zero Node for nothing.
-func nodeOfSeen(s overlay.Stat) (Node, ident) {
-	if s == (overlay.Stat{}) {
-		return Node{}, ident{}
-	}
-	n := Node{Type: typeOf(s.Mode), Mode: bitsOf(s.Mode)}
-	switch n.Type {
-	case File:
-		n.Size = s.Size
-	case Symlink:
-		n.Mode = 0
-	}
-	return n, ident{Dev: s.Dev, Ino: s.Ino, Size: s.Size, Mtime: s.Mtime, Ctime: s.Ctime, UID: s.UID, GID: s.GID}
+// version is what both sides of a change have: n without what is only true of the place where it was seen.
+func (n Node) version() Node {
+	return Node{Type: n.Type, Stat: safefile.Stat{Mode: n.Mode, Size: n.Size, Link: n.Link}, SHA256: n.SHA256}
 }
+
+// placed reports whether n was seen in the project.
+func (n Node) placed() bool { return n.Ino != 0 }
 
 // typeOf is the type of a mode.
 func typeOf(m fs.FileMode) Type {
@@ -285,66 +203,35 @@ func typeOf(m fs.FileMode) Type {
 	return Special
 }
 
-// bitsOf turns Go's permission bits into those of chmod.
-func bitsOf(m fs.FileMode) uint32 {
-	bits := uint32(m.Perm())
-	if m&fs.ModeSetuid != 0 {
-		bits |= unix.S_ISUID
+// entry is the entry of a base for n at a path; the zero Entry for nothing.
+func (n Node) entry(path string) overlay.Entry {
+	if n.Type == Nothing {
+		return overlay.Entry{}
 	}
-	if m&fs.ModeSetgid != 0 {
-		bits |= unix.S_ISGID
-	}
-	if m&fs.ModeSticky != 0 {
-		bits |= unix.S_ISVTX
-	}
-	return bits
+	return overlay.Entry{Path: path, Stat: n.Stat}
 }
 
-// modeOf is the opposite of bitsOf.
-func modeOf(bits uint32) fs.FileMode {
-	m := fs.FileMode(bits & 0o777)
-	if bits&unix.S_ISUID != 0 {
-		m |= fs.ModeSetuid
-	}
-	if bits&unix.S_ISGID != 0 {
-		m |= fs.ModeSetgid
-	}
-	if bits&unix.S_ISVTX != 0 {
-		m |= fs.ModeSticky
-	}
-	return m
-}
-
-// touched reports whether what stands at a path now is not what the base knows of it.
-func touched(e overlay.Entry, known bool, n Node, id ident) bool {
+// touched reports whether what stands at a path of the project is not what the base knows of it.
+func touched(e overlay.Entry, known bool, n Node) bool {
 	if !known || n.Type == Nothing {
 		return known || n.Type != Nothing
 	}
-	if typeOf(e.Mode) != n.Type {
-		return true
+	if n.Type == File && typeOf(e.Mode) == File {
+		return e.Size != n.Size || e.Mtime != n.Mtime || e.Ctime != n.Ctime || e.Ino != n.Ino
 	}
-	switch n.Type {
-	case File:
-		return e.Size != n.Size || e.Mtime != id.Mtime || e.Ctime != id.Ctime || e.Ino != id.Ino
-	case Symlink:
-		return e.Link != n.Link
-	}
-	return bitsOf(e.Mode) != n.Mode
+	return !copied(e, known, n)
 }
 
 // copied reports whether a sandbox's version of a path is the copy of the base's that an overlay makes before a write
 // which then never came: the same size, times and permissions.
-func copied(e overlay.Entry, known bool, n Node, id ident) bool {
+func copied(e overlay.Entry, known bool, n Node) bool {
 	if !known || typeOf(e.Mode) != n.Type {
 		return false
 	}
-	switch n.Type {
-	case File:
-		return e.Size == n.Size && e.Mtime == id.Mtime && bitsOf(e.Mode) == n.Mode
-	case Symlink:
+	if n.Type == Symlink {
 		return e.Link == n.Link
 	}
-	return bitsOf(e.Mode) == n.Mode
+	return e.Mode == n.Mode && (n.Type != File || e.Size == n.Size && e.Mtime == n.Mtime)
 }
 
 // xattr is one extended attribute.

@@ -120,11 +120,11 @@ func (e *engine) temp(m *move) string { return e.prefix + strconv.Itoa(m.number)
 
 // remove takes away a file, a link or an empty directory.
 func (e *engine) remove(m *move) error {
-	fd, name, now, id, err := e.here(m)
+	fd, name, now, err := e.here(m)
 	if err != nil || now.Type == Nothing && e.careful {
 		return err
 	}
-	if done, err := e.settled(m, now, id); done || err != nil {
+	if done, err := e.settled(m, now); done || err != nil {
 		return err
 	}
 	e.point("remove", m)
@@ -146,7 +146,7 @@ func (e *engine) remove(m *move) error {
 		return err
 	}
 	e.point("removing", m)
-	if n, moved, err := lookAt(fd, tmp); err != nil || n.Type != now.Type || !moved.moved(id) {
+	if moved, err := lookAt(fd, tmp); err != nil || moved.Type != now.Type || !moved.Moved(now.Stat) {
 		return errors.Join(errChanged, err, renameNew(fd, tmp, name))
 	}
 	return unix.Unlinkat(fd, tmp, 0)
@@ -154,7 +154,7 @@ func (e *engine) remove(m *move) error {
 
 // mkdir makes a directory that only we may enter until its permissions are set.
 func (e *engine) mkdir(m *move) error {
-	fd, name, now, _, err := e.here(m)
+	fd, name, now, err := e.here(m)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (e *engine) mkdir(m *move) error {
 		return errChanged
 	}
 	e.point("mkdir", m)
-	uid, gid, err := owner(fd, m, ident{}, false)
+	uid, gid, err := owner(fd, m, Node{})
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (e *engine) mkdir(m *move) error {
 	if err := chown(uid, gid, func() error { return unix.Fchownat(fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) }); err != nil || len(m.to.Xattrs) == 0 {
 		return err
 	}
-	d, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	d, err := safefile.OpenDirAt(fd, name)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (e *engine) mkdir(m *move) error {
 
 // place puts a file or a link there, in one go.
 func (e *engine) place(m *move) error {
-	fd, name, now, id, err := e.here(m)
+	fd, name, now, err := e.here(m)
 	if err != nil {
 		return err
 	}
@@ -197,20 +197,20 @@ func (e *engine) place(m *move) error {
 	}
 	if e.careful {
 		if now.Type != Nothing || m.from.Type != Nothing && !goes(m) {
-			if done, err := e.settled(m, now, id); done || err != nil {
+			if done, err := e.settled(m, now); done || err != nil {
 				return err
 			}
 		}
-	} else if !is(expect, now, id) {
+	} else if !is(expect, now) {
 		return errChanged
 	}
 	e.point("stage", m)
 	tmp := e.temp(m)
-	if err := e.write(fd, tmp, m, id, now.Type != Nothing); err != nil {
+	if err := e.write(fd, tmp, m, now); err != nil {
 		return errors.Join(err, ignoreMissing(unix.Unlinkat(fd, tmp, 0)))
 	}
 	e.point("place", m)
-	if err := e.swap(fd, tmp, name, now, id); err != nil {
+	if err := e.swap(fd, tmp, name, now); err != nil {
 		return errors.Join(err, ignoreMissing(unix.Unlinkat(fd, tmp, 0)))
 	}
 	e.point("placed", m)
@@ -219,7 +219,7 @@ func (e *engine) place(m *move) error {
 
 // swap gives the staged file its name. What it replaces must be what was looked at: it is checked after the two changed
 // names, and they change back when it is not.
-func (e *engine) swap(fd int, tmp, name string, now Node, id ident) error {
+func (e *engine) swap(fd int, tmp, name string, now Node) error {
 	if now.Type == Nothing {
 		err := renameNew(fd, tmp, name)
 		if unsupported(err) {
@@ -234,8 +234,8 @@ func (e *engine) swap(fd int, tmp, name string, now Node, id ident) error {
 	}
 	err := exchange(fd, tmp, name)
 	if unsupported(err) {
-		n, last, err := lookAt(fd, name)
-		if err != nil || n.Type != now.Type || !last.same(id) {
+		last, err := lookAt(fd, name)
+		if err != nil || last.Type != now.Type || !last.Untouched(now.Stat) {
 			return errors.Join(errChanged, err)
 		}
 		return unix.Renameat(fd, tmp, fd, name)
@@ -243,7 +243,7 @@ func (e *engine) swap(fd int, tmp, name string, now Node, id ident) error {
 	if err != nil {
 		return err
 	}
-	if n, old, err := lookAt(fd, tmp); err != nil || n.Type != now.Type || !old.moved(id) {
+	if old, err := lookAt(fd, tmp); err != nil || old.Type != now.Type || !old.Moved(now.Stat) {
 		return errors.Join(errChanged, err, exchange(fd, tmp, name))
 	}
 	return unix.Unlinkat(fd, tmp, 0)
@@ -251,7 +251,7 @@ func (e *engine) swap(fd int, tmp, name string, now Node, id ident) error {
 
 // chmod sets the permissions of what is there: of a file that only changes these, or of a directory.
 func (e *engine) chmod(m *move) error {
-	fd, name, now, id, err := e.here(m)
+	fd, name, now, err := e.here(m)
 	if err != nil {
 		return err
 	}
@@ -264,52 +264,52 @@ func (e *engine) chmod(m *move) error {
 	if m.from.Type == m.to.Type && now.Mode != m.from.Mode && !(e.careful && m.to.Type == Directory) {
 		return errChanged
 	}
-	if !e.careful && m.to.Type == File && !id.same(m.from.Ident) {
+	if !e.careful && m.to.Type == File && !now.Untouched(m.from.Stat) {
 		return errChanged
 	}
 	e.point("chmod", m)
-	return chmodAt(fd, name, m.to.Mode)
+	return chmodAt(fd, name, safefile.Bits(m.to.Mode))
 }
 
 // here opens the directory of a move's path and looks at what stands there.
-func (e *engine) here(m *move) (fd int, name string, now Node, id ident, err error) {
+func (e *engine) here(m *move) (fd int, name string, now Node, err error) {
 	fd, name, err = e.project.parent(m.path)
 	if err == nil {
-		now, id, err = lookAt(fd, name)
+		now, err = lookAt(fd, name)
 	} else if e.careful && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errLinked)) && m.to.Type == Nothing {
-		return -1, "", Node{}, ident{}, nil
+		return -1, "", Node{}, nil
 	}
-	return fd, name, now, id, err
+	return fd, name, now, err
 }
 
 // settled looks, before a path is changed, at whether it must be: in a careful run it may be what it shall become. It
 // is an error when it is neither that nor what it was expected to be.
-func (e *engine) settled(m *move, now Node, id ident) (bool, error) {
+func (e *engine) settled(m *move, now Node) (bool, error) {
 	if !e.careful {
-		if !is(m.from, now, id) {
+		if !is(m.from, now) {
 			return false, errChanged
 		}
 		return false, nil
 	}
 	switch {
-	case e.equal(m, m.to, now, id):
+	case e.equal(m, m.to, now):
 		return true, nil
-	case e.equal(m, m.from, now, id):
+	case e.equal(m, m.from, now):
 		return false, nil
 	}
 	return false, errors.New("it was changed by somebody else since, and is left as it is")
 }
 
 // is reports whether a path is untouched since its state was taken.
-func is(s state, now Node, id ident) bool {
+func is(s state, now Node) bool {
 	if s.Type != now.Type {
 		return false
 	}
 	switch s.Type {
 	case File:
-		return s.Ident.same(id)
+		return s.Untouched(now.Stat)
 	case Symlink:
-		return string(s.Link) == now.Link
+		return s.Link == now.Link
 	case Directory:
 		return s.Mode == now.Mode
 	}
@@ -317,21 +317,21 @@ func is(s state, now Node, id ident) bool {
 }
 
 // equal reports whether what stands at a path is a state, by its content.
-func (e *engine) equal(m *move, s state, now Node, id ident) bool {
+func (e *engine) equal(m *move, s state, now Node) bool {
 	if s.Type != now.Type {
 		return false
 	}
 	switch s.Type {
 	case Symlink:
-		return string(s.Link) == now.Link
+		return s.Link == now.Link
 	case Directory, Nothing:
 		return true // its permissions are set last
 	}
-	if s.Ident != (ident{}) && s.Ident.same(id) {
+	if s.placed() && s.Untouched(now.Stat) {
 		return true
 	}
 	if now.Size != s.Size || s.SHA256 == "" {
-		return s.SHA256 == "" && s.Ident.moved(id)
+		return s.SHA256 == "" && s.Moved(now.Stat)
 	}
 	sum, err := hashFile(e.project, m.path)
 	return err == nil && sum == s.SHA256
@@ -346,23 +346,23 @@ func (e *engine) sweep(moves []*move, prefix string) {
 			continue // the directory is not there, so nothing is in it
 		}
 		tmp := prefix + strconv.Itoa(m.number)
-		aside, id, err := lookAt(fd, tmp)
+		aside, err := lookAt(fd, tmp)
 		if err != nil || aside.Type == Nothing {
 			continue
 		}
-		now, nowID, err := lookAt(fd, name)
+		now, err := lookAt(fd, name)
 		if err != nil {
 			continue
 		}
-		was := aside.Type == m.to.Type && m.to.Ident.moved(id) // it is the old version
+		was := aside.Type == m.to.Type && m.to.Moved(aside.Stat) // it is the old version
 		switch {
 		case now.Type == Nothing && (was || m.from.Type == Nothing):
 			if renameNew(fd, tmp, name) == nil {
 				continue
 			}
-		case was || now.Type == m.to.Type && m.to.Ident.moved(nowID):
+		case was || now.Type == m.to.Type && m.to.Moved(now.Stat):
 			// The old version is in its place, or in the store: what is aside is not needed.
-		case m.from.Type != Nothing && e.equal(m, m.from, now, nowID):
+		case m.from.Type != Nothing && e.equal(m, m.from, now):
 			// Neither is the old version: somebody changed the target in the moment before it was replaced.
 			if exchange(fd, tmp, name) != nil {
 				continue
@@ -500,8 +500,8 @@ func (l *Ledger) backup(ctx context.Context, dir string, project *dir, j *journa
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		now, id, err := project.look(string(s.Path))
-		if err == nil && !is(s.Old, now, id) {
+		now, err := project.look(s.Path)
+		if err == nil && !is(s.Old, now) {
 			err = errChanged
 		}
 		if err == nil && s.Old.Type == File && !(s.New.Type == File && s.content == nil) {
@@ -514,7 +514,7 @@ func (l *Ledger) backup(ctx context.Context, dir string, project *dir, j *journa
 			err = keepXattrs(project, s)
 		}
 		if err != nil {
-			return fmt.Errorf("nothing was applied: %s: %w", Quote(string(s.Path)), err)
+			return fmt.Errorf("nothing was applied: %s: %w", Quote(s.Path), err)
 		}
 	}
 	return nil
@@ -522,12 +522,12 @@ func (l *Ledger) backup(ctx context.Context, dir string, project *dir, j *journa
 
 // keep copies the project's version of one file.
 func keep(to string, project *dir, s *step) error {
-	src, id, err := project.open(string(s.Path))
+	src, now, err := project.open(s.Path)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	if !s.Old.Ident.same(id) {
+	if !s.Old.Untouched(now.Stat) {
 		return errChanged
 	}
 	if s.Old.Xattrs, err = readXattrs(int(src.Fd())); err != nil {
@@ -546,7 +546,7 @@ func keep(to string, project *dir, s *step) error {
 	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
 		return err
 	}
-	if _, after := nodeOf(&st); !after.same(id) || n != s.Old.Size {
+	if !now.Untouched(safefile.StatOf(&st)) || n != s.Old.Size {
 		return errChanged
 	}
 	sum := hex.EncodeToString(h.Sum(nil))
@@ -559,11 +559,11 @@ func keep(to string, project *dir, s *step) error {
 
 // keepXattrs notes the attributes of a directory that goes.
 func keepXattrs(project *dir, s *step) error {
-	fd, name, err := project.parent(string(s.Path))
+	fd, name, err := project.parent(s.Path)
 	if err != nil {
 		return err
 	}
-	d, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	d, err := safefile.OpenDirAt(fd, name)
 	if errors.Is(err, unix.EACCES) {
 		return nil // what we may not look into has nothing of ours
 	}
@@ -576,16 +576,16 @@ func keepXattrs(project *dir, s *step) error {
 }
 
 // write makes the temporary file or link, complete but for its name.
-func (e *engine) write(fd int, tmp string, m *move, id ident, replaces bool) error {
+func (e *engine) write(fd int, tmp string, m *move, old Node) error {
 	if err := ignoreMissing(unix.Unlinkat(fd, tmp, 0)); err != nil {
 		return err
 	}
-	uid, gid, err := owner(fd, m, id, replaces)
+	uid, gid, err := owner(fd, m, old)
 	if err != nil {
 		return err
 	}
 	if m.to.Type == Symlink {
-		if err := unix.Symlinkat(string(m.to.Link), fd, tmp); err != nil {
+		if err := unix.Symlinkat(m.to.Link, fd, tmp); err != nil {
 			return err
 		}
 		return chown(uid, gid, func() error { return unix.Fchownat(fd, tmp, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
@@ -615,17 +615,17 @@ func (e *engine) write(fd int, tmp string, m *move, id ident, replaces bool) err
 		err = writeXattrs(out, m.xattrs())
 	}
 	if err == nil {
-		err = unix.Fchmod(out, m.to.Mode) // after the owner: a change of it clears set-id bits; an access control list sets the mode
+		err = unix.Fchmod(out, safefile.Bits(m.to.Mode)) // after the owner: a change of it clears set-id bits; an access control list sets the mode
 	}
-	if err == nil && m.to.Ident.Mtime != 0 {
-		err = setTimes(fd, tmp, m.to.Ident.Mtime)
+	if err == nil && m.to.Mtime != 0 {
+		err = setTimes(fd, tmp, m.to.Mtime)
 	}
 	return errors.Join(err, f.Close())
 }
 
 // xattrs are the attributes of a new file: those of the version that is put back, else of the one it replaces.
 func (m *move) xattrs() []xattr {
-	if m.to.Ident != (ident{}) {
+	if m.to.placed() {
 		return m.to.Xattrs
 	}
 	if m.from.Type != File {
@@ -636,14 +636,14 @@ func (m *move) xattrs() []xattr {
 
 // owner is whose a new file is: that of the version which is put back, else of the one it replaces, else of the
 // directory it lies in. Never the sandbox's.
-func owner(fd int, m *move, id ident, replaces bool) (uid, gid int, err error) {
+func owner(fd int, m *move, old Node) (uid, gid int, err error) {
 	switch {
-	case m.to.Ident != (ident{}):
-		return int(m.to.Ident.UID), int(m.to.Ident.GID), nil
-	case replaces && os.Geteuid() != 0: // the owner cannot be kept then, but the group can
-		return os.Geteuid(), int(id.GID), nil
-	case replaces:
-		return int(id.UID), int(id.GID), nil
+	case m.to.placed():
+		return int(m.to.UID), int(m.to.GID), nil
+	case old.placed() && os.Geteuid() != 0: // the owner cannot be kept then, but the group can
+		return os.Geteuid(), int(old.GID), nil
+	case old.placed():
+		return int(old.UID), int(old.GID), nil
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

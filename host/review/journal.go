@@ -1,10 +1,11 @@
 package review
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/gob"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,142 +14,90 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // An apply has a directory in the ledger:
 //
-//	journal.json   what is about to be done; while it has this name the project must be put back
-//	applied.json   the same, once all of it is done; it is what undo needs
-//	undone.json    the same of an undo: it and the apply that it took back only wait for being removed
-//	restored.json  the same, when the project was put back and the sandbox's base could not be written yet
-//	stuck.json     the same, when the project could not be put back because somebody else changed it meanwhile
-//	old/N          the contents that were replaced
+//	journal   what is about to be done; while it has this name the project must be put back
+//	applied   the same, once all of it is done; it is what undo needs
+//	undone    the same of an undo: it and the apply that it took back only wait for being removed
+//	restored  the same, when the project was put back and the sandbox's base could not be written yet
+//	stuck     the same, when the project could not be put back because somebody else changed it meanwhile
+//	old/N     the contents that were replaced
+//
+// It is written by gob, since names and links may hold any bytes.
 const (
-	journalFile  = "journal.json"
-	appliedFile  = "applied.json"
-	undoneFile   = "undone.json"
-	restoredFile = "restored.json"
-	stuckFile    = "stuck.json"
+	journalFile  = "journal"
+	appliedFile  = "applied"
+	undoneFile   = "undone"
+	restoredFile = "restored"
+	stuckFile    = "stuck"
 	oldDir       = "old"
 
-	journalSchema = "hutch.apply/v1"
+	journalSchema = "hutch.apply/v2"
 )
 
 // journal is all that is needed to take an apply back.
 type journal struct {
-	Schema    string    `json:"schema"`
-	ID        string    `json:"id"`
-	Sandbox   string    `json:"sandbox"`
-	SandboxID string    `json:"sandbox_id,omitempty"`
-	Project   string    `json:"project"`
-	Dev       uint64    `json:"dev"` // of the project, so that another directory of that name is not taken for it
-	Ino       uint64    `json:"ino"`
-	Time      time.Time `json:"time"`
-	Undoes    string    `json:"undoes,omitempty"` // the apply that this one takes back
-	OldBytes  int64     `json:"old_bytes"`
-	Steps     []*step   `json:"steps"`
+	Schema    string
+	ID        string
+	Sandbox   string
+	SandboxID string
+	Project   string
+	Dev, Ino  uint64 // of the project, so that another directory of that name is not taken for it
+	Time      time.Time
+	Undoes    string // the apply that this one takes back
+	OldBytes  int64
+	Steps     []*step
 }
 
 // step takes one path from one state to another.
 type step struct {
-	Path text  `json:"path"`
-	Old  state `json:"old"`
-	New  state `json:"new"`
+	Path     string
+	Old, New state
 	// Settled says that both sides had changed the path, and somebody decided for the new version. To go back from it is
 	// to be in conflict again.
-	Settled bool `json:"settled,omitempty"`
-	// Base is what the sandbox's base says of the path before this step; nil where there is no base.
-	Base *baseState `json:"base,omitempty"`
+	Settled bool
+	// Base is what the sandbox's base says of the path before this step, the zero Entry for nothing; nil where there is no
+	// base.
+	Base *overlay.Entry
 	// Was is the Base of the step that an undo takes back.
-	Was *baseState `json:"was,omitempty"`
+	Was *overlay.Entry
 
 	content *blob // of New, where it is a file with new content
 	part    bool  // New has only some of the sandbox's changes
 }
 
-// state is a Node on disk, with what it takes to make it again.
+// state is a Node with what it takes to make it again.
 type state struct {
-	Type   Type   `json:"type,omitempty"`
-	Mode   uint32 `json:"mode,omitempty"`
-	Size   int64  `json:"size,omitempty"`
-	Link   text   `json:"link,omitempty"`
-	SHA256 string `json:"sha256,omitempty"`
-	Ident  ident  `json:"ident,omitzero"`
-	Blob   int    `json:"blob,omitempty"` // number of the content in old/; 0 when it is not kept
+	Node
+	Blob int // number of the content in old/; 0 when it is not kept
 	// Xattrs are those of what stood there, which what takes its place gets, too.
-	Xattrs []xattr `json:"xattrs,omitempty"`
+	Xattrs []xattr
 }
 
-// baseState is an Entry on disk.
-type baseState struct {
-	None  bool        `json:"none,omitempty"` // the base has nothing there
-	Mode  fs.FileMode `json:"mode,omitempty"` // as Go has it, with the type
-	Size  int64       `json:"size,omitempty"`
-	Mtime int64       `json:"mtime,omitempty"`
-	Ctime int64       `json:"ctime,omitempty"`
-	Ino   uint64      `json:"ino,omitempty"`
-	Link  text        `json:"link,omitempty"`
-	Blob  []byte      `json:"blob,omitempty"`
-}
-
-func baseStateOf(b *Base, path string) *baseState {
+// baseEntry is what a base says of a path; nil without one.
+func baseEntry(b *Base, path string) *overlay.Entry {
 	if b == nil {
 		return nil
 	}
-	e, known := b.Lookup(path)
-	return &baseState{!known, e.Mode, e.Size, e.Mtime, e.Ctime, e.Ino, text(e.Link), []byte(e.Blob)}
-}
-
-// entry is the zero Entry for nothing.
-func (s *baseState) entry(path string) Entry {
-	if s.None {
-		return Entry{}
-	}
-	e := overlay.Entry{Path: path, Mode: s.Mode, Size: s.Size, Mtime: s.Mtime, Ctime: s.Ctime, Ino: s.Ino, Link: string(s.Link)}
-	return Entry{e, string(s.Blob)}
-}
-
-func jnode(n Node, id ident) state {
-	return state{Type: n.Type, Mode: n.Mode, Size: n.Size, Link: text(n.Link), SHA256: n.SHA256, Ident: id}
-}
-
-// text is a string of any bytes; in JSON what is not UTF-8 is written in Go's quotes.
-type text string
-
-// MarshalText implements encoding.TextMarshaler.
-func (t text) MarshalText() ([]byte, error) { return []byte(t.shown()), nil }
-
-func (t text) shown() string {
-	if utf8.ValidString(string(t)) && (t == "" || t[0] != '"') {
-		return string(t)
-	}
-	return strconv.QuoteToASCII(string(t))
-}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (t *text) UnmarshalText(b []byte) error {
-	if len(b) == 0 || b[0] != '"' {
-		*t = text(b)
-		return nil
-	}
-	s, err := strconv.Unquote(string(b))
-	*t = text(s)
-	return err
+	e, _ := b.Lookup(path)
+	return &e
 }
 
 // write puts the journal on disk under its first name, after everything else that lies below dir.
 func (j *journal) write(dir string, sync bool) error {
-	b, err := json.Marshal(j)
-	if err != nil {
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(j); err != nil {
 		return err
 	}
 	tmp := filepath.Join(dir, journalFile+".new")
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+	if err := os.WriteFile(tmp, b.Bytes(), 0o600); err != nil {
 		return err
 	}
 	if sync {
@@ -177,17 +126,17 @@ func readJournal(dir, name string) (*journal, error) {
 
 func parseJournal(b []byte) (*journal, error) {
 	j := &journal{}
-	if err := json.Unmarshal(b, j); err != nil {
+	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(j); err != nil {
 		return nil, err
 	}
 	if j.Schema != journalSchema {
 		return nil, fmt.Errorf("it has the schema %q, which this hutch does not know", j.Schema)
 	}
-	if j.Undoes != "" && (!localPath(j.Undoes) || strings.Contains(j.Undoes, "/")) {
+	if j.Undoes != "" && (!safefile.Local(j.Undoes) || strings.Contains(j.Undoes, "/")) {
 		return nil, fmt.Errorf("it undoes %s, which is not a name", Quote(j.Undoes))
 	}
 	for _, s := range j.Steps {
-		if s == nil || !localPath(string(s.Path)) {
+		if s == nil || !safefile.Local(s.Path) {
 			return nil, errors.New("a step has no path, or one that is not in the project")
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // DiffSchema is the schema of [Document].
@@ -171,7 +172,7 @@ func documentNode(n Node) *DocumentNode {
 	}
 	d := &DocumentNode{Type: n.Type, Size: n.Size, Link: n.Link}
 	if n.Type != Symlink {
-		d.Mode = fmt.Sprintf("%04o", n.Mode)
+		d.Mode = fmt.Sprintf("%04o", safefile.Bits(n.Mode))
 	}
 	return d
 }

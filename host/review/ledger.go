@@ -9,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -75,6 +78,14 @@ type Placed struct {
 	SHA256 string `json:"sha256,omitempty"` // of a file's content, in hex; empty where only its mode changed
 }
 
+// goQuoted is a path in Go's quotes where it is not UTF-8, or begins with a quote.
+func goQuoted(path string) string {
+	if utf8.ValidString(path) && !strings.HasPrefix(path, `"`) {
+		return path
+	}
+	return strconv.QuoteToASCII(path)
+}
+
 // Apply does what the plan says, all of it or nothing. When it fails, the project is as it was. The reviewed sandbox
 // should be locked meanwhile; that is not needed for safety.
 func (l *Ledger) Apply(ctx context.Context, r *Review, p *Plan) (*Applied, error) {
@@ -93,7 +104,7 @@ func (l *Ledger) Apply(ctx context.Context, r *Review, p *Plan) (*Applied, error
 		return nil, err
 	}
 	for _, s := range p.steps {
-		s.Base = baseStateOf(r.Subject.Base, string(s.Path))
+		s.Base = baseEntry(r.Subject.Base, s.Path)
 	}
 	return l.commit(ctx, &journal{Sandbox: r.Subject.Name, SandboxID: r.Subject.ID, Project: r.Subject.Project, Steps: p.steps})
 }
@@ -137,8 +148,8 @@ func (l *Ledger) commit(ctx context.Context, j *journal) (*Applied, error) {
 	l.point("done")
 	a := &Applied{ID: j.ID, Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Until: j.Time.Add(KeepFor)}
 	for _, s := range j.Steps {
-		a.Paths = append(a.Paths, string(s.Path))
-		a.Placed = append(a.Placed, Placed{Path: s.Path.shown(), Type: s.New.Type, Size: s.New.Size, SHA256: s.New.SHA256})
+		a.Paths = append(a.Paths, s.Path)
+		a.Placed = append(a.Placed, Placed{Path: goQuoted(s.Path), Type: s.New.Type, Size: s.New.Size, SHA256: s.New.SHA256})
 	}
 	a.NoBase = l.rebase(j, project, false)
 	l.point("base")
@@ -193,7 +204,7 @@ func (j *journal) prefix(back bool) string {
 func (j *journal) moves(dir string, back bool) []*move {
 	list := make([]*move, len(j.Steps))
 	for i, s := range j.Steps {
-		m := &move{number: i + 1, path: string(s.Path), from: s.Old, to: s.New}
+		m := &move{number: i + 1, path: s.Path, from: s.Old, to: s.New}
 		if back {
 			m.from, m.to = s.New, s.Old
 			if m.to.Type == File && (m.to.Blob != 0 || m.from.Type != File) {

@@ -360,9 +360,9 @@ func compareWithGit(t *testing.T, dir string, b *Base, least int) {
 		}
 	}
 	got := map[string]string{}
-	for _, e := range b.list() {
-		if e.Blob != "" {
-			got[e.Path] = fmt.Sprintf("%x", e.Blob)
+	for _, e := range b.Entries {
+		if e.Content != "" {
+			got[e.Path] = fmt.Sprintf("%x", e.Content)
 		}
 	}
 	if d := cmp.Diff(want, got); d != "" || len(got) < least {

@@ -51,7 +51,7 @@ type Plan struct {
 func (p *Plan) Paths() []string {
 	list := make([]string, len(p.steps))
 	for i, s := range p.steps {
-		list[i] = string(s.Path)
+		list[i] = s.Path
 	}
 	return list
 }
@@ -160,9 +160,9 @@ func (p *planner) against(pick Pick) []judge.Finding {
 func (p *planner) take(ctx context.Context, pick Pick) error {
 	c := pick.Change
 	if c.from != nil {
-		p.steps[c.from.Path] = &step{Path: text(c.from.Path), Old: jnode(c.from.Old, c.from.id)}
+		p.steps[c.from.Path] = &step{Path: c.from.Path, Old: state{Node: c.from.Old}}
 	}
-	s := &step{Path: text(c.Path), Old: jnode(c.Old, c.id), New: jnode(c.New, ident{}), Settled: c.Conflict != "" || c.Merged, part: !pick.Whole || c.Merged}
+	s := &step{Path: c.Path, Old: state{Node: c.Old}, New: state{Node: c.New}, Settled: c.Conflict != "" || c.Merged, part: !pick.Whole || c.Merged}
 	switch {
 	case !pick.Whole && len(pick.Hunks) == 0 && !pick.Mode:
 		return nil
@@ -264,7 +264,7 @@ func (p *planner) needs(at string) error {
 	if up == "" || p.steps[up] != nil && p.steps[up].New.Type == Directory {
 		return nil
 	}
-	n, _, err := p.review.project.look(up)
+	n, err := p.review.project.look(up)
 	if err != nil {
 		return fmt.Errorf("look at %s in the project: %w", Quote(up), err)
 	}
@@ -275,7 +275,7 @@ func (p *planner) needs(at string) error {
 	if c == nil || c.New.Type != Directory || c.Conflict != "" || len(c.Against(p.policy.Allow)) > 0 {
 		return fmt.Errorf("%s cannot be applied: the directory %s is not there and cannot be made", Quote(at), Quote(up))
 	}
-	p.steps[up] = &step{Path: text(up), Old: jnode(c.Old, c.id), New: jnode(c.New, ident{})}
+	p.steps[up] = &step{Path: up, Old: state{Node: c.Old}, New: state{Node: c.New}}
 	p.taken = append(p.taken, Pick{Change: c, Whole: true})
 	return p.needs(up)
 }

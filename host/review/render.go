@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Style says how a difference is written.
@@ -308,13 +309,13 @@ func (h *Hunk) Header() string {
 func gitMode(n Node) string {
 	switch n.Type {
 	case File:
-		return fmt.Sprintf("10%04o", n.Mode)
+		return fmt.Sprintf("10%04o", safefile.Bits(n.Mode))
 	case Directory:
-		return fmt.Sprintf("04%04o", n.Mode)
+		return fmt.Sprintf("04%04o", safefile.Bits(n.Mode))
 	case Symlink:
 		return "120000"
 	}
-	return fmt.Sprintf("00%04o", n.Mode)
+	return fmt.Sprintf("00%04o", safefile.Bits(n.Mode))
 }
 
 // Quote writes a path as git does: as it is, or in quotes with escapes when it holds anything that could be taken for

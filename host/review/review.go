@@ -26,6 +26,7 @@ import (
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Subject is what is reviewed: one sandbox's workspace against the project that it was made from.
@@ -168,7 +169,10 @@ func (r *Review) Close() {
 // was made, with the base.
 func (r *Review) compare(ctx context.Context, list []overlay.Difference, only []string) error {
 	gone := map[string]bool{} // directories that the project lost and the sandbox only kept
-	base := r.Subject.Base.lookups()
+	base := func(string) (overlay.Entry, bool) { return overlay.Entry{}, false }
+	if r.Subject.Base != nil {
+		base = r.Subject.Base.Lookup
+	}
 	all := make([]Change, len(list))
 	for i, oc := range list {
 		if i%1024 == 0 && ctx.Err() != nil {
@@ -180,38 +184,36 @@ func (r *Review) compare(ctx context.Context, list []overlay.Difference, only []
 			continue
 		}
 		c := &all[i]
-		c.Path, c.Kind, c.implied = oc.Path, kindOf(oc.Kind), implied
+		c.Path, c.Kind, c.implied = oc.Path, Kind(oc.Kind), implied
 		var err error
-		if c.Old, c.id, err = r.seen(oc); err != nil {
+		if c.Old, err = r.seen(oc); err != nil {
 			return fmt.Errorf("look at %q in the project: %w", oc.Path, err)
 		}
-		var mine ident
+		var mine Node
 		if oc.Kind != overlay.Deleted {
-			c.New = Node{Type: typeOf(oc.NewMode), Mode: bitsOf(oc.NewMode), Size: oc.Size}
-			if c.New.Type == Symlink {
-				if c.New, mine, err = r.source.look(oc.Path); err != nil {
+			mine = Node{Type: typeOf(oc.NewMode), Stat: safefile.Stat{Mode: oc.NewMode, Size: oc.Size}}
+			if mine.Type == Symlink {
+				if mine, err = r.source.look(oc.Path); err != nil {
 					return fmt.Errorf("look at %q in the sandbox: %w", oc.Path, err)
 				}
 			}
-		}
-		if c.New.Type == Symlink {
-			c.New.Mode = 0
+			c.New = mine.version()
 		}
 		if c.Old.Type == c.New.Type && c.Old.Type == Nothing {
 			continue // gone on both sides by now
 		}
 		was, known := base(oc.Path)
-		if !touched(was.Entry, known, c.Old, c.id) {
+		if !touched(was, known, c.Old) {
 			r.Changes = append(r.Changes, c)
 			continue
 		}
 		if c.New.Type != Nothing && c.New.Type != Symlink {
-			if _, mine, err = r.source.look(oc.Path); err != nil {
+			if mine, err = r.source.look(oc.Path); err != nil {
 				return fmt.Errorf("look at %q in the sandbox: %w", oc.Path, err)
 			}
 		}
 		switch {
-		case c.New.Type != Nothing && copied(was.Entry, known, c.New, mine):
+		case c.New.Type != Nothing && copied(was, known, mine):
 			// Only the project changed it. A directory that it lost is needed again when something in it is applied.
 			if c.New.Type == Directory && c.Old.Type == Nothing {
 				gone[c.Path] = true
@@ -222,7 +224,7 @@ func (r *Review) compare(ctx context.Context, list []overlay.Difference, only []
 			c.Conflict = "it was deleted in the project since the sandbox was made, and changed in the sandbox"
 		case r.Subject.Base == nil:
 			c.Conflict = "what it was when the sandbox was made is not known"
-		case !known && !r.Subject.Base.Complete():
+		case !known && !r.Subject.Base.Complete:
 			c.Conflict = "the project has it and it was not seen when the sandbox was made"
 		case !known && c.New.Type == Nothing:
 			c.Conflict = "it was made in the project since the sandbox was made, and its directory is deleted in the sandbox"
@@ -243,12 +245,11 @@ func (r *Review) compare(ctx context.Context, list []overlay.Difference, only []
 }
 
 // seen is what stands in the project at the path of a difference: what was seen when that was found, where it was.
-func (r *Review) seen(d overlay.Difference) (Node, ident, error) {
+func (r *Review) seen(d overlay.Difference) (Node, error) {
 	if !d.Seen || d.Lower.Mode.Type() == fs.ModeSymlink { // where it leads was not read
 		return r.project.look(d.Path)
 	}
-	n, id := nodeOfSeen(d.Lower)
-	return n, id, nil
+	return nodeOf(d.Lower), nil
 }
 
 // dropEmpty leaves out those directories in which there is no change.
@@ -342,7 +343,6 @@ type Change struct {
 	Marks    []string        // what a reviewer should know of what lands without a flag
 	Left     string          // why an apply leaves it out without asking; empty for what it takes
 
-	id      ident // of Old
 	from    *Change
 	blob    *blob // New's content, once it is staged
 	implied bool  // not chosen, see Review.above
@@ -365,9 +365,6 @@ func (c *Change) parts() []*Change {
 	}
 	return []*Change{c}
 }
-
-// kindOf turns the overlay's kind into ours.
-func kindOf(k overlay.Kind) Kind { return Kind(k) }
 
 // maxRenameBytes bounds what is read, on each side, to find renamed files.
 const maxRenameBytes = 256 << 20

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 func (c *Change) refuse(rule judge.Rule, detail string) {
@@ -42,7 +43,7 @@ func judged(n Node) judge.Node {
 	if n.Type == Nothing {
 		return judge.Node{}
 	}
-	return judge.Node{There: true, Mode: entryOf("", n, ident{}).Mode, Link: n.Link}
+	return judge.Node{There: true, Mode: n.Mode, Link: n.Link}
 }
 
 // place is the project as the judge sees it.
@@ -55,10 +56,9 @@ func (p place) Look(at string) judge.Node {
 		if unix.Fstat(p.top, &st) != nil {
 			return judge.Node{}
 		}
-		n, _ := nodeOf(&st)
-		return judged(n)
+		return judged(nodeOf(safefile.StatOf(&st)))
 	}
-	n, _, err := p.look(at)
+	n, err := p.look(at)
 	if err != nil {
 		return judge.Node{}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strconv"
@@ -29,7 +30,7 @@ type source interface {
 	// overlay.ErrTooMany or overlay.ErrUnreadable come the changes that were found.
 	changes(ctx context.Context) ([]overlay.Difference, error)
 	// look says what stands at a path of a change.
-	look(path string) (Node, ident, error)
+	look(path string) (Node, error)
 	// copy writes the content of a file of at most max bytes to dst. It may be called concurrently.
 	copy(ctx context.Context, dst io.Writer, path string, max int64) (safefile.Copied, error)
 	close()
@@ -81,7 +82,7 @@ func (s *layers) changes(ctx context.Context) ([]overlay.Difference, error) {
 	return list, err
 }
 
-func (s *layers) look(path string) (Node, ident, error) { return s.dir.look(path) }
+func (s *layers) look(path string) (Node, error) { return s.dir.look(path) }
 
 func (s *layers) copy(ctx context.Context, dst io.Writer, path string, max int64) (safefile.Copied, error) {
 	return safefile.Copy(ctx, dst, s.upper, path, max)
@@ -117,10 +118,9 @@ type remote struct {
 
 // remoteFile is what the stream had at a path.
 type remoteFile struct {
-	node  Node
-	mtime int64
-	at    string // file on disk; "" for what is no regular file or was too big
-	left  string // why the stream has a file without its content: it is too big
+	node Node
+	at   string // file on disk; "" for what is no regular file or was too big
+	left string // why the stream has a file without its content: it is too big
 }
 
 func openRemote(r Remote, workspace string) (source, error) {
@@ -144,7 +144,7 @@ func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
 	wanted := map[string]bool{}
 	var out []overlay.Difference
 	for _, c := range list {
-		if !localPath(c.Path) {
+		if !safefile.Local(c.Path) {
 			return nil, fmt.Errorf("the backend names the path %s", Quote(c.Path))
 		}
 		out = append(out, overlay.Difference{Change: c})
@@ -171,7 +171,7 @@ func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
 				f.node.Size = c.Size
 				s.files[c.Path] = f
 			}
-			out[i].NewMode = entryOf(c.Path, f.node, ident{}).Mode
+			out[i].NewMode = f.node.Mode
 			out[i].Size = f.node.Size
 		}
 	}
@@ -196,10 +196,10 @@ func (s *remote) take(ctx context.Context, t *tar.Reader, wanted map[string]bool
 			return fmt.Errorf("it has more than %d entries", overlay.DefaultMaxEntries)
 		}
 		name := path.Clean(strings.TrimSuffix(strings.TrimPrefix(h.Name, "./"), "/"))
-		if !wanted[name] || !localPath(name) {
+		if !wanted[name] || !safefile.Local(name) {
 			continue
 		}
-		f := remoteFile{node: Node{Mode: uint32(h.Mode) & allBits}, mtime: h.ModTime.UnixNano()}
+		f := remoteFile{node: Node{Stat: safefile.Stat{Mode: safefile.ModeOf(uint32(h.Mode) & 0o7777), Mtime: h.ModTime.UnixNano()}}}
 		if reason, detail := tree.LeftOut(h); reason == safefile.ReasonTooBig && h.Typeflag != tar.TypeDir {
 			f.node.Type, f.left = File, detail
 			s.files[name] = f
@@ -218,10 +218,12 @@ func (s *remote) take(ctx context.Context, t *tar.Reader, wanted map[string]bool
 			}
 		case tar.TypeDir:
 			f.node.Type = Directory
+			f.node.Mode |= fs.ModeDir
 		case tar.TypeSymlink:
-			f.node.Type, f.node.Mode, f.node.Link = Symlink, 0, h.Linkname
+			f.node.Type, f.node.Mode, f.node.Link = Symlink, fs.ModeSymlink, h.Linkname
 		default:
 			f.node.Type = Special
+			f.node.Mode |= fs.ModeIrregular
 		}
 		s.files[name] = f
 	}
@@ -236,10 +238,7 @@ func keepStream(to string, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-func (s *remote) look(p string) (Node, ident, error) {
-	f := s.files[p]
-	return f.node, ident{Size: f.node.Size, Mtime: f.mtime}, nil
-}
+func (s *remote) look(p string) (Node, error) { return s.files[p].node, nil }
 
 func (s *remote) copy(ctx context.Context, dst io.Writer, p string, max int64) (safefile.Copied, error) {
 	f := s.files[p]
@@ -259,5 +258,5 @@ func (s *remote) copy(ctx context.Context, dst io.Writer, p string, max int64) (
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return safefile.Copied{Info: safefile.Info{Size: n, Mode: modeOf(f.node.Mode).Perm()}, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+	return safefile.Copied{Info: safefile.Info{Size: n, Mode: f.node.Mode.Perm()}, SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }

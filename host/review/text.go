@@ -271,8 +271,8 @@ func (r *Review) content(ctx context.Context, c *Change, project *dir) (content,
 		if c.Old.Size > maxText {
 			return content{note: fmt.Sprintf("too large to show: it had %d bytes", c.Old.Size)}, nil
 		}
-		f, id, err := project.open(c.Path)
-		if err == nil && !id.same(c.id) {
+		f, now, err := project.open(c.Path)
+		if err == nil && !now.Untouched(c.Old.Stat) {
 			err = errors.New("it changed in the project while it was looked at")
 		}
 		if f != nil {

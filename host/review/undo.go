@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // ErrNoUndo says that there is no apply to take back.
@@ -57,7 +59,7 @@ func (l *Ledger) Undo(ctx context.Context, sandbox string) (*Applied, error) {
 		return nil, fmt.Errorf("undo: %w", err)
 	}
 	for _, s := range back {
-		s.Base = baseStateOf(base, string(s.Path))
+		s.Base = baseEntry(base, s.Path)
 	}
 	return l.commit(ctx, &journal{Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Undoes: j.ID, Steps: back})
 }
@@ -74,7 +76,7 @@ func (l *Ledger) Last(sandbox string) (*Applied, error) {
 	}
 	a := &Applied{ID: j.ID, Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Until: j.Time.Add(KeepFor)}
 	for _, s := range j.Steps {
-		a.Paths = append(a.Paths, string(s.Path))
+		a.Paths = append(a.Paths, s.Path)
 	}
 	return a, nil
 }
@@ -103,13 +105,13 @@ func undoSteps(dir string, j *journal, project *dir) ([]*step, error) {
 	e := &engine{project: project}
 	known := map[string]bool{}
 	for _, s := range j.Steps {
-		known[string(s.Path)] = true
+		known[s.Path] = true
 	}
 	var back []*step
 	var changed []string
 	for _, s := range j.Steps {
-		at := string(s.Path)
-		now, id, err := project.look(at)
+		at := s.Path
+		now, err := project.look(at)
 		if err != nil {
 			return nil, fmt.Errorf("look at %s: %w", Quote(at), err)
 		}
@@ -120,9 +122,9 @@ func undoSteps(dir string, j *journal, project *dir) ([]*step, error) {
 			changed = append(changed, Quote(at)+": "+describe(now)+" stands there")
 			continue
 		case now.Type != Nothing && now.Type != Symlink && now.Mode != s.New.Mode:
-			changed = append(changed, fmt.Sprintf("%s: its mode is %04o", Quote(at), now.Mode))
+			changed = append(changed, fmt.Sprintf("%s: its mode is %04o", Quote(at), safefile.Bits(now.Mode)))
 			continue
-		case onlyMode && !s.Old.Ident.moved(id), !onlyMode && !e.equal(m, s.New, now, id):
+		case onlyMode && !s.Old.Moved(now.Stat), !onlyMode && !e.equal(m, s.New, now):
 			changed = append(changed, Quote(at)+": its content is another one")
 			continue
 		}
@@ -137,7 +139,7 @@ func undoSteps(dir string, j *journal, project *dir) ([]*step, error) {
 			}
 		}
 		b := &step{Path: s.Path, Old: s.New, New: s.Old, Settled: s.Settled, Was: s.Base}
-		b.Old.Ident, b.Old.Blob, b.New.Blob = id, 0, 0
+		b.Old.Stat, b.Old.Blob, b.New.Blob = now.Stat, 0, 0
 		if s.Old.Type == File && !onlyMode {
 			if b.content, err = oldBlob(dir, s.Old); err != nil {
 				return nil, fmt.Errorf("undo %s: %w", Quote(at), err)

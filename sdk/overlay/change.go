@@ -13,6 +13,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Kind names a kind of [Change].
@@ -41,18 +43,9 @@ type Change struct {
 type Difference struct {
 	Change
 	// Lower is what stood there, never looked at through a symbolic link; the zero Stat for nothing.
-	Lower Stat
+	Lower safefile.Stat
 	// Seen is false when a directory on the way could not be read, so that Lower says nothing.
 	Seen bool
-}
-
-// Stat is what the file system knows about one path.
-type Stat struct {
-	Mode         fs.FileMode // type and permissions
-	Dev, Ino     uint64
-	Size         int64 // in bytes
-	Mtime, Ctime int64 // in nanoseconds since 1970
-	UID, GID     uint32
 }
 
 // Options bound the work. The zero value is usable.
@@ -64,9 +57,6 @@ type Options struct {
 	// Trusted says that the overlay was mounted without the option userxattr, so its marks are trusted.overlay.* and
 	// not user.overlay.*. The marks of the other name are data that a program may have written.
 	Trusted bool
-	// StatOnly compares no contents in Changes: a file of the same size, mode and modification time counts as unchanged,
-	// one with another time as modified. Faster, and a program that sets times back can hide from it.
-	StatOnly bool
 	// Contents makes Take remember a hash of every regular file, so that Snapshot.Changes can tell one that was only
 	// touched from one that was changed, and a change of mode from one of contents as well. It reads everything twice.
 	Contents bool
@@ -146,10 +136,9 @@ func join(dir, name string) string {
 
 // Entry is what a [Snapshot] knows of one path.
 type Entry struct {
-	Path         string      // relative to the directory, with slashes
-	Mode         fs.FileMode // type and permissions
-	Size         int64       // of a regular file, in bytes
-	Mtime, Ctime int64       // nanoseconds since 1970; the change time is one that no program can set
-	Ino          uint64
-	Link         string // where a symbolic link points
+	Path string // relative to the directory, with slashes; any bytes but NUL
+	safefile.Stat
+	// Content names the content of a regular file, in at most 32 bytes: its SHA-256 with Options.Contents, else what the
+	// caller noted; empty where it is not known.
+	Content string
 }

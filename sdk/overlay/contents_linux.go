@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // comparison is a pair of open files of the same size.
@@ -15,13 +17,13 @@ type comparison struct {
 
 // compare opens both files now, while their directories are open, and leaves the reading to a comparer.
 func (w *walker) compare(up, lo dir, name string, c Difference) error {
-	a, err := up.file(name)
+	a, _, err := safefile.OpenFileAt(up.fd(), name)
 	if err != nil {
 		c.Kind = Modified
 		w.add(c)
 		return nil
 	}
-	b, err := lo.file(name)
+	b, _, err := safefile.OpenFileAt(lo.fd(), name)
 	if err != nil {
 		unix.Close(a)
 		c.Kind = Modified

@@ -1,15 +1,15 @@
 package overlay
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // dir is an open directory. Names in it are looked up one at a time, so that no symbolic link is ever followed.
@@ -47,8 +47,7 @@ func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // sub opens the directory called name. What is no directory, a symbolic link to one included, is ENOTDIR.
 func (d dir) sub(name string) (dir, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(d.fd(), name, flags, 0)
+	fd, err := safefile.OpenDirAt(d.fd(), name)
 	// Reading the list needs the one permission, looking at what is listed the other.
 	if err == nil && unix.Faccessat(fd, ".", unix.X_OK, unix.AT_EACCESS) == unix.EACCES {
 		unix.Close(fd)
@@ -123,31 +122,6 @@ func (d dir) stat(name string) (st unix.Stat_t, ok bool, err error) {
 	return st, err == nil, err
 }
 
-// link reads where a symbolic link points.
-func (d dir) link(name string) (string, error) {
-	buf := make([]byte, 4096)
-	n, err := unix.Readlinkat(d.fd(), name, buf)
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
-}
-
-// file opens a regular file to read. It never blocks on a FIFO nor wakes a device: those are not opened at all, because
-// the caller has seen a regular file, and are refused if they have taken its place since.
-func (d dir) file(name string) (int, error) {
-	fd, err := unix.Openat(d.fd(), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		unix.Close(fd)
-		return -1, errors.Join(err, unix.EINVAL)
-	}
-	return fd, nil
-}
-
 // xattr reads a short extended attribute of name, or of the directory itself when name is empty; "" when it is not
 // there.
 func (d dir) xattr(name, attr string) string {
@@ -170,42 +144,6 @@ func (d dir) xattr(name, attr string) string {
 func (d dir) hasXattr(name, attr string) bool {
 	_, err := unix.Lgetxattr(fdPath(d.fd())+"/"+name, attr, nil)
 	return err == nil
-}
-
-func statOf(st *unix.Stat_t) Stat {
-	return Stat{
-		Mode: modeOf(st.Mode), Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size,
-		Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(), UID: st.Uid, GID: st.Gid,
-	}
-}
-
-// modeOf turns the kernel's mode into Go's.
-func modeOf(m uint32) fs.FileMode {
-	mode := fs.FileMode(m & 0o777)
-	switch m & unix.S_IFMT {
-	case unix.S_IFDIR:
-		mode |= fs.ModeDir
-	case unix.S_IFLNK:
-		mode |= fs.ModeSymlink
-	case unix.S_IFIFO:
-		mode |= fs.ModeNamedPipe
-	case unix.S_IFSOCK:
-		mode |= fs.ModeSocket
-	case unix.S_IFBLK:
-		mode |= fs.ModeDevice
-	case unix.S_IFCHR:
-		mode |= fs.ModeDevice | fs.ModeCharDevice
-	}
-	if m&unix.S_ISUID != 0 {
-		mode |= fs.ModeSetuid
-	}
-	if m&unix.S_ISGID != 0 {
-		mode |= fs.ModeSetgid
-	}
-	if m&unix.S_ISVTX != 0 {
-		mode |= fs.ModeSticky
-	}
-	return mode
 }
 
 func isDir(st unix.Stat_t) bool     { return st.Mode&unix.S_IFMT == unix.S_IFDIR }

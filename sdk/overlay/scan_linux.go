@@ -9,7 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Dir is a directory that [Union.Scan] looks at.
@@ -20,8 +23,8 @@ type Dir struct {
 
 	u     *Union
 	p     pair
+	lower bool // the lower layer has a part in it
 	depth int
-	users atomic.Int32 // tasks that still need the descriptors
 }
 
 // path is the path of a name in the directory.
@@ -30,12 +33,6 @@ func (d *Dir) path(name string) string {
 		return name
 	}
 	return d.Path + "/" + name
-}
-
-func (d *Dir) leave() {
-	if d.users.Add(-1) == 0 {
-		d.p.close()
-	}
 }
 
 // Lstat looks at a name of the directory.
@@ -54,7 +51,7 @@ func (d *Dir) Lstat(n Name) (Node, error) {
 	}
 	if isLink(st) {
 		var err error
-		if e.Target, err = readLink(d.p.fd(n.Layer), n.Name); err != nil {
+		if e.Target, err = safefile.ReadlinkAt(d.p.fd(n.Layer), n.Name); err != nil {
 			return e, &fs.PathError{Op: "readlink", Path: e.Path, Err: err}
 		}
 	}
@@ -93,31 +90,20 @@ func (u *Union) Scan(ctx context.Context, dir string, o ScanOptions, visit func(
 	if o.MaxEntries <= 0 {
 		o.MaxEntries = DefaultMaxEntries
 	}
-	if o.Workers <= 0 {
-		o.Workers = min(runtime.GOMAXPROCS(0), 8)
-	}
 	top, err := u.findDir(dir)
 	if err != nil {
 		return &fs.PathError{Op: "scan", Path: dir, Err: err}
 	}
-	s := &scan{u: u, ctx: ctx, o: o, visit: visit}
-	s.idle.L = &s.mu
+	s := &scan{u: u, o: o, visit: visit}
 	s.left.Store(int64(o.MaxEntries))
-	top.users.Store(1)
-	s.stack = []task{{d: top, fresh: true}}
-	stop := context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
-	defer stop()
-	var wg sync.WaitGroup
-	for range o.Workers {
-		wg.Go(s.work)
+	s.workers, s.ctx = errgroup.WithContext(ctx)
+	s.workers.SetLimit(min(runtime.GOMAXPROCS(0), 8))
+	s.workers.Go(func() error { return s.dir(top) })
+	err = s.workers.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	wg.Wait()
-	for _, t := range s.stack { // left over after an error
-		if t.d != nil {
-			t.d.leave()
-		}
-	}
-	return s.err
+	return err
 }
 
 // findDir opens the directory at a path.
@@ -133,6 +119,7 @@ func (u *Union) findDir(name string) (*Dir, error) {
 			return nil, err
 		}
 		d.p, err = u.enter(p.dir(), p.name)
+		d.lower = d.p.lo >= 0
 		return d, err
 	}
 	d.p = pair{-1, -1, u.top.xwhite}
@@ -146,156 +133,108 @@ func (u *Union) findDir(name string) (*Dir, error) {
 			return nil, err
 		}
 	}
+	d.lower = d.p.lo >= 0
 	return d, nil
 }
 
-// task is a directory to be opened, one to be listed, or names to be visited.
-type task struct {
-	path   string // to be opened: of a directory that has a part in these layers
-	up, lo bool
-	depth  int
-
-	d     *Dir
-	fresh bool // to be listed
-	names []Name
-}
-
-// scan is one run of Scan. Its tasks are a stack, so that the most directories known at a time are about those of one
-// path; a descriptor is open only while a directory is being worked on.
+// scan is one run of Scan. A descriptor is open only while its directory is listed and visited.
 type scan struct {
-	u     *Union
-	ctx   context.Context
-	o     ScanOptions
-	visit func(*Dir, []Name) error
-	left  atomic.Int64 // names that may still be met
-
-	mu    sync.Mutex
-	idle  sync.Cond
-	stack []task
-	busy  int
-	err   error
+	u       *Union
+	ctx     context.Context // ends at the first error, too
+	o       ScanOptions
+	visit   func(*Dir, []Name) error
+	left    atomic.Int64 // names that may still be met
+	workers *errgroup.Group
+	buffers sync.Pool
 }
 
-func (s *scan) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
+// share runs f in another goroutine where one is free, else here.
+func (s *scan) share(f func() error) error {
+	if s.workers.TryGo(f) {
+		return nil
 	}
-	s.idle.Broadcast()
+	return f()
 }
 
-func (s *scan) push(more []task) {
-	s.mu.Lock()
-	s.stack = append(s.stack, more...)
-	s.mu.Unlock()
-	if len(more) > 1 {
-		s.idle.Broadcast()
-	} else {
-		s.idle.Signal()
+// dir visits a directory, closes it, and goes on to those in it.
+func (s *scan) dir(d *Dir) error {
+	if s.ctx.Err() != nil {
+		d.p.close()
+		return context.Cause(s.ctx)
 	}
-}
-
-// next waits for a task; there is none when all is done or anything failed.
-func (s *scan) next(wasBusy bool) (task, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if wasBusy {
-		s.busy--
+	names, subs, err := s.list(d)
+	var parts sync.WaitGroup
+	for err == nil && len(names) > chunk {
+		part := names[:chunk]
+		names = names[chunk:]
+		parts.Add(1)
+		err = s.share(func() error {
+			defer parts.Done()
+			return s.visit(d, part)
+		})
 	}
-	for len(s.stack) == 0 && s.busy > 0 && s.err == nil {
-		s.idle.Wait()
+	if err == nil && (d.Err == nil || !absent(d.Err) || d.Path == ".") { // else it is gone since it was listed
+		err = s.visit(d, names)
 	}
-	if len(s.stack) == 0 || s.err != nil {
-		s.idle.Broadcast()
-		return task{}, false
-	}
-	t := s.stack[len(s.stack)-1]
-	s.stack = s.stack[:len(s.stack)-1]
-	s.busy++
-	return t, true
-}
-
-func (s *scan) work() {
-	buf := make([]byte, 64<<10)
-	busy := false
-	for {
-		t, ok := s.next(busy)
-		if !ok {
-			return
+	parts.Wait()
+	d.p.close()
+	for _, sub := range subs {
+		if err != nil {
+			break
 		}
-		busy = true
-		if err := s.do(t, buf); err != nil {
-			s.fail(err)
-		}
+		err = s.share(func() error { return s.dir(s.open(d, sub)) })
 	}
+	return err
 }
 
-func (s *scan) do(t task, buf []byte) error {
-	d := t.d
-	switch {
-	case d == nil:
-		d = s.open(t)
-		d.users.Store(1)
-		defer d.leave()
-		return s.list(d, buf)
-	case t.fresh:
-		defer d.leave()
-		return s.list(d, buf)
-	}
-	defer d.leave()
-	return s.visit(d, t.names)
-}
-
-// open opens the directory of a task.
-func (s *scan) open(t task) *Dir {
-	d := &Dir{Path: t.path, u: s.u, depth: t.depth, p: pair{-1, -1, false}}
+// open opens a directory in d, which is closed, by its path.
+func (s *scan) open(d *Dir, name Name) *Dir {
+	sub := &Dir{Path: d.path(name.Name), u: s.u, depth: d.depth + 1, p: pair{-1, -1, false}}
 	from := pair{-1, -1, false}
-	if t.up {
+	if name.Layer == Upper {
 		from.up = s.u.top.up
 	}
-	if t.lo {
+	if d.lower {
 		from.lo = s.u.top.lo
 	}
-	d.p, d.Err = s.u.enter(from, t.path)
-	return d
+	if sub.p, sub.Err = s.u.enter(from, sub.Path); sub.Err == nil {
+		sub.lower = sub.p.lo >= 0
+	}
+	return sub
 }
 
-// list reads the names of a directory and makes tasks of them. The first part is visited at once.
-func (s *scan) list(d *Dir, buf []byte) error {
+// list reads the names of a directory, and says which of them are directories to go on to.
+func (s *scan) list(d *Dir) (kept, subs []Name, err error) {
 	var names []Name
 	if d.Err == nil {
-		names, d.Err = s.u.names(d.p, buf, int(s.left.Load())+1)
+		buf, _ := s.buffers.Get().(*[]byte)
+		if buf == nil {
+			b := make([]byte, 64<<10)
+			buf = &b
+		}
+		names, d.Err = s.u.names(d.p, *buf, int(max(s.left.Load(), 0))+1)
+		s.buffers.Put(buf)
 	}
 	if d.Err != nil {
-		if absent(d.Err) && d.Path != "." {
-			return nil // gone since it was listed
+		if !absent(d.Err) || d.Path == "." {
+			d.Err = &fs.PathError{Op: "read", Path: d.Path, Err: d.Err}
 		}
-		d.Err = &fs.PathError{Op: "read", Path: d.Path, Err: d.Err}
-		return s.visit(d, nil)
+		return nil, nil, nil
 	}
 	if s.left.Add(-int64(len(names))) < 0 {
-		return errStop
+		return nil, nil, errStop
 	}
-	kept, subs := names[:0], []task(nil)
+	kept = names[:0]
 	for _, n := range names {
-		p := d.path(n.Name)
-		if s.o.Skip != nil && s.o.Skip(p, n.Type == fs.ModeDir) {
+		if s.o.Skip != nil && s.o.Skip(d.path(n.Name), n.Type == fs.ModeDir) {
 			continue
 		}
 		kept = append(kept, n)
 		if n.Type == fs.ModeDir && d.depth+1 < s.o.Depth {
-			subs = append(subs, task{path: p, depth: d.depth + 1, up: n.Layer == Upper, lo: d.p.lo >= 0})
+			subs = append(subs, n)
 		}
 	}
-	for at := chunk; at < len(kept); at += chunk {
-		d.users.Add(1)
-		subs = append(subs, task{d: d, names: kept[at:min(at+chunk, len(kept))]})
-	}
-	if len(subs) > 0 {
-		s.push(subs)
-	}
-	return s.visit(d, kept[:min(chunk, len(kept))])
+	return kept, subs, nil
 }
 
 // names lists a directory of the union, at most about most names.
@@ -333,7 +272,7 @@ func (u *Union) settle(p pair, names []Name) []Name {
 			if err := unix.Fstatat(p.fd(n.Layer), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				continue // gone since it was listed
 			}
-			if n.Type = modeOf(st.Mode).Type(); u.hiding && isDevice0(st) || n.Layer == Upper && u.isWhiteout(p, st, n.Name) {
+			if n.Type = safefile.ModeOf(st.Mode).Type(); u.hiding && isDevice0(st) || n.Layer == Upper && u.isWhiteout(p, st, n.Name) {
 				continue
 			}
 		}

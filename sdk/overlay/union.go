@@ -45,8 +45,6 @@ type ScanOptions struct {
 	MaxEntries int
 	// Skip, when set, says which names are left out, a directory with all that is in it. It is called concurrently.
 	Skip func(path string, isDir bool) bool
-	// Workers is how many goroutines look; 0 means one for each CPU, at most 8.
-	Workers int
 }
 
 // Name is one name in a directory of a [Union].

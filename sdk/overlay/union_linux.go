@@ -167,7 +167,7 @@ func (u *Union) stat(p place) (Node, error) {
 	e.fill(layer, st)
 	switch {
 	case isLink(st):
-		e.Target, err = readLink(p.dir().fd(layer), p.name)
+		e.Target, err = safefile.ReadlinkAt(p.dir().fd(layer), p.name)
 	case isDir(st) && u.hiding:
 		var sub pair
 		if sub, err = u.enter(p.dir(), p.name); err == nil {
@@ -181,7 +181,7 @@ func (u *Union) stat(p place) (Node, error) {
 }
 
 func (e *Node) fill(layer Layer, st unix.Stat_t) {
-	e.Layer, e.Mode, e.Size = layer, modeOf(st.Mode), sizeOf(st)
+	e.Layer, e.Mode, e.Size = layer, safefile.ModeOf(st.Mode), sizeOf(st)
 	e.ModTime = time.Unix(st.Mtim.Unix())
 	if !isDir(st) {
 		e.Links = int(st.Nlink)
@@ -221,7 +221,7 @@ func openFile(fd int, name, path string, max int64) (int, unix.Stat_t, error) {
 	}
 	if err == nil {
 		if err = unix.Fstat(f, &st); err == nil {
-			if bad := safefile.Refuse(path, modeOf(st.Mode), int(st.Nlink), st.Size, max); bad != nil {
+			if bad := safefile.Refuse(path, safefile.ModeOf(st.Mode), int(st.Nlink), st.Size, max); bad != nil {
 				unix.Close(f)
 				return -1, st, bad
 			}
@@ -301,7 +301,7 @@ func (u *Union) find(name string, follow bool) (p place, err error) {
 		if links++; links > maxLinks {
 			return p, unix.ELOOP
 		}
-		target, err := readLink(p.dir().fd(layer), part)
+		target, err := safefile.ReadlinkAt(p.dir().fd(layer), part)
 		if err != nil {
 			return p, err
 		}
@@ -357,15 +357,6 @@ func (u *Union) follow(target string) (names []string, fromTop bool, err error) 
 		return nil, false, fmt.Errorf("the link to %q: %w", target, ErrOutside)
 	}
 	return strings.Split(strings.TrimPrefix(clean[len(u.at):], "/"), "/"), true, nil
-}
-
-func readLink(fd int, name string) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(fd, name, buf)
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
 }
 
 // Resolve follows the symbolic links of a path and returns the path of what it leads to; what is there need not exist,

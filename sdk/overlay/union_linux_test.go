@@ -147,7 +147,7 @@ func copyUnion(u *Union, e Node, to string) error {
 		return err
 	}
 	var below []Node
-	err := u.Scan(context.Background(), e.Path, ScanOptions{Depth: 1, Workers: 1}, func(d *Dir, names []Name) error {
+	err := u.Scan(context.Background(), e.Path, ScanOptions{Depth: 1}, func(d *Dir, names []Name) error {
 		for _, n := range names {
 			e, err := d.Lstat(n)
 			if err != nil {

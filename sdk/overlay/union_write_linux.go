@@ -35,7 +35,7 @@ func (u *Union) WriteFile(name string, r io.Reader, mode fs.FileMode) error {
 			if isDir(st) {
 				return unix.EISDIR
 			}
-			return safefile.Refuse(name, modeOf(st.Mode), 1, 0, -1)
+			return safefile.Refuse(name, safefile.ModeOf(st.Mode), 1, 0, -1)
 		}
 		if err != nil && err != unix.ENOENT {
 			return err
@@ -128,12 +128,12 @@ func (u *Union) mkdirAt(up int, name string, mode fs.FileMode, like *unix.Stat_t
 	}
 	defer unix.Close(fd)
 	if like != nil {
-		mode = modeOf(like.Mode)
+		mode = safefile.ModeOf(like.Mode)
 		if err := unix.Fchown(fd, int(like.Uid), int(like.Gid)); err != nil && err != unix.EPERM {
 			return err
 		}
 	}
-	if err := unix.Fchmod(fd, unixMode(mode)); err != nil {
+	if err := unix.Fchmod(fd, safefile.Bits(mode)); err != nil {
 		return err
 	}
 	var st unix.Stat_t
@@ -186,14 +186,14 @@ func (u *Union) Chmod(name string, mode fs.FileMode) error {
 		}
 		defer p.close()
 		if p.name == "" {
-			return unix.Fchmod(u.top.up, unixMode(mode))
+			return unix.Fchmod(u.top.up, safefile.Bits(mode))
 		}
 		layer, st, err := u.look(p.dir(), p.name)
 		if err != nil {
 			return err
 		}
 		if !isDir(st) && !isRegular(st) {
-			return safefile.Refuse(name, modeOf(st.Mode), 1, 0, -1)
+			return safefile.Refuse(name, safefile.ModeOf(st.Mode), 1, 0, -1)
 		}
 		up, err := u.upperDir(p)
 		if err != nil {
@@ -233,7 +233,7 @@ func chmodAt(dir int, name string, mode fs.FileMode) error {
 	if !isDir(st) && (!isRegular(st) || st.Nlink > 1) {
 		return unix.EPERM
 	}
-	return unix.Chmod(fdPath(fd), unixMode(mode))
+	return unix.Chmod(fdPath(fd), safefile.Bits(mode))
 }
 
 // Remove removes what is at a path, not following a link at its end; a directory, with all that is in it, only when
@@ -369,13 +369,3 @@ func (u *Union) upperDir(p place) (int, error) {
 
 // tempName is a name that nothing else has. It begins with a dot and tells whose it is, should a crash leave it.
 func tempName() string { return ".hutch-union-" + rand.Text() }
-
-func unixMode(m fs.FileMode) uint32 {
-	out := uint32(m.Perm())
-	for bit, to := range map[fs.FileMode]uint32{fs.ModeSetuid: unix.S_ISUID, fs.ModeSetgid: unix.S_ISGID, fs.ModeSticky: unix.S_ISVTX} {
-		if m&bit != 0 {
-			out |= to
-		}
-	}
-	return out
-}

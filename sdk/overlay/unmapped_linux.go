@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // UnmappedOptions say how [CopyUnmapped] works.
@@ -119,10 +121,11 @@ func (l *unmappedLister) walk(d dir, at string, depth int) error {
 		if !isDir(st) {
 			continue
 		}
-		sub, err := openSub(d, name)
+		fd, err := safefile.OpenDirAt(d.fd(), name) // whose permissions are not changed to open it
 		if err != nil {
 			continue
 		}
+		sub := dir{f: os.NewFile(uintptr(fd), name)}
 		err = l.walk(sub, p, depth+1)
 		sub.close()
 		if err != nil {
@@ -130,15 +133,6 @@ func (l *unmappedLister) walk(d dir, at string, depth int) error {
 		}
 	}
 	return nil
-}
-
-// openSub opens a directory, and changes nothing to be able to.
-func openSub(d dir, name string) (dir, error) {
-	fd, err := unix.Openat(d.fd(), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return dir{}, err
-	}
-	return dir{f: os.NewFile(uintptr(fd), name)}, nil
 }
 
 // unmappedCopier copies entries from one directory to another.

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Changes lists what upper, the upper directory of an overlay mount, changes in lower, in path order. Both may be in
@@ -213,8 +215,8 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string) 
 	if !had {
 		return w.added(up, lo, new, name, path, depth)
 	}
-	c := Difference{Lower: statOf(&old), Seen: true}
-	c.Change = Change{Path: path, OldMode: modeOf(old.Mode), NewMode: modeOf(new.Mode), Size: sizeOf(new)}
+	c := Difference{Lower: safefile.StatOf(&old), Seen: true}
+	c.Change = Change{Path: path, OldMode: safefile.ModeOf(old.Mode), NewMode: safefile.ModeOf(new.Mode), Size: sizeOf(new)}
 	if old.Mode&unix.S_IFMT != new.Mode&unix.S_IFMT {
 		c.Kind = Type
 		w.add(c)
@@ -237,8 +239,8 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string) 
 		return w.into(up, lo, name, path, depth)
 	case isLink(new):
 		// The permissions of a symbolic link mean nothing.
-		a, err1 := up.link(name)
-		b, err2 := lo.link(name)
+		a, err1 := safefile.ReadlinkAt(up.fd(), name)
+		b, err2 := safefile.ReadlinkAt(lo.fd(), name)
 		if a != b || err1 != nil || err2 != nil {
 			c.Kind = Symlink
 			w.add(c)
@@ -269,13 +271,6 @@ func (w *walker) file(up, lo dir, old, new unix.Stat_t, name string, c Differenc
 		c.Kind = Modified
 		w.add(c)
 	case old.Size == 0 || old.Ino == new.Ino && old.Dev == new.Dev:
-		w.same(c)
-	case w.o.StatOnly:
-		if old.Mtim != new.Mtim {
-			c.Kind = Modified
-			w.add(c)
-			return nil
-		}
 		w.same(c)
 	default:
 		return w.compare(up, lo, name, c)
@@ -340,7 +335,7 @@ func (w *walker) into(up, lo dir, name, path string, depth int) error {
 
 // added reports something new and all that is in it.
 func (w *walker) added(up, lo dir, st unix.Stat_t, name, path string, depth int) error {
-	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: modeOf(st.Mode), Size: sizeOf(st)}, Seen: !lo.unread})
+	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: safefile.ModeOf(st.Mode), Size: sizeOf(st)}, Seen: !lo.unread})
 	if isDir(st) {
 		return w.into(up, dir{unread: lo.unread}, name, path, depth)
 	}
@@ -349,7 +344,7 @@ func (w *walker) added(up, lo dir, st unix.Stat_t, name, path string, depth int)
 
 // deleted reports something of the lower layer that is gone, and all that was in it.
 func (w *walker) deleted(lo dir, st unix.Stat_t, name, path string, depth int) error {
-	w.add(Difference{Change: Change{Path: path, Kind: Deleted, OldMode: modeOf(st.Mode)}, Lower: statOf(&st), Seen: true})
+	w.add(Difference{Change: Change{Path: path, Kind: Deleted, OldMode: safefile.ModeOf(st.Mode)}, Lower: safefile.StatOf(&st), Seen: true})
 	if isDir(st) {
 		return w.deletedIn(lo, name, path, depth)
 	}

@@ -62,7 +62,7 @@ var phases = []phase{
 	}},
 	{"diff", []string{"diff", "box"}, backendRuns},
 	{"apply", []string{"apply", "box"}, func(l *Life, _ *exec.Cmd) bool {
-		journals, _ := filepath.Glob(filepath.Join(l.Home, "applies", "*", "journal.json"))
+		journals, _ := filepath.Glob(filepath.Join(l.Home, "applies", "*", "journal"))
 		return len(journals) > 0
 	}},
 	{"reset", []string{"reset", "-f", "box"}, backendRuns},
