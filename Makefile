@@ -74,7 +74,7 @@ bench: build ## what hutch adds to the tools underneath, as ratios taken in one 
 
 soak: build ## 2,000 runs and 200 persistent sandboxes with random kills; its figures go to docs/reference/attacks.md. Then each fault in each phase
 	go run ./test/soak -page docs/reference/attacks.md
-	HUTCH_TEST_EVERYTHING=1 go test -timeout 60m -run TestLifeCycle ./test/crash
+	HUTCH_TEST_EVERYTHING=1 go test -timeout 60m -run TestLifeCycle ./test/crash ./plugins/lima
 
 # Words that nobody searches for; CONTRIBUTING.md says what to write instead.
 WORDS := anew|whoever|lasting|was up

@@ -31,8 +31,7 @@ type Life struct {
 	InAnotherBoot func(args ...string) *exec.Cmd // Command with another boot id, before a restart of the machine; nil where that cannot be
 	Traces        func(t *testing.T) []string    // what is left of sandboxes, such as mounts, cgroups, containers; nil for nothing
 	Holders       []string                       // how the command lines begin of what holds a sandbox; nil for none
-	Cell          func(phase, event string) bool // those that are tried; nil for all
-	Git           bool                           // sandboxes have git: pull is a phase too
+	Without       map[string]string              // the phases and events that cannot be on this backend, with the reason
 }
 
 // Bound is how long a test waits for what must come; it is long, for a busy machine.
@@ -77,30 +76,31 @@ var phases = []phase{
 func backendRuns(_ *Life, c *exec.Cmd) bool { return len(BackendsOf(c.Process.Pid)) > 0 }
 
 // events are what happens in the middle of a phase. Where one needs what is not there, such as a payload of create, it
-// reports false.
+// reports false. Each run of the tests has time for some; make soak tries all (HUTCH_TEST_EVERYTHING=1).
 var events = []struct {
-	name string
-	do   func(l *Life, c *exec.Cmd, ended <-chan struct{}) bool
+	name   string
+	always bool
+	do     func(l *Life, c *exec.Cmd, ended <-chan struct{}) bool
 }{
-	{"two signals", func(_ *Life, c *exec.Cmd, ended <-chan struct{}) bool {
+	{"two signals", true, func(_ *Life, c *exec.Cmd, ended <-chan struct{}) bool {
 		for _, said := range []string{"hutch: stopping", ""} {
 			_ = c.Process.Signal(os.Interrupt)
 			until(ended, func() bool { return strings.Contains(c.Stderr.(*Output).String(), said) })
 		}
 		return true
 	}},
-	{early, func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return c.Process.Signal(syscall.SIGTERM) == nil }},
-	{"SIGKILL of hutch", func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return c.Process.Kill() == nil }},
-	{"SIGKILL of the backend", func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return kill(BackendsOf(c.Process.Pid)) }},
-	{"SIGKILL of the holder", func(l *Life, _ *exec.Cmd, _ <-chan struct{}) bool {
+	{early, false, func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return c.Process.Signal(syscall.SIGTERM) == nil }},
+	{"SIGKILL of hutch", true, func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return c.Process.Kill() == nil }},
+	{"SIGKILL of the backend", true, func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return kill(BackendsOf(c.Process.Pid)) }},
+	{"SIGKILL of the holder", false, func(l *Life, _ *exec.Cmd, _ <-chan struct{}) bool {
 		return kill(l.processes(func(line string) bool {
 			return slices.ContainsFunc(l.Holders, func(h string) bool { return strings.HasPrefix(line, h) })
 		}))
 	}},
-	{"SIGKILL of the payload", func(l *Life, c *exec.Cmd, _ <-chan struct{}) bool {
+	{payload, false, func(l *Life, c *exec.Cmd, _ <-chan struct{}) bool {
 		return kill(l.processes(func(line string) bool { return strings.HasPrefix(line, "sh\x00") && strings.Contains(line, l.mark()) }))
 	}},
-	{restart, func(l *Life, c *exec.Cmd, _ <-chan struct{}) bool {
+	{restart, false, func(l *Life, c *exec.Cmd, _ <-chan struct{}) bool {
 		for range 3 { // what one of them starts meanwhile dies as well
 			kill(append(l.processes(func(string) bool { return true }), c.Process.Pid))
 		}
@@ -109,6 +109,7 @@ var events = []struct {
 }
 
 const (
+	payload = "SIGKILL of the payload"
 	early   = "a signal in the first milliseconds" // which waits for nothing
 	restart = "restart of the machine"
 )
@@ -127,14 +128,16 @@ func (l *Life) Run(t *testing.T) {
 	}
 	cells, interrupted := 0, 0
 	for _, p := range phases {
-		if p.name == "pull" && !l.Git {
-			continue
-		}
 		for _, e := range events {
-			if e.name == "SIGKILL of the payload" && p.name != "exec" || e.name == "SIGKILL of the holder" && len(l.Holders) == 0 || l.Cell != nil && !l.Cell(p.name, e.name) {
+			if e.name == payload && p.name != "exec" || os.Getenv("HUTCH_TEST_EVERYTHING") == "" && !e.always { // no other phase has a payload
 				continue
 			}
 			t.Run(e.name+" during "+p.name, func(t *testing.T) {
+				for _, what := range []string{p.name, e.name} {
+					if why := l.Without[what]; why != "" {
+						t.Skip(why)
+					}
+				}
 				word := strconv.FormatInt(time.Now().UnixNano(), 36)
 				l.before(t, p.name, word)
 				command := l.Command
