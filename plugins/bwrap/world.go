@@ -103,7 +103,7 @@ func (s *sandbox) fill(ctx context.Context, w *world) error {
 // furnish adds to the layout what depends on limits and configuration, and has
 // the holder make it all.
 func (s *sandbox) furnish(w *world, l *layout) error {
-	image, err := microinit.Image(s.held.rlimits)
+	image, err := microinit.Image(s.held.rlimits, false)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ var lies = map[string]string{
 	"ignore_signals":     "signals are not delivered",
 	"wrong_cause":        "a timeout is reported as a cancellation",
 	"env_leak":           "commands see the environment of the plugin",
-	"fd_leak":            "commands inherit a descriptor of the plugin",
+	"fd_leak":            "commands inherit a descriptor that is not theirs",
 	"wrong_dir":          "commands start in the workspace whatever was asked for",
 	"split_args":         "arguments are joined and split again at spaces",
 	"empty_args":         "empty arguments are dropped",

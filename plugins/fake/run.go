@@ -13,6 +13,7 @@ import (
 
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
@@ -30,29 +31,30 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	if s.st.Isolated {
 		withoutNetwork(cmd.SysProcAttr)
 	}
-	if cfg.lies("fd_leak") {
-		cmd.ExtraFiles = []*os.File{os.Stderr}
-	}
 	in, err := use(brand(s.st.Dir, s.id))
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %w", s.id, err)
 	}
 	defer in.Close()
-	t, err := s.newGroup()
+	group, err := s.newGroup()
 	if err != nil {
 		return nil, err
 	}
-	if !t.spareSessions {
-		defer t.Destroy(context.WithoutCancel(ctx))
+	spare := cfg.lies("keep_setsid")
+	if !spare {
+		defer group.Destroy(context.WithoutCancel(ctx))
 	}
 	o := supervise.Options{Grace: c.Grace}
+	if group.Handle() != nil || spare {
+		o.Group = group
+	}
+	if o.Rlimits, err = group.Rlimits().List(); err != nil {
+		return nil, err
+	}
 	var leader atomic.Pointer[supervise.Process]
-	if t.tracks() {
-		o.Group = t
-	} else {
-		var end context.CancelCauseFunc
-		ctx, end = context.WithCancelCause(ctx)
-		defer end(nil)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if group.Handle() == nil && !spare { // else the cgroup finds the command
 		defer onEnding(brand(s.st.Dir, s.id), func() {
 			if p := leader.Load(); p != nil {
 				_ = p.Signal(syscall.SIGKILL)
@@ -67,13 +69,20 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	if err != nil {
 		return nil, err
 	}
-	p, err := supervise.Start(cmd, o)
+	var p running
+	if spare {
+		p, err = startNaive(cmd, o)
+	} else {
+		var started *supervise.Process
+		started, err = supervise.Start(cmd, o)
+		leader.Store(started)
+		p = started
+	}
 	w.started()
 	if err != nil {
 		w.finish()
 		return notStarted(err)
 	}
-	leader.Store(p)
 	c.Started()
 	go s.deliver(p, c)
 	if cfg.CrashDuring == "exec" {
@@ -96,7 +105,7 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	if r.Err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "the end of the command: %w", r.Err)
 	}
-	return s.exit(ctx, &r, t), nil
+	return s.exit(ctx, &r, group), nil
 }
 
 // notStarted tells a program that cannot be executed from a backend that cannot execute.
@@ -120,7 +129,7 @@ func withoutNetwork(attr *syscall.SysProcAttr) {
 }
 
 // deliver passes signals on until the command's context ends.
-func (s *sandbox) deliver(p *supervise.Process, c *sdk.Command) {
+func (s *sandbox) deliver(p running, c *sdk.Command) {
 	for n := range c.Signals {
 		if !s.st.Config.lies("ignore_signals") {
 			_ = syscall.Kill(p.Pid(), syscall.Signal(n)) // it may just have ended
@@ -129,7 +138,7 @@ func (s *sandbox) deliver(p *supervise.Process, c *sdk.Command) {
 }
 
 // exit says how it ended, and asks the kernel's counters why.
-func (s *sandbox) exit(ctx context.Context, r *supervise.Result, t *tracker) *sdk.Exit {
+func (s *sandbox) exit(ctx context.Context, r *supervise.Result, g *limits.Group) *sdk.Exit {
 	cfg := &s.st.Config
 	e := &sdk.Exit{Cause: sdk.CauseExited, Code: r.Code, Evidence: "wait status",
 		Usage: sdk.Usage{Wall: r.Usage.Wall, User: r.Usage.User, Sys: r.Usage.Sys, PeakMemory: r.Usage.MaxRSS}}
@@ -139,7 +148,7 @@ func (s *sandbox) exit(ctx context.Context, r *supervise.Result, t *tracker) *sd
 	if s.st.Filtered {
 		e.Traffic = traffic
 	}
-	counted, _ := t.Stats() // nothing without a cgroup
+	counted, _ := g.Stats() // nothing without a cgroup
 	command.Blame(ctx, e, command.Met{OOMKills: counted.OOMKills, PIDsHits: counted.PIDsHits})
 	if cfg.lies("wrong_cause") && e.Cause == sdk.CauseTimeout {
 		e.Cause = sdk.CauseCancelled

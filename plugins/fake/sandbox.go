@@ -135,8 +135,12 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return &sdk.Exit{Cause: sdk.CauseExited, Code: not.Code, NotStarted: !cfg.lies("not_found_exit"), Evidence: not.Why}, nil
 	}
 	if cfg.lies("sigpipe_ignored") && err == nil {
-		// What a shell ignores stays ignored, no matter who starts it: a keeper sets right what its host ignores.
+		// What a shell ignores stays ignored, no matter who starts it: an init sets right what its host ignores.
 		argv = append([]string{"sh", "-c", `trap "" PIPE; exec "$@"`, "sh", program}, argv[1:]...)
+		program = "/bin/sh"
+	}
+	if cfg.lies("fd_leak") && err == nil {
+		argv = append([]string{"sh", "-c", `exec 3</dev/null; exec "$@"`, "sh", program}, argv[1:]...)
 		program = "/bin/sh"
 	}
 	return s.run(ctx, c, &launch{program: program, argv: argv, env: env, dir: dir, cred: cred})

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -15,78 +14,73 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/supervise/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
-// tracker is the group of one command. With cgroups the kernel knows its processes;
-// without, they are what descends from the leader, and an orphan can get away.
-type tracker struct {
-	*limits.Group
-	cgroup        bool
-	spareSessions bool // a lie
-	leader        int
+// ownProcesses is how many processes of a command's cgroup are not the command's: the init above it.
+const ownProcesses = 1
+
+// running is a command that was started.
+type running interface {
+	Pid() int
+	Wait(ctx context.Context) supervise.Result
 }
 
-// tracks reports whether the tracker is what keeps the processes together. Without a cgroup a keeper of package process
-// does it better, which an orphan does not get away from; but a limit of the command itself has to be set by the
-// tracker.
-func (t *tracker) tracks() bool {
-	r := t.Rlimits()
-	return t.cgroup || t.spareSessions || r.NProc != nil || r.NoFile != nil || r.FSize != nil
+// naive is the command of the lie keep_setsid: without an init, what has made a session of its own survives its end.
+type naive struct {
+	cmd   *exec.Cmd
+	grace time.Duration
+	done  chan struct{}
 }
 
-// Start implements process.Group. Rlimits are set while the program is held at its
-// first instruction.
-func (t *tracker) Start(cmd *exec.Cmd) error {
-	cmd.SysProcAttr.Ptrace = true
-	if err := t.Group.Start(cmd); err != nil {
-		return err
+func startNaive(cmd *exec.Cmd, o supervise.Options) (*naive, error) {
+	cmd.SysProcAttr.Setpgid = true
+	if t := o.Terminal; t != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = t.Slave, t.Slave, t.Slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		defer t.Slave.Close()
 	}
-	t.leader = cmd.Process.Pid
-	var ws unix.WaitStatus
-	if _, err := unix.Wait4(t.leader, &ws, unix.WALL, nil); err != nil {
-		return fmt.Errorf("holding the command at its start: %w", err)
+	if err := o.Group.Start(cmd); err != nil {
+		return nil, err
 	}
-	return errors.Join(t.Rlimits().ApplyTo(t.leader), unix.PtraceDetach(t.leader))
+	n := &naive{cmd, o.Grace, make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		n.kill(syscall.SIGKILL)
+		close(n.done)
+	}()
+	return n, nil
 }
 
-// PIDs implements process.Group.
-func (t *tracker) PIDs() (pids []int, err error) {
-	if t.cgroup {
-		pids, err = t.Group.PIDs()
-	} else {
-		pids = descendants.Below([]int{t.leader})
-	}
-	if t.spareSessions {
-		pids = slices.DeleteFunc(pids, func(pid int) bool {
-			sid, err := unix.Getsid(pid)
-			return err == nil && sid == pid && pid != t.leader
-		})
-	}
-	return pids, err
-}
+func (n *naive) Pid() int { return n.cmd.Process.Pid }
 
-// Kill implements process.Group.
-func (t *tracker) Kill(ctx context.Context) error {
-	if t.cgroup && !t.spareSessions {
-		return t.Group.Kill(ctx)
-	}
-	for {
-		pids, err := t.PIDs()
-		if err != nil || len(pids) == 0 {
-			return err
-		}
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
-				return err
-			}
-		}
+// kill signals the process group, which is all that a naive backend knows of.
+func (n *naive) kill(sig syscall.Signal) { _ = syscall.Kill(-n.Pid(), sig) }
+
+// Wait implements [running].
+func (n *naive) Wait(ctx context.Context) supervise.Result {
+	var r supervise.Result
+	select {
+	case <-n.done:
+	case <-ctx.Done():
+		r.Stopped = context.Cause(ctx)
+		n.kill(syscall.SIGTERM)
 		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Millisecond):
+		case <-n.done:
+		case <-time.After(max(n.grace, 0)):
+			n.kill(syscall.SIGKILL)
+			<-n.done
 		}
 	}
+	state := n.cmd.ProcessState
+	r.Code, r.Usage.User, r.Usage.Sys = state.ExitCode(), state.UserTime(), state.SystemTime()
+	if ru, ok := state.SysUsage().(*syscall.Rusage); ok {
+		r.Usage.MaxRSS = ru.Maxrss << 10
+	}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		r.Signal, r.Code = ws.Signal(), 128+int(ws.Signal())
+	}
+	return r
 }
 
 // groups counts those of this process, in which there may be several instances of the backend and, attached to, several
@@ -94,16 +88,15 @@ func (t *tracker) Kill(ctx context.Context) error {
 var groups atomic.Int64
 
 // newGroup makes the group of one command.
-func (s *sandbox) newGroup() (*tracker, error) {
+func (s *sandbox) newGroup() (*limits.Group, error) {
 	asked := s.st.Request
 	if s.st.Config.lies("unheld_limit") {
 		asked = limits.Request{}
 	}
-	g, err := s.b.support().New(fmt.Sprintf("%s.%d.%d", s.id, os.Getpid(), groups.Add(1)), asked)
-	if err != nil {
-		return nil, err
+	if asked.PIDs > 0 && s.b.support().Mechanism != limits.Rlimit {
+		asked.PIDs += ownProcesses
 	}
-	return &tracker{Group: g, cgroup: g.Handle() != nil, spareSessions: s.st.Config.lies("keep_setsid")}, nil
+	return s.b.support().New(fmt.Sprintf("%s.%d.%d", s.id, os.Getpid(), groups.Add(1)), asked)
 }
 
 // endingSuffix is of a file beside the brand of a sandbox while its commands end, whichever process they belong to.

@@ -27,6 +27,3 @@ func Sweep(ctx context.Context, prefix string) ([]string, error) { return nil, n
 
 // Apply is not supported.
 func (r Rlimits) Apply() error { return errors.ErrUnsupported }
-
-// ApplyTo is not supported.
-func (r Rlimits) ApplyTo(pid int) error { return errors.ErrUnsupported }

@@ -5,6 +5,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // each calls set for every limit in r.
@@ -41,14 +43,15 @@ func (r Rlimits) Apply() error {
 	})
 }
 
-// ApplyTo sets the limits on another process of the same user, as Apply does on this one.
-func (r Rlimits) ApplyTo(pid int) error {
-	return r.each(func(name string, resource int, value uint64) error {
-		var old unix.Rlimit
-		if err := unix.Prlimit(pid, resource, nil, &old); err != nil {
+// List returns the limits for supervise.Options. A limit above this process's hard limit becomes that, as with Apply.
+func (r Rlimits) List() (out []microinit.Rlimit, err error) {
+	err = r.each(func(_ string, resource int, value uint64) error {
+		var old syscall.Rlimit
+		if err := syscall.Getrlimit(resource, &old); err != nil {
 			return err
 		}
-		value = min(value, old.Max)
-		return unix.Prlimit(pid, resource, &unix.Rlimit{Cur: value, Max: value}, nil)
+		out = append(out, microinit.Rlimit{Resource: resource, Value: min(value, old.Max)})
+		return nil
 	})
+	return out, err
 }

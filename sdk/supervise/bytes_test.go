@@ -8,7 +8,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
-// Arguments and variables are bytes, also on their way through the keeper.
+// Arguments and variables are bytes, also on their way through the init.
 func TestBytesThatAreNoText(t *testing.T) {
 	var out bytes.Buffer
 	cmd := exec.Command("/bin/sh", "-c", `printf '%s|%s' "$1" "$V"`, "sh", "\xff\xfe")

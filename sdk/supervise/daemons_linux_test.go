@@ -50,7 +50,7 @@ func startDaemon(t *testing.T, o supervise.Options, script string) (*supervise.P
 
 // groups runs a test without a group and, where there are cgroups, with one.
 func groups(t *testing.T, test func(t *testing.T, o supervise.Options)) {
-	t.Run("by keeper", func(t *testing.T) { test(t, supervise.Options{}) })
+	t.Run("by init", func(t *testing.T) { test(t, supervise.Options{}) })
 	t.Run("by cgroup", func(t *testing.T) {
 		if limits.Probe().Mechanism == limits.Rlimit {
 			t.Skip("no cgroups here")

@@ -1,22 +1,26 @@
-// Package process runs a command as the leader of a process group or session of its own and makes sure that nothing of
-// it is left when it is over: not the children, not those that forked twice, not those that made a session of their
-// own.
+// Package supervise runs commands and makes sure that nothing of them is left when they are over: not the children, not
+// those that forked twice, not those that made a session of their own.
 //
-//	p, err := process.Start(cmd, process.Options{Grace: 2 * time.Second, Group: group})
+// Above every command there is a program of 3 KiB (package microinit), the first process of the command's namespace or
+// the reaper of its orphans. It starts the command, reports how it ended, and kills what it left behind, also when the
+// other end of its socket ends. A [Child] is that other end. [Start] does all of it for a process of this machine:
+//
+//	p, err := supervise.Start(cmd, supervise.Options{Grace: 2 * time.Second})
 //	res := p.Wait(ctx) // when ctx ends: TERM, grace, KILL, and only then back
 //
-// With a Group (a cgroup, see package limits) the kernel itself knows the whole tree. Without one, on Linux, every
-// command has a keeper: a second process of the same program which is the reaper of the command's orphans, and which
-// ends them all when the host is gone. Elsewhere there is only the process group.
+// A backend whose commands are started by another program of its own, in a container or in a virtual machine, uses
+// [Prepare] and has that program start the init.
 //
-// The package also opens the FIFOs by which a host hands over standard streams, makes terminals, and tells a process
-// that its host has died.
+// The package also carries descriptors over a [Socket], opens the FIFOs by which a host hands over standard streams,
+// makes terminals, and tells a process that its host has died ([Lifeline]). It imports the standard library and little
+// else, because programs that have to start quickly import it.
 package supervise
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,14 +28,22 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // Group is a set of processes kept by the kernel. *limits.Group is one.
 type Group interface {
-	Start(cmd *exec.Cmd) error      // start cmd inside it, on the calling thread
+	Start(cmd *exec.Cmd) error      // start cmd inside it
 	Kill(ctx context.Context) error // kill all of it and wait until it is empty
 	PIDs() ([]int, error)
 }
+
+// Rlimit is one resource limit that a command gets, soft and hard alike.
+type Rlimit = microinit.Rlimit
 
 // DefaultGrace is the time between SIGTERM and SIGKILL when Options holds none.
 const DefaultGrace = 2 * time.Second
@@ -39,104 +51,243 @@ const DefaultGrace = 2 * time.Second
 // killTime bounds the killing itself: longer than that takes only a process that hangs inside the kernel.
 const killTime = 10 * time.Second
 
+// aLongTimeAgo is a deadline that has passed.
+var aLongTimeAgo = time.Unix(1, 0)
+
 // Options say how a command is started and ended.
 type Options struct {
 	// Grace is the time from SIGTERM to SIGKILL; 0 means DefaultGrace, below 0 none.
 	Grace time.Duration
-	// Group, where there is one, must hold nothing but this command.
+	// Group, where there is one, must hold nothing but this command. The init above the command is one of its processes.
 	Group Group
-	// Session gives the command its own session, not only a process group.
-	Session bool
-	// Terminal, where there is one, becomes the controlling terminal and all three streams. It implies Session. Its
-	// slave end is closed in this process once the command has it.
+	// Rlimits are set on the command and on nothing else.
+	Rlimits []Rlimit
+	// Terminal, where there is one, becomes the controlling terminal and all three streams. Its slave end is closed in
+	// this process once the command has it.
 	Terminal *Terminal
 	// Terminate asks the command to end. When nil every process of the tree gets SIGTERM. A sandbox whose outer process
 	// takes the inner ones with it gives a function here that reaches the inner ones.
 	Terminate func() error
 }
 
-// tree is how the processes of one command are reached.
-type tree interface {
-	signal(sig syscall.Signal) error // to the leader's group
-	terminate() error                // SIGTERM, and SIGCONT, to all
-	kill(ctx context.Context) error  // SIGKILL to all, the leader included
-}
-
 // Process is a started command. Its methods are safe for concurrent use; Wait may be called more than once.
 type Process struct {
-	cmd     *exec.Cmd
+	cmd     *exec.Cmd // the init above the command
+	child   *Child
 	o       Options
-	tree    tree // set by launch
-	pid     int  // set by launch
+	pid     int
 	started time.Time
 	done    chan struct{}
 	result  Result // valid when done is closed
 
 	mu      sync.Mutex
-	reaped  bool  // the leader's number may belong to somebody else
-	ending  bool  // somebody has begun to end it
-	stopped error // why
+	reaped  bool  // the init's number may belong to another process
+	stopped error // why it is being ended; nil before
 	killed  bool
 	killErr error
 }
 
-// Start starts cmd as the leader of its own process group, killed when this process dies. It takes cmd over: of its
-// fields only those that were set before mean anything to the caller afterwards, and its methods are not to be called.
-// An error means that nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be distinguished.
-//
-// With a Group the leader has the parent-death signal, PR_SET_PDEATHSIG, which the kernel sends when the thread that
-// forked ends, not the process (golang/go#27505). Start therefore forks on a thread that belongs to this command alone
-// and lives as long as it does. What the leader has started itself outlives a host that dies, until somebody sweeps the
-// group. Without a Group the command has a keeper process, which ends all of it when the host dies; it costs one more
-// start of this program.
+// Start starts cmd as the leader of its own session, below an init that ends it, with all that it started, when this
+// process dies. It takes cmd over: of its fields only those that were set before mean anything to the caller afterwards,
+// and its methods are not to be called. The command gets its three streams and no other descriptor. An error means that
+// nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be distinguished.
 func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace
-	}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	attr := cmd.SysProcAttr
-	setDeathSignal(attr)
-	if t := o.Terminal; t != nil {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = t.Slave, t.Slave, t.Slave
-		attr.Setsid, attr.Setctty, attr.Ctty = true, true, 0
-	} else if o.Session {
-		attr.Setsid = true
-	} else {
-		attr.Setpgid = true
 	}
 	p := &Process{cmd: cmd, o: o, done: make(chan struct{})}
 	if err := p.launch(); err != nil {
 		return nil, err
 	}
+	go p.reap()
+	go p.child.Assist(p.done, p.below)
 	return p, nil
 }
 
-// Pid is the process id of the leader, and of its process group.
-func (p *Process) Pid() int { return p.pid }
-
-// Signal sends sig to the process group of the leader. After the end it says os.ErrProcessDone.
-func (p *Process) Signal(sig syscall.Signal) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.reaped {
-		return os.ErrProcessDone
+// launch turns cmd into the init above the command. It is changed in place, because the pipes that its owner may have
+// asked for depend on it.
+func (p *Process) launch() error {
+	cmd, path := p.cmd, p.cmd.Path
+	if cmd.Err != nil {
+		return cmd.Err
 	}
-	if err := p.tree.signal(sig); err != nil {
-		if errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrProcessDone) {
-			return os.ErrProcessDone
-		}
-		return fmt.Errorf("signal %s to process group %d: %w", sig, p.Pid(), err)
+	if len(cmd.ExtraFiles) > 0 {
+		return errors.New("start process: a command gets no descriptors but its streams")
 	}
-	return nil
+	argv, dir := cmd.Args, cmd.Dir
+	if len(argv) == 0 {
+		argv = []string{path}
+	}
+	if dir == "" {
+		dir = "."
+	}
+	args, err := microinit.Args(p.o.Terminal != nil, dir, []string{path}, cmd.Environ(), argv)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	image, err := Image(p.o.Rlimits, true)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	defer image.Close()
+	child, files, err := Prepare(args)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	const imageFD = microinit.BlockFD + 1
+	cmd.ExtraFiles = make([]*os.File, imageFD-2)
+	for fd, f := range map[int]*os.File{microinit.StatusFD: files.Status, microinit.ExecFD: files.Exec, microinit.BlockFD: files.Block, imageFD: image} {
+		cmd.ExtraFiles[fd-3] = f
+	}
+	cmd.Path, cmd.Args, cmd.Env, cmd.Dir = fmt.Sprintf("/proc/self/fd/%d", imageFD), []string{"hutch-init"}, []string{}, ""
+	if t := p.o.Terminal; t != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = t.Slave, t.Slave, t.Slave
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	// Out of reach of signals that are meant for this process's group, and of a terminal's keys.
+	cmd.SysProcAttr.Setsid = true
+	start := cmd.Start
+	if p.o.Group != nil {
+		start = func() error { return p.o.Group.Start(cmd) }
+	}
+	p.started, p.child = time.Now(), child
+	err = start()
+	if p.o.Terminal != nil {
+		p.o.Terminal.Slave.Close() // or the end of the last program on it would never be seen
+	}
+	files.Close()
+	if err != nil {
+		child.Finish()
+		return fmt.Errorf("start the init above %s: %w", path, err)
+	}
+	<-child.Started()
+	if child.Executed() {
+		p.pid = child.PID()
+		return nil
+	}
+	_ = cmd.Wait()
+	child.Finish()
+	switch kind, errno := child.Failure(); kind {
+	case 0:
+		return fmt.Errorf("start %s: its init ended before it had started it: %v", path, cmd.ProcessState)
+	case microinit.NoExec:
+		return &fs.PathError{Op: "start", Path: path, Err: errno}
+	case microinit.NoDir:
+		return &fs.PathError{Op: "chdir", Path: dir, Err: errno}
+	default:
+		return fmt.Errorf("start %s: %s: %w", path, FailureText(kind), errno)
+	}
 }
 
-// Done is closed when the leader has ended and nothing of its tree is left.
+// Image returns a sealed descriptor of the program microinit, to be executed by its path below /proc/self/fd.
+func Image(rlimits []Rlimit, tied bool) (*os.File, error) {
+	image, err := microinit.Image(rlimits, tied)
+	if err != nil {
+		return nil, err
+	}
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("hutch-init", flags|unix.MFD_EXEC)
+	if err == unix.EINVAL { // a kernel to which all are executable
+		fd, err = unix.MemfdCreate("hutch-init", flags)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the init: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "hutch-init")
+	if _, err = f.Write(image); err == nil {
+		// Not readable, so that the kernel makes those who execute it untraceable from their first instruction on.
+		err = f.Chmod(0o111)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("load the init: %w", err)
+	}
+	return f, nil
+}
+
+// reap waits until the init has ended, and with it everything below it, and gathers how the command did.
+func (p *Process) reap() {
+	init := p.cmd.Process.Pid
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, init, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
+		if err == nil && info.Code == cldStopped { // by the command, which is of the same user
+			_ = unix.Kill(init, unix.SIGCONT)
+		} else if err != unix.EINTR {
+			break
+		}
+	}
+	p.mu.Lock()
+	p.reaped = true
+	p.mu.Unlock()
+	waitErr := p.cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(waitErr, &exit) { // which says that the init killed something, or was killed
+		waitErr = nil
+	}
+	p.child.Finish()
+	left, groupErr := p.sweep()
+	r := Result{Code: 255, Killed: left || p.cmd.ProcessState.ExitCode() == 1}
+	r.Usage.User, r.Usage.Sys = p.cmd.ProcessState.UserTime(), p.cmd.ProcessState.SystemTime()
+	if ru, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		r.Usage.MaxRSS = int64(ru.Maxrss) << 10
+	}
+	r.Usage.Wall = time.Since(p.started)
+	var err error
+	if ws, ok := p.child.Status(); ok {
+		r.setStatus(ws)
+	} else if p.o.Group != nil && groupErr == nil { // which was killed as a whole, and is empty
+		r.setStatus(syscall.WaitStatus(syscall.SIGKILL))
+	} else {
+		err = fmt.Errorf("the init above process %d was killed (%v), so what became of its descendants is unknown", p.pid, p.cmd.ProcessState)
+	}
+	p.mu.Lock()
+	r.Stopped, r.Killed, r.Err = p.stopped, r.Killed || p.killed, errors.Join(err, waitErr, groupErr, p.killErr)
+	p.mu.Unlock()
+	p.result = r
+	close(p.done)
+}
+
+// cldStopped is CLD_STOPPED of waitid(2).
+const cldStopped = 5
+
+// sweep kills what is left in the group after the init: something, when that was killed before its time.
+func (p *Process) sweep() (left bool, err error) {
+	if p.o.Group == nil {
+		return false, nil
+	}
+	pids, err := p.o.Group.PIDs()
+	if len(pids) == 0 && err == nil {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	return len(pids) > 0, p.o.Group.Kill(ctx)
+}
+
+// Pid is the process id of the command, and of its process group.
+func (p *Process) Pid() int { return p.pid }
+
+// Signal sends sig to the process group of the command. After the end it says os.ErrProcessDone.
+func (p *Process) Signal(sig syscall.Signal) error {
+	err := p.child.SignalGroup(sig)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// Done is closed when the command has ended and nothing of its tree is left.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait returns when the leader has ended and nothing of its tree is left; what the leader leaves behind is killed at
-// once. When ctx ends first the whole tree is told to end by SIGTERM, and is killed after the grace; the result's
+// Wait returns when the command has ended and nothing of its tree is left; what the command leaves behind is killed at
+// once. When ctx ends first the whole tree is asked to end by SIGTERM, and is killed after the grace; the result's
 // Stopped is then context.Cause(ctx).
 func (p *Process) Wait(ctx context.Context) Result {
 	select {
@@ -152,73 +303,59 @@ func (p *Process) Wait(ctx context.Context) Result {
 // end ends the whole tree. Only the first caller's reason counts.
 func (p *Process) end(why error) {
 	p.mu.Lock()
-	first := !p.ending && !p.reaped
+	first := p.stopped == nil && !p.reaped
 	if first {
-		p.ending, p.stopped = true, why
+		p.stopped = why
 	}
 	p.mu.Unlock()
 	if !first {
 		return
 	}
 	if p.o.Grace > 0 {
-		// What cannot be told to end is killed all the same, so an error here is no news.
+		// What cannot be asked to end is killed all the same, so an error here is no news.
 		if p.o.Terminate != nil {
 			_ = p.o.Terminate()
 		} else {
-			_ = p.tree.terminate()
+			_ = descendants.Signal(p.below, syscall.SIGTERM)
+			_ = descendants.Signal(p.below, syscall.SIGCONT) // so that one that is stopped gets it
 		}
-		grace := time.NewTimer(p.o.Grace)
-		defer grace.Stop()
-		select {
-		case <-p.done:
+		if p.ended(p.o.Grace) {
 			return
-		case <-grace.C:
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), killTime)
-	defer cancel()
 	p.mu.Lock()
 	p.killed = true
 	p.mu.Unlock()
-	if err := p.tree.kill(ctx); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
+	_ = p.child.Kill()
+	if !p.ended(killTime) {
+		err := fmt.Errorf("processes of the command do not end: %v", p.below())
 		p.mu.Lock()
-		p.killErr = errors.Join(p.killErr, err)
+		p.killErr = err
 		p.mu.Unlock()
-		_ = p.Signal(syscall.SIGKILL) // at least the leader, so that Wait returns
+		p.child.KillInit() // so that Wait returns
 	}
 }
 
-// setReaped is called before the leader is reaped: from here on its number, and that of its group, may be given to
-// somebody else.
-func (p *Process) setReaped() {
-	p.mu.Lock()
-	p.reaped = true
-	p.mu.Unlock()
-}
-
-// finish is called when the leader is reaped and its tree is gone, with what is known of its end.
-func (p *Process) finish(r Result, err error) {
-	r.Usage.Wall = time.Since(p.started)
-	p.mu.Lock()
-	r.Stopped, r.Killed, r.Err = p.stopped, r.Killed || p.killed, errors.Join(err, p.killErr)
-	p.mu.Unlock()
-	p.result = r
-	close(p.done)
-}
-
-// closeSlave lets go of the command's side of the terminal, or the end of the last program on it would never be seen.
-func (p *Process) closeSlave() {
-	if p.o.Terminal != nil {
-		p.o.Terminal.Slave.Close()
+// ended waits for the end.
+func (p *Process) ended(within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 
-// ignoreExit drops the error of cmd.Wait which only says that the exit code is not 0.
-func ignoreExit(err error) error {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+// below lists the processes of the command.
+func (p *Process) below() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
 		return nil
 	}
-	return err
+	return descendants.Of(p.cmd.Process.Pid)
 }
 
 // Result says how a command ended.
@@ -227,30 +364,16 @@ type Result struct {
 	Signal  syscall.Signal // 0 when it exited by itself
 	Core    bool           // it dumped core
 	Stopped error          // why Wait ended it: context.Cause of its context; nil when it ended by itself
-	Killed  bool           // SIGKILL was sent: to the leader after its grace, or to something it left behind
+	Killed  bool           // SIGKILL was sent: to the command after its grace, or to something it left behind
 	Usage   Usage
 	Err     error // the end could not be observed, something could not be killed, or a stream not be copied
 }
 
-// Usage is what the leader used, and of its descendants those it waited for.
+// Usage is what the command used, with all its descendants.
 type Usage struct {
 	Wall      time.Duration
 	User, Sys time.Duration
 	MaxRSS    int64 // bytes, of the largest single process
-}
-
-func (r *Result) classify(state *os.ProcessState) {
-	if state == nil {
-		r.Code = 255
-		return
-	}
-	r.Usage.User, r.Usage.Sys = state.UserTime(), state.SystemTime()
-	if ru, ok := state.SysUsage().(*syscall.Rusage); ok {
-		r.Usage.MaxRSS = int64(ru.Maxrss) * maxRSSUnit
-	}
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok {
-		r.setStatus(ws)
-	}
 }
 
 func (r *Result) setStatus(ws syscall.WaitStatus) {

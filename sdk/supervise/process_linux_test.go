@@ -2,6 +2,7 @@ package supervise_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -261,7 +262,7 @@ func TestTheTreeDiesWithItsHost(t *testing.T) {
 	host.Wait()
 }
 
-func TestAKeeperThatIsKilledIsSaid(t *testing.T) {
+func TestAnInitThatIsKilledIsReported(t *testing.T) {
 	cmd := sh("read go; kill -KILL $PPID; exec sleep 1000")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -270,10 +271,55 @@ func TestAKeeperThatIsKilledIsSaid(t *testing.T) {
 	p := start(t, cmd, supervise.Options{})
 	in.Close()
 	r := p.Wait(context.Background())
-	if r.Err == nil || !strings.Contains(r.Err.Error(), "keeper") {
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "the init above") {
 		t.Errorf("%+v, want an error that says what happened", r)
 	}
 	waitFor(t, "the command is dead", func() bool { return !alive(p.Pid()) })
+}
+
+// A command may stop its init, which is of the same user. That keeps neither its end from being seen nor it from being
+// killed.
+func TestAnInitThatIsStoppedGoesOn(t *testing.T) {
+	p := start(t, sh("kill -STOP $PPID; exit 6"), supervise.Options{})
+	if r := p.Wait(t.Context()); r.Code != 6 || r.Err != nil {
+		t.Errorf("%+v", r)
+	}
+	p = start(t, sh("while :; do kill -STOP $PPID; done"), supervise.Options{Grace: -1})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTime)
+	if r := p.Wait(ctx); r.Code != 137 || r.Err != nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRlimits(t *testing.T) {
+	var out bytes.Buffer
+	cmd := sh("ulimit -n; ulimit -Hn; ulimit -c")
+	cmd.Stdout = &out
+	p := start(t, cmd, supervise.Options{Rlimits: []supervise.Rlimit{{Resource: unix.RLIMIT_NOFILE, Value: 33}, {Resource: unix.RLIMIT_CORE}}})
+	if r := p.Wait(t.Context()); r.Err != nil || out.String() != "33\n33\n0\n" {
+		t.Errorf("%+v %q", r, out.String())
+	}
+}
+
+// What cannot be started is an error that tells why, and leaves nothing.
+func TestStartErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		cmd  *exec.Cmd
+		want error
+	}{
+		"no program":   {&exec.Cmd{Path: "/nonexistent"}, os.ErrNotExist},
+		"a directory":  {&exec.Cmd{Path: "/"}, os.ErrPermission},
+		"no directory": {&exec.Cmd{Path: "/bin/true", Dir: "/nonexistent"}, os.ErrNotExist},
+	} {
+		if _, err := supervise.Start(c.cmd, supervise.Options{}); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	if _, err := supervise.Start(&exec.Cmd{Path: "/bin/true", ExtraFiles: []*os.File{os.Stdin}}, supervise.Options{}); err == nil {
+		t.Error("a descriptor that the command would not get was accepted")
+	}
+	noZombies(t)
 }
 
 func TestLifeline(t *testing.T) {

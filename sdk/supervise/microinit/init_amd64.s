@@ -2,15 +2,17 @@
 
 // func program()
 //
-// The command's init or reaper; see the package comment. Never called: Image and
-// Reaper copy it. It may use no address but its own, the stack's, the mode's and the
-// limits' at limitsAddr.
+// The command's init or reaper; see the package comment. Never called: Image copies it.
+// It may use no address but its own, the stack's, and those of the data at pathAt.
 //
-// R12 the block's vector   R13 envp of the command   R14 the mode, then argv of the command   BX child
+// Above the command: BX command   R12 end of the list   R13 the list's descriptor   R14 1 for a reaper, 0 for pid 1
+// R15 1 to kill what is left, 2 when the command has ended, 4 when something was left
+// In the command: R12 the block's vector   R13 its envp   R14 its argv   R15 errno
 TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
-	SUBQ $256, SP             // 0 report  8 signal set  16 poll set  64 signalfd's words
+	SUBQ $4352, SP            // 0 report  8 signal set  16 poll set  64 signalfd's words  256 list of children
+	XORL R15, R15
 
-	// prctl(PR_SET_DUMPABLE, 0): nobody in the sandbox reads pid 1's descriptors
+	// prctl(PR_SET_DUMPABLE, 0): nobody in the sandbox reads this process's descriptors
 	MOVL $157, AX
 	MOVL $4, DI
 	XORL SI, SI
@@ -19,10 +21,12 @@ TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
 	XORL R8, R8
 	SYSCALL
 
-	MOVL $0x4007f8, R14       // modeAt: 1 for a reaper
-	MOVL 0(R14), R14
-	TESTL R14, R14
+	XORL R14, R14
+	MOVL $39, AX              // getpid
+	SYSCALL
+	CMPL AX, $1               // with pid 1 the kernel kills the namespace
 	JEQ  init
+	MOVL $1, R14
 	MOVL $157, AX             // prctl(PR_SET_CHILD_SUBREAPER, 1)
 	MOVL $36, DI
 	MOVL $1, SI
@@ -36,17 +40,17 @@ init:
 	MOVQ SP, SI
 	MOVL $8, DX
 	SYSCALL
-
-	CMPQ AX, $8               // the plugin is gone already
+	CMPQ AX, $8               // nobody is there any more
 	JNE  quit
 
-	MOVQ $0x10000, 8(SP)      // SIGCHLD comes through a descriptor
-	MOVL $14, AX              // rt_sigprocmask(SIG_BLOCK, set, NULL, 8)
-	XORL DI, DI
+	MOVQ $-1, 8(SP)           // no signal but KILL and STOP has an effect
+	MOVL $14, AX              // rt_sigprocmask(SIG_SETMASK, set, NULL, 8)
+	MOVL $2, DI
 	LEAQ 8(SP), SI
 	XORL DX, DX
 	MOVL $8, R10
 	SYSCALL
+	MOVQ $0x10000, 8(SP)      // SIGCHLD comes through a descriptor
 	MOVL $289, AX             // signalfd4(-1, set, 8, SFD_CLOEXEC|SFD_NONBLOCK)
 	MOVQ $-1, DI
 	LEAQ 8(SP), SI
@@ -55,8 +59,8 @@ init:
 	SYSCALL
 	TESTQ AX, AX
 	JLT  nofork
-	MOVL $3, 16(SP)           // {3, 0} and {signalfd, POLLIN}
-	MOVL $0, 20(SP)
+	MOVL $3, 16(SP)           // {3, POLLRDHUP} and {signalfd, POLLIN}
+	MOVL $0x2000, 20(SP)
 	MOVL AX, 24(SP)
 	MOVL $1, 28(SP)
 
@@ -71,8 +75,15 @@ init:
 	JEQ  child
 	JLT  nofork
 	MOVQ AX, BX
-	MOVL $3, AX               // close(7): the child's copy closes when it is executed
-	MOVL $7, DI
+	MOVL $436, AX             // close_range(0, 2, 0): the streams are the command's
+	XORL DI, DI
+	MOVL $2, SI
+	XORL DX, DX
+	SYSCALL
+	MOVL $436, AX             // close_range(6, 7, 0): its stderr, and what closes when it is executed
+	MOVL $6, DI
+	MOVL $7, SI
+	XORL DX, DX
 	SYSCALL
 
 wait:
@@ -83,8 +94,15 @@ wait:
 	XORL R10, R10
 	MOVL $8, R8
 	SYSCALL
-	CMPW 22(SP), $0           // the plugin is gone: so shall everything here
-	JNE  quit
+	CMPW 22(SP), $0
+	JEQ  drain
+	TESTL R14, R14            // who started this wants its end, or is gone
+	JEQ  quit
+	ORL  $1, R15
+	MOVL $-1, 16(SP)          // poll it no more
+	MOVL $0, 20(SP)
+
+drain:
 	XORL AX, AX               // read(signalfd, 64(SP), 128)
 	MOVL 24(SP), DI
 	LEAQ 64(SP), SI
@@ -102,15 +120,65 @@ reap:
 	JEQ  ended
 	TESTQ AX, AX
 	JGT  reap
-	CMPQ AX, $-10             // ECHILD: a reaper has nothing left to reap
-	JNE  wait
-	JMP  quit
+	JLT  quit                 // ECHILD: nothing is left
+	TESTL $1, R15
+	JEQ  wait
+	TESTL $2, R15
+	JEQ  kill
+	ORL  $4, R15
+
+kill:
+	// Every child dies; those of the dead become children of this process before their death is signalled to it.
+	// None can be another process meanwhile: only this one reaps them.
+	MOVL $257, AX             // openat(AT_FDCWD, "/proc/thread-self/children", O_CLOEXEC)
+	MOVQ $-100, DI
+	MOVL $0x4007d0, SI
+	MOVL $0x80000, DX
+	XORL R10, R10
+	SYSCALL
+	TESTQ AX, AX
+	JLT  quit
+	MOVQ AX, R13
+	XORL AX, AX               // read(R13, 256(SP), 4096)
+	MOVQ R13, DI
+	LEAQ 256(SP), SI
+	MOVL $4096, DX
+	SYSCALL
+	LEAQ 256(SP), R9
+	LEAQ (R9)(AX*1), R12
+	MOVL $3, AX               // close(R13)
+	MOVQ R13, DI
+	SYSCALL
+
+number:
+	XORL R8, R8
+
+digit:
+	CMPQ R9, R12              // a number that is cut off is for the next round
+	JGE  wait
+	MOVBLZX 0(R9), AX
+	INCQ R9
+	SUBL $0x30, AX
+	JLT  space
+	LEAQ (R8)(R8*4), R8
+	LEAQ (AX)(R8*2), R8
+	JMP  digit
+
+space:
+	CMPQ R8, $1
+	JLE  number
+	MOVL $62, AX              // kill(R8, SIGKILL)
+	MOVQ R8, DI
+	MOVL $9, SI
+	SYSCALL
+	JMP  number
 
 ended:
 	MOVL $1, 0(SP)            // kindEnded, status
 	TESTL R14, R14
 	JEQ  report
 	MOVQ $-1, BX              // which is nobody's
+	ORL  $3, R15
 	MOVL $1, AX               // write(3, SP, 8)
 	MOVL $3, DI
 	MOVQ SP, SI
@@ -131,8 +199,9 @@ report:
 	SYSCALL
 
 quit:
-	MOVL $231, AX             // exit_group(0)
-	XORL DI, DI
+	MOVL $231, AX             // exit_group(1 when something was left)
+	MOVL R15, DI
+	SHRL $2, DI
 	SYSCALL
 	JMP  quit
 
@@ -160,6 +229,15 @@ signal:
 	DECL BX
 	JNE  signal
 
+	MOVL $0x4007f0, AX        // tiedAt
+	CMPL 0(AX), $0
+	JEQ  session
+	MOVL $157, AX             // prctl(PR_SET_PDEATHSIG, SIGKILL)
+	MOVL $1, DI
+	MOVL $9, SI
+	SYSCALL
+
+session:
 	MOVL $112, AX             // setsid
 	SYSCALL
 	MOVL $292, AX             // dup3(6, 2, 0): up to now stderr was bwrap's
@@ -217,8 +295,10 @@ badlimit:
 	JMP  failed
 
 started:
-	MOVL $2, 0(SP)            // kindStarted: the credentials of the message tell our pid
-	MOVL $0, 4(SP)
+	MOVL $2, 0(SP)            // kindStarted, our pid here; the credentials of the message tell it there
+	MOVL $39, AX              // getpid
+	SYSCALL
+	MOVL AX, 4(SP)
 	MOVL $1, AX
 	MOVL $3, DI
 	MOVQ SP, SI

@@ -5,9 +5,14 @@
 // The command's init or reaper; see the package comment and the same program for
 // amd64, which carries the remarks.
 //
-// R19 the block's vector   R20 envp of the command   R21 argv of the command   R22 child, then cursor   R24 the mode
+// Above the command: R22 command   R20 end of the list   R21 the list's descriptor   R24 1 for a reaper, 0 for pid 1
+// R23 1 to kill what is left, 2 when the command has ended, 4 when something was left
+// In the command: R19 the block's vector   R20 its envp   R21 its argv   R22 cursor   R23 errno
 TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
-	SUB  $256, RSP
+	MOVD RSP, R9
+	SUB  $4352, R9            // as a register, or the linker takes it for a frame of Go
+	MOVD R9, RSP
+	MOVD $0, R23
 
 	MOVD $167, R8             // prctl(PR_SET_DUMPABLE, 0)
 	MOVD $4, R0
@@ -17,9 +22,12 @@ TEXT ·program(SB), NOSPLIT|NOFRAME, $0-0
 	MOVD $0, R4
 	SVC
 
-	MOVD $0x4007f8, R24
-	MOVWU 0(R24), R24
-	CBZ  R24, init
+	MOVD $0, R24
+	MOVD $172, R8             // getpid
+	SVC
+	CMP  $1, R0
+	BEQ  init
+	MOVD $1, R24
 	MOVD $167, R8             // prctl(PR_SET_CHILD_SUBREAPER, 1)
 	MOVD $36, R0
 	MOVD $1, R1
@@ -33,18 +41,19 @@ init:
 	MOVD RSP, R1
 	MOVD $8, R2
 	SVC
-
 	CMP  $8, R0
 	BNE  quit
 
-	MOVD $0x10000, R9
+	MOVD $-1, R9
 	MOVD R9, 8(RSP)
-	MOVD $135, R8             // rt_sigprocmask(SIG_BLOCK, set, NULL, 8)
-	MOVD $0, R0
+	MOVD $135, R8             // rt_sigprocmask(SIG_SETMASK, set, NULL, 8)
+	MOVD $2, R0
 	ADD  $8, RSP, R1
 	MOVD $0, R2
 	MOVD $8, R3
 	SVC
+	MOVD $0x10000, R9
+	MOVD R9, 8(RSP)
 	MOVD $74, R8              // signalfd4(-1, set, 8, SFD_CLOEXEC|SFD_NONBLOCK)
 	MOVD $-1, R0
 	ADD  $8, RSP, R1
@@ -54,7 +63,9 @@ init:
 	CMP  $0, R0
 	BLT  nofork
 	MOVD $3, R9
-	MOVD R9, 16(RSP)
+	MOVW R9, 16(RSP)
+	MOVD $0x2000, R9
+	MOVW R9, 20(RSP)
 	MOVW R0, 24(RSP)
 	MOVD $1, R9
 	MOVW R9, 28(RSP)
@@ -70,8 +81,15 @@ init:
 	CMP  $0, R0
 	BLT  nofork
 	MOVD R0, R22
-	MOVD $57, R8              // close(7)
-	MOVD $7, R0
+	MOVD $436, R8             // close_range(0, 2, 0)
+	MOVD $0, R0
+	MOVD $2, R1
+	MOVD $0, R2
+	SVC
+	MOVD $436, R8             // close_range(6, 7, 0)
+	MOVD $6, R0
+	MOVD $7, R1
+	MOVD $0, R2
 	SVC
 
 wait:
@@ -83,7 +101,14 @@ wait:
 	MOVD $8, R4
 	SVC
 	MOVHU 22(RSP), R9
-	CBNZ R9, quit
+	CBZ  R9, drain
+	CBZ  R24, quit
+	ORR  $1, R23
+	MOVD $-1, R9
+	MOVW R9, 16(RSP)
+	MOVW ZR, 20(RSP)
+
+drain:
 	MOVD $63, R8              // read(signalfd, RSP+64, 128)
 	MOVW 24(RSP), R0
 	ADD  $64, RSP, R1
@@ -101,15 +126,62 @@ reap:
 	BEQ  ended
 	CMP  $0, R0
 	BGT  reap
-	CMN  $10, R0              // ECHILD
-	BNE  wait
-	JMP  quit
+	BLT  quit
+	TBZ  $0, R23, wait
+	TBZ  $1, R23, kill
+	ORR  $4, R23
+
+kill:
+	MOVD $56, R8              // openat(AT_FDCWD, "/proc/thread-self/children", O_CLOEXEC)
+	MOVD $-100, R0
+	MOVD $0x4007d0, R1
+	MOVD $0x80000, R2
+	MOVD $0, R3
+	SVC
+	CMP  $0, R0
+	BLT  quit
+	MOVD R0, R21
+	MOVD $63, R8              // read(R21, RSP+256, 4096)
+	ADD  $256, RSP, R1
+	MOVD $4096, R2
+	SVC
+	ADD  $256, RSP, R9
+	ADD  R0, R9, R20
+	MOVD $57, R8              // close(R21)
+	MOVD R21, R0
+	SVC
+
+number:
+	MOVD $0, R10
+
+digit:
+	CMP  R20, R9
+	BGE  wait
+	MOVBU 0(R9), R11
+	ADD  $1, R9
+	CMP  $0x30, R11
+	BLT  space
+	SUB  $0x30, R11
+	MOVD $10, R12
+	MUL  R12, R10
+	ADD  R11, R10
+	JMP  digit
+
+space:
+	CMP  $1, R10
+	BLE  number
+	MOVD $129, R8             // kill(R10, SIGKILL)
+	MOVD R10, R0
+	MOVD $9, R1
+	SVC
+	JMP  number
 
 ended:
 	MOVD $1, R9
 	MOVW R9, 0(RSP)
 	CBZ  R24, report
 	MOVD $-1, R22
+	ORR  $3, R23
 	MOVD $64, R8              // write(3, RSP, 8)
 	MOVD $3, R0
 	MOVD RSP, R1
@@ -131,8 +203,8 @@ report:
 	SVC
 
 quit:
-	MOVD $94, R8              // exit_group(0)
-	MOVD $0, R0
+	MOVD $94, R8              // exit_group(1 when something was left)
+	LSR  $2, R23, R0
 	SVC
 	JMP  quit
 
@@ -159,6 +231,15 @@ signal:
 	SUB  $1, R22
 	CBNZ R22, signal
 
+	MOVD $0x4007f0, R9
+	MOVWU 0(R9), R9
+	CBZ  R9, session
+	MOVD $167, R8             // prctl(PR_SET_PDEATHSIG, SIGKILL)
+	MOVD $1, R0
+	MOVD $9, R1
+	SVC
+
+session:
 	MOVD $157, R8             // setsid
 	SVC
 	MOVD $24, R8              // dup3(6, 2, 0)
@@ -218,8 +299,11 @@ badlimit:
 	JMP  failed
 
 started:
+	MOVD $172, R8             // getpid
+	SVC
 	MOVD $2, R9
-	MOVD R9, 0(RSP)
+	MOVW R9, 0(RSP)
+	MOVW R0, 4(RSP)
 	MOVD $64, R8
 	MOVD $3, R0
 	MOVD RSP, R1

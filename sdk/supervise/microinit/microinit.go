@@ -1,32 +1,26 @@
-// Package microinit makes the program that stands above one command: pid 1 of the
-// command's own process namespace, or the reaper of its orphans where it has none. It
-// is a static ELF file of less than 2 KiB, assembled from this package's own .s files.
+// Package microinit makes the program that stands above every command: pid 1 of the command's own process namespace,
+// or the reaper of its orphans where it has none. It is a static ELF file of less than 3 KiB, assembled from this
+// package's own .s files.
 //
-// bwrap has an init of its own, but that one folds "exited with 137" and "killed
-// by signal 9" into one number, prints its own words into the command's stderr
-// when the command cannot be executed, and cannot give a session its terminal.
-// An init written in Go would know all this and cost 1.5 ms for each command;
-// this one costs nothing that can be measured.
+// bwrap has an init of its own, but that one folds "exited with 137" and "killed by signal 9" into one number, prints its
+// own words into the command's stderr when the command cannot be executed, and cannot give a session its terminal. An
+// init written in Go would know all this and cost 1.5 ms and three megabytes for each command; this one costs nothing
+// that can be measured.
 //
 // # What it does
 //
-// It makes itself unreadable (PR_SET_DUMPABLE 0), forks, and reaps whatever ends
-// until the command itself does. Then it reports the wait status and exits, and
-// the kernel kills everything that is left in the namespace. It does the same when
-// the other end of its socket closes, that is when the plugin dies: bwrap's
-// --die-with-parent alone leaves a gap while bwrap is still setting up.
+// It makes itself unreadable (PR_SET_DUMPABLE 0), blocks all signals, forks, and reaps whatever ends. It reports the
+// command's wait status and then ends everything that the command has left behind. It does the same, without waiting for
+// the command, when the other end of its socket shuts down or closes: so that end is how a command is killed, and what
+// happens when who started it dies.
 //
-// The child puts all signals back to their defaults, makes a session, moves
-// [StderrFD] to 2, takes the terminal if told so, sets its rlimits, reports itself,
-// closes all other descriptors, changes directory and tries to execute each
-// candidate path in turn as execvp(3) does.
+// With pid 1, ending everything is to exit: the kernel kills the namespace. Any other is a child subreaper: whatever the
+// command's descendants do, fork twice or make sessions, they remain below it. It kills its children until there are
+// none, those of the dead being its children by then, and exits with 1 when something had outlived the command.
 //
-// # As a reaper
-//
-// Outside its own namespace the kernel kills nothing for it, so that is left to who started it. What [Reaper]
-// makes is a child subreaper: whatever the command's descendants do, fork twice or make sessions, they remain below it.
-// It reports the command's end, goes on reaping, and exits when it has no child any more. When the other end of its
-// socket closes it exits at once, and leaves what is below it to the next reaper.
+// The child puts all signals back to their defaults, makes a session, moves [StderrFD] to 2, takes the terminal if the
+// arguments say so, sets its rlimits, reports itself, closes all other descriptors, changes directory and tries to
+// execute each candidate path in turn as execvp(3) does.
 //
 // # Arguments
 //
@@ -39,8 +33,8 @@
 // # Reports
 //
 // Descriptor 3 is a SOCK_SEQPACKET socket. Each report is two 32-bit words, a
-// [Kind] and a value; the credentials that come with [Init] and [Started] tell the
-// pids of pid 1 and of the command as the reader sees them.
+// [Kind] and a value; the credentials that come with [Init] and [Started] are the
+// process ids of this program and of the command as the reader sees them.
 package microinit
 
 import (
@@ -56,8 +50,8 @@ import (
 // StatusFD is the descriptor on which the program reports.
 const StatusFD = 3
 
-// StderrFD is the descriptor that becomes the command's stderr. Descriptor 2 is
-// bwrap's own until then, so that the two never mix.
+// StderrFD is the descriptor that becomes the command's stderr. Descriptor 2 may be another program's until then, such
+// as bwrap's, so that the two never mix; without a StderrFD it is the command's.
 const StderrFD = 6
 
 // BlockFD is the descriptor of the memfd that holds the [Block].
@@ -69,7 +63,7 @@ type Kind uint32
 // The kinds of reports.
 const (
 	Ended   Kind = 1 // value: the command's wait status
-	Started Kind = 2 // sent by the command's own process just before it is executed
+	Started Kind = 2 // sent by the command's own process just before it is executed; value: its pid in its namespace
 	NoExec  Kind = 3 // value: errno of the best candidate
 	NoFork  Kind = 4 // value: errno
 	NoDir   Kind = 5 // value: errno of chdir
@@ -102,7 +96,8 @@ type Rlimit struct {
 const (
 	loadAddr   = 0x400000
 	limitsAt   = 0x800 // offset in the file and, from loadAddr, in memory: limitsAddr of the .s files
-	modeAt     = limitsAt - 8
+	tiedAt     = limitsAt - 0x10
+	pathAt     = limitsAt - 0x30
 	headerSize = 64 + 56
 	maxRlimits = 16
 	blockAddr  = 0x10000000 // where the .s files map the block
@@ -114,21 +109,18 @@ func program()    //nolint:unused // it is only measured, by bounds
 func programEnd() //nolint:unused // likewise
 func bounds() (start, end unsafe.Pointer)
 
-// Image returns the ELF file of the program that is pid 1 of a namespace, with the
-// given limits in it.
-func Image(limits []Rlimit) ([]byte, error) { return image(limits, 0) }
+// children lists the children of the thread that reads it.
+const children = "/proc/thread-self/children"
 
-// Reaper returns the ELF file of the program that is a child subreaper, with the
-// given limits in it.
-func Reaper(limits []Rlimit) ([]byte, error) { return image(limits, 1) }
-
-func image(limits []Rlimit, mode uint64) ([]byte, error) {
+// Image returns the ELF file of the program, with the given limits in it. With tied, the command itself dies when a
+// process of the same user kills the program; otherwise it lives on as the child of the next reaper.
+func Image(limits []Rlimit, tied bool) ([]byte, error) {
 	if len(limits) > maxRlimits {
 		return nil, fmt.Errorf("%d rlimits do not fit in pid 1's table of %d", len(limits), maxRlimits)
 	}
 	start, end := bounds()
 	size := int(uintptr(end) - uintptr(start))
-	if size <= 0 || size > modeAt-headerSize {
+	if size <= 0 || size > pathAt-headerSize {
 		return nil, fmt.Errorf("pid 1's code has %d bytes; the linker moved it", size)
 	}
 	code := unsafe.Slice((*byte)(start), size)
@@ -152,8 +144,10 @@ func image(limits []Rlimit, mode uint64) ([]byte, error) {
 		uint16(64), uint16(56), uint16(1), uint16(0), uint16(0), uint16(0))
 	put(uint32(1), uint32(5), uint64(0), uint64(loadAddr), uint64(loadAddr), total, total, uint64(0x1000))
 	b.Write(code)
-	b.Write(make([]byte, modeAt-b.Len()))
-	put(mode, uint64(len(limits)))
+	b.Write(make([]byte, pathAt-b.Len()))
+	b.WriteString(children)
+	b.Write(make([]byte, tiedAt-b.Len()))
+	put(tied, [limitsAt - tiedAt - 1]byte{}, uint64(len(limits)))
 	for _, l := range limits {
 		put(uint64(l.Resource), l.Value, l.Value)
 	}

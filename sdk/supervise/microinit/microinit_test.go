@@ -19,7 +19,7 @@ import (
 // all else is the same. It returns the reports and what the command printed.
 func run(t *testing.T, limits []Rlimit, args ...string) (map[Kind]uint32, int, string) {
 	t.Helper()
-	image, err := Image(limits)
+	image, err := Image(limits, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestHugeArguments(t *testing.T) {
 }
 
 func TestEndsWithThePlugin(t *testing.T) {
-	image, err := Image(nil)
+	image, err := Image(nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 package microinit
 
 import (
-	"fmt"
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
-// A reaper keeps what its command leaves behind below itself, reports the command's
-// end at once, and ends when nothing is left.
-func TestReaper(t *testing.T) {
-	image, err := Reaper(nil)
+// reaper starts script below a reaper, which leaves an orphan in its own session. It returns the reaper, the orphan and
+// how the next report is read; kind 0 is the end of them.
+func reaper(t *testing.T, end string) (cmd *exec.Cmd, orphan, socket int, next func() (Kind, uint32)) {
+	t.Helper()
+	image, err := Image(nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,23 +32,33 @@ func TestReaper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(pair[0])
-	note := filepath.Join(t.TempDir(), "pid")
-	// The orphan is a grandchild in its own session.
-	script := fmt.Sprintf("(setsid sh -c 'echo $$ > %s.new; mv %[1]s.new %[1]s; exec sleep 1000' &) ; while [ ! -e %[1]s ]; do sleep 0.01; done; exit 7", note)
-	cmd := exec.Command(path)
-	// A descriptor of its own for stderr and the end of execution would do; none is needed here.
+	t.Cleanup(func() { unix.Close(pair[0]) })
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	hold, release, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	// The orphan ignores what it can, and has an orphan in turn.
+	script := `(setsid sh -c 'trap "" TERM HUP; (sleep 1000 &); echo $$ >&3; exec 3>&-; exec sleep 1000' 3>&1 &); read x; ` + end
+	cmd = exec.Command(path)
+	cmd.Stdin, cmd.Stdout = hold, w
 	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(pair[1]), "status"), BlockFD - 3: blockOf(t, args(t, "/", []string{"/bin/sh"}, []string{"PATH=/usr/bin:/bin"}, "sh", "-c", script))}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	cmd.ExtraFiles[0].Close()
+	w.Close()
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	timeout := unix.NsecToTimeval((30 * time.Second).Nanoseconds())
 	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		t.Fatal(err)
 	}
-	next := func() (Kind, uint32) {
+	next = func() (Kind, uint32) {
 		b := make([]byte, 64)
 		n, err := unix.Read(pair[0], b)
 		if err != nil {
@@ -60,37 +73,66 @@ func TestReaper(t *testing.T) {
 		}
 		return kind, value
 	}
-	for _, want := range []Kind{Init, Started, Ended} {
-		kind, value := next()
-		if kind != want || kind == Ended && syscall.WaitStatus(value).ExitStatus() != 7 {
-			t.Fatalf("report %d, value %#x; want report %d", kind, value, want)
+	for _, want := range []Kind{Init, Started} {
+		if kind, _ := next(); kind != want {
+			t.Fatalf("report %d; want %d", kind, want)
 		}
 	}
-	text, err := os.ReadFile(note)
+	line, err := bufio.NewReader(r).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	orphan, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
+	if orphan, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
 		t.Fatal(err)
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", orphan))
-	if err != nil {
-		t.Fatalf("the orphan is gone before anybody killed it: %v", err)
-	}
-	if parent := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))[1]; parent != strconv.Itoa(cmd.Process.Pid) {
-		t.Errorf("the orphan's parent is %s and not its reaper, %d", parent, cmd.Process.Pid)
-	}
-	if _, err := unix.Wait4(cmd.Process.Pid, nil, unix.WNOHANG, nil); err != nil {
-		t.Errorf("the reaper has ended although an orphan lives: %v", err)
-	}
-	if err := unix.Kill(orphan, unix.SIGKILL); err != nil {
-		t.Fatal(err)
+	release.Close()
+	return cmd, orphan, pair[0], next
+}
+
+// A reaper reports the command's end, kills what that left behind, and says so.
+func TestReaperKillsWhatIsLeft(t *testing.T) {
+	cmd, orphan, _, next := reaper(t, "exit 7")
+	if kind, value := next(); kind != Ended || syscall.WaitStatus(value).ExitStatus() != 7 {
+		t.Errorf("report %d, value %#x; want the end with 7", kind, value)
 	}
 	if kind, _ := next(); kind != 0 {
 		t.Errorf("report %d after the last one", kind)
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the reaper ended with %v", err)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("the reaper ended with %v; want 1, because it killed something", err)
 	}
+	if err := unix.Kill(orphan, 0); err != unix.ESRCH {
+		t.Errorf("the orphan lives: %v", err)
+	}
+}
+
+// The end of the socket is the end of everything, and how the command ended can still be read when only one direction
+// of it has ended.
+func TestReaperKillsWhenItsSocketEnds(t *testing.T) {
+	cmd, orphan, socket, next := reaper(t, "sleep 1000")
+	if stat, err := procstat.Of(orphan); err != nil || stat.Parent != cmd.Process.Pid {
+		t.Errorf("the orphan's parent is %d, and not its reaper, %d: %v", stat.Parent, cmd.Process.Pid, err)
+	}
+	if err := unix.Shutdown(socket, unix.SHUT_WR); err != nil {
+		t.Fatal(err)
+	}
+	if kind, value := next(); kind != Ended || syscall.WaitStatus(value).Signal() != unix.SIGKILL {
+		t.Errorf("report %d, value %#x; want the end by SIGKILL", kind, value)
+	}
+	if kind, _ := next(); kind != 0 {
+		t.Errorf("report %d after the last one", kind)
+	}
+	_ = cmd.Wait()
+	if err := unix.Kill(orphan, 0); err != unix.ESRCH {
+		t.Errorf("the orphan lives: %v", err)
+	}
+}
+
+// A signal from a process of the same user has no effect.
+func TestReaperOutlivesSignals(t *testing.T) {
+	cmd, _, _, next := reaper(t, "for i in $(seq 1 64); do case $i in 9|19) ;; *) kill -$i $PPID;; esac; done; exit 3")
+	if kind, value := next(); kind != Ended || syscall.WaitStatus(value).ExitStatus() != 3 {
+		t.Errorf("report %d, value %#x; want the end with 3", kind, value)
+	}
+	_ = cmd.Wait()
 }

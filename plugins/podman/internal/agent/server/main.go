@@ -111,7 +111,7 @@ func parse(args []string) (o options, err error) {
 // load puts the program that stands above each command into a memfd, which nobody
 // can change or read any more.
 func load(limits []microinit.Rlimit) (fd int, err error) {
-	image, err := microinit.Reaper(limits)
+	image, err := microinit.Image(limits, false)
 	if err != nil {
 		return -1, err
 	}
