@@ -31,7 +31,7 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 		case a == "--":
 			c.dash = true
 			rest := slices.Clone(argv[i+1:])
-			if node.Name == "run" || node.Name == "exec" || node.Name == "agent" {
+			if runsProgram(node) || node.Name == "exec" || node.Name == "agent" {
 				c.tail = rest
 			} else if len(rest) > 0 {
 				operands = append(append(operands, "--"), rest...)
@@ -58,7 +58,7 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 					continue
 				}
 				operands = append(operands, a)
-				if node.Name == "run" && len(operands) == 1 && startsProgram(a) { // the rest is the program's
+				if runsProgram(node) && len(operands) == 1 && startsProgram(a) { // the rest is the program's
 					if c.tail = slices.Clone(argv[i+1:]); len(c.tail) > 0 && c.tail[0] == "--" {
 						c.tail = c.tail[1:]
 					}
@@ -74,6 +74,9 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 	c.args = append(append(c.args, flags...), operands...)
 	return c, nil
 }
+
+// runsProgram reports whether the operands of a command may be a program and its arguments.
+func runsProgram(n *kong.Node) bool { return n.Name == "run" || n.Name == "observe" }
 
 // printsJSON reports whether a command has -o json.
 func printsJSON(n *kong.Node) bool {

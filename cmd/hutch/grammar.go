@@ -13,6 +13,7 @@ type grammar struct {
 
 	Agent agentCmd `cmd:"" group:"run" help:"Start a coding agent in a sandbox on this project, and review what it did."`
 
+	Observe  observeCmd  `cmd:"" group:"write" help:"Run something with an open network, and print the run file that would have sufficed."`
 	Validate validateCmd `cmd:"" group:"write" help:"Check run files without running anything."`
 	Fmt      fmtCmd      `cmd:"" group:"write" help:"Put run files into the canonical layout."`
 	Plan     planCmd     `cmd:"" group:"write" help:"Show what would run where, and how each limit would be held."`

@@ -1,0 +1,169 @@
+// Package observe finds out what a run needs: it opens the network, reads from the result what was used, and writes the
+// run file that allows that and nothing more.
+//
+// Open makes the run to observe, From reads its result, Narrow applies what was found, Prove drops what the run succeeds
+// without, and Needs.Blocks and Needs.File write it down. It sees destinations and peaks; it does not see which files a
+// command reads.
+package observe
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/sdk"
+	rules "github.com/hutch-run/hutch/sdk/network"
+)
+
+// Needs are what a run used.
+type Needs struct {
+	Allow  []string // rules of the destinations that it reached, sorted
+	Mounts []runfile.Mount
+	// Secrets are those whose values were put into requests.
+	Secrets []network.Secret
+	Limits  runfile.Limits // the peaks with headroom: see From
+	// Notes are one line each: destinations that were tried in vain, and what could not be observed.
+	Notes []string
+
+	usage   result.Usage
+	backend string
+}
+
+// Open returns the run to observe: every public name and address is reachable, besides what d allows itself. Rules that
+// deny, and secrets, stay as they are.
+func Open(d *runfile.Definition) *runfile.Definition {
+	c := *d
+	c.Network.Mode = sdk.NetworkFull
+	c.Given = maps.Clone(d.Given)
+	if c.Given == nil {
+		c.Given = map[string]string{}
+	}
+	c.Given["network.mode"] = "hutch observe"
+	return &c
+}
+
+// From reads what an observed run used. The timeout is three times the wall time, memory and processes are twice the
+// peak, and zero when the backend does not measure it.
+func From(d *runfile.Definition, r *result.Result) Needs {
+	n := Needs{Mounts: d.Mounts, usage: r.Usage, backend: r.Backend.Name}
+	used := map[string]bool{}
+	for _, t := range r.Network.Traffic {
+		for _, s := range t.Secrets {
+			used[s] = true
+		}
+		what := network.Destination(t)
+		rule, err := rules.ParseRule(cmp.Or(t.Rule, what))
+		switch {
+		case !t.Allowed:
+			text, fix := network.Denial(t)
+			if fix != "" {
+				text += "; to allow it: " + fix
+			}
+			n.note("denied: %s", text)
+		case t.Reason != "" && t.Received == 0:
+			n.note("not reached: %q: %q", what, t.Reason)
+		case err != nil:
+			n.note("no rule can name the destination %q", what)
+		default:
+			n.Allow = append(n.Allow, rule.String())
+		}
+	}
+	if r.Network.TrafficMore > 0 {
+		n.note("%d more destinations are not in the record", r.Network.TrafficMore)
+	}
+	slices.Sort(n.Allow)
+	n.Allow = slices.Compact(n.Allow)
+
+	for _, s := range d.Network.Secrets {
+		if used[s.Name] {
+			n.Secrets = append(n.Secrets, s)
+		} else {
+			n.note("the secret %s was not used", s.Name)
+		}
+	}
+
+	n.Limits.Timeout = units.Duration(roundUp(max(10*time.Second, 3*r.Usage.Wall.Duration()), 10*time.Second))
+	if p := r.Usage.PeakMemory; p != nil && *p > 0 {
+		n.Limits.Memory = units.Size(roundUp(max(64<<20, 2**p), 32<<20))
+	} else {
+		n.note("the backend does not measure memory")
+	}
+	if p := r.Usage.PIDs; p != nil && *p > 0 {
+		n.Limits.PIDs = roundUp(max(16, 2**p), 16)
+	} else {
+		n.note("the backend does not count processes")
+	}
+	if w := d.Workspace; w != nil && w.Mode == string(sdk.WorkspaceShared) && r.ChangesKnown && len(r.Changes) == 0 {
+		n.note(`nothing in the workspace changed: mode = "readonly" would do`)
+	}
+	return n
+}
+
+// note adds a line, whose arguments may come from the sandbox and are quoted by the caller where they do.
+func (n *Needs) note(format string, args ...any) {
+	n.Notes = append(n.Notes, fmt.Sprintf(format, args...))
+}
+
+func roundUp[T ~int64](v, unit T) T { return (v + unit - 1) / unit * unit }
+
+// Narrow returns d with nothing but what n allows.
+func (n Needs) Narrow(d *runfile.Definition) *runfile.Definition {
+	c := *d
+	c.Network.Allow, c.Network.Mode, c.Network.Secrets = n.Allow, sdk.NetworkFiltered, nil
+	for _, s := range n.Secrets {
+		s.Hosts = slices.DeleteFunc(slices.Clone(s.Hosts), func(host string) bool {
+			_, problem, _ := c.Network.Misfit(network.Secret{Name: s.Name, Hosts: []string{host}}, nil)
+			return problem != ""
+		})
+		if len(s.Hosts) > 0 {
+			c.Network.Secrets = append(c.Network.Secrets, s)
+		}
+	}
+	if len(n.Allow) == 0 {
+		c.Network.Mode, c.Network.Deny = sdk.NetworkNone, nil
+	}
+	c.Mounts, c.Limits = n.Mounts, d.Limits
+	c.Limits.Override(n.Limits)
+	return &c
+}
+
+// ErrNotEnough says that a run does not succeed with all that was observed.
+var ErrNotEnough = errors.New("the run does not succeed with what it used when it was observed")
+
+// Prove runs d with what n has, then without each rule and mount in turn, and returns n without those that d does not
+// need. try runs one definition, and reports whether it did what is expected of it. The error is ErrNotEnough when the first try fails.
+func (n Needs) Prove(d *runfile.Definition, try func(what string, d *runfile.Definition) (bool, error)) (Needs, error) {
+	ok, err := try("with all that was observed", n.Narrow(d))
+	if err == nil && !ok {
+		err = ErrNotEnough
+	}
+	if err != nil {
+		return n, err
+	}
+	for _, rule := range slices.Clone(n.Allow) {
+		less := n
+		less.Allow = slices.DeleteFunc(slices.Clone(n.Allow), func(r string) bool { return r == rule })
+		if ok, err = try("without "+rule, less.Narrow(d)); err != nil {
+			return n, err
+		} else if ok {
+			n = less
+		}
+	}
+	for _, m := range slices.Clone(n.Mounts) {
+		less := n
+		less.Mounts = slices.DeleteFunc(slices.Clone(n.Mounts), func(x runfile.Mount) bool { return x == m })
+		if ok, err = try("without the mount "+m.Target, less.Narrow(d)); err != nil {
+			return n, err
+		} else if ok {
+			n = less
+		}
+	}
+	return n, nil
+}
