@@ -161,17 +161,17 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 
 // state is the handle's data, and all that a fresh process needs.
 type state struct {
-	Dir       string         `json:"dir"`
-	Source    string         `json:"source,omitempty"`
-	Shared    bool           `json:"shared,omitempty"`
-	Owner     string         `json:"owner,omitempty"`
-	Input     bool           `json:"input,omitempty"`
-	Isolated  bool           `json:"isolated,omitempty"` // from the network
-	Filtered  bool           `json:"filtered,omitempty"` // as is claimed
-	Request   limits.Request `json:"request"`
-	Holds     []sdk.Hold     `json:"holds,omitempty"`
-	Config    config         `json:"config"`
-	Workspace string         `json:"workspace"`
+	Dir       string          `json:"dir"`
+	Source    string          `json:"source,omitempty"`
+	Shared    bool            `json:"shared,omitempty"`
+	Owner     string          `json:"owner,omitempty"`
+	Input     bool            `json:"input,omitempty"`
+	Isolated  bool            `json:"isolated,omitempty"` // from the network
+	Network   sdk.NetworkMode `json:"network,omitempty"`  // that is claimed
+	Request   limits.Request  `json:"request"`
+	Holds     []sdk.Hold      `json:"holds,omitempty"`
+	Config    config          `json:"config"`
+	Workspace string          `json:"workspace"`
 }
 
 // moveTo notes where the state directory is now.

@@ -23,7 +23,7 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 	}
 	st := state{
 		Dir: req.StateDir, Source: req.Workspace.Source, Shared: req.Workspace.Mode == sdk.WorkspaceShared && req.Workspace.Source != "",
-		Owner: req.Owner, Input: req.Input != "", Isolated: req.Network != sdk.NetworkFull && !c.lies("network_leak"), Filtered: req.Network == sdk.NetworkFiltered,
+		Owner: req.Owner, Input: req.Input != "", Isolated: req.Network != sdk.NetworkFull && !c.lies("network_leak"), Network: req.Network,
 		Request: request(c, req.Limits), Holds: b.holds(c, req.Limits), Config: *c,
 	}
 	if err := st.sound(); err != nil {

@@ -152,7 +152,7 @@ func (c *config) junk() {
 	}
 }
 
-// traffic is what commands are said to have done with a filtered network; nil where there is none.
+// traffic is what commands are said to have done with a network; nil where there is none.
 var traffic []sdk.Traffic
 
 // readTraffic reads traffic from the file EXECUTABLE.traffic, a list in JSON. Where there is one, the network mode

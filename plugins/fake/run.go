@@ -145,7 +145,7 @@ func (s *sandbox) exit(ctx context.Context, r *supervise.Result, g *limits.Group
 	if r.Signal != 0 {
 		e.Cause, e.Signal = sdk.CauseSignaled, unix.SignalName(r.Signal)
 	}
-	if s.st.Filtered {
+	if s.st.Network != sdk.NetworkNone {
 		e.Traffic = traffic
 	}
 	counted, _ := g.Stats() // nothing without a cgroup
