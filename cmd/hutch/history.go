@@ -80,7 +80,7 @@ type auditVerifyCmd struct {
 
 // Help is the text below the synopsis.
 func (*auditVerifyCmd) Help() string {
-	return `Recomputes the hash of every event, follows the links between them, hashes every file that an event names, and compares the heads that results and the audit chain hold. Exit code 1 means that something recorded was damaged. What a crash leaves behind, such as a torn last line, is said and is not damage.
+	return `Recomputes the hash of every event, follows the links between them, hashes every file that an event names, and compares chains and results with the audit chain. Exit code 1 means that something recorded was damaged. What a crash leaves behind, such as a torn last line, is said and is not damage.
 
 The chain shows consistency, not authorship: anyone who can write the whole store can make a consistent one. If that matters, keep the head that is printed for the audit chain elsewhere: with --head it shows a chain that was cut or recreated since.
 

@@ -379,7 +379,7 @@ const (
 	EventRemoved        EventType = "run.removed"     // in the audit chain: the run was deleted on purpose
 	EventSandboxBegin   EventType = "sandbox.begin"   // the first of every persistent sandbox's chain, and its entry in the audit chain
 	EventSandboxRemoved EventType = "sandbox.removed" // in the audit chain: the sandbox was removed on purpose
-	EventSandboxHead    EventType = "sandbox.head"    // in the audit chain: how far a persistent sandbox's chain goes, after something was changed by hand
+	EventSandboxHead    EventType = "sandbox.head"    // in the audit chain: how far a persistent sandbox's chain goes, after a run in it or a change by hand
 	EventRepaired       EventType = "repaired"        // a torn tail was set aside; the data says where and how long it was
 	EventDamaged        EventType = "damaged"         // the writer found the event before this one to be invalid and went on after it
 )
@@ -564,50 +564,34 @@ func splitFiles(files []FileRef) [][]FileRef {
 	return append(pieces, files[start:])
 }
 
-// The audit chain of the store has one entry when a run begins, one when it ends and one when hutch removes it, and
-// one for each change by hand to a persistent sandbox. It pins the head of each chain and the hash of each run's
-// result, so that a run or sandbox whose whole directory was replaced, cut or taken away is noticed.
+// The audit chain of the store has an entry when a record begins, one when a run ends, one when hutch removes a record,
+// and one each time a persistent sandbox was changed by hand or used by a run. It pins the head of each chain and the
+// hash of each run's result, so that a record of which the whole directory was replaced, cut or taken away is noticed.
 
-// auditBegin is the data of [EventBegin] in the audit chain.
-type auditBegin struct {
-	Head string `json:"head"` // hash of the run's first event
-}
-
-// auditHead is the data of [EventSandboxHead].
+// auditHead is the data of an entry about a record that stays: how far its chain goes.
 type auditHead struct {
 	Events uint64 `json:"events"`
-	Head   string `json:"head"` // hash of the sandbox's event of that number
+	Head   string `json:"head"` // hash of the record's event of that number
 }
 
-// further is the one of two heads of a chain that lies further along.
-func (h auditHead) further(o auditHead) auditHead {
-	if o.Events > h.Events {
-		return o
+// auditEntry is an entry of the audit chain before it is written.
+type auditEntry struct {
+	typ   EventType
+	id    string    // of the record
+	data  any       // an auditHead, unless the record is removed
+	files []FileRef // of the record, which no event of its own chain can name
+}
+
+// enter appends entries to the audit chain, all of them or none.
+func (s *Store) enter(entries ...auditEntry) error {
+	var events []Event
+	for _, e := range entries {
+		b, err := marshalData(e.typ, e.data)
+		if err != nil {
+			return err
+		}
+		events = append(events, Event{Run: e.id, Type: e.typ, Data: b, Files: e.files})
 	}
-	return h
-}
-
-// auditEnd is the data of [EventEnd] in the audit chain.
-type auditEnd struct {
-	auditHead
-	ResultSize   int64  `json:"result_size"`
-	ResultSHA256 string `json:"result_sha256"`
-
-	// Sandbox is how far the chain of the persistent sandbox went that the run was in. It costs no entry of its own.
-	Sandbox *auditBox `json:"sandbox,omitempty"`
-}
-
-// auditBox names a persistent sandbox and how far its chain goes.
-type auditBox struct {
-	ID string `json:"id"`
-	auditHead
-}
-
-// enter appends an entry about a run or a sandbox to the audit chain.
-func (s *Store) enter(typ EventType, id string, data any) error {
-	b, err := marshalData(typ, data)
-	if err == nil {
-		_, _, err = s.audit.append(Event{Run: id, Type: typ, Data: b})
-	}
+	_, _, err := s.audit.append(events...)
 	return err
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/flock"
 	"github.com/hutch-run/hutch/sdk/safefile"
+	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // diskError says what could not be done to which path, and marks a lack of room as [ErrFull].
@@ -367,7 +368,7 @@ func isContent(dir, name string, ref FileRef) bool {
 		return false
 	}
 	defer root.Close()
-	got, err := refFile(root, name)
+	got, err := refFile(context.Background(), root, name)
 	return err == nil && got.Size == ref.Size && got.SHA256 == ref.SHA256 && got.Mode == ref.Mode
 }
 
@@ -396,14 +397,14 @@ func (w *codeWriter) mkdirsLocked(dir string) error {
 }
 
 // refFile hashes one regular file below root.
-func refFile(root *os.Root, name string) (FileRef, error) {
+func refFile(ctx context.Context, root *os.Root, name string) (FileRef, error) {
 	f, info, err := safefile.OpenLinked(root, filepath.FromSlash(name), -1)
 	if err != nil {
 		return FileRef{}, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.Copy(h, f)
+	n, err := io.Copy(h, tree.Reader(ctx, f))
 	if err != nil {
 		return FileRef{}, diskError("read", f.Name(), err)
 	}

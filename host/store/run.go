@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -287,7 +288,7 @@ func (r *Run) Ref(path string) (FileRef, error) {
 		return FileRef{}, diskError("open", r.dir, err)
 	}
 	defer root.Close()
-	return refFile(root, path)
+	return refFile(context.Background(), root, path)
 }
 
 // WriteCall writes a file of a loop below calls/, whole or not at all, for an event to point at. A file of that name
@@ -387,9 +388,11 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err != nil {
 		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
 	}
-	known := auditEnd{auditHead: head, ResultSize: int64(len(data)), ResultSHA256: sumHex(data)}
+	ended := []auditEntry{{EventEnd, r.id, head, []FileRef{refBytes(resultFile, data)}}}
 	if end.Sandbox != nil {
-		known.Sandbox = end.Sandbox.appended()
+		if head := end.Sandbox.appended(); head.Events > 0 {
+			ended = append(ended, auditEntry{EventSandboxHead, end.Sandbox.id, head, nil})
+		}
 	}
 	// The contents go to the disk in one wait, before the result takes its name.
 	res := newAtomicFile(filepath.Join(r.dir, resultFile))
@@ -406,7 +409,7 @@ func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
 	if err := res.place(); err != nil {
 		return err
 	}
-	if err := r.store.enter(EventEnd, r.id, known); err != nil {
+	if err := r.store.enter(ended...); err != nil {
 		return err
 	}
 	if err := short.place(); err != nil {
@@ -560,7 +563,7 @@ func (r *record) create(fill func(dir string) (Event, error)) (err error) {
 	}
 	path := r.chain.path // the file is opened under its temporary name; the descriptor follows the directory
 	r.chain.path = filepath.Join(tmp, eventsFile)
-	_, head, err := r.chain.append(begin)
+	seq, head, err := r.chain.append(begin)
 	r.chain.path = path
 	if err != nil {
 		return err
@@ -568,7 +571,7 @@ func (r *record) create(fill func(dir string) (Event, error)) (err error) {
 	if err := os.Rename(tmp, r.dir); err != nil {
 		return diskError("make", r.dir, err)
 	}
-	if err := r.store.enter(begin.Type, r.id, auditBegin{Head: head}); err != nil {
+	if err := r.store.enter(auditEntry{begin.Type, r.id, auditHead{seq, head}, nil}); err != nil {
 		_ = discard(r.dir)
 		return err
 	}
@@ -623,7 +626,8 @@ func (r *record) close() error { return errors.Join(r.code.close(), r.chain.clos
 // without one looks like tampering, one that is still there does not. A full disk only delays it, because removing
 // makes room.
 func (s *Store) removeRecord(typ EventType, id, dir string, data any) error {
-	entered := s.enter(typ, id, data)
+	entry := auditEntry{typ, id, data, nil}
+	entered := s.enter(entry)
 	if entered != nil && !errors.Is(entered, ErrFull) {
 		return entered
 	}
@@ -631,7 +635,7 @@ func (s *Store) removeRecord(typ EventType, id, dir string, data any) error {
 		return err
 	}
 	if entered != nil {
-		return s.enter(typ, id, data)
+		return s.enter(entry)
 	}
 	return nil
 }

@@ -258,7 +258,7 @@ func (r *SandboxRecord) Changed(typ EventType, data any) error {
 	if err != nil {
 		return err
 	}
-	return r.store.enter(EventSandboxHead, r.id, head)
+	return r.store.enter(auditEntry{EventSandboxHead, r.id, head, nil})
 }
 
 // Events is [Record.Events] of the sandbox's chain.
@@ -270,14 +270,11 @@ func (r *SandboxRecord) event(typ EventType, data any, files ...FileRef) (auditH
 	return r.append(typ, data, files, nil)
 }
 
-// appended is how far the chain goes by what this process appended to it; nil if that was nothing.
-func (r *SandboxRecord) appended() *auditBox {
+// appended is how far the chain goes by what this process appended to it; zero if that was nothing.
+func (r *SandboxRecord) appended() auditHead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.head.Events == 0 {
-		return nil
-	}
-	return &auditBox{ID: r.id, auditHead: r.head}
+	return r.head
 }
 
 // replace writes a file of the record again, and says so in the chain just before the file is there.
@@ -291,7 +288,7 @@ func (r *SandboxRecord) replace(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return r.store.enter(EventSandboxHead, r.id, head)
+	return r.store.enter(auditEntry{EventSandboxHead, r.id, head, nil})
 }
 
 // PlaceBase puts a new base, written to NewBase, in its place.
@@ -320,7 +317,7 @@ func (s *Store) PlaceSandboxBase(id string) error {
 		return diskError("open", dir, err)
 	}
 	defer root.Close()
-	ref, err := refFile(root, baseFile+newMark)
+	ref, err := refFile(context.Background(), root, baseFile+newMark)
 	if err != nil {
 		return err
 	}
@@ -332,7 +329,7 @@ func (s *Store) PlaceSandboxBase(id string) error {
 	if err = errors.Join(err, r.close()); err != nil {
 		return diskError("write", s.paths.SandboxBase(id), err)
 	}
-	return s.enter(EventSandboxHead, id, head)
+	return s.enter(auditEntry{EventSandboxHead, id, head, nil})
 }
 
 // Update changes the record by fn. When it returns nil the new record is on the disk, and a process that reads the
@@ -438,7 +435,7 @@ func (r *SandboxRecord) WritePrivate(v any) error {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			ref, err := refFile(root, name)
+			ref, err := refFile(context.Background(), root, name)
 			p.Input = append(p.Input, ref)
 			return err
 		})

@@ -2,12 +2,9 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -17,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
-	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // Problem names what is wrong in a [Finding].
@@ -29,11 +25,11 @@ const (
 	ProblemRepaired     Problem = "repaired"      // a torn tail was set aside by a later writer
 	ProblemBrokenEvent  Problem = "broken_event"  // a line is not an event, or its hash does not fit its content
 	ProblemBrokenLink   Problem = "broken_link"   // an event does not follow from the one before it
-	ProblemFileMissing  Problem = "file_missing"  // a file that an event points at is gone
+	ProblemFileMissing  Problem = "file_missing"  // a file that an event points at is gone, or the result
 	ProblemFileChanged  Problem = "file_changed"  // it differs in size or content
-	ProblemHeadMismatch Problem = "head_mismatch" // result.json or the audit chain names another head
+	ProblemHeadMismatch Problem = "head_mismatch" // the audit chain, or a loop, names another head
 	ProblemUnfinished   Problem = "unfinished"    // the host ended before the run had a result: it was killed, or the disk was full
-	ProblemRecord       Problem = "record"        // run.json, definition.json or result.json cannot be read or is not the one recorded
+	ProblemRecord       Problem = "record"        // the short record or the private part of a sandbox cannot be read, or a finished run has no result
 	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
 	ProblemUnknownFile  Problem = "unknown_file"  // a file is there that no event names
@@ -83,6 +79,46 @@ func (r *Report) wrong(p Problem, event uint64, path, format string, args ...any
 	r.find(Finding{Problem: p, Event: event, Path: path, Detail: fmt.Sprintf(format, args...)})
 }
 
+// recordKind is what differs between the records of runs, loops among them, and of persistent sandboxes.
+type recordKind struct {
+	noun             string
+	dir              func(Paths, string) string
+	file             string    // its short record
+	begin, removed   EventType // in the audit chain
+	missing, unknown Problem
+	gone             error // that there is none
+	// read reads the short record. The error is that there is no record.
+	read func(s *Store, id string) (shortRecord, error)
+	// check does what only this kind needs.
+	check func(v *recordVerifier) error
+}
+
+var (
+	runRecords = &recordKind{"run", Paths.Run, infoFile, EventBegin, EventRemoved,
+		ProblemRunMissing, ProblemUnknownRun, ErrNotFound, shortRun, checkRun}
+	sandboxRecords = &recordKind{"sandbox", Paths.Sandbox, sandboxFile, EventSandboxBegin, EventSandboxRemoved,
+		ProblemSandboxMissing, ProblemUnknownSandbox, ErrNoSandbox, shortSandbox, checkSandbox}
+)
+
+// shortRecord is what verification needs of a record's JSON file.
+type shortRecord struct {
+	state  State
+	damage string
+	host   Process
+	open   bool // it is being written, or its writer died: it may have files that no event names yet
+}
+
+func shortRun(s *Store, id string) (shortRecord, error) {
+	i := s.readInfo(id)
+	return shortRecord{i.State, i.Damage, i.Host, i.State != StateFinished}, nil
+}
+
+func shortSandbox(s *Store, id string) (shortRecord, error) {
+	i, err := s.readSandbox(id)
+	open := i.State == SandboxCreating || i.State == SandboxRemoving
+	return shortRecord{State(i.State), i.Damage, i.Host, open}, err
+}
+
 // Verify checks the chain of one run, every file its events point at, its result, and its entries in the audit chain.
 // It changes nothing. An error means that it could not look.
 func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
@@ -93,7 +129,7 @@ func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
 	if _, err := v.readAudit(); err != nil {
 		return nil, err
 	}
-	return v.run(ctx, id)
+	return v.verify(ctx, runRecords, id)
 }
 
 // VerifySandbox checks the chain of one persistent sandbox, every file its events point at, and its entries in the
@@ -103,7 +139,7 @@ func (s *Store) VerifySandbox(ctx context.Context, id string) (*Report, error) {
 	if _, err := v.readAudit(); err != nil {
 		return nil, err
 	}
-	return v.sandbox(ctx, id)
+	return v.verify(ctx, sandboxRecords, id)
 }
 
 // VerifyTree is Verify of a run and, where that is a loop, of the runs it is made of, but for those that hutch
@@ -116,7 +152,7 @@ func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) er
 	if _, err := v.readAudit(); err != nil {
 		return err
 	}
-	top, err := v.run(ctx, id)
+	top, err := v.verify(ctx, runRecords, id)
 	if err != nil {
 		return err
 	}
@@ -133,14 +169,16 @@ func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) er
 	}
 	slices.Sort(parts)
 	for _, part := range slices.Compact(parts) {
-		if v.runs[part].removed || !isRunID(part) {
+		if v.known[s.paths.Run(part)].removed || !isRunID(part) {
 			continue
 		}
-		rep := &Report{Run: part, OK: true, Findings: []Finding{}}
-		if _, err := os.Lstat(s.paths.Run(part)); errors.Is(err, fs.ErrNotExist) {
+		rep, err := v.verify(ctx, runRecords, part)
+		if errors.Is(err, ErrNotFound) {
+			rep, err = &Report{Run: part, OK: true, Findings: []Finding{}}, nil
 			rep.wrong(ProblemRunMissing, 0, s.paths.Run(part),
 				"it is a part of %s, is gone, and was not removed by hutch", id)
-		} else if rep, err = v.run(ctx, part); err != nil {
+		}
+		if err != nil {
 			return err
 		}
 		if err := each(rep); err != nil {
@@ -156,7 +194,7 @@ func (s *Store) VerifyTree(ctx context.Context, id string, each func(*Report) er
 // for none.
 func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) error) error {
 	// What is there is listed before the audit chain is read, so that what begins meanwhile is not unknown.
-	ids, err := s.runIDs()
+	runs, err := s.runIDs()
 	if err != nil {
 		return err
 	}
@@ -172,22 +210,16 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 	// What is missing may have been removed after the audit chain was read. Removing is entered there before anything
 	// goes, so the chain is read once more, and only what was missing before is looked up in it, for others come and go
 	// meanwhile.
-	runs, sandboxes := missing(v.runs, s.paths.Run), missing(v.boxes, s.paths.Sandbox)
-	if len(runs) > 0 || len(sandboxes) > 0 {
+	if missing := v.missing(); len(missing) > 0 {
 		if audit, err = v.readAudit(); err != nil {
 			return err
 		}
-	}
-	lost := func(p Problem, what, id, path string, removed bool) {
-		if !removed {
-			audit.wrong(p, 0, path, "%s %s was recorded, is gone, and was not removed by hutch", what, id)
+		for _, dir := range missing {
+			if k := v.known[dir]; !k.removed {
+				audit.wrong(k.kind.missing, 0, dir, "%s %s was recorded, is gone, and was not removed by hutch",
+					k.kind.noun, filepath.Base(dir))
+			}
 		}
-	}
-	for _, id := range sandboxes {
-		lost(ProblemSandboxMissing, "sandbox", id, s.paths.Sandbox(id), v.boxes[id].removed)
-	}
-	for _, id := range runs {
-		lost(ProblemRunMissing, "run", id, s.paths.Run(id), v.runs[id].removed)
 	}
 	if head != "" && !v.hashes[head] {
 		audit.wrong(ProblemHeadMismatch, 0, s.paths.Audit(),
@@ -196,62 +228,49 @@ func (s *Store) VerifyAll(ctx context.Context, head string, each func(*Report) e
 	if err := each(audit); err != nil {
 		return err
 	}
-	report := func(rep *Report, err error) error {
-		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoSandbox) {
+	one := func(kind *recordKind, id string) error {
+		rep, err := v.verify(ctx, kind, id)
+		switch {
+		case errors.Is(err, kind.gone):
 			return nil // removed meanwhile
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		return each(rep)
 	}
-	for _, id := range ids {
-		if err := report(v.run(ctx, id)); err != nil {
+	for _, id := range runs {
+		if err := one(runRecords, id); err != nil {
 			return err
 		}
 	}
 	for _, b := range boxes {
-		if err := report(v.sandbox(ctx, b.ID)); err != nil {
+		if err := one(sandboxRecords, b.ID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// missing lists, sorted, what the audit chain knows, has no removal of, and is not on disk.
-func missing(known map[string]auditKnown, dir func(id string) string) (ids []string) {
-	for id, k := range known {
-		if k.removed || k.begin == nil && k.end == nil {
-			continue
-		}
-		if _, err := os.Lstat(dir(id)); err != nil {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
 // verifier checks records against the audit chain.
 type verifier struct {
-	store       *Store
-	read        time.Time // when the audit chain was read
-	runs, boxes map[string]auditKnown
-	hashes      map[string]bool // of all events of the audit chain
+	store  *Store
+	read   time.Time             // when the audit chain was read
+	known  map[string]auditKnown // by directory
+	hashes map[string]bool       // of all events of the audit chain
 }
 
-// auditKnown is what the audit chain knows about one run or one persistent sandbox.
+// auditKnown is what the audit chain knows about one record.
 type auditKnown struct {
-	begin   *auditBegin
-	end     *auditEnd // of a run
-	head    auditHead // of a sandbox, the furthest
-	removed bool
+	kind           *recordKind
+	begun, removed bool
+	head           auditHead // the furthest
+	ended          bool      // head is the end of the chain
+	files          []FileRef // that the end names
 }
 
-// readAudit checks the audit chain and keeps what it says about each run and sandbox.
+// readAudit checks the audit chain and keeps what it says about each record.
 func (v *verifier) readAudit() (*Report, error) {
-	v.read = time.Now()
-	v.runs, v.boxes, v.hashes = map[string]auditKnown{}, map[string]auditKnown{}, map[string]bool{}
+	v.read, v.known, v.hashes = time.Now(), map[string]auditKnown{}, map[string]bool{}
 	rep := &Report{OK: true, Findings: []Finding{}}
 	path := v.store.paths.Audit()
 	check := chainChecker{find: rep.find, ok: func(e Event) { v.note(e); noteRepair(rep, e) }}
@@ -272,32 +291,45 @@ func (v *verifier) readAudit() (*Report, error) {
 // note keeps what one entry of the audit chain says. Data that cannot be read says nothing.
 func (v *verifier) note(e Event) {
 	v.hashes[e.Hash] = true
-	run, box := v.runs[e.Run], v.boxes[e.Run]
+	kind := runRecords
 	switch e.Type {
-	case EventBegin:
-		run.begin = eventData[auditBegin](e)
-	case EventEnd:
-		if run.end = eventData[auditEnd](e); run.end != nil && run.end.Sandbox != nil {
-			in := run.end.Sandbox
-			b := v.boxes[in.ID]
-			b.head = b.head.further(in.auditHead)
-			v.boxes[in.ID] = b
-			box = v.boxes[e.Run]
-		}
-	case EventRemoved:
-		run.removed = true
-	case EventSandboxBegin:
-		box.begin = eventData[auditBegin](e)
-	case EventSandboxHead:
-		if h := eventData[auditHead](e); h != nil {
-			box.head = box.head.further(*h)
-		}
-	case EventSandboxRemoved:
-		box.removed = true
+	case EventBegin, EventEnd, EventRemoved:
+	case EventSandboxBegin, EventSandboxHead, EventSandboxRemoved:
+		kind = sandboxRecords
 	default:
 		return
 	}
-	v.runs[e.Run], v.boxes[e.Run] = run, box
+	dir := kind.dir(v.store.paths, e.Run)
+	k := v.known[dir]
+	k.kind = kind
+	switch h := eventData[auditHead](e); {
+	case e.Type == kind.removed:
+		k.removed = true
+	case h == nil:
+	default:
+		k.begun = k.begun || e.Type == kind.begin
+		if h.Events > k.head.Events {
+			k.head = *h
+		}
+		if e.Type == EventEnd {
+			k.ended, k.files = true, e.Files
+		}
+	}
+	v.known[dir] = k
+}
+
+// missing lists, sorted, the directories that the audit chain knows, has no removal of, and that are not there.
+func (v *verifier) missing() (dirs []string) {
+	for dir, k := range v.known {
+		if k.removed || !k.begun && !k.ended {
+			continue
+		}
+		if _, err := os.Lstat(dir); err != nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	return dirs
 }
 
 // eventData is the data of an event; nil when it is something else.
@@ -322,34 +354,22 @@ func tornTail(path string, seq uint64, bytes int64, harmless bool) Finding {
 			"its writer died; the next one sets them aside", bytes)}
 }
 
-// run checks one run.
-func (v *verifier) run(ctx context.Context, id string) (*Report, error) {
-	return v.settle(v.store.paths.Run(id), v.runs, id, fmt.Errorf("%w: %s was removed meanwhile", ErrNotFound, id),
-		func() (*Report, error) { return v.verifyRun(ctx, id) })
-}
-
-// sandbox checks one persistent sandbox.
-func (v *verifier) sandbox(ctx context.Context, id string) (*Report, error) {
-	return v.settle(v.store.paths.Sandbox(id), v.boxes, id, fmt.Errorf("%w: %.80q", ErrNoSandbox, id),
-		func() (*Report, error) { return v.verifySandbox(ctx, id) })
-}
-
-// settle verifies a record. The files of one that is written to do not change all at once, nor with the audit chain;
+// verify checks one record. The files of one that is written to do not change all at once, nor with the audit chain;
 // what looks wrong is therefore looked at again as long as somebody writes, and once in any case while the audit chain
 // knows no end of it: the clock of the file system, which shows who writes, may be far behind on a busy machine. The
-// error gone is for a record that is not there, or not any more.
-func (v *verifier) settle(dir string, known map[string]auditKnown, id string, gone error,
-	verify func() (*Report, error)) (rep *Report, err error) {
+// error is kind.gone when it is not there, or not any more.
+func (v *verifier) verify(ctx context.Context, kind *recordKind, id string) (rep *Report, err error) {
+	dir := kind.dir(v.store.paths, id)
 	for try := range 10 {
-		rep, err = verify()
+		rep, err = v.verifyOnce(ctx, kind, id)
 		if err == nil && rep.OK {
 			return rep, nil
 		}
 		// Removing takes the directory away at once: what was missing of it a moment ago is no damage.
 		if _, lerr := os.Lstat(dir); errors.Is(lerr, fs.ErrNotExist) {
-			return nil, gone
+			return nil, fmt.Errorf("%w: %.80q", kind.gone, id)
 		}
-		if err != nil || (try > 0 || known[id].end != nil) && !v.writtenSince(dir) {
+		if err != nil || (try > 0 || v.known[dir].ended) && !v.writtenSince(dir) {
 			return rep, err
 		}
 		if _, err := v.readAudit(); err != nil {
@@ -374,151 +394,83 @@ func (v *verifier) writtenSince(dir string) bool {
 // recordVerifier checks one record: its event chain, the files that the chain names, and what the audit chain knows.
 type recordVerifier struct {
 	chainState
+	shortRecord
 	rep   *Report
 	known auditKnown
 	root  *os.Root
 }
 
-func (v *recordVerifier) close() {
-	if v.root != nil {
-		_ = v.root.Close()
-	}
-}
-
-// open reads the event chain in dir and hashes the files that it names.
-func (v *recordVerifier) open(ctx context.Context, dir, id string) error {
-	if err := v.read(ctx, dir, id, v.known.head.Events, v.rep); err != nil {
-		return err
-	}
-	if v.torn > 0 {
-		v.rep.find(tornTail(eventsFile, v.seq, v.torn, v.rep.State != StateFinished))
-	}
-	var err error
-	if v.root, err = os.OpenRoot(dir); err != nil {
-		return diskError("read", dir, err)
-	}
-	return v.files(ctx, v.root, v.rep)
-}
-
-// begin compares the beginning of the chain with the audit chain. A host may be between making the directory and
-// entering it there, or have died there: beginning says that the record looks so.
-func (v *recordVerifier) begin(unknown Problem, what string, beginning bool) {
-	switch {
-	case v.known.begin == nil && !beginning:
-		v.rep.wrong(unknown, 0, "", "the audit chain does not know this %s", what)
-	case v.known.begin != nil && v.first.Seq == 1 && v.known.begin.Head != v.first.Hash:
-		v.rep.wrong(ProblemHeadMismatch, 1, "",
-			"the first event is not the one that the audit chain knows: the chain was replaced")
-	}
-}
-
-func (v *verifier) verifySandbox(ctx context.Context, id string) (*Report, error) {
-	dir := v.store.paths.Sandbox(id)
-	info, err := v.store.readSandbox(id)
+func (v *verifier) verifyOnce(ctx context.Context, kind *recordKind, id string) (*Report, error) {
+	dir := kind.dir(v.store.paths, id)
+	s, err := kind.read(v.store, id)
 	if err != nil {
 		return nil, err
 	}
-	rep := &Report{Sandbox: id, OK: true, State: State(info.State), Findings: []Finding{}}
-	if info.State == SandboxDamaged {
-		rep.wrong(ProblemRecord, 0, sandboxFile, "%s", info.Damage)
+	rep := &Report{OK: true, State: s.state, Findings: []Finding{}}
+	if kind == runRecords {
+		rep.Run = id
+	} else {
+		rep.Sandbox = id
 	}
-	r := recordVerifier{rep: rep, known: v.boxes[id]}
-	defer r.close()
-	if err := r.open(ctx, dir, id); err != nil {
+	if s.damage != "" {
+		rep.wrong(ProblemRecord, 0, kind.file, "%s", s.damage)
+	}
+	r := recordVerifier{shortRecord: s, rep: rep, known: v.known[dir]}
+	if err := r.read(ctx, dir, id, r.known.head.Events, rep); err != nil {
 		return nil, err
 	}
-	r.begin(ProblemUnknownSandbox, "sandbox", info.State == SandboxCreating)
-	if h := r.known.head; h.Events > 0 && r.hash != h.Head {
-		rep.wrong(ProblemHeadMismatch, h.Events, "",
-			"event %d is not the one that the audit chain knows: the chain was cut or replaced", h.Events)
+	if r.torn > 0 {
+		rep.find(tornTail(eventsFile, r.seq, r.torn, rep.State != StateFinished))
 	}
+	for _, f := range r.known.files {
+		r.refs[f.Path] = refAt{FileRef: f}
+	}
+	if r.root, err = os.OpenRoot(dir); err != nil {
+		return nil, diskError("read", dir, err)
+	}
+	defer r.root.Close()
+	if err := kind.check(&r); err != nil {
+		return nil, err
+	}
+	if err := r.files(ctx, r.root, rep); err != nil {
+		return nil, err
+	}
+	r.compareHead(kind)
+	r.compareParts(v)
 	if r.broken {
 		return rep, nil // what more there should be is not known
 	}
-	input, err := readInputRefs(r.root)
-	if err != nil {
-		rep.wrong(ProblemRecord, 0, sandboxPrivateFile, "%s", err.Error())
-	}
-	for _, f := range input {
-		if err := (refAt{FileRef: f}).verify(ctx, r.root, rep); err != nil {
-			return nil, err
-		}
-	}
-	return rep, unlistedFiles(ctx, r.root, rep, func(name string) bool {
-		switch name {
-		case eventsFile:
-			return true
-		case sandboxLockFile, filesLockFile:
-			fi, err := r.root.Lstat(name)
-			return err == nil && fi.Mode().IsRegular() && fi.Size() == 0
-		}
-		if r.refs[name].Path != "" || slices.ContainsFunc(input, func(f FileRef) bool { return f.Path == name }) {
-			return true
-		}
-		// What is being made, or was killed then, has files that no event names yet.
-		return info.State == SandboxCreating && (below(name, codeDir) || below(name, sandboxInputDir) || below(name, sandboxTrustDir) || name == baseFile)
-	})
+	return rep, r.unlistedFiles(ctx)
 }
 
-// runVerifier is a recordVerifier with what only runs have.
-type runVerifier struct {
-	recordVerifier
-	info Info
+// compareHead compares the chain with how far the audit chain knows it.
+func (v *recordVerifier) compareHead(kind *recordKind) {
+	h := v.known.head
+	if h.Events > 0 && v.hash != h.Head || v.known.ended && v.rep.Events != h.Events {
+		v.rep.wrong(ProblemHeadMismatch, h.Events, "",
+			"the audit chain knows %d events up to %s, the chain has %d up to %s: it was cut or replaced",
+			h.Events, short(h.Head), v.rep.Events, short(v.rep.Head))
+	}
+	// A host may be between making the directory and entering it in the audit chain, or have died there.
+	if beginning := v.open && v.first.Seq == 1 && v.last.Seq == 1; !v.known.begun && !beginning {
+		v.rep.wrong(kind.unknown, 0, "", "the audit chain does not know this %s", kind.noun)
+	}
 }
 
-func (v *verifier) verifyRun(ctx context.Context, id string) (*Report, error) {
-	dir := v.store.paths.Run(id)
-	info := v.store.readInfo(id)
-	rep := &Report{Run: id, OK: true, State: info.State, Findings: []Finding{}}
-	if info.State == StateDamaged {
-		rep.wrong(ProblemRecord, 0, infoFile, "%s", info.Damage)
-	}
-	r := runVerifier{recordVerifier{rep: rep, known: v.runs[id]}, info}
-	defer r.close()
-	if err := r.open(ctx, dir, id); err != nil {
-		return nil, err
-	}
-	r.compareParts(v.runs)
-	if err := r.anchors(dir); err != nil {
-		return nil, err
-	}
-	if r.broken {
-		return rep, nil // what more there should be is not known
-	}
-	return rep, unlistedFiles(ctx, r.root, rep, r.knows)
-}
-
-// knows reports whether a run has a file of this name; some need no event that points at them.
-func (v *runVerifier) knows(name string) bool {
-	if slices.Contains([]string{eventsFile, resultFile}, name) || v.refs[name].Path != "" {
-		return true
-	}
-	if v.last.Type == EventEnd || v.info.State == StateFinished {
-		return false
-	}
-	// What goes on, or was killed, has files that no event names yet.
-	return below(name, codeDir) || below(name, outputDir) || below(name, callsDir) || isLogFile(name)
-}
-
-// anchors compares the chain with what others say about it: run.json, result.json and the audit chain.
-func (v *runVerifier) anchors(dir string) error {
-	rep, known := v.rep, v.known
-	result, err := os.ReadFile(filepath.Join(dir, resultFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return diskError("read", filepath.Join(dir, resultFile), err)
-	}
+// checkRun checks that a run's state, its result and the end of its chain agree.
+func checkRun(v *recordVerifier) error {
+	_, err := v.root.Lstat(resultFile)
 	hasResult := err == nil
-
-	switch v.info.State {
+	switch v.state {
 	case StateFinished:
-		if !hasResult {
-			rep.wrong(ProblemRecord, 0, resultFile, "the run is finished and its result is gone")
-		}
-		if known.end == nil {
-			rep.wrong(ProblemHeadMismatch, 0, "", "the run is finished and the audit chain does not know its end")
+		if !v.known.ended {
+			v.rep.wrong(ProblemHeadMismatch, 0, "", "the run is finished and the audit chain does not know its end")
+			if !hasResult {
+				v.rep.wrong(ProblemRecord, 0, resultFile, "the run is finished and its result is gone")
+			}
 		}
 		if v.last.Type != EventEnd {
-			rep.wrong(ProblemHeadMismatch, v.last.Seq, "",
+			v.rep.wrong(ProblemHeadMismatch, v.last.Seq, "",
 				"the run is finished and the last event of its chain is not its end: events are missing")
 		}
 	case StateInterrupted:
@@ -526,56 +478,39 @@ func (v *runVerifier) anchors(dir string) error {
 		if hasResult {
 			before = "it wrote down that the run was finished"
 		}
-		rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq,
+		v.rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq,
 			Detail: fmt.Sprintf("the host process (pid %d) ended before %s: it was killed, or there was no room on the disk "+
-				"for the record; the last event is %s", v.info.Host.PID, before, orNone(string(v.last.Type)))})
+				"for the record; the last event is %s", v.host.PID, before, orNone(string(v.last.Type)))})
 	}
-	if hasResult {
-		v.compareResult(result)
-	}
-	if known.end != nil && (known.end.Events != rep.Events || known.end.Head != rep.Head) {
-		rep.wrong(ProblemHeadMismatch, rep.Events, "",
-			"the audit chain knows %d events up to %s, the chain has %d up to %s",
-			known.end.Events, short(known.end.Head), rep.Events, short(rep.Head))
-	}
-	v.begin(ProblemUnknownRun, "run", v.first.Seq == 1 && v.last.Seq == 1 && v.info.State != StateFinished)
 	return nil
 }
 
-// compareResult compares result.json with the audit chain and with the chain that it names.
-func (v *runVerifier) compareResult(result []byte) {
-	rep := v.rep
-	rep.Files++
-	rep.Bytes += int64(len(result))
-	if end := v.known.end; end != nil && (int64(len(result)) != end.ResultSize || sumHex(result) != end.ResultSHA256) {
-		rep.wrong(ProblemRecord, 0, resultFile, "it is not the result that the audit chain knows")
+// checkSandbox adds the files that the private part of a sandbox's record names and no event does.
+func checkSandbox(v *recordVerifier) error {
+	input, err := readInputRefs(v.root)
+	if err != nil && !v.broken {
+		v.rep.wrong(ProblemRecord, 0, sandboxPrivateFile, "%s", err.Error())
 	}
-	ref, ok := findChainRef(result)
-	switch {
-	case !json.Valid(result):
-		rep.wrong(ProblemRecord, 0, resultFile, "it is not JSON")
-	case !ok:
-		rep.wrong(ProblemRecord, 0, resultFile, "it does not name the head of the event chain")
-	case ref.Events != rep.Events || ref.Head != rep.Head:
-		rep.wrong(ProblemHeadMismatch, rep.Events, resultFile,
-			"the result names %d events up to %s, the chain has %d up to %s",
-			ref.Events, short(ref.Head), rep.Events, short(rep.Head))
+	for _, f := range input {
+		v.refs[f.Path] = refAt{FileRef: f}
 	}
+	return nil
 }
 
-// findChainRef finds the ChainRef among the top-level members of a result, whatever its member is called.
-func findChainRef(result []byte) (ChainRef, bool) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(result, &members) != nil {
-		return ChainRef{}, false
+// knows reports whether a record has a file of this name; some need no event that points at them.
+func (v *recordVerifier) knows(name string) bool {
+	switch {
+	case name == eventsFile || name == resultFile && v.rep.Run != "" || v.refs[name].Path != "":
+		return true
+	case v.rep.Sandbox != "" && (name == sandboxLockFile || name == filesLockFile):
+		fi, err := v.root.Lstat(name)
+		return err == nil && fi.Mode().IsRegular() && fi.Size() == 0
+	case !v.open || v.last.Type == EventEnd:
+		return false
 	}
-	for _, m := range members {
-		var ref ChainRef
-		if len(m) > 0 && m[0] == '{' && json.Unmarshal(m, &ref) == nil && ref.Path == eventsFile && len(ref.Head) == hashHex {
-			return ref, true
-		}
-	}
-	return ChainRef{}, false
+	dir, _, below := strings.Cut(name, "/")
+	return below && slices.Contains([]string{codeDir, outputDir, callsDir, sandboxInputDir, sandboxTrustDir}, dir) ||
+		name == baseFile || isLogFile(name)
 }
 
 func short(hash string) string { return orNone(hash[:min(len(hash), 12)]) }
@@ -596,22 +531,22 @@ type partOfLoop struct {
 
 // compareParts compares what a loop says about its runs with what the audit chain knows of them, also of those that
 // hutch removed since. Whether a run is what the audit chain knows is in its own report.
-func (v *runVerifier) compareParts(known map[string]auditKnown) {
+func (v *recordVerifier) compareParts(all *verifier) {
 	for _, p := range v.parts {
 		v.rep.parts = append(v.rep.parts, p.Run)
-		k := known[p.Run]
+		k := all.known[all.store.paths.Run(p.Run)]
 		wrong := func(format string, args ...any) {
 			v.rep.wrong(ProblemHeadMismatch, p.event, "", "run "+p.Run+": "+format, args...)
 		}
 		switch {
-		case k.begin == nil:
+		case !k.begun:
 			wrong("the audit chain does not know it")
 		case p.Head == "": // it was interrupted
-		case k.end == nil:
+		case !k.ended:
 			wrong("the loop knows its end, and the audit chain does not")
-		case k.end.Head != p.Head:
+		case k.head.Head != p.Head:
 			wrong("the loop knows its chain up to %s, and the audit chain up to %s: one of them was replaced",
-				short(p.Head), short(k.end.Head))
+				short(p.Head), short(k.head.Head))
 		}
 	}
 }
@@ -642,9 +577,6 @@ func (c *chainState) read(ctx context.Context, dir, id string, at uint64, rep *R
 			c.first = e
 		}
 		c.last = e
-		if e.Seq == at {
-			c.hash = e.Hash
-		}
 		for _, f := range e.Files {
 			ref := refAt{FileRef: f, event: e.Seq}
 			if old, ok := c.refs[f.Path]; ok {
@@ -660,7 +592,12 @@ func (c *chainState) read(ctx context.Context, dir, id string, at uint64, rep *R
 		}
 		noteRepair(rep, e)
 	}}
-	end, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error { check.line(l); return ctx.Err() })
+	end, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error {
+		if check.line(l); check.seq == at {
+			c.hash = check.head
+		}
+		return ctx.Err()
+	})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, lerr := os.Lstat(dir); lerr != nil {
@@ -694,7 +631,7 @@ func (c *chainState) files(ctx context.Context, root *os.Root, rep *Report) erro
 // verify hashes one file. A file that hutch replaces is announced before it takes its place, so the one before it is
 // what a writer that died left.
 func (r refAt) verify(ctx context.Context, root *os.Root, rep *Report) error {
-	got, err := hashBelow(ctx, root, r.Path)
+	got, err := refFile(ctx, root, r.Path)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -728,21 +665,10 @@ func (r refAt) verify(ctx context.Context, root *os.Root, rep *Report) error {
 	return nil
 }
 
-// hashBelow is refFile that can be ended.
-func hashBelow(ctx context.Context, root *os.Root, name string) (FileRef, error) {
-	f, info, err := safefile.OpenLinked(root, filepath.FromSlash(name), -1)
-	if err != nil {
-		return FileRef{}, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, tree.Reader(ctx, f))
-	return FileRef{Path: name, Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: octal(info.Mode)}, err
-}
-
 // unlistedFiles finds the files that no event names. Directories do not count.
-func unlistedFiles(ctx context.Context, root *os.Root, rep *Report, knows func(name string) bool) error {
-	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+func (v *recordVerifier) unlistedFiles(ctx context.Context) error {
+	rep := v.rep
+	return fs.WalkDir(v.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -751,7 +677,7 @@ func unlistedFiles(ctx context.Context, root *os.Root, rep *Report, knows func(n
 		case err != nil:
 			rep.wrong(ProblemUnknownFile, 0, name, "it cannot be looked at: %v", err)
 			return nil
-		case d.IsDir() || knows(name):
+		case d.IsDir() || v.knows(name):
 			return nil
 		}
 		found := Finding{Problem: ProblemUnknownFile, Path: name, Detail: "no event names it"}

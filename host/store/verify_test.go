@@ -139,7 +139,7 @@ func TestWhatVerifySays(t *testing.T) {
 		"last event cut off": {func(t *testing.T, s *Store, r *Run, chain string) {
 			l := lines(mustRead(t, chain))
 			mustWrite(t, chain, bytes.Join(l[:len(l)-1], nil))
-		}, []Problem{ProblemFileChanged, ProblemHeadMismatch}, 1},
+		}, []Problem{ProblemFileChanged, ProblemHeadMismatch}, 2},
 		"middle event removed": {func(t *testing.T, s *Store, r *Run, chain string) {
 			l := lines(append(mustRead(t, chain), '\n'))
 			mustWrite(t, chain, append(l[0], l[2]...))
@@ -199,12 +199,12 @@ func TestWhatVerifySays(t *testing.T) {
 		"result changed": {func(t *testing.T, s *Store, r *Run, chain string) {
 			p := filepath.Join(r.Dir(), resultFile)
 			mustWrite(t, p, bytes.Replace(mustRead(t, p), []byte(`"hutch.result/v1"`), []byte(`"hutch.result/v2"`), 1))
-		}, []Problem{ProblemRecord}, 0},
+		}, []Problem{ProblemFileChanged}, 0},
 		"result cut": {func(t *testing.T, s *Store, r *Run, chain string) {
 			p := filepath.Join(r.Dir(), resultFile)
 			mustWrite(t, p, mustRead(t, p)[:20])
-		}, []Problem{ProblemRecord}, 0},
-		"result gone": {func(t *testing.T, s *Store, r *Run, chain string) { os.Remove(filepath.Join(r.Dir(), resultFile)) }, []Problem{ProblemRecord}, 0},
+		}, []Problem{ProblemFileChanged}, 0},
+		"result gone": {func(t *testing.T, s *Store, r *Run, chain string) { os.Remove(filepath.Join(r.Dir(), resultFile)) }, []Problem{ProblemFileMissing}, 0},
 		"run.json has another end": {func(t *testing.T, s *Store, r *Run, chain string) {
 			p := filepath.Join(r.Dir(), infoFile)
 			mustWrite(t, p, bytes.Replace(mustRead(t, p), []byte(`"exited"`), []byte(`"oom"`), 1))
