@@ -14,7 +14,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hutch-run/hutch/host/agent/preset"
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -22,6 +21,7 @@ import (
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 type agentCmd struct {
@@ -220,13 +220,13 @@ func (c *agentCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d *run
 
 // review shows what the agent left, and brings it back where that is wanted.
 func (c *agentCmd) review(ctx context.Context, u *ui, s *session.Session, name string, apply applyFlags, ok bool) error {
-	ledger := review.NewLedger(s.Store().Paths().Applies(), s.Store())
+	ledger := workspace.Ledger(s.Store())
 	lock := sandbox.Shared
 	if apply.wanted() {
 		recovered(ctx, u, ledger)
 		lock = sandbox.Exclusive
 	}
-	return inReview(ctx, u, s, name, lock, review.Options{Keep: ledger.Dir()}, func(v *pull.Reviewing) error {
+	return inReview(ctx, u, s, name, lock, review.Options{Keep: ledger.Dir()}, func(v *workspace.Review) error {
 		later := "hutch diff " + name + " shows them, hutch apply " + name + " takes them"
 		switch n := count(len(v.Changes), "change"); {
 		case len(v.Changes) == 0:

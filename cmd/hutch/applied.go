@@ -8,20 +8,20 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/review"
-	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // applying is one apply that is about to happen.
 type applying struct {
-	*review.Review
-	sandbox *sandbox.Sandbox // nil for a model's answer, which comes from no sandbox
-	picks   []review.Pick
-	policy  review.Policy
-	ledger  *review.Ledger
-	dryRun  bool
-	json    bool
-	quiet   bool     // says nothing on stdout
-	paths   []string // that alone were asked for
+	*workspace.Review
+	answer bool // of a model, which comes from no sandbox
+	picks  []review.Pick
+	policy review.Policy
+	ledger *review.Ledger
+	dryRun bool
+	json   bool
+	quiet  bool     // says nothing on stdout
+	paths  []string // that alone were asked for
 }
 
 // applied is the JSON answer of apply.
@@ -58,7 +58,7 @@ const appliedSchema = "hutch.applied/v1"
 func applyPicks(ctx context.Context, u *ui, a applying) error {
 	r := a.Review
 	doc := applied{Schema: appliedSchema, Sandbox: r.Subject.Name, Project: r.Subject.Project, DryRun: a.dryRun, Applied: []appliedPath{}, Left: []leftPath{}}
-	p, err := r.Plan(ctx, a.picks, a.policy)
+	done, err := r.Apply(ctx, a.ledger, a.picks, a.policy, a.dryRun)
 	var blocked *review.BlockedError
 	if errors.As(err, &blocked) {
 		return a.blocked(ctx, u, doc, blocked)
@@ -66,36 +66,18 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 	if err != nil {
 		return err
 	}
-	if doc.Left, err = leftOut(ctx, u, p.Left, a); err != nil {
+	if doc.Left, err = leftOut(ctx, u, done.Left, a); err != nil {
 		return err
 	}
-	if !a.dryRun && len(p.Paths()) > 0 {
-		var done *review.Applied
-		var notes []string
-		if a.sandbox == nil {
-			done, err = a.ledger.Apply(ctx, r, p)
-		} else {
-			done, notes, err = a.sandbox.Apply(ctx, a.ledger, r, p)
-		}
-		if err != nil {
-			return err
-		}
-		if !done.Until.IsZero() {
-			doc.UndoUntil = &done.Until
-		}
-		for _, n := range notes {
-			u.note("%s", n)
-		}
-		defer func() {
-			if done.Until.IsZero() {
-				u.note("this apply cannot be undone: %s", done.NoUndo)
-				return
-			}
-			u.note("hutch apply --undo %s takes it back, until %s", r.Subject.Name, done.Until.Local().Format("2 January"))
-		}()
+	for _, n := range done.Notes {
+		u.note("%s", n)
+	}
+	if done.Undo != "" {
+		doc.UndoUntil = &done.Until
+		defer func() { u.note("%s takes it back, until %s", done.Undo, done.Until.Local().Format("2 January")) }()
 	}
 	var taken []*review.Change
-	for _, pick := range p.Taken {
+	for _, pick := range done.Taken {
 		c := pick.Change
 		doc.Applied = append(doc.Applied, appliedPath{c.Path, c.From, c.Kind, !pick.Whole, c.Merged, c.Marks})
 		taken = append(taken, c)
@@ -113,14 +95,14 @@ func applyPicks(ctx context.Context, u *ui, a applying) error {
 	}
 	marked(u, taken)
 	switch {
-	case len(p.Taken) == 0 && len(a.paths) > 0 && len(p.Left) == 0:
-		nothingAt(u, a.paths, r)
-	case len(p.Taken) == 0:
+	case len(done.Taken) == 0 && len(a.paths) > 0 && len(done.Left) == 0:
+		nothingAt(u, a.paths, r.Review)
+	case len(done.Taken) == 0:
 		u.note("nothing to apply to %s", r.Subject.Project)
 	case a.dryRun:
-		u.note("would apply %s to %s", count(len(p.Taken), "change"), r.Subject.Project)
+		u.note("would apply %s to %s", count(len(done.Taken), "change"), r.Subject.Project)
 	default:
-		u.note("applied %s to %s", count(len(p.Taken), "change"), r.Subject.Project)
+		u.note("applied %s to %s", count(len(done.Taken), "change"), r.Subject.Project)
 	}
 	return nil
 }
@@ -136,7 +118,7 @@ func (a applying) blocked(ctx context.Context, u *ui, doc applied, by *review.Bl
 			return err
 		}
 	}
-	if a.sandbox == nil { // nothing that could be applied in part
+	if a.answer { // nothing that could be applied in part
 		return blockedError{by}
 	}
 	hints := []string{"name the paths that you want, or leave these out with --partial"}
@@ -174,31 +156,17 @@ func leftOut(ctx context.Context, u *ui, list []*review.Change, a applying) ([]l
 	out := []leftPath{}
 	for i, c := range list {
 		l := leftPath{Path: c.Path, Conflict: c.Conflict, Sides: c.Sides.Document()}
-		var lines []string
+		lines := c.Reasons(a.policy.Allow)
 		switch {
-		case c.Conflict != "":
-			lines = append(lines, fmt.Sprintf("conflict: %s: %s", review.Quote(c.Path), c.Conflict))
-			if i < mostExplained {
-				more, err := a.Explain(ctx, c)
-				if err != nil {
-					return nil, err
-				}
-				for _, m := range more {
-					lines = append(lines, "  "+m)
-				}
-			}
-		default:
-			verb := "refused"
-			if c.Left != "" {
-				verb = "left out"
-			}
+		case c.Conflict == "":
 			l.Refused = c.Refusals(a.policy.Allow)
-			for _, r := range l.Refused {
-				text := fmt.Sprintf("%s: %s: %s", verb, review.Quote(c.Path), r.Detail)
-				if r.Flag != "" {
-					text += " (" + r.Flag + ")"
-				}
-				lines = append(lines, text)
+		case i < mostExplained:
+			more, err := a.Explain(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range more {
+				lines = append(lines, "  "+m)
 			}
 		}
 		if i < mostLeft {

@@ -7,9 +7,9 @@ import (
 	"fmt"
 
 	"github.com/hutch-run/hutch/host/judge"
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // allowFlags allow what an apply refuses by default.
@@ -76,16 +76,16 @@ func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	ledger := review.NewLedger(st.Paths().Applies(), st)
+	ledger := workspace.Ledger(st)
 	done()
 	recovered(ctx, u, ledger)
-	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Merge: c.Merge, Keep: ledger.Dir()}, func(v *pull.Reviewing) error {
+	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Merge: c.Merge, Keep: ledger.Dir()}, func(v *workspace.Review) error {
 		picks, err := c.pick(ctx, u, v.Review)
 		if err != nil {
 			return err
 		}
 		return applyPicks(ctx, u, applying{
-			Review: v.Review, sandbox: v.Sandbox, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json", paths: c.Paths,
+			Review: v, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json", paths: c.Paths,
 		})
 	})
 }
@@ -124,9 +124,9 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		return err
 	}
 	defer done()
-	ledger := review.NewLedger(st.Paths().Applies(), st)
+	ledger := workspace.Ledger(st)
 	recovered(ctx, u, ledger)
-	a, notes, err := sandbox.Undo(ctx, st, ledger, c.Sandbox)
+	a, notes, err := workspace.Undo(ctx, st, ledger, c.Sandbox)
 	var changed *review.UndoError
 	switch {
 	case errors.As(err, &changed):

@@ -15,13 +15,13 @@ import (
 	"github.com/hutch-run/hutch/host/agent/cycle"
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/diag"
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 type cycleCmd struct {
@@ -114,14 +114,15 @@ func (c *cycleCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	ledger := review.NewLedger(s.Store().Paths().Applies(), s.Store())
+	ledger := workspace.Ledger(s.Store())
 	recovered(ctx, u, ledger)
 	show := &cycleShow{u: u, quiet: c.Quiet || c.Output == "json"}
 	o := cycle.Options{
 		Store: s.Store(), Manager: m, When: when, Keep: c.Keep, Progress: show.progress,
 		Apply: func(ctx context.Context, ref string) error {
 			a := applyFlags{Apply: string(when), allowFlags: c.allowFlags}
-			return inReview(ctx, u, s, ref, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v *pull.Reviewing) error { return a.bring(ctx, u, v, ledger) })
+			return inReview(ctx, u, s, ref, sandbox.Exclusive, review.Options{Keep: ledger.Dir()},
+				func(v *workspace.Review) error { return a.bring(ctx, u, v, ledger) })
 		},
 	}
 	var r *cycle.Result

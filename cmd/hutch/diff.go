@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/judge"
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 type diffCmd struct {
@@ -40,7 +40,7 @@ What keeps a change from being applied is reported on stderr, and in the JSON: a
 
 func (c *diffCmd) Run(ctx context.Context, u *ui) error {
 	o := review.Options{Paths: c.Paths, Merge: c.Merge, Unjudged: c.NameOnly && c.Output == "text"}
-	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r *pull.Reviewing) error {
+	return reviewed(ctx, u, c.Sandbox, sandbox.Shared, o, func(r *workspace.Review) error {
 		out := bufio.NewWriterSize(u.out, 64<<10)
 		style := review.Style{Color: colorful(c.Color, u.outTTY), Terminal: u.outTTY, Width: u.width}
 		var err error

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io"
 	iofs "io/fs"
-	"strconv"
 
 	"github.com/hutch-run/hutch/host/files"
+	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 type fsCmd struct {
@@ -46,12 +47,12 @@ func (a sandboxArg) withFiles(ctx context.Context, u *ui, maxSize int64, fn func
 	if err != nil {
 		return err
 	}
-	sb, err := m.Look(ctx, a.Sandbox)
+	w, err := workspace.Open(ctx, m, a.Sandbox, sandbox.Shared)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sb.Close() }()
-	f, err := sb.Files(files.Options{MaxSize: maxSize})
+	defer func() { _ = w.Close() }()
+	f, err := w.Files(files.Options{MaxSize: maxSize})
 	if err != nil {
 		return err
 	}
@@ -187,15 +188,9 @@ func (c *fsReadCmd) Run(ctx context.Context, u *ui) error {
 type fileMode iofs.FileMode
 
 func (m *fileMode) UnmarshalText(text []byte) error {
-	v, err := strconv.ParseUint(string(text), 8, 12)
-	if err != nil || v == 0 {
-		return fmt.Errorf("%q is no mode: permissions are written in octal, as in 755", text)
-	}
-	if v > 0o777 {
-		return fmt.Errorf("the mode %s sets more than permissions, as in 755", text)
-	}
-	*m = fileMode(v)
-	return nil
+	mode, err := files.ParseMode(string(text))
+	*m = fileMode(mode)
+	return err
 }
 
 type fsWriteCmd struct {

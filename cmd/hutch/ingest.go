@@ -16,6 +16,7 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 type ingestCmd struct {
@@ -232,7 +233,7 @@ func (c *ingestCmd) apply(ctx context.Context, u *ui, a *ingest.Answer) error {
 		return err
 	}
 	defer done()
-	ledger := review.NewLedger(st.Paths().Applies(), st)
+	ledger := workspace.Ledger(st)
 	recovered(ctx, u, ledger)
 	id := st.NewID()
 	p, err := ingest.Propose(ctx, a, c.Workspace, "ingest-"+id[strings.LastIndex(id, "-")+1:], id)
@@ -257,5 +258,5 @@ func (c *ingestCmd) apply(ctx context.Context, u *ui, a *ingest.Answer) error {
 		}
 		return r.Unified(ctx, u.out, review.Style{Color: colorful("auto", u.outTTY), Terminal: u.outTTY, Width: u.width})
 	}
-	return applyPicks(ctx, u, applying{Review: r, picks: r.All(), policy: c.policy(false), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json"})
+	return applyPicks(ctx, u, applying{Review: &workspace.Review{Review: r}, answer: true, picks: r.All(), policy: c.policy(false), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json"})
 }

@@ -17,9 +17,9 @@ import (
 
 	"github.com/hutch-run/hutch/cmd/hutch/internal/pages"
 	"github.com/hutch-run/hutch/host/reference"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 type gcCmd struct {
@@ -60,7 +60,7 @@ func (c *gcCmd) Run(ctx context.Context, u *ui) error {
 	var freed int64
 	failed, removed, others := 0, 0, 0
 	if !c.DryRun {
-		ledger := review.NewLedger(s.Store().Paths().Applies(), s.Store())
+		ledger := workspace.Ledger(s.Store())
 		failed += recovered(ctx, u, ledger)
 		err = errors.Join(err, ledger.Prune(ctx, time.Now()))
 	}

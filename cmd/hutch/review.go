@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // blockedError is a no, not a failure.
@@ -19,7 +19,7 @@ func (blockedError) ExitCode() int { return 1 }
 func (e blockedError) Unwrap() error { return e.error }
 
 // reviewed opens a sandbox and the review of it, and closes both.
-func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o review.Options, fn func(*pull.Reviewing) error) error {
+func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o review.Options, fn func(*workspace.Review) error) error {
 	s, done, err := open(u)
 	if err != nil {
 		return err
@@ -28,12 +28,12 @@ func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o revie
 	return inReview(ctx, u, s, ref, lock, o, fn)
 }
 
-func inReview(ctx context.Context, u *ui, s *session.Session, ref string, lock sandbox.Lock, o review.Options, fn func(*pull.Reviewing) error) error {
+func inReview(ctx context.Context, u *ui, s *session.Session, ref string, lock sandbox.Lock, o review.Options, fn func(*workspace.Review) error) error {
 	m, err := s.Sandboxes(waking(u))
 	if err != nil {
 		return err
 	}
-	v, err := pull.Review(ctx, m, ref, lock, o)
+	v, err := workspace.OpenReview(ctx, m, ref, lock, o)
 	if err != nil {
 		return pullError(err)
 	}

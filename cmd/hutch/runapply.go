@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // applyFlags are what `hutch run` has of apply.
@@ -63,7 +63,7 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 		return err
 	}
 	m := sandbox.New(sandbox.Options{Run: run.Options{Store: s.Store(), Backends: pool}, Destroy: s.Destroy})
-	ledger := review.NewLedger(s.Store().Paths().Applies(), s.Store())
+	ledger := workspace.Ledger(s.Store())
 	recovered(ctx, u, ledger)
 	var failed error
 	for _, r := range results {
@@ -71,7 +71,7 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 			continue
 		}
 		if a.Apply == "ask" || r.OK {
-			err := inReview(ctx, u, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v *pull.Reviewing) error {
+			err := inReview(ctx, u, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v *workspace.Review) error {
 				return a.bring(ctx, u, v, ledger)
 			})
 			if err != nil {
@@ -101,9 +101,9 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 }
 
 // bring applies one review, after asking where that is wanted.
-func (a *applyFlags) bring(ctx context.Context, u *ui, v *pull.Reviewing, ledger *review.Ledger) error {
+func (a *applyFlags) bring(ctx context.Context, u *ui, v *workspace.Review, ledger *review.Ledger) error {
 	job := applying{
-		Review: v.Review, sandbox: v.Sandbox, picks: v.All(), policy: a.policy(false), ledger: ledger, quiet: true,
+		Review: v, picks: v.All(), policy: a.policy(false), ledger: ledger, quiet: true,
 	}
 	if a.Apply == "ask" && len(v.Changes) > 0 {
 		picks, err := a.decide(ctx, u, v.Review)

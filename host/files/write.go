@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,15 @@ import (
 
 // DefaultMode is the mode of new files.
 const DefaultMode fs.FileMode = 0o644
+
+// ParseMode reads permissions in octal, such as 755.
+func ParseMode(s string) (fs.FileMode, error) {
+	mode, err := strconv.ParseUint(s, 8, 12)
+	if err != nil || mode == 0 || mode > 0o777 {
+		return 0, fmt.Errorf("invalid mode %.100q: want octal permissions, such as 755", s)
+	}
+	return fs.FileMode(mode), nil
+}
 
 // WriteRequest says what to write.
 type WriteRequest struct {

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -17,27 +16,26 @@ import (
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/host/push"
 	"github.com/hutch-run/hutch/host/review"
-	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// subject is what was pulled from a sandbox, as a review looks at it: the difference between the commit that was sent
-// and the ref that holds what came back, against the work tree as it is. No backend is started. base is the file in
-// which the push wrote down what the work tree looked like.
-func subject(ctx context.Context, info store.SandboxInfo, base string) (s review.Subject, err error) {
+// Subject is what was pulled from a sandbox, as a review looks at it: the difference between the commit that was sent
+// and the ref that holds what came back, against the work tree as it is. No backend is started. The caller adds the
+// base that the push wrote.
+func Subject(ctx context.Context, info store.SandboxInfo) (s review.Subject, err error) {
 	repo, err := openRepo(ctx, info)
 	if err != nil {
 		return s, err
 	}
 	commit, err := repo.Commit(ctx, push.Ref(info.Name))
 	if err != nil {
-		return s, &push.Refusal{Summary: fmt.Sprintf("nothing was pulled from %s yet", info.Name), Hints: []string{fmt.Sprintf("hutch pull %s brings its commits", info.Name)}, Err: err}
+		return s, &push.Refusal{Summary: fmt.Sprintf("nothing was pulled from %s yet", info.Name), Err: err,
+			Hints: []string{fmt.Sprintf("hutch pull %s brings its commits", info.Name)}}
 	}
 	return review.Subject{
 		Name: info.Name, ID: info.ID, Project: repo.Dir, Ready: sdk.Ready{Workspace: info.Push.Clone},
-		Remote:   &commits{repo: repo, from: info.Push.Base, to: commit},
-		ReadBase: func() (*review.Base, error) { return review.ReadBase(base) },
+		Remote: &commits{repo: repo, from: info.Push.Base, to: commit},
 	}, nil
 }
 
@@ -205,52 +203,4 @@ func pack(objects *bufio.Reader, list []change, w io.Writer) error {
 		}
 	}
 	return t.Close()
-}
-
-// Reviewing is the open review of a sandbox, whose lock it holds until it is closed.
-type Reviewing struct {
-	*review.Review
-	// Sandbox is what a change is applied from; nil with a shared lock.
-	Sandbox *sandbox.Sandbox
-
-	close func() error
-}
-
-// Review opens a sandbox and the review of it: of its workspace, or, where a branch was pushed to the sandbox and the
-// workspace is a clone, of what was pulled from it. With [sandbox.Shared] no backend is started where the files can be
-// read on this host. The caller closes the Reviewing.
-func Review(ctx context.Context, m *sandbox.Manager, ref string, lock sandbox.Lock, o review.Options) (_ *Reviewing, err error) {
-	v := &Reviewing{}
-	var of func() (review.Subject, error)
-	var info store.SandboxInfo
-	var base string
-	if lock == sandbox.Shared {
-		l, err := m.Look(ctx, ref)
-		if err != nil {
-			return nil, err
-		}
-		v.close, of, info, base = l.Close, l.Subject, l.Record, l.Base()
-	} else {
-		if v.Sandbox, err = m.Open(ctx, ref, lock); err != nil {
-			return nil, err
-		}
-		v.close, of, info, base = v.Sandbox.Close, v.Sandbox.Subject, v.Sandbox.Record, v.Sandbox.Base
-	}
-	if info.Push != nil {
-		of = func() (review.Subject, error) { return subject(ctx, info, base) }
-	}
-	s, err := of()
-	if err == nil {
-		v.Review, err = review.Open(ctx, s, o)
-	}
-	if err != nil {
-		return nil, errors.Join(err, v.close())
-	}
-	return v, nil
-}
-
-// Close ends the review and gives the sandbox's lock back.
-func (v *Reviewing) Close() error {
-	v.Review.Close()
-	return v.close()
 }

@@ -40,7 +40,7 @@ const (
 
 // Ask goes through the changes and returns what was chosen. The end of the input counts as q.
 func (a *Asker) Ask(ctx context.Context, r *Review) ([]Pick, error) {
-	busy := r.busy()
+	busy := busy(r.Changes)
 	var picks []Pick
 	for _, c := range r.Changes {
 		if ctx.Err() != nil {

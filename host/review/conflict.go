@@ -109,17 +109,13 @@ func (r *Review) Explain(ctx context.Context, c *Change) ([]string, error) {
 		}
 		lines = append(lines, fmt.Sprintf("between the two: %s: hutch diff %s %s", text, r.Subject.Name, name))
 	}
-	if s.Base.Type == File && s.Project.Type == File && s.Sandbox.Type == File {
-		why := s.Unmerged
-		if why == "" {
-			j, _, err := r.join(ctx, c)
-			if err != nil {
-				return nil, err
-			}
-			why = j.why
+	if s.Base.Type == File && s.Project.Type == File && s.Sandbox.Type == File && s.Unmerged == "" {
+		j, _, err := r.join(ctx, c)
+		if err != nil {
+			return nil, err
 		}
-		merge := "they cannot be merged: " + why
-		if why == "" {
+		merge := "they cannot be merged: " + j.why
+		if j.why == "" {
 			merge = fmt.Sprintf("they changed different places: hutch diff --merge %s %s shows them as one, hutch apply --merge %s applies that", r.Subject.Name, name, r.Subject.Name)
 		}
 		lines = append(lines, merge)

@@ -238,7 +238,8 @@ func TestNoMerge(t *testing.T) {
 				t.Fatalf("it is no conflict: %+v", r.Changes)
 			}
 			lines, err := r.Explain(t.Context(), r.Changes[0])
-			if err != nil || !strings.Contains(strings.Join(lines, "\n"), "they cannot be merged: ") || !strings.Contains(strings.Join(lines, "\n"), c.why) {
+			said := strings.Join(append(r.Changes[0].Reasons(nil), lines...), "\n")
+			if err != nil || !strings.Contains(said, "cannot be merged: ") || !strings.Contains(said, c.why) {
 				t.Errorf("%v, %q; want %q", err, lines, c.why)
 			}
 			before := pictureOf(f.project, true)

@@ -45,7 +45,7 @@ func (s Style) paint(color, text string) string {
 // Unified writes all changes as a patch that git and patch(1) understand. Directories that are empty or change their
 // mode, of which a patch knows nothing, are lines of their own which those skip.
 func (r *Review) Unified(ctx context.Context, w io.Writer, s Style) error {
-	return r.each(ctx, w, r.shown(), func(c *Change, project *dir, b *bytes.Buffer) error {
+	return r.each(ctx, w, Shown(r.Changes), func(c *Change, project *dir, b *bytes.Buffer) error {
 		t, err := r.content(ctx, c, project)
 		if err != nil {
 			return err
@@ -55,18 +55,18 @@ func (r *Review) Unified(ctx context.Context, w io.Writer, s Style) error {
 	})
 }
 
-// shown are the changes but for directories that are new or gone and have changes in them, which say it already.
-func (r *Review) shown() []*Change {
-	busy := r.busy()
-	return slices.DeleteFunc(slices.Clone(r.Changes), func(c *Change) bool {
+// Shown are changes but for directories that are new or gone and have changes in them, which say it already.
+func Shown(list []*Change) []*Change {
+	busy := busy(list)
+	return slices.DeleteFunc(slices.Clone(list), func(c *Change) bool {
 		return c.isDir() && c.Kind != Mode && busy[c.Path]
 	})
 }
 
 // busy are the directories with changes in them.
-func (r *Review) busy() map[string]bool {
+func busy(list []*Change) map[string]bool {
 	dirs := map[string]bool{}
-	for _, c := range r.Changes {
+	for _, c := range list {
 		for _, part := range c.parts() {
 			for p := parentOf(part.Path); p != "" && !dirs[p]; p = parentOf(p) {
 				dirs[p] = true
@@ -79,7 +79,7 @@ func (r *Review) busy() map[string]bool {
 // Names writes the path of every change, one a line.
 func (r *Review) Names(w io.Writer) error {
 	var b strings.Builder
-	for _, c := range r.shown() {
+	for _, c := range Shown(r.Changes) {
 		b.WriteString(Quote(c.Path))
 		b.WriteByte('\n')
 	}
@@ -415,7 +415,7 @@ func (r *Review) stats(ctx context.Context, list []*Change) (map[*Change]fileSta
 
 // Stat writes a line for every change, and one about all of them.
 func (r *Review) Stat(ctx context.Context, w io.Writer, s Style) error {
-	list := r.shown()
+	list := Shown(r.Changes)
 	stats, err := r.stats(ctx, list)
 	if err != nil {
 		return err

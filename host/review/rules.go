@@ -1,6 +1,7 @@
 package review
 
 import (
+	"fmt"
 	"path"
 	"slices"
 
@@ -72,6 +73,30 @@ func (p place) Names(in string) []string {
 		return nil
 	}
 	return names
+}
+
+// Reasons say in a line each why an apply with these allowances does not take the change.
+func (c *Change) Reasons(allow map[judge.Rule]bool) []string {
+	if c.Conflict != "" {
+		line := fmt.Sprintf("conflict: %s: %s", Quote(c.Path), c.Conflict)
+		if c.Sides != nil && c.Sides.Unmerged != "" {
+			line += "; the two cannot be merged: " + c.Sides.Unmerged
+		}
+		return []string{line}
+	}
+	verb := "refused"
+	if c.Left != "" {
+		verb = "left out"
+	}
+	var lines []string
+	for _, r := range c.Refusals(allow) {
+		line := fmt.Sprintf("%s: %s: %s", verb, Quote(c.Path), r.Detail)
+		if r.Flag != "" {
+			line += " (" + r.Flag + ")"
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 // Refusals are why an apply with these allowances does not take the change by itself, each with the flag that allows

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"sync"
 
-	"github.com/hutch-run/hutch/host/files"
-	"github.com/hutch-run/hutch/host/flock"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -73,32 +70,19 @@ func there(l *store.SandboxLayers) bool {
 	return true
 }
 
-// Files are the sandbox's files for the tools. What they change is in the sandbox's event chain; changes by several
-// processes never undo each other. Of o the lock, the name and whom to tell are filled in. The caller closes them
-// before the Look.
-func (l *Look) Files(o files.Options) (*files.Files, error) {
-	o.Lock = func(ctx context.Context) (func(), error) {
-		return flock.Path(ctx, filepath.Join(filepath.Dir(l.base), "files.lock"))
-	}
-	o.Changed, o.Name = l.changed, nameOf(l.Record)
-	return files.Open(l, o)
-}
-
-// changed notes a change in the chain of the sandbox.
-func (l *Look) changed(c files.Change) error {
-	typ := store.EventSandboxWrite
-	if c.Op == files.OpRemove {
-		typ = store.EventSandboxDelete
-	}
-	return l.record().Changed(typ, c)
-}
-
-// record is the locked record, which belongs to the open sandbox where that was opened at once.
-func (l *Look) record() *store.SandboxRecord {
+// Changed adds an event to the chain of the sandbox.
+func (l *Look) Changed(typ store.EventType, data any) error {
 	if l.rec != nil {
-		return l.rec
+		return l.rec.Changed(typ, data)
 	}
-	return l.open.rec
+	return l.Started().Changed(typ, data)
+}
+
+// Started is the open sandbox; nil until something needed its backend.
+func (l *Look) Started() *Sandbox {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
 }
 
 // Base is that of a [Sandbox].

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/judge"
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // actTime bounds an action. A sandbox may have a machine to boot.
@@ -174,7 +174,7 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 	if !all && len(paths) == 0 {
 		return errors.New("nothing was applied: no file was chosen")
 	}
-	v, err := pull.Review(ctx, s.manager, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Keep: s.ledger.Dir()})
+	v, err := workspace.OpenReview(ctx, s.manager, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Keep: s.ledger.Dir()})
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 			argv = append(argv, f.flag)
 		}
 	}
-	plan, err := v.Plan(ctx, picks, policy)
+	done, err := v.Apply(ctx, s.ledger, picks, policy, false)
 	var blocked *review.BlockedError
 	if errors.As(err, &blocked) {
 		n.Lines = reasons(slices.Concat(blocked.Conflicts, blocked.Refused), policy.Allow)
@@ -224,19 +224,11 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 	if err != nil {
 		return err
 	}
-	n.Lines = reasons(plan.Left, policy.Allow)
-	if len(plan.Paths()) == 0 {
+	n.Lines = append(reasons(done.Left, policy.Allow), done.Notes...)
+	if len(done.Taken) == 0 {
 		return errors.New("nothing was applied: there is nothing to apply")
 	}
-	done, notes, err := v.Sandbox.Apply(ctx, s.ledger, v.Review, plan)
-	if err != nil {
-		return err
-	}
-	n.Text = fmt.Sprintf("%s applied to %s", plural(len(plan.Taken), "change"), done.Project)
-	if done.Until.IsZero() {
-		n.Lines = append(n.Lines, "this apply cannot be undone: "+done.NoUndo)
-	}
-	n.Lines = append(n.Lines, notes...)
+	n.Text = fmt.Sprintf("%s applied to %s", plural(len(done.Taken), "change"), v.Subject.Project)
 	if line := strings.Join(argv, " "); len(line) < 2000 {
 		n.Command = line
 	}
@@ -279,7 +271,7 @@ func chosen(picks []review.Pick, all []*review.Change, paths []string) []review.
 		ticked[p] = true
 	}
 	return slices.DeleteFunc(picks, func(k review.Pick) bool {
-		inside := shown(within(k.Change, all))
+		inside := review.Shown(within(k.Change, all))
 		return !ticked[k.Change.Path] && (len(inside) == 0 || slices.ContainsFunc(inside, func(c *review.Change) bool { return !ticked[c.Path] }))
 	})
 }
@@ -301,24 +293,14 @@ func reasons(list []*review.Change, allow map[judge.Rule]bool) (lines []string) 
 		if i == maxListed {
 			return append(lines, fmt.Sprintf("and %d more", len(list)-i))
 		}
-		if c.Conflict != "" {
-			lines = append(lines, fmt.Sprintf("%s: conflict: %s", review.Quote(c.Path), c.Conflict))
-			continue
-		}
-		for _, f := range c.Refusals(allow) {
-			line := fmt.Sprintf("%s: refused: %s", review.Quote(c.Path), f.Detail)
-			if f.Flag != "" {
-				line += " (" + f.Flag + " allows it)"
-			}
-			lines = append(lines, line)
-		}
+		lines = append(lines, c.Reasons(allow)...)
 	}
 	return lines
 }
 
 func (s *Server) undo(ctx context.Context, info store.SandboxInfo, n *notice) error {
 	n.Command = "hutch apply --undo " + nameOf(info)
-	a, notes, err := sandbox.Undo(ctx, s.store, s.ledger, info.ID)
+	a, notes, err := workspace.Undo(ctx, s.store, s.ledger, info.ID)
 	var changed *review.UndoError
 	if errors.As(err, &changed) {
 		n.Lines = changed.Changed

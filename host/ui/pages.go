@@ -22,13 +22,13 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/hutch-run/hutch/host/agent/record"
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/report"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // What of a large thing is shown on a page; the command line has all of it.
@@ -197,7 +197,7 @@ func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 
 // review fills in what changed. Differences of few files are read at once.
 func (s *Server) review(ctx context.Context, b *boxPage) error {
-	v, err := pull.Review(ctx, s.manager, b.ID, sandbox.Shared, review.Options{Merge: b.Merge})
+	v, err := workspace.OpenReview(ctx, s.manager, b.ID, sandbox.Shared, review.Options{Merge: b.Merge})
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (s *Server) review(ctx context.Context, b *boxPage) error {
 	if v.Gaps != nil {
 		b.Gaps = v.Gaps.Error()
 	}
-	list, flags := shown(v.Changes), map[string]int{}
+	list, flags := review.Shown(v.Changes), map[string]int{}
 	docs := map[string]review.DocumentItem{}
 	if len(list) <= maxOpen {
 		d, err := v.Document(ctx)
@@ -257,11 +257,6 @@ func (c *card) wrote(list []fileRow) {
 			list[i].Others = append(list[i].Others, c.Title())
 		}
 	}
-}
-
-// shown are the changes but for directories that are new or gone and have changes in them, which say it already.
-func shown(all []*review.Change) []*review.Change {
-	return slices.DeleteFunc(slices.Clone(all), func(c *review.Change) bool { return len(within(c, all)) > 0 })
 }
 
 // within are the changes in a directory that is new or gone; of anything else there are none.
@@ -404,7 +399,7 @@ func (s *Server) fileDiff(ctx context.Context, p *filePage, path, from string) e
 		}
 		paths = append(paths, was)
 	}
-	v, err := pull.Review(ctx, s.manager, p.ID, sandbox.Shared, review.Options{Paths: paths, Merge: p.Merge})
+	v, err := workspace.OpenReview(ctx, s.manager, p.ID, sandbox.Shared, review.Options{Paths: paths, Merge: p.Merge})
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // Server serves the pages of one store to one user. Its methods are safe for concurrent use.
@@ -54,7 +55,7 @@ func New(s *session.Session, version string, at *net.TCPAddr) (*Server, error) {
 	}
 	v := &Server{
 		version: version, store: s.Store(), pool: pool, manager: m, guard: newGuard(at),
-		ledger: review.NewLedger(s.Store().Paths().Applies(), s.Store()),
+		ledger: workspace.Ledger(s.Store()),
 	}
 	v.watch = newWatch(func(ctx context.Context) string { return v.overview(ctx, true).Version })
 	return v, nil

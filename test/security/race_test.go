@@ -20,6 +20,7 @@ import (
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace"
 	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
@@ -122,10 +123,10 @@ func (r *race) open(t *testing.T) {
 func (r *race) run(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second) // a reader of a FIFO waits for ever
 	defer cancel()
-	look, err := r.manager.Look(ctx, "box")
+	ws, err := workspace.Open(ctx, r.manager, "box", sandbox.Shared)
 	must(t, err)
-	defer look.Close()
-	f, err := look.Files(files.Options{})
+	defer ws.Close()
+	f, err := ws.Files(files.Options{})
 	must(t, err)
 	defer f.Close()
 	open, err := r.manager.Open(ctx, "box", sandbox.Shared)
@@ -135,7 +136,7 @@ func (r *race) run(t *testing.T) {
 	for round := 0; ctx.Err() == nil && !t.Failed() && !r.enough(total); round++ {
 		total += r.files(t, ctx, f)
 		if round%10 == 0 {
-			total += r.review(t, ctx, look) + r.copies(t, ctx, open)
+			total += r.review(t, ctx) + r.copies(t, ctx, open)
 		}
 	}
 	if ctx.Err() != nil {
@@ -207,10 +208,8 @@ func (r *race) files(t *testing.T, ctx context.Context, f *files.Files) (calls i
 }
 
 // review compares, and applies what can be applied.
-func (r *race) review(t *testing.T, ctx context.Context, look *sandbox.Look) int {
-	subject, err := look.Subject()
-	must(t, err)
-	v, err := review.Open(ctx, subject, review.Options{Keep: r.ledger.Dir(), Paths: []string{"dir"}})
+func (r *race) review(t *testing.T, ctx context.Context) int {
+	v, err := workspace.OpenReview(ctx, r.manager, "box", sandbox.Shared, review.Options{Keep: r.ledger.Dir(), Paths: []string{"dir"}})
 	if err != nil {
 		r.note(t, "diff", err)
 		return 1
@@ -221,7 +220,7 @@ func (r *race) review(t *testing.T, ctx context.Context, look *sandbox.Look) int
 	plan, err := v.Plan(ctx, v.All(), review.Policy{Partial: true})
 	if err == nil && len(plan.Paths()) > 0 {
 		var done *review.Applied
-		if done, err = r.ledger.Apply(ctx, v, plan); err == nil {
+		if done, err = r.ledger.Apply(ctx, v.Review, plan); err == nil {
 			must(t, done.NoBase)
 		}
 		r.note(t, "apply", err)

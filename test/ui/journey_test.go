@@ -256,7 +256,7 @@ func TestJourney(t *testing.T) {
 	j.hutch("exec", "left", "--", "sh", "-c", "printf '#!/bin/sh\n' > run.sh; chmod +x run.sh")
 	j.shows(j.ctx, ".file .tag", "--allow-exec")
 	j.run(j.ctx, chromedp.Click("[value=all]"), chromedp.WaitVisible("#notice.failed"))
-	j.shows(j.ctx, "#notice", "run.sh: refused: it becomes executable (mode 0755) (--allow-exec allows it)")
+	j.shows(j.ctx, "#notice", "refused: run.sh: it becomes executable (mode 0755) (--allow-exec)")
 
 	// A command runs, and its output is seen as it comes.
 	j.run(j.ctx, chromedp.SendKeys("#command-line", "echo begun; sleep 600"+kb.Enter), chromedp.WaitVisible(".output"))

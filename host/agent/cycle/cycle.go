@@ -28,12 +28,12 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/agent/tools"
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // The states of a cycle, in order.
@@ -411,7 +411,7 @@ func (o outcome) event() outcome {
 
 // changes are what differs from the project.
 func (c *cycle) changes(ctx context.Context) (list []review.Item, gaps, err error) {
-	r, err := pull.Review(ctx, c.o.Manager, c.res.Sandbox.ID, sandbox.Shared, review.Options{})
+	r, err := workspace.OpenReview(ctx, c.o.Manager, c.res.Sandbox.ID, sandbox.Shared, review.Options{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace"
 	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -65,26 +66,13 @@ func open(home, project string) (*world, error) {
 
 // bring applies everything, as the command does.
 func bring(ctx context.Context, w *world, ref string) error {
-	sb, err := w.Manager.Open(ctx, ref, sandbox.Exclusive)
-	if err != nil {
-		return err
-	}
-	defer sb.Close()
-	subject, err := sb.Subject()
-	if err != nil {
-		return err
-	}
-	ledger := review.NewLedger(w.Store.Paths().Applies(), w.Store)
-	r, err := review.Open(ctx, subject, review.Options{Keep: ledger.Dir()})
+	ledger := workspace.Ledger(w.Store)
+	r, err := workspace.OpenReview(ctx, w.Manager, ref, sandbox.Exclusive, review.Options{Keep: ledger.Dir()})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	plan, err := r.Plan(ctx, r.All(), review.Policy{})
-	if err != nil {
-		return err
-	}
-	_, err = ledger.Apply(ctx, r, plan)
+	_, err = r.Apply(ctx, ledger, r.All(), review.Policy{}, false)
 	return err
 }
 

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
-	"github.com/hutch-run/hutch/host/pull"
 	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 const (
@@ -61,7 +61,7 @@ func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
 	if err := s.may(in.Sandbox); err != nil {
 		return out, err
 	}
-	r, err := pull.Review(ctx, s.o.Manager, in.Sandbox, sandbox.Shared, review.Options{Paths: in.Paths, Merge: in.Merge})
+	r, err := workspace.OpenReview(ctx, s.o.Manager, in.Sandbox, sandbox.Shared, review.Options{Paths: in.Paths, Merge: in.Merge})
 	if err != nil {
 		return out, tools.Explain(err)
 	}
@@ -143,30 +143,20 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 	if slices.ContainsFunc(s.jobs.Of(in.Sandbox), func(j tools.JobOut) bool { return j.Running }) {
 		return out, fmt.Errorf("commands run in sandbox %s; wait for them, or end them with stop_job", in.Sandbox)
 	}
-	r, err := pull.Review(ctx, s.o.Manager, in.Sandbox, sandbox.Exclusive, review.Options{Paths: in.Paths, Merge: in.Merge, Keep: s.o.Ledger.Dir()})
+	r, err := workspace.OpenReview(ctx, s.o.Manager, in.Sandbox, sandbox.Exclusive, review.Options{Paths: in.Paths, Merge: in.Merge, Keep: s.o.Ledger.Dir()})
 	if err != nil {
 		return out, tools.Explain(err)
 	}
 	defer func() { _ = r.Close() }()
 	out.Project = r.Subject.Project
-	plan, err := r.Plan(ctx, r.All(), review.Policy{Allow: s.o.Allowed})
+	done, err := r.Apply(ctx, s.o.Ledger, r.All(), review.Policy{Allow: s.o.Allowed}, in.DryRun)
 	if err != nil {
 		return out, s.blocked(err, in.Merge)
 	}
-	for _, p := range plan.Taken {
+	for _, p := range done.Taken {
 		out.Applied = append(out.Applied, p.Change.Item(s.o.Allowed))
 	}
-	if in.DryRun || len(plan.Paths()) == 0 {
-		return out, nil
-	}
-	done, notes, err := r.Sandbox.Apply(ctx, s.o.Ledger, r.Review, plan)
-	if err != nil {
-		return out, err
-	}
-	if !done.Until.IsZero() {
-		out.Undo = "hutch apply --undo " + r.Subject.Name
-	}
-	out.Notes = notes
+	out.Undo, out.Notes = done.Undo, done.Notes
 	return out, nil
 }
 
@@ -178,17 +168,8 @@ func (s *Server) blocked(err error, merge bool) error {
 	}
 	const most = 20
 	var lines []string
-	for _, c := range b.Conflicts {
-		line := fmt.Sprintf("conflict: %s: %s", review.Quote(c.Path), c.Conflict)
-		if c.Sides != nil && c.Sides.Unmerged != "" {
-			line += "; the two cannot be merged: " + c.Sides.Unmerged
-		}
-		lines = append(lines, line)
-	}
-	for _, c := range b.Refused {
-		for _, r := range c.Against(s.o.Allowed) {
-			lines = append(lines, fmt.Sprintf("refused: %s: %s", review.Quote(c.Path), r.Detail))
-		}
+	for _, c := range slices.Concat(b.Conflicts, b.Refused) {
+		lines = append(lines, c.Reasons(s.o.Allowed)...)
 	}
 	if more := len(lines) - most; more > 0 {
 		lines = append(lines[:most], fmt.Sprintf("and %d more", more))

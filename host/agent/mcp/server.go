@@ -42,6 +42,7 @@ import (
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // Options say what the clients of a server may do: what was called for, with Backend chosen, and how it is done.
@@ -237,7 +238,7 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 		}
 	}
 	if c.Apply {
-		o.Ledger = review.NewLedger(s.Store().Paths().Applies(), s.Store())
+		o.Ledger = workspace.Ledger(s.Store())
 	}
 	server := New(o)
 	defer closing(func(ctx context.Context) error {

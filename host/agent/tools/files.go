@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/ingest"
@@ -86,11 +85,9 @@ func (b *Box) WriteFile(ctx context.Context, in WriteFileIn) (_ *files.Written, 
 		return nil, fmt.Errorf("the encoding %q is neither utf-8 nor base64", Clip(in.Encoding))
 	}
 	if in.Mode != "" {
-		mode, err := strconv.ParseUint(in.Mode, 8, 12)
-		if err != nil || mode == 0 || mode > 0o777 {
-			return nil, fmt.Errorf("invalid mode %q: want octal permissions, such as 755", Clip(in.Mode))
+		if r.Mode, err = files.ParseMode(in.Mode); err != nil {
+			return nil, err
 		}
-		r.Mode = fs.FileMode(mode)
 	}
 	return inFiles(ctx, b, func(f *files.Files) (*files.Written, error) { return f.Write(ctx, r) })
 }

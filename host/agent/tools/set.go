@@ -4,7 +4,7 @@
 //
 // Arguments are typed and have JSON schemas. Answers are bounded and paged: each page says where the next one begins.
 // What goes wrong is an error in words for a model: what, where, and what to do about it. Nothing here touches this
-// host but through host/sandbox and host/files; what a command or a model wrote is data and nothing else.
+// host but through host/sandbox and host/workspace; what a command or a model wrote is data and nothing else.
 package tools
 
 import (
@@ -27,6 +27,7 @@ import (
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/host/workspace"
 )
 
 // Def is what a model, and the person who watches it, learns of a tool besides its arguments.
@@ -264,12 +265,12 @@ type Box struct {
 
 // inFiles calls fn with the files of the sandbox.
 func inFiles[Out any](ctx context.Context, b *Box, fn func(f *files.Files) (Out, error)) (out Out, err error) {
-	sb, err := b.Manager.Look(ctx, b.Name)
+	w, err := workspace.Open(ctx, b.Manager, b.Name, sandbox.Shared)
 	if err != nil {
 		return out, Explain(err)
 	}
-	defer func() { _ = sb.Close() }()
-	f, err := sb.Files(files.Options{})
+	defer func() { _ = w.Close() }()
+	f, err := w.Files(files.Options{})
 	if err != nil {
 		return out, Explain(err)
 	}
