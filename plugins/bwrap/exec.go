@@ -17,6 +17,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/network/gate"
+	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
@@ -86,7 +87,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "%w", err)
 	}
 	term.Drain()
-	exit, err := s.exit(ctx, result, before, over, candidates, c)
+	exit, err := s.exit(ctx, p, result, before, over, candidates, c)
 	if exit != nil {
 		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
@@ -150,28 +151,26 @@ func (s *sandbox) stats() limits.Stats {
 
 // exit says how the command ended, from what pid 1, bwrap and the kernel's
 // counters say.
-func (s *sandbox) exit(ctx context.Context, r *holder.Result, before limits.Stats, over *limits.Overrun, candidates []string, c *sdk.Command) (*sdk.Exit, error) {
-	status, ended := r.Reports[microinit.Ended]
-	if errno, ok := r.Reports[microinit.NoExec]; ok {
-		exit := command.NotStarted(syscall.Errno(errno), candidates)
+func (s *sandbox) exit(ctx context.Context, p *holder.Process, r *holder.Result, before limits.Stats, over *limits.Overrun, candidates []string, c *sdk.Command) (*sdk.Exit, error) {
+	status, ended := p.Status()
+	switch kind, errno := p.Failure(); kind {
+	case 0:
+	case microinit.NoExec:
+		exit := command.NotStarted(errno, candidates)
 		exit.Usage = s.usage(r, before)
 		return exit, nil
-	}
-	if errno, ok := r.Reports[microinit.NoDir]; ok {
-		if syscall.Errno(errno) == syscall.ENOENT {
+	case microinit.NoDir:
+		if errno == syscall.ENOENT {
 			return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox has no directory %s to work in", c.Dir)
 		}
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox could not enter the directory %s to work in: %w", c.Dir, syscall.Errno(errno))
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox could not enter the directory %s to work in: %w", c.Dir, errno)
+	default:
+		return nil, sdk.Errorf(sdk.ReasonInternal, "the sandbox could not %s: %w", supervise.FailureText(kind), errno)
 	}
-	for kind, what := range map[microinit.Kind]string{microinit.NoFork: "start a process", microinit.NoLimit: "set its limits", microinit.NoBlock: "read the command"} {
-		if errno, ok := r.Reports[kind]; ok {
-			return nil, sdk.Errorf(sdk.ReasonInternal, "the sandbox could not %s: %w", what, syscall.Errno(errno))
-		}
-	}
-	if len(r.Reports) == 0 && sdk.CauseOf(ctx) == "" {
+	if p.Silent() && sdk.CauseOf(ctx) == "" {
 		return nil, setupFailed(r)
 	}
-	exit := command.Ended(syscall.WaitStatus(status))
+	exit := command.Ended(status)
 	if !ended { // pid 1 was killed, and everything with it
 		exit = &sdk.Exit{Cause: sdk.CauseSignaled, Signal: "SIGKILL", Code: 137, Evidence: "the process namespace was killed"}
 	}

@@ -182,8 +182,8 @@ func (c *Child) Report(kind microinit.Kind) (value uint32, ok bool) {
 
 // failures says what each kind of failure kept from being done.
 var failures = map[microinit.Kind]string{
-	microinit.NoExec: "execute the command", microinit.NoDir: "enter the command's directory", microinit.NoLimit: "set the command's limits",
-	microinit.NoFork: "start a process", microinit.NoBlock: "read the command",
+	microinit.NoExec: "execute the command", microinit.NoDir: "enter the command's directory",
+	microinit.NoLimit: "set the command's limits", microinit.NoFork: "start a process", microinit.NoBlock: "read the command",
 }
 
 // Failure says why the command was never executed; the kind is 0 without a reason.
@@ -233,6 +233,9 @@ func (c *Child) Signal(sig syscall.Signal) error { return c.signal(sig, false) }
 func (c *Child) SignalGroup(sig syscall.Signal) error { return c.signal(sig, true) }
 
 func (c *Child) signal(sig syscall.Signal, group bool) error {
+	if sig < 1 || sig > 64 {
+		return fmt.Errorf("invalid signal %d", sig)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pidfd < 0 || c.pid <= 1 {
@@ -277,9 +280,9 @@ func (c *Child) Kill() error {
 const assistAfter = 50 * time.Millisecond
 
 // Assist helps the init to kill what forks faster than the init kills it, until gone is closed, which says that the init
-// has ended: a process that is stopped first forks no more, and an init does not know what is below its children. below
-// lists what is below the init, and nothing once that was reaped. It is for an init that is not pid 1.
-func (c *Child) Assist(gone <-chan struct{}, below func() []int) {
+// has ended: a process that is stopped first forks no more, and an init does not know what is below its children. It is
+// for an init that is not pid 1.
+func (c *Child) Assist(gone <-chan struct{}) {
 	select {
 	case <-c.ending:
 	case <-gone:
@@ -294,10 +297,28 @@ func (c *Child) Assist(gone <-chan struct{}, below func() []int) {
 		case <-timer.C:
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
-		_, _ = descendants.Kill(ctx, below) // what does not end is tried again
+		_, _ = descendants.Kill(ctx, c.Below) // what does not end is tried again
 		cancel()
 		timer.Reset(assistAfter)
 	}
+}
+
+// Below lists the command and all its descendants. Those that lost their init are found below the command only.
+func (c *Child) Below() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// A number that may have been given to another process while its list was read is not looked at.
+	if c.init > 1 && c.initFD >= 0 {
+		if list := descendants.Of(c.init); unix.PidfdSendSignal(c.initFD, 0, nil, 0) == nil {
+			return list
+		}
+	}
+	if c.pid > 1 && c.pidfd >= 0 {
+		if list := descendants.Below([]int{c.pid}); unix.PidfdSendSignal(c.pidfd, 0, nil, 0) == nil {
+			return list
+		}
+	}
+	return nil
 }
 
 // KillInit kills the init itself, and with pid 1 its namespace. What is below another is left to the next reaper.

@@ -81,7 +81,7 @@ type Process struct {
 	result  Result // valid when done is closed
 
 	mu      sync.Mutex
-	reaped  bool  // the init's number may belong to another process
+	over    bool  // the init has ended
 	stopped error // why it is being ended; nil before
 	killed  bool
 	killErr error
@@ -100,7 +100,7 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 		return nil, err
 	}
 	go p.reap()
-	go p.child.Assist(p.done, p.below)
+	go p.child.Assist(p.done)
 	return p, nil
 }
 
@@ -137,10 +137,10 @@ func (p *Process) launch() error {
 	defer files.Close()
 	const imageFD = microinit.BlockFD + 1
 	cmd.ExtraFiles = make([]*os.File, imageFD-2)
-	for fd, f := range map[int]*os.File{microinit.StatusFD: files.Status, microinit.ExecFD: files.Exec, microinit.BlockFD: files.Block, imageFD: image} {
-		cmd.ExtraFiles[fd-3] = f
-	}
-	cmd.Path, cmd.Args, cmd.Env, cmd.Dir = fmt.Sprintf("/proc/self/fd/%d", imageFD), []string{"hutch-init"}, []string{}, ""
+	cmd.ExtraFiles[microinit.StatusFD-3], cmd.ExtraFiles[microinit.ExecFD-3] = files.Status, files.Exec
+	cmd.ExtraFiles[microinit.BlockFD-3], cmd.ExtraFiles[imageFD-3] = files.Block, image
+	cmd.Path, cmd.Args = fmt.Sprintf("/proc/self/fd/%d", imageFD), []string{"hutch-init"}
+	cmd.Env, cmd.Dir = []string{}, ""
 	if t := p.o.Terminal; t != nil {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = t.Slave, t.Slave, t.Slave
 	}
@@ -202,7 +202,8 @@ func Image(rlimits []Rlimit, tied bool) (*os.File, error) {
 		err = f.Chmod(0o111)
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
 	}
 	if err != nil {
 		f.Close()
@@ -224,7 +225,7 @@ func (p *Process) reap() {
 		}
 	}
 	p.mu.Lock()
-	p.reaped = true
+	p.over = true
 	p.mu.Unlock()
 	waitErr := p.cmd.Wait()
 	var exit *exec.ExitError
@@ -245,7 +246,8 @@ func (p *Process) reap() {
 	} else if p.o.Group != nil && groupErr == nil { // which was killed as a whole, and is empty
 		r.setStatus(syscall.WaitStatus(syscall.SIGKILL))
 	} else {
-		err = fmt.Errorf("the init above process %d was killed (%v), so what became of its descendants is unknown", p.pid, p.cmd.ProcessState)
+		err = fmt.Errorf("the init above process %d was killed (%v), so what became of its descendants is unknown",
+			p.pid, p.cmd.ProcessState)
 	}
 	p.mu.Lock()
 	r.Stopped, r.Killed, r.Err = p.stopped, r.Killed || p.killed, errors.Join(err, waitErr, groupErr, p.killErr)
@@ -303,7 +305,7 @@ func (p *Process) Wait(ctx context.Context) Result {
 // end ends the whole tree. Only the first caller's reason counts.
 func (p *Process) end(why error) {
 	p.mu.Lock()
-	first := p.stopped == nil && !p.reaped
+	first := p.stopped == nil && !p.over
 	if first {
 		p.stopped = why
 	}
@@ -316,8 +318,8 @@ func (p *Process) end(why error) {
 		if p.o.Terminate != nil {
 			_ = p.o.Terminate()
 		} else {
-			_ = descendants.Signal(p.below, syscall.SIGTERM)
-			_ = descendants.Signal(p.below, syscall.SIGCONT) // so that one that is stopped gets it
+			_ = descendants.Signal(p.child.Below, syscall.SIGTERM)
+			_ = descendants.Signal(p.child.Below, syscall.SIGCONT) // so that one that is stopped gets it
 		}
 		if p.ended(p.o.Grace) {
 			return
@@ -328,7 +330,7 @@ func (p *Process) end(why error) {
 	p.mu.Unlock()
 	_ = p.child.Kill()
 	if !p.ended(killTime) {
-		err := fmt.Errorf("processes of the command do not end: %v", p.below())
+		err := fmt.Errorf("processes of the command do not end: %v", p.child.Below())
 		p.mu.Lock()
 		p.killErr = err
 		p.mu.Unlock()
@@ -346,16 +348,6 @@ func (p *Process) ended(within time.Duration) bool {
 	case <-timer.C:
 		return false
 	}
-}
-
-// below lists the processes of the command.
-func (p *Process) below() []int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.reaped {
-		return nil
-	}
-	return descendants.Of(p.cmd.Process.Pid)
 }
 
 // Result says how a command ended.

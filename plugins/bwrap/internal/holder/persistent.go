@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // ErrNobody says that no holder listens in a directory.
@@ -231,8 +232,8 @@ func (l logWords) String() string {
 
 // Inits lists the first processes of the namespaces of all commands, of every plugin.
 func (h *Holder) Inits() (out []int) {
-	for _, bwrap := range wire.ChildrenOf(h.pid) {
-		out = append(out, wire.ChildrenOf(bwrap)...)
+	for _, bwrap := range descendants.Children(h.pid) {
+		out = append(out, descendants.Children(bwrap)...)
 	}
 	return out
 }

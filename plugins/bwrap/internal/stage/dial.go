@@ -7,18 +7,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk/network/loopback"
 	"github.com/hutch-run/hutch/sdk/network/netns"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // dial connects to a port of the loopback of a command, the newest that listens there. The first process of each has
 // the command's network namespace: bwrap itself, which is our child, may have the host's.
 func dial(port int) (fds []int) {
-	bwraps := wire.ChildrenOf(os.Getpid())
+	bwraps := descendants.Children(os.Getpid())
 	slices.Reverse(bwraps)
 	for _, bwrap := range bwraps {
-		for _, pid := range wire.ChildrenOf(bwrap) {
+		for _, pid := range descendants.Children(bwrap) {
 			if fd, err := dialIn(pid, port); err == nil {
 				return []int{fd}
 			}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // A sandbox that outlives its plugin has one holder for as long as it can: two of them would mount the same upper
@@ -198,7 +199,7 @@ func (h *holder) reaped(pid int, reap func()) bool {
 	reap()
 	delete(h.persistent.commands, pid)
 	// What outlived its bwrap is our child now.
-	for _, child := range wire.ChildrenOf(os.Getpid()) {
+	for _, child := range descendants.Children(os.Getpid()) {
 		if h.persistent.commands[child] == nil {
 			_ = unix.Kill(child, unix.SIGKILL)
 			_, _ = syscall.Wait4(child, nil, syscall.WNOHANG, nil)
@@ -218,7 +219,7 @@ func (h *holder) abandon(c *client) {
 			}
 			left++
 			// As in end: first the namespace's init, after which bwrap ends by itself.
-			below := wire.ChildrenOf(pid)
+			below := descendants.Children(pid)
 			for _, child := range below {
 				_ = unix.Kill(child, unix.SIGKILL)
 			}

@@ -42,18 +42,11 @@ type Exit struct {
 
 // NotRunnable says that a command was never executed, because of the command.
 type NotRunnable struct {
-	Code  int           // what a shell would exit with: 127 not found, 126 found and not executable
 	Errno syscall.Errno // of execve
 	Tried []string      // the paths that were tried, in order
 }
 
-func (e *NotRunnable) Error() string {
-	what := "not found"
-	if e.Code == 126 {
-		what = "not executable"
-	}
-	return fmt.Sprintf("%s: %v (tried %q)", what, e.Errno, e.Tried)
-}
+func (e *NotRunnable) Error() string { return fmt.Sprintf("%v (tried %q)", e.Errno, e.Tried) }
 
 // candidates lists the paths that execvp would try.
 func (cmd *Command) candidates() []string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -15,22 +16,27 @@ import (
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/network/loopback"
+	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // Conn is a connection to the agent of one container. Its methods are safe for
 // concurrent use; many commands run over one connection at the same time.
 type Conn struct {
-	socket *wire.Socket
-	tied   chan struct{}
+	socket *supervise.Socket
 	done   chan struct{}
 
 	mu        sync.Mutex
 	next      uint64
-	processes map[uint64]*Process
-	dials     map[uint64]chan<- dialled
-	isTied    bool
-	err       error // why it is over
+	processes map[*Process]bool
+	questions map[uint64]chan<- answer // by id; 0 is that of the lifeline
+	err       error                    // why it is over
+}
+
+// answer is what came of a request.
+type answer struct {
+	wire.Reply
+	fds []int
 }
 
 // Close ends the connection and kills every command that was started over it, with
@@ -47,114 +53,133 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 // Lifeline ties the container to this connection: when it ends, for whatever
 // reason, the agent exits, and the container with it.
 func (c *Conn) Lifeline(ctx context.Context) error {
-	if err := c.send(wire.Request{Op: wire.Lifeline}); err != nil {
-		return err
-	}
-	select {
-	case <-c.tied:
-		return nil
-	case <-c.done:
-		return gone(c.err)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	_, err := c.ask(ctx, wire.Request{Op: wire.Lifeline})
+	return err
 }
 
-// Exec starts a command. It returns before the command is executed: see
-// [Process.Started]. ctx bounds this call alone and not the command's life.
+// Exec starts a command. It returns before the command is executed: see [Process.Started]. ctx bounds this call alone
+// and not the command's life.
 func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
-	block, candidates, err := cmd.block()
+	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "there is no command to run")
+	}
+	candidates := cmd.candidates()
+	args, err := microinit.Args(cmd.Terminal != nil, cmd.Dir, candidates, cmd.Env, cmd.Argv)
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the command cannot be passed on: %w", err)
 	}
-	defer unix.Close(block)
-	p := &Process{conn: c, tried: candidates, dir: cmd.Dir, started: make(chan struct{}), ended: make(chan struct{}), master: make(chan struct{})}
-	c.mu.Lock()
-	if c.err != nil {
-		c.mu.Unlock()
-		return nil, gone(c.err)
-	}
-	c.next++
-	p.id = c.next
-	c.processes[p.id] = p // before the question: the answer may be quick
-	c.mu.Unlock()
-
-	r := wire.Request{Op: wire.Exec, ID: p.id}
+	p := &Process{conn: c, tried: candidates, dir: cmd.Dir, ended: make(chan struct{})}
+	streams := [3]*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr}
 	if cmd.Terminal != nil {
-		r.Flags, r.Arg = wire.OnTerminal, uint32(cmd.Terminal.Rows)<<16|uint32(cmd.Terminal.Cols)
-		err = c.send(r, block)
-	} else {
-		err = c.send(r, block, int(cmd.Stdin.Fd()), int(cmd.Stdout.Fd()), int(cmd.Stderr.Fd()))
-		runtime.KeepAlive(cmd)
+		slave, err := p.openTerminal(ctx, cmd.Terminal)
+		if err != nil {
+			return nil, err
+		}
+		defer slave.Close()
+		streams = [3]*os.File{slave, slave, slave}
 	}
-	if err != nil {
-		c.mu.Lock()
-		delete(c.processes, p.id)
-		c.mu.Unlock()
+	fail := func(err error) (*Process, error) {
+		if p.terminal != nil {
+			p.terminal.Close()
+		}
 		return nil, err
 	}
-	if cmd.Terminal == nil {
-		return p, nil
+	child, files, err := supervise.Prepare(args)
+	if err != nil {
+		return fail(err)
 	}
-	select {
-	case <-p.master:
-	case <-p.ended: // for want of a terminal, as Wait will say
-	case <-ctx.Done():
-		_ = p.Kill() // Close, where that fails, does as much
-		go func() {
-			<-p.ended
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if p.terminal != nil {
-				p.terminal.Close()
-			}
-		}()
-		return nil, context.Cause(ctx)
+	defer files.Close()
+	p.Child = child
+	c.mu.Lock()
+	c.processes[p] = true
+	c.mu.Unlock()
+	var fds [wire.ExecFDs]int
+	for i, f := range []*os.File{streams[0], streams[1], streams[2], files.Status, files.Exec, files.Block} {
+		fds[i] = int(f.Fd())
 	}
+	ended, err := c.begin(wire.Request{Op: wire.Exec}, fds[:]...)
+	runtime.KeepAlive(streams)
+	if err != nil {
+		c.forget(p)
+		child.Finish()
+		return fail(err)
+	}
+	go p.follow(ended)
+	go child.Assist(p.ended)
 	return p, nil
 }
 
-// dialled is what came of a [wire.Dial].
-type dialled struct {
-	fd  int
-	err error
+func (c *Conn) forget(p *Process) {
+	c.mu.Lock()
+	delete(c.processes, p)
+	c.mu.Unlock()
 }
 
 // Dial connects to a port of the container's loopback: see [loopback.Connect]. The connection is nil when nothing
 // listens there.
 func (c *Conn) Dial(ctx context.Context, port int) (net.Conn, error) {
-	answer := make(chan dialled, 1)
+	a, err := c.ask(ctx, wire.Request{Op: wire.Dial, Arg: uint32(port)})
+	switch errno := syscall.Errno(a.Errno); {
+	case err != nil:
+		return nil, err
+	case a.Op == wire.Dialled:
+		return loopback.Conn(a.fds[0])
+	case errno == unix.ECONNREFUSED:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("connect to the sandbox's loopback: %w", errno)
+	}
+}
+
+// begin sends a request under an id of its own; the answer comes over the channel, which has room for it.
+func (c *Conn) begin(r wire.Request, fds ...int) (<-chan answer, error) {
+	reply := make(chan answer, 1)
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
 		return nil, gone(c.err)
 	}
-	c.next++
-	id := c.next
-	c.dials[id] = answer
+	if r.Op != wire.Lifeline {
+		c.next++
+		r.ID = c.next
+	}
+	c.questions[r.ID] = reply // before the question: the answer may be quick
 	c.mu.Unlock()
-	if err := c.send(wire.Request{Op: wire.Dial, ID: id, Arg: uint32(port)}); err != nil {
+	if err := c.send(r, fds...); err != nil {
+		c.mu.Lock()
+		delete(c.questions, r.ID)
+		c.mu.Unlock()
 		return nil, err
 	}
+	return reply, nil
+}
+
+// ask sends a request and waits for its answer.
+func (c *Conn) ask(ctx context.Context, r wire.Request) (answer, error) {
+	reply, err := c.begin(r)
+	if err != nil {
+		return answer{}, err
+	}
 	select {
-	case d := <-answer:
-		if d.err != nil || d.fd < 0 {
-			return nil, d.err
-		}
-		return loopback.Conn(d.fd)
+	case a := <-reply:
+		return a, nil
 	case <-c.done:
-		return nil, gone(c.err)
+		return answer{}, gone(c.err)
 	case <-ctx.Done():
 		go func() {
 			select {
-			case d := <-answer:
-				if d.fd >= 0 {
-					unix.Close(d.fd)
-				}
+			case a := <-reply:
+				closeAll(a.fds)
 			case <-c.done:
 			}
 		}()
-		return nil, context.Cause(ctx)
+		return answer{}, context.Cause(ctx)
+	}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
 	}
 }
 
@@ -176,7 +201,7 @@ func (c *Conn) receive() {
 	buf := make([]byte, wire.ReplySize+1)
 	var err error
 	for err == nil {
-		var m wire.Message
+		var m supervise.Message
 		if m, err = c.socket.Recv(buf); err != nil {
 			break
 		}
@@ -193,90 +218,28 @@ func (c *Conn) receive() {
 	if errors.Is(err, io.EOF) {
 		c.err = errors.New("the agent has ended")
 	}
-	for _, p := range c.processes {
-		p.end(nil, gone(c.err))
+	for p := range c.processes {
+		_ = p.Kill()
 	}
-	clear(c.processes)
 	close(c.done)
+}
+
+// answers are the replies to requests.
+var answers = map[wire.ReplyOp]bool{
+	wire.Tied: true, wire.Failed: true, wire.Ended: true, wire.Dialled: true, wire.Refused: true, wire.Opened: true,
 }
 
 // take is given one reply. The agent is part of the container; what makes no sense
 // is an error, which ends the connection.
-func (c *Conn) take(r wire.Reply, m *wire.Message) error {
+func (c *Conn) take(r wire.Reply, m *supervise.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if answer := c.dials[r.ID]; answer != nil {
-		delete(c.dials, r.ID)
-		switch {
-		case r.Op == wire.Dialled:
-			answer <- dialled{fd: m.FDs[0]}
-			m.FDs = nil
-		case r.Op == wire.Refused && syscall.Errno(r.Errno) == unix.ECONNREFUSED:
-			answer <- dialled{fd: -1}
-		case r.Op == wire.Refused:
-			answer <- dialled{fd: -1, err: fmt.Errorf("connect to the sandbox's loopback: %w", syscall.Errno(r.Errno))}
-		default:
-			return fmt.Errorf("the agent says %d of a connection", r.Op)
-		}
-		return nil
+	reply := c.questions[r.ID]
+	if reply == nil || !answers[r.Op] {
+		return fmt.Errorf("protocol error: reply %d to the request %d, which was not made", r.Op, r.ID)
 	}
-	p := c.processes[r.ID]
-	switch {
-	case r.Op == wire.Tied && !c.isTied:
-		c.isTied = true
-		close(c.tied)
-		return nil
-	case p == nil:
-		return fmt.Errorf("the agent speaks of a command %d that does not run", r.ID)
-	}
-	switch r.Op {
-	case wire.Terminal:
-		fd := m.FDs[0]
-		m.FDs = nil
-		return p.setTerminal(fd)
-	case wire.Started:
-		return p.start(int(r.Value))
-	case wire.Failed:
-		delete(c.processes, r.ID)
-		p.end(nil, p.failure(wire.Failure(r.Value), syscall.Errno(r.Errno)))
-		return nil
-	case wire.Exited:
-		delete(c.processes, r.ID)
-		p.end(exitOf(r), nil)
-		return nil
-	}
-	return fmt.Errorf("the agent says %d where it makes no sense", r.Op)
-}
-
-// block puts the command into a memfd, in the form that its own first instructions
-// read. It also returns the paths that will be tried.
-func (cmd *Command) block() (fd int, candidates []string, err error) {
-	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
-		return -1, nil, errors.New("there is no command to run")
-	}
-	if cmd.Terminal == nil && (cmd.Stdin == nil || cmd.Stdout == nil || cmd.Stderr == nil) {
-		return -1, nil, errors.New("it has neither all three streams nor a terminal")
-	}
-	candidates = cmd.candidates()
-	args, err := microinit.Args(cmd.Terminal != nil, cmd.Dir, candidates, cmd.Env, cmd.Argv)
-	if err != nil {
-		return -1, nil, err
-	}
-	block, err := microinit.Block(append([]string{"init"}, args...))
-	if err != nil {
-		return -1, nil, err
-	}
-	fd, err = unix.MemfdCreate("command", unix.MFD_CLOEXEC)
-	if err != nil {
-		return -1, nil, err
-	}
-	for off := 0; off < len(block); {
-		n, err := unix.Pwrite(fd, block[off:], int64(off))
-		if err != nil {
-			unix.Close(fd)
-			return -1, nil, err
-		}
-		off += n
-	}
-	return fd, candidates, nil
+	delete(c.questions, r.ID)
+	reply <- answer{r, m.FDs}
+	m.FDs = nil
+	return nil
 }

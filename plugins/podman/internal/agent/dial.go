@@ -14,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Dial connects to the agent that listens on the socket at path, see [Listen]. A
@@ -36,7 +37,7 @@ func dial(ctx context.Context, path string, wantPID int) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	socket, err := wire.NewSocket(fd)
+	socket, err := supervise.NewSocket(fd)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func dial(ctx context.Context, path string, wantPID int) (*Conn, error) {
 		socket.Close()
 		return nil, context.Cause(ctx)
 	}
-	c := &Conn{socket: socket, processes: map[uint64]*Process{}, dials: map[uint64]chan<- dialled{}, tied: make(chan struct{}), done: make(chan struct{})}
+	c := &Conn{socket: socket, processes: map[*Process]bool{}, questions: map[uint64]chan<- answer{}, done: make(chan struct{})}
 	go c.receive()
 	return c, nil
 }
@@ -103,7 +104,7 @@ func isGone(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
 
 // greeting waits until the right agent has greeted. The socket may be held open by
 // others when the container is gone, so that is looked for too.
-func greeting(ctx context.Context, socket *wire.Socket, wantPID int) error {
+func greeting(ctx context.Context, socket *supervise.Socket, wantPID int) error {
 	stop := make(chan struct{})
 	defer close(stop)
 	gone := make(chan struct{})
@@ -143,7 +144,7 @@ func greeting(ctx context.Context, socket *wire.Socket, wantPID int) error {
 }
 
 // greeted says whether it is the right agent that has greeted.
-func greeted(m wire.Message, socket *wire.Socket, wantPID int) error {
+func greeted(m supervise.Message, socket *supervise.Socket, wantPID int) error {
 	r, err := wire.ParseReply(m.Data, len(m.FDs))
 	if err != nil {
 		return err

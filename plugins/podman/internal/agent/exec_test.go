@@ -23,8 +23,8 @@ func TestStatus(t *testing.T) {
 			if err != nil || exit.Status != want {
 				t.Errorf("%s: %+v, %v; want status %#x", script, exit, err, int(want))
 			}
-			if !j.Executed() || j.PID() <= 1 {
-				t.Errorf("%s: executed %v, pid %d", script, j.Executed(), j.PID())
+			if !j.Executed() || insidePID(j) <= 1 {
+				t.Errorf("%s: executed %v, pid %d", script, j.Executed(), insidePID(j))
 			}
 		}
 	})
@@ -35,16 +35,15 @@ func TestNotRunnable(t *testing.T) {
 		conn := c.dial()
 		run(t, conn, `mkdir d; echo 'echo hello' > script; chmod 644 script; printf '#!/no/such/interpreter\n' > bad; chmod 755 bad; echo garbage > noexec; chmod 755 noexec`)
 		for name, want := range map[string]struct {
-			code  int
 			errno syscall.Errno
 		}{
-			"no-such-program": {127, unix.ENOENT}, "/no/such/program": {127, unix.ENOENT}, "./none": {127, unix.ENOENT}, "/bin/sh/x": {127, unix.ENOENT},
-			"./script": {126, unix.EACCES}, "/": {126, unix.EACCES}, "./d": {126, unix.EACCES}, "./bad": {127, unix.ENOENT}, "./noexec": {126, unix.ENOEXEC},
+			"no-such-program": {unix.ENOENT}, "/no/such/program": {unix.ENOENT}, "./none": {unix.ENOENT}, "/bin/sh/x": {unix.ENOENT},
+			"./script": {unix.EACCES}, "/": {unix.EACCES}, "./d": {unix.EACCES}, "./bad": {unix.ENOENT}, "./noexec": {unix.ENOEXEC},
 		} {
 			j := beginArgv(t, conn, name)
 			_, err := j.end()
 			var not *NotRunnable
-			if !errors.As(err, &not) || not.Code != want.code || not.Errno != want.errno {
+			if !errors.As(err, &not) || not.Errno != want.errno {
 				t.Errorf("%s: %v, want %+v", name, err, want)
 			}
 			select {
@@ -117,7 +116,8 @@ func TestSignals(t *testing.T) {
 			t.Error("signal 0 was taken")
 		}
 		j = begin(t, conn, "exec sleep 1000")
-		if err := j.Signal(unix.SIGTERM); err != nil { // before anybody has said that it runs
+		<-j.Started()
+		if err := j.Signal(unix.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		if exit, err := j.end(); err != nil || exit.Status.Signal() != unix.SIGTERM {

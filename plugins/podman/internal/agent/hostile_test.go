@@ -15,6 +15,8 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/supervise"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 func TestPayloadLearnsNothing(t *testing.T) {
@@ -35,7 +37,7 @@ for p in 1 $reaper; do
 	for fd in 0 1 2 3 4 5 6 7 8 9; do tried head -c0 /proc/$p/fd/$fd; done
 done
 grep -q agent.sock /proc/net/unix && echo "the socket has a name here"
-true`, other.PID()))
+true`, insidePID(other)))
 		if out != "" {
 			t.Errorf("in the container it is %s", out)
 		}
@@ -47,6 +49,12 @@ true`, other.PID()))
 			t.Errorf("the other command: %+v, %v", exit, err)
 		}
 	})
+}
+
+// insidePID is the number that the container has for a command.
+func insidePID(j *job) uint32 {
+	pid, _ := j.Report(microinit.Started)
+	return pid
 }
 
 // isOver says whether the connection has ended.
@@ -194,11 +202,11 @@ func TestAgentThatLies(t *testing.T) {
 		"nothing":           {nil, "deadline"},
 		"garbage":           {[][]byte{[]byte("garbage")}, "bytes"},
 		"too long":          {[][]byte{make([]byte, 4096)}, "too long"},
-		"not a greeting":    {[][]byte{wire.Reply{Op: wire.Started, ID: 1, Value: 2}.Append(nil)}, "greeting"},
+		"not a greeting":    {[][]byte{wire.Reply{Op: wire.Ended, ID: 1, Value: 2}.Append(nil)}, "greeting"},
 		"another version":   {[][]byte{wire.Reply{Op: wire.Hello, Value: 99}.Append(nil)}, "version 99"},
-		"unknown command":   {[][]byte{hello, wire.Reply{Op: wire.Exited, ID: 77}.Append(nil)}, "does not run"},
+		"unknown request":   {[][]byte{hello, wire.Reply{Op: wire.Ended, ID: 77}.Append(nil)}, "not made"},
 		"a wrong reply":     {[][]byte{hello, []byte("garbage")}, "bytes"},
-		"a second greeting": {[][]byte{hello, hello}, "does not run"},
+		"a second greeting": {[][]byte{hello, hello}, "not made"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
@@ -250,7 +258,7 @@ func TestHostThatErrs(t *testing.T) {
 		for _, data := range [][]byte{
 			[]byte("x"), make([]byte, wire.RequestSize), make([]byte, 100_000),
 			wire.Request{Op: wire.Exec, ID: 1}.Append(nil), // without its descriptors
-			wire.Request{Op: wire.Signal, ID: 1}.Append(nil), wire.Request{Op: 99, ID: 1}.Append(nil),
+			wire.Request{Op: wire.Dial, ID: 1}.Append(nil), wire.Request{Op: 99, ID: 1}.Append(nil),
 		} {
 			conn := c.dial()
 			if err := conn.socket.Send(data); err != nil {
@@ -258,23 +266,26 @@ func TestHostThatErrs(t *testing.T) {
 			}
 			c.await("the end of a connection with nonsense on it", conn.Done())
 		}
-		// What names no command is no nonsense: it may have ended.
-		if err := good.socket.Send(wire.Request{Op: wire.Kill, ID: 12345}.Append(nil)); err != nil {
-			t.Fatal(err)
+		// A command whose init was not killed, and one that is not there, are not waited for.
+		for _, pid := range []uint32{0, 1, 12345} {
+			if a, err := good.ask(c.ctx(), wire.Request{Op: wire.Await, Arg: pid}); err != nil || a.Op != wire.Failed || wire.Failure(a.Value) != wire.Lost {
+				t.Errorf("waiting for %d: %+v, %v", pid, a, err)
+			}
 		}
 		// A memfd that is none.
 		r, w := pipe(t)
-		j := begin(t, good, "true") // for a process to take its place
-		if _, err := j.end(); err != nil {
+		child, files, err := supervise.Prepare([]string{"-"})
+		if err != nil {
 			t.Fatal(err)
 		}
-		p := &Process{conn: good, id: 1 << 40, started: make(chan struct{}), ended: make(chan struct{})}
-		good.mu.Lock()
-		good.processes[p.id] = p
-		good.mu.Unlock()
-		if err := good.socket.Send(wire.Request{Op: wire.Exec, ID: p.id}.Append(nil), int(r.Fd()), int(r.Fd()), int(w.Fd()), int(w.Fd())); err != nil {
+		defer files.Close()
+		p := &Process{Child: child, conn: good, ended: make(chan struct{})}
+		ended, err := good.begin(wire.Request{Op: wire.Exec}, int(r.Fd()), int(w.Fd()), int(w.Fd()), int(files.Status.Fd()), int(files.Exec.Fd()), int(r.Fd()))
+		if err != nil {
 			t.Fatal(err)
 		}
+		files.Close()
+		go p.follow(ended)
 		if _, err := p.Wait(c.ctx()); err == nil || !strings.Contains(err.Error(), "read the command") {
 			t.Errorf("a pipe instead of a memfd gave %v", err)
 		}

@@ -19,7 +19,7 @@ const Path = "/run/hutch-agent"
 // at its start and one less than this, and the reaper of a first command. Each further command takes one more than it
 // is made of. On a busy machine Go's runtime may make one more thread, and the commands then have one process less than
 // their limit.
-const OwnPIDs = 13
+const OwnPIDs = 10
 
 // Options say how an agent behaves.
 type Options struct {

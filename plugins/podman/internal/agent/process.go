@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -11,80 +10,26 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/supervise"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // Process is one command in the container. Its methods are safe for concurrent use.
 type Process struct {
-	conn  *Conn
-	id    uint64
-	tried []string
-	dir   string
-
-	started, ended chan struct{}
-	master         chan struct{} // closed when there is a terminal
-
-	mu       sync.Mutex
-	executed bool
-	over     bool
-	pid      int
+	*supervise.Child
+	conn     *Conn
+	tried    []string
+	dir      string
 	terminal *os.File
-	exit     *Exit
-	err      error
+	ended    chan struct{}
+
+	exit *Exit // both valid when ended is closed
+	err  error
 }
 
-// Started is closed when the command has been executed, or never will be: Executed
-// tells which.
-func (p *Process) Started() <-chan struct{} { return p.started }
-
-// Executed says, once Started is closed, whether the command itself ever ran.
-func (p *Process) Executed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.executed
-}
-
-// PID is the command's process id inside the container, 0 before Started.
-func (p *Process) PID() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pid
-}
-
-// Terminal is our end of the command's terminal, nil when it has none. What the
-// command prints is read from it, what is typed is written to it, and its window
-// size is set on it. It is the caller's to close.
-func (p *Process) Terminal() *os.File {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.terminal
-}
-
-// Signal sends a signal to the command itself. One that is not executed yet gets it
-// when it is; one that is gone gets none. It does not wait.
-func (p *Process) Signal(s syscall.Signal) error { return p.signal(s, 0) }
-
-// SignalGroup sends a signal to the command's process group, likewise.
-func (p *Process) SignalGroup(s syscall.Signal) error { return p.signal(s, wire.ToGroup) }
-
-func (p *Process) signal(s syscall.Signal, flags uint32) error {
-	if s < 1 || s > 64 {
-		return sdk.Errorf(sdk.ReasonConfig, "there is no signal %d", int(s))
-	}
-	return p.request(wire.Request{Op: wire.Signal, ID: p.id, Flags: flags, Arg: uint32(s)})
-}
-
-// Kill kills the command and all its descendants, those that made sessions of
-// their own too, and nothing else in the container. It does not wait.
-func (p *Process) Kill() error { return p.request(wire.Request{Op: wire.Kill, ID: p.id}) }
-
-func (p *Process) request(r wire.Request) error {
-	select {
-	case <-p.ended:
-		return os.ErrProcessDone
-	default:
-		return p.conn.send(r)
-	}
-}
+// Terminal is our end of the command's terminal, nil when it has none. What the command prints is read from it, what is
+// typed is written to it, and its window size is set on it. It is the caller's to close.
+func (p *Process) Terminal() *os.File { return p.terminal }
 
 // Wait returns when the command has ended and nothing of its tree is left. What it
 // leaves behind is killed at once. A command that was never executed is a
@@ -99,72 +44,96 @@ func (p *Process) Wait(ctx context.Context) (*Exit, error) {
 	}
 }
 
-// start notes that the command was executed.
-func (p *Process) start(pid int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.executed {
-		return sdk.Errorf(sdk.ReasonInternal, "the agent says twice that a command was started")
+// openTerminal makes a terminal, and returns the command's end of it.
+func (p *Process) openTerminal(ctx context.Context, size *sdk.WindowSize) (slave *os.File, err error) {
+	a, err := p.conn.ask(ctx, wire.Request{Op: wire.Terminal, Arg: uint32(size.Rows)<<16 | uint32(size.Cols)})
+	if err != nil {
+		return nil, err
 	}
-	p.executed, p.pid = true, pid
-	close(p.started)
-	return nil
-}
-
-// setTerminal takes over fd, of which the agent says that it is a terminal.
-func (p *Process) setTerminal(fd int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if a.Op != wire.Opened {
+		return nil, failure(a)
+	}
+	_, err = unix.IoctlGetInt(a.fds[0], unix.TIOCGPTN)
 	if err == nil {
-		err = unix.SetNonblock(fd, true) // so that Close wakes a reader
+		err = unix.SetNonblock(a.fds[0], true) // so that Close wakes a reader
 	}
-	if err != nil || p.terminal != nil {
-		unix.Close(fd)
-		return sdk.Errorf(sdk.ReasonInternal, "the agent gave something else for a terminal")
+	if err != nil {
+		closeAll(a.fds)
+		return nil, sdk.Errorf(sdk.ReasonInternal, "the agent gave something else for a terminal: %w", err)
 	}
-	p.terminal = os.NewFile(uintptr(fd), "/dev/ptmx")
-	close(p.master)
-	return nil
+	p.terminal = os.NewFile(uintptr(a.fds[0]), "/dev/ptmx")
+	return os.NewFile(uintptr(a.fds[1]), "/dev/pts"), nil
 }
 
-// end notes how the command ended, or why that is not known.
-func (p *Process) end(exit *Exit, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
+// lastReports bounds the wait for the reports of an init that has ended.
+const lastReports = 5 * time.Second
+
+// follow waits until the init has ended, and notes how the command did.
+func (p *Process) follow(ended <-chan answer) {
+	defer p.conn.forget(p)
+	defer close(p.ended)
+	defer p.Finish()
+	a := answer{}
+	select {
+	case a = <-ended:
+	case <-p.conn.done:
+		_ = p.Kill()
+		p.err = gone(p.conn.err)
 		return
 	}
-	p.over, p.exit, p.err = true, exit, err
-	if !p.executed {
-		close(p.started)
+	if a.Op != wire.Ended {
+		p.err = failure(a)
+		return
 	}
-	close(p.ended)
+	select {
+	case <-p.Over():
+	case <-time.After(lastReports):
+	}
+	init := syscall.WaitStatus(a.Value)
+	status, reported := p.Status()
+	if init.Signaled() {
+		pid := uint32(0)
+		if !reported {
+			pid, _ = p.Report(microinit.Started)
+		}
+		next, err := p.conn.ask(context.Background(), wire.Request{Op: wire.Await, Arg: pid})
+		if err != nil {
+			p.err = err
+			return
+		}
+		if next.Op == wire.Ended {
+			a, status, reported = next, syscall.WaitStatus(next.Value), true
+		}
+	}
+	switch kind, errno := p.Failure(); {
+	case kind == microinit.NoExec:
+		p.err = &NotRunnable{errno, p.tried}
+	case kind == microinit.NoDir:
+		p.err = sdk.Errorf(sdk.ReasonConfig, "the sandbox could not enter the directory %s to work in: %w", p.dir, errno)
+	case kind == microinit.NoFork:
+		p.err = usedUp(supervise.FailureText(kind), errno)
+	case kind != 0:
+		p.err = sdk.Errorf(sdk.ReasonInternal, "the sandbox could not %s: %w", supervise.FailureText(kind), errno)
+	case !reported:
+		p.err = sdk.Errorf(sdk.ReasonInternal, "how the command ended is not known: something in the sandbox killed the process that watched it")
+	default:
+		p.exit = &Exit{
+			Status: status, User: time.Duration(a.User) * time.Microsecond, Sys: time.Duration(a.Sys) * time.Microsecond,
+			MaxRSS: int64(a.MaxRSS) << 10, Left: init.ExitStatus() == 1 || init.Signaled(),
+		}
+	}
 }
 
 // failure turns the agent's words into an error.
-func (p *Process) failure(f wire.Failure, errno syscall.Errno) error {
-	switch f {
-	case wire.NoExec:
-		code := 126
-		if errno == syscall.ENOENT || errno == syscall.ENOTDIR {
-			code = 127
-		}
-		return &NotRunnable{Code: code, Errno: errno, Tried: p.tried}
-	case wire.NoDir:
-		return sdk.Errorf(sdk.ReasonConfig, "the sandbox could not enter the directory %s to work in: %w", p.dir, errno)
-	case wire.Lost:
-		return sdk.Errorf(sdk.ReasonInternal, "how the command ended is not known: something in the sandbox killed the process that watched it")
-	case wire.NoProcess, wire.NoFiles:
-		return sdk.Errorf(sdk.ReasonQuota, "the sandbox could not %s: %w", f, errno).
-			WithFix("its processes or descriptors are used up: end some of its commands, or raise its limits")
+func failure(a answer) error {
+	f, errno := wire.Failure(a.Value), syscall.Errno(a.Errno)
+	if f == wire.NoProcess || f == wire.NoFiles {
+		return usedUp(f.String(), errno)
 	}
 	return sdk.Errorf(sdk.ReasonInternal, "the sandbox could not %s: %w", f, errno)
 }
 
-func exitOf(r wire.Reply) *Exit {
-	return &Exit{
-		Status: syscall.WaitStatus(r.Value), User: time.Duration(r.User) * time.Microsecond, Sys: time.Duration(r.Sys) * time.Microsecond,
-		MaxRSS: int64(r.MaxRSS) << 10, Left: r.Flags&wire.LeftBehind != 0,
-	}
+func usedUp(what string, errno syscall.Errno) error {
+	return sdk.Errorf(sdk.ReasonQuota, "the sandbox could not %s: %w", what, errno).
+		WithFix("its processes or descriptors are used up: end some of its commands, or raise its limits")
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
@@ -44,7 +45,7 @@ func Main(args []string) error {
 		return fmt.Errorf("listen on descriptor %d: %w", listenFD, err)
 	}
 	s := &server{
-		oom: openScore(), watched: map[int]chan<- death{}, adopted: map[int]bool{}, killers: make(chan struct{}, maxKillers),
+		oom: openScore(), watched: map[int]child{},
 	}
 	// From here on nobody in the container may trace this process or open what is its
 	// own below /proc.
@@ -54,8 +55,8 @@ func Main(args []string) error {
 	if err := descendants.Supported(); err != nil {
 		return err
 	}
-	if s.reaper, err = load(o.limits); err != nil {
-		return fmt.Errorf("load the reaper: %w", err)
+	if s.image, err = supervise.Image(o.limits, false); err != nil {
+		return err
 	}
 	unix.Umask(0o022)
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), 2))
@@ -108,41 +109,11 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// load puts the program that stands above each command into a memfd, which nobody
-// can change or read any more.
-func load(limits []microinit.Rlimit) (fd int, err error) {
-	image, err := microinit.Image(limits, false)
-	if err != nil {
-		return -1, err
-	}
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err = unix.MemfdCreate("hutch-reaper", flags|unix.MFD_EXEC)
-	if err == unix.EINVAL { // a kernel to which all are executable
-		fd, err = unix.MemfdCreate("hutch-reaper", flags)
-	}
-	if err != nil {
-		return -1, err
-	}
-	if n, err := unix.Write(fd, image); err != nil || n != len(image) {
-		return -1, fmt.Errorf("write %d bytes: %d written, %w", len(image), n, err)
-	}
-	// Not readable, so that the kernel makes those who execute it untraceable from
-	// their first instruction on.
-	if err := unix.Fchmod(fd, 0o111); err != nil {
-		return -1, err
-	}
-	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-	return fd, err
-}
-
-// maxKillers is how many commands are being killed at a time, each by a thread.
-const maxKillers = 4
-
 // warm has the runtime make the threads it may need, which with those that it has are as many as OwnPIDs leaves
 // room for. Later, when the container has used up its processes, there may be none to be had, and Go dies of that; and
 // room that we leave is room that commands take: they would have more processes than their limit says.
 func warm() {
-	const threads = maxKillers + 5
+	const threads = 6
 	var all, done sync.WaitGroup
 	all.Add(threads)
 	for range threads {

@@ -21,8 +21,13 @@ type death struct {
 	usage  syscall.Rusage
 }
 
-// reap reaps every process that ends, and tells those who wait for one. Nobody else
-// in this process waits for children.
+// child is a process whose end is waited for.
+type child struct {
+	ended chan<- death // has room for it
+	init  bool         // and not a command that lost its init
+}
+
+// reap reaps every process that ends, and reports it. Nothing else in this process waits for children.
 func (s *server) reap() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
@@ -34,7 +39,7 @@ func (s *server) reap() {
 }
 
 // reapOne says whether there was anything to reap. It holds the lock all the time, so
-// that a process is either still our child or its end was told.
+// that a process is either still our child or its end was reported.
 func (s *server) reapOne() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,97 +48,93 @@ func (s *server) reapOne() bool {
 	if err != nil || pid <= 0 {
 		return err == syscall.EINTR
 	}
-	tell := s.watched[pid]
 	d.pid = pid
+	c, watched := s.watched[pid]
 	switch {
-	case tell == nil:
-		if !d.status.Stopped() {
-			s.unclaimed[s.orphans%len(s.unclaimed)] = d
-			s.orphans++
-		}
 	case d.status.Stopped():
-		// A command may stop itself. Its reaper was stopped by somebody who wants its end not to be told.
-		if !s.adopted[pid] {
+		if c.init { // by a process that wants the command's end not to be seen; a command may stop itself
 			_ = unix.Kill(pid, unix.SIGCONT)
 		}
+	case !watched:
+		s.unclaimed[s.orphans%len(s.unclaimed)] = d
+		s.orphans++
 	default:
 		delete(s.watched, pid)
-		delete(s.adopted, pid)
-		tell <- d // it has room
+		if c.init && d.status.Signaled() {
+			s.lost++
+		}
+		c.ended <- d
 	}
 	return true
 }
 
-// spawn starts the reaper of a command with the given descriptors, and sends its end
-// to ended, which has room for it. Whatever is started below it is the first to be
-// killed when memory runs out.
+// spawn starts the init of a command with the given descriptors, and sends its end to ended, which has room for it.
+// Whatever is started below it is the first to be killed when memory runs out.
 func (s *server) spawn(files []uintptr, ended chan<- death) (pid int, err error) {
 	s.mu.Lock() // so that it is watched before it can be reaped
 	defer s.mu.Unlock()
 	defer s.oom.raise()()
-	files = append(files, uintptr(s.reaper))
-	pid, err = syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", len(files)-1), []string{"hutch-reaper"}, &syscall.ProcAttr{
+	files = append(files, s.image.Fd())
+	pid, err = syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", len(files)-1), []string{"hutch-init"}, &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files,
 	})
 	if err == nil {
-		s.watched[pid] = ended
+		s.watched[pid] = child{ended, true}
 	}
 	return pid, err
 }
 
-// unwatch says that nobody waits for the end of pid any more.
-func (s *server) unwatch(pid int, ended chan<- death) {
+// adopt takes a command over whose init was killed: its end is sent to ended, which has room for it. It says false when
+// that is not known.
+func (s *server) adopt(pid int, ended chan<- death) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watched[pid] == ended {
-		delete(s.watched, pid)
-		delete(s.adopted, pid)
+	if _, taken := s.watched[pid]; taken {
+		return false
 	}
-}
-
-// adopt takes a command over whose reaper was killed. Its end is sent to who watches
-// it, and may have been sent already. It says false when the command is not to be had.
-func (s *server) adopt(pid int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	tell := s.watched[pid]
-	if tell == nil {
-		return true // its end was told
+	if unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil {
+		s.watched[pid] = child{ended, false}
+		return true
 	}
 	for i, d := range s.unclaimed {
-		if d.pid == pid { // it ended before it had told us its number
+		if d.pid == pid { // it ended before the host had asked for it
 			s.unclaimed[i] = death{}
-			delete(s.watched, pid)
-			tell <- d
+			ended <- d
 			return true
 		}
 	}
-	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
-		return false // it ended before its reaper did, which took its status along
-	}
-	s.adopted[pid] = true
-	return true
+	return false // it ended before its init did, which took its status along
 }
 
-// killStrays kills the orphans that became ours because a reaper was killed. Whose
-// they are nobody can tell any more, so it waits until the last command that lost its
-// reaper has ended.
-func (s *server) killStrays() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	s.killers <- struct{}{}
-	defer func() { <-s.killers }()
-	if _, err := descendants.Kill(ctx, s.strays); err != nil {
-		complain("kill what lost its reaper: %v", err)
+// settle says that n commands that lost their inits have ended. Whose the other orphans are is not known, so they are
+// killed with the last of them.
+func (s *server) settle(n int) {
+	s.mu.Lock()
+	s.lost -= n
+	s.mu.Unlock()
+	if n > 0 {
+		s.kill(s.strays)
 	}
 }
 
+// strays lists the orphans that became ours because an init was killed.
 func (s *server) strays() []int {
 	children := descendants.Children(os.Getpid())
 	s.mu.Lock() // after that: what is listed and has just been started is watched by now
 	defer s.mu.Unlock()
-	if len(s.adopted) > 0 {
+	if s.lost > 0 {
 		return nil
 	}
-	return descendants.Below(slices.DeleteFunc(children, func(pid int) bool { return s.watched[pid] != nil }))
+	return descendants.Below(slices.DeleteFunc(children, func(pid int) bool { _, ok := s.watched[pid]; return ok }))
+}
+
+// kill kills what list lists until nothing is left.
+func (s *server) kill(list func() []int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	s.killing.Lock() // one at a time, because it takes a thread
+	defer s.killing.Unlock()
+	if _, err := descendants.Kill(ctx, list); err != nil {
+		complain("kill what a command left: %v", err)
+	}
 }

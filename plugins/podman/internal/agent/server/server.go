@@ -7,8 +7,8 @@
 // the container, and a peer with a process id in the container's namespace is turned
 // away all the same. See [Main] for the order in which that happens.
 //
-// Each command has its own reaper above it (package microinit), so that all its
-// descendants can be told from those of others, and killed.
+// Each command has its own init above it (package microinit), which reports to the host and kills what the command left
+// behind. So all that the agent does for a command is to start that init and to say how it ended.
 package server
 
 import (
@@ -17,12 +17,16 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk/network/loopback"
+	"github.com/hutch-run/hutch/sdk/supervise"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // maxConns bounds the connections at a time, maxCommands the commands of them all.
@@ -33,13 +37,12 @@ const (
 
 // server is the agent.
 type server struct {
-	reaper int // the program that stands above each command, a memfd
-
-	oom *score
+	image *os.File // the program that stands above each command
+	oom   *score
 
 	mu      sync.Mutex
-	watched map[int]chan<- death // processes whose end somebody waits for, by pid
-	adopted map[int]bool         // commands whose reaper was killed, by pid
+	watched map[int]child // by pid
+	lost    int           // commands whose init was killed, until the host has awaited their end
 	// The last orphans that nobody waited for, in a ring.
 	unclaimed [64]death
 	orphans   int
@@ -47,12 +50,12 @@ type server struct {
 	conns     int
 	tied      bool // a connection is our lifeline
 
-	killers chan struct{} // one for each thread that may be killing
+	killing sync.Mutex // held while something is killed, which takes a thread
 }
 
 // listen accepts connections on the socket fd until the process ends.
 func (s *server) listen(fd int) error {
-	socket, err := wire.NewSocket(fd)
+	socket, err := supervise.NewSocket(fd)
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func (s *server) listen(fd int) error {
 			unix.Close(near)
 			continue
 		}
-		c, err := wire.NewSocket(near)
+		c, err := supervise.NewSocket(near)
 		if err != nil {
 			s.leave()
 			continue
@@ -102,25 +105,24 @@ func (s *server) leave() {
 // conn is one connection from the host.
 type conn struct {
 	*server
-	socket   *wire.Socket
-	mu       sync.Mutex
-	commands map[uint64]*command
+	socket   *supervise.Socket
 	lifeline bool
+
+	mu    sync.Mutex
+	inits map[int]chan<- death // of commands that run
+	lost  int                  // its part of the server's
+	over  bool
 }
 
 // serve answers the requests that come over one connection.
-func (s *server) serve(socket *wire.Socket) {
-	c := &conn{server: s, socket: socket, commands: map[uint64]*command{}}
+func (s *server) serve(socket *supervise.Socket) {
+	c := &conn{server: s, socket: socket, inits: map[int]chan<- death{}}
 	defer func() {
 		if c.lifeline {
 			os.Exit(0) // and the kernel kills all the others
 		}
 		socket.Close()
-		c.mu.Lock()
-		for _, cmd := range c.commands {
-			cmd.kill()
-		}
-		c.mu.Unlock()
+		c.abandon()
 		s.leave()
 	}()
 	if c.send(wire.Reply{Op: wire.Hello, Value: wire.Version}) != nil {
@@ -129,8 +131,8 @@ func (s *server) serve(socket *wire.Socket) {
 	buf := make([]byte, wire.RequestSize+1)
 	for {
 		m, err := socket.Recv(buf)
-		if err == wire.ErrNoFiles {
-			if r, err := wire.ParseExec(m.Data); err == nil {
+		if err == supervise.ErrNoFiles {
+			if r, err := wire.ParseRequest(m.Data, wire.ExecFDs); err == nil {
 				c.failed(r.ID, wire.NoFiles, unix.EMFILE)
 				continue
 			}
@@ -147,55 +149,132 @@ func (s *server) serve(socket *wire.Socket) {
 			complain("%v", err)
 			return
 		}
-		c.do(r, m)
+		c.do(r, m.FDs)
+		m.Close()
 	}
 }
 
-// do fulfils one request.
-func (c *conn) do(r wire.Request, m wire.Message) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	cmd := c.commands[r.ID]
+// do does what one request asks for. The descriptors are closed afterwards.
+func (c *conn) do(r wire.Request, fds []int) {
 	switch r.Op {
 	case wire.Exec:
-		if cmd != nil {
-			m.Close()
-			return // the host's mistake: the id is taken
-		}
-		if !c.admit() {
-			m.Close()
-			go c.failed(r.ID, wire.NoProcess, unix.EAGAIN)
-			return
-		}
-		cmd = newCommand(c, r, m.FDs)
-		c.commands[r.ID] = cmd
-		go cmd.live()
-	case wire.Signal:
-		if cmd != nil { // or it is gone and needs none
-			cmd.signal(unix.Signal(r.Arg), r.Flags&wire.ToGroup != 0)
-		}
-	case wire.Kill:
-		if cmd != nil {
-			cmd.kill()
-		}
+		c.exec(r.ID, fds)
+	case wire.Await:
+		go c.await(r.ID, int(r.Arg))
+	case wire.Terminal:
+		c.openTerminal(r)
 	case wire.Dial:
 		c.dial(r.ID, int(r.Arg))
 	case wire.Lifeline:
 		c.lifeline = true
 		c.server.mu.Lock()
-		c.server.tied = true
+		c.tied = true
 		c.server.mu.Unlock()
-		go c.send(wire.Reply{Op: wire.Tied}) //nolint:errcheck // whose end is noticed by the reader
+		_ = c.send(wire.Reply{Op: wire.Tied}) // a host that is gone is noticed by the reader, here and elsewhere
 	}
+}
+
+// exec starts the init of a command.
+func (c *conn) exec(id uint64, fds []int) {
+	if !c.admit() {
+		c.failed(id, wire.NoProcess, unix.EAGAIN)
+		return
+	}
+	files := make([]uintptr, microinit.BlockFD+1)
+	for i := range files {
+		files[i] = ^uintptr(0) // closed
+	}
+	for i, fd := range []int{0, 1, microinit.StderrFD, microinit.StatusFD, microinit.ExecFD, microinit.BlockFD} {
+		files[fd] = uintptr(fds[i])
+	}
+	ended := make(chan death, 1)
+	pid, err := c.spawn(files, ended)
+	if err != nil {
+		c.dismiss()
+		c.failed(id, wire.NoProcess, errnoOf(err))
+		return
+	}
+	c.mu.Lock()
+	c.inits[pid] = ended
+	c.mu.Unlock()
+	go func() {
+		d := <-ended
+		c.dismiss()
+		c.mu.Lock()
+		delete(c.inits, pid)
+		lost := d.status.Signaled()
+		if lost && !c.over {
+			c.lost++
+			lost = false
+		}
+		c.mu.Unlock()
+		if lost {
+			c.settle(1)
+		}
+		c.ended(id, d)
+	}()
+}
+
+// await waits for the end of a command whose init was killed; pid is 0 when the host knows it, or there was none.
+func (c *conn) await(id uint64, pid int) {
+	ended := make(chan death, 1)
+	if pid > 1 && c.adopt(pid, ended) {
+		d := <-ended
+		defer c.ended(id, d)
+	} else {
+		defer c.failed(id, wire.Lost, unix.ESRCH)
+	}
+	c.mu.Lock()
+	n := min(c.lost, 1)
+	c.lost -= n
+	c.mu.Unlock()
+	c.settle(n)
+}
+
+// abandon ends the commands of a host that is gone. Their inits do so when their sockets close, but for what forks
+// faster than they kill.
+func (c *conn) abandon() {
+	c.mu.Lock()
+	lost := c.lost
+	c.lost, c.over = 0, true
+	c.mu.Unlock()
+	c.settle(lost)
+	c.kill(func() (pids []int) {
+		c.server.mu.Lock() // nothing is reaped meanwhile
+		defer c.server.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for pid, ended := range c.inits {
+			if c.watched[pid].ended == ended {
+				pids = append(pids, descendants.Of(pid)...)
+			}
+		}
+		return pids
+	})
+}
+
+func (c *conn) ended(id uint64, d death) {
+	_ = c.send(wire.Reply{
+		Op: wire.Ended, ID: id, Value: uint32(d.status) & 0xffff,
+		User: micros(d.usage.Utime), Sys: micros(d.usage.Stime), MaxRSS: uint64(d.usage.Maxrss),
+	})
+}
+
+func micros(t syscall.Timeval) uint64 { return uint64(t.Sec)*1e6 + uint64(t.Usec) }
+
+func errnoOf(err error) unix.Errno {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return unix.EIO
 }
 
 // dial connects to a port of the container's loopback.
 func (c *conn) dial(id uint64, port int) {
 	fd, err := loopback.Connect(port)
 	if err != nil {
-		var errno unix.Errno
-		_ = errors.As(err, &errno)
-		_ = c.send(wire.Reply{Op: wire.Refused, ID: id, Errno: uint32(errno)}) // a host that is gone is noticed by the reader
+		_ = c.send(wire.Reply{Op: wire.Refused, ID: id, Errno: uint32(errnoOf(err))})
 		return
 	}
 	defer unix.Close(fd)
@@ -213,14 +292,11 @@ func (s *server) admit() bool {
 	return true
 }
 
-// forget ends what is known of a command.
-func (c *conn) forget(id uint64) {
-	c.mu.Lock()
-	delete(c.commands, id)
-	c.mu.Unlock()
-	c.server.mu.Lock()
-	c.server.commands--
-	c.server.mu.Unlock()
+// dismiss counts one command less.
+func (s *server) dismiss() {
+	s.mu.Lock()
+	s.commands--
+	s.mu.Unlock()
 }
 
 func (c *conn) send(r wire.Reply, fds ...int) error {
@@ -228,7 +304,7 @@ func (c *conn) send(r wire.Reply, fds ...int) error {
 }
 
 func (c *conn) failed(id uint64, f wire.Failure, errno unix.Errno) {
-	_ = c.send(wire.Reply{Op: wire.Failed, ID: id, Value: uint32(f), Errno: uint32(errno)}) // a host that is gone is noticed by the reader
+	_ = c.send(wire.Reply{Op: wire.Failed, ID: id, Value: uint32(f), Errno: uint32(errno)})
 }
 
 // complain writes to the container's log.
