@@ -27,6 +27,11 @@ type Options struct {
 	// SmallShm refuses System V shared memory of more than 64 KiB a segment, because memory is sampled: a segment that no
 	// process has attached is counted nowhere. Databases take their lock from a small one.
 	SmallShm bool
+	// Shared takes the table for commands without namespaces, confined by Landlock, some of whose calls the kernel
+	// passes on to the listener of the filter. Only Program takes it.
+	Shared bool
+	// Network allows internet sockets with Shared; without it they depend on the network namespace.
+	Network bool
 }
 
 // smallShm is the most bytes of a segment with SmallShm.
@@ -37,12 +42,19 @@ const smallShm = 64 << 10
 func Program(o Options) []byte {
 	const size = 8 // of an instruction
 	at := table.Prelude * size
-	out := append([]byte{}, program[:at]...)
+	base := program
+	if o.Shared {
+		base = shared
+	}
+	out := append([]byte{}, base[:at]...)
 	answer := func(nr, ret uint32) {
 		out = append(instruction(out, unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, nr), instruction(nil, unix.BPF_RET|unix.BPF_K, 0, ret)...)
 	}
 	if o.FixedCPUs {
 		answer(unix.SYS_SCHED_SETAFFINITY, table.RetErrno|uint32(unix.EPERM))
+	}
+	if o.Shared && !o.Network {
+		answer(unix.SYS_SOCKET, table.RetErrno|uint32(unix.EPERM))
 	}
 	if o.Mounts {
 		answer(unix.SYS_MOUNT, table.RetAllow)
@@ -58,7 +70,7 @@ func Program(o Options) []byte {
 		out = instruction(out, unix.BPF_RET|unix.BPF_K, 0, table.RetErrno|uint32(unix.ENOSYS))
 		out = instruction(out, unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, 0, 0) // the number of the call again
 	}
-	return append(out, program[at:]...)
+	return append(out, base[at:]...)
 }
 
 // instruction appends one; those that jump skip the next number of instructions when their test fails.

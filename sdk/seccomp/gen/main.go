@@ -27,12 +27,14 @@ func write(programs, pages string) error {
 		return err
 	}
 	for _, a := range arches {
-		program, err := table.Assemble(a)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(programs, "filter_"+a.Name+".bpf"), table.Bytes(program), 0o644); err != nil {
-			return err
+		for name, groups := range map[string][]table.Group{"filter_": table.Groups(), "shared_": table.Shared()} {
+			program, err := table.Assemble(a, groups)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(programs, name+a.Name+".bpf"), table.Bytes(program), 0o644); err != nil {
+				return err
+			}
 		}
 	}
 	return os.WriteFile(filepath.Join(pages, "syscalls.md"), []byte(table.Page()), 0o644)

@@ -12,6 +12,7 @@ import (
 const (
 	RetKillProcess = 0x80000000
 	RetErrno       = 0x00050000
+	RetAsk         = 0x7fc00000 // SECCOMP_RET_USER_NOTIF
 	RetAllow       = 0x7fff0000
 )
 
@@ -33,15 +34,14 @@ const x32Bit = 0x40000000
 // Offsets in struct seccomp_data, of which the machine must be little-endian.
 const offNr, offArch, offArgs = 0, 4, 16
 
-// Assemble makes the program for an architecture: a binary search for the number of the call among the ranges of
-// numbers with one answer.
-func Assemble(a *Arch) ([]bpf.RawInstruction, error) {
+// Assemble makes the program of a table for an architecture: a binary search for the number of the call among the ranges
+// of numbers with one answer.
+func Assemble(a *Arch, groups []Group) ([]bpf.RawInstruction, error) {
 	last := 0
 	for _, nr := range a.Numbers {
 		last = max(last, nr)
 	}
 	answers := make([]*Group, last+2) // the last one for all greater numbers; nil is ENOSYS
-	groups := Groups()
 	for i := range groups {
 		for _, name := range groups[i].Names() {
 			if nr, ok := a.Numbers[name]; ok {
@@ -137,8 +137,11 @@ func decide(g *Group) []bpf.Instruction {
 }
 
 func ret(e Errno) uint32 {
-	if e == Allow {
+	switch e {
+	case Allow:
 		return RetAllow
+	case Ask:
+		return RetAsk
 	}
 	return RetErrno | uint32(e)
 }

@@ -16,19 +16,19 @@ func Page() string {
 		"Conditions look at the low 32 bits of an argument, as the kernel does.")
 	paragraph(&b, "Podman's filter is loaded by its OCI runtime through libseccomp. A call that the machine's libseccomp does not know yet returns `ENOSYS` there, "+
 		"also where this page allows it.")
-	section := func(title, intro string, want func(*Group) bool) {
+	section := func(title, intro string, groups []Group, want func(*Group) bool) {
 		fmt.Fprintf(&b, "## %s\n\n", title)
 		paragraph(&b, intro)
-		groups := Groups()
 		for i := range groups {
 			if g := &groups[i]; want(g) {
 				g.write(&b)
 			}
 		}
 	}
-	section("Allowed", "What Docker's and Podman's default profiles allow without a capability, without what is below.", func(g *Group) bool { return g.Answer == Allow })
-	section("Allowed under a condition", "Any other arguments are refused.", func(g *Group) bool { return g.When != nil })
-	section("Refused", "Programs know these and get an answer that they can act on.", func(g *Group) bool { return g.Answer != Allow && g.When == nil })
+	section("Allowed", "What Docker's and Podman's default profiles allow without a capability, without what is below.", Groups(), func(g *Group) bool { return g.Answer == Allow })
+	section("Allowed under a condition", "Any other arguments are refused.", Groups(), func(g *Group) bool { return g.When != nil })
+	section("Refused", "Programs know these and get an answer that they can act on.", Groups(), func(g *Group) bool { return g.Answer != Allow && g.When == nil })
+	section("Without namespaces", "The backend landlock has no namespaces. Its filter is the same but for these calls.", SharedChanges(), func(*Group) bool { return true })
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
@@ -41,8 +41,8 @@ func (g *Group) write(b *strings.Builder) {
 	if g.When != nil {
 		text = "Allowed: " + g.When.Text + ". " + text
 	}
-	if g.Answer != Allow {
-		text += fmt.Sprintf(" Refused calls return `%s`.", map[Errno]string{EPERM: "EPERM", ENOSYS: "ENOSYS", EAFNOSUPPORT: "EAFNOSUPPORT"}[g.Answer])
+	if g.Answer != Allow && g.Answer != Ask {
+		text += fmt.Sprintf(" Refused calls return `%s`.", map[Errno]string{EPERM: "EPERM", ENOSYS: "ENOSYS", EOPNOTSUPP: "EOPNOTSUPP", EAFNOSUPPORT: "EAFNOSUPPORT"}[g.Answer])
 	}
 	paragraph(b, text)
 	paragraph(b, "Source: <"+g.Source+">")

@@ -14,7 +14,10 @@ const (
 	Allow        Errno = 0
 	EPERM        Errno = 1  // the call is forbidden
 	ENOSYS       Errno = 38 // callers fall back to an older call
+	EOPNOTSUPP   Errno = 95 // callers do without
 	EAFNOSUPPORT Errno = 97 // callers try the next address family
+
+	Ask Errno = 0xffff // the backend decides: see Shared
 )
 
 // Group is calls that get the same answer for the same reason.

@@ -28,8 +28,17 @@ func TestEveryGroupHasReasonAndSource(t *testing.T) {
 			known[name] = true
 		}
 	}
+	for table, groups := range tables {
+		t.Run(table, func(t *testing.T) { everyGroup(t, groups, known) })
+	}
+}
+
+// tables are those that programs are made from.
+var tables = map[string][]Group{"filter": Groups(), "shared": Shared()}
+
+func everyGroup(t *testing.T, groups []Group, known map[string]bool) {
 	seen := map[string]string{}
-	for _, g := range Groups() {
+	for _, g := range groups {
 		if g.Title == "" || g.Reason == "" || !strings.HasPrefix(g.Source, "https://") {
 			t.Errorf("%q lacks a title, a reason or a source", g.Title)
 		}
@@ -54,9 +63,9 @@ func TestS15NothingForbiddenIsAllowed(t *testing.T) {
 		add_key keyctl request_key bpf io_uring_setup io_uring_enter io_uring_register userfaultfd modify_ldt perf_event_open ptrace
 		process_vm_readv process_vm_writev pidfd_getfd kexec_load kexec_file_load init_module finit_module open_by_handle_at syslog`)
 	conditional := strings.Fields("personality socket socketpair ioctl clone chmod fchmod fchmodat fchmodat2 open openat creat mknod mknodat renameat2")
-	for _, g := range Groups() {
+	for _, g := range slices.Concat(tables["filter"], tables["shared"]) {
 		for _, name := range g.Names() {
-			if slices.Contains(forbidden, name) && (g.Answer == Allow || g.When != nil) || slices.Contains(conditional, name) && g.When == nil {
+			if slices.Contains(forbidden, name) && (g.Answer == Allow || g.When != nil) || slices.Contains(conditional, name) && g.When == nil && g.Answer == Allow {
 				t.Errorf("%s is allowed by %q", name, g.Title)
 			}
 		}
@@ -84,7 +93,7 @@ func anArgument(g *Group) *rapid.Generator[uint32] {
 
 // TestConditionsSplitAllArguments holds both sides of each condition to being each other's opposite.
 func TestConditionsSplitAllArguments(t *testing.T) {
-	for _, g := range Groups() {
+	for _, g := range slices.Concat(Groups(), SharedChanges()) {
 		if g.When == nil {
 			continue
 		}
@@ -102,13 +111,14 @@ func TestConditionsSplitAllArguments(t *testing.T) {
 
 // filter runs a program as the kernel would.
 type filter struct {
-	arch *Arch
-	vm   *bpf.VM
+	arch   *Arch
+	groups []Group
+	vm     *bpf.VM
 }
 
-func load(t *testing.T, a *Arch) *filter {
+func load(t *testing.T, a *Arch, groups []Group) *filter {
 	t.Helper()
-	raw, err := Assemble(a)
+	raw, err := Assemble(a, groups)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +133,7 @@ func load(t *testing.T, a *Arch) *filter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &filter{a, vm}
+	return &filter{a, groups, vm}
 }
 
 func (f *filter) answer(t interface{ Fatalf(string, ...any) }, audit, nr uint32, args [6]uint32) uint32 {
@@ -143,14 +153,16 @@ func (f *filter) answer(t interface{ Fatalf(string, ...any) }, audit, nr uint32,
 
 func TestS15ProgramAnswersAsTheTable(t *testing.T) {
 	for _, a := range arches(t) {
-		t.Run(a.Name, func(t *testing.T) { load(t, a).answersAsTheTable(t, all) })
+		for name, groups := range tables {
+			t.Run(name+"/"+a.Name, func(t *testing.T) { load(t, a, groups).answersAsTheTable(t, all) })
+		}
 	}
 }
 
 // answersAsTheTable tries every call, those above known with either their answer or ENOSYS.
 func (f *filter) answersAsTheTable(t *testing.T, known uint32) {
 	groups := map[int]*Group{}
-	for _, g := range Groups() {
+	for _, g := range f.groups {
 		for _, name := range g.Names() {
 			if nr, ok := f.arch.Numbers[name]; ok {
 				groups[nr] = &g
@@ -188,7 +200,7 @@ func (f *filter) answersAsTheTable(t *testing.T, known uint32) {
 
 func TestS5ForeignArchitecturesAreRefused(t *testing.T) {
 	for _, a := range arches(t) {
-		f := load(t, a)
+		f := load(t, a, Groups())
 		for _, audit := range []uint32{0x40000003, 0x40000028, 0xc000003e, 0xc00000b7, 0} { // i386, arm, amd64, arm64
 			if got := f.answer(t, audit, 0, [6]uint32{}); audit != a.Audit && got != RetKillProcess {
 				t.Errorf("%s: architecture %#x answers %#x", a.Name, audit, got)
@@ -226,16 +238,18 @@ func TestProfile(t *testing.T) {
 
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	for _, a := range arches(t) {
-		raw, err := Assemble(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile("../../filter_" + a.Name + ".bpf")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(got, Bytes(raw)) {
-			t.Errorf("the program for %s is out of date: run make generate", a.Name)
+		for name, groups := range tables {
+			raw, err := Assemble(a, groups)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile("../../" + name + "_" + a.Name + ".bpf")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, Bytes(raw)) {
+				t.Errorf("the program %s for %s is out of date: run make generate", name, a.Name)
+			}
 		}
 	}
 	if got, err := os.ReadFile("../../../../docs/reference/syscalls.md"); err != nil || string(got) != Page() {
