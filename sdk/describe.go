@@ -1,5 +1,7 @@
 package sdk
 
+import "slices"
+
 // Description holds the facts about a backend that never change while its binary
 // stays the same.
 type Description struct {
@@ -51,20 +53,19 @@ type Isolation string
 // From weakest to strongest.
 const (
 	IsolationNone      Isolation = "none"      // a plain process: for tests and trusted code only
+	IsolationProcess   Isolation = "process"   // the host's kernel and namespaces, and rules for what the process may do
 	IsolationNamespace Isolation = "namespace" // the host's kernel, its own view of everything
 	IsolationContainer Isolation = "container" // the same with a root file system of its own
 	IsolationVM        Isolation = "vm"        // its own kernel
 	IsolationRemoteVM  Isolation = "remote-vm" // its own kernel on somebody else's machine
 )
 
-// Rank returns 0 for none up to 4 for remote-vm, and -1 for anything else.
+// Isolations are all levels, from the weakest to the strongest.
+var Isolations = []Isolation{IsolationNone, IsolationProcess, IsolationNamespace, IsolationContainer, IsolationVM, IsolationRemoteVM}
+
+// Rank returns 0 for none up to 5 for remote-vm, and -1 for anything else.
 func (i Isolation) Rank() int {
-	for n, v := range []Isolation{IsolationNone, IsolationNamespace, IsolationContainer, IsolationVM, IsolationRemoteVM} {
-		if i == v {
-			return n
-		}
-	}
-	return -1
+	return slices.Index(Isolations, i)
 }
 
 // Capability names one optional interface that a backend implements. The SDK

@@ -69,7 +69,7 @@ func NewServer(b Backend) (*Server, error) {
 	case !isName(d.Name, 32, "-"):
 		return nil, fmt.Errorf("%q is no name of a backend: up to 32 of a-z, 0-9 and -, a letter first", d.Name)
 	case d.Isolation.Rank() < 0:
-		return nil, fmt.Errorf("the isolation %q is not one of none, namespace, container, vm, remote-vm", d.Isolation)
+		return nil, fmt.Errorf("the isolation %q is not one of none, process, namespace, container, vm, remote-vm", d.Isolation)
 	}
 	if d.Config != nil {
 		s.config = reflect.TypeOf(d.Config)

@@ -196,7 +196,7 @@ type Layers struct {
 // Command is one command to run inside a sandbox.
 type Command struct {
 	Argv []string          // Argv[0] is looked up in the sandbox's PATH unless it holds a slash
-	Env  map[string]string // the whole environment; the backend adds HOME, PATH, TERM, LANG only where missing
+	Env  map[string]string // the whole environment; the backend adds HOME, PATH, TERM, LANG only where missing, and TMPDIR where commands cannot have /tmp
 	Dir  string            // absolute path inside the sandbox
 	User string            // "" is the backend's default
 

@@ -21,7 +21,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -56,12 +55,6 @@ type Config struct {
 	SignaturesRequired bool                // of every backend that is installed, when it is installed and when it is run
 	TrustedKeys        map[string][]string // minisign public keys by source, or the beginning of one; not checked yet
 	BackendPaths       map[string]string   // absolute paths of binaries by name of the backend
-}
-
-// Isolations are the levels that min_isolation takes, from the weakest.
-var Isolations = []string{
-	string(sdk.IsolationNone), string(sdk.IsolationNamespace), string(sdk.IsolationContainer),
-	string(sdk.IsolationVM), string(sdk.IsolationRemoteVM),
 }
 
 // Load reads the configuration at path. What is wrong with it comes back as diag.Diagnostics.
@@ -180,13 +173,19 @@ func (c *Config) Require(level string) error {
 	if level == "" {
 		return nil
 	}
-	if !slices.Contains(Isolations, level) {
-		return fmt.Errorf("%q is not a level of isolation: none, namespace, container, vm or remote-vm", level)
+	if sdk.Isolation(level).Rank() < 0 {
+		return fmt.Errorf("%q is not a level of isolation: none, process, namespace, container, vm or remote-vm", level)
 	}
 	if l := sdk.Isolation(level); l.Rank() > c.MinIsolation.Rank() {
 		c.MinIsolation = l
 	}
 	return nil
+}
+
+// AcceptsProcesses reports whether the user asks for so little isolation that a backend without namespaces will do. One
+// who asks for nothing does not.
+func (c *Config) AcceptsProcesses() bool {
+	return c.MinIsolation == sdk.IsolationNone || c.MinIsolation == sdk.IsolationProcess
 }
 
 // about makes an error about one attribute.

@@ -16,8 +16,12 @@ import (
 
 var (
 	hutchSchema = schemaOf("min_isolation", "required_backends")
-	isolations  = []string{string(sdk.IsolationNone), string(sdk.IsolationNamespace), string(sdk.IsolationContainer),
-		string(sdk.IsolationVM), string(sdk.IsolationRemoteVM)}
+	isolations  = func() (words []string) {
+		for _, l := range sdk.Isolations {
+			words = append(words, string(l))
+		}
+		return words
+	}()
 )
 
 // settings reads the hutch blocks. They are about the file and not about values, so everything in them is literal.

@@ -70,7 +70,11 @@ var (
 	// needOwnKernel holds for backends that claim machines, unless the suite says that those are stand-ins.
 	needOwnKernel = Need{"isolation vm or remote-vm, and a real machine", func(f *facts) bool { return f.Isolation.Rank() >= sdk.IsolationVM.Rank() && !f.standIn }}
 	// needSharedKernel holds for backends that isolate on the host's kernel.
-	needSharedKernel = Need{"isolation namespace or container", func(f *facts) bool { return f.Isolation.Rank() > 0 && f.Isolation.Rank() < sdk.IsolationVM.Rank() }}
+	needSharedKernel = Need{"isolation namespace or container", func(f *facts) bool {
+		return f.Isolation.Rank() >= sdk.IsolationNamespace.Rank() && f.Isolation.Rank() < sdk.IsolationVM.Rank()
+	}}
+	// needProc holds for backends whose commands have a /proc: one of the host's would show other processes.
+	needProc = Need{"isolation other than process", func(f *facts) bool { return f.Isolation != sdk.IsolationProcess }}
 	// needLocal holds for backends whose commands are processes of a kernel that they can ask.
 	needLocal = Need{"isolation other than remote-vm", func(f *facts) bool { return f.Isolation != sdk.IsolationRemoteVM }}
 	// needProcess holds at the door that starts compiled plugins.

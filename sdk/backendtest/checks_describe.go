@@ -77,9 +77,9 @@ func describeChecks() []Check {
 					c.Fatalf("the summary is %q", s)
 				}
 			}},
-		{ID: "describe/isolation", Proves: "the isolation is one that hosts know how to rank", Fix: "choose none, namespace, container, vm or remote vm",
+		{ID: "describe/isolation", Proves: "the isolation is one that hosts know how to rank", Fix: "choose none, process, namespace, container, vm or remote vm",
 			run: func(c *C) {
-				if i := c.describe().GetIsolation(); i < pb.Isolation_ISOLATION_NONE || i > pb.Isolation_ISOLATION_REMOTE_VM {
+				if i := c.describe().GetIsolation(); i < pb.Isolation_ISOLATION_NONE || i > pb.Isolation_ISOLATION_PROCESS {
 					c.Fatalf("the isolation is %v", i)
 				}
 			}},

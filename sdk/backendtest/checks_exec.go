@@ -278,14 +278,18 @@ func commandChecks() []Check {
 					}
 				}
 			}},
-		{ID: "env/nothing-else", Proves: "a command has the variables it was given, and besides them at most HOME, PATH, TERM and LANG", Fix: "start from an empty environment, not from the backend's",
+		{ID: "env/nothing-else", Proves: "a command has the variables it was given, and besides them at most HOME, PATH, TERM and LANG, and TMPDIR where /tmp is the host's", Fix: "start from an empty environment, not from the backend's",
 			run: func(c *C) {
 				// The suite's own process is the plugin's at one door, and its parent at the other.
 				os.Setenv("HUTCH_BACKENDTEST_CANARY", "it leaks")
 				defer os.Unsetenv("HUTCH_BACKENDTEST_CANARY")
 				given := map[string]string{"ONLY": "this", markerName: c.marker}
+				known := []string{"HOME", "PATH", "TERM", "LANG"}
+				if c.facts.Isolation == sdk.IsolationProcess {
+					known = append(known, "TMPDIR")
+				}
 				for name, v := range c.environ(c.used(), given) {
-					if _, ok := given[name]; !ok && !slices.Contains([]string{"HOME", "PATH", "TERM", "LANG"}, name) {
+					if _, ok := given[name]; !ok && !slices.Contains(known, name) {
 						c.Fatalf("%s=%s is there, and was not given", name, quote(v))
 					}
 				}
@@ -341,7 +345,7 @@ func commandChecks() []Check {
 					c.Fatalf("%s, stdout %s", o.how(), quote(o.stdout))
 				}
 			}},
-		{ID: "process/descriptors", Proves: "a command has its three streams and no descriptor of the backend", Fix: "set close-on-exec on everything",
+		{ID: "process/descriptors", Needs: []Need{needProc}, Proves: "a command has its three streams and no descriptor of the backend", Fix: "set close-on-exec on everything",
 			run: func(c *C) {
 				// ls itself opens the directory; a shell keeps none of its own when it replaces itself.
 				got := strings.Fields(c.used().must("exec ls /proc/self/fd", stdin("x")))
@@ -350,7 +354,7 @@ func commandChecks() []Check {
 					c.Fatalf("the descriptors are %v; want 0, 1, 2 and the one of ls", got)
 				}
 			}},
-		{ID: "process/signals", Proves: "a command ignores and blocks no signal from the start", Fix: "catch SIGPIPE in the backend instead of ignoring it: what is ignored is inherited",
+		{ID: "process/signals", Needs: []Need{needProc}, Proves: "a command ignores and blocks no signal from the start", Fix: "catch SIGPIPE in the backend instead of ignoring it: what is ignored is inherited",
 			run: func(c *C) {
 				b := c.used()
 				o := b.exec(b.command("", argv("grep", "-E", "^Sig(Ign|Blk):", "/proc/self/status")))

@@ -47,7 +47,7 @@ else exit 77; fi`, "sh", host, port), timeout(soon)))
 		return o.Code != 77, <-accepted
 	}
 	return []Check{
-		{ID: "network/none-no-route", Needs: none, Proves: "without a network there is no route and no interface but loopback", Fix: "a network namespace of its own",
+		{ID: "network/none-no-route", Needs: append([]Need{needProc}, none...), Proves: "without a network there is no route and no interface but loopback", Fix: "a network namespace of its own",
 			run: func(c *C) {
 				b := c.used()
 				c.onlyLoopback(b)
@@ -79,6 +79,13 @@ else exit 77; fi`, "sh", host, port), timeout(soon)))
 					c.skipf("the host itself has no route")
 				}
 				c.needNetwork(sdk.NetworkFull)
+				if c.facts.Isolation == sdk.IsolationProcess { // it may not look at routes, and its network is the host's
+					b := c.box(func(r *sdk.CreateRequest) { r.Network = sdk.NetworkFull })
+					if tried, came := knock(c, b, "tcp", "127.0.0.1:0"); tried && !came {
+						c.Fatalf("a connection did not reach the host")
+					}
+					return
+				}
 				if routes := c.box(func(r *sdk.CreateRequest) { r.Network = sdk.NetworkFull }).must("tail -n +2 /proc/net/route"); strings.TrimSpace(routes) == "" {
 					c.Fatalf("there is no route")
 				}

@@ -43,6 +43,7 @@ var (
 	})
 	Isolations = newTable(map[string]pb.Isolation{
 		"none":      pb.Isolation_ISOLATION_NONE,
+		"process":   pb.Isolation_ISOLATION_PROCESS,
 		"namespace": pb.Isolation_ISOLATION_NAMESPACE,
 		"container": pb.Isolation_ISOLATION_CONTAINER,
 		"vm":        pb.Isolation_ISOLATION_VM,

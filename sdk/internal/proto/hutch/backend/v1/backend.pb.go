@@ -59,6 +59,7 @@ const (
 	Isolation_ISOLATION_CONTAINER   Isolation = 3
 	Isolation_ISOLATION_VM          Isolation = 4
 	Isolation_ISOLATION_REMOTE_VM   Isolation = 5
+	Isolation_ISOLATION_PROCESS     Isolation = 6 // between none and namespace
 )
 
 // Enum value maps for Isolation.
@@ -70,6 +71,7 @@ var (
 		3: "ISOLATION_CONTAINER",
 		4: "ISOLATION_VM",
 		5: "ISOLATION_REMOTE_VM",
+		6: "ISOLATION_PROCESS",
 	}
 	Isolation_value = map[string]int32{
 		"ISOLATION_UNSPECIFIED": 0,
@@ -78,6 +80,7 @@ var (
 		"ISOLATION_CONTAINER":   3,
 		"ISOLATION_VM":          4,
 		"ISOLATION_REMOTE_VM":   5,
+		"ISOLATION_PROCESS":     6,
 	}
 )
 
@@ -4851,14 +4854,15 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\fListResponse\x122\n" +
 	"\ahandles\x18\x01 \x03(\v2\x18.hutch.backend.v1.HandleR\ahandles\"\x0e\n" +
 	"\fDrainRequest\"\x0f\n" +
-	"\rDrainResponse*\x97\x01\n" +
+	"\rDrainResponse*\xae\x01\n" +
 	"\tIsolation\x12\x19\n" +
 	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eISOLATION_NONE\x10\x01\x12\x17\n" +
 	"\x13ISOLATION_NAMESPACE\x10\x02\x12\x17\n" +
 	"\x13ISOLATION_CONTAINER\x10\x03\x12\x10\n" +
 	"\fISOLATION_VM\x10\x04\x12\x17\n" +
-	"\x13ISOLATION_REMOTE_VM\x10\x05*_\n" +
+	"\x13ISOLATION_REMOTE_VM\x10\x05\x12\x15\n" +
+	"\x11ISOLATION_PROCESS\x10\x06*_\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSEVERITY_OK\x10\x01\x12\x14\n" +
