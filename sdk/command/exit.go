@@ -78,9 +78,13 @@ func Blame(ctx context.Context, e *sdk.Exit, met Met) {
 	switch {
 	case met.Over != nil:
 		filled := ""
-		e.Cause = sdk.CauseDisk
-		if met.Over.Limit == limits.Memory {
+		switch met.Over.Limit {
+		case limits.Memory:
 			e.Cause, filled = sdk.CauseOOM, met.filled()
+		case limits.PIDs:
+			e.Cause = sdk.CausePIDs
+		default:
+			e.Cause = sdk.CauseDisk
 		}
 		e.Evidence = met.Over.String() + "; " + filled + e.Evidence
 	case met.OOMKills > 0:

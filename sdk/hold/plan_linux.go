@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -58,6 +59,7 @@ func (p *Plan) Memory(n int64, how limits.How, group bool, kills string) (groupe
 type Disk struct {
 	Dir         string // where its files lie; "/" while that is not known
 	Keep        bool   // it is persistent
+	Places      string // what counts together; "" for workspace, output, /tmp and /dev/shm
 	Memory      string // the mechanism of a memory file system, which holds what fits there; "" for none
 	Reason, Fix string // why nothing can hold it; "" where something can
 }
@@ -97,7 +99,7 @@ func (p *Plan) HoldDisk(spec *sdk.Spec, d Disk) {
 		h.HeldBy = fmt.Sprintf("tmpfs size, and %d files: %s", files, d.Memory)
 	default:
 		p.Disk = uint64(n)
-		h.HeldBy = fmt.Sprintf("%s, and %d files: workspace, output, /tmp and /dev/shm together; all commands are killed", limits.Sampled, files)
+		h.HeldBy = fmt.Sprintf("%s, and %d files: %s together; all commands are killed", limits.Sampled, files, cmp.Or(d.Places, "workspace, output, /tmp and /dev/shm"))
 	}
 	p.Holds = append(p.Holds, h)
 }

@@ -21,10 +21,25 @@ import (
 type Files struct {
 	// Root is the sandbox's root directory.
 	Root *os.Root
+	// At is the directory of commands that Root is, where that is not all they see; nothing else can be reached.
+	At string
 	// As runs changes with the rights of the sandbox's user; nil is with one's own.
 	As func(change func() error) error
 	// Own are directories of the sandbox itself, which cannot be removed, nor what they lie in.
 	Own []string
+}
+
+// rel is the part of p below f.Root.
+func (f Files) rel(p string) (string, error) {
+	rel, err := Rel(p)
+	if err != nil || f.At == "" {
+		return rel, err
+	}
+	below, err := filepath.Rel(f.At, "/"+rel)
+	if err != nil || !filepath.IsLocal(below) {
+		return "", sdk.Errorf(sdk.ReasonDenied, "%s is not below %s", p, f.At)
+	}
+	return below, nil
 }
 
 // Rel is the part of p below the root, "." for the root itself. A path that is not absolute is a ReasonConfig error.
@@ -40,7 +55,7 @@ func Rel(p string) (string, error) {
 
 // Get writes the regular file at p to w, or the tree below the directory p as a tar stream; see [sdk.Getter].
 func (f Files) Get(ctx context.Context, p string, format sdk.Format, w io.Writer) error {
-	rel, err := Rel(p)
+	rel, err := f.rel(p)
 	if err != nil {
 		return err
 	}
@@ -71,7 +86,7 @@ func (f Files) Get(ctx context.Context, p string, format sdk.Format, w io.Writer
 
 // Put writes the file p, or a tar stream to the directory p, which is made when it is missing; see [sdk.Putter].
 func (f Files) Put(ctx context.Context, p string, format sdk.Format, r io.Reader) error {
-	rel, err := Rel(p)
+	rel, err := f.rel(p)
 	if err != nil {
 		return err
 	}
@@ -128,14 +143,15 @@ func (f Files) putTree(ctx context.Context, p, rel string, r io.Reader) error {
 
 // Remove removes what is at p, of a symbolic link the link; see [sdk.Remover].
 func (f Files) Remove(p string, recursive bool) error {
-	rel, err := Rel(p)
-	if err != nil {
-		return err
-	}
+	clean := path.Clean(p)
 	for _, own := range f.Own {
-		if own != "" && (rel == "." || own == "/"+rel || strings.HasPrefix(own, "/"+rel+"/")) {
+		if own != "" && (clean == "/" || own == clean || strings.HasPrefix(own, clean+"/")) {
 			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
 		}
+	}
+	rel, err := f.rel(p)
+	if err != nil {
+		return err
 	}
 	return f.as(func() error {
 		st, err := f.Root.Lstat(rel)

@@ -229,9 +229,9 @@ func (s *Support) String() string {
 
 // Overrun says that a sampled limit was exceeded, and that the command was killed for it.
 type Overrun struct {
-	Limit       Limit // Memory, or Disk
+	Limit       Limit // Memory, Disk or PIDs
 	Used, Asked uint64
-	Unit        string        // of both, "bytes" or "files"
+	Unit        string        // of both, such as "bytes" or "files"
 	After       time.Duration // since the sample before, in which the limit was not exceeded
 	Note        string        // how it was found, where that needs an explanation
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // A Sampler holds the memory and disk limits of one sandbox where the kernel does not: it adds up what all processes of
@@ -33,17 +35,22 @@ import (
 type Sampler struct {
 	Memory uint64 // bytes; 0 for no limit
 	Disk   *Space // nil for no limit
+	PIDs   int    // processes and threads of each command, only with Trees; 0 for no limit
 	// Tmpfs are directories on the memory file systems of the sandbox, one each.
 	Tmpfs []*os.File
 	// Others lists the first processes of further process namespaces of the same sandbox, which count but cannot be
 	// killed from here. It may be nil.
 	Others func() []int
+	// Trees says that commands have no process namespace of their own: init of a Watch returns a reaper of orphans, and
+	// what counts is all below it.
+	Trees bool
 
 	mu      sync.Mutex
 	watched map[*Watch]bool
 	stop    chan struct{}
 	others  others
 	rounds  int
+	forks   int // how many more processes a command may start, at the last look
 }
 
 // others is the machine's shared memory that is not the sandbox's, as far as that is known. While nothing is hidden it
@@ -67,6 +74,7 @@ const (
 	MinInterval = 10 * time.Millisecond
 	MaxInterval = 250 * time.Millisecond
 	fillRate    = 4 << 30 // bytes a second
+	forkRate    = 10_000  // processes a second
 	costShare   = 5
 	// fullEvery is how often shared memory is looked for although the machine as a whole has no more than before.
 	fullEvery = 16
@@ -148,6 +156,9 @@ func (s *Sampler) next(room uint64, cost time.Duration) time.Duration {
 	if rate := uint64(fillRate * runtime.NumCPU()); room < rate/4 { // of a second, which is MaxInterval
 		fill = time.Duration(room) * time.Second / time.Duration(rate)
 	}
+	if s.PIDs > 0 {
+		fill = min(fill, time.Duration(s.forks)*time.Second/time.Duration(forkRate*runtime.NumCPU()))
+	}
 	return min(max(fill, MinInterval, costShare*cost), MaxInterval)
 }
 
@@ -177,7 +188,7 @@ func (s *Sampler) sample(after time.Duration) (room uint64) {
 				return
 			}
 		}
-		if n := openNamespace(init); n != nil {
+		if n := s.open(init); n != nil {
 			n.watch = w
 			spaces = append(spaces, n)
 		}
@@ -201,6 +212,7 @@ func (s *Sampler) sample(after time.Duration) (room uint64) {
 			names += st.Files - st.Ffree
 		}
 	}
+	s.count(spaces, after)
 	room = math.MaxUint64
 	if s.Disk != nil {
 		var over *Overrun
@@ -236,6 +248,25 @@ func (s *Sampler) sample(after time.Duration) (room uint64) {
 		}
 	}
 	return 0
+}
+
+// count ends the commands that have too many processes and threads.
+func (s *Sampler) count(spaces []*namespace, after time.Duration) {
+	s.forks = s.PIDs
+	for _, n := range spaces {
+		if s.PIDs == 0 || n.watch == nil {
+			continue
+		}
+		tasks := 0
+		for _, pid := range n.pids {
+			threads, _ := n.list(pid + "/task")
+			tasks += len(threads)
+		}
+		if tasks > s.PIDs {
+			s.end(n.watch, &Overrun{Limit: PIDs, Used: uint64(tasks), Asked: uint64(s.PIDs), Unit: "processes and threads", After: after})
+		}
+		s.forks = min(s.forks, max(s.PIDs-tasks, 0))
+	}
 }
 
 // devices names the memory file systems as /proc does.
@@ -288,7 +319,7 @@ func (s *Sampler) used(files uint64, spaces []*namespace) (used, hidden uint64, 
 			return private + files + shared, grown, ""
 		}
 		shared = grown
-		note = fmt.Sprintf("%d descriptors lie in sockets, where nobody sees what they hold, and the machine's shared memory has grown by %d bytes", o.inFlight, grown)
+		note = fmt.Sprintf("%d descriptors lie in sockets or in processes that cannot be read, where nobody sees what they hold, and the machine's shared memory has grown by %d bytes", o.inFlight, grown)
 	}
 	if private+files+shared <= s.Memory {
 		return private + files + shared, 0, ""
@@ -325,9 +356,34 @@ type namespace struct {
 	init    int
 	dir     *os.File
 	pids    []string
+	tree    bool // of a reaper
 	watch   *Watch
 	private uint64 // bytes
 	buf     []byte
+}
+
+// open returns the processes of a command; nil when there are none.
+func (s *Sampler) open(init int) *namespace {
+	if s.Trees {
+		return openTree(init)
+	}
+	return openNamespace(init)
+}
+
+// openTree returns the processes below reaper.
+func openTree(reaper int) *namespace {
+	if reaper <= 0 {
+		return nil
+	}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	n := &namespace{init: reaper, dir: dir, tree: true}
+	for _, pid := range descendants.Of(reaper) {
+		n.pids = append(n.pids, strconv.Itoa(pid))
+	}
+	return n
 }
 
 // openNamespace returns nil for a namespace that is gone, or not made yet.
@@ -379,16 +435,16 @@ func (n *namespace) read(name string) []byte {
 	}
 }
 
-// list returns the names in a directory.
-func (n *namespace) list(name string) []string {
+// list returns the names in a directory, and whether this user may not look.
+func (n *namespace) list(name string) (names []string, closed bool) {
 	fd, err := unix.Openat(int(n.dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		return nil, errors.Is(err, unix.EACCES)
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	names, _ := f.Readdirnames(-1)
-	return names
+	names, _ = f.Readdirnames(-1)
+	return names, false
 }
 
 func readFile(name string) []byte {
@@ -413,7 +469,7 @@ type held struct {
 	memory   uint64 // bytes of memfds and of shared mappings
 	disk     uint64 // bytes of files that were removed
 	files    uint64 // how many of these
-	inFlight int    // descriptors that were sent and not received yet
+	inFlight int    // descriptors that were sent and not received yet, and processes that hide theirs
 }
 
 // openFiles looks through the descriptors and the mappings of all processes. Every thread may have descriptors of its
@@ -429,9 +485,14 @@ func openFiles(spaces []*namespace, tmpfs map[string]bool) (h held) {
 	sockets := map[string]bool{}
 	for _, n := range spaces {
 		for _, pid := range n.pids {
-			for _, tid := range n.list(pid + "/task") {
+			threads, _ := n.list(pid + "/task")
+			for _, tid := range threads {
 				dir := pid + "/task/" + tid + "/fd"
-				for _, fd := range n.list(dir) {
+				fds, closed := n.list(dir)
+				if closed && n.tree {
+					h.inFlight++
+				}
+				for _, fd := range fds {
 					var link [256]byte
 					k, err := unix.Readlinkat(int(n.dir.Fd()), dir+"/"+fd, link[:])
 					if err != nil {

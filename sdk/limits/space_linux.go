@@ -21,12 +21,23 @@ func FilesOf(disk uint64) uint64 { return max(disk/BytesPerFile, 64) }
 type Space struct {
 	Dir   *os.File
 	Bytes uint64 // with what is on the Sampler's memory file systems; the number of files is [FilesOf] it
+	Made  Usage  // what lay there before the first command, such as a copy of a project, and does not count
 
 	walked       time.Time
 	cost         time.Duration
 	bytes, files uint64                       // at that time
 	free         unix.Statfs_t                // likewise
 	first        struct{ bytes, free uint64 } // at the first time
+}
+
+// Usage is what a tree takes on disk.
+type Usage struct{ Bytes, Files uint64 }
+
+// UsageOf adds up what is in a directory.
+func UsageOf(dir *os.File) Usage {
+	w := walker{links: map[[2]uint64]bool{}}
+	_ = w.walk(int(dir.Fd()), 0) // what lies too deep is reported when a command is sampled
+	return Usage{w.bytes, w.files}
 }
 
 // rewalk is after which time a space is walked although the free space gives no reason: others may have freed as much
@@ -58,6 +69,7 @@ func (s *Space) exceeded(inMemory, filesInMemory uint64, spaces []*namespace, tm
 	err := w.walk(int(s.Dir.Fd()), 0)
 	held := openFiles(spaces, tmpfs)
 	s.bytes, s.files = w.bytes+held.disk, w.files+held.files
+	s.bytes, s.files = s.bytes-min(s.bytes, s.Made.Bytes), s.files-min(s.files, s.Made.Files)
 	free := now.Bfree * uint64(now.Bsize)
 	if s.walked.IsZero() {
 		s.first.bytes, s.first.free = s.bytes, free
