@@ -1,0 +1,5 @@
+package arbiter
+
+import "golang.org/x/sys/unix"
+
+const sysChmod = unix.SYS_CHMOD

@@ -1,0 +1,3 @@
+package arbiter
+
+const sysChmod = -1 // there is fchmodat only
