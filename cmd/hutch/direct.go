@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -73,7 +74,7 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 	}
 	var others []*runfile.Backend
 	if d.Backend == "" {
-		names, err := usual(s)
+		names, err := usual(s, c.MinIsolation)
 		if err != nil {
 			return nil, err
 		}
@@ -134,8 +135,15 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 // needs no image.
 var withoutImage = []string{"bwrap", "podman", "lima"}
 
+// weaker is tried last, and only for a user who asks for so little isolation: see decisions/029.
+const (
+	weaker          = "landlock"
+	weakerIsolation = "process"
+)
+
 // usual are the backends of a command when nobody names one: that of the configuration, or those that are installed.
-func usual(s *session.Session) ([]string, error) {
+// least is the isolation that the command line asks for.
+func usual(s *session.Session, least string) ([]string, error) {
 	conf, err := s.Config()
 	if err != nil {
 		return nil, err
@@ -147,8 +155,16 @@ func usual(s *session.Session) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	users := *conf
+	if err := users.Require(least); err != nil {
+		return nil, err
+	}
+	order := slices.Clone(withoutImage)
+	if users.AcceptsProcesses() {
+		order = append(order, weaker)
+	}
 	installed := pool.Names()
-	names := slices.DeleteFunc(slices.Clone(withoutImage), func(n string) bool { return !slices.Contains(installed, n) })
+	names := slices.DeleteFunc(order, func(n string) bool { return !slices.Contains(installed, n) })
 	if len(names) == 0 {
 		return nil, hint(errors.New("a sandbox without a run file needs --backend"),
 			"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
@@ -161,16 +177,33 @@ func sayDefault(u *ui, s *session.Session, d *runfile.Definition) {
 	if d.Given["backend[0]"] != "the default backends" {
 		return
 	}
-	f, err := os.OpenFile(filepath.Join(s.Store().Paths().Cache, "default-backend"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return // it was said, or nothing can be kept
+	if !firstTime(s, "default-backend") {
+		return
 	}
-	_ = f.Close()
 	var names []string
 	for _, b := range d.Backends {
 		names = append(names, b.Name)
 	}
 	u.note("no backend is named, so the first of %s that works here is used; backend = \"NAME\" in %s chooses one", strings.Join(names, ", "), s.Store().Paths().ConfigFile())
+}
+
+// sayWeaker says, once for a store, that a backend without namespaces was used.
+func sayWeaker(u *ui, s *session.Session, results []*result.Result) {
+	for _, r := range results {
+		if r != nil && r.Backend.Isolation == weakerIsolation && firstTime(s, "weaker-backend") {
+			u.note("backend %q isolates less than namespaces do: min_isolation = \"namespace\" in %s refuses it", r.Backend.Name, s.Store().Paths().ConfigFile())
+			return
+		}
+	}
+}
+
+// firstTime reports whether nothing was said yet under a name. Where nothing can be kept, nothing is said.
+func firstTime(s *session.Session, name string) bool {
+	f, err := os.OpenFile(filepath.Join(s.Store().Paths().Cache, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false
+	}
+	return f.Close() == nil
 }
 
 // script reads a script from a file, or from stdin for "-".

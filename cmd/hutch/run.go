@@ -32,7 +32,7 @@ type runFlags struct {
 	VarFile []string `group:"file" sep:"none" placeholder:"FILE" help:"Read variables from a file of NAME = VALUE lines, or JSON. Repeatable." complete:"file"`
 
 	Backend      string   `group:"sandbox" placeholder:"NAME" help:"Use this backend; in a run file, instead of those it names. Without a file: by default the one of the configuration, else the first of bwrap, podman and lima that works here." complete:"backend"`
-	MinIsolation string   `group:"sandbox" enum:",none,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, namespace, container, vm or remote-vm."`
+	MinIsolation string   `group:"sandbox" enum:",none,process,namespace,container,vm,remote-vm" default:"" placeholder:"LEVEL" help:"Refuse a backend that isolates less: none, process, namespace, container, vm or remote-vm."`
 	Workspace    *mount   `group:"sandbox" placeholder:"DIR[:MODE]" help:"Show DIR at /workspace. MODE private (default) keeps writes in the sandbox, shared lets them land in DIR at once, readonly refuses them." complete:"dir"`
 	Project      *project `group:"sandbox" placeholder:"NAME[:MODE]" help:"Show the shared project NAME at /workspace; see hutch project." complete:"project"`
 	networkFlags `group:"sandbox"`
@@ -201,6 +201,9 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	})
 	unwatch()
 	show.restore()
+	if !c.Quiet && c.Output != "json" {
+		sayWeaker(u, s, results)
+	}
 	unrecorded := func(r *result.Result) bool { return r != nil && r.Error != nil && r.Error.Phase == "record" }
 	if err != nil && c.Output == "text" && !c.wanted() && slices.ContainsFunc(results, unrecorded) {
 		err = exit(exitFailure) // what happened to the record was said with the result

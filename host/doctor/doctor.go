@@ -66,6 +66,17 @@ func (r *Report) Able() bool {
 	return false
 }
 
+// strongest is the isolation of the strongest backend that works here.
+func (r *Report) strongest() sdk.Isolation {
+	best := sdk.IsolationNone
+	for _, b := range r.Backends {
+		if l := sdk.Isolation(b.Isolation); b.Able && l.Rank() > best.Rank() {
+			best = l
+		}
+	}
+	return best
+}
+
 // Pool is the part of [backend.Pool] that is needed here.
 type Pool interface {
 	Names() []string
@@ -87,14 +98,14 @@ func Examine(ctx context.Context, s *store.Store, pool Pool) *Report {
 		wait.Go(func() { r.Backends[i] = probe(ctx, pool, name) })
 	}
 	wait.Wait()
-	if f := around(r.Able()); f != nil {
+	if f := around(r); f != nil {
 		r.Store = append(r.Store, *f)
 	}
 	return r
 }
 
 // around is what there is to say about a container that hutch runs in; nil outside of containers.
-func around(able bool) *Finding {
+func around(r *Report) *Finding {
 	engine, walled := confined.Engine(), confined.Here()
 	if engine == "" && !walled {
 		return nil
@@ -103,8 +114,10 @@ func around(able bool) *Finding {
 	switch {
 	case !walled:
 		f.Detail += ", with privileges"
-	case able:
+	case r.Able() && r.strongest().Rank() >= sdk.IsolationNamespace.Rank():
 		f.Detail += ", without privileges, and sandboxes can be made all the same"
+	case r.Able() && r.strongest() == sdk.IsolationProcess:
+		f.Status, f.Detail, f.Fix = string(sdk.SeverityWarning), f.Detail+", without the privileges that namespaces need: only landlock works", confined.Fix()
 	default:
 		f.Status, f.Detail, f.Fix = string(sdk.SeverityWarning), f.Detail+", without the privileges that sandboxes need", confined.Fix()
 	}

@@ -70,8 +70,11 @@ func (r *Runner) goOn(ctx context.Context, d *runfile.Definition, c *choice, tty
 			cand.Chosen = true
 			c.backend, c.config = b, cfg
 			c.warnings = cand.warnings
-			if b.Facts.Isolation == sdk.IsolationNone {
+			switch b.Facts.Isolation {
+			case sdk.IsolationNone:
 				c.notes = append(c.notes, fmt.Sprintf("backend %q isolates nothing: the code ran as a plain process", block.Name))
+			case sdk.IsolationProcess:
+				c.notes = append(c.notes, fmt.Sprintf("backend %q isolates less than namespaces do", block.Name))
 			}
 		}
 		c.candidates = append(c.candidates, cand.Candidate)

@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/hutch-run/hutch/internal/podmantest"
+	"github.com/hutch-run/hutch/sdk/confined"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-fake": "plugins/fake"}))
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-fake": "plugins/fake", "libexec/hutch/hutch-backend-landlock": "plugins/landlock"}))
 }
 
 // container runs a script in a container with further flags of podman, and returns what it prints.
@@ -41,8 +42,10 @@ func files(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"one.hcl":  "run \"one\" {\n  backend \"bwrap\" {}\n  command = [\"echo\", \"it runs\"]\n}\n",
-		"next.hcl": "run \"next\" {\n  backend \"bwrap\" {}\n  backend \"fake\" {}\n  command = [\"echo\", \"it runs\"]\n}\n",
+		"one.hcl":      "run \"one\" {\n  backend \"bwrap\" {}\n  command = [\"echo\", \"it runs\"]\n}\n",
+		"hello.sh":     "#!/bin/sh\necho it runs\n",
+		"landlock.hcl": "run \"weaker\" {\n  backend \"landlock\" {}\n  command = [\"echo\", \"it runs\"]\n}\n",
+		"next.hcl":     "run \"next\" {\n  backend \"bwrap\" {}\n  backend \"fake\" {}\n  command = [\"echo\", \"it runs\"]\n}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -88,6 +91,35 @@ func TestDefaultContainer(t *testing.T) {
 		if got := container(t, image, strings.Fields(line), "hutch run -q /files/one.hcl; hutch doctor bwrap >/tmp/doctor || cat /tmp/doctor"); got != "it runs\n" {
 			t.Errorf("with podman run %s:\n%s", line, got)
 		}
+	}
+}
+
+// TestLandlockInContainer runs code where nothing else works: the user names the backend, or accepts its isolation. Doctor
+// and the refusal of a run that names none have the line to type.
+func TestLandlockInContainer(t *testing.T) {
+	if confined.Landlock() < confined.MinLandlock {
+		t.Skip("this kernel has no Landlock that is good enough")
+	}
+	image := podmantest.Bubblewrap(t)
+	const line = "hutch run --backend landlock"
+	for name, flags := range map[string][]string{"root": nil, "user": {"--user=1000"}} {
+		t.Run(name, func(t *testing.T) {
+			const script = "cp -r /files /tmp/w && cd /tmp/w && "
+			for _, run := range []string{line + " hello.sh", "hutch run --min-isolation process hello.sh", line + " --workspace . -- sh -c 'chmod 600 one.hcl && echo it runs'"} {
+				if got := container(t, image, flags, script+run+"; echo code $?"); !strings.Contains(got, "it runs\n") || !strings.Contains(got, "code 0\n") {
+					t.Errorf("%s:\n%s", run, got)
+				}
+			}
+			got := container(t, image, flags, script+"hutch run hello.sh; echo code $?; hutch doctor; echo doctor $?; hutch plan landlock.hcl; echo plan $?; hutch create landlock.hcl; echo create $?")
+			for _, want := range []string{"code 125\n", "only landlock works", "doctor 0\n", "landlock 0.1.0 (process): chosen", "plan 0\n", "create 125\n", "its sandboxes end with the command"} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%q is not in\n%s", want, got)
+				}
+			}
+			if n := strings.Count(got, line); n < 2 {
+				t.Errorf("%d lines have %q:\n%s", n, line, got)
+			}
+		})
 	}
 }
 

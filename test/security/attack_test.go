@@ -233,7 +233,7 @@ func (w *world) onTerminal(t *testing.T, flags, probe []string) outcome {
 	name, args := filepath.Join(w.project, "probe"), probe
 	if w.backend != "" {
 		name, args = e2e.Hutch(), append([]string{"run", "--backend", w.backend, "--workspace", w.workspace(), "-it"}, flags...)
-		args = append(append(args, "--", "/workspace/probe"), probe...)
+		args = append(append(args, "--", "./probe"), probe...)
 	}
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	w.as(cmd)

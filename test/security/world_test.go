@@ -27,6 +27,7 @@ var nonce = fmt.Sprintf("hutch-probe-%d-%d", os.Getpid(), time.Now().UnixNano())
 func TestMain(m *testing.M) {
 	os.Exit(e2e.Main(m, map[string]string{
 		"probe": "test/security/probe", "libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
+		"libexec/hutch/hutch-backend-landlock": "plugins/landlock",
 	}))
 }
 
@@ -192,7 +193,7 @@ func (r *result) heldBy(limit, mechanism string) bool {
 func (w *world) sandboxed(t *testing.T, flags, probe []string) outcome {
 	t.Helper()
 	args := append([]string{"run", "--backend", w.backend, "--workspace", w.workspace(), "-o", "json"}, flags...)
-	args = append(append(args, "--", "/workspace/probe"), probe...)
+	args = append(append(args, "--", "./probe"), probe...)
 	stdout, stderr, code := w.run(t, e2e.Hutch(), args...)
 	o := outcome{code: code, output: stdout + stderr, result: &result{}}
 	if err := json.Unmarshal([]byte(stdout), o.result); err != nil {
