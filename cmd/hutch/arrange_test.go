@@ -3,12 +3,14 @@ package main
 import (
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -116,7 +118,7 @@ func FuzzEnvFile(f *testing.F) {
 
 // FuzzFlags sees to it that the value of a flag is taken within its bounds or not at all.
 func FuzzFlags(f *testing.F) {
-	for _, s := range []string{"10", "-1", "NaN", "1e-320", "512MiB", "30d", "-5s", "0.0000001s", "644", "7777", "dir:ro", ":shared", "p:private", "a:/b", ":x", "./a:b"} {
+	for _, s := range []string{"10", "-1", "NaN", "1e-320", "512MiB", "30d", "-5s", "0.0000001s", "644", "7777", "dir:ro", ":shared", "p:private", "a:/b", ":x", "./a:b", "/:/data:rw", "/:/data", "/:/proc:ro"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -151,6 +153,10 @@ func FuzzFlags(f *testing.F) {
 		var p project
 		if p.UnmarshalText(text) == nil && (store.CheckName(p.name) != nil || !slices.Contains(modes, p.mode)) {
 			t.Errorf("%q is the project %+v", s, p)
+		}
+		var h hostDir
+		if h.UnmarshalText(text) == nil && (!filepath.IsAbs(h.Source) || runfile.CheckMountTarget(h.Target) != nil || h.Mode != runfile.MountReadOnly && h.Mode != runfile.MountWritable) {
+			t.Errorf("%q is the mount %+v", s, h)
 		}
 		if at := placeOf(s); at.sandbox != "" && at.sandbox+":"+at.path != s || at.sandbox == "" && at.path != s {
 			t.Errorf("%q is the place %+v", s, at)
