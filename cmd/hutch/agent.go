@@ -15,13 +15,13 @@ import (
 
 	"github.com/hutch-run/hutch/host/agent/preset"
 	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 type agentCmd struct {

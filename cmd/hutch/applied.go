@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // applying is one apply that is about to happen.

@@ -7,9 +7,9 @@ import (
 	"fmt"
 
 	"github.com/hutch-run/hutch/host/judge"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // allowFlags allow what an apply refuses by default.

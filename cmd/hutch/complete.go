@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hutch-run/hutch/host/files"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/workspace/files"
 )
 
 // completeCmd is what completion scripts ask. Its commands get words of the line after --, and print nothing where

@@ -15,13 +15,13 @@ import (
 	"github.com/hutch-run/hutch/host/agent/cycle"
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/diag"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 type cycleCmd struct {

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/judge"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 type diffCmd struct {

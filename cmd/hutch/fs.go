@@ -8,10 +8,10 @@ import (
 	"io"
 	iofs "io/fs"
 
-	"github.com/hutch-run/hutch/host/files"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/files"
 )
 
 type fsCmd struct {

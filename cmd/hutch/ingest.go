@@ -12,11 +12,11 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/ingest"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 type ingestCmd struct {

@@ -17,11 +17,11 @@ import (
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/outputs"
 	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // runFlags say what runs, in which sandbox.

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // applyFlags are what `hutch run` has of apply.

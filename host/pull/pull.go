@@ -18,10 +18,10 @@ import (
 	"github.com/hutch-run/hutch/host/git/bundle"
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/push"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // EventPull is in a sandbox's chain: its commits were fetched.

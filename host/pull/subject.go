@@ -15,8 +15,8 @@ import (
 
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/host/push"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/sdk"
 )
 

@@ -13,9 +13,9 @@ import (
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/host/git/bundle"
 	"github.com/hutch-run/hutch/host/instructions"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // sending is one work on its way into one sandbox.

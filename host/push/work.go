@@ -13,7 +13,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/host/judge"
-	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/hutch-run/hutch/host/outputs"
 	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 

@@ -21,11 +21,11 @@ import (
 	"github.com/hutch-run/hutch/host/config"
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/install"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/sdk"
 )
 

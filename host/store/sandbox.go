@@ -141,7 +141,7 @@ const (
 	sandboxInputDir    = "input"
 	sandboxTrustDir    = "trust"
 	baseFile           = "base"
-	filesLockFile      = "files.lock" // of host/files
+	filesLockFile      = "files.lock" // of host/workspace
 	newMark            = ".new"       // follows the name of a base that is being written
 )
 

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/judge"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // actTime bounds an action. A sandbox may have a machine to boot.

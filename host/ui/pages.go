@@ -24,11 +24,11 @@ import (
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/report"
 	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // What of a large thing is shown on a page; the command line has all of it.

@@ -20,11 +20,11 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // Server serves the pages of one store to one user. Its methods are safe for concurrent use.

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // Ledger is where the applies of a store are journaled.

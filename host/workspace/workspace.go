@@ -13,12 +13,12 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/hutch-run/hutch/host/files"
 	"github.com/hutch-run/hutch/host/flock"
 	"github.com/hutch-run/hutch/host/pull"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/files"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/sdk"
 )
 

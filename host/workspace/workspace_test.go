@@ -13,12 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hutch-run/hutch/host/backend"
-	"github.com/hutch-run/hutch/host/files"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/files"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/internal/testbackend"
 )
 

@@ -8,12 +8,12 @@ type hostCase struct {
 
 var hostCases = []hostCase{
 	// Paths of the file tools.
-	{"PATH-01", "read `../../etc/passwd`, `/etc/passwd`, `a/../../x`", "an error that names the path", "host/files TestPathsThatLeadOut"},
-	{"PATH-02", "a link to a host file, read and written through", "refused; the target is unchanged", "host/files TestPathsThatLeadOut"},
-	{"PATH-05", "a sparse file of 1 TiB, read and searched", "an error that names the size", "host/files TestHostileFiles"},
-	{"PATH-06", "paths with NUL, empty, `.`, of 5,000 bytes, `-rf`, a newline", "a clear error or that very file", "host/files TestPathsThatLeadOut"},
-	{"PATH-07", "a file with several links, placed in the layer, then written", "refused; the other name is unchanged", "host/files TestHostileFiles"},
-	{"PATH-08", "whiteouts made by the payload", "treated as data", "host/files TestDeviceZeroIsData"},
+	{"PATH-01", "read `../../etc/passwd`, `/etc/passwd`, `a/../../x`", "an error that names the path", "host/workspace/files TestPathsThatLeadOut"},
+	{"PATH-02", "a link to a host file, read and written through", "refused; the target is unchanged", "host/workspace/files TestPathsThatLeadOut"},
+	{"PATH-05", "a sparse file of 1 TiB, read and searched", "an error that names the size", "host/workspace/files TestHostileFiles"},
+	{"PATH-06", "paths with NUL, empty, `.`, of 5,000 bytes, `-rf`, a newline", "a clear error or that very file", "host/workspace/files TestPathsThatLeadOut"},
+	{"PATH-07", "a file with several links, placed in the layer, then written", "refused; the other name is unchanged", "host/workspace/files TestHostileFiles"},
+	{"PATH-08", "whiteouts made by the payload", "treated as data", "host/workspace/files TestDeviceZeroIsData"},
 	{"PATH-09", "directories, files and links exchanged while the host works on them", "nothing outside is read or written", "test/security TestSwappedPaths"},
 
 	// Archives.

@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
-	"github.com/hutch-run/hutch/host/files"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/files"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/test/e2e"
 )

@@ -29,11 +29,11 @@ import (
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // The states of a cycle, in order.

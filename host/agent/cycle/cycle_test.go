@@ -16,10 +16,10 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/model/modeltest"
 	"github.com/hutch-run/hutch/host/agent/record"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 func TestWorks(t *testing.T) {

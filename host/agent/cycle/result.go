@@ -6,8 +6,8 @@ import (
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/diag"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // Schema is the schema of [Result].

@@ -3,7 +3,7 @@
 //
 // [Parse] is pure: bytes in, an [Answer] out. [Answer.Program] settles what of it is run and how, [Answer.Apply] works
 // out what a patch makes of the files it is for. Neither touches a disk. What does is [Save], which writes the files of
-// an answer with a run file, and [Proposal], which brings a patch to a directory through host/review: all of it or
+// an answer with a run file, and [Proposal], which brings a patch to a directory through package review: all of it or
 // nothing, with the same rules as what comes out of a sandbox, and with undo.
 //
 // An answer is hostile. Paths follow the rules of a run file's; sizes and numbers are bounded as there; no input

@@ -15,9 +15,9 @@ import (
 
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/network"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/units"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/sdk"
 )
 

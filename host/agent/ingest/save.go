@@ -18,8 +18,8 @@ import (
 
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/network"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/safefile"
@@ -180,7 +180,7 @@ func (r Run) hcl(a *Answer) ([]byte, error) {
 }
 
 // Proposal is what an answer makes of a directory. It stands for a sandbox whose workspace is the directory with the
-// answer applied, so that host/review shows, judges, applies and undoes it like any other.
+// answer applied, so that package review shows, judges, applies and undoes it like any other.
 type Proposal struct {
 	Outcomes []Outcome
 	Notes    []string // what was done with good will

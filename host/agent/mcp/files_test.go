@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
-	"github.com/hutch-run/hutch/host/files"
 	"github.com/hutch-run/hutch/host/push"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/files"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/internal/gittest"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
-	"github.com/hutch-run/hutch/host/review"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/internal/testbackend"
 )
 

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/tools"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 const (

@@ -37,12 +37,12 @@ import (
 	"github.com/hutch-run/hutch/host/agent/mcp/call"
 	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/judge"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // Options say what the clients of a server may do: what was called for, with Backend chosen, and how it is done.

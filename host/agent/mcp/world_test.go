@@ -16,10 +16,10 @@ import (
 	"github.com/hutch-run/hutch/host/agent/mcp/call"
 	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/backend"
-	"github.com/hutch-run/hutch/host/review"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/workspace/review"
 	"github.com/hutch-run/hutch/internal/testbackend"
 	"github.com/hutch-run/hutch/sdk"
 )

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/agent/ingest"
-	"github.com/hutch-run/hutch/host/files"
+	"github.com/hutch-run/hutch/host/workspace/files"
 )
 
 const (

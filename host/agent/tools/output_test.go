@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/hutch-run/hutch/host/files"
+	"github.com/hutch-run/hutch/host/workspace/files"
 )
 
 func TestTail(t *testing.T) {

@@ -23,11 +23,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hutch-run/hutch/host/files"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/host/workspace"
+	"github.com/hutch-run/hutch/host/workspace/files"
 )
 
 // Def is what a model, and the person who watches it, learns of a tool besides its arguments.

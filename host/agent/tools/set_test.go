@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/hutch-run/hutch/host/files"
+	"github.com/hutch-run/hutch/host/workspace/files"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
