@@ -183,7 +183,8 @@ func (c *Child) Report(kind microinit.Kind) (value uint32, ok bool) {
 // failures says what each kind of failure kept from being done.
 var failures = map[microinit.Kind]string{
 	microinit.NoExec: "execute the command", microinit.NoDir: "enter the command's directory",
-	microinit.NoLimit: "set the command's limits", microinit.NoFork: "start a process", microinit.NoBlock: "read the command",
+	microinit.NoLimit: "set the command's limits", microinit.NoFork: "start a process",
+	microinit.NoBlock: "read the command",
 }
 
 // Failure says why the command was never executed; the kind is 0 without a reason.
@@ -270,18 +271,20 @@ func (c *Child) Kill() error {
 	defer c.mu.Unlock()
 	c.end()
 	_ = c.status.Control(func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_WR) })
-	if c.initFD >= 0 {
-		_ = unix.PidfdSendSignal(c.initFD, unix.SIGCONT, nil, 0) // in case the command has stopped it
-	}
 	return nil
 }
 
 // assistAfter is how long an init may take to kill what a command has left before it gets help.
 const assistAfter = 50 * time.Millisecond
 
-// Assist helps the init to kill what forks faster than the init kills it, until gone is closed, which says that the init
-// has ended: a process that is stopped first forks no more, and an init does not know what is below its children. It is
-// for an init that is not pid 1.
+// StopTime is how long an init may be stopped before its parent continues it: a command of the same user may have stopped
+// it so that its end is not seen, but Assist does so too.
+const StopTime = time.Second
+
+// Assist helps an init that is not pid 1 to kill what forks faster than the init kills it. It returns when gone is closed,
+// which says that the init has ended. A process that is stopped forks no more, so it stops everything below the init
+// before it kills anything; the init, which kills only its own children, is stopped meanwhile, because what it kills makes
+// room for others to fork.
 func (c *Child) Assist(gone <-chan struct{}) {
 	select {
 	case <-c.ending:
@@ -297,7 +300,9 @@ func (c *Child) Assist(gone <-chan struct{}) {
 		case <-timer.C:
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
+		c.signalInit(unix.SIGSTOP)
 		_, _ = descendants.Kill(ctx, c.Below) // what does not end is tried again
+		c.signalInit(unix.SIGCONT)
 		cancel()
 		timer.Reset(assistAfter)
 	}
@@ -322,11 +327,13 @@ func (c *Child) Below() []int {
 }
 
 // KillInit kills the init itself, and with pid 1 its namespace. What is below another is left to the next reaper.
-func (c *Child) KillInit() {
+func (c *Child) KillInit() { c.signalInit(unix.SIGKILL) }
+
+func (c *Child) signalInit(sig unix.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.initFD >= 0 {
-		_ = unix.PidfdSendSignal(c.initFD, unix.SIGKILL, nil, 0)
+		_ = unix.PidfdSendSignal(c.initFD, sig, nil, 0) // one that has ended needs none
 	}
 }
 

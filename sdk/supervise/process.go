@@ -88,8 +88,8 @@ type Process struct {
 }
 
 // Start starts cmd as the leader of its own session, below an init that ends it, with all that it started, when this
-// process dies. It takes cmd over: of its fields only those that were set before mean anything to the caller afterwards,
-// and its methods are not to be called. The command gets its three streams and no other descriptor. An error means that
+// process dies. It takes cmd over: of its fields only those that were set before mean anything to the caller
+// afterwards, and its methods are not to be called. The command gets its three streams and no other descriptor. An error means that
 // nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be distinguished.
 func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	if o.Grace == 0 {
@@ -218,7 +218,8 @@ func (p *Process) reap() {
 	for {
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_PID, init, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
-		if err == nil && info.Code == cldStopped { // by the command, which is of the same user
+		if err == nil && info.Code == cldStopped {
+			time.Sleep(StopTime)
 			_ = unix.Kill(init, unix.SIGCONT)
 		} else if err != unix.EINTR {
 			break
@@ -329,7 +330,7 @@ func (p *Process) end(why error) {
 	p.killed = true
 	p.mu.Unlock()
 	_ = p.child.Kill()
-	if !p.ended(killTime) {
+	if !p.ended(3 * killTime) {
 		err := fmt.Errorf("processes of the command do not end: %v", p.child.Below())
 		p.mu.Lock()
 		p.killErr = err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
@@ -52,8 +53,8 @@ func (s *server) reapOne() bool {
 	c, watched := s.watched[pid]
 	switch {
 	case d.status.Stopped():
-		if c.init { // by a process that wants the command's end not to be seen; a command may stop itself
-			_ = unix.Kill(pid, unix.SIGCONT)
+		if c.init { // and not a command, which may stop itself
+			time.AfterFunc(supervise.StopTime, func() { s.resume(pid, c) })
 		}
 	case !watched:
 		s.unclaimed[s.orphans%len(s.unclaimed)] = d
@@ -66,6 +67,15 @@ func (s *server) reapOne() bool {
 		c.ended <- d
 	}
 	return true
+}
+
+// resume continues an init that was stopped.
+func (s *server) resume(pid int, c child) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watched[pid] == c {
+		_ = unix.Kill(pid, unix.SIGCONT)
+	}
 }
 
 // spawn starts the init of a command with the given descriptors, and sends its end to ended, which has room for it.
