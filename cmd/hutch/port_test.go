@@ -2,9 +2,9 @@ package main
 
 import "testing"
 
-// TestPortScripts reaches servers in real sandboxes of bwrap.
+// TestPortScripts reaches servers in and from real sandboxes of bwrap.
 func TestPortScripts(t *testing.T) {
 	requireTool(t, "bwrap", "--ro-bind", "/", "/", "--unshare-all", "true")
 	requireTool(t, "python3", "--version")
-	pushScripts(t, "bwrap", []string{"testdata/port/port.txtar"})
+	pushScripts(t, "bwrap", []string{"testdata/port/port.txtar", "testdata/port/observe.txtar"})
 }
