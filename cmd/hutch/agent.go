@@ -29,7 +29,7 @@ type agentCmd struct {
 
 	Prompt   string `short:"p" placeholder:"TEXT" help:"Work on this unattended, instead of interactively."`
 	Continue bool   `short:"c" help:"Go on with the last session."`
-	Forget   bool   `help:"Remove the agent's sandbox and home directory of this project, with its login and history, and start nothing."`
+	Forget   bool   `help:"Remove the agent's sandbox and home directory of this project, with its login and history, and start nothing. Refused while the sandbox has changes that were not applied."`
 	Apply    string `enum:",never,ask,on-success" default:"" placeholder:"WHEN" help:"Bring its changes back to the project: ask (default at a terminal), never (default elsewhere), or on-success."`
 	Quiet    bool   `short:"q" help:"Only what the agent prints."`
 
@@ -118,7 +118,13 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 		if err != nil {
 			return err
 		}
-		if err := m.Remove(ctx, home.Name, false); err != nil && !errors.Is(err, store.ErrNoSandbox) {
+		switch st, err := m.Inspect(ctx, home.Name); {
+		case errors.Is(err, store.ErrNoSandbox):
+			return home.Remove()
+		case err == nil && unapplied(st):
+			return hint(fmt.Errorf("sandbox %s has changes that were not applied", home.Name), dropFirst, home.Name)
+		}
+		if err := m.Remove(ctx, home.Name, false); err != nil {
 			return err
 		}
 		return home.Remove()
@@ -206,9 +212,8 @@ func (c *agentCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d *run
 	switch {
 	case same && st.Backend == d.Backends[0].Name:
 		return nil
-	case st.Changes != nil && st.Changes.Entries > 0:
-		return hint(fmt.Errorf("sandbox %s was made with other rules or another program, and has changes that were not applied", name),
-			"hutch diff %s shows them, hutch apply %s takes them, hutch rm %s drops them; then run this again", name, name, name)
+	case unapplied(st):
+		return hint(fmt.Errorf("sandbox %s was made with other rules or another program, and has changes that were not applied", name), dropFirst, name)
 	}
 	u.note("recreating sandbox %s, for another network or program", name)
 	if err := m.Remove(ctx, name, false); err != nil {
@@ -217,6 +222,11 @@ func (c *agentCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d *run
 	_, err = m.Create(ctx, d, name)
 	return madeError(err)
 }
+
+// unapplied reports whether a sandbox has changes that would be lost with it.
+func unapplied(st *sandbox.Status) bool { return st.Changes != nil && st.Changes.Entries > 0 }
+
+const dropFirst = "hutch diff %[1]s shows them, hutch apply %[1]s takes them, hutch rm %[1]s drops them; then run this again"
 
 // review shows what the agent left, and brings it back where that is wanted.
 func (c *agentCmd) review(ctx context.Context, u *ui, s *session.Session, name string, apply applyFlags, ok bool) error {

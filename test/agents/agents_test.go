@@ -208,6 +208,10 @@ func TestAgents(t *testing.T) {
 			}
 			w.nowhere()
 
+			if _, errs = w.hutch(125, "agent", tt.agent, "--forget"); !strings.Contains(errs, "has changes that were not applied") {
+				t.Errorf("--forget says %q", errs)
+			}
+
 			// Again, in the same sandbox, and taken.
 			_, errs = w.hutch(0, slices.Concat([]string{"agent", tt.agent, "--continue", "-p", task, "--apply", "on-success"}, flags)...)
 			if strings.Contains(errs, "recreating") || !strings.Contains(errs, "applied") && !strings.Contains(errs, "allow-tools") {
