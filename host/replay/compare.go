@@ -297,54 +297,30 @@ func span(r *result.Result) string {
 
 func short(hash string) string { return hash[:min(len(hash), 12)] }
 
+// logText is the log of a stream, read from its beginning.
+type logText struct {
+	io.Reader
+	io.Closer
+	total, dropped int64
+}
+
 // openLog opens the log of a stream; one that is not there is empty.
 func openLog(rec *store.Record, s store.Stream) (*logText, error) {
 	l, err := rec.OpenLog(s)
 	if errors.Is(err, fs.ErrNotExist) {
-		return newLogText(nil)
+		empty := io.NopCloser(strings.NewReader(""))
+		return &logText{Reader: empty, Closer: empty}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return newLogText(l)
-}
-
-// logText reads a log from its beginning.
-type logText struct {
-	io.Reader
-	total, dropped int64
-	close          func()
-}
-
-// newLogText takes over a log; nil is an empty one.
-func newLogText(l *store.LogReader) (*logText, error) {
-	if l == nil {
-		return &logText{Reader: strings.NewReader(""), close: func() {}}, nil
-	}
-	t := &logText{}
-	var err error
+	t := &logText{Reader: l, Closer: l}
 	if t.total, t.dropped, err = l.Counts(); err != nil {
 		l.Close()
 		return nil, err
 	}
-	r, w := io.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, err := l.WriteTo(w)
-		w.CloseWithError(err)
-	}()
-	t.Reader = r
-	t.close = func() {
-		r.CloseWithError(io.ErrClosedPipe)
-		<-done
-		l.Close()
-	}
 	return t, nil
 }
-
-// Close ends the reading.
-func (t *logText) Close() { t.close() }
 
 // maxShown bounds a line that is shown of a stream, in bytes.
 const maxShown = 500

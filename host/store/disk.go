@@ -124,13 +124,15 @@ func (a *atomicFile) write(data []byte, sync bool) error {
 	if err == nil && sync {
 		err = f.Sync()
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return diskError("write", a.path, err)
 	}
 	return nil
+}
+
+// writeNew writes a file that must not exist, in a directory that is not in place yet.
+func writeNew(path string, data []byte) error {
+	return (&atomicFile{path: path, tmp: path}).write(data, false)
 }
 
 func (a *atomicFile) place() error {

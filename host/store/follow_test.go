@@ -55,8 +55,8 @@ type piecesOfStream struct {
 }
 
 func (p *piecesOfStream) Write(b []byte) (int, error) {
-	if !bytes.Equal(b, logBytes(int(p.r.at), len(b))) && p.bad == nil {
-		p.bad = fmt.Errorf("at %d: not what was written there: %.40q", p.r.at, b)
+	if at := int(p.r.at) - len(b); !bytes.Equal(b, logBytes(at, len(b))) && p.bad == nil {
+		p.bad = fmt.Errorf("at %d: not what was written there: %.40q", at, b)
 	}
 	p.got += int64(len(b))
 	return len(b), nil

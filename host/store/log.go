@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/tree"
 )
 
 // A log is written in parts, STREAM.log.BASE, where BASE is the position in the stream of the part's first byte. A
@@ -319,6 +321,8 @@ type LogReader struct {
 	stream  Stream
 	parts   []logPart // never empty
 	at      int64     // where reading goes on
+	skipped int64     // bytes that were dropped before they were read
+	buf     []byte
 	running func() bool
 }
 
@@ -450,59 +454,54 @@ func (r *LogReader) TailBytes(n int64) error {
 	return err
 }
 
-// WriteTo copies what there is from here on to w. Bytes that a live writer drops meanwhile are skipped.
-func (r *LogReader) WriteTo(w io.Writer) (int64, error) {
-	n, _, err := r.drain(context.Background(), w, make([]byte, logChunk))
+// Read reads on from where reading has got to; io.EOF says that the log has no more by now. Bytes that a live writer
+// dropped before they were read are skipped and counted.
+func (r *LogReader) Read(p []byte) (int, error) {
+	n, err := r.readAt(p, r.at)
+	if errors.Is(err, io.EOF) { // at the end of the parts that are open
+		var oldest int64
+		if oldest, _, err = r.extent(); err != nil {
+			return 0, err
+		}
+		r.skipped += max(0, oldest-r.at)
+		r.at = max(r.at, oldest)
+		n, err = r.readAt(p, r.at)
+	}
+	r.at += int64(n)
 	return n, err
 }
 
-// drain copies up to the end that the log has by then.
-func (r *LogReader) drain(ctx context.Context, w io.Writer, buf []byte) (written, skipped int64, err error) {
-	for fresh := false; ctx.Err() == nil; {
-		n, err := r.readAt(buf, r.at)
-		switch {
-		case err == nil:
-			n, err = w.Write(buf[:n])
-			r.at += int64(n)
-			written += int64(n)
-			fresh = false
-		case errors.Is(err, io.EOF) && !fresh: // at the end of the parts that are open
-			var oldest int64
-			if oldest, _, err = r.extent(); err == nil && oldest > r.at {
-				skipped += oldest - r.at
-				r.at = oldest
-			}
-			fresh = true
-		case errors.Is(err, io.EOF):
-			return written, skipped, nil
-		}
-		if err != nil {
-			return written, skipped, err
-		}
+// WriteTo copies what there is from here on to w.
+func (r *LogReader) WriteTo(w io.Writer) (int64, error) { return r.copy(context.Background(), w) }
+
+func (r *LogReader) copy(ctx context.Context, w io.Writer) (int64, error) {
+	if r.buf == nil {
+		r.buf = make([]byte, logChunk)
 	}
-	return written, skipped, nil
+	return io.CopyBuffer(struct{ io.Writer }{w}, tree.Reader(ctx, r), r.buf)
 }
 
 // Follow copies what there is from here on to w, and what comes, until the writer is closed or dead, or ctx ends (which
-// is no error). Bytes that were dropped before they were read are skipped and counted.
+// is no error). It returns how many bytes were skipped because they were dropped before they were read.
 func (r *LogReader) Follow(ctx context.Context, w io.Writer) (skipped int64, err error) {
-	buf := make([]byte, logChunk)
-	wait := followFastest
-	for {
+	before := r.skipped
+	for wait := followFastest; ; {
 		// Whether the log is complete must be known before the last look, or its last bytes would be missed.
 		_, err := os.Lstat(r.path())
 		complete := err == nil || !r.running()
-		n, s, err := r.drain(ctx, w, buf)
-		skipped += s
-		if err != nil || complete || ctx.Err() != nil {
-			return skipped, err
+		n, err := r.copy(ctx, w)
+		if ctx.Err() != nil {
+			return r.skipped - before, nil
+		}
+		if err != nil || complete {
+			return r.skipped - before, err
 		}
 		if wait = min(2*wait, followSlowest); n > 0 {
 			wait = followFastest
 		}
 		select {
 		case <-ctx.Done():
-			return skipped, nil
+			return r.skipped - before, nil
 		case <-time.After(wait):
 		}
 	}

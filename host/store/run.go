@@ -242,22 +242,6 @@ func (r *Run) closeLocked() error {
 	return r.close()
 }
 
-// writeNew writes a file that must not exist.
-func writeNew(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return diskError("write", path, err)
-	}
-	_, err = f.Write(data)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return diskError("write", path, err)
-	}
-	return nil
-}
-
 // refBytes points at a file that has the content b.
 func refBytes(path string, b []byte) FileRef {
 	return FileRef{Path: path, Size: int64(len(b)), SHA256: sumHex(b)}

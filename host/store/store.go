@@ -6,10 +6,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"sync"
 	"time"
-
-	"github.com/adrg/xdg"
 )
 
 // Options say where the store lies. The zero value is right for the hutch command.
@@ -76,9 +73,8 @@ func (s *Store) Close() error { return s.audit.close() }
 // Paths returns where everything lies.
 func (s *Store) Paths() Paths { return s.paths }
 
-// xdgMu guards the library's package variables while they are read again.
-var xdgMu sync.Mutex
-
+// findPaths finds the directories: below home or $HUTCH_HOME, or else those of the XDG base directory specification,
+// which says that a relative path in its variables is to be ignored.
 func findPaths(home string) (Paths, error) {
 	if home == "" {
 		home = os.Getenv("HUTCH_HOME")
@@ -95,32 +91,27 @@ func findPaths(home string) (Paths, error) {
 			Config: abs,
 		}, nil
 	}
-	xdgMu.Lock()
-	defer xdgMu.Unlock()
-	if os.Getenv("HOME") == "" { // as under a service manager: the library would take the root directory
-		u, err := user.Current()
-		if err != nil || !filepath.IsAbs(u.HomeDir) {
-			return Paths{}, errors.New("HOME is not set and this user has no home directory: " +
-				"set HUTCH_HOME to a directory for all that hutch keeps")
+	base := os.Getenv("HOME")
+	if base == "" { // as under a service manager
+		if u, err := user.Current(); err == nil {
+			base = u.HomeDir
 		}
-		if err := os.Setenv("HOME", u.HomeDir); err != nil {
-			return Paths{}, err
-		}
-		defer func() { _ = os.Unsetenv("HOME") }() // HOME is a name that the system takes
 	}
-	xdg.Reload() // the environment may have changed since the library looked
-	dirs := map[string]string{"XDG_DATA_HOME": xdg.DataHome, "XDG_CACHE_HOME": xdg.CacheHome, "XDG_STATE_HOME": xdg.StateHome}
-	for name, dir := range dirs {
-		if !filepath.IsAbs(dir) {
-			return Paths{}, fmt.Errorf("no home directory for the store: %s is %q (set HOME or HUTCH_HOME to an absolute path)",
-				name, dir)
+	if !filepath.IsAbs(base) {
+		return Paths{}, fmt.Errorf("HOME is %q and names no home directory for the store: "+
+			"set HOME or HUTCH_HOME to an absolute path", base)
+	}
+	dir := func(variable, otherwise string) string {
+		if dir := os.Getenv(variable); filepath.IsAbs(dir) {
+			return filepath.Join(dir, "hutch")
 		}
+		return filepath.Join(base, otherwise, "hutch")
 	}
 	return Paths{
-		Data:   filepath.Join(xdg.DataHome, "hutch"),
-		Cache:  filepath.Join(xdg.CacheHome, "hutch"),
-		State:  filepath.Join(xdg.StateHome, "hutch"),
-		Config: filepath.Join(xdg.ConfigHome, "hutch"),
+		Data:   dir("XDG_DATA_HOME", ".local/share"),
+		Cache:  dir("XDG_CACHE_HOME", ".cache"),
+		State:  dir("XDG_STATE_HOME", ".local/state"),
+		Config: dir("XDG_CONFIG_HOME", ".config"),
 	}, nil
 }
 

@@ -105,7 +105,7 @@ func TestOpenFindsItsPlace(t *testing.T) {
 	t.Setenv("HOME", base)
 	t.Setenv("XDG_DATA_HOME", "")
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(base, "c"))
-	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("XDG_STATE_HOME", "relative") // which the specification has programs ignore
 	t.Setenv("XDG_CONFIG_HOME", "")
 	s, err := Open(Options{})
 	if err != nil {
