@@ -148,7 +148,7 @@ func takenLine(pick review.Pick) string {
 // mostLeft is how many changes are named one by one when they are left out; of more, the number is reported.
 const mostLeft = 30
 
-// mostExplained is of how many conflicts both sides are told.
+// mostExplained is the number of conflicts whose both sides are shown.
 const mostExplained = 10
 
 // leftOut says why changes are left out.

@@ -28,7 +28,7 @@ type cycleCmd struct {
 	vars
 	Args   []string `arg:"" optional:"" name:"file" help:"Run file with the cycle block, and its name where the file has several. Without a file, the current directory is worked in." complete:"hcl"`
 	ID     string   `name:"id" placeholder:"ID" help:"Id of the cycle. Where nothing else names the specification, it is dev_documents/CYCLE<ID>/SPEC.md in the workspace."`
-	Resume string   `placeholder:"RECORD" help:"Go on with a cycle whose hutch died: the id that it told at its beginning."`
+	Resume string   `placeholder:"RECORD" help:"Continue a cycle whose hutch died: the id that was printed at its start."`
 	Check  string   `placeholder:"LINE" help:"A line for sh that must succeed in the sandbox when the model says that it is done; instead of the file's."`
 
 	Backend        string `group:"sandbox" placeholder:"NAME" help:"Use this backend instead of those that the file names." complete:"backend"`
@@ -56,7 +56,7 @@ func (*cycleCmd) Usage() []string {
 
 // Help is the text below the synopsis.
 func (*cycleCmd) Help() string {
-	return `Has a model work a specification with tools, inside of a sandbox on a private copy of the project: it lists, reads, writes, edits, patches and searches files and runs commands there, and nowhere else. When it says that it is done, your check is run; one that fails is told to the model, which goes on. What changed is brought back by the same review as hutch apply, or stays in the sandbox for that.
+	return `Has a model work a specification with tools, inside of a sandbox on a private copy of the project: it lists, reads, writes, edits, patches and searches files and runs commands there, and nowhere else. When it says that it is done, your check is run; when it fails, the model sees why and continues. What changed is brought back by the same review as hutch apply, or stays in the sandbox for that.
 
 Set-up, coding, sync-back and tear-down are recorded before they begin, so that --resume goes on after a crash. An interrupt ends coding in order. The exit code is
 
@@ -353,7 +353,7 @@ func (c *cycleCmd) text(u *ui, r *cycle.Result) error {
 	return nil
 }
 
-// cycleShow tells on stderr what happens.
+// cycleShow prints progress on stderr.
 type cycleShow struct {
 	u     *ui
 	quiet bool

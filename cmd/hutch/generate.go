@@ -39,7 +39,7 @@ type generateCmd struct {
 
 // Help is the text below the synopsis.
 func (*generateCmd) Help() string {
-	return `Has a model write the program that a generate block describes, runs it in a sandbox, and asks again with what went wrong, until it works or attempts or budget are used up. Each attempt that runs is a run of its own, with its record; docs/generate.md says what is asked, and what the model is told.
+	return `Has a model write the program that a generate block describes, runs it in a sandbox, and asks again with what went wrong, until it works or attempts or budget are used up. Each attempt that runs is a run of its own, with its record; docs/generate.md says what is sent to the model.
 
 The provider of the model gets the task, the names and sizes of the inputs, the programs that it wrote, and the ends of what they printed. The exit code is
 
@@ -108,8 +108,8 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 			err = hint(err, "the program is in %s", story.Final.Code)
 		}
 	}
-	if told := c.tell(u, story); err == nil {
-		err = told // else the exit code of the error
+	if printed := c.tell(u, story); err == nil {
+		err = printed // else the exit code of the error
 	}
 	return err
 }
@@ -273,7 +273,7 @@ func (w *watch) watch() generate.Watch {
 	}
 }
 
-// ask asks a person at a terminal whether packages may be installed; nil where there is none.
+// ask asks at the terminal whether packages may be installed; it is nil without a terminal.
 func (w *watch) ask() func(context.Context, []string) (bool, error) {
 	if w.c.Output == "json" || !w.u.errTTY || !term.IsTerminal(int(w.u.in.Fd())) {
 		return nil

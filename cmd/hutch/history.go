@@ -38,7 +38,7 @@ func load(s *store.Store, ref string) (*store.Record, error) {
 	return s.Load(id)
 }
 
-// loadWhole is load where the parts of a generate or cycle are meant to be seen in it: latest is none of them.
+// loadWhole is load where the parts of a generate or cycle are meant to be seen in it: latest is not one of them.
 func loadWhole(s *store.Store, ref string) (*store.Record, error) {
 	if ref == "latest" || ref == "-" {
 		newest, err := s.List(store.Filter{Limit: 1, Whole: true})

@@ -152,11 +152,11 @@ func (c *ingestCmd) refuse(u *ui, err error) error {
 func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answer, raw []byte) error {
 	program, err := a.Program(ingest.Program{Entrypoint: c.Entrypoint, Language: c.Language, Dependencies: c.Dependency})
 	if err != nil {
-		told := c.refuse(u, err)
-		if len(a.Changes) > 0 && len(a.Files) == 0 && c.Output != "json" { // what the answer's author is told helps nobody with a patch at hand
+		refused := c.refuse(u, err)
+		if len(a.Changes) > 0 && len(a.Files) == 0 && c.Output != "json" { // a hint for the answer's author does not help with a patch
 			u.note("hint: --workspace DIR applies a patch to a directory")
 		}
-		return told
+		return refused
 	}
 	net, err := c.network()
 	if err != nil {

@@ -204,7 +204,7 @@ func (c *showCmd) tree(u *ui, s *store.Store, rec *store.Record) error {
 	return t.WriteText(u.out, style)
 }
 
-// drawsLines tells from the locale whether what reads our output knows more than ASCII.
+// drawsLines reports whether the locale has more than ASCII.
 func drawsLines() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := os.Getenv(name); v != "" {

@@ -115,7 +115,7 @@ func (a *applyFlags) bring(ctx context.Context, u *ui, v *workspace.Review, ledg
 	return applyPicks(ctx, u, job)
 }
 
-// decide asks what to do with the changes of a run; nil is none of them.
+// decide asks what to do with the changes of a run; nil applies none.
 func (a *applyFlags) decide(ctx context.Context, u *ui, v *review.Review) ([]review.Pick, error) {
 	style := review.Style{Color: u.color, Terminal: true, Width: u.width}
 	if err := v.Stat(ctx, u.err, style); err != nil {

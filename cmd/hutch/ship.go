@@ -70,7 +70,7 @@ func (c *backendRemoveCmd) Run(_ context.Context, u *ui) error {
 }
 
 type backendPackCmd struct {
-	Programs []string `arg:"" name:"[os/arch=]program" help:"Programs hutch-backend-NAME, one for each platform; the platform is read from the program where it tells." complete:"file"`
+	Programs []string `arg:"" name:"[os/arch=]program" help:"Programs hutch-backend-NAME, one for each platform; the platform is read from the program if possible." complete:"file"`
 	Name     string   `placeholder:"NAME" help:"Name of the backend, where the program is not called hutch-backend-NAME."`
 	Version  string   `name:"release" placeholder:"VERSION" help:"Version of the release; needed when none of the programs runs here, and refused when the one that does says another."`
 	Extra    []string `placeholder:"[OS/ARCH=]FILE" help:"Put this file into every archive, or that of one platform, beside the program. Repeatable." complete:"file"`
@@ -154,20 +154,20 @@ func (c *backendPackCmd) Run(ctx context.Context, u *ui) error {
 	return u.line("%s", filepath.Join(c.Dir, release.ManifestName(name, version)))
 }
 
-// told is what a program says about itself.
-type told struct{ Name, Version string }
+// identity is what a program says about itself.
+type identity struct{ Name, Version string }
 
 // whatIs starts a program and asks what it is. That it starts shows that it speaks the protocol.
-func whatIs(ctx context.Context, s *session.Session, path string) (told, error) {
+func whatIs(ctx context.Context, s *session.Session, path string) (identity, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return told{}, err
+		return identity{}, err
 	}
 	b, err := s.Find(ctx, abs)
 	if err != nil {
-		return told{}, err
+		return identity{}, err
 	}
-	return told{b.Facts.Name, b.Facts.Version}, nil
+	return identity{b.Facts.Name, b.Facts.Version}, nil
 }
 
 type backendPublishCmd struct {

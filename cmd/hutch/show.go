@@ -291,11 +291,11 @@ func (s *show) result(r *result.Result) {
 		}
 		return
 	}
-	told := *r
+	shown := *r
 	if s.cmd.wanted() && !s.cmd.Keep {
-		told.Kept = false // only until it is applied; what stays is reported then
+		shown.Kept = false // only until it is applied; what stays is reported then
 	}
-	_ = report.Summary(s.labels.Plain(s.u.err), &told, report.Style{Color: s.u.color})
+	_ = report.Summary(s.labels.Plain(s.u.err), &shown, report.Style{Color: s.u.color})
 }
 
 // again says that the nth attempt of a run is repeated.
@@ -365,8 +365,8 @@ func (s *show) dropped(rs ...*result.Result) {
 	}
 }
 
-// silent reports whether nothing is to be said about one run: several runs have a line each, and a command without a file
-// that simply ended is like one without hutch, unless a person watches.
+// silent reports whether nothing is to be said about one run: several runs have a line each, and a command without a
+// file that simply ended is like one without hutch, unless a person watches.
 func (s *show) silent(r *result.Result) bool {
 	switch ended := r.Cause == "exited" && r.Error == nil; {
 	case s.cmd.Output != "json" && len(r.NewRepositories) > 0:

@@ -17,9 +17,9 @@ type steps struct {
 
 // stepping is how far one of them is.
 type stepping struct {
-	last, told string
-	flows      bool // it takes long, and each step is told
-	timer      *time.Timer
+	last, printed string
+	flows         bool // it takes long, and each step is printed
+	timer         *time.Timer
 }
 
 // plainPatience is the patience of a call: above what anything takes that boots no VM and downloads nothing.
@@ -50,10 +50,10 @@ func (s *steps) step(name, text string) {
 	}
 }
 
-// say tells the step, unless it was told already. It is called with mu held.
+// say prints the step, unless it was printed already. It is called with mu held.
 func (s *steps) say(st *stepping) {
-	if st.last != st.told {
-		st.told = st.last
+	if st.last != st.printed {
+		st.printed = st.last
 		s.tell(st.last)
 	}
 }

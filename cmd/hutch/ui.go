@@ -88,7 +88,7 @@ func regular(f *os.File) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// note tells the user something on stderr.
+// note prints a message on stderr.
 func (u *ui) note(format string, args ...any) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -76,7 +76,7 @@ func bashValues(words []string, kind string) string {
 	return fmt.Sprintf("_hutch_words %q", strings.Join(words, " "))
 }
 
-// paths is the operand of a command that is a path in the sandbox before it, nil when there is none.
+// paths is the operand of a command that is a path in the sandbox before it, or nil.
 func paths(n *kong.Node) *kong.Value {
 	for _, p := range n.Positional {
 		if p.Tag.Get("complete") == "path" {
