@@ -97,7 +97,7 @@ type DiedError struct {
 // mostWords is how many of the last lines a message has.
 const mostWords = 3
 
-// lastWords is the end of a log for a message, "" when there is none.
+// lastWords is the end of a log for a message, or "".
 func lastWords(lines []string) string {
 	if len(lines) == 0 {
 		return ""

@@ -256,7 +256,7 @@ func (b *Backend) giveUp(err error) {
 	b.proc.killGroup()
 }
 
-// leastSilence is told where a caller is about to give up anyway, as hutch does once it was interrupted.
+// leastSilence is reported where a caller is about to give up anyway, as after an interrupt.
 const leastSilence = 5 * time.Second
 
 // CallTimeout is how long it may take for one call, but for the running of a command.
@@ -283,7 +283,7 @@ func (b *Backend) silent(call string, silent, most time.Duration) {
 	b.opt.Waiting(s)
 }
 
-// news says whether words were not told before, and that they are now.
+// news marks words as reported, and says whether they were new.
 func (b *Backend) news(words string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -318,9 +318,9 @@ func (b *Backend) wrap(call string, err error) error {
 			err = b.died()
 		}
 	}
-	var told *sdk.Error
-	if b.proc != nil && errors.As(err, &told) && error(told) == err {
-		err = b.withLog(call, told)
+	var wrapped *sdk.Error
+	if b.proc != nil && errors.As(err, &wrapped) && error(wrapped) == err {
+		err = b.withLog(call, wrapped)
 	}
 	return &Error{Backend: b.Name, Call: call, Err: err}
 }
@@ -328,24 +328,24 @@ func (b *Backend) wrap(call string, err error) error {
 // withLog adds to a bug of the backend where its log is, and to an answer that did not come what it said last. That a
 // backend in which a call hangs cannot be drained has been explained by that call.
 func (b *Backend) withLog(call string, e *sdk.Error) *sdk.Error {
-	told, log := *e, ""
+	wrapped, log := *e, ""
 	switch {
 	case errors.Is(e.Err, context.DeadlineExceeded): // it waits for something
 		words := lastWords(b.proc.logs.lines())
 		if news := b.news(words); call == "drain" && words != "" && !news {
 			break
 		}
-		if words != "" && told.Detail == "" {
-			told.Detail = words
+		if words != "" && wrapped.Detail == "" {
+			wrapped.Detail = words
 		}
 		log = b.Log()
 	case e.Reason == sdk.ReasonInternal:
 		log = b.proc.logs.file.soon(dying)
 	}
 	if log != "" {
-		told.Fix = strings.TrimPrefix(told.Fix+"; log: "+log, "; ")
+		wrapped.Fix = strings.TrimPrefix(wrapped.Fix+"; log: "+log, "; ")
 	}
-	return &told
+	return &wrapped
 }
 
 // Log is the file with its log, "" when none is kept or nothing was written.
@@ -399,7 +399,7 @@ func (b *Backend) stop(ctx context.Context) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, b.opt.StopTimeout, fmt.Errorf("it was not done within %s, and was killed", b.opt.StopTimeout))
 		err = b.Drain(ctx)
 		cancel()
-		// That it was killed for a call that it did not end is what this call has told, and nobody is left then either.
+		// This call has reported that the backend was killed for an unanswered call, so nothing is left either.
 		if died := (*DiedError)(nil); errors.As(err, &died) && errors.Is(died.Why, context.DeadlineExceeded) {
 			err = nil
 		}

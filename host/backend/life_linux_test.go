@@ -67,7 +67,7 @@ func TestTheProcess(t *testing.T) {
 
 // What a command sees of the environment and of open files is nothing of ours.
 func TestNothingLeaksIntoCommands(t *testing.T) {
-	t.Setenv("OF_THE_HOST", "secret") // go-plugin passes all of it on unless told not to
+	t.Setenv("OF_THE_HOST", "secret") // go-plugin passes all of it on by default
 	// What the process that started hutch left open, such as a lock, is inherited by the plugin.
 	inherited, err := syscall.Dup(int(open(t, filepath.Join(t.TempDir(), "inherited")).Fd()))
 	if err != nil {

@@ -68,7 +68,7 @@ type Options struct {
 	// means os.Executable.
 	Executable string
 
-	HostVersion string // told to backends
+	HostVersion string // sent to backends
 
 	// Temp is how the names of the backends' temporary directories begin, such as store.TempName returns; "" leaves it to
 	// them.
@@ -87,7 +87,7 @@ type Options struct {
 	// CallTimeout is how long a backend may take for one call, but for the running of a command; 0 means
 	// DefaultCallTimeout.
 	CallTimeout time.Duration
-	// Waiting is told, now and then, that a backend has not answered a call: one line, safe to show. It may be called
+	// Waiting is called, now and then, when a backend has not answered a call: one line, safe to show. It may be called
 	// concurrently, and be nil.
 	Waiting func(line string)
 }

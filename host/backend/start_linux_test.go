@@ -277,7 +277,7 @@ func TestTheCacheNoticesChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same size and the same modification time: only the change time tells.
+	// The same size and the same modification time: only the change time differs.
 	if err := os.WriteFile(path, []byte("two"), 0o755); err != nil {
 		t.Fatal(err)
 	}

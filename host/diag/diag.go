@@ -1,4 +1,4 @@
-// Package diag has the one value in which hutch tells a person or a program what is wrong and where.
+// Package diag has the one value for errors with their places, for people and programs.
 //
 // A Diagnostic carries everything it needs, the excerpt of the source included, so that text for a terminal, JSON and
 // annotations for a CI service are all rendered from the same value and can never disagree.
@@ -34,7 +34,7 @@ type Diagnostic struct {
 	Context string `json:"context,omitempty"`
 	// Range is where it is wrong; nil when the value came from no file.
 	Range *Range `json:"range,omitempty"`
-	// Snippet is the source at Range; nil when there is none or when it could show a secret.
+	// Snippet is the source at Range; nil when unknown or when it could show a secret.
 	Snippet *Snippet `json:"snippet,omitempty"`
 	// Values are the values that the expression at Range used, without those that are sensitive.
 	Values []Value `json:"values,omitempty"`
@@ -117,7 +117,7 @@ func (ds Diagnostics) HasErrors() bool {
 	return false
 }
 
-// Err returns the errors among them as one error, or nil when there is none. errors.As finds the Diagnostics in it.
+// Err returns the errors among them as one error, or nil. errors.As finds the Diagnostics in it.
 func (ds Diagnostics) Err() error {
 	if !ds.HasErrors() {
 		return nil

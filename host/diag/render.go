@@ -44,7 +44,7 @@ func (ds Diagnostics) Write(w io.Writer, s Style) error {
 }
 
 // Below renders what is to stand below text, a message that ends with the summary of the only diagnostic: its place and
-// all else, without the summary. It is "" for other messages, below which Write tells everything.
+// all else, without the summary. It is "" for other messages, which Write renders whole.
 func (ds Diagnostics) Below(text string, s Style) string {
 	if len(ds) != 1 || !strings.HasSuffix(text, ds[0].Summary) {
 		return ""

@@ -31,7 +31,7 @@ type Repo struct {
 	Format string // of object names: "sha1" or "sha256"
 }
 
-// Open finds the repository whose work tree dir lies in. The error is [ErrNoRepository] when there is none, also in a
+// Open finds the repository whose work tree dir lies in. The error is [ErrNoRepository] without one, also in a
 // bare one.
 func Open(ctx context.Context, dir string) (*Repo, error) {
 	abs, err := filepath.Abs(dir)
@@ -56,7 +56,7 @@ func Open(ctx context.Context, dir string) (*Repo, error) {
 }
 
 // Branch returns the branch that is checked out, without refs/heads/, and its commit. The error is [ErrDetached] or
-// [ErrUnborn] where there is none.
+// [ErrUnborn] without one.
 func (r *Repo) Branch(ctx context.Context) (branch, commit string, err error) {
 	ref, err := r.Run(ctx, "symbolic-ref", "--quiet", "HEAD")
 	if code(err) == 1 {
@@ -76,7 +76,7 @@ func (r *Repo) Branch(ctx context.Context) (branch, commit string, err error) {
 	return branch, commit, err
 }
 
-// Commit is the full name of the commit that a ref or an object name means. Where there is none the error is an
+// Commit is the full name of the commit that a ref or an object name means. Without one the error is an
 // [*Error] with code 1.
 func (r *Repo) Commit(ctx context.Context, rev string) (string, error) {
 	return r.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{commit}")

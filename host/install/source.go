@@ -99,7 +99,7 @@ func CheckSource(text string) error {
 	return nil
 }
 
-// SplitVersion takes the version off a source that is written SOURCE:VERSION; version is "" when there is none.
+// SplitVersion takes the version off a source that is written SOURCE:VERSION; version may be "".
 func SplitVersion(text string) (source, version string) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 || strings.ContainsRune(text[i:], '/') {

@@ -22,7 +22,7 @@ import (
 )
 
 // Install installs one backend for this user: source is as in a run file, with :VERSION behind it or the newest is
-// meant. name may be empty when the source tells it. lock is the path of the user's lock file, in which it then is.
+// meant. name may be empty when the source has it. lock is the path of the user's lock file, in which it then is.
 func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outcome, error) {
 	if err := i.Trust.Check(); err != nil {
 		return nil, err

@@ -75,7 +75,7 @@ type Platform struct {
 	Beside  string // backend.BesideSHA256 of what lies beside it, "" when its manifest does not say
 }
 
-// Find returns the lock of a backend, nil when there is none. A nil file has none.
+// Find returns the lock of a backend, or nil. A nil file has none.
 func (f *File) Find(name string) *Backend {
 	if f == nil {
 		return nil
@@ -134,7 +134,7 @@ type content struct {
 	} `hcl:"backend,block"`
 }
 
-// Read reads the lock file in a directory. That there is none is an error for which errors.Is finds fs.ErrNotExist.
+// Read reads the lock file in a directory. Without one the error is fs.ErrNotExist.
 func Read(dir string) (*File, error) { return ReadFile(filepath.Join(dir, Name)) }
 
 // ReadFile reads the lock file at path, as Read does.

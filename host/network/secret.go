@@ -68,8 +68,8 @@ func (s Secret) String() string {
 	return text
 }
 
-// isVariable reports whether name can be that of a variable: up to 64 letters, digits and underscores, no digit first. It
-// is not a regular expression, which every start of hutch would compile.
+// isVariable reports whether name can be that of a variable: up to 64 letters, digits and underscores, no digit first.
+// It is not a regular expression, which every start of hutch would compile.
 func isVariable(name string) bool {
 	for i, c := range []byte(name) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
@@ -185,8 +185,8 @@ func output(ctx context.Context, argv, environ []string) (string, error) {
 	return stdout.String(), nil
 }
 
-// ParseSecret reads a value of --secret: NAME=env@HOST, NAME=env:VARIABLE@HOST or NAME=file:PATH@HOST, where HOST may be
-// several with commas between.
+// ParseSecret reads a value of --secret: NAME=env@HOST, NAME=env:VARIABLE@HOST or NAME=file:PATH@HOST, where HOST may
+// be several with commas between.
 func ParseSecret(text string) (Secret, error) {
 	const want = "want NAME=env@HOST, NAME=env:VARIABLE@HOST or NAME=file:PATH@HOST"
 	name, rest, _ := strings.Cut(text, "=")
@@ -212,15 +212,15 @@ func ParseSecret(text string) (Secret, error) {
 	return s, s.Check()
 }
 
-// Misfit says why a secret does not fit the rest of a run, by the path of what is to be changed; "" when it does. env are
-// the variables that the run sets.
+// Misfit says why a secret does not fit the rest of a run, by the path of what is to be changed; "" when it does. env
+// are the variables that the run sets.
 func (n Network) Misfit(s Secret, env map[string]string) (path, summary, fix string) {
 	at := fmt.Sprintf("network.secret[%q]", s.Name)
 	if _, set := env[s.Name]; set {
 		return at, fmt.Sprintf("secret %s: env sets %s too, which is to have the placeholder", s.Name, s.Name), "take " + s.Name + " out of env"
 	}
 	if n.OrNone().Mode == sdk.NetworkNone {
-		return "network.mode", fmt.Sprintf("secret %s needs a network, and the mode is none", s.Name), "say which destinations are allowed, instead of the mode"
+		return "network.mode", fmt.Sprintf("secret %s needs a network, but network.mode is \"none\"", s.Name), "say which destinations are allowed, instead of the mode"
 	}
 	all, err := rules.Parse(n.Mode, n.Rules())
 	if err != nil {

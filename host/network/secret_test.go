@@ -130,7 +130,7 @@ func TestMisfit(t *testing.T) {
 		{filtered("api.example", "files.example"), nil, "its host *.files.example:8443 is not in network.allow"},
 		{Network{Mode: sdk.NetworkFiltered, Allow: []string{"*.example"}, Deny: []string{"api.example"}}, nil, `its host api.example is denied by "api.example" in network.deny`},
 		{Network{Mode: sdk.NetworkFull}, nil, ""},
-		{Network{}, nil, "needs a network, and the mode is none"},
+		{Network{}, nil, "needs a network, but network.mode is \"none\""},
 		{filtered("*.example"), map[string]string{"T": "x"}, "env sets T too"},
 	} {
 		if _, got, _ := tt.n.Misfit(secret, tt.env); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// errEnough is what a writer is told whose reader has gone.
+// errEnough is the error of a writer whose reader has gone.
 var errEnough = errors.New("enough was read")
 
 // Join runs write and read at the same time, with what the one writes as what the other reads, and returns when both

@@ -249,7 +249,8 @@ func (p *puller) move(ctx context.Context, branch, head string) error {
 type Wait struct {
 	Interval time.Duration // between two looks; 0 means 2 s
 	Timeout  time.Duration // 0 means 30 minutes
-	// Progress is told, after each look, how long it has been and what the command printed last, escaped; it may be nil.
+	// Progress is called after each look with the time it has been and what the command printed last, escaped; it may be
+	// nil.
 	Progress func(waited time.Duration, last string)
 }
 

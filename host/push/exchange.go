@@ -114,7 +114,7 @@ func (x *Exchange) in(ctx context.Context, name string, r io.Reader) error {
 // ErrNoBundle says that there is no output bundle yet.
 var ErrNoBundle = errors.New("there is no output bundle")
 
-// Fetch copies the bundle that hands in to w, at most max bytes of it. The error is [ErrNoBundle] when there is none
+// Fetch copies the bundle that hands in to w, at most max bytes of it. The error is [ErrNoBundle] without one
 // yet, and a [*HostileError] when something else stands there.
 func (x *Exchange) Fetch(ctx context.Context, w io.Writer, max int64) error {
 	if x.host == "" {

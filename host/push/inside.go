@@ -91,8 +91,8 @@ const (
 	maxScriptOut  = 64 << 10
 )
 
-// script runs one of the scripts and returns its code and what it printed. The error is that of the backend, or tells
-// of a shell that did not end by itself.
+// script runs one of the scripts and returns its code and what it printed. The error is that of the backend, or
+// about a shell that did not end by itself.
 func script(ctx context.Context, sb *client.Sandbox, text string, args ...string) (code int, stdout, stderr string, err error) {
 	out, errs := keep.Head{Max: maxScriptOut}, keep.Head{Max: maxScriptOut}
 	exit, err := sb.Exec(ctx, &client.Command{
@@ -173,7 +173,7 @@ func goneError(clone, said string) error {
 // ExchangeOf is where the bundles of a sandbox are.
 func ExchangeOf(sb *client.Sandbox) *Exchange { return exchangeOf(sb) }
 
-// environment is what the command is told.
+// environment is the command's environment.
 func environment(p *store.SandboxPush) map[string]string {
 	return map[string]string{
 		"HUTCH_CLONE": p.Clone, "HUTCH_PLAN": p.PlanPath, "HUTCH_BASE": p.Base,

@@ -74,7 +74,7 @@ func CheckRun(d *runfile.Definition) error {
 }
 
 // Make makes the sandbox of d, and puts w into it. What goes wrong leaves nothing behind, but what gc finishes. It
-// returns the record of the sandbox, in which nothing runs yet. progress is told what is being done.
+// returns the record of the sandbox, in which nothing runs yet. progress gets each step.
 func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Work, name string, progress func(step string)) (_ *store.SandboxInfo, err error) {
 	p, err := whole(ctx, w, w.Depth) // goes on while the sandbox is made
 	if err != nil {
@@ -210,7 +210,7 @@ const supervisorLog = ".hutch-supervisor.log"
 // reportFD is where the supervisor says how it began.
 const reportFD = 3
 
-// report is what the supervisor says: the run, or why there is none.
+// report is what the supervisor sends: the run, or an error.
 type report struct {
 	Run   string   `json:"run,omitempty"`
 	Error string   `json:"error,omitempty"`
@@ -277,12 +277,12 @@ func Supervise(ctx context.Context, m *sandbox.Manager, st *store.Store, id stri
 		return errors.New("a supervisor is started by hutch push --detach")
 	}
 	syscall.CloseOnExec(reportFD)
-	told := false
+	reported := false
 	tell := func(r report) {
-		if told {
+		if reported {
 			return
 		}
-		told = true
+		reported = true
 		_ = json.NewEncoder(to).Encode(r) // the caller may be gone
 		_ = to.Close()
 	}

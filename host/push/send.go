@@ -255,7 +255,7 @@ func saveBase(sb *sandbox.Sandbox, b *review.Base) (err error) {
 // and the command may run again.
 const planCopy = ".hutch-plan"
 
-// savePlan keeps the plan; nil is none.
+// savePlan keeps the plan, which may be nil.
 func savePlan(sb *sandbox.Sandbox, text []byte) error {
 	name := filepath.Join(sb.State, planCopy)
 	if text == nil {

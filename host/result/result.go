@@ -93,7 +93,7 @@ type Stream struct {
 	Bytes     int64  `json:"bytes"`          // written by the program, as far as they came
 	Dropped   int64  `json:"dropped"`        // of those, nowhere any more: beyond the output limit, or see Lost
 	Lost      string `json:"lost,omitempty"` // why a part is missing: a full disk, or a connection that broke
-	Truncated bool   `json:"truncated"`      // Text holds less than Path does
+	Truncated bool   `json:"truncated"`      // Text is shorter than the file at Path
 	Path      string `json:"path"`           // of the log, below the run's directory; empty without one
 }
 

@@ -38,7 +38,7 @@ type planned struct {
 // maxConfig bounds, in bytes, the configuration of a backend that is recorded.
 const maxConfig = 32 << 10
 
-// recorded is the configuration of the chosen backend for the record; nil when there is none, or a longer one than any
+// recorded is the configuration of the chosen backend for the record; nil without one, or for a longer one than any
 // event should hold.
 func (c *choice) recorded() json.RawMessage {
 	if c.config == nil || len(c.config.Redacted) > maxConfig {
@@ -161,10 +161,10 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		l.cannot(at, "install a version of it that fits this hutch", "it does not say how it isolates")
 	case f.Isolation.Rank() < files.Rank():
 		l.cannot("min_isolation", "name a backend that isolates more, or ask for less with min_isolation",
-			"its isolation is %s, at least %s is wanted", f.Isolation, files)
+			"it has isolation %s, at least %s is wanted", f.Isolation, files)
 	case f.Isolation.Rank() < yours.Rank():
 		l.cannot(at, "name a backend that isolates more, or ask for less with --min-isolation, or min_isolation in your configuration",
-			"its isolation is %s, and you want at least %s", f.Isolation, yours)
+			"it has isolation %s, and you want at least %s", f.Isolation, yours)
 	}
 	cfg, diags := block.Decode(&f.Schema)
 	l.warn(diags)
@@ -177,7 +177,7 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if mode := d.Network.OrNone().Mode; !slices.Contains(f.Networks, mode) {
 		switch {
 		case mode == sdk.NetworkFiltered:
-			l.cannot("network.allow", "use a backend that filters the network, such as bwrap or podman", "it cannot hold network.allow: its network is %s", modes(f.Networks))
+			l.cannot("network.allow", "use a backend that filters the network, such as bwrap or podman", "it cannot hold network.allow: it offers network %s", modes(f.Networks))
 		case mode == sdk.NetworkNone && slices.Contains(f.Networks, sdk.NetworkFull):
 			l.cannot("network.mode", `use another backend, or let the run have the network: mode = "full" in its network block, or --network full`, "it has no network mode %q", mode)
 		default:

@@ -62,7 +62,7 @@ func CheckCommand(d *runfile.Definition) diag.Diagnostics {
 		return nil
 	}
 	return diag.Diagnostics{d.Diagnose("entrypoint", fmt.Sprintf("nothing is known to run %q with, and it is not executable", d.Entrypoint),
-		"Without language and interpreter, the extension tells the language: "+strings.Join(language.Names(), ", ")+".",
+		"Without language and interpreter, the extension selects the language: "+strings.Join(language.Names(), ", ")+".",
 		"set language or interpreter, or make the file executable")}
 }
 

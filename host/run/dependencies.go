@@ -116,7 +116,7 @@ func interpreter(name string) string {
 	return name
 }
 
-// install installs into dir by way of a sandbox, and tells with what.
+// install installs into dir by way of a sandbox, and returns the installer.
 func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Settings, dir string) (string, error) {
 	input, env, err := bundleInput(settings)
 	if err != nil {
@@ -231,7 +231,7 @@ func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.In
 	return result.Text(end, dropped), x, nil
 }
 
-// allowFix says how the first denied destination of an installer is allowed; "" when there is none.
+// allowFix says how the first denied destination of an installer is allowed, or "".
 func allowFix(traffic []sdk.Traffic) string {
 	for _, t := range traffic {
 		if text, fix := network.Denial(t); !t.Allowed && fix != "" {

@@ -123,7 +123,7 @@ func TestCancelDoesNotWaitForABackendThatHangs(t *testing.T) {
 		t.Errorf("%s, leaks %q", res.Cause, res.Leaks)
 	}
 	if intents, err := w.store.Intents(); err != nil || len(intents) != 1 || len(intents[0].Handle) == 0 {
-		t.Errorf("gc is not told: %v %+v", err, intents)
+		t.Errorf("gc does not know: %v %+v", err, intents)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestFaultsOfTheBackend(t *testing.T) {
 		"exec breaks": {p: &plain{execErr: errors.New("the pipe burst")}, cause: sdk.CauseBackend, status: 125, summary: "the pipe burst", made: 1},
 		"exec does not know": {p: &plain{exit: &sdk.Exit{Cause: sdk.CauseBackend, Evidence: "lost it"}}, cause: sdk.CauseBackend, status: 125,
 			summary: "could not say how", made: 1},
-		"the sandbox holds less than was planned": {p: &plain{ready: func(r *sdk.Ready) { r.Holds = r.Holds[:1] }}, more: "  limits {\n    memory = \"1MiB\"\n  }",
+		"the sandbox holds fewer limits than planned": {p: &plain{ready: func(r *sdk.Ready) { r.Holds = r.Holds[:1] }}, more: "  limits {\n    memory = \"1MiB\"\n  }",
 			cause: sdk.CauseSetupFailed, status: 125, summary: "does not hold memory", line: 5, made: 1},
 		"outputs cannot be had": {p: &plain{getErr: errors.New("no tar")}, cause: sdk.CauseBackend, status: 125, summary: "the outputs could not be collected", made: 1},
 		"outputs are no tar":    {p: &plain{tar: []byte("surely this is not a tar archive" + strings.Repeat("x", 1000))}, cause: sdk.CauseBackend, status: 125, summary: "outputs could not be collected", made: 1},

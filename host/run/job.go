@@ -45,7 +45,7 @@ type job struct {
 	secrets *redactor
 	said    *backendLog
 	input   string            // directory that is mounted as input, "" for none
-	runtime *store.RuntimeDir // of what must not lie in the store; nil when there is none
+	runtime *store.RuntimeDir // of what must not lie in the store, or nil
 	mounts  []sdk.Mount       // dependencies
 	values  []string          // of the secrets of the network, in their order
 	wall    *wall             // nil without secrets
@@ -124,8 +124,8 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 	}
 }
 
-// fallBack chooses the next backend when the chosen one could not make the sandbox, and takes back what was prepared for
-// it. It reports false when the outcome stands.
+// fallBack chooses the next backend when the chosen one could not make the sandbox, and takes back what was prepared
+// for it. It reports false when the outcome stands.
 func (j *job) fallBack(ctx context.Context) bool {
 	c, why := j.chosen, j.unmade
 	if why == nil || len(j.d.Backends) == 1 {

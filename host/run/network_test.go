@@ -17,8 +17,8 @@ import (
 
 var filters = sdk.Description{Networks: []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFiltered, sdk.NetworkFull}}
 
-// The rules reach the backend, and what it says of the traffic the result and the event chain, however much and whatever
-// it is.
+// The rules reach the backend, and what it says of the traffic the result and the event chain, however much and
+// whatever it is.
 func TestFilteredNetwork(t *testing.T) {
 	traffic := []sdk.Traffic{
 		{Name: "a.example", Port: 443, Allowed: true, Rule: "a.example", Connections: 2, Sent: 10, Received: 20, Secrets: []string{"TOKEN"}},
@@ -82,7 +82,7 @@ func TestRulesThatCannotBeHeld(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	d := r.Error.Diagnostics[0]
-	if want := `backend "plain" is not able: it cannot hold network.allow: its network is none`; d.Summary != want || d.Range == nil || d.Range.Start.Line != 4 || d.Range.Start.Column != 21 || d.Fix == "" {
+	if want := `backend "plain" is not able: it cannot hold network.allow: it offers network none`; d.Summary != want || d.Range == nil || d.Range.Start.Line != 4 || d.Range.Start.Column != 21 || d.Fix == "" {
 		t.Errorf("%+v", d)
 	}
 	def := w.load("run \"r\" {\n  backend \"plain\" {}\n  command = [\"true\"]\n}\n")[0]

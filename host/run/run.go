@@ -21,7 +21,7 @@ type Options struct {
 	Store    *store.Store
 	Backends Backends
 
-	// MinIsolation is the user's own minimum; the stronger one of it and the run's counts. "" is none.
+	// MinIsolation is the user's own minimum; the stronger one of it and the run's counts. It may be "".
 	MinIsolation sdk.Isolation
 	// Environ is the environment of the user, as NAME=VALUE: where the registry configuration of installers comes
 	// from. Nothing else of it reaches a sandbox.
@@ -41,7 +41,7 @@ type Options struct {
 	Trace *Trace
 }
 
-// Progress is one thing that a run is doing now; without a Step, what was told before is over.
+// Progress is one thing that a run is doing now; without a Step, the previous step is over.
 type Progress struct {
 	Run, Name   string // id and instance name
 	Step        string // such as "dependencies: npm install"

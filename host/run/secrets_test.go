@@ -44,7 +44,7 @@ run "r" {
 	if len(r.ExpectFailures) != 6 || r.Stdout.Text != "(sensitive)" {
 		t.Errorf("%q %+v %+v", r.Stdout.Text, r.ExpectFailures, r.Error)
 	}
-	if len(r.Outputs) != 0 { // a tab is not taken in a name, and what is said about it tells nothing
+	if len(r.Outputs) != 0 { // a tab is not taken in a name, and the message about it reveals nothing
 		t.Errorf("%+v", r.Outputs)
 	}
 	for _, name := range []string{"result.json", "events.jsonl", "definition.json"} {

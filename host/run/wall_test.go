@@ -185,7 +185,7 @@ func TestNetworkSecretsThatCannotBe(t *testing.T) {
 	}
 	def := Overrides{Network: network.Network{Mode: sdk.NetworkNone}}.Apply(w.load(with(otherBlock, `from = env("TOKEN")`))[0])
 	r, err := w.runner().Run(context.Background(), def, Streams{})
-	if err != nil || r.Error == nil || !strings.Contains(r.Error.Diagnostics[0].Summary, "needs a network, and the mode is none") {
+	if err != nil || r.Error == nil || !strings.Contains(r.Error.Diagnostics[0].Summary, "needs a network, but network.mode is") {
 		t.Errorf("%v %+v", err, r.Error)
 	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // block is one block while it is read: its arguments, the blocks in it, and where they belong in the definition. What
-// its methods return for an argument is empty, and ok false, when there is nothing to go on with: the argument is absent
-// or null, or not known in a validation without all variables, or wrong, which is then reported.
+// its methods return for an argument is empty, and ok false, when there is nothing to go on with: the argument is
+// absent or null, or not known in a validation without all variables, or wrong, which is then reported.
 type block struct {
 	*scope
 	prefix string // of the paths of its values, such as limits; "" for a run
@@ -60,7 +60,7 @@ func (s *scope) openNested(b *hcl.Block, schema *hcl.BodySchema, path string) *b
 	return s.in(context).open(b.Body, schema, path, fmt.Sprintf("%s %s block", article, b.Type), b.DefRange)
 }
 
-// openOnly takes the only nested block of a kind apart; nil when there is none. A second one is reported.
+// openOnly takes the only nested block of a kind apart, or nil. A second one is reported.
 func (b *block) openOnly(kind string, schema *hcl.BodySchema) *block {
 	blocks := b.nested.OfType(kind)
 	if len(blocks) == 0 {

@@ -27,7 +27,7 @@ type Policy string
 const (
 	DependenciesAllowed Policy = "allowed" // they are installed, as those of a run are
 	DependenciesAsk     Policy = "ask"     // the user is asked; where nobody can be, they are refused
-	DependenciesBlocked Policy = "blocked" // they are refused, and the model is told so
+	DependenciesBlocked Policy = "blocked" // they are refused, and the model learns that
 )
 
 // Generate is a generate block: what a model is to write, and the run that each of its attempts becomes.

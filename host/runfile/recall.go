@@ -121,7 +121,7 @@ func (r *recaller) backend() {
 	}
 }
 
-// BackendNamed is the block of a backend; nil when there is none.
+// BackendNamed is the block of a backend, or nil.
 func (d *Definition) BackendNamed(name string) *Backend {
 	for _, b := range d.Backends {
 		if b.Name == name {

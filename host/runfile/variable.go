@@ -20,7 +20,7 @@ type variable struct {
 	typ         cty.Type
 	defaults    *typeexpr.Defaults // of optional attributes in typ
 	typed       bool               // a type was given
-	standard    hcl.Expression     // the default; nil when there is none
+	standard    hcl.Expression     // the default, or nil
 	description string
 	sensitive   bool
 	nullable    bool

@@ -330,7 +330,7 @@ func (s *Sandbox) put(ctx context.Context, dir string, pack func(io.Writer) erro
 	return piped.Join(pack, func(r io.Reader) error { return s.Put(ctx, dir, sdk.FormatTar, r) })
 }
 
-// copying tells the user what takes so long. How far it is only the backend knows, which may send it on when it has
+// copying reports what takes so long. How far it is only the backend knows, which may send it on when it has
 // all.
 func (s *Sandbox) copying() (over func()) {
 	tell, over := s.progress()

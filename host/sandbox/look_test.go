@@ -86,14 +86,14 @@ func TestLook(t *testing.T) {
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Errorf("close, and close once more: %v", err)
 	}
-	var told []string
+	var events []string
 	for _, e := range w.events(info.ID) {
 		if e.Type == store.EventSandboxRecord {
 			continue
 		}
-		told = append(told, string(e.Type)+" "+string(e.Data))
+		events = append(events, string(e.Type)+" "+string(e.Data))
 	}
-	if diff := cmp.Diff([]string{`sandbox.delete "a.txt"`}, told); diff != "" {
+	if diff := cmp.Diff([]string{`sandbox.delete "a.txt"`}, events); diff != "" {
 		t.Error(diff)
 	}
 	if rep, err := w.store.VerifySandbox(t.Context(), info.ID); err != nil || !rep.OK {

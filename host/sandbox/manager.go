@@ -321,7 +321,7 @@ func (s *Sandbox) wake(ctx context.Context) (err error) {
 	return s.refurnish(ctx)
 }
 
-// progress tells the user how far something is that takes time; over says that it is no longer so.
+// progress reports how far something is that takes time; over ends the report.
 func (s *Sandbox) progress() (tell func(step string, done, total int64), over func()) {
 	to := s.m.opt.Run.Progress
 	if to == nil {
@@ -335,7 +335,7 @@ func (s *Sandbox) progress() (tell func(step string, done, total int64), over fu
 	}, func() { to(said) }
 }
 
-// Get is [client.Sandbox.Get], and tells the user how far it is.
+// Get is [client.Sandbox.Get] with progress for the user.
 func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.Writer) error {
 	progress, over := s.progress()
 	defer over()
@@ -369,7 +369,7 @@ func (m *Manager) RemoveProject(ctx context.Context, name string, force bool) er
 	return m.store.RemoveProject(name)
 }
 
-// WithMinIsolation returns a manager that makes no sandbox on a backend that isolates less; "" is none.
+// WithMinIsolation returns a manager that makes no sandbox on a backend that isolates less; "" allows all.
 func (m *Manager) WithMinIsolation(least sdk.Isolation) *Manager {
 	c := *m
 	c.opt.Run.MinIsolation = least

@@ -39,7 +39,7 @@ type Sandbox struct {
 // Open finds the sandbox that ref means (a name, an id, or an unambiguous prefix of an id), waits for its lock, starts
 // its backend and attaches to it. The caller closes it.
 //
-// The error is [store.ErrNoSandbox] when there is none, [store.ErrInUse] when the lock cannot be had in time,
+// The error is [store.ErrNoSandbox] without one, [store.ErrInUse] when the lock cannot be had in time,
 // [store.ErrHalf] when it was never finished, a [*GoneError] when its backend does not know it any more, and a
 // [*StoppedError] when it must be started first.
 func (m *Manager) Open(ctx context.Context, ref string, lock Lock) (*Sandbox, error) {

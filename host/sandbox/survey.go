@@ -173,13 +173,13 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 	ready := s.Ready()
 	st.Notes, st.Base = ready.Notes, s.Base
 	st.ToPull = info.Push != nil && bundleIn(ready)
-	told, err := s.status(ctx)
+	status, err := s.status(ctx)
 	if err != nil {
 		st.Condition, st.Problem = StateUnknown, err.Error()
 		return st
 	}
-	st.Condition, st.Details = string(told.State), told.Details
-	seen := told.State == sdk.StateReady || ready.Layers != nil && (told.State == sdk.StateAsleep || told.State == sdk.StateStopped) // else looking would wake it
+	st.Condition, st.Details = string(status.State), status.Details
+	seen := status.State == sdk.StateReady || ready.Layers != nil && (status.State == sdk.StateAsleep || status.State == sdk.StateStopped) // else looking would wake it
 	if changes && seen && s.backend.Facts.Has(sdk.CapChanges) && info.Workspace.Mode == string(sdk.WorkspacePrivate) {
 		list, err := s.Changes(ctx)
 		if err != nil {

@@ -47,7 +47,7 @@ func (l *locks) use(runFiles []string) {
 	}
 }
 
-// open reads a lock file once; nil when there is none.
+// open reads a lock file once, or nil.
 func (l *locks) open(path string) (*lockfile.File, error) {
 	if f, ok := l.read[path]; ok {
 		return f, nil
@@ -129,7 +129,7 @@ func (l *locks) selection(path string, b *lockfile.Backend) (*backend.Selection,
 	}, nil
 }
 
-// Names implements [backend.Locks]. A lock file that cannot be read has none; who asks for a backend is told why.
+// Names implements [backend.Locks]. A lock file that cannot be read has none; asking for a backend returns why.
 func (l *locks) Names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

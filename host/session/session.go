@@ -32,11 +32,11 @@ import (
 // Options say how a session is opened. The zero value is right for the hutch command.
 type Options struct {
 	Store   store.Options
-	Version string // of the host, told to backends
+	Version string // of the host, sent to backends
 	// Executable is the path of hutch, beside which backends lie; "" means the program that runs.
 	Executable string
 
-	// Warn is told what backends log as a warning or an error, and that one of them is waited for, one line at a time and
+	// Warn gets what backends log as a warning or an error, and that one of them is waited for, one line at a time and
 	// maybe concurrently; it may be nil.
 	Warn func(line string)
 }
@@ -151,7 +151,7 @@ const (
 	mostWarning  = 1000 // bytes of a line
 )
 
-// warn passes on what a user should see of a backend's log. A line with a stack belongs to an error that is told
+// warn passes on what a user should see of a backend's log. A line with a stack belongs to an error that is reported
 // anyway.
 func (s *Session) warn(l backend.Line) {
 	if s.opt.Warn == nil || l.Level < hclog.Warn || slices.Contains(l.Pairs, "stack") {
@@ -350,7 +350,7 @@ func (s *Session) Sandboxes(progress func(run.Progress)) (*sandbox.Manager, erro
 const Protocol = sdk.ProtocolVersion
 
 // CheckBlocks checks the backend blocks of runs against what the backends themselves declare. A backend that is not
-// installed is a warning, told once.
+// installed is a warning, printed once.
 func (s *Session) CheckBlocks(ctx context.Context, defs []*runfile.Definition) (diag.Diagnostics, error) {
 	p, err := s.Pool()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// Size is what a program is told about a terminal that nobody looks at.
+// Size is the size of a terminal that nobody looks at.
 var Size = sdk.WindowSize{Rows: 24, Cols: 80}
 
 // Attach gives a run a terminal that is connected to in and out: raw mode, so that every key reaches the program, ^C

@@ -95,7 +95,7 @@ func (t *Writer) scan(in []byte, last bool) []byte {
 	return nil
 }
 
-// sgr recognises ESC [ digits ; : m at the start of b. more says that b ends before this can be told.
+// sgr recognises ESC [ digits ; : m at the start of b. more says that b is too short to decide.
 func sgr(b []byte) (n int, ok, more bool) {
 	if len(b) < 2 {
 		return 0, false, true

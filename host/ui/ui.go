@@ -98,7 +98,7 @@ type Call struct {
 	NoOpen  bool   // do not open a browser
 }
 
-// Run serves until ctx ends. say prints a line on stdout, note tells the user something.
+// Run serves until ctx ends. say prints a line on stdout, note prints a message for the user.
 func Run(ctx context.Context, c Call, say func(line string), note func(format string, args ...any)) (err error) {
 	s, err := session.Open(session.Options{Version: c.Version, Executable: c.Hutch, Warn: func(line string) { note("%s", line) }})
 	if err != nil {

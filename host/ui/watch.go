@@ -120,7 +120,7 @@ func (w *watch) leave(c chan string) {
 	delete(w.windows, c)
 }
 
-// events tells a page the version of what it should show: at once, and whenever that changes.
+// events sends a page the version of what it should show: at once, and whenever that changes.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	c := s.watch.join()
 	if c == nil {
@@ -151,7 +151,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 }
 
 // signature changes when a sandbox, what it wrote, its side of the project, or one of the newest runs changes. It takes
-// no lock and asks no backend: what only a backend knows, such as files in a cloud machine, shows when a record changes.
+// no lock and asks no backend: what only a backend knows, such as files in a cloud machine, shows when a record
+// changes.
 func signature(ctx context.Context, st *store.Store) string {
 	h := sha256.New()
 	boxes, err := st.Sandboxes()

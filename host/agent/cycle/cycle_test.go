@@ -62,10 +62,10 @@ func TestWorks(t *testing.T) {
 	}
 	said := requests[2].Messages
 	if last := said[len(said)-1].Results[1]; !last.IsError || !strings.Contains(last.Text, "did not succeed (exit code 1)") {
-		t.Errorf("of the check that failed, the model was told %+v", last)
+		t.Errorf("of the check that failed, the model got %+v", last)
 	}
 	if last := requests[3].Messages[len(requests[3].Messages)-1].Results[2]; !strings.Contains(last.Text, `"text":"ntwo\n"`) {
-		t.Errorf("of the command, the model was told %+v", last)
+		t.Errorf("of the command, the model got %+v", last)
 	}
 	// Every command is its own run, which names the cycle, and the record has no key.
 	runs, err := w.Store.List(store.Filter{})
@@ -355,6 +355,6 @@ func TestCommandTime(t *testing.T) {
 	m := w.says(modeltest.Calls(call("run_command", `{"command":"exec sleep 1000","timeout":"15m"}`)), modeltest.Text("done"))
 	r := w.do(t, func(c *runfile.Cycle) { c.Box.Limits.Timeout = units.Duration(200 * time.Millisecond) })
 	if got := m.Requests()[1].Messages[2].Results[0]; !r.OK || !strings.Contains(got.Text, `"cause":"timeout"`) {
-		t.Errorf("the result is %+v, the model was told %+v", r, got)
+		t.Errorf("the result is %+v, the model got %+v", r, got)
 	}
 }

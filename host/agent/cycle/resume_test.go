@@ -23,7 +23,7 @@ func die() {
 	select {}
 }
 
-// script is the conversation of the cycles that die. at is told before each step.
+// script is the conversation of the cycles that die. at is called before each step.
 func script(at func(point string)) []modeltest.Step {
 	step := func(point string, a modeltest.Step) modeltest.Step {
 		return modeltest.Step{Do: func(context.Context, model.Request) (model.Answer, error) { at(point); return a.Answer, a.Err }}
@@ -85,7 +85,7 @@ func TestResume(t *testing.T) {
 		point string
 		left  int    // the step that the model answers next, from 0
 		count string // what count.txt holds in the end: how often the command was run
-		told  string // what the model is notified of the call that was cut off
+		text  string // what the model is notified of the call that was cut off
 	}{
 		{StateSetUp, 0, "x\n", ""},
 		{StateCoding, 0, "x\n", ""},
@@ -137,10 +137,10 @@ func TestResume(t *testing.T) {
 			}
 			if requests := m.Requests(); len(requests) != 2-c.left {
 				t.Errorf("the model was asked %d times", len(requests))
-			} else if c.told != "" {
+			} else if c.text != "" {
 				messages := requests[0].Messages
-				if got := messages[len(messages)-1].Results[1]; !got.IsError || !strings.Contains(got.Text, c.told) {
-					t.Errorf("the model was told %+v", got)
+				if got := messages[len(messages)-1].Results[1]; !got.IsError || !strings.Contains(got.Text, c.text) {
+					t.Errorf("the model got %+v", got)
 				}
 			}
 			if _, err := Resume(t.Context(), w.Options, id, job); err == nil || !strings.Contains(err.Error(), "has ended") {

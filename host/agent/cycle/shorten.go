@@ -16,8 +16,8 @@ import (
 type room struct {
 	window  int     // tokens of a request and its answer; 0 is not known
 	answer  int     // tokens that an answer may have
-	ratio   float64 // tokens of a byte, as the last answer told
-	refused int     // bytes of the shortest conversation that the provider refused for its length; 0 is none
+	ratio   float64 // tokens of a byte, by the last answer
+	refused int     // bytes of the shortest conversation that the provider refused for its length, or 0
 }
 
 // leastRatio is how many tokens a byte is at least: few texts have fewer, and some servers do not count what they had

@@ -57,7 +57,7 @@ type Verdict struct {
 
 // Classify says what became of a run from its result: from cause, exit code, limits, outputs and expectations as hutch
 // recorded them, and of a program that ended by itself with a failure from what its interpreter said last. installs
-// tells whether a program may ask for dependencies.
+// reports whether a program may ask for dependencies.
 func Classify(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	switch {
 	case r.OK:

@@ -69,7 +69,7 @@ type loop struct {
 	agreed   map[string]bool
 }
 
-// Run runs a loop to its end. The story tells all of it and is never nil once the loop began; the error says that there
+// Run runs a loop to its end. The story has all of it and is never nil once the loop began; the error says that there
 // is no record of it, or not all of it.
 func Run(ctx context.Context, g *runfile.Generate, o Options) (*Story, error) {
 	rec, err := record.Begin(o.Store, record.New{Kind: store.KindGenerate, Name: g.Name, File: g.Run.File, Definition: g, Secrets: append(g.Run.Secrets(), g.Model.Config.APIKey)})
@@ -419,7 +419,7 @@ type Attempt struct {
 	N       int    `json:"n"` // from 1
 	Class   Class  `json:"class"`
 	Summary string `json:"summary"`
-	Advice  string `json:"advice,omitempty"` // what the model was told to do about it
+	Advice  string `json:"advice,omitempty"` // what the model was advised
 	File    string `json:"file,omitempty"`   // of the program, where it went wrong
 	Line    int    `json:"line,omitempty"`
 

@@ -130,7 +130,7 @@ func (w *world) loop(ctx context.Context) *Story {
 	}
 	for i, a := range past.Attempts {
 		if a.Class != string(s.Attempts[i].Class) || a.Run != s.Attempts[i].Run {
-			w.t.Errorf("recorded as %+v, told as %+v", a, s.Attempts[i])
+			w.t.Errorf("recorded as %+v, returned as %+v", a, s.Attempts[i])
 		}
 	}
 	for _, d := range w.defs {
@@ -145,7 +145,7 @@ func (w *world) loop(ctx context.Context) *Story {
 		}
 		for _, no := range []string{secretValue, "sk-0123456789"} {
 			if strings.Contains(string(b), no) {
-				w.t.Errorf("the model was told %s", no)
+				w.t.Errorf("the model was prompt %s", no)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func (w *world) last() string {
 	return m[len(m)-1].Text
 }
 
-// TestHowLoopsEnd tells each ending, the classes on the way, and what the model is shown before its last answer.
+// TestHowLoopsEnd has each ending, the classes on the way, and what the model is shown before its last answer.
 func TestHowLoopsEnd(t *testing.T) {
 	stop := func(s model.Stop, text string) modeltest.Step {
 		return modeltest.Step{Answer: model.Answer{Text: text, Stop: s, Usage: model.Usage{InputTokens: 1, OutputTokens: 1}}}
@@ -189,35 +189,35 @@ func TestHowLoopsEnd(t *testing.T) {
 		status  int
 		classes string
 		runs    int
-		told    string // in the last request's last message
+		prompt  string // in the last request's last message
 		reason  string
 	}{
-		"at once":              {steps: []modeltest.Step{answer("good")}, ending: Worked, classes: "ok", runs: 1, told: "print the sum", reason: "it works after 1 attempt"},
-		"the second one":       {steps: []modeltest.Step{answer("syntax"), answer("good")}, ending: Worked, classes: "syntax ok", runs: 2, told: "Where: main.py, line 1.\nWhat: SyntaxError: invalid syntax", reason: "it works after 2 attempts"},
+		"at once":              {steps: []modeltest.Step{answer("good")}, ending: Worked, classes: "ok", runs: 1, prompt: "print the sum", reason: "it works after 1 attempt"},
+		"the second one":       {steps: []modeltest.Step{answer("syntax"), answer("good")}, ending: Worked, classes: "syntax ok", runs: 2, prompt: "Where: main.py, line 1.\nWhat: SyntaxError: invalid syntax", reason: "it works after 2 attempts"},
 		"by a patch":           {steps: []modeltest.Step{answer("oops"), modeltest.Text("main.py\n<<<<<<< SEARCH\noops\n=======\ngood\n>>>>>>> REPLACE\n")}, ending: Worked, classes: "runtime ok", runs: 2},
 		"no attempts are left": {more: "attempts = 2", steps: []modeltest.Step{answer("a"), answer("b")}, ending: Attempts, status: 1, classes: "runtime runtime", runs: 2, reason: "none of 2 attempts works; the last one: NameError: name 'b' is not defined (main.py:1)"},
 		"no program": {steps: []modeltest.Step{modeltest.Text("I would write a program that adds."), answer("good")}, ending: Worked, classes: "answer ok", runs: 1,
-			told: "No program could be made of your answer:\n\n- no files were recognised"},
-		"a path that leads out": {steps: []modeltest.Step{modeltest.Text("```python path=../main.py\ngood\n```"), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, told: `leaves its root by ".."`},
-		"an input":              {steps: []modeltest.Step{modeltest.Text("Entrypoint: main.py\n```python path=main.py\ngood\n```\n```text path=data.txt\n9\n```\n"), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, told: "data.txt: the program may not replace this file"},
-		"another language":      {more: `language = "python"`, steps: []modeltest.Step{modeltest.Text("```javascript path=main.js\ngood\n```"), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, told: "it is javascript, and the program is to be in python"},
-		"cut off":               {steps: []modeltest.Step{stop(model.StopLength, "```python path=main.py\ngoo"), answer("good")}, ending: Worked, classes: "length ok", runs: 1, told: "Your answer was cut off"},
-		"nothing said":          {steps: []modeltest.Step{stop(model.StopEnd, ""), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, told: "the answer is empty"},
-		"the same once":         {steps: []modeltest.Step{answer("a"), answer("a"), answer("good")}, ending: Worked, classes: "runtime same ok", runs: 2, told: "exactly the program of attempt 1"},
+			prompt: "No program could be made of your answer:\n\n- no files were recognised"},
+		"a path that leads out": {steps: []modeltest.Step{modeltest.Text("```python path=../main.py\ngood\n```"), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, prompt: `leaves its root by ".."`},
+		"an input":              {steps: []modeltest.Step{modeltest.Text("Entrypoint: main.py\n```python path=main.py\ngood\n```\n```text path=data.txt\n9\n```\n"), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, prompt: "data.txt: the program may not replace this file"},
+		"another language":      {more: `language = "python"`, steps: []modeltest.Step{modeltest.Text("```javascript path=main.js\ngood\n```"), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, prompt: "it is javascript, and the program is to be in python"},
+		"cut off":               {steps: []modeltest.Step{stop(model.StopLength, "```python path=main.py\ngoo"), answer("good")}, ending: Worked, classes: "length ok", runs: 1, prompt: "Your answer was cut off"},
+		"nothing said":          {steps: []modeltest.Step{stop(model.StopEnd, ""), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, prompt: "the answer is empty"},
+		"the same once":         {steps: []modeltest.Step{answer("a"), answer("a"), answer("good")}, ending: Worked, classes: "runtime same ok", runs: 2, prompt: "exactly the program of attempt 1"},
 		"the same for ever":     {steps: []modeltest.Step{answer("a"), answer("a"), answer("a"), answer("good")}, ending: Same, status: 1, classes: "runtime same same", runs: 1, reason: "the program of attempt 1 again and again"},
-		"back and forth":        {steps: []modeltest.Step{answer("a"), answer("b"), answer("a"), answer("good")}, ending: Worked, classes: "runtime runtime same ok", runs: 3, told: "exactly the program of attempt 1"},
+		"back and forth":        {steps: []modeltest.Step{answer("a"), answer("b"), answer("a"), answer("good")}, ending: Worked, classes: "runtime runtime same ok", runs: 3, prompt: "exactly the program of attempt 1"},
 		"no interpreter": {steps: []modeltest.Step{answer("nopython"), modeltest.Text("```ruby path=main.rb\ngood\n```")}, ending: Worked, classes: "interpreter ok", runs: 2,
-			told: "Write the whole program again, in another language."},
+			prompt: "Write the whole program again, in another language."},
 		"a module that may be installed": {more: `dependency_policy = "allowed"`, steps: []modeltest.Step{answer("missing"), answer("good")}, ending: Worked, classes: "missing_dependency ok", runs: 2,
-			told: `or name the package that has it in the line "Dependencies:"`},
+			prompt: `or name the package that has it in the line "Dependencies:"`},
 		"a module that may not": {steps: []modeltest.Step{answer("missing"), answer("good")}, ending: Worked, classes: "missing_dependency ok", runs: 2,
-			told: "nothing can be installed. Use the standard library."},
+			prompt: "nothing can be installed. Use the standard library."},
 		"refused":               {steps: []modeltest.Step{stop(model.StopRefused, "I will not.")}, ending: Refused, status: 1, reason: "the model would not answer: I will not."},
 		"no key":                {steps: []modeltest.Step{{Err: &model.Error{Kind: model.KindAuth, Message: "no key", Hint: "set one"}}}, ending: Model, status: 125, reason: "no answer from the model: no key"},
 		"no network to a model": {steps: []modeltest.Step{answer("a"), {Err: &model.Error{Kind: model.KindNetwork, Message: "gone"}}}, ending: Model, status: 125, classes: "runtime", runs: 1, reason: "gone"},
 		"the sandbox fails":     {steps: []modeltest.Step{answer("broken")}, ending: Sandbox, status: 125, classes: "sandbox", runs: 1, reason: "no room"},
-		"dependencies blocked":  {more: `dependency_policy = "blocked"`, steps: []modeltest.Step{answer("good", "requests"), answer("good")}, ending: Worked, classes: "policy ok", runs: 1, told: "No dependencies are allowed"},
-		"nobody to ask":         {steps: []modeltest.Step{answer("good", "requests"), answer("good")}, ending: Worked, classes: "policy ok", runs: 1, told: "No dependencies are allowed"},
+		"dependencies blocked":  {more: `dependency_policy = "blocked"`, steps: []modeltest.Step{answer("good", "requests"), answer("good")}, ending: Worked, classes: "policy ok", runs: 1, prompt: "No dependencies are allowed"},
+		"nobody to ask":         {steps: []modeltest.Step{answer("good", "requests"), answer("good")}, ending: Worked, classes: "policy ok", runs: 1, prompt: "No dependencies are allowed"},
 		"the user agrees": {steps: []modeltest.Step{answer("oops", "requests"), answer("good", "requests")}, ending: Worked, classes: "runtime ok", runs: 2,
 			ask: func() func(context.Context, []string) (bool, error) {
 				asked := 0
@@ -226,9 +226,9 @@ func TestHowLoopsEnd(t *testing.T) {
 					return asked == 1 && p[0] == "requests", nil
 				}
 			}()},
-		"the user does not":    {ask: func(context.Context, []string) (bool, error) { return false, nil }, steps: []modeltest.Step{answer("good", "requests"), answer("good")}, ending: Worked, classes: "policy ok", runs: 1, told: "The user does not agree to requests"},
+		"the user does not":    {ask: func(context.Context, []string) (bool, error) { return false, nil }, steps: []modeltest.Step{answer("good", "requests"), answer("good")}, ending: Worked, classes: "policy ok", runs: 1, prompt: "The user does not agree to requests"},
 		"dependencies allowed": {more: `dependency_policy = "allowed"`, steps: []modeltest.Step{answer("good", "requests")}, ending: Worked, classes: "ok", runs: 1},
-		"no language for them": {more: `dependency_policy = "allowed"`, steps: []modeltest.Step{modeltest.Text("Entrypoint: main.rb\nDependencies: rake\n```ruby path=main.rb\ngood\n```"), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, told: "installs no dependencies for ruby"},
+		"no language for them": {more: `dependency_policy = "allowed"`, steps: []modeltest.Step{modeltest.Text("Entrypoint: main.rb\nDependencies: rake\n```ruby path=main.rb\ngood\n```"), answer("good")}, ending: Worked, classes: "answer ok", runs: 1, prompt: "installs no dependencies for ruby"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tc.more, tc.steps...)
@@ -237,8 +237,8 @@ func TestHowLoopsEnd(t *testing.T) {
 			if s.Ending != tc.ending || s.Status != tc.status || classes(s) != tc.classes || len(w.defs) != tc.runs {
 				t.Errorf("ending %s, status %d, classes %q, %d runs; want %s, %d, %q, %d", s.Ending, s.Status, classes(s), len(w.defs), tc.ending, tc.status, tc.classes, tc.runs)
 			}
-			if !strings.Contains(w.last(), tc.told) {
-				t.Errorf("the model was told %q, without %q", w.last(), tc.told)
+			if !strings.Contains(w.last(), tc.prompt) {
+				t.Errorf("the model was prompt %q, without %q", w.last(), tc.prompt)
 			}
 			if !strings.Contains(s.Reason, tc.reason) {
 				t.Errorf("reason %q, without %q", s.Reason, tc.reason)

@@ -45,7 +45,7 @@ func system(g *runfile.Generate, ask bool) string {
 	d := g.Run
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "- "+format+"\n", args...) }
-	b.WriteString("You write a program that is run at once, without a person in between, in a sandbox. When it does not do what is expected you are told what happened, and answer with a better one.\n\n# The answer\n\n" + answerFormat + "\n\n# The sandbox\n\n")
+	b.WriteString("You write a program that is run at once, without a person in between, in a sandbox. When it does not do what is expected you learn what happened, and answer with a better one.\n\n# The answer\n\n" + answerFormat + "\n\n# The sandbox\n\n")
 	if d.Language != "" {
 		line("The program is in %s.", d.Language)
 	} else {
@@ -163,7 +163,7 @@ func fenceFor(text string) string {
 	return fence
 }
 
-// unusable tells the model what is wrong with an answer.
+// unusable is the message about an answer that cannot be used.
 func unusable(err error) string {
 	var b strings.Builder
 	b.WriteString("No program could be made of your answer:\n\n")
@@ -185,9 +185,9 @@ func unusable(err error) string {
 	return begin(b.String(), maxError) + "\nAnswer again, with the whole program."
 }
 
-// happened tells the model how its program ended. What the program printed is data: it stands in fences that it cannot
-// close, and is said to be no instruction. Were a model to obey it all the same, it could do no more than write another
-// program for the same sandbox.
+// happened is the message about how the program ended. What the program printed is data: it stands in fences that it
+// cannot close, and is said to be no instruction. Were a model to obey it all the same, it could do no more than write
+// another program for the same sandbox.
 func happened(v Verdict, r *result.Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The program did not do what is expected: %s.\n\n", strings.ReplaceAll(string(v.Class), "_", " "))

@@ -316,7 +316,7 @@ func (p *parser) finish() (*Answer, error) {
 const howTo = `hand over files as {"files":[{"path":"main.py","content":"…"}],"entrypoint":"main.py"}, or as Markdown ` +
 	"blocks that begin with ```python path=main.py"
 
-// mostProblems is how many problems of an answer are told.
+// mostProblems is how many problems of an answer are listed.
 const mostProblems = 20
 
 // Problem is one thing that is wrong with an answer, in words that its author can act on.
@@ -432,7 +432,7 @@ func safepathQuote(p string) string {
 }
 
 // placeholder returns the number of the first line that stands for text which the author did not write out, such as
-// "# ... rest of the code unchanged ..."; 0 when there is none.
+// "# ... rest of the code unchanged ...", or 0.
 func placeholder(content []byte) int {
 	n := 0
 	for line := range strings.Lines(string(content)) {

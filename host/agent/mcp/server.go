@@ -191,7 +191,7 @@ func (s *Server) describe(d tools.Def) *mcp.Tool {
 // EnvToken is the variable with the bearer token of HTTP's clients, where no file has it.
 const EnvToken = "HUTCH_MCP_TOKEN"
 
-// Serve does what a call asks for until its client hangs up, or ctx ends. note tells the user something.
+// Serve does what a call asks for until its client hangs up, or ctx ends. note prints a message for the user.
 func Serve(ctx context.Context, c *call.Call, note func(format string, args ...any)) (err error) {
 	if c.RemoverOf != nil {
 		awaitServer()

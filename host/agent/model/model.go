@@ -38,7 +38,7 @@ type Config struct {
 	// Timeout bounds one answer, with its retries; 0 is the default.
 	Timeout units.Duration `json:"timeout,omitempty"`
 	// Retries is how often a request is repeated that the provider could not take (rate, capacity, broken
-	// connections). 0 is none.
+	// connections); 0 disables them.
 	Retries int `json:"retries"`
 	// Log is the file to which the program that talks to the provider writes what it has to say besides; "" keeps nothing.
 	Log string `json:"-"`
@@ -124,7 +124,7 @@ type Answer struct {
 	Calls []ToolCall `json:"calls,omitempty"`
 	Stop  Stop       `json:"stop"`
 	Usage Usage      `json:"usage"`
-	// Model is the name of the model that answered, as the provider tells it.
+	// Model is the name of the model that answered, as the provider gives it.
 	Model string `json:"model,omitempty"`
 	// RequestID is the provider's name of the request, for its support.
 	RequestID string `json:"request_id,omitempty"`
@@ -139,7 +139,7 @@ type Usage struct {
 	// CachedTokens is the part of the input that the provider had cached.
 	CachedTokens int64 `json:"cached_tokens,omitempty"`
 	OutputTokens int64 `json:"output_tokens"`
-	// Estimated says that the provider told no counts, so that they were guessed from the length of the texts.
+	// Estimated says that the provider sent no counts, so they were estimated from the length of the texts.
 	Estimated bool `json:"estimated,omitempty"`
 }
 

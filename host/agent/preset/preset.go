@@ -47,7 +47,7 @@ type Key struct {
 	Name  string   `hcl:"name,label"`    // variable that the agent reads it from
 	From  []string `hcl:"from,optional"` // variables of this machine that have it, the first that is set; default Name
 	Hosts []string `hcl:"hosts"`         // that it is sent to
-	// BaseURL is the variable of another address of the service, on this machine and in the sandbox; "" when there is none.
+	// BaseURL is the variable of another address of the service, on this machine and in the sandbox, or "".
 	BaseURL string `hcl:"base_url,optional"`
 	// BaseURLArgs give the agent that address where it reads no variable; {url} stands for it.
 	BaseURLArgs []string `hcl:"base_url_args,optional"`

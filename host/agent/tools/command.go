@@ -221,7 +221,7 @@ func (b *Box) Run(ctx context.Context, in RunIn) (ExecOut, error) {
 	}
 }
 
-// Ended says in words how a command ended; "" while it runs, and when there is none.
+// Ended says in words how a command ended; "" while it runs, and without a command.
 func (o *JobOut) Ended() string {
 	switch {
 	case o.Job == "" || o.Running:

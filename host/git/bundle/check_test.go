@@ -146,12 +146,12 @@ func TestHostile(t *testing.T) {
 		{name: "a ref that is a blob", bundle: bundled(pack(b), nil, Ref{b.name(), "HEAD"}), want: "no commit"},
 		{name: "a ref that is a tag", bundle: bundled(pack(b, taggedTree, tagged, tag), []string{f.base}, Ref{tag.name(), "HEAD"}), want: "no commit"},
 		{name: "a ref to nothing", bundle: bundled(pack(b), nil, Ref{strings.Repeat("2", 40), "HEAD"}), want: "no commit"},
-		// GIT-04: a link is taken and never followed; what it leads to is told. One that git reads is refused.
+		// GIT-04: a link is taken and never followed; its target is reported. One that git reads is refused.
 		{name: "a link for .gitattributes", bundle: with([]treeEntry{{"120000", ".gitattributes", blob("/etc").name()}}, blob("/etc")), want: "symbolic link"},
 		// GIT-06
 		{name: "unrelated history", bundle: bundled(pack(b, unrelatedTree, unrelated), nil, Ref{unrelated.name(), "HEAD"}), want: "do not build on", is: ErrRewritten},
 		{name: "a missing prerequisite", bundle: bundled(pack(b, lackingTree, lacking), []string{strings.Repeat("1", 40)}, Ref{lacking.name(), "HEAD"}), want: "builds on the commit 111111111111"},
-		{name: "a missing prerequisite that is not told", bundle: bundled(pack(b, lackingTree, lacking), nil, Ref{lacking.name(), "HEAD"}), want: "broken object"},
+		{name: "an undeclared missing prerequisite", bundle: bundled(pack(b, lackingTree, lacking), nil, Ref{lacking.name(), "HEAD"}), want: "broken object"},
 		{name: "a missing blob", bundle: bundled(pack(sizedTree, sized), []string{f.base}, Ref{sized.name(), "HEAD"}), want: "broken object"},
 		{name: "nothing new", bundle: bundled(pack(), []string{f.base}, Ref{f.base, "HEAD"}), want: "no commit that this repository lacks", is: ErrNothingNew},
 		// GIT-07

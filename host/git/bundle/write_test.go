@@ -60,7 +60,7 @@ func TestWriteWhatIsNew(t *testing.T) {
 		t.Errorf("the clone is at %s", got)
 	}
 	gittest.Run(t, clone, "fsck", "--strict")
-	// Who lacks the first one is told by git, and takes all.
+	// git refuses a repository without the first one, which then takes all.
 	other := filepath.Join(t.TempDir(), "other")
 	gittest.Run(t, f.repo.Dir, "init", "-q", "-b", "main", other)
 	if _, err := gittest.Try(other, "fetch", "-q", name, "main"); err == nil || !strings.Contains(err.Error(), "prerequisite") {

@@ -108,7 +108,7 @@ type Identity struct {
 	// Backend is its name with what makes the inside of its sandboxes, such as the image.
 	Backend string
 	Config  json.RawMessage
-	// Interpreter tells the program that will use the packages from another version of it.
+	// Interpreter identifies the version of the program that will use the packages.
 	Interpreter string
 	Arch        string
 	// Settings are those of the user that choose where packages come from, without credentials.

@@ -47,7 +47,7 @@ var machineBundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// forUV are the variables that give uv what the user told pip, unless uv is told itself.
+// forUV are the variables that give uv the user's settings for pip, unless uv has its own.
 var forUV = [][2]string{
 	{"PIP_INDEX_URL", "UV_DEFAULT_INDEX"}, {"PIP_EXTRA_INDEX_URL", "UV_INDEX"}, {"PIP_TRUSTED_HOST", "UV_INSECURE_HOST"}, {"PIP_NO_INDEX", "UV_NO_INDEX"},
 }

@@ -20,7 +20,7 @@ type Program struct {
 
 	Files []string // paths of the declared files
 	// Read returns the beginning of a file beside the entrypoint (of the input or the workspace, as InWorkspace
-	// says), and false when there is none. Nil means that nothing can be read.
+	// says), or false. Nil means that nothing can be read.
 	Read func(name string) ([]byte, bool)
 }
 

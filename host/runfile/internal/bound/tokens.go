@@ -76,7 +76,7 @@ func CheckTokens(tokens hclsyntax.Tokens) (hcl.Range, string) {
 	return hcl.Range{}, ""
 }
 
-// directive tells by how much the directive that begins at tokens[i] changes the nesting of directives.
+// directive returns by how much the directive that begins at tokens[i] changes the nesting of directives.
 func directive(tokens hclsyntax.Tokens, i int) int {
 	if i+1 < len(tokens) && tokens[i+1].Type == hclsyntax.TokenIdent {
 		switch string(tokens[i+1].Bytes) {
