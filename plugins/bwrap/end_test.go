@@ -97,7 +97,7 @@ func TestSandboxKillsTheWholeTree(t *testing.T) {
 		want   sdk.Cause
 		grace  time.Duration
 		signal string
-		procs  int // that run before it is told to end
+		procs  int // that run before it has to end
 	}{
 		{"obeys TERM", "exec sleep SECONDS", sdk.ErrTimeout, sdk.CauseTimeout, time.Minute, "SIGTERM", 1},
 		{"ignores TERM", "trap '' TERM; sleep SECONDS & while :; do sleep SECONDS; done", sdk.ErrTimeout, sdk.CauseTimeout, 50 * time.Millisecond, "SIGKILL", 2},

@@ -20,7 +20,7 @@ import (
 // A persistent sandbox has at most one world, which every plugin process that works in it shares: see package stage for
 // why. Who makes the world or ends it holds a lock in the sandbox's directory.
 
-// worldState is what a holder tells plugins that join it.
+// worldState is what a holder sends to plugins that join it.
 type worldState struct {
 	Privileged       bool
 	UID, GID         int
@@ -53,7 +53,7 @@ func (w *world) outlive(s *wire.Setup, fds []int) ([]int, error) {
 // is gone from there ends.
 func (s *sandbox) marks() []string { return []string{s.owner, s.id, s.dir} }
 
-// join enters the world that a holder keeps for s; [holder.ErrNobody] when there is none.
+// join enters the world that a holder keeps for s; or returns [holder.ErrNobody].
 func (s *sandbox) join() (w *world, err error) {
 	h, data, dirs, err := holder.Join(s.dir)
 	if errors.Is(err, holder.ErrOther) {
@@ -111,7 +111,7 @@ func (s *sandbox) wake() error {
 	})
 }
 
-// rebuild makes the world of s when it is certain that there is none.
+// rebuild makes the world of s when it is certain that none exists.
 func (s *sandbox) rebuild(ctx context.Context) error {
 	if s.cgroup != "" {
 		ctx, cancel := context.WithTimeout(ctx, groupTimeout)

@@ -138,8 +138,8 @@ func (s *sandbox) Ready() sdk.Ready {
 	return s.ready
 }
 
-// use keeps the world as it is until the returned function is called. That of a persistent sandbox is made when there
-// is none.
+// use keeps the world as it is until the returned function is called. That of a persistent sandbox is made if
+// it does not exist.
 func (s *sandbox) use() (release func(), err error) {
 	for range 5 {
 		s.mu.RLock()
@@ -182,7 +182,7 @@ func (s *sandbox) run(p *holder.Process) (done func()) {
 	}
 }
 
-// alone kills all commands, waits for their ends to be told, and calls fn while
+// alone kills all commands, waits for their ends to be reported, and calls fn while
 // nothing else uses the sandbox.
 func (s *sandbox) alone(fn func() error) error {
 	s.runMu.Lock()

@@ -64,7 +64,7 @@ func (s *spares) take(uid, gid int) (*identity, *holder.Holder, error) {
 	return x.id, x.h, x.err
 }
 
-// spare takes a holder out of s, nil when there is none.
+// spare takes a holder out of s, or nil.
 func (s *spares) spare() *started {
 	s.mu.Lock()
 	for n := len(s.idle); n > 0; n = len(s.idle) {

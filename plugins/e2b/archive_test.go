@@ -151,11 +151,11 @@ func TestWhatIsLeftOfAnEntry(t *testing.T) {
 }
 
 // zeros is a tar of one file of zeros, and what its header says of it.
-func zeros(size, told int64) []byte {
+func zeros(size, stated int64) []byte {
 	var b bytes.Buffer
 	zip, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
 	w := tar.NewWriter(zip)
-	_ = w.WriteHeader(&tar.Header{Name: "zeros", Typeflag: tar.TypeReg, Mode: 0o644, Size: told, Format: tar.FormatPAX})
+	_ = w.WriteHeader(&tar.Header{Name: "zeros", Typeflag: tar.TypeReg, Mode: 0o644, Size: stated, Format: tar.FormatPAX})
 	_, _ = io.CopyN(zip, zeroReader{}, size)
 	_ = zip.Close()
 	return b.Bytes()
@@ -194,7 +194,7 @@ func TestBombs(t *testing.T) {
 			t.Error("it was accepted")
 		}
 	})
-	t.Run("a size beyond the bound is told and left out", func(t *testing.T) {
+	t.Run("a size beyond the bound is reported and left out", func(t *testing.T) {
 		var out bytes.Buffer
 		r := &taker{ctx: t.Context(), out: tar.NewWriter(&out), seen: map[string]byte{}}
 		if err := r.entry(&tar.Header{Name: "big", Typeflag: tar.TypeReg, Size: 1 << 40}, zeroReader{}); err != nil {

@@ -295,9 +295,9 @@ func TestProgress(t *testing.T) {
 	local(t)
 	h := newHost(t)
 	r := rand.New(rand.NewPCG(5, 6))
-	type told struct{ done, total int64 }
-	steps := map[string][]told{}
-	tell := func(step string, done, total int64) { steps[step] = append(steps[step], told{done, total}) }
+	type amount struct{ done, total int64 }
+	steps := map[string][]amount{}
+	tell := func(step string, done, total int64) { steps[step] = append(steps[step], amount{done, total}) }
 	sb := h.box(request(t, project(t, map[string]string{"big": noise(r, 5_000_000)}), func(r *sdk.CreateRequest) { r.Progress = tell }))
 	must(t, sb, "head -c 5000000 /dev/urandom > big")
 	if err := sb.Get(sdk.WithProgress(t.Context(), tell), "/workspace", sdk.FormatTar, io.Discard); err != nil {
@@ -306,11 +306,11 @@ func TestProgress(t *testing.T) {
 	for _, step := range []string{"sending files", "fetching files"} {
 		all := steps[step]
 		if len(all) < 5 {
-			t.Fatalf("%s: told %v; all steps are %v", step, all, steps)
+			t.Fatalf("%s: step %v; all steps are %v", step, all, steps)
 		}
 		for i, s := range all {
 			if i > 0 && s.done <= all[i-1].done || s.done > s.total || s.total < 5_000_000 {
-				t.Errorf("%s: told %v", step, all)
+				t.Errorf("%s: step %v", step, all)
 				break
 			}
 		}
@@ -341,7 +341,7 @@ func TestAssemblyFaults(t *testing.T) {
 		{"the list is cut", e2btest.Fault{Path: start, CutMessages: ptr(2)}, true},
 		{"the list is cut quietly", e2btest.Fault{Path: start, CutMessages: ptr(2), Quiet: true}, true},
 		{"the names of what is asked for do not arrive", e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(1)), Quiet: true}, true},
-		{"the packing is not told", e2btest.Fault{Path: start, CutMessages: ptr(1), Skip: 1}, true},
+		{"the packing is not reported", e2btest.Fault{Path: start, CutMessages: ptr(1), Skip: 1}, true},
 		{"the archive is cut", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000))}, true},
 		{"the archive is cut quietly", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Quiet: true}, true},
 		{"the archive is cut again and again", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(10)), Times: -1}, false},

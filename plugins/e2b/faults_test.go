@@ -90,7 +90,7 @@ func TestCreateFaults(t *testing.T) {
 func ptr[T any](v T) *T { return &v }
 
 // TestNothingWasMade: of a service that says no, or that is not there, no machine is looked for afterwards, and the
-// host is told that there is nothing to find.
+// host learns that there is nothing to find.
 func TestNothingWasMade(t *testing.T) {
 	s := local(t)
 	dead := e2btest.ForTest(t, e2btest.Options{})
@@ -141,17 +141,17 @@ func TestCommandFaults(t *testing.T) {
 	t.Run("the stream breaks and is joined again", func(t *testing.T) {
 		fault := s.Inject(e2btest.Fault{Path: start, CutMessages: ptr(2)})
 		defer fault.Remove()
-		var told chan error
+		var result chan error
 		r := sh(t, sb, "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two; exit 7", func(c *client.Command) {
-			told = make(chan error, 1)
+			result = make(chan error, 1)
 			go func() {
 				for fault.Hits() == 0 && t.Context().Err() == nil {
 					time.Sleep(20 * time.Millisecond)
 				}
-				told <- sb.Put(t.Context(), "/workspace/go", sdk.FormatFile, strings.NewReader(""))
+				result <- sb.Put(t.Context(), "/workspace/go", sdk.FormatFile, strings.NewReader(""))
 			}()
 		})
-		if err := <-told; err != nil {
+		if err := <-result; err != nil {
 			t.Errorf("put: %v", err)
 		}
 		if r.err == nil && (r.exit.Code != 7 || r.exit.Cause != sdk.CauseExited || !strings.Contains(r.exit.OutputLost, "broke once")) || r.err != nil {
@@ -173,7 +173,7 @@ func TestCommandFaults(t *testing.T) {
 		r := sh(t, sb, "echo x; sleep 1000")
 		never.Remove()
 		if r.err == nil || r.exit != nil || sdk.ReasonOf(r.err) != sdk.ReasonUnavailable {
-			t.Errorf("nobody told of an end, and it says %+v %v", r.exit, r.err)
+			t.Errorf("no end was reported, and it says %+v %v", r.exit, r.err)
 		}
 		if got := must(t, sb, "ps ax -o args | grep -c '[s]leep 1000' || true"); got != "0\n" {
 			t.Errorf("%s commands live on that nobody hears of", strings.TrimSpace(got))
@@ -247,7 +247,7 @@ func TestTransferFaults(t *testing.T) {
 		{"a tree is cut quietly", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Quiet: true}, true, sdk.FormatTar, true},
 		{"a tree is cut again and again", e2btest.Fault{Method: "GET", Path: "/files", CutBytes: ptr(int64(1000)), Times: -1}, true, sdk.FormatTar, false},
 		{"a tree is another one", e2btest.Fault{Method: "GET", Path: "/files", Status: 200, Body: strings.Repeat("x", 5000)}, true, sdk.FormatTar, false},
-		{"the packing is not told", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(1)}, true, sdk.FormatTar, true},
+		{"the packing is not reported", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(1)}, true, sdk.FormatTar, true},
 		{"a file is cut", e2btest.Fault{Path: "/process.Process/Start", CutMessages: ptr(2)}, true, sdk.FormatFile, false},
 		{"a put is cut", e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(3))}, false, sdk.FormatFile, false},
 		{"a put is cut quietly", e2btest.Fault{Method: "POST", Path: "/files", Upload: ptr(int64(3)), Quiet: true}, false, sdk.FormatFile, false},

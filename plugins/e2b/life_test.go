@@ -45,7 +45,7 @@ func TestServiceEndsWhatNobodyKeeps(t *testing.T) {
 	}
 }
 
-// TestHalfMadeIsFoundByItsTag: the host died before it was told the machine's name.
+// TestHalfMadeIsFoundByItsTag: the host died before it got the machine's name.
 func TestHalfMadeIsFoundByItsTag(t *testing.T) {
 	local(t)
 	h := newHost(t)

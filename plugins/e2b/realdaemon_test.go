@@ -160,7 +160,7 @@ func (p *plane) close() {
 	}
 }
 
-// start starts a daemon, or uses the one there is, and tells it what E2B's orchestrator would.
+// start starts a daemon, or uses the one there is, and configures it as E2B's orchestrator would.
 func (p *plane) start(metadata map[string]string) (*machine, error) {
 	m := &machine{ID: "i" + strings.ToLower(rand.Text()[:20]), Template: "base", Version: "0.6.13", State: "running", Metadata: metadata, stop: func() {}}
 	target, transport := p.envd, http.RoundTripper(http.DefaultTransport)

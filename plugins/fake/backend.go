@@ -24,7 +24,7 @@ type backend struct {
 	probe sync.Once
 	found *limits.Support
 
-	always config // lies that are told without any block, for tests inside this process
+	always config // lies without any block, for tests inside this process
 
 	mu   sync.Mutex
 	mine map[string]bool // ids made by this process, for the lies destroy_needs_self and attach_needs_self

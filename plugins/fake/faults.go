@@ -152,7 +152,7 @@ func (c *config) junk() {
 	}
 }
 
-// traffic is what commands are said to have done with a network; nil where there is none.
+// traffic is what commands are said to have done with a network, or nil.
 var traffic []sdk.Traffic
 
 // readTraffic reads traffic from the file EXECUTABLE.traffic, a list in JSON. Where there is one, the network mode
@@ -164,7 +164,7 @@ func readTraffic() {
 	}
 	b, err := os.ReadFile(exe + ".traffic")
 	if err != nil {
-		return // the usual case: there is none
+		return // the usual case: no fault
 	}
 	if err := json.Unmarshal(b, &traffic); err != nil {
 		fmt.Fprintf(os.Stderr, "%s.traffic is not a list of traffic: %v\n", exe, err)

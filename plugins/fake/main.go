@@ -1,5 +1,5 @@
 // Command hutch-backend-fake is a backend of plain processes for tests. It
-// isolates nothing (its isolation is none), keeps every promise of the contract
+// isolates nothing (isolation "none"), keeps every promise of the contract
 // that a plain process can keep, and breaks whichever one its block asks it to:
 //
 //	backend "fake" {

@@ -101,7 +101,7 @@ var racy = map[string][]string{
 }
 
 // failing runs the suite, or the part of it that only picks, against a fake that
-// tells one lie, in its own process: descriptors and processes are counted.
+// has one lie, in its own process: descriptors and processes are counted.
 func failing(t *testing.T, lie, only string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOneLie$", "-test.v")

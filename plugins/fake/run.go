@@ -108,7 +108,7 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 	return s.exit(ctx, &r, group), nil
 }
 
-// notStarted tells a program that cannot be executed from a backend that cannot execute.
+// notStarted distinguishes a program that cannot be executed from a backend that cannot execute.
 func notStarted(err error) (*sdk.Exit, error) {
 	for _, e := range []error{syscall.EACCES, syscall.ENOEXEC, syscall.ENOENT, syscall.E2BIG, syscall.ENOTDIR, syscall.ELOOP} {
 		if errors.Is(err, e) {

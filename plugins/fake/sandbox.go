@@ -22,7 +22,7 @@ type sandbox struct {
 	b    *backend
 	id   string
 	st   *state
-	turn chan struct{} // holds one token: of the command that runs, when the lie serial is told
+	turn chan struct{} // holds one token: of the command that runs, with the lie serial
 }
 
 func (s *sandbox) handle() sdk.Handle      { return handle(s.id, s.st) }

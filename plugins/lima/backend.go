@@ -344,7 +344,7 @@ func readHandle(h sdk.Handle) (old handle, err error) {
 
 // Config is the backend "lima" block of a run file.
 type Config struct {
-	Instance     string        `hutch:"instance" default:"hutch" doc:"Name of the VM, as limactl list shows it. It is made when there is none, started when it is stopped, and left running; sandboxes of other runs may be in it too. One that was not made by hutch is used as it is."`
+	Instance     string        `hutch:"instance" default:"hutch" doc:"Name of the VM, as limactl list shows it. It is made if it does not exist, started when it is stopped, and left running; sandboxes of other runs may be in it too. One that was not made by hutch is used as it is."`
 	Dedicated    bool          `hutch:"dedicated" default:"false" doc:"Whether the sandbox has a VM of its own, which is made for it and deleted with it. Its name begins with that of instance."`
 	StopWhenIdle bool          `hutch:"stop_when_idle" default:"false" doc:"Whether the VM is stopped when its last sandbox is removed. It keeps its disk, and starts again for the next one."`
 	Image        string        `hutch:"image" doc:"Disk image to make the VM from: an absolute path, or a URL that Lima can download. By default Lima's own Debian 12, which is downloaded once."`
@@ -404,14 +404,14 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 	if c.Image == "" {
 		for _, f := range []struct{ attribute, value string }{{"image_digest", c.Digest}, {"kernel", c.Kernel}} {
 			if f.value != "" {
-				bad(f.attribute, f.attribute+" goes with an image, and there is none", "")
+				bad(f.attribute, f.attribute+" needs an image", "")
 			}
 		}
 	}
 	if c.Kernel == "" {
 		for _, f := range []struct{ attribute, value string }{{"kernel_args", c.KernelArgs}, {"initrd", c.Initrd}} {
 			if f.value != "" {
-				bad(f.attribute, f.attribute+" goes with a kernel, and there is none", "")
+				bad(f.attribute, f.attribute+" needs a kernel", "")
 			}
 		}
 	}

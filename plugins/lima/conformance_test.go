@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 			{Name: "a kernel without an image", Config: map[string]any{"kernel": "/boot/vmlinuz"}, Path: "kernel"},
 			{Name: "no processors", Config: map[string]any{"cpus": 0}, Path: "cpus"},
 			{Name: "a tiny memory", Config: map[string]any{"memory": "1MiB"}, Path: "memory"},
-			{Name: "a mount type that is none", Config: map[string]any{"mount_type": "nfs"}, Path: "mount_type"},
+			{Name: "an unknown mount type", Config: map[string]any{"mount_type": "nfs"}, Path: "mount_type"},
 			{Name: "an empty provision script", Config: map[string]any{"provision": []string{"true", " "}}, Path: "provision[1]"},
 			{Name: "a start without time", Config: map[string]any{"start_timeout": "1s"}, Path: "start_timeout"},
 		},

@@ -167,7 +167,7 @@ func serve(ctx context.Context, i *limaout.Instance, bin *guestBinary, boot time
 		}
 		_ = stdin.Close()
 		timer := time.AfterFunc(stopTime, kill)
-		_ = cmd.Wait() // its code tells
+		_ = cmd.Wait() // its exit code is looked at
 		timer.Stop()
 		kill()
 		return nil, &silentError{i.Name, strings.TrimSpace(noise + " " + said.String()), cmd.ProcessState.ExitCode(), err}

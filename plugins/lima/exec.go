@@ -161,7 +161,7 @@ func (l *link) start(id string, e *wire.Exec, in io.ReadCloser, out, errs io.Wri
 	return c, nil
 }
 
-// copyIn passes the input on. Only its true end is told to the command; when reading it breaks, there is no end.
+// copyIn passes the input on. The command sees only its true end; when reading it breaks, there is no end.
 func (c *call) copyIn() {
 	if !isNil(c.in) {
 		if _, err := io.CopyBuffer(plainWriter{c.streams[0]}, plainReader{c.in}, make([]byte, 128<<10)); err != nil {

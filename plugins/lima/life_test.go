@@ -131,7 +131,7 @@ func TestTheVMStopsWithItsLastSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "starting the VM " + name; !slices.Contains(steps, want) {
-		t.Errorf("the start told %q, not %q", steps, want)
+		t.Errorf("the start reported %q, not %q", steps, want)
 	}
 	if got := sh(t, again.(*sandbox), "cat file"); got != "one\n" {
 		t.Errorf("the file is %q", got)
@@ -195,7 +195,8 @@ func TestDedicatedVM(t *testing.T) {
 	}
 }
 
-// TestExchangeGoesWithItsSandbox has sandboxes removed by a process that knows only their handles, whatever became of the VM.
+// TestExchangeGoesWithItsSandbox has sandboxes removed by a process that knows only their handles, whatever became of
+// the VM.
 func TestExchangeGoesWithItsSandbox(t *testing.T) {
 	standIn(t)
 	for what, change := range map[string]func(name string, b *backend){
@@ -224,7 +225,8 @@ func TestExchangeGoesWithItsSandbox(t *testing.T) {
 	}
 }
 
-// TestLimactlLeavesTheTerminal looks at the session, the terminal and the streams of a limactl, which its host agent inherits.
+// TestLimactlLeavesTheTerminal looks at the session, the terminal and the streams of a limactl, which its host agent
+// inherits.
 func TestLimactlLeavesTheTerminal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limactl")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\nreadlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 | cut -d: -f1\ncut -d' ' -f1,6,7 /proc/$$/stat\n"), 0o755); err != nil {

@@ -80,7 +80,7 @@ func (e *limaError) Error() string {
 
 func (e *limaError) Unwrap() error { return e.err }
 
-// stopTime is how long a limactl that was told to end may take: it passes that on to its own children.
+// stopTime is how long a limactl may take to end: it passes that on to its own children.
 const stopTime = 10 * time.Second
 
 // call runs limactl and returns what it printed. Its log goes to tell line by line, if there is one.
@@ -112,7 +112,7 @@ func (l *limactl) call(ctx context.Context, tell func(level, msg string), args .
 	return nil, e
 }
 
-// list asks for a VM by its name; nil when there is none. limactl start must never be called for such a one: it would
+// list asks for a VM by its name, or nil. limactl start must never be called for such a one: it would
 // make one from its default template.
 func (l *limactl) list(ctx context.Context, name string) (*limaout.Instance, error) {
 	out, err := l.call(ctx, nil, "list", "--json", name)

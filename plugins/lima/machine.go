@@ -32,7 +32,7 @@ func newMachine(name string, l *limactl) *machine {
 	return &machine{name: name, limactl: l, records: l.records(name), turn: make(chan struct{}, 1)}
 }
 
-// progress tells the user what is going on.
+// progress reports what is going on.
 type progress func(step string, done, total int64)
 
 func (p progress) say(format string, args ...any) {
@@ -202,7 +202,7 @@ func (m *machine) greet(ctx context.Context, i *limaout.Instance, l *link, p *pl
 	return nil
 }
 
-// exchangeIn finds the directory that a VM shares with the host for sandboxes; nil when there is none.
+// exchangeIn finds the directory that a VM shares with the host for sandboxes, or nil.
 func exchangeIn(i *limaout.Instance) *exchangeOf {
 	for _, m := range i.Config.Mounts {
 		if m.Writable && (m.MountPoint == guestExchange || strings.HasPrefix(m.MountPoint, guestExchange+"/")) {
@@ -398,7 +398,7 @@ func (m *machine) delete(ctx context.Context) error {
 	return nil
 }
 
-// live is the connection that there is; nil when there is none.
+// live is the current connection, or nil.
 func (m *machine) live() *link {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -67,7 +67,7 @@ func exchangeHome(stateDir string) (string, error) {
 	return filepath.Join(data, "hutch", "exchange"), nil
 }
 
-// make makes the sandbox, and the VM for it where there is none.
+// make makes the sandbox, and, if missing, the VM for it.
 func (s *sandbox) make(ctx context.Context) error {
 	exchange, err := s.exchangeOf()
 	if err != nil {
@@ -272,7 +272,7 @@ func (s *sandbox) close(ctx context.Context) error {
 	if err := s.end(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock() // the commands have told their ends
+	s.mu.Lock() // the commands have reported their ends
 	defer s.mu.Unlock()
 	s.gone = true
 	return nil
@@ -383,7 +383,8 @@ func (s *sandbox) deleteVM(ctx context.Context, i *limaout.Instance) error {
 	return os.RemoveAll(m.dir)
 }
 
-// removeExchange removes what the VM shared with the host for this sandbox, however a command left it. e is nil for a VM that is gone.
+// removeExchange removes what the VM shared with the host for this sandbox, however a command left it. e is nil for a
+// VM that is gone.
 func (s *sandbox) removeExchange(e *exchangeOf) error {
 	if e == nil && s.ready.Exchange != nil {
 		return removeAll(s.ready.Exchange.Host)

@@ -84,7 +84,7 @@ func vms(t testing.TB) []*limaout.Instance {
 	return all
 }
 
-// status is the state of a VM, "" when there is none.
+// status is the state of a VM, or "".
 func status(t testing.TB, name string) string {
 	t.Helper()
 	for _, i := range vms(t) {

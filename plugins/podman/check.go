@@ -210,7 +210,7 @@ func checkGuards(pid int) sdk.Finding {
 	return f
 }
 
-// someImage names an image of this machine; "" when there is none.
+// someImage names an image of this machine, or "".
 func (p *podman) someImage(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()

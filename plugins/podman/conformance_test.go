@@ -19,9 +19,9 @@ func TestSandboxConformance(t *testing.T) {
 		Config: map[string]any{"image": podmantest.Busybox(t), "pull": "never"},
 		BadConfigs: []backendtest.BadConfig{
 			{Name: "an image that is an option", Config: map[string]any{"image": "--privileged"}, Path: "image"},
-			{Name: "a pull policy that is none", Config: map[string]any{"pull": "sometimes"}, Path: "pull"},
+			{Name: "an unknown pull policy", Config: map[string]any{"pull": "sometimes"}, Path: "pull"},
 			{Name: "a user with a name", Config: map[string]any{"user": "root"}, Path: "user"},
-			{Name: "an overlay strategy that is none", Config: map[string]any{"overlay": "fuse"}, Path: "overlay"},
+			{Name: "an unknown overlay strategy", Config: map[string]any{"overlay": "fuse"}, Path: "overlay"},
 			{Name: "a runtime that is a path", Config: map[string]any{"runtime": "/tmp/evil"}, Path: "runtime"},
 			{Name: "a tiny /tmp", Config: map[string]any{"tmp_size": "1KiB"}, Path: "tmp_size"},
 			{Name: "a tmpfs over the workspace", Config: map[string]any{"tmpfs": []string{"/var/cache", "/workspace/x"}}, Path: "tmpfs[1]"},

@@ -24,8 +24,9 @@ import (
 )
 
 // execAs runs a command as another user of the image, which the agent cannot, for it has no right to become one: by
-// podman exec, which knows the image's users and is forty times slower. What such a command starts is told from
-// everything else by its user, so that all of it can be ended; commands of one user therefore run one after the other.
+// podman exec, which knows the image's users and is forty times slower. What such a command starts is distinguished
+// from everything else by its user, so that all of it can be ended; commands of one user therefore run one after the
+// other.
 func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if !regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`).MatchString(c.User) {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "%q is no name of a user", c.User)
@@ -98,7 +99,7 @@ func startAs(cmd *exec.Cmd, c *sdk.Command) (*command.Terminal, error) {
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pty.Slave, pty.Slave, pty.Slave
-	cmd.SysProcAttr.Setctty = true // descriptor 0; a change of size is told to who has it
+	cmd.SysProcAttr.Setctty = true // descriptor 0; a change of size is sent to its owner
 	if err := cmd.Start(); err != nil {
 		pty.Close()
 		return nil, err
@@ -112,7 +113,7 @@ func startAs(cmd *exec.Cmd, c *sdk.Command) (*command.Terminal, error) {
 	return term, err
 }
 
-// client is a command that podman exec started as another user: what it is told, all processes of that user are.
+// client is a command that podman exec started as another user: what it gets, all processes of that user get.
 type client struct {
 	s      *sandbox
 	uid    int
@@ -191,7 +192,7 @@ func (s *sandbox) endUser(uid int) error {
 		if time.Now().After(deadline) {
 			return sdk.Errorf(sdk.ReasonInternal, "processes of user %d cannot be killed", uid)
 		}
-		time.Sleep(time.Millisecond) // the kernel needs a moment, and tells nobody but their parent
+		time.Sleep(time.Millisecond) // the kernel needs a moment, and notifies only their parent
 	}
 	return nil
 }

@@ -292,7 +292,7 @@ func (l *layout) path(p string) string {
 	l.names++
 	link := filepath.Join(l.dirs.alias(), fmt.Sprint(l.names))
 	if !l.plan {
-		_ = os.Symlink(p, link) // what comes of a missing link is told by podman
+		_ = os.Symlink(p, link) // podman reports a missing link
 	}
 	return link
 }

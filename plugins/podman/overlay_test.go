@@ -9,7 +9,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// TestOverlayStrategies forces each strategy, and looks whether inspect tells it.
+// TestOverlayStrategies forces each strategy, and checks that inspect reports it.
 func TestOverlayStrategies(t *testing.T) {
 	t.Parallel()
 	b := newBackend()

@@ -32,7 +32,7 @@ type sandbox struct {
 	notes    []string // gathered on the way to ready
 
 	mu         sync.RWMutex // held shared while the container is used, alone while it is recreated
-	*container              // nil while there is none that runs
+	*container              // nil while none runs
 	ready      sdk.Ready
 	gone       bool // removed
 	gateway    gateway
@@ -137,7 +137,7 @@ func (c *container) leave() {
 	}
 }
 
-// alone ends all commands, waits until their ends have been told, and calls fn while nothing else uses the sandbox.
+// alone ends all commands, waits until their ends have been reported, and calls fn while nothing else uses the sandbox.
 func (s *sandbox) alone(fn func() error) error {
 	s.mu.RLock()
 	c := s.container
@@ -218,7 +218,7 @@ func alive(c *container) bool {
 	}
 }
 
-// readPID reads the number of the container's first process, 0 if there is none.
+// readPID reads the number of the container's first process, or 0.
 func (d dirs) readPID() int {
 	b, err := os.ReadFile(d.pid())
 	if err != nil {

@@ -336,7 +336,7 @@ func (s *sandbox) connect(ctx context.Context) (*container, error) {
 	return c, nil
 }
 
-// pathOf returns the PATH that the image gives to its programs; "" when there is none.
+// pathOf returns the PATH that the image gives to its programs, or "".
 func pathOf(pid int) string {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {

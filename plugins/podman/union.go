@@ -138,7 +138,7 @@ func packNode(u *overlay.Union, out *tar.Writer, p, name string) error {
 		_, err = io.CopyN(out, f, n.Size)
 		return err
 	default:
-		h.Typeflag = tar.TypeFifo // the receiver tells what it leaves out
+		h.Typeflag = tar.TypeFifo // the receiver reports what it leaves out
 	}
 	return out.WriteHeader(h)
 }

@@ -38,7 +38,7 @@ func children() []string {
 	return out
 }
 
-// outcome is all that a command's stream told.
+// outcome is all that a command's stream had.
 type outcome struct {
 	pid            uint32
 	stdout, stderr string

@@ -150,7 +150,7 @@ func TestFaultsOverTheWire(t *testing.T) {
 		t.Errorf("%d", status)
 	}
 	if status, _, text := c.do(t, "POST", "/e2btest/faults", nil, object{"path": "/files", "cutByte": 1}); status != 400 || !strings.Contains(text, "cutByte") {
-		t.Errorf("a field that is none: %d %s", status, text)
+		t.Errorf("an unknown field: %d %s", status, text)
 	}
 	if status, _, _ := c.do(t, "POST", "/e2btest/faults", nil, object{"path": "["}); status != 400 {
 		t.Errorf("a bad pattern: %d", status)

@@ -1,4 +1,4 @@
-# As root. Tells, zipped, of everything below the directory PATH, except what PRUNE names at its top, in records of three
+# As root. Lists, zipped, everything below the directory PATH, except what PRUNE names at its top, in records of three
 # parts, each ended by a NUL: type, permissions, size, inode, times of change; path; target of a link. The last record is
 # "end" and find's own word for how it went.
 # PATH PRUNE…

@@ -1,4 +1,4 @@
-# As the user. Unpacks the workspace, unless there is no archive. What list.sh tells of comes after it.
+# As the user. Unpacks the workspace, unless there is no archive. The output of list.sh comes after it.
 # BASE ARCHIVE(yes or no) WORKSPACE PRUNE…
 set -u
 base=$1 archive=$2 w=$3

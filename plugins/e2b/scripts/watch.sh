@@ -1,5 +1,5 @@
 # As the command's user, beside the command. Waits for its end and then ends all that it left behind. The command's output
-# stays open until that is done, so its end is told only then.
+# stays open until that is done, so its end is reported only then.
 # PID MARK
 p=$1 mark=$2 t=0.004
 while read -r s < "/proc/$p/stat"; do

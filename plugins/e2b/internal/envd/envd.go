@@ -165,7 +165,7 @@ func (c *Client) do(
 	return resp, err
 }
 
-// Health reports whether the daemon answers. An error of which Gone is true says that there is none any more.
+// Health reports whether the daemon answers. An error of which Gone is true means that the daemon is gone.
 func (c *Client) Health(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -25,7 +25,7 @@ func (a *answers) Read(b []byte) (int, error) {
 	return copy(b, text), nil
 }
 
-// TestLastBytesOfATerminal: what is written just before the terminal's end is reported although the kernel told of the
+// TestLastBytesOfATerminal: what is written just before the terminal's end is reported although the kernel reported the
 // end first.
 func TestLastBytesOfATerminal(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -59,7 +59,7 @@ func TestLastBytesOfATerminal(t *testing.T) {
 			r.leave(l)
 			<-done
 			if got.String() != c.want || len(c.reads) != 0 {
-				t.Errorf("told %q with %q unread, want %q", &got, c.reads, c.want)
+				t.Errorf("got %q with %q unread, want %q", &got, c.reads, c.want)
 			}
 		})
 	}
