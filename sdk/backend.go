@@ -186,7 +186,7 @@ type Stopper interface {
 	// is success.
 	Stop(ctx context.Context) error
 
-	// Start makes the sandbox [StateReady] again. progress, which is never nil, may be told how far that is, as
+	// Start makes the sandbox [StateReady] again. progress, which is never nil, may be called with how far that is, as
 	// [CreateRequest.Progress] is. A sandbox that is ready is success, and what runs in it is left alone.
 	Start(ctx context.Context, progress func(step string, done, total int64)) error
 }

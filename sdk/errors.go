@@ -70,7 +70,7 @@ func (e *Error) WithFix(format string, args ...any) *Error {
 }
 
 // ReasonOf returns the reason of the first [Error] in err's chain, and
-// [ReasonInternal] when there is none.
+// [ReasonInternal] otherwise.
 func ReasonOf(err error) Reason {
 	var e *Error
 	if errors.As(err, &e) {
@@ -101,7 +101,7 @@ type Diagnostic struct {
 	Fix  string // what to do about it; may be empty
 }
 
-// DiagnosticOf is an error as a [Plan] tells it: the parts of the first [Error] in
+// DiagnosticOf is an error as a [Plan] has it: the parts of the first [Error] in
 // err's chain, and of any other error its text.
 func DiagnosticOf(err error) Diagnostic {
 	var e *Error

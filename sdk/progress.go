@@ -12,7 +12,7 @@ const FetchingFile = "fetching the file"
 
 type progressKey struct{}
 
-// Progress returns what tells the user how far the call is that ctx belongs to, as [CreateRequest.Progress] does; it is
+// Progress returns the function that shows the user how far the call of ctx is, as [CreateRequest.Progress] does; it is
 // never nil. It is heard of a [Getter]'s Get.
 func Progress(ctx context.Context) func(step string, done, total int64) {
 	if tell, ok := ctx.Value(progressKey{}).(func(string, int64, int64)); ok && tell != nil {
@@ -21,7 +21,7 @@ func Progress(ctx context.Context) func(step string, done, total int64) {
 	return func(string, int64, int64) {}
 }
 
-// WithProgress returns a context for calls whose progress is told to tell, which may be called concurrently with them.
+// WithProgress returns a context for calls that report progress to tell, which may be called concurrently with them.
 func WithProgress(ctx context.Context, tell func(step string, done, total int64)) context.Context {
 	return context.WithValue(ctx, progressKey{}, tell)
 }

@@ -781,7 +781,7 @@ func (s *service) Changes(r *pb.ChangesRequest, stream grpc.ServerStreamingServe
 	return context.Cause(ctx)
 }
 
-// takeAlone takes a sandbox of the kind T for one call alone: what happened in it has been ended, and has told its end.
+// takeAlone takes a sandbox of the kind T for one call alone: what happened in it has ended and reported that.
 // It is of use again after [box.renew].
 func takeAlone[T any](ctx context.Context, s *service, id, what string) (b *box, sb T, release func(), err error) {
 	b, used, leave, err := s.use(id)

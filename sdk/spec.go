@@ -87,8 +87,8 @@ const (
 )
 
 // NetworkRules are the destinations that commands of a filtered network reach, over TCP, by any program and protocol;
-// nothing else of the network can be reached. To a full network they add what is not public, and take away. Package network has the syntax of a rule and decides: a backend need not
-// read them itself.
+// nothing else of the network can be reached. To a full network they add what is not public, and take away. Package
+// network has the syntax of a rule and decides: a backend need not read them itself.
 type NetworkRules struct {
 	Allow, Deny []string // a rule of Deny wins over every rule of Allow
 }
@@ -116,8 +116,8 @@ type SecretRule struct {
 	Paths   []string `json:"paths,omitempty"`   // such as /repos/acme/*, where * matches any characters but encoded separators; empty: any
 }
 
-// Authority signs the certificates with which a backend answers commands in the name of a secret's hosts. Commands trust
-// it, because the host has mounted its certificate.
+// Authority signs the certificates with which a backend answers commands in the name of a secret's hosts. Commands
+// trust it, because the host has mounted its certificate.
 type Authority struct {
 	Certificate []byte // PEM
 	Key         []byte // PEM, PKCS #8; as secret as [Secret.Value]
@@ -138,12 +138,12 @@ type CreateRequest struct {
 	// Keep says that the sandbox shall outlive the plugin process.
 	Keep bool
 
-	// Allocated tells the host the handle. Call it before anything exists outside
+	// Allocated sends the handle to the host. Call it before anything exists outside
 	// the process, and again when Data changes; it returns once the host has the
 	// handle on disk. An empty ID in it stands for the ID above. A backend that
 	// makes nothing outside its process need not call it.
 	Allocated func(Handle) error
-	// Progress tells the user what is going on. Total 0 means unknown.
+	// Progress shows the user what is going on. Total 0 means unknown.
 	Progress func(step string, done, total int64)
 }
 
@@ -158,10 +158,10 @@ type Ready struct {
 	// Notes are what a careful user should know, one sentence each.
 	Notes []string
 	// Layers says where the workspace lies on this host; nil when it cannot be read there. The paths stay the same until
-	// Destroy, also over a Reset, and Attach tells them again.
+	// Destroy, also over a Reset, and Attach returns them again.
 	Layers *Layers
-	// Exchange is a directory that this host and the commands of the sandbox both see; nil when there is none. It stays
-	// where it is until Destroy, also over a Reset, and Attach tells it again.
+	// Exchange is a directory that this host and the commands of the sandbox both see, or nil. It stays
+	// where it is until Destroy, also over a Reset, and Attach returns it again.
 	Exchange *Exchange
 }
 
@@ -210,7 +210,7 @@ type Command struct {
 	Signals <-chan int        // signal numbers to deliver to the command; closed with ctx
 
 	// Timeout is how long the command may run, 0 for no end. The SDK cancels the
-	// context; it is told here for backends that can have a far end watch it too.
+	// context; it is here for backends that can have a far end watch it too.
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL.
 	Grace time.Duration

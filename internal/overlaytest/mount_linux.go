@@ -137,7 +137,7 @@ func (m *Mount) Do(o Op) Answer {
 	return a
 }
 
-// serve mounts, goes into a root where the mount is all there is, and does what it is told until its input ends.
+// serve mounts, goes into a root where the mount is all there is, and obeys requests until its input ends.
 func serve(spec string) error {
 	var o order
 	if err := json.Unmarshal([]byte(spec), &o); err != nil {

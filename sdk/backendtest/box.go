@@ -165,7 +165,7 @@ func (r *running) end(within time.Duration) *out {
 	return &out{exit, r.out.String(), ""}
 }
 
-// lineBuffer collects output and tells when a text has come.
+// lineBuffer collects output and reports when a text has come.
 type lineBuffer struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer

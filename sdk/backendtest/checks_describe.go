@@ -70,7 +70,7 @@ func describeChecks() []Check {
 					c.Fatalf("the version is %q", v)
 				}
 			}},
-		{ID: "describe/summary", Proves: "the summary is one line that tells a person something", Fix: "say in one line what stands between the code and the host",
+		{ID: "describe/summary", Proves: "the summary is one informative line", Fix: "say in one line what stands between the code and the host",
 			run: func(c *C) {
 				s := c.describe().GetSummary()
 				if len(strings.TrimSpace(s)) < 5 || strings.ContainsAny(s, "\n\r\x1b") {

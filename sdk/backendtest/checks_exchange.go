@@ -81,7 +81,7 @@ func exchangeChecks() []Check {
 				c.eq("what the other one sees", b.must(`test -e "$X/mine" && echo there; echo`, env(at(second))), "\n")
 				a.must(`rm "$X/mine"`, env(at(first)))
 			}},
-		{ID: "exchange/attach", Needs: []Need{needCap(sdk.CapAttach)}, Proves: "another process that attaches to the sandbox is told of the same exchange", Fix: "fill in Ready.Exchange in Attach as in Create",
+		{ID: "exchange/attach", Needs: []Need{needCap(sdk.CapAttach)}, Proves: "another process that attaches to the sandbox gets the same exchange", Fix: "fill in Ready.Exchange in Attach as in Create",
 			run: func(c *C) {
 				of(c.used()) // or skip
 				b := c.box(func(r *sdk.CreateRequest) { r.Keep = true })

@@ -102,7 +102,7 @@ func execChecks() []Check {
 					c.Fatalf("the events were %s", got)
 				}
 			}},
-		{ID: "exec/usage-wall", Proves: "the time that a command took is told", Fix: "fill in Usage.Wall",
+		{ID: "exec/usage-wall", Proves: "the time that a command took is reported", Fix: "fill in Usage.Wall",
 			run: func(c *C) {
 				began := time.Now()
 				o := c.used().sh("sleep 0.3")

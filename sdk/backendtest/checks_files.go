@@ -490,7 +490,7 @@ func changesChecks() []Check {
 				b.must(`if [ -n "$OUT" ]; then echo x > "$OUT/x"; fi`, env(map[string]string{"OUT": b.Ready().Output}))
 				want(c, changes(b), map[string]sdk.ChangeKind{})
 			}},
-		{ID: "changes/names", Needs: needs, Proves: "names of any bytes are told as they are", Fix: "do not quote paths",
+		{ID: "changes/names", Needs: needs, Proves: "names of any bytes are reported as they are", Fix: "do not quote paths",
 			run: func(c *C) {
 				want(c, after(c, `printf x > 'grüße'; printf x > "new
 line"; printf x > 'a "quoted" \ name'`), map[string]sdk.ChangeKind{"grüße": sdk.ChangeAdded, "new\nline": sdk.ChangeAdded, `a "quoted" \ name`: sdk.ChangeAdded})

@@ -97,7 +97,7 @@ func layersChecks() []Check {
 				b.must("echo new > other")
 				same(b)
 			}},
-		{ID: "layers/attach", Needs: append([]Need{needCap(sdk.CapAttach)}, private...), Proves: "another process that attaches to the sandbox is told of the same layers", Fix: "fill in Ready.Layers in Attach as in Create",
+		{ID: "layers/attach", Needs: append([]Need{needCap(sdk.CapAttach)}, private...), Proves: "another process that attaches to the sandbox gets the same layers", Fix: "fill in Ready.Layers in Attach as in Create",
 			run: func(c *C) {
 				b := c.box(withSource(c.layered(), sdk.WorkspacePrivate), func(r *sdk.CreateRequest) { r.Keep = true })
 				b.must(rearrange)

@@ -279,7 +279,7 @@ func resetChecks() []Check {
 					c.eq("stdout", b.must("echo works"), "works\n")
 				}
 			}},
-		{ID: "reset/output", Needs: needs, Proves: "a reset leaves the paths of the sandbox as they were", Fix: "recreate what is told in Ready at the same place",
+		{ID: "reset/output", Needs: needs, Proves: "a reset leaves the paths of the sandbox as they were", Fix: "recreate what Ready names at the same place",
 			run: func(c *C) {
 				b := c.box()
 				reset(b, true)

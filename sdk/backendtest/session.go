@@ -39,7 +39,7 @@ type session struct {
 	hung       map[string]int // checks that hung, by the call
 	stopped    string         // why no further checks are run; "" while they are
 	main       *instance
-	complaints []string // of cleaning up, told by the leftovers checks
+	complaints []string // of cleaning up, reported by the leftovers checks
 	boxes      []*sdk.CreateRequest
 	idle       map[string][]*box // by kind: that checks have used and given back
 	keeper     *C                // what made them, which destroys them
@@ -186,7 +186,7 @@ func (s *session) close() {
 		s.endUsed()
 		s.stop(s.main)
 	}
-	killAll(markerName+"="+s.short+"/", s.base+"/") // what a broken backend left running has been told by now
+	killAll(markerName+"="+s.short+"/", s.base+"/") // what a broken backend left running has been reported by now
 	makeWritable(s.base)
 	os.RemoveAll(s.base)
 }

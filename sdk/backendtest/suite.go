@@ -83,7 +83,7 @@ type Runner struct {
 	CheckTime time.Duration
 	// Parallel is how many checks run at once; 0 means 4.
 	Parallel int
-	// Progress, when set, is told of each result as it comes, in the order of
+	// Progress, when set, gets each result as it comes, in the order of
 	// completion, never concurrently.
 	Progress func(Result)
 }

@@ -43,7 +43,7 @@ type Options struct {
 	// PipeDir is the private directory (0700) in which Exec makes its FIFOs.
 	PipeDir string
 
-	// HostVersion is told to the backend, for its messages only.
+	// HostVersion is sent to the backend, for its messages only.
 	HostVersion string
 
 	// Timeout is the deadline of every call that should be quick; 0 means 30 s.
@@ -56,13 +56,13 @@ type Options struct {
 	// command may take to be reported as ended before Overdue is called; 0 means 10 s.
 	Slack time.Duration
 
-	// Overdue is told that the backend did not end a command in time. It should
+	// Overdue is called when the backend did not end a command in time. It should
 	// break the connection. It may be nil.
 	Overdue func(err error)
 
-	// Silent is told that nothing has come of a call for as long as silent says, again whenever that has doubled: after 30
-	// s first, or half of what the call may take. most is after what the call fails, 0 when the caller or a command's own
-	// timeout ends it sooner. It is called from its own goroutine, maybe for several calls at once, and may be nil.
+	// Silent is called when nothing has come of a call for as long as silent says, again whenever that has doubled: after
+	// 30 s first, or half of what the call may take. most is after what the call fails, 0 when the caller or a command's
+	// own timeout ends it sooner. It is called from its own goroutine, maybe for several calls at once, and may be nil.
 	Silent func(call string, silent, most time.Duration)
 
 	// Wrap, if set, sees every error before it is returned, with the name of the

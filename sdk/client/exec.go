@@ -73,7 +73,7 @@ func (s *Sandbox) Exec(ctx context.Context, cmd *Command) (*sdk.Exit, error) {
 	return e.Wait()
 }
 
-// Start starts a command and returns as soon as the backend was told. When ctx
+// Start starts a command and returns as soon as the backend has the request. When ctx
 // ends, the command is stopped as by [Exec.Stop], with [sdk.CauseOutput] when
 // the cause of ctx is [sdk.ErrOutputLimit] and with [sdk.CauseCancelled] otherwise. [Exec.Wait] must be called.
 func (s *Sandbox) Start(ctx context.Context, cmd *Command) (*Exec, error) {
@@ -281,7 +281,7 @@ func (e *Exec) Stop(cause sdk.Cause) {
 	_ = e.send(&pb.ExecRequest{Request: &pb.ExecRequest_End{End: &pb.ExecEnd{Cause: string(cause)}}})
 }
 
-// Resize tells the terminal of the command its new size.
+// Resize sets the size of the command's terminal.
 func (e *Exec) Resize(w sdk.WindowSize) error {
 	return e.send(&pb.ExecRequest{Request: &pb.ExecRequest_Resize{Resize: windowTo(&w)}})
 }

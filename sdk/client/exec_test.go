@@ -224,8 +224,8 @@ func TestOverdue(t *testing.T) {
 		<-release
 		return &sdk.Exit{}, nil
 	}}
-	told := make(chan error, 1)
-	c, err := client.InProcess(p, client.Options{PipeDir: t.TempDir(), Slack: 50 * time.Millisecond, Overdue: func(err error) { told <- err }})
+	overdue := make(chan error, 1)
+	c, err := client.InProcess(p, client.Options{PipeDir: t.TempDir(), Slack: 50 * time.Millisecond, Overdue: func(err error) { overdue <- err }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,8 +237,8 @@ func TestOverdue(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
-	if err := <-told; err == nil || err.Error() != want {
-		t.Errorf("Overdue was told %v", err)
+	if err := <-overdue; err == nil || err.Error() != want {
+		t.Errorf("Overdue got %v", err)
 	}
 }
 

@@ -123,7 +123,7 @@ func TestGetTellsHowFarItIs(t *testing.T) {
 		t.Errorf("it gave %q and %v", &out, err)
 	}
 	if !slices.Equal(steps, []string{"packing \uFFFD 0/0", "fetching 10/10"}) {
-		t.Errorf("it told %q", steps)
+		t.Errorf("progress was %q", steps)
 	}
 	sdk.Progress(context.Background())("to nobody", 1, 2)
 }

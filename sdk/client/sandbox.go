@@ -144,7 +144,7 @@ func (s *Sandbox) Put(ctx context.Context, path string, format sdk.Format, r io.
 			break
 		}
 		if rerr != nil {
-			return s.c.wrap("put", rerr) // cancel tells the backend that it is not the end
+			return s.c.wrap("put", rerr) // cancel shows the backend that it is not the end
 		}
 	}
 	// A Send that failed says only io.EOF; the reason comes with the answer.
@@ -230,7 +230,7 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Wake makes a sandbox that is stopped or asleep ready again. progress, which may be nil, is told how far that is.
+// Wake makes a sandbox that is stopped or asleep ready again. progress, which may be nil, gets how far that is.
 func (s *Sandbox) Wake(ctx context.Context, progress func(step string, done, total int64)) error {
 	ctx, quiet, cancel := s.c.progressing(ctx, "start", s.c.opt.SlowTimeout)
 	defer cancel()

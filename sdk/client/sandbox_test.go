@@ -31,15 +31,15 @@ func TestCreateIsIdempotent(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
-			var told []sdk.Handle
+			var handles []sdk.Handle
 			sb, err := c.Create(context.Background(), &sdk.CreateRequest{ID: "one", StateDir: dir,
-				Allocated: func(h sdk.Handle) error { told = append(told, h); return nil }})
+				Allocated: func(h sdk.Handle) error { handles = append(handles, h); return nil }})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			want := sdk.Handle{ID: "one", Data: json.RawMessage(`{"place":7}`)}
-			if diff := cmp.Diff([]sdk.Handle{want}, told); diff != "" {
+			if diff := cmp.Diff([]sdk.Handle{want}, handles); diff != "" {
 				t.Errorf("allocated; -want +got:\n%s", diff)
 			}
 			want.StateDir = dir
@@ -85,8 +85,8 @@ func TestCreateThatIsCancelledLeavesNothing(t *testing.T) {
 	}
 }
 
-// A creation that its caller ends while it keeps the handle goes no further: the backend is not told that the handle is
-// stored, which could reach it before the end does.
+// A creation that its caller ends while it keeps the handle goes no further: the backend does not learn that the handle
+// is stored, which could reach it before the end does.
 func TestCreateThatIsCancelledByAllocatedGoesNoFurther(t *testing.T) {
 	var stored atomic.Int32
 	p := &processes{}
@@ -107,7 +107,7 @@ func TestCreateThatIsCancelledByAllocatedGoesNoFurther(t *testing.T) {
 		}
 	}
 	if n := stored.Load(); n > 0 {
-		t.Errorf("the backend was told to go on %d times of 300", n)
+		t.Errorf("the backend was asked to go on %d times of 300", n)
 	}
 }
 
@@ -283,7 +283,7 @@ func TestStopAndWake(t *testing.T) {
 		var steps []string
 		err = sb.Wake(ctx, func(step string, done, total int64) { steps = append(steps, fmt.Sprint(step, done, total)) })
 		if sdk.ReasonOf(err) != sdk.ReasonOf(made.fails) || !slices.Equal(steps, []string{"waking \uFFFD1 3"}) {
-			t.Errorf("wake: %v, told %q", err, steps)
+			t.Errorf("wake: %v, progress %q", err, steps)
 		}
 		if exit, err := sb.Exec(ctx, &client.Command{Argv: sh("true")}); err != nil || exit.Code != 0 {
 			t.Errorf("afterwards: %+v and %v", exit, err)

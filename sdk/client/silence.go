@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// silenceAfter is how long a backend may be silent in a call before the host is told; a call that has less time than
-// twice that, after half of it.
+// silenceAfter is how long a backend may be silent in a call before the host is notified; a call that has less time
+// than twice that, after half of it.
 const silenceAfter = 30 * time.Second
 
-// silence tells the host, at longer and longer intervals, that nothing comes of a call.
+// silence notifies the host, at longer and longer intervals, that nothing comes of a call.
 type silence struct {
 	tell  func(call string, silent, most time.Duration)
 	call  string
@@ -72,7 +72,7 @@ func (s *silence) over() {
 	}
 	silent = s.next
 	s.next *= 2
-	if s.room == 0 || s.next < s.room { // else its end is the next that is told
+	if s.room == 0 || s.next < s.room { // else its end is reported next
 		s.t.Reset(s.next - silent)
 	}
 	s.mu.Unlock()

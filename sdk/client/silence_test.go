@@ -12,7 +12,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// While a backend says nothing the host is told so, at longer and longer intervals. What it says about how far it is
+// While a backend says nothing the host is notified, at longer and longer intervals. What it says about how far it is
 // counts as an answer.
 func TestSilenceIsTold(t *testing.T) {
 	type notice struct {

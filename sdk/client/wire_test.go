@@ -187,7 +187,7 @@ func TestNoFieldIsLost(t *testing.T) {
 		TTY: &sdk.WindowSize{Rows: 1, Cols: 2}, Timeout: time.Hour, Grace: time.Minute}, a.cmd)
 }
 
-// gRPC takes 4 MiB unless told otherwise, and go-plugin does not tell it.
+// gRPC takes 4 MiB by default, and go-plugin does not change that.
 func TestMessagesMayBeBig(t *testing.T) {
 	c := serve(t, &all{plan: &sdk.Plan{Notes: []string{strings.Repeat("x", 5<<20)}}})
 	big, err := json.Marshal(map[string]string{"any": strings.Repeat("x", 5<<20)})

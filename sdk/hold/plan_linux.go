@@ -64,7 +64,7 @@ type Disk struct {
 	Reason, Fix string // why nothing can hold it; "" where something can
 }
 
-// HoldDisk holds the limit of disk, or the default where there is none: by a memory file system where somebody asks for
+// HoldDisk holds the limit of disk, or the default: by a memory file system where somebody asks for
 // one that fits, else by sampling a layer on disk. Either way it bounds the number of files, too.
 func (p *Plan) HoldDisk(spec *sdk.Spec, d Disk) {
 	n := spec.Limits.Disk

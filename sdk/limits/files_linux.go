@@ -84,7 +84,7 @@ func readPIDs(path string) ([]int, error) {
 	return out, nil
 }
 
-// gone tells the errors of a cgroup that was removed: its directory is not there, or its open files have died.
+// gone recognises the errors of a cgroup that was removed: its directory is not there, or its open files have died.
 func gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }

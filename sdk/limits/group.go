@@ -89,7 +89,7 @@ func (g *Group) Holds() []Hold { return g.holds }
 // Rlimits are what the command must take on itself besides, because they are held by process and not by group.
 func (g *Group) Rlimits() Rlimits { return g.rlimits }
 
-// with calls fn on the cgroup unless there is none.
+// with calls fn on the cgroup if there is one.
 func (g *Group) with(fn func(cgroup) error) error {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

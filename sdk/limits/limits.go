@@ -93,7 +93,7 @@ const (
 	EachUser    Scope = "user"    // all processes of the same user in the same user namespace
 )
 
-// How tells by what one limit is held on this machine, or why it is not.
+// How is the mechanism of one limit on this machine, or why it has none.
 type How struct {
 	By     string // the mechanism as results print it, "cgroup v2 memory.max"; empty when it cannot be held
 	Scope  Scope

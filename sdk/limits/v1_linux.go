@@ -20,7 +20,7 @@ import (
 // v1Group is a directory in each of several hierarchies.
 type v1Group struct {
 	parts []v1Part
-	// The directories with the files of each controller; empty where there is none.
+	// The directories with the files of each controller; empty for others.
 	memory, pid, cpu, cpuacct, freezer string
 	maxPIDs                            int64
 	starting                           *sync.Mutex // see start; shared by all that this process has of one group
@@ -39,7 +39,7 @@ type v1Part struct {
 	tasks, homeTasks int // descriptors of the tasks files of both, opened at the first start
 }
 
-// learn tells the controllers by their files, so that Open needs to be told directories only.
+// learn recognises the controllers by their files, so that Open needs directories only.
 func (g *v1Group) learn() {
 	g.starting = startLock(g.parts[0].dir)
 	for _, k := range []struct {
@@ -143,7 +143,7 @@ func (g *v1Group) pids() ([]int, error) {
 	return slices.DeleteFunc(pids, g.guest), err
 }
 
-// guest tells a process that only has a thread in the group, to fork a child there: this one or another host. The
+// guest recognises a process that only has a thread in the group, to fork a child there: this one or another host. The
 // kernel lists it, and nobody may kill it. A process whose first thread has ended is no guest: v1 says nothing about
 // where a dead thread was.
 func (g *v1Group) guest(pid int) bool {

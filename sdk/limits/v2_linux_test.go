@@ -41,7 +41,7 @@ func TestFindingAPlaceInV2(t *testing.T) {
 		own    string
 		euid   int
 		set    func(k *fakeKernel)
-		where  string   // "" when there is none
+		where  string   // or ""
 		limits []Limit  // held by a cgroup
 		writes []string // by New
 		reason string   // for cpus, when they are not held

@@ -51,7 +51,7 @@ func (r *Registry[S]) Once(ctx context.Context, id string, fn func() (S, error))
 }
 
 // End calls end for the sandbox id, once nobody is making it any more, and forgets it when end succeeds. here says
-// whether there is one; when there is none, end is not called.
+// whether there is one; otherwise end is not called.
 func (r *Registry[S]) End(ctx context.Context, id string, end func(S) error) (here bool, err error) {
 	r.mu.Lock()
 	e := r.all[id]

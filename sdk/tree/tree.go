@@ -34,7 +34,7 @@ type PackOptions struct {
 	MaxEntries  int                                // 0 means DefaultMaxEntries
 	MaxBytes    int64                              // of file content, 0 means DefaultMaxBytes
 	// Special writes what cannot be packed as entries without content instead of failing: FIFOs, sockets and devices,
-	// files that are too big or cannot be opened, directories that cannot be entered. It is for a receiver that tells
+	// files that are too big or cannot be opened, directories that cannot be entered. It is for a receiver that reports
 	// what it leaves out, see [LeftOut]; Unpack refuses them.
 	Special bool
 	// Times writes the time of change of each entry, of which Unpack takes none over; without it the same tree gives the

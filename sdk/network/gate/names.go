@@ -45,7 +45,7 @@ func (n *names) close() {
 	}
 }
 
-// give returns the address of a name; false when there is none left.
+// give returns the address of a name; false when no address is left.
 func (n *names) give(name string) (netip.Addr, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -2000,7 +2000,7 @@ type Ready struct {
 	Holds         []*Hold   `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
 	Notes         []string  `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
 	Layers        *Layers   `protobuf:"bytes,6,opt,name=layers,proto3" json:"layers,omitempty"`     // absent: the workspace cannot be read on this host
-	Exchange      *Exchange `protobuf:"bytes,7,opt,name=exchange,proto3" json:"exchange,omitempty"` // absent: there is none
+	Exchange      *Exchange `protobuf:"bytes,7,opt,name=exchange,proto3" json:"exchange,omitempty"` // may be absent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
