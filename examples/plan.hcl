@@ -1,6 +1,6 @@
 # A plan is worked through on a branch in a sandbox, and the commits come back. hutch push sends the branch that is checked
 # out with the plan, runs the command in a clone of it, and hutch pull moves the branch forward by what was committed there. A
-# coding agent takes the place of the script: HUTCH_INSTRUCTIONS tells it how to work and to hand in.
+# coding agent takes the place of the script: HUTCH_INSTRUCTIONS says how to work and to hand in.
 #
 #   hutch push examples/plan.hcl PLAN.md && hutch pull NAME
 #

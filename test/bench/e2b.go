@@ -108,7 +108,7 @@ func (m byHand) push(src string) (byHand, error) {
 	return m, err
 }
 
-// call speaks to the machine, or to the service while there is none.
+// call speaks to the machine, or to the service before there is one.
 func (m byHand) call(method, path, typ string, body io.Reader) ([]byte, error) {
 	req, err := http.NewRequest(method, m.server.URL+path, body)
 	if err != nil {

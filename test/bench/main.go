@@ -240,7 +240,7 @@ func (b *bench) spend(cmd *exec.Cmd) (cost, error) {
 	for until := time.Now().Add(linger); time.Now().Before(until); {
 		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); {
 		case err != nil && err != unix.EINTR:
-			until = time.Time{} // there is none left
+			until = time.Time{} // none is left
 		case pid == 0:
 			time.Sleep(time.Millisecond)
 		}

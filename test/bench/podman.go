@@ -142,7 +142,7 @@ func containerOf(id string) (string, error) {
 	out, err := exec.Command("podman", "ps", "--filter", "label=run.hutch.sandbox="+id, "--format", "{{.Names}}").Output()
 	name := strings.TrimSpace(string(out))
 	if err == nil && name == "" {
-		err = errors.New("there is none")
+		err = errors.New("no sandbox found")
 	}
 	if err != nil {
 		return "", fmt.Errorf("find the container of the sandbox %s: %w", id, err)

@@ -161,7 +161,7 @@ func TestFaultMatrix(t *testing.T) {
 				}
 				// Once in the error, and once before where it was waited for.
 				if n := strings.Count(out.String(), "its last words: "); n > 1 && f.config == "" || n > 2 {
-					t.Errorf("the last words are told %d times\n%s", n, out)
+					t.Errorf("the last words are reported %d times\n%s", n, out)
 				}
 				if n := len(out.String()); n > 64<<10 {
 					t.Errorf("it printed %d bytes", n)

@@ -12,8 +12,8 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestReplayElsewhere runs on bwrap and again on podman: what ends alike is the same, and what the image differs in is
-// told.
+// TestReplayElsewhere runs on bwrap and again on podman: what ends alike is the same, and what the image changes is
+// reported.
 func TestReplayElsewhere(t *testing.T) {
 	e2e.Require(t, "bwrap")
 	podmantest.Need(t)

@@ -112,9 +112,9 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestLostOutputIsTold: the connection to a command breaks after its first words. How it ended is told truly, and that
-// words are missing stands in the result and on the terminal; a run that expects something of them is not ok.
-func TestLostOutputIsTold(t *testing.T) {
+// TestLostOutputIsReported: the connection to a command breaks after its first words. How it ended is reported truly,
+// and that words are missing stands in the result and on the terminal; a run that expects something of them is not ok.
+func TestLostOutputIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		command, expect string
 		code            int

@@ -40,7 +40,7 @@ func TestSDK(t *testing.T) {
 	bound := time.AfterFunc(8*time.Minute, func() { node.Process.Kill() })
 	defer bound.Stop()
 
-	seen, told := 0, -1
+	seen, reported := 0, -1
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -50,7 +50,7 @@ func TestSDK(t *testing.T) {
 		}
 		switch err := json.Unmarshal(lines.Bytes(), &line); {
 		case err == nil && line.Cases > 0:
-			told = line.Cases
+			reported = line.Cases
 		case err == nil && line.Case != "":
 			seen++
 			t.Run(line.Case, func(t *testing.T) {
@@ -65,8 +65,8 @@ func TestSDK(t *testing.T) {
 	if err := node.Wait(); err != nil || lines.Err() != nil {
 		t.Errorf("node: %v %v\n%s", err, lines.Err(), &stderr)
 	}
-	if seen != told {
-		t.Errorf("%d cases were heard of, and the driver told of %d", seen, told)
+	if seen != reported {
+		t.Errorf("%d cases were heard of, and the driver reported %d", seen, reported)
 	}
 	for _, left := range server.Sandboxes() {
 		t.Errorf("sandbox %s is left: %v", left.ID, left.Metadata)

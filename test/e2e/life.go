@@ -306,7 +306,7 @@ func (l *Life) shell(t *testing.T, script string, args ...string) {
 	}
 }
 
-// box is the id of the sandbox, "" where there is none.
+// box is the id of the sandbox, or "".
 func (l *Life) box(t *testing.T) string {
 	t.Helper()
 	c, ended := l.start(t, "inspect", "box")

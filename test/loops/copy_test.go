@@ -8,7 +8,7 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// A directory into which the program cannot be copied is told of before the model is asked, or with where the program
+// A directory into which the program cannot be copied is reported before the model is asked, or with where the program
 // is, and the exit code is not that of success.
 func TestGenerateCopies(t *testing.T) {
 	for name, uid := range e2e.Users() {
@@ -28,7 +28,7 @@ func TestGenerateCopies(t *testing.T) {
 			}
 			_, said := w.hutch(t, 125, "generate", "g.hcl", "-d", "out", "--force")
 			if !strings.Contains(said, "main.sh is a directory") || !strings.Contains(said, "the program is in "+w.home()) {
-				t.Errorf("what is in the way is not told: %s", said)
+				t.Errorf("what is in the way is not reported: %s", said)
 			}
 			w.hutch(t, 0, "generate", "g.hcl", "-d", "new/out")
 			if got := w.read(t, "new/out/main.sh"); got != "echo two\n" {

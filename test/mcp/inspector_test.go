@@ -44,7 +44,7 @@ type answer struct {
 	}
 }
 
-// call runs the inspector once. failed says that it may end with an error, whose answer is nil when there is none.
+// call runs the inspector once. failed says that it may end with an error, whose answer may be nil.
 func (i *inspector) call(failed bool, args ...string) *answer {
 	i.t.Helper()
 	cmd := exec.CommandContext(i.t.Context(), i.node, append([]string{"node_modules/@modelcontextprotocol/inspector/" + i.bin(), "--cli"}, args...)...)

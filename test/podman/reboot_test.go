@@ -62,7 +62,7 @@ func testReboot(t *testing.T, u *user) {
 			t.Errorf("%s: its files are read without it: %q", how, got)
 		}
 		if got := u.hutch(t, 0, "diff", "box", "--name-only"); got != "mine\n" {
-			t.Errorf("%s: its changes are told without it: %q", how, got)
+			t.Errorf("%s: its changes are reported without it: %q", how, got)
 		}
 		u.hutch(t, 0, "start", "box")
 		if got := u.hutch(t, 0, "exec", "-q", "box", "--", "sh", "-c", "cat mine theirs /output/o; echo $A; ls /tmp"); got != "stays\np\no\n1\n" {

@@ -220,7 +220,7 @@ func review(t *testing.T, u *user, overlay string) {
 	u.plant(t, map[string]string{"text": letters("x\n", "project\n")})
 	moved := u.project(t)
 	if out := u.hutch(t, 1, "apply", "box"); !strings.Contains(out, "conflict: text:") {
-		t.Errorf("no conflict is told: %s", out)
+		t.Errorf("no conflict is reported: %s", out)
 	}
 	if d := cmp.Diff(moved, u.project(t)); d != "" {
 		t.Fatalf("an apply that was refused changed the project:\n%s", d)

@@ -52,7 +52,7 @@ func TestHelper(t *testing.T) {
 	}
 	for _, args := range [][]string{{"manifest", repo, "9.9.9"}, {"versions", repo + "2"}, {"archive", repo, "1.0.0", strings.Repeat("0", 64), "5"}} {
 		if a, _, code := helper(t, nil, args...); !a.None || code != 1 {
-			t.Errorf("%q: %+v, %d: that there is none is not told apart from other errors", args, a, code)
+			t.Errorf("%q: %+v, %d: a missing helper is not distinguished from other errors", args, a, code)
 		}
 	}
 }
