@@ -52,9 +52,12 @@ func (a attack) try(t *testing.T, w *world) string {
 	}
 	cause, uncounted := o.result.Cause, false
 	switch {
-	case o.result.Error.Phase == "plan" && o.result.Error.Reason == "limit" && len(a.flags) > 0:
+	case o.result.Error.Phase == "plan" && o.result.Error.Reason == "limit" && (len(a.flags) > 0 || a.mode != "" && a.mode == w.refuses):
 		t.Logf("refused: %s", o.result.Error.Summary)
 		return "refused"
+	case o.verdict != nil && o.verdict.Breached && w.open[a.id]:
+		t.Logf("not held: %s", o.verdict.Detail)
+		return "not held"
 	case a.judge != nil:
 		if fault := a.judge(o); fault != "" {
 			t.Errorf("%s (%s): %s\n%s", a.id, a.about, fault, o.output)
@@ -64,6 +67,7 @@ func (a attack) try(t *testing.T, w *world) string {
 	case a.ends == "" && o.verdict == nil:
 		t.Fatalf("%s (%s): the probe gave no verdict: cause %s, code %d\n%s", a.id, a.about, cause, o.code, o.output)
 	case a.ends == "" || cause == a.ends && o.code != 0:
+	case o.verdict != nil && cause == "exited" && o.code != 0 && strings.HasSuffix(o.verdict.Detail, ": permission denied"): // so nothing had to be stopped
 	case o.verdict != nil && cause == "exited" && o.code != 0 && o.result.heldBy(a.ends, "rlimit"):
 		uncounted = true
 	default: // hutch must say what stopped it

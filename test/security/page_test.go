@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the catalogue to docs/reference/a
 const pageFile = "../../docs/reference/attacks.md"
 
 // columns are the places of the page, in order.
-var columns = []string{"bwrap root", "bwrap user", "podman root", "podman user", "control root", "control user"}
+var columns = []string{"bwrap root", "bwrap user", "podman root", "podman user", "landlock root", "landlock user", "control root", "control user"}
 
 // table holds the outcome of a case at a place.
 type table map[[2]string]string

@@ -18,6 +18,9 @@ type place struct {
 	backend  string // "" is the bare machine
 	uid, gid int
 	env      []string // what Podman needs besides
+
+	open    map[string]bool // cases that the backend does not promise to hold
+	refuses string          // a mode of workspaces with a git repository that the backend refuses
 }
 
 // places are the columns of the page. Only root can be two users; an ordinary user has two columns and the control.
@@ -29,6 +32,7 @@ func places(t *testing.T) []place {
 		return []place{
 			{name: "bwrap user", backend: "bwrap", uid: uid, gid: os.Getgid()},
 			{name: "podman user", backend: "podman", uid: uid, gid: os.Getgid(), env: ownPodman(image)},
+			{name: "landlock user", backend: "landlock", uid: uid, gid: os.Getgid(), refuses: "shared"},
 			{name: "control user", uid: uid, gid: os.Getgid()},
 		}
 	}
@@ -37,6 +41,8 @@ func places(t *testing.T) []place {
 		{name: "bwrap user", backend: "bwrap", uid: e2e.Ordinary, gid: e2e.Ordinary},
 		{name: "podman root", backend: "podman", env: ownPodman(image)},
 		rootless(t, image),
+		{name: "landlock root", backend: "landlock", open: map[string]bool{"PRV-12": true}, refuses: "shared"},
+		{name: "landlock user", backend: "landlock", uid: e2e.Ordinary, gid: e2e.Ordinary, refuses: "shared"},
 		{name: "control root"},
 		{name: "control user", uid: e2e.Ordinary, gid: e2e.Ordinary},
 	}
