@@ -52,7 +52,7 @@ func newSandbox(ctx context.Context, req *sdk.CreateRequest, held *held) (*sandb
 		if err != nil {
 			return nil, err
 		}
-		s.sampler.Disk = &limits.Space{Dir: dir, Bytes: held.Disk, Made: limits.UsageOf(dir)}
+		s.sampler.Disk = &limits.Space{Dir: dir, Bytes: held.Disk, Made: limits.UsageOf(dir), Eager: req.Limits.Disk > 0}
 	}
 	return s, nil
 }

@@ -23,6 +23,9 @@ type Space struct {
 	Bytes uint64 // with what is on the Sampler's memory file systems; the number of files is [FilesOf] it
 	Made  Usage  // what lay there before the first command, such as a copy of a project, and does not count
 
+	// Eager walks often, which finds what is written while others free as much on the same file system.
+	Eager bool
+
 	walked       time.Time
 	cost         time.Duration
 	bytes, files uint64                       // at that time
@@ -61,7 +64,11 @@ func (s *Space) exceeded(inMemory, filesInMemory uint64, spaces []*namespace, tm
 	lessBytes := (s.free.Bfree - min(now.Bfree, s.free.Bfree)) * uint64(now.Bsize)
 	lessFiles := s.free.Ffree - min(now.Ffree, s.free.Ffree)
 	allowed := FilesOf(s.Bytes)
-	if !s.walked.IsZero() && s.bytes+inMemory+lessBytes <= s.Bytes && s.files+filesInMemory+lessFiles <= allowed && time.Since(s.walked) < max(rewalk, 50*s.cost) {
+	again := max(rewalk, 50*s.cost)
+	if s.Eager {
+		again = max(5*MinInterval, costShare*s.cost)
+	}
+	if !s.walked.IsZero() && s.bytes+inMemory+lessBytes <= s.Bytes && s.files+filesInMemory+lessFiles <= allowed && time.Since(s.walked) < again {
 		return nil, left(s.bytes+inMemory+lessBytes, s.files+filesInMemory+lessFiles)
 	}
 	began := time.Now()
