@@ -135,7 +135,7 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 // needs no image.
 var withoutImage = []string{"bwrap", "podman", "lima"}
 
-// weaker is tried last, and only for a user who asks for so little isolation: see decisions/029.
+// weaker is tried last, and only for a user who asks for so little isolation: see decisions/030.
 const (
 	weaker          = "landlock"
 	weakerIsolation = "process"
