@@ -21,11 +21,12 @@ type grammar struct {
 	Cycle    cycleCmd    `cmd:"" group:"write" help:"Have a model work a specification in a sandbox."`
 	Ingest   ingestCmd   `cmd:"" group:"write" help:"Make a run of a model's answer, or apply it to a directory."`
 
-	Runs   runsCmd   `cmd:"" group:"look" help:"List runs."`
-	Show   showCmd   `cmd:"" group:"look" help:"Show the result of a run."`
-	Logs   logsCmd   `cmd:"" group:"look" help:"Print what a run printed."`
-	Audit  auditCmd  `cmd:"" group:"look" help:"Check the records of runs."`
-	Replay replayCmd `cmd:"" group:"look" help:"Run a recorded run again, and explain what differs."`
+	Runs    runsCmd    `cmd:"" group:"look" help:"List runs."`
+	Show    showCmd    `cmd:"" group:"look" help:"Show the result of a run."`
+	Logs    logsCmd    `cmd:"" group:"look" help:"Print what a run printed."`
+	Audit   auditCmd   `cmd:"" group:"look" help:"Check the records of runs."`
+	Compare compareCmd `cmd:"" group:"look" help:"Show in what two runs, or two files of results, differ."`
+	Replay  replayCmd  `cmd:"" group:"look" help:"Run a recorded run again, and explain what differs."`
 
 	Create  createCmd  `cmd:"" group:"sandboxes" help:"Make a sandbox that lasts."`
 	Exec    execCmd    `cmd:"" group:"sandboxes" help:"Run a command in a sandbox."`

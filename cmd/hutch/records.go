@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 )
 
 type runsCmd struct {
+	watchFlag
 	Name    string   `placeholder:"NAME" help:"Only runs of this name."`
 	Backend string   `placeholder:"NAME" help:"Only runs on this backend." complete:"backend"`
 	State   []string `enum:"running,finished,interrupted,damaged" placeholder:"STATE" help:"Only runs in this state: running, finished, interrupted or damaged. Repeatable."`
@@ -37,15 +39,20 @@ func (*runsCmd) Help() string {
 
     hutch runs
     hutch runs --parent latest
+    hutch runs --watch --state running
     hutch runs --state interrupted -q`
 }
 
-func (c *runsCmd) Run(u *ui) error {
+func (c *runsCmd) Run(ctx context.Context, u *ui) error {
 	s, done, err := openStore()
 	if err != nil {
 		return err
 	}
 	defer done()
+	return c.watch(ctx, u, func() error { return c.list(u, s) })
+}
+
+func (c *runsCmd) list(u *ui, s *store.Store) error {
 	f := store.Filter{Name: c.Name, Backend: c.Backend, Limit: c.Limit, Whole: !c.All && c.Parent == ""}
 	for _, state := range c.State {
 		f.States = append(f.States, store.State(state))
@@ -89,8 +96,11 @@ func (c *runsCmd) table(u *ui, s *store.Store, runs []store.Info) error {
 	rows := [][]string{{"ID", "NAME", "KIND", "BACKEND", "RESULT", "STARTED", "TOOK", "RUNS", "PARENT", "SANDBOX"}}
 	for _, r := range runs {
 		took, kind, parts := "", "run", ""
-		if r.Ended != nil {
+		switch {
+		case r.Ended != nil:
 			took = r.Ended.Sub(r.Started).Round(time.Millisecond).String()
+		case c.Watch && r.State == store.StateRunning:
+			took = time.Since(r.Started).Round(time.Second).String()
 		}
 		if r.Kind != store.KindRun {
 			list, err := s.Parts(r.ID)

@@ -19,6 +19,7 @@ import (
 )
 
 type psCmd struct {
+	watchFlag
 	NoChanges bool   `help:"Do not look at what changed, which takes a while in large workspaces."`
 	Quiet     bool   `short:"q" help:"Print only the names."`
 	All       bool   `short:"a" hidden:"" help:"Nothing: all are listed."`
@@ -30,38 +31,43 @@ func (*psCmd) Help() string {
 	return `Lists persistent sandboxes, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating means that hutch is making it; removing, that it is to be removed, also because the process that it belongs to is gone: its name is free, and ps, create and gc finish it. CHANGES is what differs from the directory under a private workspace; after hutch push, "1 bundle to pull" says that commits wait for hutch pull ("to_pull": true in JSON). Sandboxes that have not answered after 15 seconds are unknown.
 
     hutch ps
+    hutch ps --watch
     hutch ps -o json
     hutch ps -q`
 }
 
 func (c *psCmd) Run(ctx context.Context, u *ui) error {
 	if c.Quiet {
-		return c.names(u)
+		return c.watch(ctx, u, func() error { return c.names(u) })
 	}
 	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
-		list, err := m.Survey(ctx, !c.NoChanges)
-		if err != nil {
-			return err
-		}
-		slices.SortStableFunc(list, func(a, b sandbox.Status) int { return strings.Compare(a.Project, b.Project) })
-		if c.Output == "json" {
-			for _, st := range list {
-				if err := json.NewEncoder(u.out).Encode(st); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		if len(list) == 0 {
-			u.note("no sandboxes")
-			return nil
-		}
-		rows := [][]string{{"NAME", "ID", "STATE", "BACKEND", "PROJECT", "AGE", "CHANGES"}}
-		for _, st := range list {
-			rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), humanize.Time(st.Created), dash(st.Changed())})
-		}
-		return u.table(rows)
+		return c.watch(ctx, u, func() error { return c.list(ctx, u, m) })
 	})
+}
+
+func (c *psCmd) list(ctx context.Context, u *ui, m *sandbox.Manager) error {
+	list, err := m.Survey(ctx, !c.NoChanges)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(list, func(a, b sandbox.Status) int { return strings.Compare(a.Project, b.Project) })
+	if c.Output == "json" {
+		for _, st := range list {
+			if err := json.NewEncoder(u.out).Encode(st); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(list) == 0 {
+		u.note("no sandboxes")
+		return nil
+	}
+	rows := [][]string{{"NAME", "ID", "STATE", "BACKEND", "PROJECT", "AGE", "CHANGES"}}
+	for _, st := range list {
+		rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), humanize.Time(st.Created), dash(st.Changed())})
+	}
+	return u.table(rows)
 }
 
 // names lists without asking any backend.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,7 +22,9 @@ type Comparison struct {
 	Schema      string       `json:"schema"`
 	Run         string       `json:"run"`
 	File        string       `json:"file,omitempty"`
-	Backends    []string     `json:"backends"` // that it ran on, in order
+	Backends    []string     `json:"backends"`        // that it ran on, in order
+	Sides       []string     `json:"sides,omitempty"` // what [Sides] compared
+	Took        []string     `json:"took,omitempty"`  // of each side, for people
 	Same        bool         `json:"same"`
 	Differences []Difference `json:"differences"` // never null
 }
@@ -32,9 +35,10 @@ type Difference struct {
 	Values []Value `json:"values"`
 }
 
-// Value is what a field is on one backend.
+// Value is what a field is on one backend, or of one of two sides.
 type Value struct {
 	Backend string `json:"backend"`
+	Side    string `json:"side,omitempty"`
 	Value   string `json:"value"` // as JSON, or "absent"
 }
 
@@ -65,6 +69,65 @@ func Compare(rs []*result.Result) []Comparison {
 	return out
 }
 
+// Sides compares results of two sides, such as two files: each run of one side with the run of the same name of the
+// other, or the only two runs whatever their names. A run that the other side lacks differs.
+func Sides(names [2]string, a, b []*result.Result) []Comparison {
+	if len(a) == 1 && len(b) == 1 {
+		return []Comparison{side(names, a[0], b[0])}
+	}
+	var out []Comparison
+	left := slices.Clone(b)
+	for _, r := range a {
+		i := slices.IndexFunc(left, func(o *result.Result) bool { return o.Name == r.Name && o.File == r.File })
+		if i < 0 {
+			i = slices.IndexFunc(left, func(o *result.Result) bool { return o.Name == r.Name })
+		}
+		if i < 0 {
+			out = append(out, side(names, r, nil))
+			continue
+		}
+		out = append(out, side(names, r, left[i]))
+		left = slices.Delete(left, i, i+1)
+	}
+	for _, r := range left {
+		out = append(out, side(names, nil, r))
+	}
+	return out
+}
+
+// side compares one run; nil stands for a run that a side lacks.
+func side(names [2]string, a, b *result.Result) Comparison {
+	var c Comparison
+	if a != nil && b != nil {
+		c = compare([]*result.Result{a, b})
+		if a.Workspace.Path != b.Workspace.Path { // every sandbox has its own on a backend that does not have /workspace
+			c.Differences = slices.DeleteFunc(c.Differences, func(d Difference) bool { return d.Field == "workdir" || d.Field == "workspace.path" })
+			c.Same = len(c.Differences) == 0
+		}
+	} else {
+		one, values := a, []Value{{Value: "present"}, {Value: absent}}
+		if a == nil {
+			one, values = b, []Value{{Value: absent}, {Value: "present"}}
+		}
+		c = compare([]*result.Result{one, one})
+		c.Same, c.Differences = false, []Difference{{Field: "run", Values: values}}
+	}
+	c.Sides = names[:]
+	for _, d := range c.Differences {
+		for i := range d.Values {
+			d.Values[i].Side = names[i]
+		}
+	}
+	for _, r := range []*result.Result{a, b} {
+		t := ""
+		if r != nil {
+			t = took(r)
+		}
+		c.Took = append(c.Took, t)
+	}
+	return c
+}
+
 // runName is the name of the run without the backend's, which --all-backends adds.
 func runName(r *result.Result) string { return strings.TrimSuffix(r.Name, " on "+r.Backend.Name) }
 
@@ -89,7 +152,7 @@ func compare(g []*result.Result) Comparison {
 			if !ok {
 				v = absent
 			}
-			d.Values = append(d.Values, Value{r.Backend.Name, v})
+			d.Values = append(d.Values, Value{Backend: r.Backend.Name, Value: v})
 		}
 		if slices.ContainsFunc(d.Values, func(v Value) bool { return v.Value != d.Values[0].Value }) {
 			c.Differences = append(c.Differences, d)
@@ -162,12 +225,15 @@ const maxValue = 60
 func Comparisons(w io.Writer, cs []Comparison, s Style) error {
 	p := printer{style: s}
 	for _, c := range cs {
-		on := termsafe.Line(strings.Join(c.Backends, ", "))
+		on := termsafe.Line("on " + strings.Join(c.Backends, ", "))
+		if len(c.Sides) == 2 {
+			on = termsafe.Line(fmt.Sprintf("in %s (%s) and %s (%s)", c.Sides[0], cmp.Or(c.Took[0], absent), c.Sides[1], cmp.Or(c.Took[1], absent)))
+		}
 		if c.Same {
-			p.printf("%s: %s on %s\n", p.paint("1", termsafe.Line(c.Run)), p.paint("32", "the same"), on)
+			p.printf("%s: %s %s\n", p.paint("1", termsafe.Line(c.Run)), p.paint("32", "the same"), on)
 			continue
 		}
-		p.printf("%s: %s on %s\n", p.paint("1", termsafe.Line(c.Run)), p.paint("31", plural(len(c.Differences), "difference")), on)
+		p.printf("%s: %s %s\n", p.paint("1", termsafe.Line(c.Run)), p.paint("31", plural(len(c.Differences), "difference")), on)
 		for _, d := range c.Differences {
 			for i, v := range d.Values {
 				name := ""
@@ -182,7 +248,7 @@ func Comparisons(w io.Writer, cs []Comparison, s Style) error {
 				if v.Value != d.Values[0].Value {
 					mark = p.paint("31", "≠")
 				}
-				p.printf("  %-24s %s %s: %s\n", termsafe.Line(name), mark, termsafe.Line(v.Backend), termsafe.Line(value))
+				p.printf("  %-24s %s %s: %s\n", termsafe.Line(name), mark, termsafe.Line(cmp.Or(v.Side, v.Backend)), termsafe.Line(value))
 			}
 		}
 	}

@@ -24,3 +24,14 @@ func Columns(s string) int {
 	}
 	return n
 }
+
+// Cut returns the beginning of escaped text that takes at most so many columns.
+func Cut(s string, columns int) string {
+	n := 0
+	for i, r := range s {
+		if n += Columns(string(r)); n > columns {
+			return s[:i]
+		}
+	}
+	return s
+}
