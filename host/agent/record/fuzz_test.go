@@ -27,15 +27,15 @@ func FuzzEvents(f *testing.F) {
 		if json.Unmarshal(data, &events) != nil {
 			return
 		}
-		tell := &teller{store: s, rec: rec, root: &Node{}, told: map[string]bool{}}
+		tree := &treeBuilder{store: s, rec: rec, root: &Node{}, listed: map[string]bool{}}
 		read, readable := &reader{rec: rec, past: &Past{}}, true
 		for _, e := range events {
-			tell.event(e)
+			tree.event(e)
 			readable = readable && read.event(e) == nil
 		}
-		tell.leave(nil)
-		tell.steps(events)
-		if _, err := json.Marshal(tell.root); err != nil {
+		tree.leave(nil)
+		tree.steps(events)
+		if _, err := json.Marshal(tree.root); err != nil {
 			t.Error(err)
 		}
 		var walk func(*Node)
@@ -47,6 +47,6 @@ func FuzzEvents(f *testing.F) {
 				walk(c)
 			}
 		}
-		walk(tell.root)
+		walk(tree.root)
 	})
 }

@@ -56,7 +56,7 @@ func Tree(s *store.Store, id string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &teller{store: s, rec: rec, root: runNode(rec.Info), told: map[string]bool{}}
+	t := &treeBuilder{store: s, rec: rec, root: runNode(rec.Info), listed: map[string]bool{}}
 	t.root.Schema = TreeSchema
 	if rec.Kind == store.KindRun {
 		t.steps(events)
@@ -68,7 +68,7 @@ func Tree(s *store.Store, id string) (*Node, error) {
 		t.root.Usage = &t.usage
 	}
 	for _, p := range parts {
-		if !t.told[p.ID] {
+		if !t.listed[p.ID] {
 			t.root.Children = append(t.root.Children, runNode(p))
 		}
 	}
@@ -110,13 +110,13 @@ func (n *Node) took(d time.Duration) {
 
 func (n *Node) add(c *Node) { n.Children = append(n.Children, c) }
 
-// teller makes a tree of events.
-type teller struct {
-	store *store.Store
-	rec   *store.Record
-	root  *Node
-	usage model.Usage
-	told  map[string]bool // runs that have a node
+// treeBuilder builds a tree from events.
+type treeBuilder struct {
+	store  *store.Store
+	rec    *store.Record
+	root   *Node
+	usage  model.Usage
+	listed map[string]bool // runs that have a node
 
 	state *Node // the last one; nil before
 	call  *Node // the last model call
@@ -124,7 +124,7 @@ type teller struct {
 }
 
 // at is where the next node goes.
-func (t *teller) at() *Node {
+func (t *treeBuilder) at() *Node {
 	if t.state != nil {
 		return t.state
 	}
@@ -132,7 +132,7 @@ func (t *teller) at() *Node {
 }
 
 // leave ends the last state.
-func (t *teller) leave(when *time.Time) {
+func (t *treeBuilder) leave(when *time.Time) {
 	if t.state == nil {
 		return
 	}
@@ -142,7 +142,7 @@ func (t *teller) leave(when *time.Time) {
 	t.state = nil
 }
 
-func (t *teller) event(e store.Event) {
+func (t *treeBuilder) event(e store.Event) {
 	switch e.Type {
 	case store.EventState:
 		decoded(e, func(d StateData) {
@@ -171,7 +171,7 @@ func decoded[T any](e store.Event, fn func(d T)) {
 	}
 }
 
-func (t *teller) model(d ModelCallData) {
+func (t *treeBuilder) model(d ModelCallData) {
 	n := &Node{Type: NodeModel, N: d.N, Name: d.Model, Outcome: string(d.Stop), Usage: &d.Usage, Started: d.Started}
 	n.took(time.Duration(d.Milliseconds) * time.Millisecond)
 	if d.Retries > 0 {
@@ -188,7 +188,7 @@ func (t *teller) model(d ModelCallData) {
 	t.at().add(n)
 }
 
-func (t *teller) tool(e store.Event, d ToolCallData) {
+func (t *treeBuilder) tool(e store.Event, d ToolCallData) {
 	ok := !d.IsError
 	n := &Node{Type: NodeTool, Name: d.Name, Outcome: "ok", OK: &ok, Started: d.Started}
 	n.took(time.Duration(d.Milliseconds) * time.Millisecond)
@@ -215,7 +215,7 @@ func (t *teller) tool(e store.Event, d ToolCallData) {
 }
 
 // attempt puts what led to a try below it.
-func (t *teller) attempt(d AttemptData) {
+func (t *treeBuilder) attempt(d AttemptData) {
 	ok := d.OK
 	n := &Node{Type: NodeAttempt, N: d.N, Outcome: d.Class, OK: &ok, Detail: d.Detail}
 	at := t.at()
@@ -242,11 +242,11 @@ func (t *teller) attempt(d AttemptData) {
 }
 
 // run is the node of a run that an event names; one that hutch removed since is said to be.
-func (t *teller) run(id string) *Node {
-	if id == "" || t.told[id] {
+func (t *treeBuilder) run(id string) *Node {
+	if id == "" || t.listed[id] {
 		return nil
 	}
-	t.told[id] = true
+	t.listed[id] = true
 	rec, err := t.store.Load(id)
 	if err != nil {
 		return &Node{Type: NodeRun, ID: id, Outcome: "removed"}
@@ -314,7 +314,7 @@ type stepData struct {
 }
 
 // steps makes nodes of the events of a run. Each step took until the next one began.
-func (t *teller) steps(events []store.Event) {
+func (t *treeBuilder) steps(events []store.Event) {
 	var last *Node
 	for _, e := range events {
 		if last != nil {
