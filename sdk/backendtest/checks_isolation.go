@@ -39,6 +39,7 @@ func (c *C) canaries(secret string) (paths []string) {
 	return paths
 }
 
+// isolationChecks look at what a backend claims (O1).
 func isolationChecks() []Check {
 	needs := []Need{needIsolation}
 	return []Check{

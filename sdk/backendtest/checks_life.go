@@ -94,6 +94,7 @@ func lifeChecks() []Check {
 					c.wantReason(err, "attaching to it afterwards", sdk.ReasonNotFound)
 				}
 			}},
+		// L12
 		{ID: "destroy/running-elsewhere", Needs: append([]Need{needLocal}, attach...), Proves: "a command whose sandbox another process destroys ends by a signal: code 137, cause signaled or cancelled", Fix: "report an end, and no error, when the sandbox ends under a command",
 			run: func(c *C) {
 				b := c.box(func(r *sdk.CreateRequest) { r.Keep = true })

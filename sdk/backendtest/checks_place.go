@@ -226,6 +226,7 @@ func workspaceChecks() []Check {
 				}
 				c.eq("the changes", strings.Join(got, ", "), "modified input/in.txt, added output/new.txt, deleted output/out.txt")
 			}},
+		// L2
 		{ID: "workspace/other-group", Needs: append([]Need{needCap(sdk.CapChanges)}, private...), Proves: "in a private workspace files of the user's other groups, and what lies below setgid directories, can be changed, renamed, deleted and made",
 			Fix: "an overlay in a user namespace cannot copy up what belongs to a group that is not mapped: map it, or see overlay.CopyUnmapped",
 			run: func(c *C) {
