@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,7 +26,8 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16") // those that are parallel wait most of the time
 	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
-		"libexec/hutch/hutch-backend-fake": "plugins/fake", "libexec/hutch/hutch-agent": "cmd/hutch-agent", "libexec/hutch/hutch-backend-e2b": "plugins/e2b"}))
+		"libexec/hutch/hutch-backend-fake": "plugins/fake", "libexec/hutch/hutch-agent": "cmd/hutch-agent", "libexec/hutch/hutch-backend-e2b": "plugins/e2b",
+		"libexec/hutch/hutch-backend-landlock": "plugins/landlock"}))
 }
 
 // kills is how often the host is killed for each user; make soak kills it 2,000 times.
@@ -35,14 +37,28 @@ const kills = 80
 // requires that every sandbox dies by itself, that `hutch gc` leaves nothing, and
 // that `hutch audit verify` then finds no damage.
 func TestKilledHost(t *testing.T) {
-	e2e.Require(t, "bwrap")
-	for name, uid := range e2e.Users() {
-		t.Run(name, func(t *testing.T) { killedHost(t, uid) })
-	}
+	t.Run("bwrap", func(t *testing.T) {
+		e2e.Require(t, "bwrap")
+		for name, uid := range e2e.Users() {
+			t.Run(name, func(t *testing.T) { newUser(t, uid).killedHost(t) })
+		}
+	})
+	// Its sandboxes end with their command: there is no more of a life cycle, and nothing but processes to be left.
+	t.Run("landlock", func(t *testing.T) {
+		for name, uid := range e2e.Users() {
+			t.Run(name, func(t *testing.T) {
+				u := newUser(t, uid)
+				u.run = []string{"--backend", "landlock"}
+				if out, err := u.command("doctor", "landlock").CombinedOutput(); err != nil {
+					t.Skipf("no Landlock: %s", out)
+				}
+				u.killedHost(t)
+			})
+		}
+	})
 }
 
-func killedHost(t *testing.T, uid int) {
-	u := newUser(t, uid)
+func (u *user) killedHost(t *testing.T) {
 	before := u.traces(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -101,6 +117,7 @@ type user struct {
 	marker                   string
 	image                    string   // of containers, where they are used
 	env                      []string // besides
+	run                      []string // flags of runs
 }
 
 func newUser(t *testing.T, uid int) *user {
@@ -111,7 +128,7 @@ func newUser(t *testing.T, uid int) *user {
 	}
 	t.Cleanup(func() { os.RemoveAll(base) })
 	t.Cleanup(func() { podmantest.EndPause(filepath.Join(base, "r")) })
-	u := &user{uid: uid, home: filepath.Join(base, "h"), runtime: filepath.Join(base, "r"), tmp: filepath.Join(base, "t"),
+	u := &user{uid: uid, run: []string{"--backend", "bwrap", "--disk", "16MiB"}, home: filepath.Join(base, "h"), runtime: filepath.Join(base, "r"), tmp: filepath.Join(base, "t"),
 		work: filepath.Join(base, "w"), marker: fmt.Sprintf("hutch-crash-%d-%d", uid, time.Now().UnixNano())}
 	for _, dir := range []string{u.home, u.runtime, u.tmp, u.work} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -132,7 +149,7 @@ func newUser(t *testing.T, uid int) *user {
 }
 
 func (u *user) runArgs(script string) []string {
-	return []string{"run", "-q", "--backend", "bwrap", "--workspace", u.work, "--disk", "16MiB", "--", "sh", "-c", script}
+	return slices.Concat([]string{"run", "-q", "--workspace", u.work}, u.run, []string{"--", "sh", "-c", script})
 }
 
 func (u *user) command(args ...string) *exec.Cmd {
