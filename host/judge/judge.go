@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
@@ -147,14 +148,14 @@ func (c *court) node(x *Change, v *Verdict) {
 	}
 	fresh := x.New.Mode &^ old.Mode
 	if x.New.isFile() && fresh&0o111 != 0 {
-		v.refuse(Exec, "it becomes executable (mode %04o)", octal(x.New.Mode))
+		v.refuse(Exec, "it becomes executable (mode %04o)", safefile.Bits(x.New.Mode))
 	}
 	if x.New.isFile() || x.New.isDir() {
 		if fresh&(fs.ModeSetuid|fs.ModeSetgid) != 0 && !c.inherits(x) {
-			v.refuse(SetID, "it gets a set-id bit (mode %04o)", octal(x.New.Mode))
+			v.refuse(SetID, "it gets a set-id bit (mode %04o)", safefile.Bits(x.New.Mode))
 		}
 		if fresh&0o002 != 0 {
-			v.refuse(WorldWritable, "everybody may write it (mode %04o)", octal(x.New.Mode))
+			v.refuse(WorldWritable, "everybody may write it (mode %04o)", safefile.Bits(x.New.Mode))
 		}
 	}
 	if x.New.There && x.New.Mode.Type() == fs.ModeSymlink && LeadsOut(x.Path, x.New.Link) {
@@ -239,17 +240,6 @@ func (empty) Names(string) []string { return nil }
 // parent is the directory of a path, "" for the place itself.
 func parent(p string) string {
 	return p[:max(strings.LastIndexByte(p, '/'), 0)]
-}
-
-// octal is a mode as chmod counts it.
-func octal(m fs.FileMode) uint32 {
-	bits := uint32(m.Perm())
-	for i, b := range []fs.FileMode{fs.ModeSticky, fs.ModeSetgid, fs.ModeSetuid} {
-		if m&b != 0 {
-			bits |= 0o1000 << i
-		}
-	}
-	return bits
 }
 
 // fold is safepath.Fold, which for a plain name is the name itself.

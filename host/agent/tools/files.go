@@ -113,7 +113,7 @@ func (b *Box) Grep(ctx context.Context, in files.GrepRequest) (*files.Matches, e
 	if in.Skip > maxPassedOver {
 		return nil, fmt.Errorf("offset: at most %d; search for less, or in fewer files", maxPassedOver)
 	}
-	in.Max, in.Ordered = bounded(in.Max, defaultMatches, maxMatches), true
+	in.Max = bounded(in.Max, defaultMatches, maxMatches)
 	in.Before, in.After = min(in.Before, maxContext), min(in.After, maxContext)
 	return inFiles(ctx, b, func(f *files.Files) (*files.Matches, error) {
 		m, err := f.Grep(ctx, in)

@@ -34,10 +34,7 @@ type GrepRequest struct {
 	Before    int      `json:"before,omitempty" jsonschema:"lines to show before each match"`
 	After     int      `json:"after,omitempty" jsonschema:"lines to show after each match"`
 	FilesOnly bool     `json:"files_only,omitempty" jsonschema:"only the names of files that match"`
-	// Ordered returns the first matches in path order, however many more there are, which takes looking at all names.
-	// Skip, which goes with it, is how many matching lines are passed over before those: together they make pages.
-	Ordered bool `json:"-"`
-	Skip    int  `json:"offset,omitempty" jsonschema:"matching lines to pass over, for the next page"`
+	Skip      int      `json:"offset,omitempty" jsonschema:"matching lines to pass over, for the next page"`
 	// Max bounds the matching lines; 0 means DefaultMaxMatches.
 	Max int `json:"limit,omitempty" jsonschema:"matching lines in the answer; default 100, at most 1000"`
 }
@@ -68,8 +65,7 @@ type Match struct {
 type Matches struct {
 	Files []Match `json:"files"`
 	Count int     `json:"count"` // matching lines
-	// Truncated says that there are more matches than asked for; which files they are in is then not defined, unless
-	// Ordered.
+	// Truncated says that there are more matches than asked for, which are the first ones in path order.
 	Truncated bool `json:"truncated,omitempty"`
 	Next      int  `json:"next,omitempty" jsonschema:"offset of the next page; missing at the end"`
 	// Searched is how many files were looked into, Binary how many more were left out because they hold no text.
@@ -90,9 +86,6 @@ func (f *Files) Grep(ctx context.Context, r GrepRequest) (*Matches, error) {
 	}
 	if r.Before < 0 || r.After < 0 || r.Max < 0 || r.Skip < 0 {
 		return nil, refuse("", ReasonRequest, "context and the number of matches cannot be negative")
-	}
-	if r.Skip > 0 && !r.Ordered {
-		return nil, refuse("", ReasonRequest, "matches can be passed over only where they are in order")
 	}
 	for _, g := range slices.Concat(r.Include, r.Exclude) {
 		if !doublestar.ValidatePattern(g) {
@@ -123,31 +116,23 @@ type grep struct {
 	r       GrepRequest
 	m       *matcher
 	max     int64
-	found   atomic.Int64 // matching lines
 	buffers sync.Pool
 
 	mu   sync.Mutex
 	out  *Matches
 	kept int // matching lines in out
 
-	// Of an ordered search: files whose names sort after this one cannot be among the first matches; nil for no such name.
+	// Files whose names sort after this one cannot be among the first matches; nil for no such name.
 	last atomic.Pointer[string]
 }
 
 // need is how many matching lines are looked for: one more than asked for, so that it shows when there is more.
 func (g *grep) need() int { return g.r.Skip + g.r.Max + 1 }
 
-// scanSlack is how many times more matches than asked for are looked for, so that those which are returned are most
-// likely the first ones in path order.
-const scanSlack = 4
-
 func (g *grep) search(ctx context.Context, f *Files, s spot) error {
 	err := s.view.scan(ctx, s.rel, overlay.ScanOptions{Skip: func(rel string, isDir bool) bool { return isDir && g.excluded(s.at(rel).name) }},
 		func(d folder) error { return g.visit(s, d) })
-	switch {
-	case errors.Is(err, errEnough):
-		return nil
-	case !errors.Is(err, unix.ENOTDIR):
+	if !errors.Is(err, unix.ENOTDIR) {
 		return err
 	}
 	b, c, err := f.content(ctx, s)
@@ -194,10 +179,6 @@ func (g *grep) visit(s spot, d folder) error {
 			*buf = b[:0]
 		}
 		g.file(&part, name, n.Layer, b)
-		if !g.r.Ordered && g.found.Load() > int64(g.r.Max)*scanSlack {
-			g.add(&part)
-			return errEnough
-		}
 	}
 	g.add(&part)
 	return nil
@@ -218,7 +199,6 @@ func (g *grep) file(part *Matches, name string, layer overlay.Layer, b []byte) {
 	if len(at) == 0 {
 		return
 	}
-	g.found.Add(int64(len(at)))
 	m := Match{Path: name, Layer: string(layer), Count: len(at)}
 	if !g.r.FilesOnly {
 		m.Lines = around(b, at, g.r.Before, g.r.After)
@@ -237,7 +217,7 @@ func (g *grep) add(part *Matches) {
 	for i := range part.Files {
 		g.kept += part.Files[i].Count
 	}
-	if g.r.Ordered && g.kept > 2*g.need() {
+	if g.kept > 2*g.need() {
 		g.trim()
 	}
 }
@@ -289,7 +269,7 @@ func (g *grep) result() *Matches {
 		left -= m.Count
 	}
 	out.Count = g.r.Max - left
-	if out.Truncated && g.r.Ordered {
+	if out.Truncated {
 		out.Next = g.r.Skip + out.Count
 	}
 	return out

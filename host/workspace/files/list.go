@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Entry is one file, directory or other thing.
@@ -46,17 +48,8 @@ func typeOf(m fs.FileMode) string {
 	return "device"
 }
 
-// octal shows permissions as chmod takes them.
-func octal(m fs.FileMode) string {
-	special := '0'
-	for i, bit := range []fs.FileMode{fs.ModeSticky, fs.ModeSetgid, fs.ModeSetuid} {
-		if m&bit != 0 {
-			special += 1 << i
-		}
-	}
-	p := m.Perm()
-	return string([]byte{byte(special), '0' + byte(p>>6), '0' + byte(p>>3&7), '0' + byte(p&7)})
-}
+// octal shows permissions as chmod takes them, in four digits.
+func octal(m fs.FileMode) string { return strconv.FormatUint(uint64(0o10000|safefile.Bits(m)), 8)[1:] }
 
 func (s spot) entry(n overlay.Node) Entry {
 	e := Entry{Path: s.at(n.Path).name, Type: typeOf(n.Mode), Size: n.Size, Mode: octal(n.Mode), Layer: string(n.Layer), Target: n.Target}
