@@ -11,7 +11,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # Every program below plugins/ is a backend; fake is for tests and is not shipped.
 BACKENDS ?= $(filter-out fake,$(notdir $(patsubst %/,%,$(dir $(wildcard plugins/*/main.go)))))
 # What the tests must not skip, see CONTRIBUTING.md.
-REQUIRE ?= bwrap,podman,python3,pip,node,npm,ruby,perl,git,ssh,grpcio,curl,wget,openssl,java,chromium
+REQUIRE ?= bwrap,podman,python3,pip,node,npm,ruby,perl,git,ssh,grpcio,curl,wget,openssl,java,chromium,mmdebstrap
 FUZZTIME ?= 10s
 # One way to compile, for what is installed, released, tested and linted: each package once, which is minutes of a first build.
 export GOFLAGS := -buildvcs=false -trimpath
@@ -94,10 +94,14 @@ check-generated: ## fail if generate would change anything
 release: ## archives of host and backends, manifests, checksums, SBOMs in dist/; PUSH=HOST/PATH/{name} brings the backends there
 	scripts/release $(VERSION) $(PUSH)
 
+package: ## a release and what users install of it: .deb, container image, Homebrew formula; KEY=FILE signs. See docs/packages.md
+	@scripts/setup package
+	scripts/package $(VERSION)
+
 clean: ## remove what make made
 	rm -rf bin libexec dist .tools cover.out
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: run test build built install race race-models fuzz cover lines bench soak lint generate check-generated release clean help
+.PHONY: run test build built install race race-models fuzz cover lines bench soak lint generate check-generated release package clean help

@@ -190,19 +190,6 @@ func TestRelease(t *testing.T) {
 	for name := range versions {
 		has(t, list, "hutch-backend-"+name)
 	}
-
-	// Once more gives the same bytes.
-	again := makeRelease(t)
-	for _, d := range []string{dist, again} {
-		if raw, err := os.ReadFile(filepath.Join(d, "SHA256SUMS")); err != nil || len(raw) == 0 {
-			t.Fatal(err)
-		}
-	}
-	one, _ := os.ReadFile(filepath.Join(dist, "SHA256SUMS"))
-	two, _ := os.ReadFile(filepath.Join(again, "SHA256SUMS"))
-	if diff := cmp.Diff(string(one), string(two)); diff != "" {
-		t.Errorf("a second release differs (-first +second):\n%s", diff)
-	}
 }
 
 // manifestOf reads the one manifest of a backend in a directory. Its version is the backend's own and not the host's.
