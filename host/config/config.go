@@ -23,8 +23,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
@@ -34,6 +32,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
+	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -93,7 +92,7 @@ func parse(path string, src []byte) (*Config, error) {
 		ds = append(ds, gohcl.DecodeBody(file.Body, nil, &raw)...)
 	}
 	if ds.HasErrors() {
-		return nil, explained(src, hcldiag.Diagnostics(ds)).Err()
+		return nil, explained(path, file, ds).Err()
 	}
 	c := &Config{}
 	if raw.MinIsolation != nil {
@@ -192,27 +191,42 @@ func (c *Config) AcceptsProcesses() bool {
 func about(path string, file *hcl.File, name, text string) error {
 	attrs, _ := file.Body.JustAttributes()
 	d := diag.Errorf("%s", text)
+	d.Range = &diag.Range{File: path, Start: diag.Pos{Line: 1, Column: 1}, End: diag.Pos{Line: 1, Column: 1}}
 	if a, ok := attrs[name]; ok {
 		at := hcldiag.Range(a.Expr.Range())
 		d.Range = &at
-	} else {
-		d.Range = &diag.Range{File: path, Start: diag.Pos{Line: 1, Column: 1}, End: diag.Pos{Line: 1, Column: 1}}
 	}
-	return explained(file.Bytes, diag.Diagnostics{d})
+	d.Snippet = diag.Excerpt(file.Bytes, *d.Range)
+	return diag.Diagnostics{d}
 }
 
-// explained adds excerpts of the file, and puts HCL's sentences into the form of other diagnostics.
-func explained(src []byte, ds diag.Diagnostics) diag.Diagnostics {
+// explained says what the HCL library found as run files' errors say it, and of settings what they may be.
+func explained(path string, file *hcl.File, found hcl.Diagnostics) diag.Diagnostics {
+	attrs, _ := file.Body.JustAttributes()
+	ds := runfile.Explain(path, file.Bytes, found)
 	for i := range ds {
 		d := &ds[i]
-		if r, n := utf8.DecodeRuneInString(d.Summary); n > 0 {
-			d.Summary = string(unicode.ToLower(r)) + strings.TrimSuffix(d.Summary[n:], ".")
+		name := "a setting"
+		for _, a := range attrs {
+			if d.Range != nil && a.Range.Start.Line <= d.Range.Start.Line && d.Range.Start.Line <= a.Range.End.Line {
+				name = a.Name
+			}
 		}
-		if d.Range != nil {
-			d.Snippet = diag.Excerpt(src, *d.Range)
-		}
-		if strings.HasPrefix(d.Summary, "unsupported argument") {
-			d.Fix = "the settings are min_isolation, backend, jobs, backend_timeout, signatures, trusted_keys and backend_paths"
+		switch d.Summary {
+		case "unsupported argument":
+			d.Summary, d.Detail = fmt.Sprintf("there is no setting %q", name), ""
+			if d.Fix == "" {
+				d.Fix = "the settings are min_isolation, backend, jobs, backend_timeout, signatures, trusted_keys and backend_paths"
+			}
+		case "unsupported block type":
+			d.Summary, d.Detail = "a configuration has no blocks", "Its lines are NAME = VALUE."
+			d.Fix = "runs are written into a run file, which hutch run FILE takes"
+		case "variables not allowed":
+			d.Summary, d.Detail = name+" is a plain value, without variables", ""
+			d.Fix = fmt.Sprintf("write text in double quotes: %s = \"…\"", name)
+		case "unsuitable value type":
+			_, why, _ := strings.Cut(d.Detail, ": ")
+			d.Summary, d.Detail = name+" cannot have this value: "+strings.TrimPrefix(why, "value "), ""
 		}
 	}
 	return ds

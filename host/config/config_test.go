@@ -18,18 +18,26 @@ func TestLoad(t *testing.T) {
 	for _, tc := range []struct {
 		name, src string
 		want      *Config
-		err       string // part of the error
+		err, fix  string // parts of the error
 		line      int    // of the diagnostic, 0 for none
 	}{
 		{name: "empty", src: "", want: &Config{}},
 		{name: "all", src: "min_isolation = \"vm\"\nbackend = \"bwrap\"\njobs = 4\nbackend_timeout = \"90s\"\n",
 			want: &Config{MinIsolation: sdk.IsolationVM, Backend: "bwrap", Jobs: 4, BackendTimeout: 90 * time.Second}},
-		{name: "unknown attribute", src: "\nmin_isolaton = \"vm\"\n", err: "min_isolation", line: 2},
+		{name: "unknown attribute", src: "\nmin_isolaton = \"vm\"\n", err: `no setting "min_isolaton"`,
+			fix: `did you mean "min_isolation"?`, line: 2},
+		{name: "strange attribute", src: "colour = 1", err: `no setting "colour"`, fix: "the settings are min_isolation", line: 1},
+		{name: "block", src: "run \"x\" {}", err: "no blocks", fix: "a run file", line: 1},
+		{name: "no quotes", src: "backend = bwrap", err: "backend is a plain value", fix: `backend = "…"`, line: 1},
+		{name: "no number", src: "jobs = \"x\"", err: "jobs cannot have this value: a number is required", line: 1},
+		{name: "part of a job", src: "jobs = 1.5", err: "jobs cannot have this value: must be a whole number", line: 1},
+		{name: "twice", src: "jobs = 4\njobs = 5", err: `"jobs" is set twice`, fix: "remove one of the two", line: 2},
+		{name: "no closing quote", src: "backend = \"bwrap\njobs = 1\n", err: "string is not closed", fix: "closing quote", line: 1},
 		{name: "unknown level", src: "# mine\nmin_isolation = \"jail\"\n", err: `"jail" is not a level`, line: 2},
 		{name: "no time", src: "backend_timeout = \"1ms\"", err: "at least 1s", line: 1},
 		{name: "no duration", src: "\n\nbackend_timeout = \"soon\"", err: "backend_timeout: ", line: 3},
 		{name: "no jobs", src: "jobs = 0", err: "at least 1", line: 1},
-		{name: "syntax", src: "jobs = \n", err: "expression", line: 1},
+		{name: "syntax", src: "jobs = \n", err: "a value is missing here", line: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config.hcl")
@@ -52,6 +60,9 @@ func TestLoad(t *testing.T) {
 			}
 			if text := ds[0].Summary + " " + ds[0].Detail; !strings.Contains(strings.ToLower(text), tc.err) && !strings.Contains(text, tc.err) {
 				t.Errorf("got %q, want something with %q", text, tc.err)
+			}
+			if !strings.Contains(ds[0].Fix, tc.fix) || len(ds) > 1 {
+				t.Errorf("the fix is %q of %d errors, want one with %q", ds[0].Fix, len(ds), tc.fix)
 			}
 			if ds[0].Range == nil || ds[0].Range.Start.Line != tc.line || ds[0].Range.File != path {
 				t.Errorf("points at %v, want line %d of %s", ds[0].Range, tc.line, path)

@@ -77,6 +77,15 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 	return out
 }
 
+// Explain returns what the HCL library found in a file of settings, in the words and with the excerpts of run files.
+func Explain(path string, src []byte, found hcl.Diagnostics) diag.Diagnostics {
+	var out diag.Diagnostics
+	for _, d := range worthReading(found) {
+		out = append(out, sources{path: src}.fromHCL(d, ""))
+	}
+	return out
+}
+
 // withhold keeps what a message says about sensitive values out of it. What a function says can hold them in any form.
 func withhold(out *diag.Diagnostic, d *hcl.Diagnostic, call bool) {
 	secret := origin{}
