@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/hutch-run/hutch/sdk"
@@ -80,19 +81,30 @@ func unguarded(spec *sdk.Spec, thorough bool) error {
 	if ws.Mode != sdk.WorkspaceShared || ws.Source == "" || configOf(spec).Git == gitguard.Writable {
 		return nil
 	}
-	var found []string
-	if _, err := os.Lstat(filepath.Join(ws.Source, ".git")); err == nil {
-		found = []string{".git"}
-	} else if thorough {
+	found := []string{".git"}
+	if thorough {
+		var err error
 		if found, err = gitguard.Repositories(ws.Source); err != nil {
 			return sdk.Errorf(sdk.ReasonConfig, "look for git repositories: %w", err)
 		}
 	}
-	if len(found) == 0 {
+	i := slices.IndexFunc(found, func(rel string) bool { return isRepository(filepath.Join(ws.Source, rel)) })
+	if i < 0 {
 		return nil
 	}
-	return sdk.Errorf(sdk.ReasonUnsupported, "landlock cannot protect the git repository %s in a shared workspace", filepath.Join(ws.Source, found[0])).
+	return sdk.Errorf(sdk.ReasonUnsupported, "landlock cannot protect the git repository %s in a shared workspace", filepath.Join(ws.Source, found[i])).
 		WithFix("use workspace mode private and hutch apply, another backend, or git = \"writable\" in the backend's block if commands may change it")
+}
+
+// isRepository reports whether git takes p for a repository, or for a file or link that leads to one. A directory without
+// HEAD is none yet, and what a command makes of it is a new one.
+func isRepository(p string) bool {
+	st, err := os.Lstat(p)
+	if err != nil || !st.IsDir() {
+		return err == nil
+	}
+	_, err = os.Lstat(filepath.Join(p, "HEAD"))
+	return err == nil
 }
 
 // notes say what a user may not expect.

@@ -15,8 +15,7 @@ func TestConformance(t *testing.T) {
 		t.Skip(err)
 	}
 	suite := backendtest.Suite{
-		New:    func() sdk.Backend { return &backend{} },
-		Config: map[string]any{"git": "writable"},
+		New: func() sdk.Backend { return &backend{} },
 		BadConfigs: []backendtest.BadConfig{
 			{Name: "reading /proc", Config: map[string]any{"ro_paths": []string{"/opt", "/proc/1"}}, Path: "ro_paths[1]"},
 			{Name: "reading a path that is not clean", Config: map[string]any{"ro_paths": []string{"/opt/../root"}}, Path: "ro_paths[0]"},

@@ -248,10 +248,17 @@ func TestProcessesAreCounted(t *testing.T) {
 // TestSharedRepositories refuses what Landlock cannot protect.
 func TestSharedRepositories(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "sub", ".git"), 0o755); err != nil {
+	git := filepath.Join(dir, "sub", ".git")
+	if err := os.MkdirAll(git, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	spec := &sdk.Spec{Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspaceShared}}
+	if err := unguarded(spec, true); err != nil {
+		t.Errorf("a directory that is no repository yet: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(git, "HEAD"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := unguarded(spec, true); sdk.ReasonOf(err) != sdk.ReasonUnsupported {
 		t.Errorf("a repository below: %v", err)
 	}
