@@ -22,12 +22,13 @@ import (
 	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/internal/pypitest"
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
+	"github.com/hutch-run/hutch/sdk/confined"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
 func TestMain(m *testing.M) {
 	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-podman-agent": "plugins/podman/agent",
-		"libexec/hutch/hutch-backend-e2b": "plugins/e2b", "libexec/hutch/hutch-agent": "cmd/hutch-agent"}))
+		"libexec/hutch/hutch-backend-e2b": "plugins/e2b", "libexec/hutch/hutch-backend-landlock": "plugins/landlock", "libexec/hutch/hutch-agent": "cmd/hutch-agent"}))
 }
 
 func files(t *testing.T) []string { return found(t, "*.hcl", 7) }
@@ -264,6 +265,10 @@ func need(t *testing.T, what string) {
 		}
 		if out, err := ping.CombinedOutput(); err != nil {
 			e2e.Missing(t, what, "the npm registry does not answer: "+string(out))
+		}
+	case "landlock":
+		if confined.Landlock() < confined.MinLandlock {
+			e2e.Missing(t, what, "this kernel has no Landlock that is good enough")
 		}
 	case "podman":
 		podmantest.Need(t)
