@@ -7,16 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
-	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/observe"
 	"github.com/hutch-run/hutch/host/report"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/termsafe"
-	"github.com/hutch-run/hutch/sdk"
 )
 
 type observeCmd struct {
@@ -72,7 +69,7 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return fmt.Errorf("observe is for one run, and %s has %d; name the one that is meant", files[0], len(defs))
 	}
 	d := defs[0]
-	if c.Prove && d.Workspace != nil && d.Workspace.Mode == string(sdk.WorkspaceShared) {
+	if c.Prove && d.Workspace != nil && d.Workspace.Mode == "shared" {
 		return hint(errors.New("--prove runs the command several times, and each would change the shared workspace"), `use mode = "private"`)
 	}
 	users, err := s.Config()
@@ -87,7 +84,7 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if err != nil {
 		return err
 	}
-	d, err = c.recording(ctx, d, pool)
+	open, err := observe.Open(ctx, d, pool.Facts)
 	if err != nil {
 		return err
 	}
@@ -100,7 +97,7 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if c.Quiet {
 		shown = run.Streams{}
 	}
-	r, err := runner.Run(ctx, observe.Open(d), shown)
+	r, err := runner.Run(ctx, open, shown)
 	show.restore()
 	if err != nil {
 		return err
@@ -142,22 +139,6 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return err
 	}
 	return exit(u.status(result.ExitCode(r)))
-}
-
-// recording returns d with those of its backends that record a command's destinations.
-func (c *observeCmd) recording(ctx context.Context, d *runfile.Definition, pool *backend.Pool) (*runfile.Definition, error) {
-	out := *d
-	out.Backends = nil
-	for _, b := range d.Backends {
-		f, err := pool.Facts(ctx, b.Name)
-		if err != nil || slices.Contains(f.Networks, sdk.NetworkFiltered) { // the run will say what is wrong with it
-			out.Backends = append(out.Backends, b)
-		}
-	}
-	if len(out.Backends) == 0 && len(d.Backends) > 0 {
-		return nil, hint(fmt.Errorf("backend %q does not record what a command connects to", d.Backends[0].Name), "use one that filters the network, such as --backend bwrap or --backend podman")
-	}
-	return &out, nil
 }
 
 // file is the run file for a command.

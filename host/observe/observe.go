@@ -8,6 +8,7 @@ package observe
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,16 +38,25 @@ type Needs struct {
 }
 
 // Open returns the run to observe: every public name and address is reachable, besides what d allows itself. Rules that
-// deny, and secrets, stay as they are.
-func Open(d *runfile.Definition) *runfile.Definition {
+// deny, and secrets, stay as they are. Backends that do not record what a command connects to are left out; it is an
+// error when there are no others.
+func Open(ctx context.Context, d *runfile.Definition, facts func(ctx context.Context, backend string) (*sdk.Facts, error)) (*runfile.Definition, error) {
 	c := *d
+	c.Backends = slices.DeleteFunc(slices.Clone(d.Backends), func(b *runfile.Backend) bool {
+		f, err := facts(ctx, b.Name)
+		return err == nil && !slices.Contains(f.Networks, sdk.NetworkFiltered) // the run will say what the error is
+	})
+	if len(c.Backends) == 0 && len(d.Backends) > 0 {
+		return nil, &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: fmt.Sprintf("backend %q does not record what a command connects to", d.Backends[0].Name),
+			Fix: "use one that filters the network, such as bwrap or podman"}
+	}
 	c.Network.Mode = sdk.NetworkFull
 	c.Given = maps.Clone(d.Given)
 	if c.Given == nil {
 		c.Given = map[string]string{}
 	}
 	c.Given["network.mode"] = "hutch observe"
-	return &c
+	return &c, nil
 }
 
 // From reads what an observed run used. The timeout is three times the wall time, memory and processes are twice the
