@@ -76,12 +76,9 @@ soak: build ## 2,000 runs and 200 persistent sandboxes with random kills; its fi
 	go run ./test/soak -page docs/reference/attacks.md
 	HUTCH_TEST_EVERYTHING=1 go test -timeout 60m -run TestLifeCycle ./test/crash ./plugins/lima
 
-# Words that nobody searches for; CONTRIBUTING.md says what to write instead.
-WORDS := anew|whoever|lasting|was up
-
 lint: ## gofmt, words, go vet and golangci-lint, import walls included
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
-	@! git grep -nwiE '$(WORDS)' -- ':!Makefile' ':!CONTRIBUTING.md' || { echo "say it in plain words, see CONTRIBUTING.md"; exit 1; }
+	scripts/words
 	go vet ./...
 	"$$(scripts/tool golangci-lint)" run ./...
 
