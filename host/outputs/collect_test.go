@@ -188,7 +188,7 @@ func TestCollectRenames(t *testing.T) {
 	}
 	for _, s := range res.Skipped {
 		if strings.Contains(s.Path+s.Detail, "tok3") {
-			t.Errorf("%+v tells the secret", s)
+			t.Errorf("%+v reveals the secret", s)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type Report struct {
 	// Same says that there are no differences.
 	Same        bool         `json:"same"`
 	Differences []Difference `json:"differences"` // never null
-	// Circumstances are what the two ran under; they are told and do not count.
+	// Circumstances are what the two ran under; they are shown and do not count.
 	Circumstances []Circumstance `json:"circumstances"`
 	Workspace     Workspace      `json:"workspace"`
 }

@@ -3,7 +3,7 @@
 // What is run is what the record has: the definition as it was evaluated, the declared files below code/, and the block
 // of the backend as it was checked, all of it verified against the event chain first. What the record lacks, because it
 // was sensitive, has to be given again. The workspace is the host's directory as it is now; whether anything in it was
-// touched since is told.
+// touched since is shown.
 package replay
 
 import (

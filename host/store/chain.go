@@ -185,7 +185,7 @@ func (c *chain) setAside(run string, offset, n int64) error {
 	return nil
 }
 
-// lastLine decodes the last complete line of the first size bytes of f, false when there is none, and how many
+// lastLine decodes the last complete line of the first size bytes of f, or false, and how many
 // bytes follow that are not a complete line. Zero bytes after the last newline, which a crash of the machine can leave,
 // are such bytes too.
 func lastLine(f io.ReaderAt, size int64) (last decoded, found bool, torn int64, err error) {
@@ -516,7 +516,7 @@ func decodeEvent(line []byte) (d decoded) {
 	h.Write(body)
 	h.Write([]byte{'}'})
 	d.computed = hex.EncodeToString(h.Sum(nil))
-	// The event is read even when the hash does not fit: its number tells where we are.
+	// The event is read even when the hash does not fit: its number shows where we are.
 	if err := json.Unmarshal(line, &d.event); err != nil {
 		d.bad = fmt.Errorf("it is not JSON: %w", err)
 		d.event = Event{}

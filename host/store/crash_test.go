@@ -86,7 +86,7 @@ func makeRuns(s *Store, _ string) error {
 	}
 }
 
-// logBytes is a piece of an endless stream in which every position can be told.
+// logBytes is a piece of an endless stream in which every position can be recognised.
 func logBytes(from, n int) []byte {
 	b := make([]byte, 0, n+8)
 	for at := from - from%8; len(b) < n+8; at += 8 {

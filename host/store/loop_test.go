@@ -52,14 +52,14 @@ func TestLoopKnowsTheHeadsOfItsRuns(t *testing.T) {
 	wantProblems(t, verify(t, s, l.ID()), true)
 }
 
-// TestVerifyTree: what is wrong with a run of a loop is told with the loop.
+// TestVerifyTree: what is wrong with a run of a loop is reported with the loop.
 func TestVerifyTree(t *testing.T) {
 	tree := func(s *Store, id string) map[string]*Report {
 		t.Helper()
 		got := map[string]*Report{}
 		if err := s.VerifyTree(t.Context(), id, func(r *Report) error {
 			if got[r.Run] != nil {
-				t.Errorf("%s is told twice", r.Run)
+				t.Errorf("%s is reported twice", r.Run)
 			}
 			got[r.Run] = r
 			return nil

@@ -97,7 +97,7 @@ func (c *collector) processes(ctx context.Context) error {
 }
 
 // mountedState returns the id of a sandbox of which a process has the state directory, or something in it, mounted; ""
-// where there is none, or where the file cannot be read, as that of a process that has ended or is another user's. The
+// without one, or where the file cannot be read, as that of a process that has ended or is another user's. The
 // kernel writes the directory from the root of its file system: that is the end of our path where a file system is
 // mounted above it. A line of mountinfo has no bound: that of an overlay names every layer.
 func (c *collector) mountedState(mountinfo, device string) string {

@@ -22,7 +22,7 @@ const socketName = 40
 var sunPath = len(unix.RawSockaddrUnix{}.Path)
 
 // RuntimeDir is a short, private directory (0700) for sockets and FIFOs, $XDG_RUNTIME_DIR/hutch/xxxxxx or
-// /tmp/hutch-UID-xxxxxx. It lives as long as the process that made it: a lock on it tells [Store.GC] whether that
+// /tmp/hutch-UID-xxxxxx. It lives as long as the process that made it: a lock on it shows [Store.GC] whether that
 // process is gone. $TMPDIR does not matter, because it may be too long for a socket.
 type RuntimeDir struct {
 	path string

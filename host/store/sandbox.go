@@ -159,7 +159,7 @@ type SandboxRecord struct {
 }
 
 // BeginSandbox puts the record of a sandbox that is about to be made on disk, in state [SandboxCreating], and locks it
-// alone until it is closed. It fills in what the store knows: an ID where there is none, the name, the times. Without
+// alone until it is closed. It fills in what the store knows: a missing ID, the name, the times. Without
 // a name one is derived from want, such as want, want-2, want-3. A name that is not free is [ErrNameTaken].
 func (s *Store) BeginSandbox(n SandboxInfo, want string) (*SandboxRecord, error) {
 	if n.ID == "" {
@@ -611,7 +611,7 @@ func (s *Store) Sandboxes() ([]SandboxInfo, error) {
 }
 
 // readSandbox reads sandbox.json. A record that cannot be read is in the value, as damaged; the error says only that
-// there is none. A sandbox whose owner is gone is [SandboxRemoving], whatever its record says.
+// it is missing. A sandbox whose owner is gone is [SandboxRemoving], whatever its record says.
 func (s *Store) readSandbox(id string) (SandboxInfo, error) {
 	var info SandboxInfo
 	path := filepath.Join(s.paths.Sandbox(id), sandboxFile)

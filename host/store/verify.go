@@ -86,7 +86,7 @@ type recordKind struct {
 	file             string    // its short record
 	begin, removed   EventType // in the audit chain
 	missing, unknown Problem
-	gone             error // that there is none
+	gone             error // that it is missing
 	// read reads the short record. The error is that there is no record.
 	read func(s *Store, id string) (shortRecord, error)
 	// check does what only this kind needs.

@@ -348,7 +348,7 @@ func TestCutUnderALiveWriter(t *testing.T) {
 	}
 }
 
-// TestKeptHead shows what a copy of the audit chain's head is good for: nothing in the store tells of a run whose
+// TestKeptHead shows what a copy of the audit chain's head is good for: nothing in the store shows a run whose
 // directory and entries were taken out of it together, or of a store that was recreated.
 func TestKeptHead(t *testing.T) {
 	s := newStore(t)

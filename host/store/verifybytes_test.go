@@ -142,7 +142,7 @@ func fullBox(t *testing.T, s *Store) SandboxInfo {
 
 // TestEveryByteOfEveryFileShows flips, cuts, lengthens, empties and removes every file of a finished run, of a loop of
 // a model and of the record of a persistent sandbox, and puts another one beside it: each time there is something to be
-// told. With -short it is a sample of the bytes.
+// reported. With -short it is a sample of the bytes.
 func TestEveryByteOfEveryFileShows(t *testing.T) {
 	s := newStore(t)
 	run, loop, box := fullRun(t, s), fullLoop(t, s), fullBox(t, s)

@@ -20,8 +20,8 @@ func Ledger(st *store.Store) *review.Ledger { return review.NewLedger(st.Paths()
 type Outcome struct {
 	Taken []review.Pick
 	Left  []*review.Change // what was picked and is left out
-	Until time.Time        // when undo ends; the zero time when there is none
-	Undo  string           // the command that takes it back; empty where there is none
+	Until time.Time        // when undo ends; or the zero time
+	Undo  string           // the command that takes it back; or ""
 	Notes []string         // what the user should know of it
 }
 

@@ -20,11 +20,11 @@ import (
 // bound is for what should come at once.
 const bound = time.Minute
 
-// pretended is a command that only notes what it is told.
+// pretended is a command that only notes what it receives.
 type pretended struct {
-	started chan struct{}
-	ran     bool
-	told    chan string
+	started  chan struct{}
+	ran      bool
+	received chan string
 
 	mu   sync.Mutex
 	dies string // what it dies of
@@ -32,7 +32,7 @@ type pretended struct {
 }
 
 func pretend(dies string) *pretended {
-	return &pretended{started: make(chan struct{}), told: make(chan string, 100), dies: dies, dead: make(chan struct{})}
+	return &pretended{started: make(chan struct{}), received: make(chan string, 100), dies: dies, dead: make(chan struct{})}
 }
 
 func (p *pretended) Started() <-chan struct{} { return p.started }
@@ -41,7 +41,7 @@ func (p *pretended) Executed() bool           { return p.ran }
 func (p *pretended) say(what string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told <- what
+	p.received <- what
 	if what == p.dies {
 		close(p.dead)
 	}
@@ -55,12 +55,12 @@ func (p *pretended) Kill() error                        { return p.say("kill") }
 func (p *pretended) hear(t *testing.T, want string) {
 	t.Helper()
 	select {
-	case got := <-p.told:
+	case got := <-p.received:
 		if got != want {
-			t.Errorf("it was told %q, want %q", got, want)
+			t.Errorf("it received %q, want %q", got, want)
 		}
 	case <-time.After(bound):
-		t.Fatalf("it was never told %q", want)
+		t.Fatalf("it never received %q", want)
 	}
 }
 
@@ -82,15 +82,15 @@ func TestWatch(t *testing.T) {
 	close(resizes)
 	stop()
 	if len(begun) != 1 {
-		t.Errorf("its start was told %d times", len(begun))
+		t.Errorf("its start was reported %d times", len(begun))
 	}
 }
 
-// TestWatchOfWhatNeverRuns tells no start of a command that was not executed.
+// TestWatchOfWhatNeverRuns reports no start of a command that was not executed.
 func TestWatchOfWhatNeverRuns(t *testing.T) {
 	p := pretend("")
 	resizes := make(chan sdk.WindowSize)
-	stop := Watch(t.Context(), p, &sdk.Command{Resizes: resizes, Started: func() { t.Error("a start was told") }}, nil)
+	stop := Watch(t.Context(), p, &sdk.Command{Resizes: resizes, Started: func() { t.Error("a start was reported") }}, nil)
 	close(p.started)
 	stop()
 }

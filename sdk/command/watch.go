@@ -25,7 +25,7 @@ type Running interface {
 	Kill() error
 }
 
-// Watch tells c.Started when the command runs, and delivers c.Signals and c.Resizes to it until stop is called, which
+// Watch calls c.Started when the command runs, and delivers c.Signals and c.Resizes to it until stop is called, which
 // the caller does when the command and all its processes are gone. When ctx ends before that, the command's group gets
 // SIGTERM, and after c.Grace everything is killed. resize may be nil; window sizes are then left alone.
 func Watch(ctx context.Context, p Running, c *sdk.Command, resize func(sdk.WindowSize)) (stop func()) {
@@ -89,7 +89,7 @@ func watch(ctx context.Context, p Running, c *sdk.Command, resize func(sdk.Windo
 	}
 }
 
-// end tells the command to end, and kills all that it started when it has not done so within grace.
+// end asks the command to end, and kills all that it started when it has not done so within grace.
 func end(p Running, grace time.Duration, done <-chan struct{}) {
 	if grace <= 0 {
 		grace = supervise.DefaultGrace

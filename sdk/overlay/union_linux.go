@@ -113,7 +113,7 @@ func (u *Union) look(p pair, name string) (Layer, unix.Stat_t, error) {
 	return Lower, st, err
 }
 
-// isWhiteout tells the marks for "deleted" in the upper part of p.
+// isWhiteout recognises the marks for "deleted" in the upper part of p.
 func (u *Union) isWhiteout(p pair, st unix.Stat_t, name string) bool {
 	if !u.hiding {
 		return false

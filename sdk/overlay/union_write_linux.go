@@ -367,5 +367,5 @@ func (u *Union) upperDir(p place) (int, error) {
 	return at, err
 }
 
-// tempName is a name that nothing else has. It begins with a dot and tells whose it is, should a crash leave it.
+// tempName is a name that nothing else has. It begins with a dot and shows whose it is, should a crash leave it.
 func tempName() string { return ".hutch-union-" + rand.Text() }

@@ -129,7 +129,7 @@ func (w *walker) stop() error {
 func (w *walker) room() int { return int(max(0, w.left.Load())) }
 
 // merge compares one directory of the upper layer with the same one in the lower layer, lo, which has no file when
-// there is none, or when it is hidden.
+// it is missing or hidden.
 func (w *walker) merge(up, lo dir, path string, depth int) error {
 	if err := w.walking.Err(); err != nil {
 		return err

@@ -35,8 +35,8 @@ const (
 
 // Walk calls fn for everything below dir ("." for all of it), depth first and by name, without following anything.
 // Directories come before what is in them. What must not be opened is reported with Skip set; a directory deeper than
-// allowed is told and not entered. When there are more entries than allowed the walk ends with an *[Error] of
-// [ReasonTooMany] before it tells any of the directory where that showed. fs.SkipDir from fn leaves a directory out,
+// allowed is reported and not entered. When there are more entries than allowed the walk ends with an *[Error] of
+// [ReasonTooMany] before it reports any of the directory where that showed. fs.SkipDir from fn leaves a directory out,
 // other errors end the walk.
 func Walk(ctx context.Context, root *os.Root, dir string, caps Caps, fn func(Entry) error) error {
 	if caps.Entries <= 0 {

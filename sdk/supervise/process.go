@@ -12,8 +12,8 @@
 // [Prepare] and has that program start the init.
 //
 // The package also carries descriptors over a [Socket], opens the FIFOs by which a host hands over standard streams,
-// makes terminals, and tells a process that its host has died ([Lifeline]). It imports the standard library and little
-// else, because programs that have to start quickly import it.
+// makes terminals, and lets a process know that its host has died ([Lifeline]). It imports the standard library and
+// little else, because programs that have to start quickly import it.
 package supervise
 
 import (
@@ -89,8 +89,8 @@ type Process struct {
 
 // Start starts cmd as the leader of its own session, below an init that ends it, with all that it started, when this
 // process dies. It takes cmd over: of its fields only those that were set before mean anything to the caller
-// afterwards, and its methods are not to be called. The command gets its three streams and no other descriptor. An error means that
-// nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be distinguished.
+// afterwards, and its methods are not to be called. The command gets its three streams and no other descriptor. An
+// error means that nothing runs; what exec reports, os.ErrNotExist and os.ErrPermission, can be distinguished.
 func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace

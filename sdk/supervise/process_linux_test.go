@@ -106,7 +106,7 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(data), ") Z ") && !strings.Contains(string(data), ") X ")
 }
 
-// waitFor polls what no descriptor tells.
+// waitFor polls what no descriptor reports.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); {
@@ -124,7 +124,7 @@ func TestHowCommandsEnd(t *testing.T) {
 	}{
 		"exit 0": {0, 0}, "exit 7": {7, 0}, "exit 255": {255, 0}, "kill -TERM $$": {143, syscall.SIGTERM},
 		"kill -KILL $$": {137, syscall.SIGKILL}, "kill -SEGV $$": {139, syscall.SIGSEGV},
-		"exit 137": {137, 0}, // looks like a kill and is none
+		"exit 137": {137, 0}, // looks like a kill and is not one
 	} {
 		p := start(t, sh(script), supervise.Options{})
 		r := p.Wait(context.Background())
@@ -302,7 +302,7 @@ func TestRlimits(t *testing.T) {
 	}
 }
 
-// What cannot be started is an error that tells why, and leaves nothing.
+// What cannot be started is an error that says why, and leaves nothing.
 func TestStartErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		cmd  *exec.Cmd

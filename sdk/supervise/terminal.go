@@ -40,7 +40,7 @@ func OpenTerminal(rows, cols uint16) (*Terminal, error) {
 	return t, nil
 }
 
-// Resize sets the size of the terminal; the kernel tells the command by SIGWINCH when it differs.
+// Resize sets the size of the terminal; the kernel signals the command with SIGWINCH when it differs.
 func (t *Terminal) Resize(rows, cols uint16) error {
 	conn, err := t.Master.SyscallConn()
 	if err == nil {

@@ -66,13 +66,13 @@ func writeUntilKilled(home, id string) error {
 	}
 }
 
-// TestAKilledLoopGoesOn: whenever its host is killed, everything that it had been told was recorded is there, in order,
+// TestAKilledLoopGoesOn: whenever its host is killed, everything that was reported as recorded is there, in order,
 // the record is intact, and the next process goes on in it.
 func TestAKilledLoopGoesOn(t *testing.T) {
 	s := newStore(t)
 	exe, err := os.Executable()
 	must(t, err)
-	id, told := "", 0
+	id, reported := "", 0
 	for round := range 4 {
 		cmd := exec.CommandContext(t.Context(), exe)
 		cmd.Env = append(os.Environ(), homeEnv+"="+s.Paths().Data, loopEnv+"="+id)
@@ -86,11 +86,11 @@ func TestAKilledLoopGoesOn(t *testing.T) {
 				t.Fatalf("round %d: the writer ended: %v", round, cmd.Wait())
 			}
 			id, _, _ = strings.Cut(lines.Text(), " ")
-			told++
+			reported++
 		}
 		must(t, cmd.Process.Kill())
 		for lines.Scan() {
-			told++
+			reported++
 		}
 		var killed *exec.ExitError
 		if err := cmd.Wait(); !errors.As(err, &killed) {
@@ -98,8 +98,8 @@ func TestAKilledLoopGoesOn(t *testing.T) {
 		}
 		p, err := Open(s, id)
 		must(t, err)
-		if p.Done || len(p.Calls) < told || len(p.Calls) > told+1 {
-			t.Fatalf("round %d: %d calls are recorded, %d were told", round, len(p.Calls), told)
+		if p.Done || len(p.Calls) < reported || len(p.Calls) > reported+1 {
+			t.Fatalf("round %d: %d calls are recorded, %d were reported", round, len(p.Calls), reported)
 		}
 		checkTalk(t, p)
 		rep, err := s.Verify(t.Context(), id)
@@ -107,11 +107,11 @@ func TestAKilledLoopGoesOn(t *testing.T) {
 		if !rep.OK {
 			t.Fatalf("round %d: %+v", round, rep)
 		}
-		told = len(p.Calls)
+		reported = len(p.Calls)
 	}
 	l, p, err := Continue(s, id, nil)
 	must(t, err)
-	if p.Info.Kind != store.KindCycle || len(p.Calls) != told {
+	if p.Info.Kind != store.KindCycle || len(p.Calls) != reported {
 		t.Errorf("%+v", p.Info)
 	}
 	end(t, l)

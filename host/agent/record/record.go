@@ -227,7 +227,7 @@ func (l *Loop) write(name string, v any) (store.FileRef, error) {
 	return l.run.WriteCall(name, l.secret.JSON(b))
 }
 
-// headOf names a run and the head of its chain, which its result tells.
+// headOf names a run and the head of its chain, which its result has.
 func (l *Loop) headOf(run string) (id, head string, err error) {
 	if run == "" {
 		return "", "", nil

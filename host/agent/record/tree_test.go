@@ -64,7 +64,7 @@ func cycled(t *testing.T, s *store.Store) *Loop {
 	must(t, l.ToolCall(ToolCall{Call: calls[0], Result: model.ToolResult{ID: "1", Text: "x = 1"}, Took: 4 * time.Millisecond}))
 	must(t, l.ToolCall(ToolCall{Call: calls[1], Result: model.ToolResult{ID: "2", Text: "1 failed"}, Run: part(t, s, l, "pytest", 1), Took: 1400 * time.Millisecond}))
 	must(t, l.ToolCall(ToolCall{Call: calls[2], Result: model.ToolResult{ID: "3", Text: "the arguments are not JSON\nmore", IsError: true}, Took: 0}))
-	part(t, s, l, "interrupted-before-it-was-told", 0)
+	part(t, s, l, "interrupted-before-it-was-said", 0)
 	must(t, l.State("sync-back", nil))
 	return l
 }

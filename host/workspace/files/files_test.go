@@ -266,8 +266,9 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// TestChangesAreTold checks what is told of each change, and that an error of the listener is that of the change.
-func TestChangesAreTold(t *testing.T) {
+// TestChangesAreReported checks what is reported of each change, and that an error of the listener is that of the
+// change.
+func TestChangesAreReported(t *testing.T) {
 	both(t, map[string]string{"a": "one\n", "in": "-> deep", "deep/x": "x\n"}, nil, func(t *testing.T, _ *Files, b *box) {
 		var got []Change
 		var full error

@@ -28,7 +28,7 @@ type Content struct {
 	Size  int64  `json:"size" jsonschema:"bytes of the whole file"`
 	// Lines counts a last line without a newline too.
 	Lines  int    `json:"lines" jsonschema:"lines of the whole file"`
-	First  int    `json:"first" jsonschema:"number of the first line of the text; 0 when there is none"`
+	First  int    `json:"first" jsonschema:"number of the first line of the text; 0 without one"`
 	Next   int    `json:"next,omitempty" jsonschema:"line to read on at; missing at the end"`
 	Binary bool   `json:"binary,omitempty" jsonschema:"it holds a zero byte or is not UTF-8"`
 	Data   []byte `json:"-"`

@@ -45,8 +45,8 @@ func rewriteTree() map[string]string {
 
 func TestRewrite(t *testing.T) {
 	both(t, rewriteTree(), nil, func(t *testing.T, f *Files, b *box) {
-		var told []string
-		f.o.Changed = func(c Change) error { told = append(told, string(c.Op)+" "+c.Path); return nil }
+		var changes []string
+		f.o.Changed = func(c Change) error { changes = append(changes, string(c.Op)+" "+c.Path); return nil }
 		err := f.Rewrite(t.Context(), func(read func(string) ([]byte, fs.FileMode, error)) ([]Replacement, error) {
 			data, mode, err := read("a.txt")
 			if err != nil || string(data) != "a\n" || mode != 0o644 {
@@ -73,7 +73,7 @@ func TestRewrite(t *testing.T) {
 		if diff := cmp.Diff(want, now(t, f)); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff([]string{"remove a.txt", "patch a.txt/now/a/dir", "patch dir/b.txt", "patch new/deep/e.sh", "patch c.txt"}, told); diff != "" {
+		if diff := cmp.Diff([]string{"remove a.txt", "patch a.txt/now/a/dir", "patch dir/b.txt", "patch new/deep/e.sh", "patch c.txt"}, changes); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -96,7 +96,7 @@ func TestRewriteTakesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			both(t, rewriteTree(), nil, func(t *testing.T, f *Files, b *box) {
 				before := now(t, f)
-				f.o.Changed = func(c Change) error { t.Errorf("told of %v", c); return nil }
+				f.o.Changed = func(c Change) error { t.Errorf("change %v", c); return nil }
 				err := f.Rewrite(t.Context(), func(func(string) ([]byte, fs.FileMode, error)) ([]Replacement, error) {
 					return append(good[:len(good):len(good)], bad.r), nil
 				})

@@ -82,7 +82,8 @@ func (d *dir) deepest() int {
 	return d.fds[len(d.fds)-1]
 }
 
-// look says what stands at path; the zero Node for nothing, also where a directory on the way is missing or is none.
+// look says what stands at path; the zero Node for nothing, also where a directory on the way is missing or not a
+// directory.
 func (d *dir) look(path string) (Node, error) {
 	fd, name, err := d.parent(path)
 	if err == nil {

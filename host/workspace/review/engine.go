@@ -24,11 +24,11 @@ type engine struct {
 	project *dir
 	prefix  string // of the names of temporary files, which lie beside their targets
 	// careful is for putting a project back: a path may be in either state already, or in between, and one that is in
-	// none of them is left alone and told.
+	// none of them is left alone and reported.
 	careful bool
 	left    []string // what was left alone, and why
 
-	at func(string) // tells tests where it is
+	at func(string) // shows tests where it is
 }
 
 // move is one step in the direction that is wanted.

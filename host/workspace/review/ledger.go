@@ -35,7 +35,7 @@ type Ledger struct {
 	dir    string
 	bases  Bases
 	noSync bool         // for tests, which do not survive a power cut
-	at     func(string) // tells tests where an apply is
+	at     func(string) // shows tests where an apply is
 }
 
 // Bases are the bases of sandboxes on disk, see [Base]: a store.
@@ -64,7 +64,7 @@ type Applied struct {
 	Paths     []string  // in order
 	Placed    []Placed  // what stands at each of them now
 	Until     time.Time // when undo ends; the zero time when there is no undo
-	NoUndo    string    // why there is none
+	NoUndo    string    // why there is no undo
 	// NoBase says why the sandbox's base could not be written: the project was changed all the same, and the paths count
 	// as changed there.
 	NoBase error

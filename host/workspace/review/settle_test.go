@@ -66,7 +66,7 @@ func (f *fixture) read(name string) string {
 	return string(b)
 }
 
-// TestConflictsAreExplained checks what is told of both sides.
+// TestConflictsAreExplained checks what is shown of both sides.
 func TestConflictsAreExplained(t *testing.T) {
 	f := disputed(t)
 	r := f.open()
@@ -127,7 +127,7 @@ func TestSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.Plan(t.Context(), picks, Policy{}); err == nil {
-		t.Error("made was not settled, and no conflict is told")
+		t.Error("made was not settled, and no conflict is reported")
 	}
 	f.settled(r, picks, Policy{Partial: true})
 	if got := flat(t, f.project); got != "fine=F\n made=project\n text="+letters("c\n", "sandbox\n") {

@@ -209,7 +209,7 @@ func (s *remote) take(ctx context.Context, t *tar.Reader, wanted map[string]bool
 		case tar.TypeReg:
 			f.node.Type, f.node.Size = File, h.Size
 			if h.Size > maxFileBytes || h.Size > left {
-				break // told when somebody wants to read it
+				break // reported when somebody wants to read it
 			}
 			left -= h.Size
 			f.at = path.Join(s.dir, strconv.Itoa(entries))

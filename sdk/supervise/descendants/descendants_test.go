@@ -59,7 +59,7 @@ func TestListsParentsFirst(t *testing.T) {
 		}
 	}
 	if got := Of(0x7fffffff); got != nil {
-		t.Errorf("a process that is none has descendants %v", got)
+		t.Errorf("a missing process has descendants %v", got)
 	}
 	if procstat.Alive(0x7fffffff) || !procstat.Alive(os.Getpid()) {
 		t.Error("Alive is wrong about nobody, or about us")

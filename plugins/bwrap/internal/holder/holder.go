@@ -100,7 +100,7 @@ func launch(id Identity, argv []string, stderr *os.File, env []string) (*Holder,
 		GidMappingsEnableSetgroups: id.Privileged,
 		Credential:                 &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !id.Privileged},
 		Setsid:                     true,
-		// No PDEATHSIG: the end of its socket tells it that the plugin is gone, and it
+		// No PDEATHSIG: the end of its socket shows that the plugin is gone, and it
 		// has to clean up after bwrap then.
 	}
 	p, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{

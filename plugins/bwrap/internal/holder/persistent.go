@@ -92,7 +92,7 @@ func (l *Persistent) Close() {
 func short(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), wire.SocketName) }
 
 // Join connects to the persistent holder in dir and returns its state and the directories of its setup. The error is
-// [ErrNobody] when there is none, and [ErrOther], with a holder that can be killed, when it does not understand.
+// [ErrNobody] without one, and [ErrOther], with a holder that can be killed, when it does not understand.
 func Join(dir string) (h *Holder, state []byte, dirs []*os.File, err error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {

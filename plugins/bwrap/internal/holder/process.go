@@ -78,14 +78,14 @@ func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) 
 		}
 		defer r.Close()
 		p.block = w
-		told, tell, err := os.Pipe()
+		answer, tell, err := os.Pipe()
 		if err != nil {
 			p.Release()
 			p.forget()
 			return nil, err
 		}
 		defer tell.Close()
-		p.info = told
+		p.info = answer
 		fds = append(fds, int(r.Fd()), int(tell.Fd()))
 	}
 	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Program: args[0], Block: hold}}, fds)

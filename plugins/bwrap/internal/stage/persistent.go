@@ -169,8 +169,8 @@ func (h *holder) accept(requests chan<- asked) {
 	}
 }
 
-// fromOutside reports whether the process that connected is not one of this sandbox's: those have a number in this process
-// namespace. They cannot see the socket, unless somebody shows them the directory that it lies in.
+// fromOutside reports whether the process that connected is not one of this sandbox's: those have a number in this
+// process namespace. They cannot see the socket, unless somebody shows them the directory that it lies in.
 func fromOutside(fd int) bool {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	return err == nil && cred.Pid == 0
@@ -180,7 +180,7 @@ func fromOutside(fd int) bool {
 func (l *persistent) started(c *client, pid int) { l.commands[pid] = c }
 
 // reaped waits for the end of a command, has it reaped, sees to it that nothing of it is left, and reports whether its
-// end is one that may be told.
+// end is one that may be reported.
 func (h *holder) reaped(pid int, reap func()) bool {
 	for { // without reaping it: nobody may kill its number once it can be another's
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -102,7 +102,7 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, 
 	return &wire.Reply{Spawned: &wire.Spawned{ID: e.ID}}, give, nil
 }
 
-// wait reaps bwrap and tells the plugin. A plugin that is gone needs no answer.
+// wait reaps bwrap and answers the plugin. A plugin that is gone needs no answer.
 func (h *holder) wait(c *client, id uint64, pid int) {
 	var status syscall.WaitStatus
 	var usage syscall.Rusage

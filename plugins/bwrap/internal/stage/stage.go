@@ -13,8 +13,8 @@
 // of the host, and as the first process: whatever it started dies with it, however it
 // ends, and what bwrap leaves behind becomes its child.
 // For a sandbox the holder makes one more mount namespace, opens the trees it is
-// told to, pivots into a fresh root that holds nothing else of the host, and from
-// then on only starts bwrap and waits for it. Told to clear up, it goes back to
+// asked to, pivots into a fresh root that holds nothing else of the host, and from
+// then on only starts bwrap and waits for it. Asked to clear up, it goes back to
 // where it was at its start, which is the end of the sandbox's mounts, and can take
 // another sandbox: see [holder.clear]. When the socket ends, because the plugin
 // closed it or died, it kills all that it started and ends too.

@@ -93,7 +93,7 @@ const (
 	Dir     FileKind = "dir"
 	Regular FileKind = "file"
 	Symlink FileKind = "symlink"
-	Copy    FileKind = "copy" // of a host file, read before the host is gone; skipped when there is none
+	Copy    FileKind = "copy" // of a host file, read before the host is gone; skipped if missing
 )
 
 // File is made in the fresh root. Missing parents are made with mode 0755.
@@ -129,7 +129,7 @@ type Mount struct {
 // arguments from (a memfd with a microinit.Block), stdin, stdout and stderr of the
 // command, stderr of bwrap itself, the status socket, the pipe that closes when the
 // command is executed and, when Block is set, the pipe that bwrap waits on and the
-// one it tells its child's pid on.
+// one it sends its child's pid on.
 type Exec struct {
 	ID      uint64
 	Program string // pid 1, as the sandbox sees it

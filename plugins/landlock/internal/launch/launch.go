@@ -57,8 +57,8 @@ func Bytes(list []string) [][]byte {
 	return out
 }
 
-// Command returns a launcher, and where it will connect to. The caller starts it and calls [Follow]. A supervised command
-// has no descriptors but its streams, so the socket has a name, which nobody can guess.
+// Command returns a launcher, and where it will connect to. The caller starts it and calls [Follow]. A supervised
+// command has no descriptors but its streams, so the socket has a name, which nobody can guess.
 func Command() (cmd *exec.Cmd, l *net.UnixListener, err error) {
 	name := "@hutch-launcher-" + rand.Text()
 	if l, err = net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"}); err != nil {
@@ -92,8 +92,8 @@ const (
 	saysFailed = 'f' // a text
 )
 
-// Follow waits for the launcher and sends the order. It calls begun once the launcher has restricted itself, from when on
-// the listener must be served, and returns when the command was executed. Closing l ends it, also later.
+// Follow waits for the launcher and sends the order. It calls begun once the launcher has restricted itself, from when
+// on the listener must be served, and returns when the command was executed. Closing l ends it, also later.
 func Follow(l *net.UnixListener, o *Order, begun func(Begun)) error {
 	conn, err := l.AcceptUnix()
 	if err != nil {
@@ -326,8 +326,8 @@ func dropCapabilities() error {
 	return unix.Capset(&header, &none[0])
 }
 
-// filter loads the system call filter and returns its listener. Only a signal that kills interrupts a call that was passed
-// on, or programs would see EINTR where there is none.
+// filter loads the system call filter and returns its listener. Only a signal that kills interrupts a call that was
+// passed on, or programs would see a spurious EINTR.
 func filter(program []byte) (listener int, err error) {
 	const size = 8 // of an instruction
 	prog := unix.SockFprog{Len: uint16(len(program) / size), Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}

@@ -88,7 +88,7 @@ type call struct {
 	killed bool
 }
 
-// exec runs one command and tells its end.
+// exec runs one command and reports its end.
 func (s *server) exec(req wire.Request, stream *yamux.Stream, in *wire.Lines) {
 	var streams [3]*pending
 	for i, op := range []wire.Op{wire.OpStdin, wire.OpStdout, wire.OpStderr} {

@@ -156,11 +156,11 @@ func TestObey(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		says []any
-		told string // to the first process; it is killed in the end
+		sent string // to the first process; it is killed in the end
 	}{
-		{name: "a signal", says: []any{wire.Control{Signal: 10}}, told: `{"signal":10}`}, // and then it breaks off
+		{name: "a signal", says: []any{wire.Control{Signal: 10}}, sent: `{"signal":10}`}, // and then it breaks off
 		{name: "killed", says: []any{wire.Control{Kill: true}}},
-		{name: "ended", says: []any{wire.Control{End: true, Grace: time.Nanosecond}}, told: `{"end":true}`},
+		{name: "ended", says: []any{wire.Control{End: true, Grace: time.Nanosecond}}, sent: `{"end":true}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, w, err := os.Pipe()
@@ -184,9 +184,9 @@ func TestObey(t *testing.T) {
 				t.Errorf("the command ended with %v", err)
 			}
 			w.Close()
-			told, err := io.ReadAll(r)
-			if err != nil || strings.TrimSpace(string(told)) != tc.told {
-				t.Errorf("told %q %v, want %q", told, err, tc.told)
+			sent, err := io.ReadAll(r)
+			if err != nil || strings.TrimSpace(string(sent)) != tc.sent {
+				t.Errorf("sent %q %v, want %q", sent, err, tc.sent)
 			}
 		})
 	}
@@ -304,7 +304,7 @@ func TestRegisterForgets(t *testing.T) {
 		t.Errorf("not forgotten: %v", list)
 	}
 	if _, err := register(dir, math.MaxInt32); err == nil {
-		t.Error("a process that is none was registered")
+		t.Error("a missing process was registered")
 	}
 }
 

@@ -259,7 +259,7 @@ func (b box) unpack(root *os.Root, in *tar.Reader) error {
 		case tar.TypeReg:
 			err = writeNew(root, name, mode, in)
 		default:
-			continue // the backend has told what it leaves out
+			continue // the backend has reported what it leaves out
 		}
 		if err == nil {
 			err = root.Lchown(name, b.user.uid, b.user.gid)

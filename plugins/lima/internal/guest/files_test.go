@@ -160,7 +160,7 @@ func TestFiles(t *testing.T) {
 		{name: "a directory is not removed unasked", op: "remove", path: "dir", want: wire.ReasonConfig},
 		{name: "a directory is removed", op: "remove-all", path: "dir", after: []string{"link -> dir"}},
 		{name: "nothing to remove", op: "remove-all", path: "none", want: wire.ReasonNotFound},
-		{name: "an operation that is none", op: "rename", path: "dir", want: wire.ReasonUnsupported},
+		{name: "an unknown operation", op: "rename", path: "dir", want: wire.ReasonUnsupported},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -278,7 +278,7 @@ func bind(fd int, at string) error {
 	return nil
 }
 
-// order is what the first process of a command's namespaces is told to do.
+// order is what the first process of a command's namespaces has to do.
 type order struct {
 	ID        string
 	UID, GID  int
@@ -368,7 +368,7 @@ func (o *order) live(control *os.File, lines *wire.Lines) *wire.Exit {
 	return reap(cmd.Process.Pid)
 }
 
-// command makes the command, or says why there is none.
+// command makes the command, or returns an error.
 func (o *order) command() (*exec.Cmd, *wire.Exit) {
 	dir := string(o.Exec.Dir)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {

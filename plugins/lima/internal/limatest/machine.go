@@ -33,7 +33,7 @@ func machineMain(args []string) error {
 
 	faults := i.faults()
 	if faults.Die {
-		return errors.New("exiting, as it was told to")
+		return errors.New("exiting, as asked")
 	}
 	g, err := i.startGuest(faults.BootDelay)
 	if err != nil {

@@ -119,7 +119,7 @@ func (i *vm) note() string {
 	return string(b)
 }
 
-// pid is the hostagent, 0 when there is none.
+// pid is the hostagent, or 0.
 func (i *vm) pid() int {
 	note := i.note()
 	if note == "" || !alive(note) {

@@ -260,7 +260,7 @@ func Config() *yamux.Config {
 	c.AcceptBacklog = 4096
 	c.EnableKeepAlive = true
 	c.KeepAliveInterval = 30 * time.Second
-	c.ConnectionWriteTimeout = 5 * time.Minute // an emulated machine may be that slow; a dead one is told by ssh
+	c.ConnectionWriteTimeout = 5 * time.Minute // an emulated machine may be that slow; ssh detects a dead one
 	c.StreamOpenTimeout = 0
 	c.StreamCloseTimeout = 0 // what a command has not yet read must not be lost
 	c.LogOutput = io.Discard

@@ -24,7 +24,7 @@ import (
 // bound is how long anything here may take before it counts as hung.
 const bound = 2 * time.Minute
 
-// insideEnv tells this test program that it is the first process of a new container,
+// insideEnv marks this test program as the first process of a new container,
 // whose root is the variable's value.
 const insideEnv = "HUTCH_AGENT_TEST_ROOT"
 

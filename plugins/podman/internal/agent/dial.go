@@ -91,7 +91,7 @@ func connect(ctx context.Context, path string, wantPID int) (fd int, err error) 
 			err = fmt.Errorf("%w, until %w", err, context.Cause(ctx))
 		default:
 			if err == unix.ECONNREFUSED {
-				time.Sleep(500 * time.Microsecond) // it does not listen yet, and nothing tells when it does
+				time.Sleep(500 * time.Microsecond) // it does not listen yet, and nothing reports when it does
 			}
 			continue
 		}

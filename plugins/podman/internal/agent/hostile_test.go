@@ -272,7 +272,7 @@ func TestHostThatErrs(t *testing.T) {
 				t.Errorf("waiting for %d: %+v, %v", pid, a, err)
 			}
 		}
-		// A memfd that is none.
+		// A file that is not a memfd.
 		r, w := pipe(t)
 		child, files, err := supervise.Prepare([]string{"-"})
 		if err != nil {

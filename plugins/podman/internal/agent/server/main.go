@@ -75,7 +75,7 @@ func Main(args []string) error {
 	return s.listen(listenFD)
 }
 
-// options are what the agent is told at its start.
+// options are what the agent gets at its start.
 type options struct {
 	lifeline time.Duration
 	limits   []microinit.Rlimit

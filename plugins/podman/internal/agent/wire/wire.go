@@ -1,8 +1,8 @@
 // Package wire holds the messages between the plugin and the agent in a container, which a [supervise.Socket] carries.
 //
 // Every message has a fixed size and fixed fields; whatever does not fit is refused. Texts do not occur: the command
-// itself, its environment and its arguments, is a memfd in the form that package microinit defines, and the agent passes
-// it on without looking into it.
+// itself, its environment and its arguments, is a memfd in the form that package microinit defines, and the agent
+// passes it on without looking into it.
 //
 // The host connects and is greeted by [Hello]. It then sends requests and gets replies to them in no particular order;
 // they are matched by the id that the host chose.
@@ -83,7 +83,7 @@ func ParseRequest(b []byte, fds int) (Request, error) {
 	return r, nil
 }
 
-// ReplyOp says what a reply tells.
+// ReplyOp is the kind of a reply.
 type ReplyOp uint32
 
 // The replies.
