@@ -291,7 +291,7 @@ func (l *Life) applied(t *testing.T, word string) {
 func (l *Life) pulled(t *testing.T, word string) {
 	t.Helper()
 	l.shell(t, `git fsck --strict && test -z "$(git status --porcelain)" && case "$(git log -1 --format=%s)" in "$1" | done) ;; *) exit 1 ;; esac`, word)
-	l.Hutch(t, 0, "pull", "box")
+	l.awake(t, "pull", "box")
 	l.shell(t, `git fsck --strict && test -z "$(git status --porcelain)" && test "$(git log -2 --format=%s)" = "done
 $1" && test "$(cat done)" = "$1" && test -z "$(find .git -name '*.lock')"`, word)
 }
