@@ -97,7 +97,7 @@ func unguarded(spec *sdk.Spec, thorough bool) error {
 }
 
 // isRepository reports whether git takes p for a repository, or for a file or link that leads to one. A directory without
-// HEAD is none yet, and what a command makes of it is a new one.
+// HEAD is not one yet, and what a command makes of it is new.
 func isRepository(p string) bool {
 	st, err := os.Lstat(p)
 	if err != nil || !st.IsDir() {
