@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hutch-run/hutch/internal/podmantest"
+	"github.com/hutch-run/hutch/sdk/confined"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -137,6 +138,17 @@ func TestGitLab(t *testing.T) {
 			t.Errorf("%s is not in\n%s", want, plan)
 		}
 	}
+}
+
+// TestUnprivilegedJob runs the page's run file in a container as it is, with the flag that the page names for that.
+func TestUnprivilegedJob(t *testing.T) {
+	if confined.Landlock() < confined.MinLandlock {
+		t.Skip("this kernel has no Landlock that is good enough")
+	}
+	image, dir := podmantest.Bubblewrap(t), project(t, 0o777)
+	flag := part(t, "unprivileged container without options \\|.* or `(--backend .*?)` \\| `process`")
+	reported(t, dir, container(t, image, []string{"--user=1000", "-v", dir + ":/job", "-w", "/job"},
+		"hutch run "+flag+" ci.hcl --junit hutch.xml --outputs hutch-outputs"))
 }
 
 // TestJenkins runs the step of the page as the Docker plugin does: as the user of the agent, whose workspace it mounts.
