@@ -6,8 +6,38 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/runfile"
 )
+
+// TestTable: the table has what runs, in the order in which it began, as many rows as there is room for, and nothing that
+// acts on a terminal.
+func TestTable(t *testing.T) {
+	var l table
+	began := time.Unix(0, 0)
+	for i, name := range []string{"a", "evil\x1b[2J", "c", "d"} {
+		l.begin(&runfile.Definition{Instance: name, Backends: []*runfile.Backend{{Name: "bwrap"}}}, began.Add(time.Duration(i)*time.Second))
+	}
+	l.step("a", "create")
+	l.step("c", "dependencies: pip install")
+	l.begin(&runfile.Definition{Instance: "a"}, began.Add(9*time.Second)) // again
+	l.end("d")
+	now := began.Add(10 * time.Second)
+	for most, want := range map[int][]string{
+		3: {`  evil\x1b[2J      9s  bwrap`, `  c                8s  bwrap  dependencies: pip install`, `  a                1s`},
+		2: {`  evil\x1b[2J      9s  bwrap`, `  and 2 more`},
+	} {
+		if d := cmp.Diff(want, l.rows(now, most)); d != "" {
+			t.Error(d)
+		}
+	}
+	s := &show{runs: 200, over: 50, failed: 1}
+	if got := s.progressed(10 * time.Second); got != "50 of 200 runs ended, 1 failed, about 30s left" {
+		t.Error(got)
+	}
+}
 
 // TestWatch: where there is no terminal, a line says from time to time how far many runs are.
 func TestWatch(t *testing.T) {

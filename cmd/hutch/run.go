@@ -193,7 +193,11 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
 		Progress: show.progress, Trace: trace, Keep: c.wanted() || c.Keep, Name: c.Name, TakeBase: review.WriteBase,
 	})
-	ticker := time.NewTicker(progressEvery)
+	every := progressEvery
+	if show.table != nil {
+		every = drawEvery
+	}
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	unwatch := show.watch(ticker.C)
 	results, err := runner.RunAll(ctx, defs, run.Many{

@@ -41,6 +41,10 @@ type show struct {
 
 	runs, wide   int // how many runs there are, and the length of their longest name
 	over, failed int // how many have ended
+
+	table *table // of many runs on a terminal; nil otherwise
+	drawn int    // lines of it that are on the screen
+	last  string // these lines
 }
 
 // patience is how long something must go on before it is worth a line of progress: below that it would only flicker.
@@ -64,6 +68,9 @@ func newShow(u *ui, c *runCmd, defs []*runfile.Definition) (*show, error) {
 	}
 	s.runs = len(defs)
 	s.labels = terminal.NewLabels(names, u.color && u.outTTY)
+	if !s.single && u.errTTY && !c.Quiet && c.Output != "json" {
+		s.table = &table{}
+	}
 	if c.TTY {
 		if c.Output == "json" {
 			return nil, errors.New("-t and -o json exclude each other: a terminal's output cannot be JSON")
@@ -109,6 +116,9 @@ func (s *show) streams(d *runfile.Definition) (run.Streams, func()) {
 		}
 		return run.Streams{Stdin: s.stdin(), Stdout: out, Stderr: err, Published: s.published}, func() { all(done) }
 	}
+	if s.table != nil {
+		s.table.begin(d, time.Now())
+	}
 	out, done1 := s.labelled(d.Instance, s.u.out, s.u.outTTY)
 	err, done2 := s.labelled(d.Instance, s.u.err, s.u.errTTY)
 	return run.Streams{Stdout: out, Stderr: err, Published: s.published}, func() { all(append(done1, done2...)) }
@@ -148,9 +158,15 @@ func all(fs []func() error) {
 func (s *show) progress(p run.Progress) {
 	step := p.Step
 	switch {
+	case step == "" && s.table != nil:
+		s.table.step(p.Name, "")
 	case step == "":
 		s.plain.end(p.Name)
 		s.clear()
+	case s.table != nil && p.Total > 0:
+		s.table.step(p.Name, step+" "+bar(p.Done, p.Total))
+	case s.table != nil:
+		s.table.step(p.Name, step)
 	case s.u.errTTY && p.Total > 0:
 		s.step(p.Name, step+" "+bar(p.Done, p.Total))
 	default:
@@ -204,8 +220,17 @@ func (s *show) step(name, step string) {
 func (s *show) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.wipe()
+}
+
+// wipe is clear with mu held.
+func (s *show) wipe() {
 	s.pending = ""
 	s.paint("")
+	if s.drawn > 0 {
+		_, _ = io.WriteString(s.u.err, above(s.drawn))
+		s.drawn = 0
+	}
 }
 
 // paint replaces the line of progress. It is called with mu held.
@@ -226,8 +251,10 @@ func (s *show) clearing(w io.Writer) io.Writer {
 		return w
 	}
 	return writerFunc(func(p []byte) (int, error) {
-		s.clear()
-		return w.Write(p)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.wipe()
+		return w.Write(p) // no table is drawn between the two
 	})
 }
 
@@ -271,19 +298,19 @@ func (s *show) result(r *result.Result) {
 		return // it comes in the order of the files
 	}
 	if !s.single && r.OK && !s.cmd.Quiet {
-		_ = report.Line(s.labels.Plain(s.u.err), r, s.wide, report.Style{Color: s.u.color})
+		_ = report.Line(s.labels.Plain(s.clearing(s.u.err)), r, s.wide, report.Style{Color: s.u.color})
 	}
 	if s.silent(r) {
 		// Its name is what a caller needs, who may not see the summary.
 		if b := r.Sandbox; s.cmd.Keep && b != nil && !s.cmd.Quiet && s.cmd.Output != "json" {
-			fmt.Fprintf(s.labels.Plain(s.u.err), "hutch: the sandbox %[1]s is kept: hutch exec %[1]s -- CMD works in it, hutch rm %[1]s removes it\n", b.Name)
+			fmt.Fprintf(s.labels.Plain(s.clearing(s.u.err)), "hutch: the sandbox %[1]s is kept: hutch exec %[1]s -- CMD works in it, hutch rm %[1]s removes it\n", b.Name)
 		}
 		if !s.cmd.Quiet && s.cmd.Output != "json" {
 			for _, line := range report.Denials(r) {
 				if !s.single {
 					line = r.Name + ": " + line
 				}
-				fmt.Fprintln(s.labels.Plain(s.u.err), termsafe.Line("hutch: network: "+line))
+				fmt.Fprintln(s.labels.Plain(s.clearing(s.u.err)), termsafe.Line("hutch: network: "+line))
 			}
 		}
 		if s.single {
@@ -295,7 +322,7 @@ func (s *show) result(r *result.Result) {
 	if s.cmd.wanted() && !s.cmd.Keep {
 		shown.Kept = false // only until it is applied; what stays is reported then
 	}
-	_ = report.Summary(s.labels.Plain(s.u.err), &shown, report.Style{Color: s.u.color})
+	_ = report.Summary(s.labels.Plain(s.clearing(s.u.err)), &shown, report.Style{Color: s.u.color})
 }
 
 // again says that the nth attempt of a run is repeated.
@@ -305,7 +332,7 @@ func (s *show) again(r *result.Result, n int) {
 	if s.cmd.Quiet || s.cmd.Output == "json" {
 		return
 	}
-	_, _ = fmt.Fprintln(s.labels.Plain(s.u.err), termsafe.Line(fmt.Sprintf("hutch: %s: attempt %d of %d failed: %s",
+	_, _ = fmt.Fprintln(s.labels.Plain(s.clearing(s.u.err)), termsafe.Line(fmt.Sprintf("hutch: %s: attempt %d of %d failed: %s",
 		r.Name, n, s.cmd.Retry+1, report.Headline(r))))
 }
 
@@ -321,7 +348,7 @@ const progressEvery = 10 * time.Second
 
 // watch says every now and then how far many runs are, until the function that it returns is called.
 func (s *show) watch(tick <-chan time.Time) (stop func()) {
-	if s.single || s.u.errTTY || s.cmd.Quiet || s.cmd.Output == "json" {
+	if s.single || s.table == nil && s.u.errTTY || s.cmd.Quiet || s.cmd.Output == "json" {
 		return func() {}
 	}
 	done, gone := make(chan struct{}), make(chan struct{})
@@ -332,8 +359,12 @@ func (s *show) watch(tick <-chan time.Time) (stop func()) {
 			case <-done:
 				return
 			case <-tick:
+				if s.table != nil {
+					s.draw(time.Now())
+					continue
+				}
 				s.mu.Lock()
-				text := fmt.Sprintf("%d of %s ended, %d failed", s.over, count(s.runs, "run"), s.failed)
+				text := s.progressed(0)
 				s.mu.Unlock()
 				s.u.note("%s", text)
 			}
@@ -345,8 +376,47 @@ func (s *show) watch(tick <-chan time.Time) (stop func()) {
 	})
 }
 
+// progressed says how far many runs are, and how long the others take at the pace of those that ended after so much
+// time. It is called with mu held.
+func (s *show) progressed(after time.Duration) string {
+	text := fmt.Sprintf("%d of %s ended, %d failed", s.over, count(s.runs, "run"), s.failed)
+	if left := s.runs - s.over; after > 0 && s.over > 0 && left > 0 {
+		text += fmt.Sprintf(", about %s left", (after / time.Duration(s.over) * time.Duration(left)).Round(time.Second))
+	}
+	return text
+}
+
+// draw puts the table of what runs below the output, in the place of the one before.
+func (s *show) draw(now time.Time) {
+	wide, high, err := term.GetSize(int(s.u.stderr.Fd()))
+	if err != nil || wide < 20 || high < 4 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := append([]string{s.progressed(now.Sub(s.u.started))}, s.table.rows(now, min(high-2, 20))...)
+	for i, line := range lines {
+		lines[i] = termsafe.Cut(line, wide-1) + "\n"
+	}
+	if text := strings.Join(lines, ""); s.drawn == 0 || text != s.last {
+		_, _ = io.WriteString(s.u.err, above(s.drawn)+text)
+		s.drawn, s.last = len(lines), text
+	}
+}
+
+// above takes so many lines above the cursor away.
+func above(lines int) string {
+	if lines == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\r\x1b[%dA\x1b[J", lines)
+}
+
 // ended counts.
 func (s *show) ended(r *result.Result) {
+	if s.table != nil {
+		s.table.end(r.Name)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over++; !r.OK {
