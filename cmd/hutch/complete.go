@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/workspace/files"
@@ -15,6 +17,7 @@ import (
 // these name nothing.
 type completeCmd struct {
 	Runs   completeRunsCmd   `cmd:"" help:"Print the names of the runs in the run files among the words."`
+	Help   completeHelpCmd   `cmd:"" help:"Print the names of commands and topics."`
 	Paths  completePathsCmd  `cmd:"" help:"Print the paths in the sandbox among the words that begin with the last word."`
 	Places completePlacesCmd `cmd:"" help:"Print each SANDBOX:/PATH that begins with the word."`
 }
@@ -45,6 +48,15 @@ func (c *completeRunsCmd) Run(u *ui) error {
 		}
 	}
 	return nil
+}
+
+type completeHelpCmd struct {
+	Words []string `arg:"" optional:""`
+}
+
+// Run prints what hutch help takes.
+func (c *completeHelpCmd) Run(u *ui, k *kong.Kong) error {
+	return u.line("%s", strings.Join(helpWords(k.Model.Node), "\n"))
 }
 
 type completePathsCmd struct {

@@ -52,7 +52,7 @@ func usageError(k *kong.Kong, err error) error {
 		if where == "hutch" || k != nil && p != nil && p.Context != nil && p.Context.Selected() != nil && !p.Context.Selected().Leaf() {
 			word := strings.Trim(m[1], `"`)
 			text = fmt.Sprintf("no command %q", strings.TrimPrefix(where+" "+word, "hutch "))
-			hints = unknownWord(strings.TrimPrefix(strings.TrimPrefix(where, "hutch"), " "), word, "", commandsOf(k, p))
+			hints = unknownWord(strings.TrimPrefix(strings.TrimPrefix(where, "hutch"), " "), word, "", commandNames(selected(k, p)))
 		} else {
 			text = fmt.Sprintf("%s does not take %s", name, quoteOperand(m[1]))
 		}
@@ -89,9 +89,9 @@ func selected(k *kong.Kong, p *kong.ParseError) *kong.Node {
 	return k.Model.Node
 }
 
-// commandsOf are the commands that could have been meant.
-func commandsOf(k *kong.Kong, p *kong.ParseError) (names []string) {
-	for _, c := range selected(k, p).Children {
+// commandNames are the commands below a node that could have been meant.
+func commandNames(n *kong.Node) (names []string) {
+	for _, c := range n.Children {
 		if !c.Hidden {
 			names = append(names, c.Name)
 		}

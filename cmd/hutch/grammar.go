@@ -54,6 +54,7 @@ type grammar struct {
 	Doctor     doctorCmd     `cmd:"" group:"machine" help:"Check whether this machine can run sandboxes, and how to fix it."`
 	GC         gcCmd         `cmd:"" name:"gc" group:"machine" help:"Finish what dead processes left behind, and remove old runs."`
 	Version    versionCmd    `cmd:"" group:"machine" help:"Show the versions of hutch and its backends."`
+	Help       helpCmd       `cmd:"" group:"machine" help:"Show the help of a command, or a page of the documentation."`
 	Completion completionCmd `cmd:"" group:"machine" help:"Print the completion script of a shell."`
 	Supervise  superviseCmd  `cmd:"" hidden:"" help:"Keep the command of hutch push --detach."`
 	Complete   completeCmd   `cmd:"" hidden:"" help:"Answer completion scripts."`

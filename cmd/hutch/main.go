@@ -82,7 +82,7 @@ func hutch(args []string) int {
 	return 0
 }
 
-// habitsOfPlace does what stands before a command: -C DIR and -chdir=DIR change the directory, and help is --help.
+// habitsOfPlace does what stands before a command: -C DIR and -chdir=DIR change the directory.
 func habitsOfPlace(args []string) ([]string, error) {
 	for len(args) > 0 {
 		dir, is := strings.CutPrefix(args[0], "-chdir=")
@@ -91,8 +91,6 @@ func habitsOfPlace(args []string) ([]string, error) {
 			args = args[1:]
 		case args[0] == "-C" && len(args) > 1:
 			dir, args = args[1], args[2:]
-		case args[0] == "help":
-			return append(slices.Clone(args[1:]), "--help"), nil
 		default:
 			return args, nil
 		}

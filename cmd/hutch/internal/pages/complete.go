@@ -13,7 +13,7 @@ var Shells = []string{"bash", "zsh", "fish"}
 
 // Completion writes the completion script of a shell. What a flag or an operand may be comes from its enum, or from its
 // tag complete: words with | between them, or a kind: file is a file, hcl a run file or the name of
-// a run in one before it, dir a directory, path a path in the sandbox before it, place a file or SANDBOX:/PATH; run,
+// a run in one before it, dir a directory, path a path in the sandbox before it, place a file or SANDBOX:/PATH; help, run,
 // backend, sandbox and project are asked from hutch itself.
 func Completion(w io.Writer, app *kong.Node, shell string) error {
 	var b strings.Builder
@@ -65,6 +65,8 @@ func bashValues(words []string, kind string) string {
 		return `_hutch_words "latest $(hutch runs -q 2>/dev/null)"`
 	case "backend":
 		return `_hutch_words "$(hutch backend list -q 2>/dev/null)"`
+	case "help":
+		return `_hutch_lines help`
 	case "sandbox":
 		return `_hutch_words "$(hutch ps -q 2>/dev/null)"`
 	case "project":
@@ -235,6 +237,8 @@ func fishValues(words []string, kind string) string {
 		return " -a 'latest (hutch runs -q 2>/dev/null)'"
 	case "backend":
 		return " -a '(hutch backend list -q 2>/dev/null)'"
+	case "help":
+		return " -a '(hutch complete help 2>/dev/null)'"
 	case "sandbox":
 		return " -a '(hutch ps -q 2>/dev/null)'"
 	case "project":

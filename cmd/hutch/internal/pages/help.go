@@ -10,10 +10,7 @@ import (
 
 // Help writes the help of one command for a terminal of so many columns; 0 means 80.
 func Help(w io.Writer, n *kong.Node, width int) error {
-	if width <= 0 {
-		width = 80
-	}
-	h := &help{width: min(max(width, 50), 110)}
+	h := newHelp(width)
 	for i, u := range usage(n) {
 		h.line([]string{"Usage: ", "       "}[min(i, 1)] + u)
 	}
@@ -53,9 +50,28 @@ func Help(w io.Writer, n *kong.Node, width int) error {
 	return err
 }
 
+// Topics writes the list of pages of the documentation, each a name and a title, as Help does.
+func Topics(w io.Writer, rows [][2]string, width int) error {
+	h := newHelp(width)
+	h.line("\nTopics, for hutch help TOPIC:")
+	for i := range rows {
+		rows[i][0] = "  " + rows[i][0]
+	}
+	h.rows(rows)
+	_, err := io.WriteString(w, h.String())
+	return err
+}
+
 type help struct {
 	strings.Builder
 	width int
+}
+
+func newHelp(width int) *help {
+	if width <= 0 {
+		width = 80
+	}
+	return &help{width: min(max(width, 50), 110)}
 }
 
 func (h *help) line(s string) { h.WriteString(s + "\n") }
