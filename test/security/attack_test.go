@@ -58,6 +58,8 @@ func (a attack) try(t *testing.T, w *world) string {
 	case o.verdict != nil && o.verdict.Breached && w.open[a.id]:
 		t.Logf("not held: %s", o.verdict.Detail)
 		return "not held"
+	case o.verdict != nil && o.verdict.Breached && w.sampled[a.id]:
+		t.Logf("passed between two samples: %s", o.verdict.Detail)
 	case a.judge != nil:
 		if fault := a.judge(o); fault != "" {
 			t.Errorf("%s (%s): %s\n%s", a.id, a.about, fault, o.output)
@@ -84,6 +86,8 @@ func (a attack) try(t *testing.T, w *world) string {
 	switch {
 	case t.Failed():
 		return "BREACHED"
+	case w.sampled[a.id]:
+		return "sampled"
 	case uncounted:
 		return "held, uncounted"
 	}
