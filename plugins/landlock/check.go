@@ -76,7 +76,7 @@ func try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer b.Destroy(ctx, sdk.Handle{ID: "check", StateDir: state})
+	defer func() { _ = b.Destroy(ctx, sdk.Handle{ID: "check", StateDir: state}) }()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
