@@ -16,18 +16,18 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-var update = flag.Bool("update", false, "write the real output into the console blocks of the tutorial and the README")
+var update = flag.Bool("update", false, "write the real output into the console blocks of the pages")
 
 // port is the one that the tutorial serves files on; the test takes a free one.
 const port = "8642"
 
-// TestTutorial runs every command in the console blocks of the tutorial and the README, each page in one shell, and
+// TestTutorial runs every command in the console blocks of the README, the tutorial and the tasks, each page in one shell, and
 // compares what is printed with the page.
 func TestTutorial(t *testing.T) {
-	for _, tool := range []string{"bwrap", "python3", "bash"} {
+	for _, tool := range []string{"bwrap", "python3", "bash", "git"} {
 		e2e.Require(t, tool)
 	}
-	for _, page := range []string{"README.md", "docs/tutorial.md"} {
+	for _, page := range []string{"README.md", "docs/tutorial.md", "docs/tasks.md"} {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			source, err := os.ReadFile("../../" + page)
 			if err != nil {
@@ -119,6 +119,8 @@ var varying = []struct {
 }{
 	{regexp.MustCompile(`\b\d{6}-\d{6}-[a-z0-9]{6}\b`), "ID"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "HASH"},
+	{regexp.MustCompile(`\b[0-9a-f]{12}\b`), "COMMIT"},
+	{regexp.MustCompile(`\d+ B sent`), "SIZE sent"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+Z`), "DATE"},
 	{regexp.MustCompile(`until \d+ [A-Z][a-z]+`), "until DAY"},
 	{regexp.MustCompile(`(?m)^  evidence: .*$`), "  evidence"}, // by the cgroup that there is
