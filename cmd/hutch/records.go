@@ -99,7 +99,7 @@ func (c *runsCmd) table(u *ui, s *store.Store, runs []store.Info) error {
 		switch {
 		case r.Ended != nil:
 			took = r.Ended.Sub(r.Started).Round(time.Millisecond).String()
-		case c.Watch && r.State == store.StateRunning:
+		case c.Watch && !u.absolute && r.State == store.StateRunning:
 			took = time.Since(r.Started).Round(time.Second).String()
 		}
 		if r.Kind != store.KindRun {
@@ -109,7 +109,7 @@ func (c *runsCmd) table(u *ui, s *store.Store, runs []store.Info) error {
 			}
 			kind, parts = string(r.Kind), strconv.Itoa(len(list))
 		}
-		rows = append(rows, []string{r.ID, r.Name, kind, r.Backend, record.Outcome(r), humanize.Time(r.Started), took, parts, r.Parent, r.Sandbox})
+		rows = append(rows, []string{r.ID, r.Name, kind, r.Backend, record.Outcome(r), u.began(r.Started), took, parts, r.Parent, r.Sandbox})
 	}
 	any := func(says func(store.Info) bool) bool { return slices.ContainsFunc(runs, says) }
 	loops := any(func(r store.Info) bool { return r.Kind != store.KindRun })

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
@@ -65,7 +63,7 @@ func (c *psCmd) list(ctx context.Context, u *ui, m *sandbox.Manager) error {
 	}
 	rows := [][]string{{"NAME", "ID", "STATE", "BACKEND", "PROJECT", "AGE", "CHANGES"}}
 	for _, st := range list {
-		rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), humanize.Time(st.Created), dash(st.Changed())})
+		rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), u.began(st.Created), dash(st.Changed())})
 	}
 	return u.table(rows)
 }

@@ -40,6 +40,7 @@ type ui struct {
 	width    int
 	color    bool // for stderr
 	started  time.Time
+	absolute bool   // lists have times and no ages, so that only a change changes them
 	ahead    *ahead // what is being opened already; nil for nothing
 	mu       sync.Mutex
 

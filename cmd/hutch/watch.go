@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/term"
 
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -21,7 +22,7 @@ type watchFlag struct {
 const watchEvery = 2 * time.Second
 
 // watch calls list, with --watch again and again until ctx ends: on a terminal the screen shows the latest list,
-// otherwise a list that differs from the one before is printed.
+// otherwise a list that differs from the one before is printed, with times in place of ages.
 func (w watchFlag) watch(ctx context.Context, u *ui, list func() error) error {
 	if !w.Watch {
 		return list()
@@ -29,6 +30,7 @@ func (w watchFlag) watch(ctx context.Context, u *ui, list func() error) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	out, err := u.out, u.err
+	u.absolute = !u.outTTY
 	var last string
 	for {
 		var text, notes bytes.Buffer
@@ -57,6 +59,14 @@ func (w watchFlag) watch(ctx context.Context, u *ui, list func() error) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// began is when something began, for a list: how long ago, or the time where a list is printed again when it changes.
+func (u *ui) began(t time.Time) string {
+	if u.absolute {
+		return t.Local().Format(time.DateTime)
+	}
+	return humanize.Time(t)
 }
 
 // write sets where output and notes go from now on.
