@@ -72,6 +72,8 @@ type runCmd struct {
 	Trace   string `group:"output" placeholder:"FILE" help:"Write the spans of the call as Chrome trace events, to see where the time goes." complete:"file"`
 
 	applyFlags
+
+	exporter *outputs.Exporter // nil without --outputs
 }
 
 // Usage replaces the synopsis, because the two ways of calling share no operand.
@@ -150,9 +152,10 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return err
 	}
 	if c.Outputs != "" && !c.DryRun {
-		if err := os.MkdirAll(c.Outputs, 0o777); err != nil {
+		if c.exporter, err = outputs.NewExporter(c.Outputs); err != nil {
 			return fmt.Errorf("--outputs: %s", plain(err))
 		}
+		defer c.exporter.Close()
 	}
 	conf, err := c.apply(s, defs)
 	if err != nil {
@@ -407,13 +410,12 @@ func (c *runCmd) report(ctx context.Context, u *ui, show *show, results []*resul
 
 // export copies what the runs left to the directory of --outputs, also after an interruption.
 func (c *runCmd) export(ctx context.Context, rs []*result.Result) error {
-	if c.Outputs == "" {
+	if c.exporter == nil {
 		return nil
 	}
-	to := outputs.Exporter{Dir: c.Outputs}
 	var errs []error
 	for _, r := range rs {
-		errs = append(errs, to.Export(context.WithoutCancel(ctx), r.Name, filepath.Join(r.Dir, "output"), r.Outputs))
+		errs = append(errs, c.exporter.Export(context.WithoutCancel(ctx), r.Name, filepath.Join(r.Dir, "output"), r.Outputs))
 	}
 	return errors.Join(errs...)
 }

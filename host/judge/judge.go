@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/safepath"
@@ -272,7 +273,7 @@ func (d Dir) Names(in string) []string {
 	if in == "" {
 		in = "."
 	}
-	f, err := d.Open(in)
+	f, err := d.OpenFile(in, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) // a FIFO would block
 	if err != nil {
 		return nil
 	}

@@ -2,25 +2,53 @@ package outputs
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"unicode"
 
+	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
 // Exporter copies collected outputs of several runs to one directory, each to a directory with the name of its run.
 type Exporter struct {
-	Dir  string
+	root *os.Root
+	at   string // its path without links
 	used map[string]bool
 }
 
-// Export copies the listed files from a run's output directory. The directory of a run has its name, with a dash for
-// each character that is no letter, digit, dot, dash or underscore, and a number where two runs would share one.
-// Existing files are overwritten, others stay; nothing is written outside of Dir.
+// NewExporter makes the directory dir unless it exists, and holds it open until Close: a program with a shared workspace
+// may put a link in its place meanwhile.
+func NewExporter(dir string) (*Exporter, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	at, err := filepath.Abs(dir)
+	if err == nil {
+		at, err = filepath.EvalSymlinks(at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(at)
+	if err != nil {
+		return nil, err
+	}
+	return &Exporter{root: root, at: at}, nil
+}
+
+// Close closes the directory.
+func (e *Exporter) Close() error { return e.root.Close() }
+
+// Export copies the listed files from a run's output directory, or none of them where [judge.Copied] refuses one. The
+// directory of a run has its name, with a dash for each character that is no letter, digit, dot, dash or underscore, and
+// a number where two runs would share one. Existing files and links are replaced, other files stay; no link to a directory
+// is followed.
 func (e *Exporter) Export(ctx context.Context, run, from string, list []Output) error {
 	if len(list) == 0 {
 		return nil
@@ -30,30 +58,43 @@ func (e *Exporter) Export(ctx context.Context, run, from string, list []Output) 
 		return err
 	}
 	defer src.Close()
-	root, err := os.OpenRoot(e.Dir)
+	name := e.name(run)
+	dir, err := safefile.MkdirAll(e.root, name, 0o755)
 	if err != nil {
-		return err
+		return fmt.Errorf("copy outputs of %s: %w", run, err)
 	}
-	defer root.Close()
-	dir := e.name(run)
+	defer dir.Close()
+	if err := judge.RefuseCopy(src, filepath.Join(e.at, name), nil); err != nil {
+		return fmt.Errorf("outputs of %s stay in %s: %w", run, from, err)
+	}
 	for _, o := range list {
-		if err := export(ctx, root, path.Join(dir, o.Path), src, o); err != nil {
+		if err := export(ctx, dir, src, o); err != nil {
 			return fmt.Errorf("copy output %s of %s: %w", o.Path, run, err)
 		}
 	}
 	return nil
 }
 
-func export(ctx context.Context, root *os.Root, to string, src *os.Root, o Output) error {
-	if err := root.MkdirAll(path.Dir(to), 0o755); err != nil {
+// export writes a new file and renames it, because a FIFO or link may stand where it goes.
+func export(ctx context.Context, to, src *os.Root, o Output) error {
+	dir, err := safefile.MkdirAll(to, path.Dir(o.Path), 0o755)
+	if err != nil {
 		return err
 	}
-	f, err := root.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	defer dir.Close()
+	temp := ".hutch-" + rand.Text()
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = safefile.Copy(ctx, f, src, o.Path, o.Size)
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = dir.Rename(temp, path.Base(o.Path))
+	}
+	if err != nil {
+		_ = dir.Remove(temp)
+	}
+	return err
 }
 
 // name is the directory of a run, which no other run has.

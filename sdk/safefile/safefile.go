@@ -184,6 +184,28 @@ func openDir(parent *os.Root, base, name string) (*os.Root, error) {
 	return sub, nil
 }
 
+// MkdirAll makes the directory name of root with its parents, as far as they are missing, and opens it. No component may
+// be a symbolic link. name is a clean, relative slash path.
+func MkdirAll(root *os.Root, name string, perm fs.FileMode) (*os.Root, error) {
+	dir, err := root.OpenRoot(".")
+	if err != nil || name == "." {
+		return dir, err
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if err := dir.Mkdir(part, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+			dir.Close()
+			return nil, err
+		}
+		sub, err := openDir(dir, part, name)
+		dir.Close()
+		if err != nil {
+			return nil, err
+		}
+		dir = sub
+	}
+	return dir, nil
+}
+
 // openAt opens the regular file base of parent; name is what errors call it.
 func openAt(parent *os.Root, base, name string, max int64, ok check) (*os.File, Info, *Error) {
 	before, err := parent.Lstat(base)
