@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -36,11 +37,16 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 			bad("a path to read must be absolute and clean, and not the root", "it is "+strconv.Quote(p))
 			continue
 		}
+		real, err := filepath.EvalSymlinks(p)
+		if err != nil {
+			real = p
+		}
 		for _, dir := range closed {
-			if p == dir || strings.HasPrefix(p, dir+"/") {
-				bad("this path stays closed to commands", strconv.Quote(p)+" is below "+dir)
-				break
+			if real != "/" && !strings.HasPrefix(real+"/", dir+"/") && !strings.HasPrefix(dir+"/", real+"/") {
+				continue
 			}
+			bad("this path stays closed to commands", strconv.Quote(p)+" is, contains or lies below "+dir)
+			break
 		}
 	}
 	if c.Git != "" && c.Git != gitguard.ReadOnly && c.Git != gitguard.Writable {

@@ -69,7 +69,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		listener.Close() // if it never came
 	}()
 	var judge *arbiter.Arbiter
-	err = launch.Follow(listener, order, func(b launch.Begun) {
+	err = launch.Follow(listener, p.Pid(), order, func(b launch.Begun) {
 		r.setReaper(b.Reaper)
 		judge = arbiter.Serve(b.Listener, s.writable())
 	})

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/plugins/landlock/internal/launch"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -290,5 +291,39 @@ func TestCopy(t *testing.T) {
 	d, derr := os.Stat(filepath.Join(to, "d"))
 	if errors.Join(rerr, ferr, derr) != nil || string(text) != "text" || f.Mode() != 0o640 || !f.ModTime().Equal(old) || d.Mode().Perm() != 0o555 {
 		t.Errorf("%q %v %v %v %v %v", text, f, d, rerr, ferr, derr)
+	}
+}
+
+// TestOnlyTheLauncherGetsTheOrder connects first, as every user of this machine can.
+func TestOnlyTheLauncherGetsTheOrder(t *testing.T) {
+	cmd, l, err := launch.Command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("unix", strings.TrimPrefix(cmd.Env[0], "HUTCH_LANDLOCK_LAUNCHER="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go launch.Follow(l, os.Getppid(), &launch.Order{Env: launch.Bytes([]string{"TOKEN=secret"})}, func(launch.Begun) {})
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); len(got) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("another process got %q, %v", got, err)
+	}
+}
+
+// TestClosedPaths refuses what leads to a closed directory, from above, below or through a link.
+func TestClosedPaths(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/proc", link); err != nil {
+		t.Fatal(err)
+	}
+	for p, ok := range map[string]bool{"/opt/go": true, "/usr": true, "/proc": false, "/run/x": false, "/var": false, link: false} {
+		if ds := (&Config{ROPaths: []string{p}}).Validate(); (len(ds) == 0) != ok {
+			t.Errorf("%s: %v", p, ds)
+		}
 	}
 }

@@ -158,9 +158,9 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 }
 
 // system is what commands may read of this machine: programs, libraries, and of /etc what the dynamic linker, the C
-// library and TLS need. Missing paths do not matter.
+// library and TLS need; and the command's input. Missing paths do not matter.
 var system = []string{
-	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+	"/proc/self/fd/0", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 	"/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/nsswitch.conf",
 	"/etc/passwd", "/etc/group", "/etc/pki/ca-trust", "/etc/pki/tls", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
 }
@@ -169,7 +169,7 @@ var system = []string{
 var resolver = []string{"/etc/hosts", "/etc/resolv.conf"}
 
 // devices are those that are harmless, and the streams of the command, which programs open again as /dev/stdout.
-var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2"}
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/proc/self/fd/1", "/proc/self/fd/2"}
 
 // readable are the paths that commands may read.
 func (s *sandbox) readable() []string {

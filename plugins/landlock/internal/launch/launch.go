@@ -92,10 +92,10 @@ const (
 	saysFailed = 'f' // a text
 )
 
-// Follow waits for the launcher and sends the order. It calls begun once the launcher has restricted itself, from when
+// Follow waits for the launcher, whose process id is pid, and sends the order. It calls begun once the launcher has restricted itself, from when
 // on the listener must be served, and returns when the command was executed. Closing l ends it, also later.
-func Follow(l *net.UnixListener, o *Order, begun func(Begun)) error {
-	conn, err := l.AcceptUnix()
+func Follow(l *net.UnixListener, pid int, o *Order, begun func(Begun)) error {
+	conn, err := accept(l, pid)
 	if err != nil {
 		return fmt.Errorf("wait for the launcher: %w", err)
 	}
@@ -124,6 +124,26 @@ func Follow(l *net.UnixListener, o *Order, begun func(Begun)) error {
 		return failure(rest)
 	}
 	return nil
+}
+
+// accept returns the connection of the process pid. The names of sockets stand in /proc/net/unix, so every user of this
+// machine can connect, and would get the command's environment.
+func accept(l *net.UnixListener, pid int) (*net.UnixConn, error) {
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		raw, err := conn.SyscallConn()
+		if err == nil {
+			var peer *unix.Ucred
+			cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+			if cerr == nil && err == nil && int(peer.Pid) == pid {
+				return conn, nil
+			}
+		}
+		conn.Close()
+	}
 }
 
 func receive(oob []byte) (*os.File, error) {
@@ -169,8 +189,11 @@ func init() {
 	if err == nil {
 		err = unix.Connect(fd, &unix.SockaddrUnix{Name: name})
 	}
-	if err == nil {
-		_, _ = unix.Write(fd, run(fd, &Order{}))
+	if err == nil { // the plugin may have died, and another user may listen by its name
+		var peer *unix.Ucred
+		if peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && int(peer.Uid) == os.Geteuid() {
+			_, _ = unix.Write(fd, run(fd, &Order{}))
+		}
 	}
 	os.Exit(1)
 }
