@@ -66,6 +66,7 @@ var attempts = map[string]func(at string) error{
 	},
 	"user namespace": func(string) error { return unix.Unshare(unix.CLONE_NEWUSER) },
 	"set-id file":    func(string) error { return errors.Join(os.WriteFile("setid", nil, 0o755), unix.Chmod("setid", 0o4755)) },
+	"verity":         func(string) error { return verity() },
 	"descriptors":    func(string) error { return descriptors() },
 	"signals":        func(string) error { return ignored() },
 }
@@ -105,6 +106,19 @@ func descriptors() error {
 		}
 	}
 	return errors.New("none is inherited")
+}
+
+// verity fails where the filter refuses it; every other answer is of a file system, some of which would obey.
+func verity() error {
+	f, err := os.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.FS_IOC_ENABLE_VERITY, 0); errno == unix.EPERM {
+		return errno
+	}
+	return nil
 }
 
 // ignored fails unless a signal is blocked from the start.

@@ -50,9 +50,11 @@ func SharedChanges() []Group {
 		},
 		{
 			Title: "Flags of files, and typing into terminals", Answer: EPERM, Calls: "ioctl", Source: landlockDoc,
-			When: noneOf("any request but FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, TIOCSTI, TIOCLINUX and TIOCSETD", 1,
-				0x40086602, 0x401c5820, tiocsti, tioclinux, tiocsetd),
-			Reason: "A command may set flags of every file that it can open, which then stay.",
+			When: noneOf("any request but FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION, FS_IOC_SET_ENCRYPTION_POLICY, FS_IOC_ENABLE_VERITY, "+
+				"FAT_IOCTL_SET_ATTRIBUTES, those of Btrfs that make, remove or change subvolumes, TIOCSTI, TIOCLINUX and TIOCSETD", 1,
+				0x40086602, 0x401c5820, 0x40087602, 0x800c6613, 0x40806685, 0x40047211,
+				0x50009401, 0x5000940e, 0x5000940f, 0x50009417, 0x50009418, 0x5000943f, 0x4008941a, tiocsti, tioclinux, tiocsetd),
+			Reason: "A command may set flags of every file that it can open for reading, which then stay, and make subvolumes in such a directory.",
 		},
 		{
 			Title: "Watching files", Answer: ENOSYS, Calls: "inotify_add_watch", Source: landlockDoc,
