@@ -13,14 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyTree copies the directory from into to, which is made, with modes, times and groups. Where the file system can, the
-// copies share their blocks. left counts what cannot be copied: special files, and what this user cannot read.
+// copyTree copies the directory from into to, which is made, with modes, times and groups. Where the file system can,
+// the copies share their blocks. The directory that to lies in is not copied into itself. left counts what cannot be
+// copied: special files, and what this user cannot read.
 func copyTree(ctx context.Context, from, to string) (left int, err error) {
 	type made struct {
 		path string
 		info fs.FileInfo
 	}
 	var dirs []made
+	around, err := os.Stat(filepath.Dir(to))
+	if err != nil {
+		return 0, err
+	}
 	err = filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -34,6 +39,8 @@ func copyTree(ctx context.Context, from, to string) (left int, err error) {
 			var info fs.FileInfo
 			if info, err = d.Info(); err == nil {
 				switch {
+				case os.SameFile(info, around) && rel != ".":
+					return fs.SkipDir
 				case d.IsDir():
 					if err = os.Mkdir(at, 0o700); errors.Is(err, fs.ErrExist) {
 						err = nil

@@ -341,3 +341,19 @@ func TestClosedPaths(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyOfProjectWithStore has HUTCH_HOME in the project.
+func TestCopyOfProjectWithStore(t *testing.T) {
+	from := t.TempDir()
+	layer := filepath.Join(from, ".hutch", layerName)
+	if err := os.MkdirAll(layer, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(layer, "workspace")
+	if _, err := copyTree(t.Context(), from, to); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(to, ".hutch", layerName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the copy is in itself: %v", err)
+	}
+}
