@@ -51,6 +51,9 @@ func (c *choice) recorded() json.RawMessage {
 // found one only when all is set, for plan.
 func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all bool) (*choice, error) {
 	c := &choice{diags: append(CheckCommand(d), checkSecrets(d)...)}
+	if r.opt.Store != nil {
+		c.diags = append(c.diags, checkStore(d, r.opt.Store.Paths())...)
+	}
 	if len(d.Backends) == 0 {
 		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "", `add a block such as backend "bwrap" {}, or say --backend`))
 		return c, nil
