@@ -60,7 +60,7 @@ func Open(ctx context.Context, d *runfile.Definition, facts func(ctx context.Con
 }
 
 // From reads what an observed run used. The timeout is three times the wall time, memory and processes are twice the
-// peak, and zero when the backend does not measure it.
+// peak, and zero when the backend does not measure it, or held no such limit in the observed run.
 func From(d *runfile.Definition, r *result.Result) Needs {
 	n := Needs{Mounts: d.Mounts, usage: r.Usage, backend: r.Backend.Name}
 	used := map[string]bool{}
@@ -100,12 +100,19 @@ func From(d *runfile.Definition, r *result.Result) Needs {
 	}
 
 	n.Limits.Timeout = units.Duration(roundUp(max(10*time.Second, 3*r.Usage.Wall.Duration()), 10*time.Second))
-	if p := r.Usage.PeakMemory; p != nil && *p > 0 {
+	held := func(limit sdk.Limit) bool {
+		return slices.ContainsFunc(r.Limits, func(l result.Limit) bool { return l.Limit == limit })
+	}
+	if p := r.Usage.PeakMemory; !held(sdk.LimitMemory) {
+		n.note("the backend held no limit of memory")
+	} else if p != nil && *p > 0 {
 		n.Limits.Memory = units.Size(roundUp(max(64<<20, 2**p), 32<<20))
 	} else {
 		n.note("the backend does not measure memory")
 	}
-	if p := r.Usage.PIDs; p != nil && *p > 0 {
+	if p := r.Usage.PIDs; !held(sdk.LimitPIDs) {
+		n.note("the backend held no limit of processes")
+	} else if p != nil && *p > 0 {
 		n.Limits.PIDs = roundUp(max(16, 2**p), 16)
 	} else {
 		n.note("the backend does not count processes")

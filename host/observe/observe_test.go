@@ -33,6 +33,7 @@ func observed() *result.Result {
 			{Name: "gone.example", Port: 22, Allowed: true, Reason: "no such host"},
 			{Name: "bad\x1b[2J", Port: 443, Allowed: true, Received: 1},
 		}},
+		Limits:       []result.Limit{{Limit: sdk.LimitMemory}, {Limit: sdk.LimitPIDs}},
 		ChangesKnown: true,
 	}
 }
