@@ -8,10 +8,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/hashicorp/hcl/v2/hclwrite"
-	"github.com/zclconf/go-cty/cty"
 
-	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
@@ -29,42 +26,42 @@ func (n Needs) Blocks(d *runfile.Definition) string {
 // of the script that d runs, relative to dir, and "" for a command; image is that of the backend, "" for none.
 func (n Needs) File(d *runfile.Definition, dir, script, image string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Made by hutch observe.\n\nrun %s {\n", quote(d.Name))
+	fmt.Fprintf(&b, "# Made by hutch observe.\n\nrun %s {\n", runfile.Quote(d.Name))
 	if image == "" {
-		fmt.Fprintf(&b, "backend %s {}\n\n", quote(n.backend))
+		fmt.Fprintf(&b, "backend %s {}\n\n", runfile.Quote(n.backend))
 	} else {
-		fmt.Fprintf(&b, "backend %s {\nimage = %s\n}\n\n", quote(n.backend), quote(image))
+		fmt.Fprintf(&b, "backend %s {\nimage = %s\n}\n\n", runfile.Quote(n.backend), runfile.Quote(image))
 	}
 	if script == "" {
-		fmt.Fprintf(&b, "command = %s\n", list(d.Command))
+		fmt.Fprintf(&b, "command = %s\n", runfile.QuoteList(d.Command))
 	} else {
-		fmt.Fprintf(&b, "file %s {\nsource = %s\n}\n", quote(d.Entrypoint), quote(script))
-		attribute(&b, "language", d.Language)
-		attribute(&b, "entrypoint", d.Entrypoint)
+		fmt.Fprintf(&b, "file %s {\nsource = %s\n}\n", runfile.Quote(d.Entrypoint), runfile.Quote(script))
+		runfile.WriteAttribute(&b, "language", d.Language)
+		runfile.WriteAttribute(&b, "entrypoint", d.Entrypoint)
 		if len(d.Args) > 0 {
-			fmt.Fprintf(&b, "args = %s\n", list(d.Args))
+			fmt.Fprintf(&b, "args = %s\n", runfile.QuoteList(d.Args))
 		}
 	}
-	attribute(&b, "workdir", d.Workdir)
+	runfile.WriteAttribute(&b, "workdir", d.Workdir)
 	if len(d.Env) > 0 {
 		b.WriteString("env = {\n")
 		for _, name := range slices.Sorted(maps.Keys(d.Env)) {
 			key := name
 			if !hclsyntax.ValidIdentifier(name) {
-				key = quote(name)
+				key = runfile.Quote(name)
 			}
-			fmt.Fprintf(&b, "%s = env(%s)\n", key, quote(name))
+			fmt.Fprintf(&b, "%s = env(%s)\n", key, runfile.Quote(name))
 		}
 		b.WriteString("}\n")
 	}
 	if w := d.Workspace; w != nil {
 		b.WriteString("\nworkspace {\n")
 		if w.Project != "" {
-			attribute(&b, "project", w.Project)
+			runfile.WriteAttribute(&b, "project", w.Project)
 		} else {
-			attribute(&b, "source", relative(dir, w.Source))
+			runfile.WriteAttribute(&b, "source", relative(dir, w.Source))
 		}
-		attribute(&b, "mode", w.Mode)
+		runfile.WriteAttribute(&b, "mode", w.Mode)
 		b.WriteString("}\n")
 	}
 	b.WriteString("\n")
@@ -74,38 +71,12 @@ func (n Needs) File(d *runfile.Definition, dir, script, image string) string {
 }
 
 func (n Needs) blocks(b *strings.Builder, d *runfile.Definition) {
-	if c := n.Narrow(d).Network; c.Mode == sdk.NetworkNone && len(c.Publish) == 0 {
-		b.WriteString("network {\nmode = \"none\"\n}\n")
-	} else {
-		b.WriteString("network {\n")
-		for _, l := range []struct {
-			name  string
-			value []string
-		}{{"allow", c.Allow}, {"deny", c.Deny}, {"publish", c.Publish}} {
-			if len(l.value) > 0 {
-				fmt.Fprintf(b, "%s = %s\n", l.name, list(l.value))
-			}
-		}
-		for _, s := range c.Secrets {
-			secret(b, s)
-		}
-		b.WriteString("}\n")
-	}
+	runfile.WriteNetwork(b, n.Narrow(d).Network)
 	for _, m := range n.Mounts {
-		fmt.Fprintf(b, "\nmount %s {\nsource = %s\nmode = %s\n}\n", quote(m.Target), quote(m.Source), quote(m.Mode))
+		fmt.Fprintf(b, "\nmount %s {\nsource = %s\nmode = %s\n}\n", runfile.Quote(m.Target), runfile.Quote(m.Source), runfile.Quote(m.Mode))
 	}
-	b.WriteString("\nlimits {\n")
-	for _, l := range runfile.AllLimits {
-		text := l.Text(n.Narrow(d).Limits)
-		if text == "" {
-			continue
-		}
-		if _, err := cty.ParseNumberVal(text); err != nil {
-			text = quote(text)
-		}
-		fmt.Fprintf(b, "%s = %s%s\n", l.Name, text, n.peak(l.Name))
-	}
-	b.WriteString("}\n")
+	b.WriteString("\n")
+	runfile.WriteLimits(b, n.Narrow(d).Limits, n.peak)
 	for _, note := range n.Notes {
 		fmt.Fprintf(b, "# %s\n", note)
 	}
@@ -122,50 +93,6 @@ func (n Needs) peak(l sdk.Limit) string {
 		return fmt.Sprintf(" # used %d", *u.PIDs)
 	}
 	return ""
-}
-
-func secret(b *strings.Builder, s network.Secret) {
-	fmt.Fprintf(b, "secret %s {\n", quote(s.Name))
-	switch f := s.From; {
-	case f.Env != "":
-		fmt.Fprintf(b, "from = env(%s)\n", quote(f.Env))
-	case f.File != "":
-		fmt.Fprintf(b, "from = file(%s)\n", quote(f.File))
-	default:
-		fmt.Fprintf(b, "command = %s\n", list(f.Command))
-		if f.TTL != 0 {
-			fmt.Fprintf(b, "ttl = %s\n", quote(f.TTL.String()))
-		}
-	}
-	fmt.Fprintf(b, "hosts = %s\n", list(s.Hosts))
-	for _, r := range s.Rules {
-		b.WriteString("rule {\n")
-		if len(r.Methods) > 0 {
-			fmt.Fprintf(b, "methods = %s\n", list(r.Methods))
-		}
-		if len(r.Paths) > 0 {
-			fmt.Fprintf(b, "paths = %s\n", list(r.Paths))
-		}
-		b.WriteString("}\n")
-	}
-	b.WriteString("}\n")
-}
-
-func attribute(b *strings.Builder, name, value string) {
-	if value != "" {
-		fmt.Fprintf(b, "%s = %s\n", name, quote(value))
-	}
-}
-
-// quote writes a string as HCL does, with templates escaped.
-func quote(s string) string { return string(hclwrite.TokensForValue(cty.StringVal(s)).Bytes()) }
-
-func list(l []string) string {
-	var out []string
-	for _, s := range l {
-		out = append(out, quote(s))
-	}
-	return "[" + strings.Join(out, ", ") + "]"
 }
 
 // relative is a path as a run file in dir names it.

@@ -2,6 +2,8 @@ package ingest
 
 import (
 	"archive/tar"
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/hashicorp/hcl/v2/hclwrite"
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/network"
@@ -117,62 +116,24 @@ func Save(dir string, a *Answer, r Run, answer []byte, allow map[judge.Rule]bool
 	return filepath.Join(dir, RunFile), nil
 }
 
-// texts is a list of strings, which is not empty.
-func texts(l []string) cty.Value {
-	var list []cty.Value
-	for _, s := range l {
-		list = append(list, cty.StringVal(s))
-	}
-	return cty.ListVal(list)
-}
-
 // hcl is the run file.
 func (r Run) hcl(a *Answer) ([]byte, error) {
-	file := hclwrite.NewEmptyFile()
-	body := file.Body().AppendNewBlock("run", []string{r.Name}).Body()
-	set := func(name, value string) {
-		if value != "" {
-			body.SetAttributeValue(name, cty.StringVal(value))
-		}
-	}
-	set("entrypoint", r.Program.Entrypoint)
-	set("language", r.Program.Language)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "run %s {\n", runfile.Quote(r.Name))
+	runfile.WriteAttribute(&b, "entrypoint", r.Program.Entrypoint)
+	runfile.WriteAttribute(&b, "language", r.Program.Language)
 	if len(r.Program.Dependencies) > 0 {
-		body.SetAttributeValue("dependencies", texts(r.Program.Dependencies))
+		fmt.Fprintf(&b, "dependencies = %s\n", runfile.QuoteList(r.Program.Dependencies))
 	}
-	backend := r.Backend
-	if backend == "" {
-		backend = "bwrap"
+	fmt.Fprintf(&b, "\nbackend %s {\n}\n\nfiles {\nsource = %s\n}\n", runfile.Quote(cmp.Or(r.Backend, "bwrap")), runfile.Quote(CodeDir))
+	if r.Network.Mode != "" {
+		b.WriteString("\n")
+		runfile.WriteNetwork(&b, r.Network)
 	}
-	body.AppendNewline()
-	body.AppendNewBlock("backend", []string{backend})
-	body.AppendNewline()
-	body.AppendNewBlock("files", nil).Body().SetAttributeValue("source", cty.StringVal(CodeDir))
-	if n := r.Network; n.Mode != "" {
-		body.AppendNewline()
-		block := body.AppendNewBlock("network", nil).Body()
-		if n.Mode == sdk.NetworkFiltered {
-			block.SetAttributeValue("allow", texts(n.Allow))
-		} else {
-			block.SetAttributeValue("mode", cty.StringVal(string(n.Mode)))
-		}
-	}
-	if l := r.Limits; l != (runfile.Limits{}) {
-		body.AppendNewline()
-		limits := body.AppendNewBlock("limits", nil).Body()
-		for _, limit := range runfile.AllLimits {
-			text := limit.Text(l)
-			if text == "" {
-				continue
-			}
-			value, err := cty.ParseNumberVal(text)
-			if err != nil {
-				value = cty.StringVal(text)
-			}
-			limits.SetAttributeValue(string(limit.Name), value)
-		}
-	}
-	out, diags := runfile.Format(RunFile, file.Bytes())
+	b.WriteString("\n")
+	runfile.WriteLimits(&b, r.Limits, nil)
+	b.WriteString("}\n")
+	out, diags := runfile.Format(RunFile, b.Bytes())
 	if diags.HasErrors() {
 		return nil, diags.Err()
 	}
