@@ -169,10 +169,22 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 	if err := errors.Join(err, terr); err != nil {
 		return err
 	}
+	hunks, err := hunkRefs(form["hunk"])
+	if err != nil {
+		return err
+	}
 	paths = append(paths, take...)
 	all := form.Get("what") == "all"
-	if !all && len(paths) == 0 {
-		return errors.New("nothing was applied: no file was chosen")
+	if !all && len(paths)+len(hunks) == 0 {
+		return errors.New("nothing was applied: no file and no hunk was chosen")
+	}
+	if all {
+		hunks = nil
+	}
+	for _, h := range hunks {
+		if slices.Contains(paths, h.Path) {
+			return fmt.Errorf("nothing was applied: of %s both the whole and hunks were chosen", review.Quote(h.Path))
+		}
 	}
 	v, err := workspace.OpenReview(ctx, s.manager, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Keep: s.ledger.Dir()})
 	if err != nil {
@@ -192,7 +204,11 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 			argv = append(argv, termsafe.ShellWord(p))
 		}
 	}
-	if err := looked(ctx, v.Review, picks, form["seen"], n); err != nil {
+	parts, err := v.PickHunks(ctx, hunks)
+	if err != nil {
+		return fmt.Errorf("%w (%w)", errChanged, err)
+	}
+	if err := looked(ctx, v.Review, picks, parts, form["seen"], n); err != nil {
 		return err
 	}
 	for _, p := range take {
@@ -200,6 +216,10 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 	}
 	if picks, err = v.Settle(picks, take); err != nil {
 		return err
+	}
+	picks = append(picks, parts...)
+	for _, h := range hunks {
+		argv = append(argv, "--hunks", termsafe.ShellWord(h.String()))
 	}
 	for _, r := range judge.Allowable {
 		if slices.Contains(form["allow"], r.Flag()) {
@@ -229,14 +249,36 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 		return errors.New("nothing was applied: there is nothing to apply")
 	}
 	n.Text = fmt.Sprintf("%s applied to %s", plural(len(done.Taken), "change"), v.Subject.Project)
-	if line := strings.Join(argv, " "); len(line) < 2000 {
-		n.Command = line
+	if line := strings.Join(argv, " "); len(line) < 2000 && (len(hunks) == 0 || len(paths) == 0) {
+		n.Command = line // the command line takes paths or hunks
 	}
 	return nil
 }
 
-// looked checks that the files that are applied, and were looked at, are as they were then.
-func looked(ctx context.Context, r *review.Review, picks []review.Pick, seen []string, n *notice) error {
+// hunkRefs are the hunks that were ticked, by file.
+func hunkRefs(ticked []string) (refs []review.HunkRef, err error) {
+	for _, v := range ticked {
+		at, number, _ := strings.Cut(v, ".")
+		path, err := deref(at)
+		if err != nil {
+			return nil, err
+		}
+		h, err := review.ParseHunks(path + ":" + number)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errRequest, err)
+		}
+		if i := slices.IndexFunc(refs, func(r review.HunkRef) bool { return r.Path == h.Path }); i >= 0 {
+			refs[i].Numbers = append(refs[i].Numbers, h.Numbers...)
+		} else {
+			refs = append(refs, h)
+		}
+	}
+	return refs, nil
+}
+
+// looked checks that the files that are applied, and were looked at, are as they were then. A file of which hunks are
+// applied must have been looked at, because hunks are counted.
+func looked(ctx context.Context, r *review.Review, picks, parts []review.Pick, seen []string, n *notice) error {
 	want := map[string]string{}
 	for _, v := range seen {
 		at, print, _ := strings.Cut(v, ".")
@@ -246,6 +288,12 @@ func looked(ctx context.Context, r *review.Review, picks []review.Pick, seen []s
 		}
 		want[path] = print
 	}
+	for _, k := range parts {
+		if want[k.Change.Path] == "" {
+			return errChanged
+		}
+	}
+	picks = slices.Concat(picks, parts)
 	if len(want) == 0 {
 		return nil
 	}

@@ -87,9 +87,9 @@ func TestAttempts(t *testing.T) {
 		{what: "a template", path: "/home.html", want: 404},
 		{what: "a sandbox by a path", path: "/sandbox/..%2f..%2f..%2fetc", want: 404},
 		{what: "a run by a path", path: "/runs/..%2f..%2f..%2fetc", want: 404},
-		{what: "a file outside of the project", path: "/sandbox/" + id + "/file?path=" + ref(outside), want: 500},
-		{what: "a file above the project", path: "/sandbox/" + id + "/file?path=" + ref("../outside"), want: 500},
-		{what: "a path that cannot be read", path: "/sandbox/" + id + "/file?path=!", want: 500},
+		{what: "a file outside of the project", path: "/sandbox/" + id + "/file?path=" + ref(outside), want: 400},
+		{what: "a file above the project", path: "/sandbox/" + id + "/file?path=" + ref("../outside"), want: 400},
+		{what: "a path that cannot be read", path: "/sandbox/" + id + "/file?path=!", want: 400},
 		{what: "an unknown action", method: "POST", path: "/sandbox/" + id + "/exec", form: hard, want: 404},
 		{what: "a sandbox by its name", method: "POST", path: "/sandbox/box/reset", form: hard, want: 404},
 		// Refusals hold: these lead to a page that says no.
@@ -97,6 +97,8 @@ func TestAttempts(t *testing.T) {
 		{what: "an apply of what is refused", method: "POST", path: apply, form: url.Values{"what": {"all"}}, want: 303},
 		{what: "an allowance that there is not", method: "POST", path: apply, form: url.Values{"what": {"all"}, "allow": {"--allow-special", "links"}}, want: 303},
 		{what: "an apply of what was not seen so", method: "POST", path: apply, form: url.Values{"what": {"chosen"}, "path": {ref("a.txt")}, "seen": {ref("a.txt") + ".0"}}, want: 303},
+		{what: "an apply of a hunk that was not seen", method: "POST", path: apply, form: url.Values{"what": {"chosen"}, "hunk": {ref("a.txt") + ".1"}}, want: 303},
+		{what: "an apply of a hunk outside", method: "POST", path: apply, form: url.Values{"what": {"chosen"}, "hunk": {ref("../outside") + ".1"}}, want: 303},
 		{what: "the end of a run of somebody else's", method: "POST", path: "/runs/261123-000000-aaaaaa/cancel", want: 303},
 	}
 	for _, a := range all {

@@ -127,11 +127,14 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, code int, name str
 }
 
 func (s *Server) missing(w http.ResponseWriter, r *http.Request, nav string, err error) {
-	code := http.StatusInternalServerError
-	if errors.Is(err, store.ErrNoSandbox) || errors.Is(err, store.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		code = http.StatusNotFound
+	code, title := http.StatusInternalServerError, "Failed"
+	switch {
+	case errors.Is(err, store.ErrNoSandbox) || errors.Is(err, store.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
+		code, title = http.StatusNotFound, "Not found"
+	case errors.Is(err, errRequest) || errors.Is(err, review.ErrOutside):
+		code, title = http.StatusBadRequest, "Invalid request"
 	}
-	s.show(w, r, code, "missing.html", page{Title: "Not found", Nav: nav, Body: err.Error()})
+	s.show(w, r, code, "missing.html", page{Title: title, Nav: nav, Body: err.Error()})
 }
 
 func (s *Server) home(w http.ResponseWriter, r *http.Request) {
@@ -275,29 +278,35 @@ func within(c *review.Change, all []*review.Change) (list []*review.Change) {
 // ref is a path, which may hold any bytes, in a form.
 func ref(path string) string { return base64.RawURLEncoding.EncodeToString([]byte(path)) }
 
+// errRequest says that none of our pages makes such a request.
+var errRequest = errors.New("invalid request")
+
 // deref is the path of a ref.
 func deref(s string) (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil || len(b) > 64<<10 {
-		return "", errors.New("a path of the form cannot be read")
+		return "", fmt.Errorf("%w: a path of the form is not base64", errRequest)
 	}
 	return string(b), nil
 }
 
 // fileDiff is the difference of one file.
 type fileDiff struct {
-	Seen  string // of all that is shown, and what is beyond it
-	Note  string // why there are no lines
-	Mode  string
-	Lines []diffLine
-	More  int // lines beyond Lines
+	Seen   string // of all that is shown, and what is beyond it
+	Note   string // why there are no lines
+	Mode   string
+	Choose bool // hunks can be applied one by one
+	Lines  []diffLine
+	More   int // lines beyond Lines
 }
 
-// diffLine is one line. A hunk's head has no numbers.
+// diffLine is one line. A hunk's head has no line numbers.
 type diffLine struct {
 	Class    string // head, add, del or ctx
-	Old, New int    // numbers; 0 for none
+	Old, New int    // line numbers; 0 for none
 	Text     string // escaped for people; html/template escapes it for HTML
+	Hunk     int    // of a hunk's head: its number, from 1
+	ID       string // of a hunk's head: stands for the hunk's text, so that a tick stays with it
 }
 
 func diffOf(d review.DocumentItem) *fileDiff {
@@ -312,27 +321,33 @@ func diffOf(d review.DocumentItem) *fileDiff {
 	case d.Note == "" && len(d.Hunks) == 0 && d.Old == nil:
 		f.Note = "an empty file"
 	}
+	f.Choose = d.Old != nil && d.New != nil && d.Old.Type == review.File && d.New.Type == review.File && d.From == ""
 	if d.Old != nil && d.New != nil && d.Old.Mode != d.New.Mode {
 		f.Mode = "mode " + d.Old.Mode + " to " + d.New.Mode
 	}
+	same := map[string]int{} // hunks with the same text
 	for _, h := range d.Hunks {
-		old, now := h.OldStart, h.NewStart
-		f.add(diffLine{"head", 0, 0, fmt.Sprintf("Lines %d to %d, hunk %d", h.NewStart, h.NewStart+max(h.NewLines, 1)-1, h.Number)})
+		old, now, id := h.OldStart, h.NewStart, digest(h.Lines)
+		same[id]++
+		f.add(diffLine{
+			Class: "head", Hunk: h.Number, ID: fmt.Sprint(id, "-", same[id]),
+			Text: fmt.Sprintf("Lines %d to %d, hunk %d", h.NewStart, h.NewStart+max(h.NewLines, 1)-1, h.Number),
+		})
 		for _, l := range h.Lines {
 			text := termsafe.String(clip(strings.TrimSuffix(l[1:], "\n")))
 			switch l[0] {
 			case '-':
-				f.add(diffLine{"del", old, 0, text})
+				f.add(diffLine{Class: "del", Old: old, Text: text})
 				old++
 			case '+':
-				f.add(diffLine{"add", 0, now, text})
+				f.add(diffLine{Class: "add", New: now, Text: text})
 				now++
 			default:
-				f.add(diffLine{"ctx", old, now, text})
+				f.add(diffLine{Class: "ctx", Old: old, New: now, Text: text})
 				old, now = old+1, now+1
 			}
 			if !strings.HasSuffix(l, "\n") {
-				f.add(diffLine{"head", 0, 0, "no newline at the end"})
+				f.add(diffLine{Class: "head", Text: "no newline at the end"})
 			}
 		}
 	}
@@ -357,7 +372,11 @@ func clip(s string) string {
 // fingerprint stands for a change as it was shown. An apply from the page refuses another one.
 func fingerprint(d review.DocumentItem) string {
 	d.Sides = nil // when a side was written is of no matter
-	b, _ := json.Marshal(d)
+	return digest(d)
+}
+
+func digest(v any) string {
+	b, _ := json.Marshal(v)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:12])
 }

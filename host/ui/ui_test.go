@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func TestActions(t *testing.T) {
 	w := newWorld(t)
 	id := w.create("box")
 	w.sh(id, "echo three >> a.txt; echo b > b.txt; printf '#!/bin/sh\\n' > run.sh; chmod +x run.sh; mkdir -p d/e; echo f > d/e/f")
-	if at := w.post("/sandbox/"+id+"/apply", url.Values{"what": {"chosen"}}); !strings.Contains(at, "no file was chosen") {
+	if at := w.post("/sandbox/"+id+"/apply", url.Values{"what": {"chosen"}}); !strings.Contains(at, "no file and no hunk was chosen") {
 		t.Error("nothing was chosen, and it was applied")
 	}
 	if at := w.post("/sandbox/"+id+"/apply", url.Values{"what": {"all"}}); !strings.Contains(at, "refused: run.sh: it becomes executable") || !strings.Contains(at, "(--allow-exec)") || w.read("b.txt") != "" {
@@ -72,6 +73,57 @@ func TestActions(t *testing.T) {
 	if at := w.post("/sandbox/"+id+"/remove", nil); !strings.Contains(at, "box was removed") || !strings.Contains(at, "No sandboxes yet") {
 		t.Errorf("not removed:\n%s", at)
 	}
+}
+
+func TestHunksAreApplied(t *testing.T) {
+	w := newWorld(t)
+	var lines []string
+	for i := range 40 {
+		lines = append(lines, "line "+strconv.Itoa(i))
+	}
+	w.write("a.txt", strings.Join(lines, "\n")+"\n")
+	id := w.create("box")
+	w.sh(id, "sed -i -e 's/^line 3$/three/' -e 's/^line 20$/twenty/' -e 's/^line 36$/last/' a.txt; chmod 600 a.txt; echo b > b.txt")
+	page := w.see("/sandbox/"+id, "hunk 3")
+	var seen []string
+	for _, m := range regexp.MustCompile(`name="seen" value="([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		seen = append(seen, m[1])
+	}
+	hunk := func(n ...int) (list []string) {
+		for _, n := range n {
+			value := ref("a.txt") + "." + strconv.Itoa(n)
+			if !strings.Contains(page, `name="hunk" value="`+value+`"`) {
+				t.Errorf("the page has no box for hunk %d", n)
+			}
+			list = append(list, value)
+		}
+		return list
+	}
+	hunk(0, 2)
+	if strings.Contains(page, ref("b.txt")+".1") {
+		t.Error("a new file has boxes for hunks")
+	}
+	before := w.read("a.txt")
+	for what, form := range map[string]url.Values{
+		"so that nobody saw it":     {"hunk": hunk(1)},
+		"and the whole file":        {"hunk": hunk(1), "path": {ref("a.txt")}, "seen": seen},
+		"that there is not":         {"hunk": {ref("a.txt") + ".9"}, "seen": seen},
+		"that cannot be read":       {"hunk": {ref("a.txt") + ".x"}, "seen": seen},
+		"of a file without changes": {"hunk": {ref("c.txt") + ".1"}, "seen": seen},
+	} {
+		if at := w.post("/sandbox/"+id+"/apply", form); !strings.Contains(at, "nothing was applied") && !strings.Contains(at, "invalid request") || w.read("a.txt") != before {
+			t.Errorf("a hunk %s was applied:\n%s", what, at)
+		}
+	}
+	at := w.post("/sandbox/"+id+"/apply", url.Values{"hunk": hunk(1, 3), "seen": seen})
+	if !strings.Contains(at, "hutch apply box --hunks a.txt:1,3") {
+		t.Errorf("the command is missing:\n%s", at)
+	}
+	lines[3], lines[36] = "three", "last"
+	if got := w.read("a.txt"); got != strings.Join(lines, "\n")+"\n" || w.read("b.txt") != "" {
+		t.Errorf("not the chosen hunks:\n%s", got)
+	}
+	w.see("/sandbox/"+id, "twenty", "hunk 1")
 }
 
 func TestWhatWasLookedAtIsApplied(t *testing.T) {

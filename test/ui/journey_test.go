@@ -180,6 +180,13 @@ func TestJourney(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(j.project, "plan.md"), []byte("the plan\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	var long []string
+	for i := range 40 {
+		long = append(long, fmt.Sprintf("line %d\n", i))
+	}
+	if err := os.WriteFile(filepath.Join(j.project, "long.md"), []byte(strings.Join(long, "")), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	link, interrupt := j.serve()
 	j.run(j.ctx, chromedp.Navigate(link), chromedp.WaitVisible(".empty"))
 	j.shows(j.ctx, "#live", "Live")
@@ -248,6 +255,24 @@ func TestJourney(t *testing.T) {
 		t.Errorf("undone: %q", got)
 	}
 	j.shows(second, ".card", "Changes 10 paths")
+
+	// Half of a file is taken: one hunk of two. A tick of the file gives way to one of a hunk.
+	j.hutch("exec", "left", "--", "sed", "-i", "-e", "s/^line 3$/three/", "-e", "s/^line 36$/last/", "long.md")
+	review := `[...document.querySelectorAll(".file")].find(f => f.querySelector(".name").textContent === "long.md")`
+	j.await(j.ctx, "the file appears", review)
+	j.run(j.ctx, chromedp.Evaluate(review+`.querySelector("summary").click()`, nil))
+	j.shows(j.ctx, ".diff .head", "hunk 2")
+	j.run(j.ctx, chromedp.Evaluate(review+`.querySelector("[name=path]").click()`, nil), chromedp.Evaluate(review+`.querySelector("[name=hunk]").click()`, nil))
+	j.await(j.ctx, "the file is not ticked", "!"+review+`.querySelector("[name=path]").checked`)
+	j.hutch("exec", "left", "--", "sed", "-i", "s/^last$/the end/", "long.md") // the tick stays with its hunk
+	j.shows(j.ctx, ".diff .add .text", "the end")
+	j.run(j.ctx, chromedp.Click("[value=chosen]"), chromedp.WaitVisible("#notice"))
+	j.shows(j.ctx, "#notice", "1 change applied to "+j.project+" The same in a terminal: hutch apply left --hunks long.md:1")
+	long[3] = "three\n"
+	if got, err := os.ReadFile(filepath.Join(j.project, "long.md")); err != nil || string(got) != strings.Join(long, "") {
+		t.Errorf("not the chosen hunk: %q %v", got, err)
+	}
+	j.shows(second, ".card", "Changes 11 paths")
 
 	j.strangers(second)
 	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))

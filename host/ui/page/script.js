@@ -88,8 +88,9 @@
     if (box.dataset.loaded && !again) return;
     box.dataset.loaded = "1";
     try {
-      const diff = (await page(box.dataset.src)).querySelector("main .diff");
-      box.replaceChildren(diff ? document.importNode(diff, true) : "It is not changed any more.");
+      const diff = (await page(box.dataset.src)).querySelector("main .diff"), next = document.createElement("div");
+      next.append(diff || "It is not changed any more.");
+      children(box, next);
     } catch (e) {
       delete box.dataset.loaded;
       box.textContent = "The difference cannot be loaded: " + e.message;
@@ -99,6 +100,12 @@
     const box = e.target.open && e.target.querySelector && e.target.querySelector(".lazy");
     if (box) load(box);
   }, true);
+
+  // Of a file either the whole is ticked, or hunks of it.
+  document.addEventListener("change", (e) => {
+    const file = e.target.checked && e.target.closest(".file"), other = { path: "hunk", hunk: "path" }[e.target.name];
+    if (file && other) for (const box of file.querySelectorAll(`[name=${other}]`)) box.checked = false;
+  });
 
   // A hidden window listens to nothing: browsers have few connections for one server.
   function listen() {

@@ -332,6 +332,11 @@ type HunkRef struct {
 	Numbers []int // ascending, each once
 }
 
+// String is what [ParseHunks] reads.
+func (r HunkRef) String() string {
+	return r.Path + ":" + strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Numbers), " ", ","), "[]")
+}
+
 // maxHunkNumber bounds what a range may stand for.
 const maxHunkNumber = 1_000_000
 

@@ -266,6 +266,9 @@ func (r *Review) dropEmpty(dirs map[string]bool) {
 	r.Changes = slices.DeleteFunc(r.Changes, func(c *Change) bool { return dirs[c.Path] && !needed[c.Path] })
 }
 
+// ErrOutside says that a path is not in the project.
+var ErrOutside = errors.New("lies outside the project")
+
 // paths makes the paths that a user gave relative to the project; "" in the list is the project itself.
 func (s *Subject) paths(given []string) ([]string, error) {
 	var list []string
@@ -280,12 +283,12 @@ func (s *Subject) paths(given []string) ([]string, error) {
 				}
 			}
 			if in == "" {
-				return nil, fmt.Errorf("%q lies outside the project %s", p, s.Project)
+				return nil, fmt.Errorf("%q %w %s", p, ErrOutside, s.Project)
 			}
 			rel = strings.TrimPrefix(strings.TrimPrefix(rel, in), "/")
 		}
 		if rel == ".." || strings.HasPrefix(rel, "../") {
-			return nil, fmt.Errorf("%q lies outside the project %s", p, s.Project)
+			return nil, fmt.Errorf("%q %w %s", p, ErrOutside, s.Project)
 		}
 		if rel == "." {
 			rel = ""
