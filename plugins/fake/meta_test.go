@@ -180,7 +180,9 @@ func TestEveryLieIsCaught(t *testing.T) {
 				}
 				only = "^(" + strings.Join(slices.Sorted(maps.Keys(groups)), "|") + ")"
 			}
-			forgiven := func(id string) bool { return slices.Contains(racy[lie], id) }
+			forgiven := func(id string) bool {
+				return slices.Contains(racy[lie], id) || id == "workspace/other-group" && os.Geteuid() != 0 // skipped for a user with one group
+			}
 			want := slices.DeleteFunc(slices.Clone(caught[lie]), forgiven)
 			slices.Sort(want)
 			// Many of these checks watch processes end. On a machine that does three other
