@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -50,19 +49,22 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if c.TTY != nil {
 		e.TTY = &wire.Size{Rows: c.TTY.Rows, Cols: c.TTY.Cols}
 	}
-	in, out, errs, err := openStreams(c)
+	std, err := openStreams(c)
 	if err != nil {
 		return nil, err
 	}
-	call, err := l.start(s.rec.ID, e, in, out, errs)
+	call, err := l.start(s.rec.ID, e, std[0], std[1], std[2])
 	if err != nil {
 		return nil, err
 	}
 	defer call.close()
-	exit, err := call.watch(ctx, c)
+	stop := command.Watch(ctx, call, c, call.resize)
+	exit, err := call.wait()
+	stop()
 	if err != nil {
 		return nil, s.lost(ctx, err)
 	}
+	call.drain(ctx)
 	return s.exit(ctx, exit, time.Since(began))
 }
 
@@ -92,38 +94,43 @@ func environment(c *sdk.Command, home string) (out [][]byte) {
 	return out
 }
 
-// openStreams opens the command's streams once more, so that closing them wakes up who reads or writes. A stream of
-// which nobody holds the other end is nil.
-func openStreams(c *sdk.Command) (in, out, errs *os.File, err error) {
-	again := func(f *os.File, flag int) *os.File {
-		g, e := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flag|unix.O_NONBLOCK, 0)
-		if e != nil && !errors.Is(e, unix.ENXIO) {
-			err = errors.Join(err, e)
+// openStreams opens the command's streams once more, so that closing them wakes up who reads or writes. An output of
+// which nobody holds the other end is closed.
+func openStreams(c *sdk.Command) (std [3]*os.File, err error) {
+	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
+		flag := os.O_WRONLY | unix.O_NONBLOCK
+		if i == 0 {
+			flag = os.O_RDONLY | unix.O_NONBLOCK
 		}
-		return g
-	}
-	in, out, errs = again(c.Stdin, os.O_RDONLY), again(c.Stdout, os.O_WRONLY), again(c.Stderr, os.O_WRONLY)
-	if err != nil {
-		for _, f := range []*os.File{in, out, errs} {
-			if f != nil {
-				f.Close()
+		std[i], err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flag, 0)
+		if errors.Is(err, unix.ENXIO) {
+			if std[i], err = os.Open(os.DevNull); err == nil {
+				err = std[i].Close()
 			}
 		}
-		return nil, nil, nil, sdk.Errorf(sdk.ReasonInternal, "open the command's streams: %w", err)
+		if err != nil {
+			for _, f := range std[:i] {
+				f.Close()
+			}
+			return std, sdk.Errorf(sdk.ReasonInternal, "open the command's streams: %w", err)
+		}
 	}
-	return in, out, errs, nil
+	return std, nil
 }
 
-// call is a command that runs in the guest.
+// call is a command that runs in the guest. It implements [command.Running].
 type call struct {
 	link    *link
 	control *yamux.Stream
 	lines   *wire.Lines
-	streams [3]*yamux.Stream
-	in      io.ReadCloser
+	streams []*yamux.Stream // stdin, stdout and stderr in the guest
+	in      io.ReadCloser   // nil for an empty input
 	outs    [2]io.WriteCloser
 	copied  sync.WaitGroup // of all output
 	inErr   chan error     // one value when reading the input broke
+
+	started  chan struct{} // closed when the command was executed, or never will be
+	executed bool          // valid then
 
 	mu sync.Mutex // of what is written to control
 }
@@ -132,39 +139,30 @@ type call struct {
 // reading.
 const drainTimeout = 10 * time.Second
 
-// endTimeout is how long the guest may take to tell the end of a command that was killed, beyond its grace.
+// endTimeout is how long the guest may take to report the end of a command that was killed.
 const endTimeout = time.Minute
 
-// start starts a command. What it reads comes from in, and what it writes goes to out and errs, all of which are closed
-// with the call; those that are nil are empty, or go nowhere.
-func (l *link) start(id string, e *wire.Exec, in io.ReadCloser, out, errs io.WriteCloser) (c *call, err error) {
-	n := l.calls.Add(1)
-	c = &call{link: l, in: in, outs: [2]io.WriteCloser{out, errs}, inErr: make(chan error, 1)}
-	defer func() {
-		if err != nil {
-			c.close()
-		}
-	}()
-	if c.control, err = l.open(wire.Request{Op: wire.OpExec, ID: id, Call: n, Exec: e}); err != nil {
+// start starts a command. What it reads comes from in, unless that is nil, and what it writes goes to out and errs, all
+// of which are closed with the call.
+func (l *link) start(id string, e *wire.Exec, in io.ReadCloser, out, errs io.WriteCloser) (*call, error) {
+	c := &call{link: l, in: in, outs: [2]io.WriteCloser{out, errs}, inErr: make(chan error, 1), started: make(chan struct{})}
+	streams, err := l.open(wire.Request{Op: wire.OpExec, ID: id, Exec: e}, 3)
+	if err != nil {
+		c.close()
 		return nil, err
 	}
-	c.lines = wire.NewLines(c.control)
-	for i, op := range []wire.Op{wire.OpStdin, wire.OpStdout, wire.OpStderr} {
-		if c.streams[i], err = l.open(wire.Request{Op: op, ID: id, Call: n}); err != nil {
-			return nil, err
-		}
-	}
+	c.control, c.streams, c.lines = streams[0], streams[1:], wire.NewLines(streams[0])
 	go c.copyIn()
-	for i, op := range []wire.Op{wire.OpStdout, wire.OpStderr} {
-		c.copied.Go(func() { c.copyOut(op, c.outs[i], c.streams[i+1]) })
+	for i := range c.outs {
+		c.copied.Go(func() { c.copyOut(1 + i) })
 	}
 	return c, nil
 }
 
 // copyIn passes the input on. The command sees only its true end; when reading it breaks, there is no end.
 func (c *call) copyIn() {
-	if !isNil(c.in) {
-		if _, err := io.CopyBuffer(plainWriter{c.streams[0]}, plainReader{c.in}, make([]byte, 128<<10)); err != nil {
+	if c.in != nil {
+		if err := wire.Copy(c.streams[0], c.in); err != nil {
 			if !errors.Is(err, os.ErrClosed) {
 				c.inErr <- err
 			}
@@ -175,27 +173,11 @@ func (c *call) copyIn() {
 }
 
 // copyOut passes one stream of output on, and says so to the command when nobody takes it any more.
-func (c *call) copyOut(op wire.Op, to io.Writer, from *yamux.Stream) {
-	var err error = syscall.EPIPE
-	if !isNil(to) {
-		_, err = io.CopyBuffer(plainWriter{to}, plainReader{from}, make([]byte, 128<<10))
+func (c *call) copyOut(n int) {
+	if wire.Copy(c.outs[n-1], c.streams[n]) != nil {
+		_ = c.tell(wire.Control{Shut: n}) // a command that has ended needs none
+		_, _ = io.Copy(io.Discard, c.streams[n])
 	}
-	if err != nil {
-		_ = c.tell(wire.Control{Shut: op}) // a command that has ended needs none
-		_, _ = io.Copy(io.Discard, from)
-	}
-}
-
-// plainWriter and plainReader keep io.Copy from looking for shortcuts that streams do not have.
-type (
-	plainWriter struct{ io.Writer }
-	plainReader struct{ io.Reader }
-)
-
-// isNil says whether a stream is missing; a nil *os.File in an interface is, too.
-func isNil(v any) bool {
-	f, ok := v.(*os.File)
-	return v == nil || ok && f == nil
 }
 
 func (c *call) tell(v wire.Control) error {
@@ -209,83 +191,54 @@ func (c *call) close() {
 	if c.control != nil {
 		_ = c.control.Close()
 	}
-	for _, f := range []any{c.in, c.outs[0], c.outs[1]} {
-		if closer, ok := f.(io.Closer); ok && !isNil(f) {
-			_ = closer.Close()
-		}
+	if c.in != nil {
+		_ = c.in.Close()
+	}
+	for _, f := range c.outs {
+		_ = f.Close()
 	}
 	for _, s := range c.streams {
-		if s != nil {
-			_ = s.SetDeadline(time.Unix(1, 0))
-			_ = s.Close()
-		}
+		_ = s.SetDeadline(time.Unix(1, 0))
+		_ = s.Close()
 	}
 }
 
-// watch delivers signals and window sizes until the command has ended and its output was passed on, and sees to it that
-// it ends when ctx does.
-func (c *call) watch(ctx context.Context, cmd *sdk.Command) (*wire.Exit, error) {
-	done, finished := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(finished)
-		signals, resizes := cmd.Signals, cmd.Resizes
-		for {
-			select {
-			case n, ok := <-signals:
-				if !ok {
-					signals = nil
-					continue
-				}
-				_ = c.tell(wire.Control{Signal: n}) // a command that has ended needs none
-			case size, ok := <-resizes:
-				if !ok {
-					resizes = nil
-					continue
-				}
-				_ = c.tell(wire.Control{Resize: &wire.Size{Rows: size.Rows, Cols: size.Cols}})
-			case <-ctx.Done():
-				c.end(cmd.Grace, done)
-				return
-			case <-done:
-				return
-			}
-		}
-	}()
-	exit, err := c.listen(cmd.Started)
-	close(done)
-	<-finished
-	if err != nil {
-		return nil, err
-	}
-	c.drain(ctx)
-	return exit, nil
+// Started implements [command.Running].
+func (c *call) Started() <-chan struct{} { return c.started }
+
+// Executed implements [command.Running].
+func (c *call) Executed() bool { return c.executed }
+
+// Signal implements [command.Running].
+func (c *call) Signal(s syscall.Signal) error { return c.tell(wire.Control{Signal: int(s)}) }
+
+// SignalGroup implements [command.Running].
+func (c *call) SignalGroup(s syscall.Signal) error {
+	return c.tell(wire.Control{Signal: int(s), Group: true})
 }
 
-// end has the guest end the command. A guest that does not answer is given up.
-func (c *call) end(grace time.Duration, done <-chan struct{}) {
-	if grace <= 0 {
-		grace = supervise.DefaultGrace
-	}
-	_ = c.tell(wire.Control{End: true, Grace: grace}) // a connection that is lost has ended it
-	timer := time.NewTimer(grace + endTimeout)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		_ = c.control.SetDeadline(time.Unix(1, 0))
-		<-done
-	}
+// Kill implements [command.Running]. A guest that does not answer is given up.
+func (c *call) Kill() error {
+	_ = c.control.SetReadDeadline(time.Now().Add(endTimeout))
+	return c.tell(wire.Control{Kill: true}) // a connection that is lost has ended it
 }
 
-// listen hears from the guest until the command has ended.
-func (c *call) listen(started func()) (*wire.Exit, error) {
+func (c *call) resize(w sdk.WindowSize) {
+	_ = c.tell(wire.Control{Resize: &wire.Size{Rows: w.Rows, Cols: w.Cols}}) // a command that has ended needs none
+}
+
+// wait hears from the guest until the command has ended.
+func (c *call) wait() (*wire.Exit, error) {
+	begun := sync.OnceFunc(func() { close(c.started) })
+	defer begun()
 	for {
 		var ev wire.Event
 		if err := c.lines.Next(&ev); err != nil {
 			return nil, c.link.lost(err)
 		}
-		if ev.Started && started != nil {
-			started()
+		if ev.Started {
+			c.executed = true
+			begun()
 		}
 		if ev.Exit != nil {
 			return ev.Exit, nil
@@ -349,7 +302,7 @@ type link struct {
 	session *yamux.Session
 	done    chan struct{} // closed when ssh has ended
 
-	calls atomic.Uint64
+	opening sync.Mutex // held while streams are opened that belong together
 }
 
 func (l *link) alive() bool { return !l.session.IsClosed() }
@@ -367,25 +320,33 @@ func (l *link) lost(err error) error {
 	return e
 }
 
-// open opens a stream with its first line.
-func (l *link) open(req wire.Request) (*yamux.Stream, error) {
-	s, err := l.session.OpenStream()
+// open opens a stream with its first line, and as many more that belong to it.
+func (l *link) open(req wire.Request, more int) ([]*yamux.Stream, error) {
+	line, err := wire.Line(req)
 	if err != nil {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "ask the VM: %w", err)
+	}
+	streams := make([]*yamux.Stream, 1+more)
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	for i := range streams {
+		if streams[i], err = l.session.OpenStream(); err != nil {
+			return nil, l.lost(err) // and all streams with it
+		}
+	}
+	if _, err := streams[0].Write(line); err != nil {
 		return nil, l.lost(err)
 	}
-	if err := wire.Send(s, req); err != nil {
-		s.Close()
-		return nil, l.lost(err)
-	}
-	return s, nil
+	return streams, nil
 }
 
 // ask asks for something that is no command. data, where there is any, writes what follows the request.
 func (l *link) ask(ctx context.Context, req wire.Request, data func(io.Writer) error) (*wire.Reply, error) {
-	s, err := l.open(req)
+	streams, err := l.open(req, 0)
 	if err != nil {
 		return nil, err
 	}
+	s := streams[0]
 	defer s.Close()
 	defer context.AfterFunc(ctx, func() { _ = s.SetDeadline(time.Unix(1, 0)) })()
 	if data != nil {

@@ -84,7 +84,7 @@ func (s *sandbox) files(ctx context.Context, argv []string, format sdk.Format, r
 		return err
 	}
 	defer c.close()
-	stop := context.AfterFunc(ctx, func() { _ = c.tell(wire.Control{Kill: true}) }) // a connection that is lost has ended it
+	stop := context.AfterFunc(ctx, func() { _ = c.Kill() })
 	defer stop()
 	broken, over := make(chan error, 1), make(chan struct{})
 	defer close(over)
@@ -92,11 +92,11 @@ func (s *sandbox) files(ctx context.Context, argv []string, format sdk.Format, r
 		select {
 		case err := <-c.inErr: // what comes is not whole, so it must not be taken for that
 			broken <- err
-			_ = c.tell(wire.Control{Kill: true})
+			_ = c.Kill()
 		case <-over:
 		}
 	}()
-	exit, err := c.listen(nil)
+	exit, err := c.wait()
 	if err == nil {
 		c.copied.Wait()
 	}

@@ -7,15 +7,16 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
@@ -128,26 +129,66 @@ func TestNotStarted(t *testing.T) {
 	}
 }
 
-// TestSlots has a stream and its command find each other, whichever comes first, and no other's.
-func TestSlots(t *testing.T) {
-	s := &server{streams: map[streamKey]chan *pending{}}
-	early, late := &pending{rest: strings.NewReader("early")}, &pending{rest: strings.NewReader("late")}
-	s.deliver(streamKey{1, wire.OpStdout}, early)
-	var all sync.WaitGroup
-	for _, tc := range []struct {
-		key  streamKey
-		want *pending
-	}{{streamKey{1, wire.OpStdout}, early}, {streamKey{1, wire.OpStderr}, late}} {
-		all.Go(func() {
-			if got, err := s.take(tc.key); err != nil || got != tc.want {
-				t.Errorf("%v: %v %v", tc.key, got, err)
-			}
-		})
+// sessions are both ends of a connection.
+func sessions(t *testing.T) (host, guest *yamux.Session) {
+	t.Helper()
+	a, b := net.Pipe()
+	host, herr := yamux.Client(a, wire.Config())
+	guest, gerr := yamux.Server(b, wire.Config())
+	if err := errors.Join(herr, gerr); err != nil {
+		t.Fatal(err)
 	}
-	s.deliver(streamKey{1, wire.OpStderr}, late)
-	all.Wait()
-	if len(s.streams) != 0 {
-		t.Errorf("%d streams are still waited for", len(s.streams))
+	t.Cleanup(func() { host.Close(); guest.Close() })
+	return host, guest
+}
+
+// streams opens the standard streams of a command.
+func streams(t *testing.T, host, guest *yamux.Session) (ours, theirs [3]*yamux.Stream) {
+	t.Helper()
+	for i := range ours {
+		var herr, gerr error
+		ours[i], herr = host.OpenStream()
+		theirs[i], gerr = guest.AcceptStream()
+		if err := errors.Join(herr, gerr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ours, theirs
+}
+
+// TestAccept takes the streams of a command for no requests, whatever is in them, and ends a session whose request
+// cannot be read: what follows may be such a stream.
+func TestAccept(t *testing.T) {
+	host, guest := sessions(t)
+	s := &server{}
+	send := func(line string) *yamux.Stream {
+		stream, err := host.OpenStream()
+		if err == nil {
+			_, err = io.WriteString(stream, line)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	control := send(`{"op":"exec","id":"../x"}` + "\n")
+	for range 3 {
+		send(`{"op":"destroy","id":"../y"}` + "\n")
+	}
+	inspect := send(`{"op":"inspect","id":"../z"}` + "\n")
+	send("{\n")
+	for i, bad := range []bool{false, false, true} {
+		if err := s.accept(guest); (err != nil) != bad {
+			t.Fatalf("request %d: %v", i, err)
+		}
+	}
+	var ev wire.Event
+	if err := wire.NewLines(control).Next(&ev); err != nil || ev.Exit == nil || ev.Exit.Err == nil || ev.Exit.Err.Reason != wire.ReasonConfig {
+		t.Errorf("the command: %+v %v", ev, err)
+	}
+	var reply wire.Reply
+	if err := wire.NewLines(inspect).Next(&reply); err != nil || reply.Err == nil || !strings.Contains(reply.Err.Summary, "../z") {
+		t.Errorf("the next request: %+v %v", reply.Err, err)
 	}
 }
 
@@ -159,8 +200,8 @@ func TestObey(t *testing.T) {
 		sent string // to the first process; it is killed in the end
 	}{
 		{name: "a signal", says: []any{wire.Control{Signal: 10}}, sent: `{"signal":10}`}, // and then it breaks off
+		{name: "a signal to the group", says: []any{wire.Control{Signal: 15, Group: true}}, sent: `{"signal":15,"group":true}`},
 		{name: "killed", says: []any{wire.Control{Kill: true}}},
-		{name: "ended", says: []any{wire.Control{End: true, Grace: time.Nanosecond}}, sent: `{"end":true}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, w, err := os.Pipe()
@@ -175,9 +216,9 @@ func TestObey(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			stop := make(chan struct{})
-			defer close(stop)
-			c.obey(wire.NewLines(&in), &stdPipes{}, stop)
+			host, guest := sessions(t)
+			_, std := streams(t, host, guest)
+			c.obey(wire.NewLines(&in), std, make(chan struct{}))
 			err = c.init.Wait()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
@@ -187,6 +228,9 @@ func TestObey(t *testing.T) {
 			sent, err := io.ReadAll(r)
 			if err != nil || strings.TrimSpace(string(sent)) != tc.sent {
 				t.Errorf("sent %q %v, want %q", sent, err, tc.sent)
+			}
+			if _, err := std[1].Write([]byte("x")); !errors.Is(err, yamux.ErrStreamClosed) {
+				t.Errorf("output for a backend that broke off: %v", err)
 			}
 		})
 	}
@@ -223,19 +267,34 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestShut lets go of a stream that nobody reads.
+// TestShut lets go of a stream that nobody reads: who prints to it gets SIGPIPE, and the other stream stays.
 func TestShut(t *testing.T) {
-	p := &stdPipes{}
-	if err := p.open(); err != nil {
+	host, guest := sessions(t)
+	ours, std := streams(t, host, guest)
+	c := &call{init: exec.Command("sh", "-c", "while echo x; do :; done; echo $? >&2")}
+	stdin, err := c.attach(&server{}, nil, std)
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
-	_, out, errs := p.theirs()
-	p.shut(wire.OpStdout)
-	if _, err := out.Write([]byte("x")); !errors.Is(err, unix.EPIPE) {
-		t.Errorf("a write that nobody reads: %v", err)
+	stdin.Close()
+	if err := c.init.Start(); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := errs.Write([]byte("x")); err != nil {
+	if _, err := io.ReadFull(ours[1], make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	var in bytes.Buffer
+	if err := wire.Send(&in, wire.Control{Shut: 1}); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	close(over)
+	c.obey(wire.NewLines(&in), std, over)
+	c.wait()
+	if ws := c.init.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGPIPE {
+		t.Errorf("it ended with %v", c.init.ProcessState)
+	}
+	if _, err := std[2].Write([]byte("x")); err != nil {
 		t.Errorf("the other stream: %v", err)
 	}
 }

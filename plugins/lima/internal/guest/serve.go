@@ -54,10 +54,9 @@ type server struct {
 	user  account
 	limit *limits.Support
 
-	mu      sync.Mutex
-	streams map[streamKey]chan *pending // streams of commands whose request is not here yet, or who wait for them
-	calls   map[*call]bool
-	over    bool // the session has ended: nothing is started any more
+	mu    sync.Mutex
+	calls map[*call]bool
+	over  bool // the session has ended: nothing is started any more
 }
 
 // account is the user whose commands they are.
@@ -71,7 +70,7 @@ type account struct {
 // take.
 func Serve(ctx context.Context, name string, bootWait time.Duration) error {
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // what sshd and sudo let through is no command's; old kernels have it not
-	s := &server{streams: map[streamKey]chan *pending{}, calls: map[*call]bool{}}
+	s := &server{calls: map[*call]bool{}}
 	hello := &wire.Hello{Version: wire.Version, Arch: runtime.GOARCH, Boot: readLine("/proc/sys/kernel/random/boot_id"), Kernel: readLine("/proc/sys/kernel/osrelease")}
 	err := s.prepare(ctx, name, bootWait)
 	if err != nil {
@@ -89,12 +88,38 @@ func Serve(ctx context.Context, name string, bootWait time.Duration) error {
 	}
 	defer s.end()
 	for {
-		stream, err := session.AcceptStream()
-		if err != nil {
-			return nil // the backend is gone, which is how this ends
+		if err := s.accept(session); err != nil {
+			if session.IsClosed() {
+				return nil // the backend is gone, which is how this ends
+			}
+			return err
 		}
-		go s.answer(stream)
 	}
+}
+
+// accept takes one request. The three streams after that of a command are the command's own.
+func (s *server) accept(session *yamux.Session) error {
+	stream, err := session.AcceptStream()
+	if err != nil {
+		return err
+	}
+	in := wire.NewLines(stream)
+	var req wire.Request
+	if err := in.Next(&req); err != nil {
+		return fmt.Errorf("read a request: %w", err) // the streams after it might be taken for requests
+	}
+	if req.Op != wire.OpExec {
+		go s.answer(stream, req, in.Rest())
+		return nil
+	}
+	var std [3]*yamux.Stream
+	for i := range std {
+		if std[i], err = session.AcceptStream(); err != nil {
+			return err
+		}
+	}
+	go s.exec(req, stream, in, std)
+	return nil
 }
 
 // prepare looks who the user is and what the guest can do, once it has booted.
@@ -190,27 +215,11 @@ func (s *server) end() {
 }
 
 // answer does what one stream asks for.
-func (s *server) answer(stream *yamux.Stream) {
-	in := wire.NewLines(stream)
-	var req wire.Request
-	if err := in.Next(&req); err != nil {
-		stream.Close()
-		return
-	}
+func (s *server) answer(stream *yamux.Stream, req wire.Request, data io.Reader) {
+	defer stream.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	switch req.Op {
-	case wire.OpStdin, wire.OpStdout, wire.OpStderr:
-		s.deliver(streamKey{req.Call, req.Op}, &pending{stream, in.Rest()})
-		return
-	case wire.OpExec:
-		s.exec(req, stream, in)
-		stream.Close()
-		return
-	}
-	defer stream.Close()
-	reply := s.do(ctx, req, in.Rest())
-	_ = wire.Send(stream, reply) // a backend that is gone is noticed by the session
+	_ = wire.Send(stream, s.do(ctx, req, data)) // a backend that is gone is noticed by the session
 }
 
 // do does what is no command.
@@ -454,11 +463,10 @@ func obey(lines *wire.Lines, pid int) {
 			os.Exit(1)
 		}
 		switch {
-		case c.End:
-			_ = unix.Kill(-1, unix.SIGTERM) // all of this namespace but us
-			_ = unix.Kill(-1, unix.SIGCONT)
+		case c.Group:
+			_ = unix.Kill(-pid, unix.Signal(c.Signal)) // a command that is gone needs none
 		case c.Signal > 0:
-			_ = unix.Kill(pid, unix.Signal(c.Signal)) // a command that is gone needs none
+			_ = unix.Kill(pid, unix.Signal(c.Signal))
 		}
 	}
 }

@@ -5,8 +5,9 @@
 // its arguments, not its environment, not its output.
 //
 // The backend opens all streams. Each begins with one [Request] as a line of JSON. What follows depends on its Op; the
-// last thing the guest says on a stream, where it says anything, is a [Reply] or an [Event] as a line of JSON.
-// The end of the session is the end of its commands.
+// last thing the guest says on a stream, where it says anything, is a [Reply] or an [Event] as a line of JSON. The three
+// streams that are opened right after that of a command are the command's stdin, stdout and stderr, and hold nothing
+// else. The end of the session is the end of its commands.
 package wire
 
 import (
@@ -27,7 +28,7 @@ import (
 
 // Version is the version of the protocol. The backend installs the program that it was built with, so the two only
 // differ when something is wrong.
-const Version = 1
+const Version = 2
 
 // Op says what a stream is for.
 type Op string
@@ -43,9 +44,6 @@ const (
 	OpDestroy  Op = "destroy"  // ID: end its commands and remove it -> Reply
 	OpInspect  Op = "inspect"  // ID -> Reply; not found when there is no such sandbox
 	OpExec     Op = "exec"     // Exec: run a command -> Events, while Controls go the other way
-	OpStdin    Op = "stdin"    // Call: what the command reads, up to the end of the stream
-	OpStdout   Op = "stdout"   // Call: what it writes, up to the end of the stream
-	OpStderr   Op = "stderr"   // Call: likewise
 )
 
 // Part is a place in a sandbox that can be filled.
@@ -60,8 +58,7 @@ const (
 // Request is the first line of every stream.
 type Request struct {
 	Op      Op       `json:"op"`
-	ID      string   `json:"id,omitempty"`   // of the sandbox
-	Call    uint64   `json:"call,omitempty"` // of the command, chosen by the backend, once in a session
+	ID      string   `json:"id,omitempty"` // of the sandbox
 	Part    Part     `json:"part,omitempty"`
 	Hard    bool     `json:"hard,omitempty"`
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
@@ -95,12 +92,11 @@ type Size struct {
 
 // Control is what the backend says while a command runs. One field is set.
 type Control struct {
-	Signal int           `json:"signal,omitempty"` // for the command
-	Resize *Size         `json:"resize,omitempty"`
-	End    bool          `json:"end,omitempty"` // SIGTERM to all of it, after Grace SIGKILL
-	Grace  time.Duration `json:"grace,omitempty"`
-	Kill   bool          `json:"kill,omitempty"` // SIGKILL now
-	Shut   Op            `json:"shut,omitempty"` // nobody reads this stream any more: OpStdout or OpStderr
+	Signal int   `json:"signal,omitempty"` // for the command
+	Group  bool  `json:"group,omitempty"`  // the signal is for all of its process group
+	Resize *Size `json:"resize,omitempty"`
+	Kill   bool  `json:"kill,omitempty"` // all that it started
+	Shut   int   `json:"shut,omitempty"` // nobody reads this stream any more: 1 for stdout, 2 for stderr
 }
 
 // Event is what the guest says of a command. One field is set.
@@ -267,13 +263,27 @@ func Config() *yamux.Config {
 	return c
 }
 
+// Copy copies all that r has to w with a large buffer, and looks for no shortcuts, which streams do not have.
+func Copy(w io.Writer, r io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, 128<<10))
+	return err
+}
+
+// Line is v as a line of JSON.
+func Line(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err == nil && len(b) >= maxLine {
+		err = fmt.Errorf("a message of more than %d bytes", maxLine)
+	}
+	return append(b, '\n'), err
+}
+
 // Send writes v as a line of JSON, in one Write.
 func Send(w io.Writer, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
+	b, err := Line(v)
+	if err == nil {
+		_, err = w.Write(b)
 	}
-	_, err = w.Write(append(b, '\n'))
 	return err
 }
 
