@@ -12,7 +12,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/result"
@@ -74,9 +73,13 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 	}
 	var others []*runfile.Backend
 	if d.Backend == "" {
-		names, err := usual(s, c.MinIsolation)
+		names, err := s.DefaultBackends(c.MinIsolation)
 		if err != nil {
 			return nil, err
+		}
+		if len(names) == 0 {
+			return nil, hint(errors.New("a sandbox without a run file needs --backend"),
+				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
 		}
 		d.Backend = names[0]
 		for _, n := range names[1:] {
@@ -131,47 +134,6 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 	return []*runfile.Definition{def}, nil
 }
 
-// withoutImage are the backends of a command when nobody names one, in the order in which they are tried: first what
-// needs no image.
-var withoutImage = []string{"bwrap", "podman", "lima"}
-
-// weaker is tried last, and only for a user who asks for so little isolation: see decisions/030.
-const (
-	weaker          = "landlock"
-	weakerIsolation = "process"
-)
-
-// usual are the backends of a command when nobody names one: that of the configuration, or those that are installed.
-// least is the isolation that the command line asks for.
-func usual(s *session.Session, least string) ([]string, error) {
-	conf, err := s.Config()
-	if err != nil {
-		return nil, err
-	}
-	if conf.Backend != "" {
-		return []string{conf.Backend}, nil
-	}
-	pool, err := s.Pool()
-	if err != nil {
-		return nil, err
-	}
-	users := *conf
-	if err := users.Require(least); err != nil {
-		return nil, err
-	}
-	order := slices.Clone(withoutImage)
-	if users.AcceptsProcesses() {
-		order = append(order, weaker)
-	}
-	installed := pool.Names()
-	names := slices.DeleteFunc(order, func(n string) bool { return !slices.Contains(installed, n) })
-	if len(names) == 0 {
-		return nil, hint(errors.New("a sandbox without a run file needs --backend"),
-			"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
-	}
-	return names, nil
-}
-
 // sayDefault says, once for a store, which backends commands run on that name none.
 func sayDefault(u *ui, s *session.Session, d *runfile.Definition) {
 	if d.Given["backend[0]"] != "the default backends" {
@@ -190,7 +152,7 @@ func sayDefault(u *ui, s *session.Session, d *runfile.Definition) {
 // sayWeaker says, once for a store, that a backend without namespaces was used.
 func sayWeaker(u *ui, s *session.Session, results []*result.Result) {
 	for _, r := range results {
-		if r != nil && r.Backend.Isolation == weakerIsolation && firstTime(s, "weaker-backend") {
+		if r != nil && r.Backend.Isolation == "process" && firstTime(s, "weaker-backend") {
 			u.note("backend %q isolates less than namespaces do: min_isolation = \"namespace\" in %s refuses it", r.Backend.Name, s.Store().Paths().ConfigFile())
 			return
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/network"
@@ -168,11 +167,11 @@ type field struct{ name, value string }
 func fields(r *result.Result) []field {
 	var l []field
 	add := func(name string, value any) {
-		b, err := json.Marshal(value)
-		if err != nil {
-			b = []byte(strconv.Quote(err.Error()))
-		}
-		l = append(l, field{name, string(b)})
+		var b strings.Builder
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(value) // texts, numbers and lists of them
+		l = append(l, field{name, strings.TrimSuffix(b.String(), "\n")})
 	}
 	add("command", r.Command)
 	add("workdir", r.Workdir)

@@ -80,6 +80,40 @@ func (s *Session) Config() (*config.Config, error) { return s.config() }
 // Pool is the pool of backends, made at the first call. It starts nothing by itself.
 func (s *Session) Pool() (*backend.Pool, error) { return s.pool() }
 
+// withoutImage are the backends that can run a command without further configuration, in the order in which they are
+// tried. Those that isolate less than namespaces follow only for a user who asks for so little: see decisions/030.
+var (
+	withoutImage = []string{"bwrap", "podman", "lima"}
+	weaker       = []string{"landlock"}
+)
+
+// DefaultBackends are the backends of a command when nobody names one, in the order in which they are tried: that of
+// the configuration, or those of the usual ones that are installed, which may be none. least is the isolation that the
+// user asks for besides the configuration; "" asks for nothing.
+func (s *Session) DefaultBackends(least string) ([]string, error) {
+	conf, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	if conf.Backend != "" {
+		return []string{conf.Backend}, nil
+	}
+	pool, err := s.Pool()
+	if err != nil {
+		return nil, err
+	}
+	users := *conf
+	if err := users.Require(least); err != nil {
+		return nil, err
+	}
+	order := slices.Clone(withoutImage)
+	if users.AcceptsProcesses() {
+		order = append(order, weaker...)
+	}
+	installed := pool.Names()
+	return slices.DeleteFunc(order, func(n string) bool { return !slices.Contains(installed, n) }), nil
+}
+
 func (s *Session) openPool() (*backend.Pool, error) {
 	conf, err := s.Config()
 	if err != nil {

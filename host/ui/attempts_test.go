@@ -77,6 +77,8 @@ func TestAttempts(t *testing.T) {
 		{what: "a form without its token", method: "POST", path: reset, form: hard, csrf: "-", want: 403},
 		{what: "a form with another token", method: "POST", path: reset, form: hard, csrf: "AAAAAAAAAAAAAAAAAAAAAAAAAA", want: 403},
 		{what: "a form with its token in the address", method: "POST", path: reset + "?csrf=" + w.guard.csrf, form: hard, csrf: "-", want: 403},
+		{what: "a sandbox made without a token", method: "POST", path: "/create", form: url.Values{"source": {"/"}, "backend": {"fake"}}, csrf: "-", want: 403},
+		{what: "a sandbox made by another site", method: "POST", path: "/create", form: url.Values{"source": {"/"}, "backend": {"fake"}}, header: h{"Origin": "https://evil.example"}, want: 403},
 		{what: "a form as text", method: "POST", path: reset, form: hard, header: h{"Content-Type": "text/plain"}, want: 403},
 		{what: "a form as JSON", method: "POST", path: reset, form: hard, header: h{"Content-Type": "application/json"}, want: 403},
 		{what: "a form of a megabyte", method: "POST", path: reset, form: url.Values{"path": {strings.Repeat("a", maxForm)}}, want: 403},
@@ -90,6 +92,7 @@ func TestAttempts(t *testing.T) {
 		{what: "a file outside of the project", path: "/sandbox/" + id + "/file?path=" + ref(outside), want: 400},
 		{what: "a file above the project", path: "/sandbox/" + id + "/file?path=" + ref("../outside"), want: 400},
 		{what: "a path that cannot be read", path: "/sandbox/" + id + "/file?path=!", want: 400},
+		{what: "a comparison by a path", path: "/compare?run=..%2f..%2fetc&run=..%2f..%2fetc", want: 404},
 		{what: "an unknown action", method: "POST", path: "/sandbox/" + id + "/exec", form: hard, want: 404},
 		{what: "a sandbox by its name", method: "POST", path: "/sandbox/box/reset", form: hard, want: 404},
 		// Refusals hold: these lead to a page that says no.

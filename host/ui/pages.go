@@ -58,8 +58,10 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"local":     func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
 	"plural":    plural,
 	"lines":     termsafe.String,
+	"clip":      clip,
 	"actionsOf": func(p page, c *card, home bool) actions { return actions{p, c, home} },
-	"runsOf":    func(p page, list []store.Info) runList { return runList{p.Root, list} },
+	"runsOf":    func(p page, list []store.Info, choose bool) runList { return runList{p.Root, list, choose} },
+	"ended":     func(i store.Info) bool { return i.Kind == store.KindRun && i.State == store.StateFinished },
 	"bad": func(i store.Info) bool {
 		return i.State == store.StateFinished && !i.OK || i.State == store.StateDamaged
 	},
@@ -68,7 +70,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 // page is what each template gets.
 type page struct {
 	Title  string
-	Nav    string // sandboxes or runs
+	Nav    string // sandboxes, runs or doctor
 	Root   string // before every path
 	CSRF   string
 	Hutch  string // version
@@ -87,8 +89,9 @@ type actions struct {
 
 // runList is a table of runs.
 type runList struct {
-	Root string
-	Runs []store.Info
+	Root   string
+	Runs   []store.Info
+	Choose bool // with boxes to compare two
 }
 
 // Handler serves all pages, and refuses requests of anybody but the user's browser.
@@ -99,6 +102,10 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /sandbox/{id}", s.sandbox)
 	mux.HandleFunc("GET /sandbox/{id}/file", s.file)
 	mux.HandleFunc("POST /sandbox/{id}/{action}", s.act)
+	mux.HandleFunc("POST /create", s.create)
+	mux.HandleFunc("GET /doctor", s.doctor)
+	mux.HandleFunc("POST /doctor", s.examine)
+	mux.HandleFunc("GET /compare", s.compare)
 	mux.HandleFunc("GET /runs", s.runs)
 	mux.HandleFunc("GET /runs/{id}", s.run)
 	mux.HandleFunc("POST /runs/{id}/cancel", s.cancel)
@@ -138,7 +145,7 @@ func (s *Server) missing(w http.ResponseWriter, r *http.Request, nav string, err
 }
 
 func (s *Server) home(w http.ResponseWriter, r *http.Request) {
-	s.show(w, r, http.StatusOK, "home.html", page{Title: "Sandboxes", Nav: "sandboxes"})
+	s.show(w, r, http.StatusOK, "home.html", page{Title: "Sandboxes", Nav: "sandboxes", Body: s.pool.Names()})
 }
 
 // boxPage is the page of one sandbox.

@@ -30,6 +30,7 @@ import (
 // Server serves the pages of one store to one user. Its methods are safe for concurrent use.
 type Server struct {
 	version string // of hutch
+	session *session.Session
 	store   *store.Store
 	pool    *backend.Pool
 	manager *sandbox.Manager
@@ -40,6 +41,7 @@ type Server struct {
 	notices notices
 	jobs    jobs
 	checks  checks
+	machine machine
 	latest  latest
 }
 
@@ -54,7 +56,7 @@ func New(s *session.Session, version string, at *net.TCPAddr) (*Server, error) {
 		return nil, err
 	}
 	v := &Server{
-		version: version, store: s.Store(), pool: pool, manager: m, guard: newGuard(at),
+		version: version, session: s, store: s.Store(), pool: pool, manager: m, guard: newGuard(at),
 		ledger: workspace.Ledger(s.Store()),
 	}
 	v.watch = newWatch(func(ctx context.Context) string { return v.overview(ctx, true).Version })

@@ -2,8 +2,11 @@ package ui
 
 import (
 	"bufio"
+	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -72,6 +75,74 @@ func TestActions(t *testing.T) {
 	w.see("/sandbox/"+id, "nothing differs from the project")
 	if at := w.post("/sandbox/"+id+"/remove", nil); !strings.Contains(at, "box was removed") || !strings.Contains(at, "No sandboxes yet") {
 		t.Errorf("not removed:\n%s", at)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	w := newWorld(t)
+	w.see("/", "New sandbox", "<option>fake</option>")
+	form := func(kv ...string) url.Values {
+		f := url.Values{}
+		for i := 0; i < len(kv); i += 2 {
+			f.Set(kv[i], kv[i+1])
+		}
+		return f
+	}
+	at := w.post("/create", form("source", w.project, "backend", "fake", "name", "new"))
+	if !strings.Contains(at, "new was created") || !strings.Contains(at, "hutch create --backend fake --workspace "+w.project+" --name new") {
+		t.Errorf("not created:\n%s", at)
+	}
+	file := filepath.Join(w.t.TempDir(), "two.hcl")
+	run := func(name string) string {
+		return fmt.Sprintf("run %q {\n  backend \"fake\" {}\n  command = [\"true\"]\n  workspace {\n    source = %q\n  }\n}\n", name, w.project)
+	}
+	if err := os.WriteFile(file, []byte(run("one")+run("two")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if at := w.post("/create", form("source", file, "run", "two", "name", "other")); !strings.Contains(at, "other was created") {
+		t.Errorf("not created from a run file:\n%s", at)
+	}
+	for what, f := range map[string]struct {
+		form url.Values
+		want string
+	}{
+		"a name that is taken":         {form("source", w.project, "backend", "fake", "name", "new"), "new"},
+		"a relative path":              {form("source", "project", "backend", "fake"), "is not an absolute path"},
+		"nothing there":                {form("source", w.project+"/none", "backend", "fake"), "no such file"},
+		"a file with several runs":     {form("source", file), "choose one of the runs of " + file + ": one, two"},
+		"a backend that there is not":  {form("source", w.project, "backend", "nothing"), "nothing"},
+		"no default backend installed": {form("source", w.project), "no default backend is installed"},
+		"what is no run file":          {form("source", filepath.Join(w.project, "a.txt")), "a.txt"},
+	} {
+		if at := w.post("/create", f.form); !strings.Contains(at, `class="notice failed"`) || !strings.Contains(at, f.want) {
+			t.Errorf("%s:\n%s", what, at)
+		}
+	}
+	w.see("/", "2 sandboxes")
+	for _, name := range []string{"new", "other"} {
+		if err := w.manager.Remove(t.Context(), name, true); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMachineAndCompare(t *testing.T) {
+	w := newWorld(t)
+	w.see("/doctor", "records", "fake", "works")
+	if at := w.post("/doctor", nil); !strings.Contains(at, "Checked at") {
+		t.Errorf("not checked again:\n%s", at)
+	}
+	id := w.create("box")
+	a, b := w.sh(id, "echo left"), w.sh(id, "echo '<b>right</b>'; exit 3")
+	w.see("/runs", `name="run" value="`+a+`"`, "Compare two")
+	w.see("/compare?run="+a+"&run="+b, "exit_code", "left", "&lt;b&gt;right", "hutch compare "+a+" "+b)
+	w.see("/compare?run="+a+"&run="+a, "the same")
+	for path, want := range map[string]int{
+		"/compare": http.StatusBadRequest, "/compare?run=" + a: http.StatusBadRequest, "/compare?run=" + a + "&run=nothing": http.StatusNotFound,
+	} {
+		if code, _ := w.get(path); code != want {
+			t.Errorf("%s: %d, want %d", path, code, want)
+		}
 	}
 }
 

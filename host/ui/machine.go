@@ -1,0 +1,77 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hutch-run/hutch/host/doctor"
+	"github.com/hutch-run/hutch/host/report"
+	"github.com/hutch-run/hutch/host/result"
+)
+
+// machine keeps what doctor found, because its probes take seconds.
+type machine struct {
+	mu   sync.Mutex
+	last *examined
+}
+
+type examined struct {
+	When   time.Time
+	Report *doctor.Report
+}
+
+func (s *Server) doctor(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
+	defer cancel()
+	s.machine.mu.Lock()
+	last := s.machine.last
+	if last == nil {
+		last = &examined{When: time.Now(), Report: doctor.Examine(ctx, s.store, s.pool)}
+		if ctx.Err() == nil {
+			s.machine.last = last
+		}
+	}
+	s.machine.mu.Unlock()
+	s.show(w, r, http.StatusOK, "doctor.html", page{Title: "Doctor", Nav: "doctor", Body: last})
+}
+
+// examine has the next page of the doctor probe the machine again.
+func (s *Server) examine(w http.ResponseWriter, r *http.Request) {
+	s.machine.mu.Lock()
+	s.machine.last = nil
+	s.machine.mu.Unlock()
+	s.then(w, r, nil, "doctor")
+}
+
+// compare shows in what two runs differ.
+func (s *Server) compare(w http.ResponseWriter, r *http.Request) {
+	ids := r.URL.Query()["run"]
+	if len(ids) != 2 {
+		s.missing(w, r, "runs", fmt.Errorf("%w: tick two runs to compare, not %d", errRequest, len(ids)))
+		return
+	}
+	var sides [2][]*result.Result
+	for i, id := range ids {
+		rec, err := s.store.Load(id)
+		if err != nil {
+			s.missing(w, r, "runs", err)
+			return
+		}
+		raw, err := rec.Result()
+		if err != nil {
+			s.missing(w, r, "runs", fmt.Errorf("%w: run %s has no result: it is %s", errRequest, rec.ID, rec.State))
+			return
+		}
+		one, err := result.Decode(raw)
+		if err != nil {
+			s.missing(w, r, "runs", err)
+			return
+		}
+		sides[i], ids[i] = []*result.Result{one}, rec.ID
+	}
+	list := report.Sides([2]string(ids), sides[0], sides[1])
+	s.show(w, r, http.StatusOK, "compare.html", page{Title: "Compare", Nav: "runs", Body: list})
+}
