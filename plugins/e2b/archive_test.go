@@ -237,6 +237,24 @@ func TestHostileArchiveOnTheWay(t *testing.T) {
 	}
 }
 
+// TestRefusedTreeLeavesNothing puts a tree that is refused on this machine, where it is unpacked first.
+func TestRefusedTreeLeavesNothing(t *testing.T) {
+	local(t)
+	sb := newHost(t).box(request(t, ""))
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	evil, err := gzip.NewReader(bytes.NewReader(archive(t, file("a", "x"), file("../evil", "x"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Put(t.Context(), "/workspace/t", sdk.FormatTar, evil); sdk.ReasonOf(err) != sdk.ReasonConfig {
+		t.Errorf("got %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 func FuzzRelay(f *testing.F) {
 	f.Add(archive(f, file("a", "1"), symlink("l", "a")))
 	f.Add(archive(f, file("../a", "1")))

@@ -54,11 +54,14 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 			return err
 		}
 	case sdk.FormatTar:
-		dir, err := unpackHere(ctx, r)
+		dir, err := sdk.MkdirTemp()
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
+		if err := unpackHere(ctx, r, dir); err != nil {
+			return err
+		}
 		script = scripts.Merge
 		write = func(ctx context.Context, w io.Writer) error { return zipped(ctx, dir, w) }
 	default:
@@ -79,26 +82,18 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 }
 
 // unpackHere unpacks a tree that may be hostile into a new directory of this host, which checks it.
-func unpackHere(ctx context.Context, r io.Reader) (dir string, err error) {
-	if dir, err = sdk.MkdirTemp(); err != nil {
-		return "", err
-	}
-	defer func() {
-		if err != nil {
-			os.RemoveAll(dir)
-		}
-	}()
+func unpackHere(ctx context.Context, r io.Reader, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer root.Close()
 	if _, err = tree.Unpack(ctx, r, root, tree.Caps{}); ctx.Err() != nil {
-		return "", context.Cause(ctx)
+		return context.Cause(ctx)
 	} else if err != nil {
-		return "", sdk.Errorf(sdk.ReasonConfig, "the tree is refused: %w", err)
+		return sdk.Errorf(sdk.ReasonConfig, "the tree is refused: %w", err)
 	}
-	return dir, nil
+	return nil
 }
 
 // zipped packs a directory of this host.
