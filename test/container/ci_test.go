@@ -54,11 +54,7 @@ func decode(t *testing.T, name string, to any) {
 // project is a checkout with the run file of the page, and tests that fail the first time if they can tell.
 func project(t *testing.T, mode os.FileMode) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "hutch-container-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := directory(t, mode)
 	for name, text := range map[string]string{
 		"ci.hcl":  part(t, "(?s)```hcl\n(.*?)```"),
 		"test.sh": "echo tested >$HUTCH_OUTPUT/report.txt\necho it runs\n",
@@ -66,9 +62,6 @@ func project(t *testing.T, mode os.FileMode) string {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := os.Chmod(dir, mode); err != nil { // what the umask of this test would forbid
-		t.Fatal(err)
 	}
 	return dir
 }

@@ -30,17 +30,32 @@ func container(t *testing.T, image string, flags []string, script string) string
 	return string(out)
 }
 
-// files is a directory with what the scripts use.
-func files(t *testing.T) string {
+// directory is a new one that containers can see.
+func directory(t *testing.T, mode os.FileMode) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "hutch-container-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
+	t.Cleanup(func() {
+		if os.RemoveAll(dir) == nil {
+			return
+		}
+		// What another user of a container has made is out of reach, but for root of the same user namespace.
+		if out, err := exec.Command("podman", "unshare", "rm", "-rf", dir).CombinedOutput(); err != nil {
+			t.Errorf("remove %s: %v\n%s", dir, err, out)
+		}
+	})
+	if err := os.Chmod(dir, mode); err != nil { // what the umask of this test would forbid
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// files is a directory with what the scripts use.
+func files(t *testing.T) string {
+	t.Helper()
+	dir := directory(t, 0o755)
 	for name, text := range map[string]string{
 		"one.hcl":      "run \"one\" {\n  backend \"bwrap\" {}\n  command = [\"echo\", \"it runs\"]\n}\n",
 		"hello.sh":     "#!/bin/sh\necho it runs\n",
