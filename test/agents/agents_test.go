@@ -67,7 +67,10 @@ func install(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	npm := exec.CommandContext(ctx, "npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--no-progress")
-	npm.Dir = dir
+	npm.Dir, npm.Env = dir, os.Environ()
+	for _, what := range []string{"CACHE", "CONFIG", "DATA", "STATE"} { // where what npm installs writes as well
+		npm.Env = append(npm.Env, "XDG_"+what+"_HOME="+filepath.Join(dir, "home"))
+	}
 	if out, err := npm.CombinedOutput(); err != nil {
 		t.Fatalf("npm install: %v\n%s", err, out)
 	}
