@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"archive/tar"
 	"bytes"
 	"fmt"
 	"io"
@@ -15,11 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/internal/podmantest"
 	"github.com/hutch-run/hutch/sdk"
 )
-
-// podmanImage is made of the host's static busybox.
-const podmanImage = "localhost/hutch-agent-test"
 
 // podman runs podman, away from any directory of the user's.
 func podman(t testing.TB, listener *os.File, args ...string) (string, error) {
@@ -41,17 +38,7 @@ func podman(t testing.TB, listener *os.File, args ...string) (string, error) {
 // startPodman starts a container of Podman's with the agent in it.
 func startPodman(t testing.TB, more ...string) *container {
 	t.Helper()
-	for _, tool := range []string{"podman", "busybox"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			need(t, tool, tool+" is missing")
-		}
-	}
-	if _, err := podman(t, nil, "info"); err != nil {
-		need(t, "podman", err.Error())
-	}
-	if _, err := podman(t, nil, "image", "exists", podmanImage); err != nil {
-		importImage(t)
-	}
+	image := podmantest.Busybox(t)
 	dir := t.TempDir()
 	c := &container{t: t, socket: filepath.Join(dir, "agent.sock"), gone: make(chan struct{}), log: &lockedBuffer{}}
 	listener, err := Listen(c.socket)
@@ -67,8 +54,8 @@ func startPodman(t testing.TB, more ...string) *container {
 	var first error
 	for _, runtime := range []string{"runc", "crun"} { // on hybrid cgroups crun refuses
 		args := append([]string{"--runtime", runtime, "run", "-d", "--name", name, "--network", "none", "--cap-drop", "all", "--security-opt", "no-new-privileges",
-			"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--preserve-fds", "1", "--tmpfs", "/tmp:rw,mode=1777", "-v", program(t) + ":" + Path + ":ro", "--workdir", "/"}, more...)
-		_, err := podman(t, listener, append(append(args, podmanImage), Args(Options{})...)...)
+			"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--preserve-fds", "1", "--tmpfs", "/tmp:rw,mode=1777", "--tmpfs", "/workspace:rw,mode=1777", "-v", program(t) + ":" + Path + ":ro", "--workdir", "/"}, more...)
+		_, err := podman(t, listener, append(append(args, image), Args(Options{})...)...)
 		if err == nil {
 			first = nil
 			break
@@ -92,45 +79,6 @@ func startPodman(t testing.TB, more ...string) *container {
 	}
 	c.root = name
 	return c
-}
-
-// importImage makes the image.
-func importImage(t testing.TB) {
-	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := exec.Command(path, "--list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, dir := range []string{"bin", "proc", "sys", "dev", "tmp", "run", "etc", "workspace"} {
-		_ = w.WriteHeader(&tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o777})
-	}
-	_ = w.WriteHeader(&tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(binary))})
-	_, _ = w.Write(binary)
-	for _, applet := range strings.Fields(string(list)) {
-		if applet != "busybox" {
-			_ = w.WriteHeader(&tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox"})
-		}
-	}
-	if err := w.Close(); err != nil { // which also says what went wrong before
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "root.tar")
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := podman(t, nil, "import", file, podmanImage); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestPodman(t *testing.T) {
