@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 )
@@ -11,5 +12,20 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("4") // a lie is waited for more than it is computed
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// run keeps what backends that hang cannot remove in one directory. Its path is short, for sockets.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "hf")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
 }

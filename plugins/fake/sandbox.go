@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -212,12 +213,19 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 	return nil
 }
 
-// leaveProcess starts what nobody ends.
+// leaveProcess starts what nobody ends while the backend runs.
 func leaveProcess(dir string) {
-	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "sleep 60 # " + dir}, &os.ProcAttr{
-		Dir: "/", Files: []*os.File{nil, nil, nil}, Sys: &syscall.SysProcAttr{Setsid: true},
+	stdin, _ := untilBackendEnds()
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "read gone # " + dir}, &os.ProcAttr{
+		Dir: "/", Files: []*os.File{stdin, nil, nil}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err == nil {
 		p.Release()
 	}
 }
+
+// untilBackendEnds is a pipe whose reader sees its end when the process of the backend, which keeps the writer, has ended.
+var untilBackendEnds = sync.OnceValues(func() (r, w *os.File) {
+	r, w, _ = os.Pipe()
+	return r, w
+})
