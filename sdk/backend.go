@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+
+	"github.com/hutch-run/hutch/sdk/contract"
 )
 
 // Backend makes sandboxes of one kind. Its methods are called concurrently.
@@ -117,13 +119,13 @@ type Status struct {
 }
 
 // Format says how bytes in [Putter] and [Getter] represent files.
-type Format string
+type Format = contract.Format
 
 // The formats. A backend lists those it takes in [Description.Formats].
 const (
-	FormatTar    Format = "tar"        // a directory tree as an uncompressed tar stream
-	FormatFile   Format = "file"       // the content of one regular file
-	FormatBundle Format = "git-bundle" // a git bundle
+	FormatTar    = contract.FormatTar    // a directory tree as an uncompressed tar stream
+	FormatFile   = contract.FormatFile   // the content of one regular file
+	FormatBundle = contract.FormatBundle // a git bundle
 )
 
 // Putter is a [Sandbox] that takes files in.

@@ -3,10 +3,12 @@ package sdk
 import (
 	"fmt"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/contract"
 )
 
 // Limit names a limit as run files, flags, results and the wire spell it.
-type Limit string
+type Limit = contract.Limit
 
 // The limits that a backend holds. (output and output_total are the host's own.)
 const (

@@ -5,25 +5,22 @@ import (
 	"context"
 	"io"
 	"strconv"
+
+	"github.com/hutch-run/hutch/sdk/contract"
 )
 
 // FetchingFile is the step that a Get of [FormatFile] begins with.
-const FetchingFile = "fetching the file"
-
-type progressKey struct{}
+const FetchingFile = contract.FetchingFile
 
 // Progress returns the function that shows the user how far the call of ctx is, as [CreateRequest.Progress] does; it is
 // never nil. It is heard of a [Getter]'s Get.
 func Progress(ctx context.Context) func(step string, done, total int64) {
-	if tell, ok := ctx.Value(progressKey{}).(func(string, int64, int64)); ok && tell != nil {
-		return tell
-	}
-	return func(string, int64, int64) {}
+	return contract.Progress(ctx)
 }
 
 // WithProgress returns a context for calls that report progress to tell, which may be called concurrently with them.
 func WithProgress(ctx context.Context, tell func(step string, done, total int64)) context.Context {
-	return context.WithValue(ctx, progressKey{}, tell)
+	return contract.WithProgress(ctx, tell)
 }
 
 // SizeLine returns a writer for a stream that begins with a line of the size of a file, in bytes, as a program in a

@@ -176,7 +176,7 @@ func serve(ctx context.Context, i *limaout.Instance, bin *guestBinary, boot time
 		kill()
 		_ = cmd.Wait()
 		if hello.Err != nil {
-			return nil, fromGuest(hello.Err)
+			return nil, hello.Err
 		}
 		return nil, sdk.Errorf(sdk.ReasonInternal, "hutch's program in the VM speaks version %d of the protocol, and this one %d", hello.Version, wire.Version)
 	}

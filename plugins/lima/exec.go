@@ -271,7 +271,7 @@ func (s *sandbox) exit(ctx context.Context, e *wire.Exit, wall time.Duration) (*
 	stopped := sdk.CauseOf(ctx)
 	switch {
 	case e.Err != nil && stopped == "":
-		return nil, fromGuest(e.Err)
+		return nil, e.Err
 	case e.Err != nil:
 		return &sdk.Exit{Cause: stopped, Code: 137, Signal: "SIGKILL", Evidence: "stopped by hutch before it ran; " + e.Err.Summary}, nil
 	case e.NotStarted:
@@ -357,7 +357,7 @@ func (l *link) ask(ctx context.Context, req wire.Request, data func(io.Writer) e
 			// A guest that had no use for the rest says why.
 			reply := &wire.Reply{}
 			if errors.Is(err, yamux.ErrStreamClosed) && wire.NewLines(s).Next(reply) == nil && reply.Err != nil {
-				return nil, fromGuest(reply.Err)
+				return nil, reply.Err
 			}
 			return nil, err
 		}
@@ -373,7 +373,7 @@ func (l *link) ask(ctx context.Context, req wire.Request, data func(io.Writer) e
 		return nil, l.lost(err)
 	}
 	if reply.Err != nil {
-		return nil, fromGuest(reply.Err)
+		return nil, reply.Err
 	}
 	return reply, nil
 }
@@ -382,9 +382,4 @@ func (l *link) ask(ctx context.Context, req wire.Request, data func(io.Writer) e
 func (l *link) destroy(ctx context.Context, id string) error {
 	_, err := l.ask(ctx, wire.Request{Op: wire.OpDestroy, ID: id}, nil)
 	return err
-}
-
-// fromGuest makes an error of this side of one of the guest's.
-func fromGuest(e *wire.Error) error {
-	return &sdk.Error{Reason: sdk.Reason(e.Reason), Summary: e.Summary, Limit: sdk.Limit(e.Limit)}
 }

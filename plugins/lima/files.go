@@ -114,14 +114,14 @@ func (s *sandbox) files(ctx context.Context, argv []string, format sdk.Format, r
 	case sink.err != nil:
 		return sink.err
 	case exit.Err != nil:
-		return fromGuest(exit.Err)
+		return exit.Err
 	}
 	reply := &wire.Reply{}
 	if err := json.Unmarshal(said.Bytes(), reply); err != nil {
 		return sdk.Errorf(sdk.ReasonInternal, "hutch's program in the VM ended without a word: %+v: %s", *exit, said.String())
 	}
 	if reply.Err != nil {
-		return fromGuest(reply.Err)
+		return reply.Err
 	}
 	return nil
 }

@@ -433,8 +433,8 @@ func (m *machine) died(ctx context.Context) string {
 		return ""
 	}
 	i, err := m.list(ctx, m.name)
-	for range dyingRounds { // the connection breaks before the hypervisor has ended
-		if err != nil || i == nil || i.Status != limaout.StatusRunning {
+	for range dyingRounds { // the connection breaks before all of its processes have ended
+		if err != nil || i == nil || i.Status == limaout.StatusStopped {
 			break
 		}
 		select {

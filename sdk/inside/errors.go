@@ -8,12 +8,12 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
-func unspoken(format sdk.Format) error {
-	return sdk.Errorf(sdk.ReasonUnsupported, "files are not sent as %q", format)
+func unspoken(format contract.Format) error {
+	return contract.Errorf(contract.ReasonUnsupported, "files are not sent as %q", format)
 }
 
 // Error gives an error about the path p the reason that the contract has for it; nil stays nil.
@@ -23,17 +23,17 @@ func Error(p string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOTDIR):
-		return &sdk.Error{Reason: sdk.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox: something on the way to it is no directory", p), Err: err}
+		return &contract.Error{Reason: contract.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox: something on the way to it is no directory", p), Err: err}
 	case errors.Is(err, fs.ErrNotExist), errors.As(err, &hostile) && hostile.Reason == safefile.ReasonMissing:
-		return &sdk.Error{Reason: sdk.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox", p), Err: err}
+		return &contract.Error{Reason: contract.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox", p), Err: err}
 	case errors.As(err, &hostile) && strings.HasSuffix(p, "/"+hostile.Path): // it is about p itself, and names it once more
-		return &sdk.Error{Reason: sdk.ReasonConfig, Summary: p + ": " + hostile.Detail, Err: err}
+		return &contract.Error{Reason: contract.ReasonConfig, Summary: p + ": " + hostile.Detail, Err: err}
 	case errors.As(err, &hostile):
-		return sdk.Errorf(sdk.ReasonConfig, "%s: %w", p, err)
+		return contract.Errorf(contract.ReasonConfig, "%s: %w", p, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return sdk.Errorf(sdk.ReasonQuota, "%s: %w", p, err)
+		return contract.Errorf(contract.ReasonQuota, "%s: %w", p, err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return sdk.Errorf(sdk.ReasonDenied, "%s: %w", p, err)
+		return contract.Errorf(contract.ReasonDenied, "%s: %w", p, err)
 	}
 	return fmt.Errorf("%s: %w", p, err)
 }
@@ -41,7 +41,7 @@ func Error(p string, err error) error {
 // NoDir is [Error] for a directory that could not be made at p.
 func NoDir(p string, err error) error {
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
-		return sdk.Errorf(sdk.ReasonConfig, "a tree cannot be written to %s, which is no directory: %w", p, err)
+		return contract.Errorf(contract.ReasonConfig, "a tree cannot be written to %s, which is no directory: %w", p, err)
 	}
 	return Error(p, err)
 }
@@ -49,14 +49,14 @@ func NoDir(p string, err error) error {
 // Refused says why a tree could not be written at p: for want of room or rights, or because of what the tree holds.
 // When ctx has ended the error is passed on as it is.
 func Refused(ctx context.Context, p string, err error) error {
-	reason := sdk.ReasonConfig
+	reason := contract.ReasonConfig
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		reason = sdk.ReasonQuota
+		reason = contract.ReasonQuota
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		reason = sdk.ReasonDenied
+		reason = contract.ReasonDenied
 	}
-	return sdk.Errorf(reason, "the tree cannot be written to %s: %w", p, err)
+	return contract.Errorf(reason, "the tree cannot be written to %s: %w", p, err)
 }

@@ -2,8 +2,8 @@ package inside
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
@@ -37,7 +37,7 @@ func (f Files) rel(p string) (string, error) {
 	}
 	below, err := filepath.Rel(f.At, "/"+rel)
 	if err != nil || !filepath.IsLocal(below) {
-		return "", sdk.Errorf(sdk.ReasonDenied, "%s is not below %s", p, f.At)
+		return "", contract.Errorf(contract.ReasonDenied, "%s is not below %s", p, f.At)
 	}
 	return below, nil
 }
@@ -45,7 +45,7 @@ func (f Files) rel(p string) (string, error) {
 // Rel is the part of p below the root, "." for the root itself. A path that is not absolute is a ReasonConfig error.
 func Rel(p string) (string, error) {
 	if !path.IsAbs(p) {
-		return "", sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox is not absolute", p)
+		return "", contract.Errorf(contract.ReasonConfig, "the path %q inside the sandbox is not absolute", p)
 	}
 	if rel := strings.TrimPrefix(path.Clean(p), "/"); rel != "" {
 		return rel, nil
@@ -54,26 +54,26 @@ func Rel(p string) (string, error) {
 }
 
 // Get writes the regular file at p to w, or the tree below the directory p as a tar stream; see [sdk.Getter].
-func (f Files) Get(ctx context.Context, p string, format sdk.Format, w io.Writer) error {
+func (f Files) Get(ctx context.Context, p string, format contract.Format, w io.Writer) error {
 	rel, err := f.rel(p)
 	if err != nil {
 		return err
 	}
 	switch format {
-	case sdk.FormatFile:
+	case contract.FormatFile:
 		file, info, err := safefile.Open(f.Root, rel, -1)
 		if err != nil {
 			return Error(p, err)
 		}
 		defer file.Close()
-		sdk.Progress(ctx)(sdk.FetchingFile, 0, info.Size)
+		contract.Progress(ctx)(contract.FetchingFile, 0, info.Size)
 		_, err = io.Copy(w, file)
 		return err
-	case sdk.FormatTar:
+	case contract.FormatTar:
 		dir, err := safefile.OpenRoot(f.Root, rel)
 		if err != nil {
 			if st, serr := f.Root.Lstat(rel); serr == nil && !st.IsDir() {
-				return sdk.Errorf(sdk.ReasonConfig, "%s is no directory", p)
+				return contract.Errorf(contract.ReasonConfig, "%s is no directory", p)
 			}
 			return Error(p, err)
 		}
@@ -85,15 +85,15 @@ func (f Files) Get(ctx context.Context, p string, format sdk.Format, w io.Writer
 }
 
 // Put writes the file p, or a tar stream to the directory p, which is made when it is missing; see [sdk.Putter].
-func (f Files) Put(ctx context.Context, p string, format sdk.Format, r io.Reader) error {
+func (f Files) Put(ctx context.Context, p string, format contract.Format, r io.Reader) error {
 	rel, err := f.rel(p)
 	if err != nil {
 		return err
 	}
 	switch format {
-	case sdk.FormatFile:
+	case contract.FormatFile:
 		return f.as(func() error { return f.putFile(p, rel, r) })
-	case sdk.FormatTar:
+	case contract.FormatTar:
 		return f.as(func() error { return f.putTree(ctx, p, rel, r) })
 	}
 	return unspoken(format)
@@ -105,12 +105,11 @@ func (f Files) putFile(p, rel string, r io.Reader) error {
 	mode := fs.FileMode(0o644)
 	if st, err := f.Root.Lstat(rel); err == nil {
 		if !st.Mode().IsRegular() {
-			return sdk.Errorf(sdk.ReasonConfig, "%s is not a regular file", p)
+			return contract.Errorf(contract.ReasonConfig, "%s is not a regular file", p)
 		}
 		mode = st.Mode().Perm()
 	}
-	temp := path.Join(path.Dir(rel), fmt.Sprintf(".hutch-put-%d", os.Getpid()))
-	_ = f.Root.Remove(temp)
+	temp := path.Join(path.Dir(rel), ".hutch-put-"+rand.Text())
 	out, err := f.Root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return Error(p, err)
@@ -125,7 +124,7 @@ func (f Files) putFile(p, rel string, r io.Reader) error {
 	if err != nil {
 		_ = f.Root.Remove(temp)
 	}
-	return err
+	return Error(p, err)
 }
 
 func (f Files) putTree(ctx context.Context, p, rel string, r io.Reader) error {
@@ -146,7 +145,7 @@ func (f Files) Remove(p string, recursive bool) error {
 	clean := path.Clean(p)
 	for _, own := range f.Own {
 		if own != "" && (clean == "/" || own == clean || strings.HasPrefix(own, clean+"/")) {
-			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
+			return contract.Errorf(contract.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
 		}
 	}
 	rel, err := f.rel(p)
@@ -159,7 +158,7 @@ func (f Files) Remove(p string, recursive bool) error {
 			return Error(p, err)
 		}
 		if st.IsDir() && !recursive {
-			return sdk.Errorf(sdk.ReasonConfig, "%s is a directory", p).WithFix("remove it with all that is in it")
+			return contract.Errorf(contract.ReasonConfig, "%s is a directory", p).WithFix("remove it with all that is in it")
 		}
 		return Error(p, RemoveAll(f.Root, rel))
 	})

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
@@ -16,7 +16,7 @@ import (
 func Snapshot(ctx context.Context, dir string) (s *overlay.Snapshot, note string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, "", sdk.Errorf(sdk.ReasonConfig, "open the workspace: %w", err)
+		return nil, "", contract.Errorf(contract.ReasonConfig, "open the workspace: %w", err)
 	}
 	defer root.Close()
 	s, err = overlay.Take(ctx, root, overlay.Options{})
@@ -30,7 +30,7 @@ func Snapshot(ctx context.Context, dir string) (s *overlay.Snapshot, note string
 }
 
 // Changes compares the upper layer of a private workspace with its source.
-func Changes(ctx context.Context, source string, upper *os.Root, o overlay.Options) ([]sdk.Change, error) {
+func Changes(ctx context.Context, source string, upper *os.Root, o overlay.Options) ([]overlay.Change, error) {
 	lower, err := os.OpenRoot(source)
 	if err != nil {
 		return nil, fmt.Errorf("open the workspace's source: %w", err)
@@ -40,7 +40,7 @@ func Changes(ctx context.Context, source string, upper *os.Root, o overlay.Optio
 }
 
 // ChangesSince compares a shared workspace with what it was.
-func ChangesSince(ctx context.Context, s *overlay.Snapshot, dir string) ([]sdk.Change, error) {
+func ChangesSince(ctx context.Context, s *overlay.Snapshot, dir string) ([]overlay.Change, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the workspace's source: %w", err)
@@ -50,7 +50,7 @@ func ChangesSince(ctx context.Context, s *overlay.Snapshot, dir string) ([]sdk.C
 }
 
 // whole drops a list that is not: what was found before a bound was reached would be taken for all.
-func whole(list []overlay.Change, err error) ([]sdk.Change, error) {
+func whole(list []overlay.Change, err error) ([]overlay.Change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare the workspace: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/visible"
@@ -45,7 +46,7 @@ func (b box) run(n string) string   { return filepath.Join(runDir, b.id, n) }
 func (b box) lock(how int) (unlock func(), err error) {
 	f, err := os.OpenFile(b.state("lock"), os.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, wire.Errorf(wire.ReasonNotFound, "there is no sandbox %s in the VM", b.id)
+		return nil, contract.Errorf(contract.ReasonNotFound, "there is no sandbox %s in the VM", b.id)
 	}
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func (b box) lock(how int) (unlock func(), err error) {
 	}
 	if _, err := os.Stat(b.state("lock")); err != nil { // it was removed while we waited
 		f.Close()
-		return nil, wire.Errorf(wire.ReasonNotFound, "there is no sandbox %s in the VM", b.id)
+		return nil, contract.Errorf(contract.ReasonNotFound, "there is no sandbox %s in the VM", b.id)
 	}
 	return func() { f.Close() }, nil
 }
@@ -121,7 +122,7 @@ func (b box) userDir(dir string) error {
 func (b box) spec() (*wire.Sandbox, error) {
 	data, err := os.ReadFile(b.state("sandbox.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, wire.Errorf(wire.ReasonNotFound, "there is no sandbox %s in the VM", b.id)
+		return nil, contract.Errorf(contract.ReasonNotFound, "there is no sandbox %s in the VM", b.id)
 	}
 	if err != nil {
 		return nil, err
@@ -157,7 +158,7 @@ func (b box) surroundings(spec *wire.Sandbox) (*limits.Group, error) {
 	}
 	g, err := b.limit.New(b.id, spec.Limits)
 	if err != nil {
-		return nil, wire.Errorf(wire.ReasonLimit, "%w", err)
+		return nil, contract.Errorf(contract.ReasonLimit, "%w", err)
 	}
 	if h := g.Handle(); h != nil {
 		data, err := json.Marshal(h)
@@ -266,8 +267,8 @@ func (b box) reset(ctx context.Context, hard bool) error {
 // destroy ends all commands and removes everything. A sandbox that is not there is success.
 func (b box) destroy(ctx context.Context) error {
 	unlock, err := b.lock(unix.LOCK_EX)
-	var e *wire.Error
-	if errors.As(err, &e) && e.Reason == wire.ReasonNotFound {
+	var e *contract.Error
+	if errors.As(err, &e) && e.Reason == contract.ReasonNotFound {
 		return errors.Join(os.RemoveAll(b.state("")), os.RemoveAll(b.run("")), os.RemoveAll(b.workspace()))
 	}
 	if err != nil {

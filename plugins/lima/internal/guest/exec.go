@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/procstat"
@@ -47,7 +48,7 @@ func (s *server) exec(req wire.Request, stream *yamux.Stream, in *wire.Lines, st
 func (s *server) runCommand(req wire.Request, stream *yamux.Stream, in *wire.Lines, std [3]*yamux.Stream) *wire.Exit {
 	broke := func(err error) *wire.Exit { return &wire.Exit{Err: wire.AsError(err)} }
 	if req.Exec == nil || len(req.Exec.Argv) == 0 || !validID(req.ID) {
-		return broke(wire.Errorf(wire.ReasonConfig, "there is no command to run"))
+		return broke(contract.Errorf(contract.ReasonConfig, "there is no command to run"))
 	}
 	b := box{req.ID, s}
 	spec, group, unlock, err := b.open()
@@ -75,7 +76,7 @@ func (s *server) runCommand(req wire.Request, stream *yamux.Stream, in *wire.Lin
 	}
 	defer forget()
 	if !s.enter(c) {
-		return abort(wire.Errorf(wire.ReasonInternal, "the session is over"))
+		return abort(contract.Errorf(contract.ReasonInternal, "the session is over"))
 	}
 	defer s.leave(c)
 	if err := c.tell(newOrder(b, spec, req.Exec, group)); err != nil {

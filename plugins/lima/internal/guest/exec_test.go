@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
@@ -49,15 +50,15 @@ func TestDo(t *testing.T) {
 	s := &server{}
 	for _, tc := range []struct {
 		req  wire.Request
-		want wire.Reason
+		want contract.Reason
 	}{
-		{wire.Request{Op: wire.OpDestroy, ID: "../x"}, wire.ReasonConfig},
-		{wire.Request{Op: wire.OpCreate, ID: "x"}, wire.ReasonConfig},
-		{wire.Request{Op: "frob", ID: "x"}, wire.ReasonUnsupported},
-		{wire.Request{Op: wire.OpInspect, ID: "no-such-sandbox-of-a-test"}, wire.ReasonNotFound},
-		{wire.Request{Op: wire.OpSync, ID: "no-such-sandbox-of-a-test"}, wire.ReasonNotFound},
-		{wire.Request{Op: wire.OpReset, ID: "no-such-sandbox-of-a-test"}, wire.ReasonNotFound},
-		{wire.Request{Op: wire.OpFill, ID: "no-such-sandbox-of-a-test", Part: wire.PartInput}, wire.ReasonNotFound},
+		{wire.Request{Op: wire.OpDestroy, ID: "../x"}, contract.ReasonConfig},
+		{wire.Request{Op: wire.OpCreate, ID: "x"}, contract.ReasonConfig},
+		{wire.Request{Op: "frob", ID: "x"}, contract.ReasonUnsupported},
+		{wire.Request{Op: wire.OpInspect, ID: "no-such-sandbox-of-a-test"}, contract.ReasonNotFound},
+		{wire.Request{Op: wire.OpSync, ID: "no-such-sandbox-of-a-test"}, contract.ReasonNotFound},
+		{wire.Request{Op: wire.OpReset, ID: "no-such-sandbox-of-a-test"}, contract.ReasonNotFound},
+		{wire.Request{Op: wire.OpFill, ID: "no-such-sandbox-of-a-test", Part: wire.PartInput}, contract.ReasonNotFound},
 	} {
 		reply := s.do(t.Context(), tc.req, nil)
 		if reply.Err == nil || reply.Err.Reason != tc.want {
@@ -76,14 +77,14 @@ func TestCommand(t *testing.T) {
 		exec wire.Exec
 		path string // of the program
 		code int    // of one that is not started
-		want wire.Reason
+		want contract.Reason
 	}{
 		{name: "by its name", exec: wire.Exec{Argv: [][]byte{[]byte("tool"), []byte("")}}, path: filepath.Join(dir, "bin", "tool")},
 		{name: "by a path", exec: wire.Exec{Argv: [][]byte{[]byte("./bin/tool")}}, path: filepath.Join(dir, "bin", "tool")},
 		{name: "not there", exec: wire.Exec{Argv: [][]byte{[]byte("none")}}, code: 127},
 		{name: "not executable", exec: wire.Exec{Argv: [][]byte{[]byte("data")}}, code: 126},
-		{name: "no directory", exec: wire.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "none"))}, want: wire.ReasonConfig},
-		{name: "a file for a directory", exec: wire.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "bin", "data"))}, want: wire.ReasonConfig},
+		{name: "no directory", exec: wire.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "none"))}, want: contract.ReasonConfig},
+		{name: "a file for a directory", exec: wire.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "bin", "data"))}, want: contract.ReasonConfig},
 		{name: "on files", exec: wire.Exec{Argv: [][]byte{[]byte("remove"), []byte("/x")}, Files: true}, path: "/proc/self/exe"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -117,10 +118,10 @@ func TestNotStarted(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		code int
-		want wire.Reason
+		want contract.Reason
 	}{
 		{unix.ENOENT, 127, ""}, {unix.EACCES, 126, ""}, {unix.ENOEXEC, 126, ""}, {unix.E2BIG, 126, ""}, {&os.PathError{Err: unix.ETXTBSY}, 126, ""},
-		{unix.EAGAIN, 0, wire.ReasonQuota}, {unix.ENOMEM, 0, wire.ReasonQuota}, {unix.EIO, 0, wire.ReasonInternal},
+		{unix.EAGAIN, 0, contract.ReasonQuota}, {unix.ENOMEM, 0, contract.ReasonQuota}, {unix.EIO, 0, contract.ReasonInternal},
 	} {
 		e := notStarted(tc.err)
 		if e.NotStarted != (tc.code != 0) || e.Code != tc.code || (e.Err == nil) != (tc.want == "") || e.Err != nil && e.Err.Reason != tc.want {
@@ -183,7 +184,7 @@ func TestAccept(t *testing.T) {
 		}
 	}
 	var ev wire.Event
-	if err := wire.NewLines(control).Next(&ev); err != nil || ev.Exit == nil || ev.Exit.Err == nil || ev.Exit.Err.Reason != wire.ReasonConfig {
+	if err := wire.NewLines(control).Next(&ev); err != nil || ev.Exit == nil || ev.Exit.Err == nil || ev.Exit.Err.Reason != contract.ReasonConfig {
 		t.Errorf("the command: %+v %v", ev, err)
 	}
 	var reply wire.Reply

@@ -16,10 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk/contract"
 )
 
 // reason is that of an error on the wire; "" for nil.
-func reason(err error) wire.Reason {
+func reason(err error) contract.Reason {
 	if err == nil {
 		return ""
 	}
@@ -134,33 +135,33 @@ func TestFiles(t *testing.T) {
 		op     string // without its path
 		path   string // below the directory that holds tree
 		in     []byte
-		want   wire.Reason
+		want   contract.Reason
 		stdout string
 		after  []string // nil for as it was
 	}{
 		{name: "a new file", op: "put file", path: "dir/new", in: []byte("text"), after: []string{"dir drwxr-xr-x", "dir/kept -rw-r-----  kept", "dir/new -rw-r--r-- text", "link -> dir"}},
 		{name: "a file keeps its mode", op: "put file", path: "dir/kept", in: []byte("text"), after: []string{"dir drwxr-xr-x", "dir/kept -rw-r----- text", "link -> dir"}},
-		{name: "a file in the place of a directory", op: "put file", path: "dir", want: wire.ReasonConfig},
-		{name: "a file in the place of a link", op: "put file", path: "link", want: wire.ReasonConfig},
-		{name: "a file where no directory is", op: "put file", path: "none/new", want: wire.ReasonNotFound},
-		{name: "a file below a file", op: "put file", path: "dir/kept/new", want: wire.ReasonNotFound},
+		{name: "a file in the place of a directory", op: "put file", path: "dir", want: contract.ReasonConfig},
+		{name: "a file in the place of a link", op: "put file", path: "link", want: contract.ReasonConfig},
+		{name: "a file where no directory is", op: "put file", path: "none/new", want: contract.ReasonNotFound},
+		{name: "a file below a file", op: "put file", path: "dir/kept/new", want: contract.ReasonNotFound},
 		{name: "a tree", op: "put tar", path: "deep/er", in: archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "a/b", Mode: 0o755}),
 			after: []string{"deep drwxr-xr-x", "deep/er drwxr-xr-x", "deep/er/a drwxr-xr-x", "deep/er/a/b -rwxr-xr-x in a/b", "dir drwxr-xr-x", "dir/kept -rw-r----- kept", "link -> dir"}},
-		{name: "a tree in the place of a file", op: "put tar", path: "dir/kept", in: archive(t), want: wire.ReasonConfig},
-		{name: "a tree that leads out", op: "put tar", path: "dir", in: archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "../x", Mode: 0o644}), want: wire.ReasonConfig},
-		{name: "no tree", op: "put tar", path: "dir", in: []byte(strings.Repeat("no tar ", 200)), want: wire.ReasonConfig},
+		{name: "a tree in the place of a file", op: "put tar", path: "dir/kept", in: archive(t), want: contract.ReasonConfig},
+		{name: "a tree that leads out", op: "put tar", path: "dir", in: archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "../x", Mode: 0o644}), want: contract.ReasonConfig},
+		{name: "no tree", op: "put tar", path: "dir", in: []byte(strings.Repeat("no tar ", 200)), want: contract.ReasonConfig},
 		{name: "a file comes back", op: "get file", path: "dir/kept", stdout: "4\nkept"},
-		{name: "no file to come back", op: "get file", path: "none", want: wire.ReasonNotFound},
-		{name: "a directory is no file", op: "get file", path: "dir", want: wire.ReasonConfig},
-		{name: "a link is no file", op: "get file", path: "link", want: wire.ReasonConfig},
-		{name: "a file is no tree", op: "get tar", path: "dir/kept", want: wire.ReasonConfig},
-		{name: "no tree to come back", op: "get tar", path: "none", want: wire.ReasonNotFound},
+		{name: "no file to come back", op: "get file", path: "none", want: contract.ReasonNotFound},
+		{name: "a directory is no file", op: "get file", path: "dir", want: contract.ReasonConfig},
+		{name: "a link is no file", op: "get file", path: "link", want: contract.ReasonConfig},
+		{name: "a file is no tree", op: "get tar", path: "dir/kept", want: contract.ReasonConfig},
+		{name: "no tree to come back", op: "get tar", path: "none", want: contract.ReasonNotFound},
 		{name: "a file is removed", op: "remove", path: "dir/kept", after: []string{"dir drwxr-xr-x", "link -> dir"}},
 		{name: "a link is removed, and not what it leads to", op: "remove-all", path: "link", after: []string{"dir drwxr-xr-x", "dir/kept -rw-r----- kept"}},
-		{name: "a directory is not removed unasked", op: "remove", path: "dir", want: wire.ReasonConfig},
+		{name: "a directory is not removed unasked", op: "remove", path: "dir", want: contract.ReasonConfig},
 		{name: "a directory is removed", op: "remove-all", path: "dir", after: []string{"link -> dir"}},
-		{name: "nothing to remove", op: "remove-all", path: "none", want: wire.ReasonNotFound},
-		{name: "an unknown operation", op: "rename", path: "dir", want: wire.ReasonUnsupported},
+		{name: "nothing to remove", op: "remove-all", path: "none", want: contract.ReasonNotFound},
+		{name: "an unknown operation", op: "rename", path: "dir", want: contract.ReasonUnsupported},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -206,7 +207,7 @@ func TestFilesTree(t *testing.T) {
 }
 
 func TestFilesWithoutPath(t *testing.T) {
-	if _, err := operate(t, nil, "remove"); reason(err) != wire.ReasonInternal {
+	if _, err := operate(t, nil, "remove"); reason(err) != contract.ReasonInternal {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -225,22 +226,5 @@ func TestRemoveClosed(t *testing.T) {
 	}
 	if left := listing(t, dir); left != nil {
 		t.Errorf("left: %v", left)
-	}
-}
-
-func TestExplain(t *testing.T) {
-	done := wire.Errorf(wire.ReasonLimit, "known already")
-	for _, tc := range []struct {
-		err  error
-		want wire.Reason
-	}{
-		{nil, ""}, {done, wire.ReasonLimit}, {fmt.Errorf("more: %w", done), wire.ReasonLimit},
-		{&fs.PathError{Op: "open", Path: "x", Err: unix.ENOENT}, wire.ReasonNotFound}, {unix.ENOTDIR, wire.ReasonNotFound},
-		{unix.EISDIR, wire.ReasonConfig}, {unix.ENOSPC, wire.ReasonQuota}, {unix.EDQUOT, wire.ReasonQuota},
-		{unix.EACCES, wire.ReasonDenied}, {unix.EROFS, wire.ReasonDenied}, {unix.EIO, wire.ReasonInternal},
-	} {
-		if got := explain("/x", tc.err); reason(got) != tc.want {
-			t.Errorf("%v is %q, want %q", tc.err, reason(got), tc.want)
-		}
 	}
 }

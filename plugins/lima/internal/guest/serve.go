@@ -44,6 +44,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
+	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/visible"
@@ -125,14 +126,14 @@ func (s *server) accept(session *yamux.Session) error {
 // prepare looks who the user is and what the guest can do, once it has booted.
 func (s *server) prepare(ctx context.Context, name string, bootWait time.Duration) error {
 	if os.Geteuid() != 0 {
-		return wire.Errorf(wire.ReasonDenied, "hutch's program in the guest must be root; sudo made it uid %d", os.Geteuid())
+		return contract.Errorf(contract.ReasonDenied, "hutch's program in the guest must be root; sudo made it uid %d", os.Geteuid())
 	}
 	if err := booted(ctx, bootWait); err != nil {
 		return err
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		return wire.Errorf(wire.ReasonConfig, "the guest has no user %q: %w", name, err)
+		return contract.Errorf(contract.ReasonConfig, "the guest has no user %q: %w", name, err)
 	}
 	s.user = account{name: u.Username, home: u.HomeDir}
 	for to, text := range map[*int]string{&s.user.uid: u.Uid, &s.user.gid: u.Gid} {
@@ -185,7 +186,7 @@ func booted(ctx context.Context, wait time.Duration) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return wire.Errorf(wire.ReasonInternal, "the guest's boot scripts are not done after %s: there is no %s", wait, bootDone)
+			return contract.Errorf(contract.ReasonInternal, "the guest's boot scripts are not done after %s: there is no %s", wait, bootDone)
 		}
 	}
 }
@@ -226,18 +227,18 @@ func (s *server) answer(stream *yamux.Stream, req wire.Request, data io.Reader) 
 func (s *server) do(ctx context.Context, req wire.Request, data io.Reader) (reply wire.Reply) {
 	defer func() {
 		if p := recover(); p != nil {
-			reply = wire.Reply{Err: wire.Errorf(wire.ReasonInternal, "hutch's program in the guest has a bug: %s: %v", req.Op, p)}
+			reply = wire.Reply{Err: contract.Errorf(contract.ReasonInternal, "hutch's program in the guest has a bug: %s: %v", req.Op, p)}
 		}
 	}()
 	var err error
 	box := box{id: req.ID, server: s}
 	if !validID(req.ID) {
-		return wire.Reply{Err: wire.Errorf(wire.ReasonConfig, "%q is no id of a sandbox", req.ID)}
+		return wire.Reply{Err: contract.Errorf(contract.ReasonConfig, "%q is no id of a sandbox", req.ID)}
 	}
 	switch req.Op {
 	case wire.OpCreate:
 		if req.Sandbox == nil {
-			err = wire.Errorf(wire.ReasonConfig, "there is nothing to create")
+			err = contract.Errorf(contract.ReasonConfig, "there is nothing to create")
 			break
 		}
 		err = box.create(ctx, req.Sandbox)
@@ -256,7 +257,7 @@ func (s *server) do(ctx context.Context, req wire.Request, data io.Reader) (repl
 	case wire.OpInspect:
 		reply.State, err = box.inspect()
 	default:
-		err = wire.Errorf(wire.ReasonUnsupported, "there is no operation %q", req.Op)
+		err = contract.Errorf(contract.ReasonUnsupported, "there is no operation %q", req.Op)
 	}
 	reply.Err = wire.AsError(err)
 	return reply
@@ -381,7 +382,7 @@ func (o *order) live(control *os.File, lines *wire.Lines) *wire.Exit {
 func (o *order) command() (*exec.Cmd, *wire.Exit) {
 	dir := string(o.Exec.Dir)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return nil, &wire.Exit{Err: wire.Errorf(wire.ReasonConfig, "there is no directory %q in the sandbox to work in", dir)}
+		return nil, &wire.Exit{Err: contract.Errorf(contract.ReasonConfig, "there is no directory %q in the sandbox to work in", dir)}
 	}
 	cmd := &exec.Cmd{Dir: dir, Env: []string{}, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	path := ""
@@ -424,7 +425,7 @@ func notStarted(err error) *wire.Exit {
 		errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EPERM):
 		return &wire.Exit{NotStarted: true, Code: 126, Why: err.Error()}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
-		return &wire.Exit{Err: wire.Errorf(wire.ReasonQuota, "the sandbox has no room for another command: %w", err)}
+		return &wire.Exit{Err: contract.Errorf(contract.ReasonQuota, "the sandbox has no room for another command: %w", err)}
 	}
 	return &wire.Exit{Err: wire.AsError(fmt.Errorf("start the command: %w", err))}
 }

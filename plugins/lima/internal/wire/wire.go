@@ -22,6 +22,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
@@ -107,15 +108,15 @@ type Event struct {
 
 // Exit is the end of a command.
 type Exit struct {
-	Err        *Error        `json:"err,omitempty"` // it could not be run, for a reason that is not the command's
-	NotStarted bool          `json:"not_started,omitempty"`
-	Code       int           `json:"code,omitempty"`   // 126 or 127 with NotStarted
-	Why        string        `json:"why,omitempty"`    // likewise
-	Status     uint32        `json:"status,omitempty"` // wait status
-	Killed     bool          `json:"killed,omitempty"` // all of it was killed from outside, and there is no status
-	User       time.Duration `json:"user,omitempty"`
-	Sys        time.Duration `json:"sys,omitempty"`
-	MaxRSS     int64         `json:"max_rss,omitempty"` // bytes
+	Err        *contract.Error `json:"err,omitempty"` // it could not be run, for a reason that is not the command's
+	NotStarted bool            `json:"not_started,omitempty"`
+	Code       int             `json:"code,omitempty"`   // 126 or 127 with NotStarted
+	Why        string          `json:"why,omitempty"`    // likewise
+	Status     uint32          `json:"status,omitempty"` // wait status
+	Killed     bool            `json:"killed,omitempty"` // all of it was killed from outside, and there is no status
+	User       time.Duration   `json:"user,omitempty"`
+	Sys        time.Duration   `json:"sys,omitempty"`
+	MaxRSS     int64           `json:"max_rss,omitempty"` // bytes
 	// What the kernel counted in the sandbox's cgroup: of the time of this command, and at most.
 	OOMKills   uint64 `json:"oom_kills,omitempty"`
 	PIDsHits   uint64 `json:"pids_hits,omitempty"`
@@ -125,9 +126,9 @@ type Exit struct {
 
 // Reply ends every operation but OpExec.
 type Reply struct {
-	Err     *Error   `json:"err,omitempty"`
-	Changes []Change `json:"changes,omitempty"`
-	State   string   `json:"state,omitempty"` // of OpInspect: how many commands run
+	Err     *contract.Error `json:"err,omitempty"`
+	Changes []Change        `json:"changes,omitempty"`
+	State   string          `json:"state,omitempty"` // of OpInspect: how many commands run
 }
 
 // Change is an [overlay.Change] whose path may be no UTF-8.
@@ -136,44 +137,13 @@ type Change struct {
 	Change overlay.Change
 }
 
-// Reason classifies an Error; the values are those of package sdk.
-type Reason string
-
-// The reasons.
-const (
-	ReasonConfig      Reason = "config"
-	ReasonLimit       Reason = "limit"
-	ReasonUnsupported Reason = "unsupported"
-	ReasonNotFound    Reason = "not_found"
-	ReasonDenied      Reason = "denied"
-	ReasonQuota       Reason = "quota"
-	ReasonInternal    Reason = "internal"
-)
-
-// Error is a failure in the guest.
-type Error struct {
-	Reason  Reason `json:"reason"`
-	Summary string `json:"summary"`
-	Limit   string `json:"limit,omitempty"`
-}
-
-func (e *Error) Error() string { return e.Summary }
-
-// Errorf makes an Error.
-func Errorf(r Reason, format string, args ...any) *Error {
-	return &Error{Reason: r, Summary: fmt.Errorf(format, args...).Error()}
-}
-
-// AsError makes an Error of err; any other error becomes internal. Nil stays nil.
-func AsError(err error) *Error {
-	if err == nil {
-		return nil
+// AsError is err as it crosses the wire; one without a reason is internal. Nil stays nil.
+func AsError(err error) *contract.Error {
+	var e *contract.Error
+	if err != nil && !errors.As(err, &e) {
+		e = contract.Errorf(contract.ReasonInternal, "%w", err)
 	}
-	var e *Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return &Error{Reason: ReasonInternal, Summary: err.Error()}
+	return e
 }
 
 // Hello is what the guest says first, behind [Magic] on its own line.
@@ -189,7 +159,7 @@ type Hello struct {
 	Limits map[limits.Limit]limits.How `json:"limits"`
 	Size   Machine                     `json:"size"`
 	// Err says why the program cannot work; the session ends after it.
-	Err *Error `json:"err,omitempty"`
+	Err *contract.Error `json:"err,omitempty"`
 }
 
 // Machine is how large a VM is, as programs in it see it. A zero is unknown.
