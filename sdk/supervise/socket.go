@@ -43,6 +43,9 @@ func (s *Socket) Close() error { return s.file.Close() }
 // SetDeadline ends what is waited for at that time, with os.ErrDeadlineExceeded.
 func (s *Socket) SetDeadline(t time.Time) error { return s.file.SetDeadline(t) }
 
+// SetWriteDeadline ends what is sent at that time, likewise.
+func (s *Socket) SetWriteDeadline(t time.Time) error { return s.file.SetWriteDeadline(t) }
+
 // Control calls fn with the socket's descriptor.
 func (s *Socket) Control(fn func(fd int)) error {
 	return s.raw.Control(func(fd uintptr) { fn(int(fd)) })

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk/network/loopback"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Identity says what a holder is to the host.
@@ -35,7 +36,7 @@ type Holder struct {
 	process *os.Process // nil when another plugin started it
 	pid     int
 	pidfd   int // of a persistent holder, else -1
-	socket  int
+	socket  *supervise.Socket
 	stderr  words
 
 	nsOnce  sync.Once
@@ -44,7 +45,6 @@ type Holder struct {
 	closing sync.Once
 	ask     sync.Mutex    // one question at a time
 	answers chan answer   // to the question that is out
-	heard   chan struct{} // closed when nothing reads the socket any more
 	gone    chan struct{} // closed when the holder is no more
 	mu      sync.Mutex    // guards what follows
 	next    uint64        // id of the next command
@@ -83,11 +83,15 @@ func launch(id Identity, argv []string, stderr *os.File, env []string) (*Holder,
 	if err != nil {
 		return nil, fmt.Errorf("make the holder's socket: %w", err)
 	}
-	near, far := pair[0], os.NewFile(uintptr(pair[1]), "holder")
+	far := os.NewFile(uintptr(pair[1]), "holder")
 	defer far.Close()
+	near, err := supervise.NewSocket(pair[0])
+	if err != nil {
+		return nil, err
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		unix.Close(near)
+		near.Close()
 		return nil, err
 	}
 	defer null.Close()
@@ -110,7 +114,7 @@ func launch(id Identity, argv []string, stderr *os.File, env []string) (*Holder,
 		Sys:   sys,
 	})
 	if err != nil {
-		unix.Close(near)
+		near.Close()
 		return nil, fmt.Errorf("start the holder in a user namespace: %w", err)
 	}
 	h := newHolder(p.Pid, near)
@@ -118,10 +122,10 @@ func launch(id Identity, argv []string, stderr *os.File, env []string) (*Holder,
 	return h, nil
 }
 
-func newHolder(pid, socket int) *Holder {
+func newHolder(pid int, socket *supervise.Socket) *Holder {
 	return &Holder{
 		pid: pid, pidfd: -1, socket: socket,
-		answers: make(chan answer, 1), heard: make(chan struct{}), gone: make(chan struct{}), waiting: map[uint64]chan *wire.Ended{},
+		answers: make(chan answer, 1), gone: make(chan struct{}), waiting: map[uint64]chan *wire.Ended{},
 	}
 }
 
@@ -190,7 +194,7 @@ func (h *Holder) Dial(port int) (net.Conn, error) {
 // Closing twice is fine.
 func (h *Holder) Close() {
 	h.closing.Do(func() {
-		_ = unix.Shutdown(h.socket, unix.SHUT_WR) // the holder sees the end of its socket
+		_ = h.socket.Control(func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_WR) }) // the holder sees the end of its socket
 		select {
 		case <-h.gone:
 		case <-time.After(closeTimeout):
@@ -200,10 +204,7 @@ func (h *Holder) Close() {
 		if h.ns != nil {
 			h.ns.Close()
 		}
-		h.ask.Lock() // nobody is in the middle of a question any more
-		unix.Close(h.socket)
-		h.socket = -1
-		h.ask.Unlock()
+		h.socket.Close()
 	})
 }
 
@@ -211,11 +212,8 @@ func (h *Holder) Close() {
 func (h *Holder) question(req *wire.Request, fds []int) (answer, error) {
 	h.ask.Lock()
 	defer h.ask.Unlock()
-	if h.socket < 0 {
-		return answer{}, h.goneError()
-	}
 	if err := wire.Send(h.socket, req, fds...); err != nil {
-		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) {
 			<-h.gone
 			return answer{}, h.goneError()
 		}
@@ -261,7 +259,6 @@ func (h *Holder) receive() {
 		}
 		h.mu.Unlock()
 	}
-	close(h.heard)
 	if h.process != nil {
 		_, _ = h.process.Wait()
 	}

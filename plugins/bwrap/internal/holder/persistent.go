@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
@@ -124,7 +124,11 @@ func Join(dir string) (h *Holder, state []byte, dirs []*os.File, err error) {
 		unix.Close(fd)
 		return nil, nil, nil, err
 	}
-	h = newHolder(int(cred.Pid), fd)
+	socket, err := supervise.NewSocket(fd)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	h = newHolder(int(cred.Pid), socket)
 	h.pidfd, _ = unix.PidfdOpen(h.pid, 0)
 	h.stderr = logWords(filepath.Join(dir, logName))
 	go h.receive()
@@ -151,12 +155,7 @@ func Join(dir string) (h *Holder, state []byte, dirs []*os.File, err error) {
 // Leave ends the connection to a persistent holder, which ends the commands that were started over it.
 func (h *Holder) Leave() {
 	h.closing.Do(func() {
-		_ = unix.Shutdown(h.socket, unix.SHUT_RDWR) // which ends receive, too
-		<-h.heard                                   // or it would read whatever gets the number of the socket next
-		h.ask.Lock()
-		unix.Close(h.socket)
-		h.socket = -1
-		h.ask.Unlock()
+		h.socket.Close() // which ends receive, too
 		if h.ns != nil {
 			h.ns.Close()
 		}
@@ -181,12 +180,7 @@ func (h *Holder) Kill() error {
 // End ends a persistent holder with all commands in it, no matter who started them, and returns when all are gone.
 func (h *Holder) End() error {
 	defer h.Leave()
-	h.ask.Lock()
-	err := error(io.EOF)
-	if h.socket >= 0 {
-		err = wire.Send(h.socket, &wire.Request{End: true})
-	}
-	h.ask.Unlock()
+	err := wire.Send(h.socket, &wire.Request{End: true})
 	if ended(h.pidfd, closeTimeout) {
 		return nil
 	}

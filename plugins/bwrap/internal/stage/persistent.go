@@ -6,13 +6,13 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
+	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
@@ -20,26 +20,12 @@ import (
 // layer twice, which the kernel does not define. So the holder outlives the plugin, and later plugins reach it by a
 // socket in the sandbox's directory. All of them may be connected at once.
 
-// client is the connection to one plugin.
-type client struct {
-	mu     sync.Mutex
-	socket int // -1 once it is closed
-}
-
-func (c *client) send(reply *wire.Reply, fds ...int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.socket < 0 {
-		return io.EOF
+// send replies to a plugin. One that does not read keeps the others waiting for a while only.
+func send(plugin *supervise.Socket, reply *wire.Reply, fds ...int) error {
+	if err := plugin.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		return err
 	}
-	return wire.Send(c.socket, reply, fds...)
-}
-
-func (c *client) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	unix.Close(c.socket)
-	c.socket = -1
+	return wire.Send(plugin, reply, fds...)
 }
 
 // persistent is what a holder has besides that outlives its plugin.
@@ -49,13 +35,13 @@ type persistent struct {
 	state    []byte
 
 	// What follows is guarded by holder.mu.
-	commands map[int]*client // by the pid of their bwrap
+	commands map[int]*supervise.Socket // by the pid of their bwrap
 	ending   bool
 }
 
 // asked is what a plugin wants, or that it is gone.
 type asked struct {
-	by   *client // nil when the socket was removed
+	by   *supervise.Socket // nil when the socket was removed
 	req  wire.Request
 	fds  []int
 	gone bool
@@ -71,7 +57,7 @@ const (
 
 // outlive makes this holder a persistent one, which plugins can connect to from now on.
 func (h *holder) outlive(l *wire.Persistent, fds []int) error {
-	keep := &persistent{state: l.State, commands: map[int]*client{}}
+	keep := &persistent{state: l.State, commands: map[int]*supervise.Socket{}}
 	for _, k := range []struct {
 		from int
 		to   *int
@@ -121,8 +107,7 @@ func (h *holder) last() error {
 			return io.EOF
 		default:
 			if h.answer(a.by, &a.req, a.fds) != nil {
-				// It does not listen any more; that it is gone comes from the other goroutine.
-				_ = unix.Shutdown(a.by.socket, unix.SHUT_RDWR)
+				a.by.Close() // it does not read any more; that it is gone comes from the other goroutine
 			}
 		}
 	}
@@ -137,11 +122,11 @@ func (h *holder) reachable() bool {
 }
 
 // listenTo reads what one plugin asks.
-func (h *holder) listenTo(c *client, requests chan<- asked) {
+func (h *holder) listenTo(c *supervise.Socket, requests chan<- asked) {
 	for {
 		a := asked{by: c}
 		var err error
-		if a.fds, err = wire.Recv(c.socket, &a.req); err != nil {
+		if a.fds, err = wire.Recv(c, &a.req); err != nil {
 			requests <- asked{by: c, gone: true}
 			return
 		}
@@ -160,12 +145,13 @@ func (h *holder) accept(requests chan<- asked) {
 			time.Sleep(time.Millisecond) // no descriptors: some will be given back
 			continue
 		}
-		tv := unix.NsecToTimeval(sendTime.Nanoseconds())
-		if !fromOutside(fd) || unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv) != nil {
+		if !fromOutside(fd) {
 			unix.Close(fd)
 			continue
 		}
-		go h.listenTo(&client{socket: fd}, requests)
+		if plugin, err := supervise.NewSocket(fd); err == nil {
+			go h.listenTo(plugin, requests)
+		}
 	}
 }
 
@@ -177,7 +163,7 @@ func fromOutside(fd int) bool {
 }
 
 // started notes whose command it is. h.mu is held.
-func (l *persistent) started(c *client, pid int) { l.commands[pid] = c }
+func (l *persistent) started(c *supervise.Socket, pid int) { l.commands[pid] = c }
 
 // reaped waits for the end of a command, has it reaped, sees to it that nothing of it is left, and reports whether its
 // end is one that may be reported.
@@ -209,7 +195,7 @@ func (h *holder) reaped(pid int, reap func()) bool {
 }
 
 // abandon ends the commands of a plugin that is gone.
-func (h *holder) abandon(c *client) {
+func (h *holder) abandon(c *supervise.Socket) {
 	for {
 		h.mu.Lock()
 		left := 0
@@ -234,5 +220,5 @@ func (h *holder) abandon(c *client) {
 		}
 		time.Sleep(endRound)
 	}
-	c.close()
+	c.Close()
 }

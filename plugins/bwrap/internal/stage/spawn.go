@@ -12,6 +12,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk/network/netns"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Descriptors that bwrap is started with, besides 0 to 2.
@@ -28,7 +29,7 @@ const (
 
 // spawn starts bwrap for one command and waits for it on its own thread.
 // The descriptor that it returns is bwrap's pidfd: the plugin knows it by another number.
-func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, error) {
+func (h *holder) spawn(c *supervise.Socket, e *wire.Exec, fds []int) (*wire.Reply, []int, error) {
 	want := 7
 	if e.Block {
 		want += 2
@@ -103,7 +104,7 @@ func (h *holder) spawn(c *client, e *wire.Exec, fds []int) (*wire.Reply, []int, 
 }
 
 // wait reaps bwrap and answers the plugin. A plugin that is gone needs no answer.
-func (h *holder) wait(c *client, id uint64, pid int) {
+func (h *holder) wait(c *supervise.Socket, id uint64, pid int) {
 	var status syscall.WaitStatus
 	var usage syscall.Rusage
 	reap := func() {
@@ -120,7 +121,7 @@ func (h *holder) wait(c *client, id uint64, pid int) {
 		return
 	}
 	h.running.Add(-1)
-	_ = c.send(&wire.Reply{Ended: &wire.Ended{
+	_ = send(c, &wire.Reply{Ended: &wire.Ended{
 		ID: id, Status: int(status),
 		UserUS: usage.Utime.Nano() / 1000, SysUS: usage.Stime.Nano() / 1000, MaxRSSKB: usage.Maxrss,
 	}})

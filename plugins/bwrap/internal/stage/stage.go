@@ -5,8 +5,8 @@
 // in this package's init function and never reaches main: Go initialises
 // packages that are ready in the order of their import paths, so nothing of grpc
 // and protobuf has been initialised by then, which would cost some milliseconds
-// for each sandbox. Therefore this package imports the standard library and
-// x/sys only.
+// for each sandbox. Therefore this package imports the standard library, x/sys,
+// and of sdk only what does with little more.
 //
 // The plugin starts the holder in a user namespace, a mount namespace and a process
 // namespace of its own, as uid 0 of that user namespace, which is an unprivileged uid
@@ -33,6 +33,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk/network/netns"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 func init() {
@@ -43,7 +44,7 @@ func init() {
 	// the first one.
 	runtime.LockOSThread()
 	unix.CloseOnExec(wire.SocketFD)
-	h := &holder{first: &client{socket: wire.SocketFD}, bwrap: -1}
+	h := &holder{bwrap: -1}
 	err := h.begin()
 	if err == nil {
 		err = h.serve()
@@ -58,9 +59,9 @@ func init() {
 
 // holder is the state of the one sandbox.
 type holder struct {
-	first *client     // the plugin that started it
-	setup *wire.Setup // nil when there is no sandbox
-	bwrap int         // descriptor of the bwrap binary, -1 without a sandbox
+	first *supervise.Socket // to the plugin that started it
+	setup *wire.Setup       // nil when there is no sandbox
+	bwrap int               // descriptor of the bwrap binary, -1 without a sandbox
 
 	base       int          // descriptor of the mount namespace that it began in
 	cpus       unix.CPUSet  // processors that it began with
@@ -73,6 +74,9 @@ type holder struct {
 func (h *holder) begin() (err error) {
 	if h.base, err = unix.Open("/proc/self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open the mount namespace: %w", err)
+	}
+	if h.first, err = supervise.NewSocket(wire.SocketFD); err != nil {
+		return fmt.Errorf("use the socket: %w", err)
 	}
 	return unix.SchedGetaffinity(0, &h.cpus)
 }
@@ -104,7 +108,7 @@ func (h *holder) clear() error {
 func (h *holder) serve() error {
 	for {
 		var req wire.Request
-		fds, err := wire.Recv(h.first.socket, &req)
+		fds, err := wire.Recv(h.first, &req)
 		if err != nil {
 			return err
 		}
@@ -118,7 +122,7 @@ func (h *holder) serve() error {
 }
 
 // answer does what one request asks for and says what came of it. The error is that of the connection.
-func (h *holder) answer(c *client, req *wire.Request, fds []int) (err error) {
+func (h *holder) answer(c *supervise.Socket, req *wire.Request, fds []int) (err error) {
 	var reply *wire.Reply
 	var give []int
 	switch {
@@ -152,7 +156,7 @@ func (h *holder) answer(c *client, req *wire.Request, fds []int) (err error) {
 	if err != nil {
 		reply = &wire.Reply{Err: err.Error()}
 	}
-	err = c.send(reply, give...)
+	err = send(c, reply, give...)
 	closeAll(give)
 	return err
 }

@@ -2,9 +2,9 @@
 // that keeps one sandbox's mounts, and carries them over a socket together with
 // file descriptors.
 //
-// It imports nothing but the standard library and x/sys, because the holder is
-// the plugin's own binary and must be at work before the packages of gRPC have
-// been initialised: see package stage.
+// It imports nothing that is not initialised at once, because the holder is the
+// plugin's own binary and must be at work before the packages of gRPC have been:
+// see package stage.
 package wire
 
 // HolderName is argv[0] of a holder process.
