@@ -41,6 +41,9 @@ type Description struct {
 	// Secrets says that Exec puts in [Command.Secrets] at the wall of a filtered network.
 	Secrets bool
 
+	// Fork says that Create copies what [CreateRequest.From] has written.
+	Fork bool
+
 	// Environment lists the variables of the host's environment that the plugin
 	// process wants to see, for example E2B_API_KEY. All others but a short list
 	// (PATH, HOME, USER, LANG, TMPDIR, XDG_*, proxy variables) are withheld.
@@ -87,6 +90,7 @@ const (
 	CapTTY     Capability = "tty"
 	CapSecrets Capability = "secrets"
 	CapDial    Capability = "dial"
+	CapFork    Capability = "fork"
 )
 
 // Finding is one thing that Check looked at.

@@ -235,6 +235,16 @@ func (s *service) Create(stream createStream) error {
 		Spec: specFrom(start.GetSpec()), ID: start.GetSandboxId(), Owner: start.GetOwner(),
 		StateDir: string(start.GetStateDir()), Keep: start.GetKeep(),
 	}
+	if start.GetFrom() != nil {
+		if !s.facts.Has(CapFork) {
+			return Errorf(ReasonUnsupported, "backend %q cannot fork a sandbox", s.facts.Name)
+		}
+		if !req.Keep {
+			return Errorf(ReasonConfig, "a fork is a sandbox that is kept")
+		}
+		from := handleFrom(start.GetFrom())
+		req.From = &from
+	}
 	var diags []Diagnostic
 	req.Config, diags = decodeConfig(s.config, s.fields, start.GetSpec().GetConfigJson())
 	if err := errors.Join(checkRequest(req), s.facts.admits(&req.Spec), diagnosticsError(diags)); err != nil {

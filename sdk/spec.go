@@ -137,6 +137,10 @@ type CreateRequest struct {
 	StateDir string
 	// Keep says that the sandbox shall outlive the plugin process.
 	Keep bool
+	// From is a sandbox that was made with Keep and the same Config and Workspace, or nil: the new one begins with a copy
+	// of what was written to its workspace and output. It may be ready; no command runs in it, and Create leaves it as it
+	// is. Only with [Description.Fork].
+	From *Handle
 
 	// Allocated sends the handle to the host. Call it before anything exists outside
 	// the process, and again when Data changes; it returns once the host has the

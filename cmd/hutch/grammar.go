@@ -33,6 +33,7 @@ type grammar struct {
 	PS      psCmd      `cmd:"" name:"ps" group:"sandboxes" help:"List sandboxes."`
 	Port    portCmd    `cmd:"" group:"sandboxes" help:"Lead ports of this machine to servers in a sandbox."`
 	Inspect inspectCmd `cmd:"" group:"sandboxes" help:"Show all that is known of a sandbox."`
+	Fork    forkCmd    `cmd:"" group:"sandboxes" help:"Make copies of a sandbox."`
 	Reset   resetCmd   `cmd:"" group:"sandboxes" help:"Recreate a sandbox and keep its files."`
 	Stop    stopCmd    `cmd:"" group:"sandboxes" help:"Stop sandboxes, and keep their files."`
 	Start   startCmd   `cmd:"" group:"sandboxes" help:"Start sandboxes that are stopped or asleep."`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,9 +62,21 @@ func (c *psCmd) list(ctx context.Context, u *ui, m *sandbox.Manager) error {
 		u.note("no sandboxes")
 		return nil
 	}
-	rows := [][]string{{"NAME", "ID", "STATE", "BACKEND", "PROJECT", "AGE", "CHANGES"}}
+	names := map[string]string{} // of sandboxes that are there, by their id
 	for _, st := range list {
-		rows = append(rows, []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), u.began(st.Created), dash(st.Changed())})
+		names[st.ID] = st.Name
+	}
+	rows := [][]string{{"NAME", "ID", "STATE", "BACKEND", "PROJECT", "AGE", "CHANGES"}}
+	forks := slices.ContainsFunc(list, func(st sandbox.Status) bool { return st.Parent != "" })
+	if forks {
+		rows[0] = append(rows[0], "FORK OF")
+	}
+	for _, st := range list {
+		row := []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), u.began(st.Created), dash(st.Changed())}
+		if forks {
+			row = append(row, dash(cmp.Or(names[st.Parent], st.Parent)))
+		}
+		rows = append(rows, row)
 	}
 	return u.table(rows)
 }
@@ -131,6 +144,7 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 		row("made from", "%s of %s", st.Run, st.File)
 	}
 	row("left by", "%s", st.MadeBy)
+	row("fork of", "%s", st.Parent)
 	row("created", "%s", st.Created.Local().Format("2006-01-02 15:04:05"))
 	if st.Started != nil {
 		row("reset", "%s", st.Started.Local().Format("2006-01-02 15:04:05"))
@@ -171,6 +185,45 @@ func (c *inspectCmd) text(u *ui, st *sandbox.Status) error {
 	}
 	row("record", "%s", st.Dir)
 	return u.table(rows)
+}
+
+type forkCmd struct {
+	Sandbox string `arg:"" name:"sandbox" help:"Name or id of a sandbox, or the beginning of an id." complete:"sandbox"`
+	Number  int    `short:"n" default:"1" placeholder:"N" help:"How many."`
+	Name    string `placeholder:"NAME" help:"Name of the first one; those of the others begin with it. By default they are made from that of the sandbox."`
+	Output  string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text: the name of each fork; json: its record, one object a line."`
+}
+
+// Help is the text below the synopsis.
+func (*forkCmd) Help() string {
+	return `Makes sandboxes that begin with what the sandbox has written to its workspace and output. They have its project, limits, network and environment, and from then on live apart: hutch diff, apply, exec and rm work with each, and the sandbox itself stays as it is and may be removed first. /tmp and processes are not copied. A sandbox that a command runs in is refused.
+
+The project is not copied. What the sandbox has written is; on btrfs and XFS the copies share their blocks. bwrap and podman can fork a private workspace.
+
+    hutch create --workspace . --name try
+    hutch exec try -- npm install
+    hutch fork try -n 4
+    hutch ps`
+}
+
+func (c *forkCmd) Run(ctx context.Context, u *ui) error {
+	if c.Number < 1 {
+		return fmt.Errorf("-n %d: want at least 1", c.Number)
+	}
+	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
+		forks, err := m.Fork(ctx, c.Sandbox, c.Name, c.Number)
+		for _, f := range forks {
+			if c.Output == "json" {
+				err = errors.Join(err, json.NewEncoder(u.out).Encode(f))
+			} else {
+				err = errors.Join(err, u.line("%s", f.Name))
+			}
+		}
+		if errors.Is(err, store.ErrInUse) {
+			return hint(fmt.Errorf("a command works in the sandbox %s, and a fork would have half of what it writes", c.Sandbox), "wait for it, or end it: hutch stop -f %s", c.Sandbox)
+		}
+		return err
+	})
 }
 
 type resetCmd struct {

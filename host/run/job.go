@@ -51,6 +51,7 @@ type job struct {
 	wall    *wall             // nil without secrets
 	trust   []sdk.Mount       // what commands then have to trust
 	deps    []*store.DepsEntry
+	from    *sdk.Handle // of the sandbox that the one that is being made is a fork of, or nil
 
 	published []*network.Published
 }

@@ -93,8 +93,12 @@ func (j *job) leaveBox() {
 	}
 }
 
-// takeBase writes down what the project looks like that the sandbox is about to get layers upon.
+// takeBase writes down what the project looks like that the sandbox is about to get layers upon. A fork has the base of
+// its parent.
 func (j *job) takeBase(ctx context.Context, w sdk.Workspace) (err error) {
+	if j.from != nil {
+		return j.box.LinkBase(j.from.ID)
+	}
 	take := j.r.opt.TakeBase
 	if take == nil || w.Source == "" || w.Mode != sdk.WorkspacePrivate {
 		return nil
@@ -132,6 +136,11 @@ type surroundings struct {
 	Stdin   *string           `json:"stdin,omitempty"`
 	Secrets []string          `json:"secrets,omitempty"`
 	Wall    *wall             `json:"wall,omitempty"`
+
+	// Spec is what the backend was asked for, and State the directory that the sandbox's state lay in then; nil where no
+	// fork can be made. See Fork.
+	Spec  *sdk.Spec `json:"spec,omitempty"`
+	State string    `json:"state,omitempty"`
 }
 
 // fulfil makes the sandbox p a persistent one: from here on its record speaks for it, and no intent does.
@@ -147,7 +156,11 @@ func (j *job) fulfil(p *place) error {
 		delete(inv.env, name) // each command gets them again
 	}
 	// What is secret in the backend's block alone, such as the key of a service, no command needs: it stays out.
-	if err := j.box.WritePrivate(surroundings{Env: inv.env, Hidden: j.d.HiddenEnv(), Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets(), Wall: j.wall}); err != nil {
+	own := surroundings{Env: inv.env, Hidden: j.d.HiddenEnv(), Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets(), Wall: j.wall}
+	if p.b.Facts.Has(sdk.CapFork) {
+		own.Spec, own.State = &p.spec, j.r.opt.Store.Paths().SandboxState(j.box.ID())
+	}
+	if err := j.box.WritePrivate(own); err != nil {
 		return err
 	}
 	limits, err := json.Marshal(limitsOf(j.d, ready.Holds, false))

@@ -20,6 +20,7 @@ type place struct {
 	b      *backend.Backend
 	intent *store.IntentRecord
 	keep   bool
+	spec   sdk.Spec
 }
 
 // backendBroke distinguishes failures of a backend from those of what it was asked.
@@ -59,10 +60,10 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 		"sandbox": id, "backend": b.Facts.Name, "version": b.Facts.Version, "network": j.d.Network.OrNone(),
 		"workspace": spec.Workspace.Source, "mode": spec.Workspace.Mode, "input": spec.Input, "mounts": spec.Mounts,
 	})
-	p := &place{b: b, intent: intent, keep: keep}
+	p := &place{b: b, intent: intent, keep: keep, spec: spec}
 	var handle *sdk.Handle
 	p.Sandbox, err = b.Create(ctx, &sdk.CreateRequest{
-		Spec: spec, ID: id, Owner: st.Owner(), StateDir: state, Keep: keep,
+		Spec: spec, ID: id, Owner: st.Owner(), StateDir: state, Keep: keep, From: j.from,
 		Allocated: func(h sdk.Handle) error {
 			handle = &h
 			return intent.SetHandle(h.Data)

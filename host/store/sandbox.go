@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +67,7 @@ type SandboxInfo struct {
 	File    string `json:"file,omitempty"`    // run file that it was made from
 	Run     string `json:"run,omitempty"`     // label of the run block in it
 	MadeBy  string `json:"made_by,omitempty"` // id of the run that left it, see hutch run --keep
+	Parent  string `json:"parent,omitempty"`  // id of the sandbox that it is a fork of
 	Project string `json:"project,omitempty"` // shared project directory that is its workspace
 
 	Workspace SandboxWorkspace `json:"workspace"`
@@ -162,20 +162,54 @@ type SandboxRecord struct {
 // alone until it is closed. It fills in what the store knows: a missing ID, the name, the times. Without
 // a name one is derived from want, such as want, want-2, want-3. A name that is not free is [ErrNameTaken].
 func (s *Store) BeginSandbox(n SandboxInfo, want string) (*SandboxRecord, error) {
+	all, err := s.BeginSandboxes(n, want, 1)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// BeginSandboxes is [Store.BeginSandbox] for several that differ in id and name: the name of n is that of the first.
+func (s *Store) BeginSandboxes(n SandboxInfo, want string, count int) (all []*SandboxRecord, err error) {
+	names, err := s.lockNames()
+	if err != nil {
+		return nil, err
+	}
+	defer names.Close()
+	list, err := s.Sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	taken := map[string]bool{}
+	for _, i := range list {
+		taken[i.Name] = taken[i.Name] || i.State != SandboxRemoving
+	}
+	for range count {
+		r, err := s.beginSandbox(n, want, taken)
+		if err != nil {
+			for _, r := range all {
+				err = errors.Join(err, r.Forget())
+			}
+			return nil, err
+		}
+		all = append(all, r)
+		n.ID, n.Name = "", ""
+	}
+	return all, nil
+}
+
+func (s *Store) beginSandbox(n SandboxInfo, want string, taken map[string]bool) (*SandboxRecord, error) {
 	if n.ID == "" {
 		n.ID = s.NewID()
 	}
 	if !isRunID(n.ID) {
 		return nil, fmt.Errorf("sandbox id %.60q is not one that the store gave out", n.ID)
 	}
-	names, err := s.lockNames()
-	if err != nil {
+	var err error
+	if n.Name, err = freeName(n.Name, want, taken); err != nil {
 		return nil, err
 	}
-	defer names.Close()
-	if n.Name, err = s.freeName(n.Name, want); err != nil {
-		return nil, err
-	}
+	taken[n.Name] = true
 	n.Schema, n.State, n.Created, n.Host = SandboxSchema, SandboxCreating, s.now().UTC(), Self()
 	n.Owner, n.Home = s.Owner(), s.paths.Data
 	r := &SandboxRecord{info: n}
@@ -293,6 +327,32 @@ func (r *SandboxRecord) replace(name string, data []byte) error {
 
 // PlaceBase puts a new base, written to NewBase, in its place.
 func (r *SandboxRecord) PlaceBase() error { return r.store.PlaceSandboxBase(r.id) }
+
+// LinkBase gives the sandbox the base of another one, unless that has none.
+func (r *SandboxRecord) LinkBase(from string) error {
+	events, err := readEvents(r.store.paths.Sandbox(from))
+	if err != nil {
+		return err
+	}
+	var ref FileRef
+	for _, e := range events {
+		for _, f := range e.Files {
+			if f.Path == baseFile {
+				ref = f
+			}
+		}
+	}
+	if ref.Path == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	head, err := r.append(EventSandboxRecord, nil, []FileRef{ref}, func() error { return os.Link(r.store.paths.SandboxBase(from), r.Base()) })
+	if err != nil {
+		return diskError("link", r.Base(), err)
+	}
+	return r.store.enter(auditEntry{EventSandboxHead, r.id, head, nil})
+}
 
 // SandboxBase is [Paths.SandboxBase].
 func (s *Store) SandboxBase(id string) string { return s.paths.SandboxBase(id) }
@@ -540,20 +600,13 @@ func (s *Store) lockNames() (*os.File, error) {
 	return f, nil
 }
 
-// freeName checks that name is free, or finds one like want. The names are locked.
-func (s *Store) freeName(name, want string) (string, error) {
-	list, err := s.Sandboxes()
-	if err != nil {
-		return "", err
-	}
-	taken := func(name string) bool {
-		return slices.ContainsFunc(list, func(i SandboxInfo) bool { return i.Name == name && i.State != SandboxRemoving })
-	}
+// freeName checks that name is not among the taken ones, or finds one like want.
+func freeName(name, want string, taken map[string]bool) (string, error) {
 	if name != "" {
 		if err := CheckName(name); err != nil {
 			return "", err
 		}
-		if taken(name) {
+		if taken[name] {
 			return "", fmt.Errorf("%w: there is a sandbox %q (`hutch rm %s` removes it)", ErrNameTaken, name, name)
 		}
 		return name, nil
@@ -564,7 +617,7 @@ func (s *Store) freeName(name, want string) (string, error) {
 		if n > 1 {
 			name = fmt.Sprintf("%s-%d", want, n)
 		}
-		if !taken(name) {
+		if !taken[name] {
 			return name, nil
 		}
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -14,7 +16,9 @@ import (
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
+	"github.com/hutch-run/hutch/sdk/hostids"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // A persistent sandbox has at most one world, which every plugin process that works in it shares: see package stage for
@@ -237,6 +241,40 @@ func endHolder(dir string) error {
 		d.Close()
 	}
 	return h.End()
+}
+
+// fork gives s a copy of the layer of another persistent sandbox. The files of both belong to the same user: the owner of
+// the workspace, whatever ids the processes have.
+func (s *sandbox) fork(ctx context.Context, from sdk.Handle) error {
+	old, err := readHandle(from)
+	if err != nil {
+		return err
+	}
+	dir := cmp.Or(from.StateDir, old.Dir)
+	if old.Kept == nil || !kept(dir) {
+		return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", from.ID)
+	}
+	layer, source := filepath.Join(s.dir, "layer"), filepath.Join(dir, "layer")
+	var owner syscall.Stat_t
+	if err := syscall.Stat(source, &owner); err != nil {
+		return fmt.Errorf("look at the layer of %s: %w", from.ID, err)
+	}
+	for _, d := range []string{layer, filepath.Join(layer, "work")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return fmt.Errorf("make the sandbox's layer: %w", err)
+		}
+		if hostids.Root() {
+			if err := os.Chown(d, int(owner.Uid), int(owner.Gid)); err != nil {
+				return fmt.Errorf("make the sandbox's layer: %w", err)
+			}
+		}
+	}
+	for _, name := range []string{"upper", "output"} { // output last: it says that the layer is whole
+		if err := overlay.Copy(ctx, filepath.Join(source, name), filepath.Join(layer, name), overlay.CopyOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeFiles removes what a persistent sandbox had in its directory besides the layer.

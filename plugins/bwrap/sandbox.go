@@ -107,7 +107,12 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 	if err := req.Allocated(sdk.Handle{ID: req.ID, Data: data}); err != nil {
 		return nil, err
 	}
-	if err := s.open(ctx); err != nil {
+	if req.From != nil {
+		err = s.fork(ctx, *req.From) // whose first command makes its world
+	} else {
+		err = s.open(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil

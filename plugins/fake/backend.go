@@ -52,6 +52,7 @@ func (b *backend) Describe() sdk.Description {
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
 		Sandbox:    (&sandbox{}).offered(),
 		TTY:        true,
+		Fork:       true,
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -122,6 +123,23 @@ func delay(ctx context.Context, d time.Duration, progress func(string, int64, in
 	return nil
 }
 
+// fork copies what another sandbox holds.
+func (b *backend) fork(ctx context.Context, from sdk.Handle, st *state) error {
+	reg, ok := lookup(from.ID)
+	var parent state
+	if err := json.Unmarshal(reg.Data, &parent); !ok || err != nil {
+		return sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", from.ID)
+	}
+	parent.moveTo(from.StateDir)
+	if st.Config.lies("fork_shares") {
+		return errors.Join(os.Remove(st.Workspace), os.Symlink(parent.Workspace, st.Workspace), copyTree(ctx, filepath.Join(parent.Dir, "output"), filepath.Join(st.Dir, "output")))
+	}
+	if err := copyTree(ctx, parent.Workspace, st.Workspace); err != nil || st.Config.lies("fork_without_output") {
+		return err
+	}
+	return copyTree(ctx, filepath.Join(parent.Dir, "output"), filepath.Join(st.Dir, "output"))
+}
+
 // build makes what lies below the state directory, and the group.
 func (b *backend) build(ctx context.Context, req *sdk.CreateRequest, st *state) (*sandbox, error) {
 	c := &st.Config
@@ -133,7 +151,11 @@ func (b *backend) build(ctx context.Context, req *sdk.CreateRequest, st *state) 
 			return nil, err
 		}
 	}
-	if st.Source != "" && st.Workspace != st.Source {
+	if req.From != nil {
+		if err := b.fork(ctx, *req.From, st); err != nil {
+			return nil, err
+		}
+	} else if st.Source != "" && st.Workspace != st.Source {
 		if err := copyTree(ctx, st.Source, st.Workspace); err != nil {
 			return nil, err
 		}

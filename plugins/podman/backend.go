@@ -42,6 +42,7 @@ func (b *backend) Describe() sdk.Description {
 		Sandbox:    (*sandbox)(nil),
 		TTY:        true,
 		Secrets:    true,
+		Fork:       true,
 
 		Environment: podmanEnvironment,
 	}
@@ -109,6 +110,11 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 		}
 		if err := s.save(); err != nil {
 			return nil, err
+		}
+		if req.From != nil {
+			if err := s.fork(ctx, *req.From); err != nil {
+				return nil, errors.Join(err, s.close(context.WithoutCancel(ctx)))
+			}
 		}
 		s.progress = req.Progress
 		if err := s.open(ctx); err != nil {

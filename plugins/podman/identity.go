@@ -81,6 +81,25 @@ func ownerOf(spec *sdk.Spec) (uid, gid int) {
 	return 65534, 65534
 }
 
+// shiftTo maps the owners of files of a sandbox with this identity to those that they have in one with the identity to;
+// nil where these are the same.
+func (id identity) shiftTo(to identity) func(uid, gid uint32) (uint32, uint32) {
+	if id.uids == nil {
+		return nil
+	}
+	shift := func(n uint32, from, to []syscall.SysProcIDMap) uint32 {
+		for i, m := range from {
+			if d := int(n) - m.HostID; d >= 0 && d < m.Size && i < len(to) {
+				return uint32(to[i].HostID + d)
+			}
+		}
+		return n
+	}
+	return func(uid, gid uint32) (uint32, uint32) {
+		return shift(uid, id.uids, to.uids), shift(gid, id.gids, to.gids)
+	}
+}
+
 // own gives a host directory to the sandbox's user.
 func (id identity) own(dir string) error {
 	if id.rootless {

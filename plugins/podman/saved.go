@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // saved is what another process needs to go on with a sandbox, or to recreate its container. It lies in the sandbox's
@@ -45,6 +48,33 @@ func (s *sandbox) save() error {
 		return fmt.Errorf("write down the sandbox: %w", err)
 	}
 	return os.Rename(temp, s.dirs.saved())
+}
+
+// fork gives s a copy of what another persistent sandbox has written, for the overlay strategy that this one uses.
+func (s *sandbox) fork(ctx context.Context, from sdk.Handle) error {
+	old, err := readHandle(from)
+	if err != nil {
+		return err
+	}
+	source := dirs{cmp.Or(from.StateDir, old.Dir)}
+	k, err := loadSaved(source)
+	if err != nil {
+		return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %w", from.ID, err)
+	}
+	s.over = k.Overlay
+	if err := os.Mkdir(s.dirs.layer(), 0o700); err != nil {
+		return err
+	}
+	who, err := identify(&s.spec, s.podman.rootless, from.ID)
+	if err != nil {
+		return err
+	}
+	for from, to := range map[string]string{source.upper(): s.dirs.upper(), source.output(): s.dirs.output()} {
+		if err := overlay.Copy(ctx, from, to, overlay.CopyOptions{Owner: who.shiftTo(s.who)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loadSaved reads what save wrote.

@@ -89,7 +89,7 @@ func Checks() []Check {
 		describeChecks(), configChecks(), machineChecks(), planChecks(), createChecks(),
 		execChecks(), streamChecks(), commandChecks(), endChecks(), ttyChecks(),
 		putChecks(), getChecks(), removeChecks(), layersChecks(), exchangeChecks(), changesChecks(), workspaceChecks(), inputChecks(),
-		networkChecks(), filteredChecks(), dialChecks(), isolationChecks(), limitChecks(), resetChecks(), stopChecks(), lifeChecks(), robustChecks(),
+		networkChecks(), filteredChecks(), dialChecks(), isolationChecks(), limitChecks(), resetChecks(), stopChecks(), forkChecks(), lifeChecks(), robustChecks(),
 		deathChecks(), leftoverChecks(),
 	)
 }

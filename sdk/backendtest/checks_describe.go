@@ -85,7 +85,7 @@ func describeChecks() []Check {
 			}},
 		{ID: "describe/capabilities", Proves: "each capability is known, and named once", Fix: "list only plan attach list inspect put get remove changes reset stop tty secrets dial",
 			run: func(c *C) {
-				c.subset("capability", c.describe().GetCapabilities(), "plan", "attach", "list", "inspect", "put", "get", "remove", "changes", "reset", "stop", "tty", "secrets", "dial")
+				c.subset("capability", c.describe().GetCapabilities(), "plan", "attach", "list", "inspect", "put", "get", "remove", "changes", "reset", "stop", "tty", "secrets", "dial", "fork")
 			}},
 		{ID: "describe/limits", Proves: "each limit is known, and named once", Fix: "list only timeout memory cpus pids disk files",
 			run: func(c *C) {

@@ -156,6 +156,18 @@ func robustChecks() []Check {
 					}
 					unclaimed(c, sdk.CapStop, "start", err)
 				}
+				if !c.facts.Has(sdk.CapFork) {
+					start := c.rawStart(c.request())
+					start.From = &pb.Handle{SandboxId: b.ID()}
+					create, err := i.rpc.Create(c.ctx)
+					if err == nil {
+						err = create.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: start}})
+					}
+					if err == nil {
+						_, err = create.Recv()
+					}
+					unclaimed(c, sdk.CapFork, "create from another sandbox", err)
+				}
 				if changes, err := i.rpc.Changes(c.ctx, &pb.ChangesRequest{SandboxId: b.ID()}); err == nil && !c.facts.Has(sdk.CapChanges) {
 					_, err = changes.Recv()
 					unclaimed(c, sdk.CapChanges, "changes", err)

@@ -44,6 +44,10 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 	if err != nil {
 		return nil, c.wrap("create", err)
 	}
+	var from *pb.Handle
+	if req.From != nil {
+		from = handleTo(*req.From)
+	}
 	ctx, quiet, cancel := c.progressing(ctx, "create", c.opt.SlowTimeout)
 	defer cancel()
 	stream, err := c.rpc.Create(ctx)
@@ -56,6 +60,7 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 		StateDir:  []byte(req.StateDir),
 		Keep:      req.Keep,
 		Spec:      spec,
+		From:      from,
 	}}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
 		return nil, c.fail(ctx, "create", err)
 	}

@@ -81,7 +81,7 @@ type allConfig struct {
 }
 
 func (a *all) Describe() sdk.Description {
-	return sdk.Description{Name: "all", Version: "1", Summary: "everything", Isolation: sdk.IsolationVM, Config: allConfig{}, TTY: true,
+	return sdk.Description{Name: "all", Version: "1", Summary: "everything", Isolation: sdk.IsolationVM, Config: allConfig{}, TTY: true, Fork: true,
 		Limits: []sdk.Limit{"timeout", "memory", "cpus", "pids", "disk", "files"}, Workspaces: []sdk.WorkspaceMode{"w"}, Networks: []sdk.NetworkMode{"n", sdk.NetworkFiltered}, Formats: []sdk.Format{"f"}, Environment: []string{"E"}}
 }
 func (a *all) Check(context.Context) ([]sdk.Finding, error) { return a.findings, nil }

@@ -22,3 +22,6 @@ func Take(ctx context.Context, root *os.Root, o Options) (*Snapshot, error) {
 func (s *Snapshot) Changes(ctx context.Context, root *os.Root, o Options) ([]Change, error) {
 	return nil, errors.ErrUnsupported
 }
+
+// Copy is for Linux.
+func Copy(ctx context.Context, from, to string, o CopyOptions) error { return errors.ErrUnsupported }

@@ -438,7 +438,7 @@ type DescribeResponse struct {
 	Summary       string                 `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line
 	Isolation     Isolation              `protobuf:"varint,5,opt,name=isolation,proto3,enum=hutch.backend.v1.Isolation" json:"isolation,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,6,opt,name=schema,proto3" json:"schema,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial
+	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial fork
 	Limits        []string               `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`             // timeout memory cpus pids disk files
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
 	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none filtered full
@@ -1692,12 +1692,17 @@ func (*HandleStored) Descriptor() ([]byte, []int) {
 }
 
 type CreateStart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"` // 1-64 of a-z 0-9 -
-	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	StateDir      []byte                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"` // exists, 0700, removed by the host after Destroy
-	Keep          bool                   `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"`                        // shall outlive the backend's process
-	Spec          *Spec                  `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"` // 1-64 of a-z 0-9 -
+	Owner     string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	StateDir  []byte                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"` // exists, 0700, removed by the host after Destroy
+	Keep      bool                   `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"`                        // shall outlive the backend's process
+	Spec      *Spec                  `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
+	// A sandbox that was made with keep and the same config and workspace: the new one
+	// begins with a copy of what was written to its workspace and output. It may be
+	// ready; no command runs in it, and it stays as it is. Only with the capability
+	// fork; absent: none.
+	From          *Handle `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1763,6 +1768,13 @@ func (x *CreateStart) GetKeep() bool {
 func (x *CreateStart) GetSpec() *Spec {
 	if x != nil {
 		return x.Spec
+	}
+	return nil
+}
+
+func (x *CreateStart) GetFrom() *Handle {
+	if x != nil {
+		return x.From
 	}
 	return nil
 }
@@ -4660,14 +4672,15 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x05start\x18\x01 \x01(\v2\x1d.hutch.backend.v1.CreateStartH\x00R\x05start\x128\n" +
 	"\x06stored\x18\x02 \x01(\v2\x1e.hutch.backend.v1.HandleStoredH\x00R\x06storedB\t\n" +
 	"\arequest\"\x0e\n" +
-	"\fHandleStored\"\x9f\x01\n" +
+	"\fHandleStored\"\xcd\x01\n" +
 	"\vCreateStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1b\n" +
 	"\tstate_dir\x18\x03 \x01(\fR\bstateDir\x12\x12\n" +
 	"\x04keep\x18\x04 \x01(\bR\x04keep\x12*\n" +
-	"\x04spec\x18\x05 \x01(\v2\x16.hutch.backend.v1.SpecR\x04spec\"\xbb\x01\n" +
+	"\x04spec\x18\x05 \x01(\v2\x16.hutch.backend.v1.SpecR\x04spec\x12,\n" +
+	"\x04from\x18\x06 \x01(\v2\x18.hutch.backend.v1.HandleR\x04from\"\xbb\x01\n" +
 	"\vCreateEvent\x128\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1a.hutch.backend.v1.ProgressH\x00R\bprogress\x128\n" +
 	"\tallocated\x18\x02 \x01(\v2\x18.hutch.backend.v1.HandleH\x00R\tallocated\x12/\n" +
@@ -4999,75 +5012,76 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	24, // 17: hutch.backend.v1.CreateRequest.start:type_name -> hutch.backend.v1.CreateStart
 	23, // 18: hutch.backend.v1.CreateRequest.stored:type_name -> hutch.backend.v1.HandleStored
 	14, // 19: hutch.backend.v1.CreateStart.spec:type_name -> hutch.backend.v1.Spec
-	26, // 20: hutch.backend.v1.CreateEvent.progress:type_name -> hutch.backend.v1.Progress
-	27, // 21: hutch.backend.v1.CreateEvent.allocated:type_name -> hutch.backend.v1.Handle
-	28, // 22: hutch.backend.v1.CreateEvent.ready:type_name -> hutch.backend.v1.Ready
-	19, // 23: hutch.backend.v1.Ready.holds:type_name -> hutch.backend.v1.Hold
-	30, // 24: hutch.backend.v1.Ready.layers:type_name -> hutch.backend.v1.Layers
-	29, // 25: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
-	27, // 26: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
-	28, // 27: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	72, // 28: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
-	36, // 29: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
-	40, // 30: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
-	41, // 31: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
-	40, // 32: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
-	37, // 33: hutch.backend.v1.ExecStart.secrets:type_name -> hutch.backend.v1.Secret
-	39, // 34: hutch.backend.v1.ExecStart.authority:type_name -> hutch.backend.v1.Authority
-	38, // 35: hutch.backend.v1.Secret.rules:type_name -> hutch.backend.v1.SecretRule
-	44, // 36: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
-	45, // 37: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
-	43, // 38: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
-	47, // 39: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	46, // 40: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
-	49, // 41: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	49, // 42: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	26, // 43: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
-	59, // 44: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	26, // 45: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
-	27, // 46: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	27, // 47: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 48: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 49: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	20, // 50: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	22, // 51: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	31, // 52: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	33, // 53: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	35, // 54: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	48, // 55: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	51, // 56: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	53, // 57: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	55, // 58: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
-	57, // 59: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	60, // 60: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	62, // 61: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
-	64, // 62: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
-	66, // 63: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	68, // 64: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	70, // 65: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 66: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 67: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	21, // 68: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	25, // 69: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	32, // 70: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	34, // 71: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	42, // 72: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	50, // 73: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	52, // 74: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	54, // 75: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	56, // 76: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
-	58, // 77: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	61, // 78: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	63, // 79: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
-	65, // 80: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
-	67, // 81: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	69, // 82: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	71, // 83: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	66, // [66:84] is the sub-list for method output_type
-	48, // [48:66] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	27, // 20: hutch.backend.v1.CreateStart.from:type_name -> hutch.backend.v1.Handle
+	26, // 21: hutch.backend.v1.CreateEvent.progress:type_name -> hutch.backend.v1.Progress
+	27, // 22: hutch.backend.v1.CreateEvent.allocated:type_name -> hutch.backend.v1.Handle
+	28, // 23: hutch.backend.v1.CreateEvent.ready:type_name -> hutch.backend.v1.Ready
+	19, // 24: hutch.backend.v1.Ready.holds:type_name -> hutch.backend.v1.Hold
+	30, // 25: hutch.backend.v1.Ready.layers:type_name -> hutch.backend.v1.Layers
+	29, // 26: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
+	27, // 27: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
+	28, // 28: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
+	72, // 29: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	36, // 30: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
+	40, // 31: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
+	41, // 32: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
+	40, // 33: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
+	37, // 34: hutch.backend.v1.ExecStart.secrets:type_name -> hutch.backend.v1.Secret
+	39, // 35: hutch.backend.v1.ExecStart.authority:type_name -> hutch.backend.v1.Authority
+	38, // 36: hutch.backend.v1.Secret.rules:type_name -> hutch.backend.v1.SecretRule
+	44, // 37: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
+	45, // 38: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
+	43, // 39: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
+	47, // 40: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	46, // 41: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
+	49, // 42: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	49, // 43: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	26, // 44: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
+	59, // 45: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 46: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
+	27, // 47: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	27, // 48: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 49: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 50: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	20, // 51: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	22, // 52: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	31, // 53: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	33, // 54: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	35, // 55: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	48, // 56: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	51, // 57: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	53, // 58: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	55, // 59: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
+	57, // 60: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	60, // 61: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	62, // 62: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
+	64, // 63: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
+	66, // 64: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	68, // 65: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	70, // 66: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 67: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 68: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	21, // 69: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	25, // 70: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	32, // 71: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	34, // 72: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	42, // 73: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	50, // 74: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	52, // 75: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	54, // 76: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	56, // 77: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
+	58, // 78: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	61, // 79: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	63, // 80: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
+	65, // 81: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
+	67, // 82: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	69, // 83: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	71, // 84: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	67, // [67:85] is the sub-list for method output_type
+	49, // [49:67] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }

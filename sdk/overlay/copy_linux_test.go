@@ -1,0 +1,82 @@
+package overlay
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestCopyOfARealOverlay copies an upper layer: it changes the same in the lower one, and shows the same when mounted.
+func TestCopyOfARealOverlay(t *testing.T) {
+	for name, c := range map[string]struct {
+		options string
+		trusted bool
+	}{
+		"in a user namespace": {options: "userxattr"},
+		"by root":             {options: "redirect_dir=off,metacopy=off", trusted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.trusted && os.Geteuid() != 0 {
+				t.Skip("needs root")
+			}
+			l := newLayers(t)
+			makeLower(t, l.lower)
+			l.run(t, c.options, script+"\ncd ..; chmod 0 added.txt newdir; truncate -s 64M sparse; printf end >> sparse; ln sparse sparse2")
+			copied := filepath.Join(t.TempDir(), "upper")
+			t.Cleanup(func() { // they must be removed
+				os.Chmod(filepath.Join(copied, "newdir"), 0o700)
+				os.Chmod(filepath.Join(l.upper, "newdir"), 0o700)
+			})
+			if err := Copy(t.Context(), l.upper, copied, CopyOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			before := changesOf(t, l.lower, l.upper, c.trusted)
+			if diff := cmp.Diff(before, changesOf(t, l.lower, copied, c.trusted)); diff != "" || len(before) < 25 {
+				t.Errorf("%d changes, in the copy:\n%s", len(before), diff)
+			}
+			var st, st2 syscall.Stat_t
+			for path, to := range map[string]*syscall.Stat_t{"sparse": &st, "sparse2": &st2} {
+				if err := syscall.Lstat(filepath.Join(copied, path), to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if st.Size != 64<<20+3 || st.Blocks > 64 || st.Ino != st2.Ino {
+				t.Errorf("a sparse file with two names: %d bytes in %d blocks, inodes %d and %d", st.Size, st.Blocks, st.Ino, st2.Ino)
+			}
+			shown := layers{l.lower, copied, l.work, l.merged}
+			shown.run(t, c.options, `test ! -e gone && test ! -e opaque/old1 && test "$(cat opaque/kept)" = k && test "$(readlink newdir/evil)" = /etc/passwd && test -p pipe`)
+		})
+	}
+}
+
+func changesOf(t *testing.T, lower, upper string, trusted bool) []Change {
+	t.Helper()
+	got, err := Changes(t.Context(), root(t, lower), root(t, upper), Options{Trusted: trusted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestCopyGivesToOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "copy")
+	if err := os.WriteFile(filepath.Join(from, "file"), []byte("x"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	o := CopyOptions{Owner: func(uid, gid uint32) (uint32, uint32) { return uid + 4242, gid + 4243 }}
+	if err := Copy(t.Context(), from, to, o); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{to, filepath.Join(to, "file")} {
+		var st syscall.Stat_t
+		if err := syscall.Lstat(p, &st); err != nil || st.Uid != 4242 || st.Gid != 4243 {
+			t.Errorf("%s belongs to %d:%d, %v", p, st.Uid, st.Gid, err)
+		}
+	}
+}
