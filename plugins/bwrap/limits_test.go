@@ -226,6 +226,34 @@ func TestS7InnocentPrograms(t *testing.T) {
 	}
 }
 
+// TestS9Workers asks the languages of this machine how many processors they may use, which is how many workers they
+// start. The others here read what nproc, getconf and /proc/cpuinfo say.
+func TestS9Workers(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("this machine has one processor")
+	}
+	s := without(t, sdk.Spec{Limits: sdk.Limits{CPUs: 1}}, false)
+	for name, argv := range map[string][]string{
+		"nproc":   {"nproc"},
+		"sh":      {"getconf", "_NPROCESSORS_ONLN"},
+		"cat":     {"grep", "-c", "^processor", "/proc/cpuinfo"},
+		"python3": {"/usr/bin/python3", "-c", "import os; print(os.cpu_count())"},
+		"node":    {"node", "-p", "os.cpus().length"},
+		"java":    {"sh", "-c", "java -XX:+UseParallelGC -XX:+PrintFlagsFinal -version 2>/dev/null | awk '$2 == \"ParallelGCThreads\" {print $4}'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "node" || name == "java" {
+				if _, err := exec.LookPath(name); err != nil {
+					t.Skip(err)
+				}
+			}
+			if r := run(t, t.Context(), s, &sdk.Command{Argv: argv}); r.out != "1\n" {
+				t.Errorf("it counts %q processors, want 1; %+v %s", r.out, r.Exit, r.err)
+			}
+		})
+	}
+}
+
 // TestS7MemoryOfOthers is not charged to a command that passes descriptors, which hide what they hold while they are in
 // flight.
 func TestS7MemoryOfOthers(t *testing.T) {

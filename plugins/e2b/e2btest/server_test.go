@@ -2,6 +2,7 @@ package e2btest_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -98,6 +99,25 @@ func TestServerIsInterrupted(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir + "/sandboxes"); err != nil || len(left) != 0 {
 		t.Errorf("%v %v", left, err)
+	}
+}
+
+// TestRootIsRefused starts the server as root without the flag by which root accepts that commands can read its files.
+func TestRootIsRefused(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("it needs root")
+	}
+	bin, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binaries = bin
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a server that starts does not end
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, "-quiet")
+	cmd.Dir = t.TempDir()
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "-allow-root") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
