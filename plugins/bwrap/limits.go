@@ -56,7 +56,6 @@ func planLimits(spec *sdk.Spec, keep bool, dir string, s *limits.Support, defaul
 		h.scratch = min(h.scratch, int64(h.Disk))
 	}
 	h.rlimit(unix.RLIMIT_NOFILE, h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE", limits.How{}))
-	h.rlimits = append(h.rlimits, microinit.Rlimit{Resource: unix.RLIMIT_CORE}) // nobody writes a command's memory to the host
 	h.Show(visible.Where)
 	return h
 }

@@ -235,8 +235,8 @@ func TestS9Workers(t *testing.T) {
 	s := without(t, sdk.Spec{Limits: sdk.Limits{CPUs: 1}}, false)
 	for name, argv := range map[string][]string{
 		"nproc":   {"nproc"},
-		"sh":      {"getconf", "_NPROCESSORS_ONLN"},
-		"cat":     {"grep", "-c", "^processor", "/proc/cpuinfo"},
+		"getconf": {"getconf", "_NPROCESSORS_ONLN"},
+		"cpuinfo": {"grep", "-c", "^processor", "/proc/cpuinfo"},
 		"python3": {"/usr/bin/python3", "-c", "import os; print(os.cpu_count())"},
 		"node":    {"node", "-p", "os.cpus().length"},
 		"java":    {"sh", "-c", "java -XX:+UseParallelGC -XX:+PrintFlagsFinal -version 2>/dev/null | awk '$2 == \"ParallelGCThreads\" {print $4}'"},

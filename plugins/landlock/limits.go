@@ -41,8 +41,8 @@ func planLimits(spec *sdk.Spec, dir string) *held {
 	h.Holds = append(h.Holds, pids)
 	h.Memory(l.Memory, limits.How{}, false, "the command that uses most is killed")
 	h.HoldDisk(spec, hold.Disk{Dir: dir, Places: "workspace, output and TMPDIR"})
-	files, none := h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE", limits.How{}), uint64(0)
-	h.rlimits.Core = &none // nobody writes a command's memory to the host
+	files, core := h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE", limits.How{}), uint64(limits.NoCore)
+	h.rlimits.Core = &core // nobody writes a command's memory to the host
 	if files > 0 {
 		h.rlimits.NoFile = &files
 	}

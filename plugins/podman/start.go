@@ -15,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/confined"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/seccomp"
 	"github.com/hutch-run/hutch/sdk/visible"
@@ -138,7 +139,7 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 		"--label=" + labelID + "=" + s.id, "--label=" + labelOwner + "=" + s.owner, "--label=" + labelData + "=" + string(h.Data),
 		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536", "--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck", "--network=none",
 		"--security-opt=no-new-privileges", "--cap-drop=all", "--security-opt=mask=" + strings.Join(visible.Masked, ":"),
-		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), "--ulimit=core=0:0",
+		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), fmt.Sprintf("--ulimit=core=%d:%[1]d", hardLimit(unix.RLIMIT_CORE, limits.NoCore)),
 	}
 	filter, err := seccomp.OCI(seccomp.Options{Mounts: l.over == overlayInside, SmallShm: s.held.Sampled > 0})
 	if err == nil {

@@ -419,7 +419,7 @@ func TestPlanAndErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	rl := g.Rlimits()
-	if rl.NProc == nil || *rl.NProc != 10 || *rl.NoFile != 64 || *rl.Core != 0 || rl.FSize != nil {
+	if rl.NProc == nil || *rl.NProc != 10 || *rl.NoFile != 64 || *rl.Core != NoCore || rl.FSize != nil {
 		t.Errorf("rlimits %+v", rl)
 	}
 	if g.Handle() != nil || !errors.Is(g.Kill(t.Context()), ErrNoCgroup) || g.Destroy(t.Context()) != nil {

@@ -152,7 +152,7 @@ var catalogue = []attack{
 		flags: []string{"--files", "256"}, ends: "exited"},
 	{id: "RES-11", about: "2 GiB of output, of which the log keeps 16 MiB", bites: everyone, args: bomb("2048"),
 		judge: printedAll, hurt: storeGrown, bare: printsAll},
-	{id: "RES-06", about: "core dumps", bites: nobody, args: none},
+	{id: "RES-06", about: "allow core dumps, which a program of the host may take", bites: everyone, args: none},
 
 	// The workspace.
 	{id: "WS-01", about: "litter in the project", bites: everyone, args: none, hurt: projectChanged},

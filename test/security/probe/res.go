@@ -197,14 +197,24 @@ func descriptors(args []string) verdict {
 }
 
 func coreLimit([]string) verdict {
-	var rl unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_CORE, &rl); err != nil {
+	// At 1 there are no dumps, neither into a file nor into a program of the host; at 0 there are those into a program.
+	for _, limit := range []unix.Rlimit{{Cur: 0, Max: 1}, {}} {
+		_ = unix.Setrlimit(unix.RLIMIT_CORE, &limit)
+		_, _, _ = unix.RawSyscall(unix.SYS_SETRLIMIT, unix.RLIMIT_CORE, uintptr(unsafe.Pointer(&limit)), 0)
+		// A pointer whose low half is 0 looks like none to a filter that sees no more than that.
+		at, _, errno := unix.RawSyscall6(unix.SYS_MMAP, 1<<32, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+		if errno == 0 { // the page holds the zeros of a limit
+			_, _, _ = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, at, 0, 0, 0)
+		}
+	}
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &now); err != nil {
 		return breached("%v", err)
 	}
-	if rl.Max != 0 {
-		return breached("hard limit %d", rl.Max)
+	if now.Cur != 1 || now.Max != 1 {
+		return breached("limit %d, hard limit %d", now.Cur, now.Max)
 	}
-	return held("hard limit 0")
+	return held("limit 1 for good")
 }
 
 func number(s string) int {

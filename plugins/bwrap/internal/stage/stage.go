@@ -78,7 +78,22 @@ func (h *holder) begin() (err error) {
 	if h.first, err = supervise.NewSocket(wire.SocketFD); err != nil {
 		return fmt.Errorf("use the socket: %w", err)
 	}
+	if err := noCore(); err != nil {
+		return fmt.Errorf("turn off core dumps: %w", err)
+	}
 	return unix.SchedGetaffinity(0, &h.cpus)
+}
+
+// noCore sets limits.NoCore, which that package explains, for all that this process starts: later the system call filter
+// lets nobody change it.
+func noCore() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
+		return err
+	}
+	limit.Max = min(limit.Max, 1)
+	limit.Cur = limit.Max
+	return unix.Setrlimit(unix.RLIMIT_CORE, &limit)
 }
 
 // clear is the end of the sandbox: of whatever still runs of it, and of its

@@ -452,8 +452,8 @@ func confine(root bool, files uint64) error {
 			return fmt.Errorf("drop capability %d: %w", capability, err)
 		}
 	}
-	none := uint64(0)
-	return limits.Rlimits{NoFile: &files, Core: &none}.Apply()
+	core := uint64(limits.NoCore)
+	return limits.Rlimits{NoFile: &files, Core: &core}.Apply()
 }
 
 // obey does what the server says while the command runs. When the server is gone, so is everything.

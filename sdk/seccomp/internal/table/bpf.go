@@ -127,7 +127,7 @@ func decide(g *Group) []bpf.Instruction {
 		const width = 3 // instructions of a test
 		for i, t := range cube {
 			out = append(out,
-				bpf.LoadAbsolute{Off: uint32(offArgs + 8*t.Arg), Size: 4},
+				bpf.LoadAbsolute{Off: uint32(offArgs + 8*(t.Arg%high) + 4*(t.Arg/high)), Size: 4},
 				bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: t.Mask},
 				bpf.JumpIf{Cond: bpf.JumpEqual, Val: t.Value, SkipFalse: uint8(width*(len(cube)-i-1) + 1)})
 		}
@@ -142,6 +142,8 @@ func ret(e Errno) uint32 {
 		return RetAllow
 	case Ask:
 		return RetAsk
+	case Ignore:
+		return RetErrno
 	}
 	return RetErrno | uint32(e)
 }

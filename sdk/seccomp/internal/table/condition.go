@@ -1,12 +1,16 @@
 package table
 
+import "slices"
+
 // Test compares the bits of one argument that Mask names with Value. Arguments are looked at by their low 32 bits, as
 // the kernel does with the ones in this table: comparing all 64 lets a call pass that has a high bit set
-// (CVE-2019-10063).
+// (CVE-2019-10063). A pointer has more: Arg is high+N for the high 32 bits of argument N.
 type Test struct {
 	Arg         int
 	Mask, Value uint32
 }
+
+const high = 6 // arguments of a call
 
 // Cube is a conjunction of tests.
 type Cube []Test
@@ -58,6 +62,29 @@ func (c *Condition) or(arg int, value uint32, other int, otherValue uint32) *Con
 		c.Refuse = append(c.Refuse, Cube{{arg, all, value}, cube[0]})
 	}
 	return c
+}
+
+// unlessCore allows prlimit64 of other resources than RLIMIT_CORE, and a call without new limits.
+func unlessCore(text string) *Condition {
+	c := &Condition{text, append(others(1, []uint32{rlimitCore}), Cube{{1, all, rlimitCore}, {2, all, 0}, {high + 2, all, 0}}), nil}
+	for _, limits := range slices.Concat(anyBit(2, all), anyBit(high+2, all)) {
+		c.Refuse = append(c.Refuse, Cube{{1, all, rlimitCore}, limits[0]})
+	}
+	return c
+}
+
+// and allows what c allows, where arg is value.
+func (c *Condition) and(arg int, value uint32) *Condition {
+	out := &Condition{Text: c.Text, Refuse: others(arg, []uint32{value})}
+	for _, side := range []struct {
+		from []Cube
+		to   *[]Cube
+	}{{c.Allow, &out.Allow}, {c.Refuse, &out.Refuse}} {
+		for _, cube := range side.from {
+			*side.to = append(*side.to, append(Cube{{arg, all, value}}, cube...))
+		}
+	}
+	return out
 }
 
 func anyBit(arg int, bits uint32) (out []Cube) {

@@ -12,7 +12,7 @@ type Profile struct {
 type Rule struct {
 	Names    []string `json:"names"`
 	Action   string   `json:"action"`
-	ErrnoRet Errno    `json:"errnoRet,omitempty"`
+	ErrnoRet *Errno   `json:"errnoRet,omitempty"`
 	Args     []Arg    `json:"args,omitempty"`
 }
 
@@ -61,11 +61,19 @@ func (p *Profile) add(names []string, answer Errno, cube Cube) {
 		return
 	}
 	r := Rule{Names: names, Action: "SCMP_ACT_ALLOW"}
-	if answer != Allow {
-		r.Action, r.ErrnoRet = "SCMP_ACT_ERRNO", answer
+	if answer == Ignore {
+		answer = 0
+		r.Action, r.ErrnoRet = "SCMP_ACT_ERRNO", &answer
+	} else if answer != Allow {
+		r.Action, r.ErrnoRet = "SCMP_ACT_ERRNO", &answer
 	}
 	for _, t := range cube {
-		r.Args = append(r.Args, Arg{t.Arg, uint64(t.Mask), uint64(t.Value), "SCMP_CMP_MASKED_EQ"})
+		mask, value := uint64(t.Mask)<<(t.Arg/high*32), uint64(t.Value)<<(t.Arg/high*32)
+		if n := len(r.Args); n > 0 && r.Args[n-1].Index == t.Arg%high { // both halves; libseccomp takes an argument once
+			r.Args[n-1].Value, r.Args[n-1].ValueTwo = r.Args[n-1].Value|mask, r.Args[n-1].ValueTwo|value
+			continue
+		}
+		r.Args = append(r.Args, Arg{t.Arg % high, mask, value, "SCMP_CMP_MASKED_EQ"})
 	}
 	p.Syscalls = append(p.Syscalls, r)
 }

@@ -41,7 +41,11 @@ func (g *Group) write(b *strings.Builder) {
 	if g.When != nil {
 		text = "Allowed: " + g.When.Text + ". " + text
 	}
-	if g.Answer != Allow && g.Answer != Ask {
+	switch g.Answer {
+	case Allow, Ask:
+	case Ignore:
+		text += " Other calls return 0 and do nothing."
+	default:
 		text += fmt.Sprintf(" Refused calls return `%s`.", map[Errno]string{EPERM: "EPERM", ENOSYS: "ENOSYS", EOPNOTSUPP: "EOPNOTSUPP", EAFNOSUPPORT: "EAFNOSUPPORT"}[g.Answer])
 	}
 	paragraph(b, text)

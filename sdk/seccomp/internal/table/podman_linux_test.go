@@ -100,17 +100,17 @@ func TestS5FilterOfContainers(t *testing.T) {
 	all := arches(t)
 	a := all[slices.IndexFunc(all, func(a *Arch) bool { return a.Name == runtime.GOARCH })]
 	f := &filter{a, Groups(), loaded(t, OCI(a.SCMP, nil, nil))}
-	t.Logf("a 32-bit call answers %#x, one of x32 %#x", f.answer(t, 0x40000003, 20, [6]uint32{}), f.answer(t, a.Audit, x32Bit, [6]uint32{}))
+	t.Logf("a 32-bit call answers %#x, one of x32 %#x", f.answer(t, 0x40000003, 20, [2 * high]uint32{}), f.answer(t, a.Audit, x32Bit, [2 * high]uint32{}))
 	f.answersAsTheTable(t, 450)                                 // the newest call of the libseccomp of Debian 12
 	for _, audit := range []uint32{0x40000003, 0x40000028, 0} { // i386, arm
 		for nr := range uint32(500) {
-			if got := f.answer(t, audit, nr, [6]uint32{}); got != RetKillProcess && got != retKillThread && got != ret(ENOSYS) {
+			if got := f.answer(t, audit, nr, [2 * high]uint32{}); got != RetKillProcess && got != retKillThread && got != ret(ENOSYS) {
 				t.Errorf("call %d of architecture %#x answers %#x", nr, audit, got)
 			}
 		}
 	}
 	for _, nr := range a.Numbers {
-		if got := f.answer(t, a.Audit, x32Bit|uint32(nr), [6]uint32{}); got != RetKillProcess && got != retKillThread && got != ret(ENOSYS) {
+		if got := f.answer(t, a.Audit, x32Bit|uint32(nr), [2 * high]uint32{}); got != RetKillProcess && got != retKillThread && got != ret(ENOSYS) {
 			t.Errorf("call %d of x32 answers %#x", nr, got)
 		}
 	}

@@ -77,9 +77,14 @@ func SharedChanges() []Group {
 			Reason: "There is no IPC namespace.",
 		},
 		{
-			Title: "Limits and scheduling of others, by process", Answer: EPERM, Source: "https://man7.org/linux/man-pages/man2/prlimit.2.html",
-			Calls: "prlimit64 sched_setaffinity sched_setattr sched_setparam sched_setscheduler", When: oneOf("of the calling thread or process, as 0", 0, 0),
-			Reason: "A command could slow down or kill other processes of the user, hutch included.",
+			Title: "Scheduling of others, by process", Answer: EPERM, Source: "https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html",
+			Calls: "sched_setaffinity sched_setattr sched_setparam sched_setscheduler", When: oneOf("of the calling thread or process, as 0", 0, 0),
+			Reason: "A command could slow down other processes of the user, hutch included.",
+		},
+		{
+			Title: "Limits of others", Answer: ENOSYS, Source: "https://man7.org/linux/man-pages/man2/prlimit.2.html",
+			Calls: "prlimit64", When: unlessCore("of the calling process, as 0; RLIMIT_CORE can only be read").and(0, 0),
+			Reason: "A command could end other processes of the user. Core dumps are as above; programs know kernels without the call.",
 		},
 		{
 			Title: "Priorities of others", Answer: EPERM, Calls: "setpriority", When: pair("PRIO_PROCESS with 0", 0, 0, 1, 0),

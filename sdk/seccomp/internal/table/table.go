@@ -17,7 +17,8 @@ const (
 	EOPNOTSUPP   Errno = 95 // callers do without
 	EAFNOSUPPORT Errno = 97 // callers try the next address family
 
-	Ask Errno = 0xffff // the backend decides: see Shared
+	Ask    Errno = 0xffff // the backend decides: see Shared
+	Ignore Errno = 0xfffe // the call returns 0 and does nothing
 )
 
 // Group is calls that get the same answer for the same reason.
@@ -48,6 +49,7 @@ const (
 	creates      = 0x400040   // O_CREAT, and the part of O_TMPFILE that is not O_DIRECTORY
 	newNamespace = 0x7e020000 // CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET
 	whiteout     = 4          // RENAME_WHITEOUT
+	rlimitCore   = 4          // RLIMIT_CORE
 
 	tiocsti, tiocsetd, tioclinux = 0x5412, 0x5423, 0x541c
 
@@ -84,10 +86,10 @@ func Groups() []Group {
 			Reason: "Processes of the sandbox only: its process namespace has no others. arch_prctl sets a thread's own registers.",
 			Calls: `alarm arch_prctl execve execveat exit exit_group fork futex futex_wait futex_waitv futex_wake futex_requeue get_robust_list
 				get_thread_area getcpu getpgid getpgrp getpid getppid getpriority getrlimit getrusage getsid gettid ioprio_get ioprio_set kill pause
-				pidfd_open pidfd_send_signal prctl prlimit64 process_mrelease restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
+				pidfd_open pidfd_send_signal prctl process_mrelease restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
 				rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
 				sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr
-				sched_setparam sched_setscheduler sched_yield set_robust_list set_thread_area set_tid_address setpgid setpriority setrlimit setsid
+				sched_setparam sched_setscheduler sched_yield set_robust_list set_thread_area set_tid_address setpgid setpriority setsid
 				sigaltstack sysinfo tgkill times tkill uname vfork wait4 waitid`,
 		},
 		{
@@ -166,6 +168,17 @@ func Groups() []Group {
 			Title: "Personalities", Answer: EPERM, Calls: "personality", When: oneOf("0, which is Linux, and 0xffffffff, which asks", 0, 0, all),
 			Reason: "Others turn off address randomisation or make all readable memory executable.",
 			Source: "https://man7.org/linux/man-pages/man2/personality.2.html",
+		},
+		{
+			Title: "Limits of core dumps", Answer: Ignore, Calls: "setrlimit", When: noneOf("any resource but RLIMIT_CORE", 0, rlimitCore),
+			Reason: "Where kernel.core_pattern is a program, the kernel runs it as root and outside of all namespaces for every dump, also with a limit of 0, but not with 1, which every command has. " +
+				"Programs with keys in their memory set 0 and end if that fails.",
+			Source: "https://github.com/torvalds/linux/blob/v6.12/fs/coredump.c",
+		},
+		{
+			Title: "Limits of core dumps by prlimit", Answer: Ignore, Calls: "prlimit64", When: unlessCore("any resource but RLIMIT_CORE, which can only be read"),
+			Reason: "As above.",
+			Source: "https://github.com/torvalds/linux/blob/v6.12/fs/coredump.c",
 		},
 		{
 			Title: "Address families", Answer: EAFNOSUPPORT, Calls: "socket socketpair",
