@@ -1,13 +1,11 @@
 package backendtest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -68,7 +66,7 @@ type instance struct {
 
 // request returns what every sandbox of the suite is made from: the configuration
 // of the suite, an empty workspace, the strictest network that is claimed, no limits.
-func (c *C) request(change ...func(*sdk.CreateRequest)) *sdk.CreateRequest {
+func (c *C) request(change ...ask) *sdk.CreateRequest {
 	c.mu.Lock()
 	c.boxes++
 	n := c.boxes
@@ -93,30 +91,60 @@ func (c *C) request(change ...func(*sdk.CreateRequest)) *sdk.CreateRequest {
 	for _, f := range change {
 		f(req)
 	}
-	if err := os.MkdirAll(req.StateDir, 0o700); err != nil {
-		c.Fatalf("the suite's own directory: %v", err)
-	}
+	c.own(os.MkdirAll(req.StateDir, 0o700))
 	c.recordBox(req)
 	return req
 }
 
-// on creates a sandbox on an instance, and destroys it at the end of the check.
-func (c *C) boxOn(i *instance, req *sdk.CreateRequest) *box {
-	sb, err := c.create(i, req)
-	if err != nil {
-		c.Fatalf("creating a sandbox: %v", err)
-	}
-	return &box{Sandbox: sb, c: c, on: i, req: req}
+// ask changes what a sandbox is asked for.
+type ask = func(*sdk.CreateRequest)
+
+func keep(r *sdk.CreateRequest) { r.Keep = true }
+
+func withSource(dir string, mode sdk.WorkspaceMode) ask {
+	return func(r *sdk.CreateRequest) { r.Workspace = sdk.Workspace{Source: dir, Mode: mode} }
 }
+
+func withInput(dir string) ask          { return func(r *sdk.CreateRequest) { r.Input = dir } }
+func withLimits(l sdk.Limits) ask       { return func(r *sdk.CreateRequest) { r.Limits = l } }
+func withNetwork(m sdk.NetworkMode) ask { return func(r *sdk.CreateRequest) { r.Network = m } }
+func withMount(source string, ro bool) ask {
+	return func(r *sdk.CreateRequest) {
+		r.Mounts = []sdk.Mount{{Source: source, Target: "/hutch-mounted", ReadOnly: ro}}
+	}
+}
+
+func withRules(m sdk.NetworkMode, allow, deny []string) ask {
+	return func(r *sdk.CreateRequest) { r.Network, r.Rules = m, sdk.NetworkRules{Allow: allow, Deny: deny} }
+}
+
+// boxOn creates a sandbox on an instance, and destroys it at the end of the check.
+func (c *C) boxOn(i *instance, req *sdk.CreateRequest) *box {
+	sb, err := c.create(c.ctx, i, req)
+	c.ok("creating a sandbox", err)
+	return &box{Sandbox: sb, C: c, on: i, req: req}
+}
+
+// box creates a sandbox on the shared instance.
+func (c *C) box(change ...ask) *box { return c.boxOn(c.shared(), c.request(change...)) }
+
+// ownBox creates a sandbox on an instance of its own.
+func (c *C) ownBox(change ...ask) *box { return c.boxOn(c.fresh(StartOptions{}), c.request(change...)) }
+
+// attached is a sandbox as another instance finds it by its handle.
+func (b *box) attached(on *instance) *box {
+	sb, err := on.Attach(b.ctx, b.Handle())
+	b.ok("attach", err)
+	return &box{Sandbox: sb, C: b.C, on: on, req: b.req}
+}
+
+// elsewhere is a sandbox as another process finds it.
+func (b *box) elsewhere() *box { return b.attached(b.fresh(StartOptions{})) }
 
 // create is boxOn for creations that may fail.
-func (c *C) create(i *instance, req *sdk.CreateRequest) (*client.Sandbox, error) {
-	return c.createWith(c.ctx, i, req)
-}
-
-func (c *C) createWith(ctx context.Context, i *instance, req *sdk.CreateRequest) (*client.Sandbox, error) {
+func (c *C) create(ctx context.Context, i *instance, req *sdk.CreateRequest) (*client.Sandbox, error) {
 	h := sdk.Handle{ID: req.ID}
-	c.end(req.ID, false)
+	c.noteEnd(req.ID, false)
 	var mu sync.Mutex
 	known := false
 	own := *req
@@ -148,13 +176,14 @@ func (c *C) createWith(ctx context.Context, i *instance, req *sdk.CreateRequest)
 	return i.Create(ctx, &own)
 }
 
-// box creates a sandbox on the shared instance.
-func (c *C) box(change ...func(*sdk.CreateRequest)) *box {
-	return c.boxOn(c.shared(), c.request(change...))
+// refused ends the check unless a sandbox is refused for one of the reasons.
+func (c *C) refused(what string, req *sdk.CreateRequest, reasons ...sdk.Reason) *sdk.Error {
+	_, err := c.create(c.ctx, c.shared(), req)
+	return c.wantReason(err, what, reasons...)
 }
 
-// end notes whether the check has destroyed a sandbox, which its cleanup then need not.
-func (c *C) end(id string, ended bool) {
+// noteEnd notes whether the check has destroyed a sandbox, which its cleanup then need not.
+func (c *C) noteEnd(id string, ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended == nil {
@@ -177,13 +206,13 @@ func (c *C) destroyed() *box {
 	s.mu.Unlock()
 	if dead == nil || dead.on != i {
 		dead = c.box()
-		c.destroy(dead)
+		dead.destroy()
 		s.mu.Lock()
 		s.dead = dead
 		s.mu.Unlock()
 	}
 	b := *dead
-	b.c = c
+	b.C = c
 	return &b
 }
 
@@ -194,7 +223,7 @@ func (c *C) used() *box { return c.usedFor("") }
 
 // usedFor is used for sandboxes that change makes different, which share a kind. One whose workspace has a source is
 // given back as the check leaves it.
-func (c *C) usedFor(kind string, change ...func(*sdk.CreateRequest)) *box {
+func (c *C) usedFor(kind string, change ...ask) *box {
 	if c.alone {
 		return c.box(change...)
 	}
@@ -210,13 +239,11 @@ func (c *C) usedFor(kind string, change ...func(*sdk.CreateRequest)) *box {
 	s.mu.Unlock()
 	if b.Sandbox == nil {
 		req := s.keeper.request(change...)
-		sb, err := s.keeper.createWith(c.ctx, i, req)
-		if err != nil {
-			c.Fatalf("creating a sandbox: %v", err)
-		}
+		sb, err := s.keeper.create(c.ctx, i, req)
+		c.ok("creating a sandbox", err)
 		b = box{Sandbox: sb, on: i, req: req}
 	}
-	b.c = c
+	b.C = c
 	c.later(func() { s.giveBack(kind, &b) })
 	return &b
 }
@@ -224,7 +251,7 @@ func (c *C) usedFor(kind string, change ...func(*sdk.CreateRequest)) *box {
 // giveBack empties the workspace of a used sandbox for the next check. One in which a check failed, or that cannot be
 // emptied, is not used again.
 func (s *session) giveBack(kind string, b *box) {
-	if b.c.failed.Load() || b.on.over.Load() || gone(b.on) || b.req.Workspace.Source == "" && !b.empty() {
+	if b.failed.Load() || b.on.over.Load() || gone(b.on) || b.req.Workspace.Source == "" && !b.empty() {
 		return
 	}
 	s.mu.Lock()
@@ -236,12 +263,16 @@ func (s *session) giveBack(kind string, b *box) {
 func (b *box) empty() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
-	var left bytes.Buffer
-	cmd := b.command("find . -mindepth 1 -maxdepth 1 ! -name input ! -name output -exec chmod -R u+rwX {} + -exec rm -rf {} +; ls -A | grep -vxE 'input|output'; true")
+	var left strings.Builder
+	cmd := b.command("find . -mindepth 1 -maxdepth 1 ! -name input ! -name output" +
+		" -exec chmod -R u+rwX {} + -exec rm -rf {} +; " + others + "; true")
 	cmd.Stdout = &left
-	exit, err := b.Exec(ctx, cmd)
+	exit, err := b.Exec(ctx, &cmd.Command)
 	return err == nil && exit.Code == 0 && left.Len() == 0
 }
+
+// others prints what is in the workspace besides the directories that a backend may show there.
+const others = "ls -A | grep -vxE 'input|output'"
 
 // endUsed destroys the sandboxes that checks have shared.
 func (s *session) endUsed() {
@@ -256,17 +287,23 @@ func (s *session) endUsed() {
 // fresh starts an instance that this check alone uses.
 func (c *C) fresh(o StartOptions) *instance {
 	i, err := c.start(c.ctx, o)
-	if err != nil {
-		c.Fatalf("starting another instance of the backend: %v", err)
-	}
+	c.ok("starting another instance of the backend", err)
 	c.later(func() { c.stop(i) })
 	return i
 }
 
+// halt stops an instance in the ordinary way.
+func (c *C) halt(i *instance) { c.ok("stopping an instance", c.stop(i)) }
+
 // kill ends the process of an instance, and waits until its parent knows: what is cleaned up after the check asks.
 func (c *C) kill(i *instance) {
 	syscall.Kill(i.PID(), syscall.SIGKILL)
-	c.eventually(soon, "the killed plugin is gone", func() (bool, string) { return gone(i), "it lives" })
+	c.isGone(i)
+}
+
+// isGone waits for the end of an instance.
+func (c *C) isGone(i *instance) {
+	c.eventually(soon, "the plugin is gone", func() (bool, string) { return gone(i), "it lives" })
 }
 
 func gone(i *instance) bool {
@@ -277,6 +314,16 @@ func gone(i *instance) bool {
 		return false
 	}
 }
+
+// ok ends the check when something that has to work gave an error.
+func (c *C) ok(what string, err error) {
+	if err != nil {
+		c.Fatalf("%s: %v", what, err)
+	}
+}
+
+// own ends the check when the suite itself has an error with its own files.
+func (c *C) own(err error) { c.ok("the suite's own files", err) }
 
 // wantReason ends the check unless err is an [sdk.Error] with one of the reasons.
 func (c *C) wantReason(err error, what string, reasons ...sdk.Reason) *sdk.Error {
@@ -300,6 +347,13 @@ func (c *C) wantExit(o *out, code int) {
 	}
 }
 
+// wantSignal ends the check unless the command died of the signal.
+func (c *C) wantSignal(o *out, name string, code int) {
+	if o.Cause != sdk.CauseSignaled || o.Signal != name || o.Code != code {
+		c.Fatalf("got %s; want cause \"signaled\", code %d, signal %s", o.how(), code, name)
+	}
+}
+
 // eq ends the check unless both are the same.
 func (c *C) eq(what string, got, want string) {
 	if got != want {
@@ -307,34 +361,60 @@ func (c *C) eq(what string, got, want string) {
 	}
 }
 
+// quickest ends the check unless the quickest of 20 calls takes no longer than most.
+func (c *C) quickest(most time.Duration, call func()) {
+	best := time.Hour
+	for range 20 {
+		began := time.Now()
+		call()
+		best = min(best, time.Since(began))
+	}
+	if best > most {
+		c.Fatalf("the quickest of 20 calls took %s, more than %s", best, most)
+	}
+}
+
+// repeats ends the check unless six calls say the same.
+func (c *C) repeats(call func() string) {
+	first := call()
+	for range 5 {
+		if again := call(); again != first {
+			c.Fatalf("first %s, then %s", first, again)
+		}
+	}
+}
+
+// atOnce makes n calls at the same time, which all have to work.
+func (c *C) atOnce(n int, call func(i int) error) {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { errs[i] = call(i) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		c.ok(fmt.Sprintf("call %d of %d", i+1, n), err)
+	}
+}
+
 // hostDir makes a directory on the host, below the check's own.
 func (c *C) hostDir(name string) string {
 	d := filepath.Join(c.dir, name)
-	if err := os.MkdirAll(d, 0o755); err != nil {
-		c.Fatalf("the suite's own directory: %v", err)
-	}
+	c.own(os.MkdirAll(d, 0o755))
 	return d
 }
 
 // write writes a file on the host.
 func (c *C) write(path, content string, mode os.FileMode) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		c.Fatalf("%v", err)
-	}
-	if err := os.WriteFile(path, []byte(content), mode); err != nil {
-		c.Fatalf("%v", err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		c.Fatalf("%v", err)
-	}
+	c.own(os.MkdirAll(filepath.Dir(path), 0o755))
+	c.own(os.WriteFile(path, []byte(content), mode))
+	c.own(os.Chmod(path, mode))
 }
 
 // read reads a file on the host.
 func (c *C) read(path string) string {
 	b, err := os.ReadFile(path)
-	if err != nil {
-		c.Fatalf("%v", err)
-	}
+	c.ok("reading on the host", err)
 	return string(b)
 }
 
@@ -354,6 +434,11 @@ func (c *C) eventually(within time.Duration, what string, ok func() (bool, strin
 	}
 }
 
+// absent waits until nothing is found; look says what is.
+func (c *C) absent(within time.Duration, what string, look func() string) {
+	c.eventually(within, what, func() (bool, string) { left := look(); return left == "", left })
+}
+
 func quote(s string) string {
 	const most = 300
 	if len(s) > most {
@@ -369,13 +454,3 @@ func quoteArgv(argv []string) string {
 	}
 	return strings.Join(out, " ")
 }
-
-func withSource(dir string, mode sdk.WorkspaceMode) func(*sdk.CreateRequest) {
-	return func(r *sdk.CreateRequest) { r.Workspace = sdk.Workspace{Source: dir, Mode: mode} }
-}
-
-func withLimits(l sdk.Limits) func(*sdk.CreateRequest) {
-	return func(r *sdk.CreateRequest) { r.Limits = l }
-}
-
-var semver = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`) })

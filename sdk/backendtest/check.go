@@ -19,6 +19,24 @@ type Check struct {
 	run func(*C)
 }
 
+// row is a check of the table.
+func row(id, proves, fix string, run func(*C), needs ...Need) Check {
+	return Check{ID: id, Proves: proves, Fix: fix, Needs: needs, run: run}
+}
+
+// alone is a check that must not run beside others.
+func alone(id, proves, fix string, run func(*C), needs ...Need) Check {
+	return Check{ID: id, Proves: proves, Fix: fix, Needs: needs, Alone: true, run: run}
+}
+
+// needing adds what each check of a group needs.
+func needing(needs []Need, checks ...Check) []Check {
+	for i := range checks {
+		checks[i].Needs = slices.Concat(needs, checks[i].Needs)
+	}
+	return checks
+}
+
 // Group returns the part of the id before the slash.
 func (c Check) Group() string {
 	g, _, _ := strings.Cut(c.ID, "/")
@@ -65,10 +83,19 @@ func needFormat(m sdk.Format) Need {
 }
 
 var (
+	needAttach   = needCap(sdk.CapAttach)
+	needPrivate  = needWorkspace(sdk.WorkspacePrivate)
+	needFiltered = needNetwork(sdk.NetworkFiltered)
+	needFile     = needFormat(sdk.FormatFile)
+	needTar      = needFormat(sdk.FormatTar)
+
+	needAnyWorkspace = Need{"a workspace mode", func(f *facts) bool { return len(f.Workspaces) > 0 }}
 	// needIsolation holds for backends that put anything between code and host.
 	needIsolation = Need{"isolation above none", func(f *facts) bool { return f.Isolation.Rank() > 0 }}
 	// needOwnKernel holds for backends that claim machines, unless the suite says that those are stand-ins.
-	needOwnKernel = Need{"isolation vm or remote-vm, and a real machine", func(f *facts) bool { return f.Isolation.Rank() >= sdk.IsolationVM.Rank() && !f.standIn }}
+	needOwnKernel = Need{"isolation vm or remote-vm, and a real machine", func(f *facts) bool {
+		return f.Isolation.Rank() >= sdk.IsolationVM.Rank() && !f.standIn
+	}}
 	// needSharedKernel holds for backends that isolate on the host's kernel.
 	needSharedKernel = Need{"isolation namespace or container", func(f *facts) bool {
 		return f.Isolation.Rank() >= sdk.IsolationNamespace.Rank() && f.Isolation.Rank() < sdk.IsolationVM.Rank()
@@ -76,7 +103,9 @@ var (
 	// needProc holds for backends whose commands have a /proc: one of the host's would show other processes.
 	needProc = Need{"isolation other than process", func(f *facts) bool { return f.Isolation != sdk.IsolationProcess }}
 	// needLocal holds for backends whose commands are processes of a kernel that they can ask.
-	needLocal = Need{"isolation other than remote-vm", func(f *facts) bool { return f.Isolation != sdk.IsolationRemoteVM }}
+	needLocal = Need{"isolation other than remote-vm", func(f *facts) bool {
+		return f.Isolation != sdk.IsolationRemoteVM
+	}}
 	// needProcess holds at the door that starts compiled plugins.
 	needProcess = Need{"a plugin process (hutch backend test)", func(f *facts) bool { return f.process }}
 	// needBadConfigs holds when the author listed configurations that must be refused.
@@ -88,9 +117,10 @@ func Checks() []Check {
 	return slices.Concat(
 		describeChecks(), configChecks(), machineChecks(), planChecks(), createChecks(),
 		execChecks(), streamChecks(), commandChecks(), endChecks(), ttyChecks(),
-		putChecks(), getChecks(), removeChecks(), layersChecks(), exchangeChecks(), changesChecks(), workspaceChecks(), inputChecks(),
-		networkChecks(), filteredChecks(), dialChecks(), isolationChecks(), limitChecks(), resetChecks(), stopChecks(), forkChecks(), lifeChecks(), robustChecks(),
-		deathChecks(), leftoverChecks(),
+		putChecks(), getChecks(), removeChecks(), layersChecks(), exchangeChecks(), changesChecks(),
+		workspaceChecks(), inputChecks(), networkChecks(), filteredChecks(), dialChecks(), isolationChecks(),
+		limitChecks(), resetChecks(), stopChecks(), forkChecks(), lifeChecks(), robustChecks(), deathChecks(),
+		leftoverChecks(),
 	)
 }
 

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
@@ -18,118 +16,94 @@ import (
 
 func createChecks() []Check {
 	return []Check{
-		{ID: "create/ready", Proves: "a sandbox that is ready has a workspace at the absolute path it names", Fix: "fill in Ready.Workspace with the path as commands see it",
-			run: func(c *C) {
-				b := c.used()
+		row("create/ready", "a sandbox that is ready has a workspace at the absolute path it names",
+			"fill in Ready.Workspace with the path as commands see it", used(func(b *box) {
 				w := b.Ready().Workspace
 				if !strings.HasPrefix(w, "/") {
-					c.Fatalf("the workspace is at %q", w)
+					b.Fatalf("the workspace is at %q", w)
 				}
-				b.must("test -d \"$1\" && test -d .", argv("/bin/sh", "-c", `test -d "$1" && test -d .`, "sh", w))
-			}},
-		{ID: "create/order", Proves: "allocated comes before ready, ready is the last event, and nothing follows it", Fix: "call Allocated before anything exists outside the process",
-			run: func(c *C) {
+				b.must("", shell(`test -d "$1" && test -d .`, w))
+			})),
+		row("create/order", "allocated comes before ready, ready is the last event, and nothing follows it",
+			"call Allocated before anything exists outside the process", func(c *C) {
 				events := c.rawCreate(c.request())
 				allocated, ready := slices.Index(events, "allocated"), slices.Index(events, "ready")
-				if allocated < 0 || ready < allocated || ready != len(events)-1 {
+				if allocated < 0 || ready < allocated || ready != len(events)-2 { // before EOF
 					c.Fatalf("the events were %v", events)
 				}
-			}},
-		{ID: "create/handle", Proves: "the handle carries the id that the host chose, and at most 64 KiB of JSON", Fix: "put into the handle what finds the sandbox, and no more",
-			run: func(c *C) {
-				h := c.used().Handle()
-				if len(h.Data) > 64<<10 || len(h.Data) > 0 && !json.Valid(h.Data) {
-					c.Fatalf("the data of the handle: %d bytes, %s", len(h.Data), quote(string(h.Data)))
+			}),
+		row("create/handle", "the handle carries the id that the host chose, and at most 64 KiB of JSON",
+			"put into the handle what finds the sandbox, and no more", used(func(b *box) {
+				if h := b.Handle(); len(h.Data) > 64<<10 || len(h.Data) > 0 && !json.Valid(h.Data) {
+					b.Fatalf("the data of the handle: %d bytes, %s", len(h.Data), quote(string(h.Data)))
 				}
-			}},
-		{ID: "create/allocated-first", Needs: []Need{needLocal}, Proves: "when Allocated is called nothing exists yet outside the backend's process and the state directory", Fix: "call Allocated first, and make things when it has returned: until then nobody could find them again",
-			run: func(c *C) {
+			})),
+		row("create/allocated-first",
+			"when Allocated is called nothing exists yet outside the backend's process and the state directory",
+			"call Allocated first, and make things when it has returned: until then nobody could find them again", func(c *C) {
 				req := c.request()
 				var there string
-				req.Allocated = func(sdk.Handle) error {
-					if gone, what := c.isGone(req.ID); !gone {
-						there = what
-					}
-					return nil
-				}
+				req.Allocated = func(sdk.Handle) error { there = c.left(req.ID); return nil }
 				c.boxOn(c.shared(), req)
 				if there != "" {
 					c.Fatalf("before the host had the handle: %s", there)
 				}
-			}},
-		{ID: "create/handle-refused", Proves: "when the host cannot keep the handle, nothing is made", Fix: "stop when Allocated returns an error, and undo",
-			run: func(c *C) {
+			}, needLocal),
+		row("create/handle-refused", "when the host cannot keep the handle, nothing is made",
+			"stop when Allocated returns an error, and undo", func(c *C) {
 				req := c.request()
 				req.Allocated = func(sdk.Handle) error { return errors.New("the disk is full") }
-				if _, err := c.create(c.shared(), req); err == nil {
+				if _, err := c.create(c.ctx, c.shared(), req); err == nil {
 					c.Fatalf("the sandbox was made all the same")
 				}
 				c.nothingLeft(req.ID)
-			}},
-		{ID: "create/idempotent", Proves: "creating with the same id and spec again gives the same sandbox", Fix: "look for the id before making anything",
-			run: func(c *C) {
+			}),
+		row("create/idempotent", "creating with the same id and spec again gives the same sandbox",
+			"look for the id before making anything", func(c *C) {
 				req := c.request()
-				first := c.boxOn(c.shared(), req)
-				first.must("echo kept > file")
-				again := c.boxOn(c.shared(), req)
-				c.eq("the file in the second sandbox of the same id", again.must("cat file"), "kept\n")
-			}},
-		{ID: "create/idempotent-parallel", Proves: "two creations with one id at the same time make one sandbox", Fix: "lock by id",
-			run: func(c *C) {
+				c.boxOn(c.shared(), req).must("echo kept > file")
+				c.boxOn(c.shared(), req).prints("kept\n", "cat file")
+			}),
+		row("create/idempotent-parallel", "two creations with one id at the same time make one sandbox",
+			"lock by id", func(c *C) {
 				req := c.request()
-				var wg sync.WaitGroup
-				errs := make([]error, 4)
-				for i := range errs {
-					wg.Go(func() { _, errs[i] = c.create(c.shared(), req) })
+				c.atOnce(4, func(int) error { _, err := c.create(c.ctx, c.shared(), req); return err })
+				if n := len(c.listed(c.shared(), req.Owner, req.ID)); c.facts.Has(sdk.CapList) && n != 1 {
+					c.Fatalf("the sandbox is listed %d times, want 1", n)
 				}
-				wg.Wait()
-				for _, err := range errs {
-					if err != nil {
-						c.Fatalf("%v", err)
-					}
-				}
-				c.listed(req, 1)
-			}},
-		{ID: "create/separate", Proves: "two sandboxes share no workspace", Fix: "give each id directories of its own",
-			run: func(c *C) {
-				a, b := c.used(), c.used()
-				a.must("echo mine > mine")
-				if o := b.sh("test ! -e mine"); o.Code != 0 {
-					c.Fatalf("a file of one sandbox is in the other")
-				}
-			}},
-		{ID: "create/parallel", Proves: "ten sandboxes of the same source can be made at once, and each has the writes of its own commands", Fix: "lock nothing for longer than needed",
-			run: func(c *C) {
-				var wg sync.WaitGroup
-				boxes, errs := make([]box, 10), make([]error, 10)
+			}),
+		row("create/separate", "two sandboxes share no workspace", "give each id directories of its own", func(c *C) {
+			a, b := c.used(), c.used()
+			a.must("echo mine > mine")
+			b.must("test ! -e mine")
+		}),
+		row("create/parallel",
+			"ten sandboxes of the same source can be made at once, and each has the writes of its own commands",
+			"lock nothing for longer than needed", func(c *C) {
+				boxes := make([]*box, 10)
 				for i := range boxes {
 					req := c.request()
 					if req.Workspace.Mode == sdk.WorkspacePrivate {
 						req.Workspace.Source = c.hostDir("source")
 					}
-					wg.Go(func() {
-						boxes[i] = box{c: c, on: c.shared(), req: req}
-						boxes[i].Sandbox, errs[i] = c.create(boxes[i].on, req)
-					})
+					boxes[i] = &box{C: c, on: c.shared(), req: req}
 				}
-				wg.Wait()
-				for _, err := range errs {
-					if err != nil {
-						c.Fatalf("%v", err)
-					}
-				}
+				c.atOnce(len(boxes), func(i int) (err error) {
+					boxes[i].Sandbox, err = c.create(c.ctx, boxes[i].on, boxes[i].req)
+					return err
+				})
 				if boxes[0].req.Workspace.Source == "" {
 					return
 				}
-				for i := range boxes {
-					boxes[i].must(fmt.Sprintf("test ! -e number && echo %d > number", i))
+				for i, b := range boxes {
+					b.must(fmt.Sprintf("test ! -e number && echo %d > number", i))
 				}
-				for i := range boxes {
-					c.eq("the file of one sandbox", boxes[i].must("cat number"), fmt.Sprintf("%d\n", i))
+				for i, b := range boxes {
+					b.prints(fmt.Sprintf("%d\n", i), "cat number")
 				}
-			}},
-		{ID: "create/cancelled-after-allocated", Proves: "a creation that is cancelled after allocated leaves nothing", Fix: "end with the context, and undo what was made",
-			run: func(c *C) {
+			}),
+		row("create/cancelled-after-allocated", "a creation that is cancelled after allocated leaves nothing",
+			"end with the context, and undo what was made", func(c *C) {
 				for range 5 {
 					req := c.request()
 					ctx, cancel := context.WithCancel(c.ctx)
@@ -137,66 +111,62 @@ func createChecks() []Check {
 					c.createCancelled(ctx, req, false)
 					cancel()
 				}
-			}},
-		{ID: "create/cancelled-early", Proves: "a creation that is cancelled at any early moment leaves nothing", Fix: "end with the context, and undo what was made",
-			run: func(c *C) {
+			}),
+		row("create/cancelled-early", "a creation that is cancelled at any early moment leaves nothing",
+			"end with the context, and undo what was made", func(c *C) {
 				for i := range 5 {
-					req := c.request()
 					ctx, cancel := context.WithTimeout(c.ctx, time.Duration(i*i)*600*time.Microsecond)
-					c.createCancelled(ctx, req, true)
+					c.createCancelled(ctx, c.request(), true)
 					cancel()
 				}
-			}},
-		{ID: "create/bad-id", Proves: "an invalid id is refused, before it becomes part of a path", Fix: "take 1 to 64 of a-z, 0-9 and - only",
-			run: func(c *C) {
-				for _, id := range []string{"", "..", "../up", "a/b", "UPPER", "sp ace", "nul\x00", strings.Repeat("x", 65), "über"} {
+			}),
+		row("create/bad-id", "an invalid id is refused, before it becomes part of a path",
+			"take 1 to 64 of a-z, 0-9 and - only", func(c *C) {
+				bad := []string{"", "..", "../up", "a/b", "UPPER", "sp ace", "nul\x00", strings.Repeat("x", 65), "über"}
+				for _, id := range bad {
 					req := c.request()
-					req.ID = strings.ToValidUTF8(id, "")
-					_, err := c.create(c.shared(), req)
-					c.wantReason(err, "creating with the id "+quote(id), sdk.ReasonConfig)
+					req.ID = id
+					c.refused("creating with the id "+quote(id), req, sdk.ReasonConfig)
 				}
-			}},
-		{ID: "create/source-missing", Needs: []Need{needAnyWorkspace}, Proves: "a workspace whose source is not there is refused with its name, and leaves nothing", Fix: "look at the source first; the failure names it",
-			run: func(c *C) {
+			}),
+		row("create/source-missing", "a workspace whose source is not there is refused with its name, and leaves nothing",
+			"look at the source first; the failure names it", func(c *C) {
 				req := c.request()
 				req.Workspace.Source = filepath.Join(c.dir, "no-such-directory")
-				_, err := c.create(c.shared(), req)
-				e := c.wantReason(err, "a source that is not there", sdk.ReasonConfig, sdk.ReasonNotFound)
+				e := c.refused("a source that is not there", req, sdk.ReasonConfig, sdk.ReasonNotFound)
 				if !strings.Contains(e.Error(), "no-such-directory") {
-					c.Fatalf("the failure does not name it: %v", err)
+					c.Fatalf("the failure does not name it: %v", e)
 				}
 				c.nothingLeft(req.ID)
-			}},
-		{ID: "create/source-file", Needs: []Need{needAnyWorkspace}, Proves: "a workspace whose source is a file is refused", Fix: "look at what the source is",
-			run: func(c *C) {
-				c.write(filepath.Join(c.dir, "file"), "x", 0o644)
-				_, err := c.create(c.shared(), c.request(func(r *sdk.CreateRequest) { r.Workspace.Source = filepath.Join(c.dir, "file") }))
-				c.wantReason(err, "a source that is a file", sdk.ReasonConfig)
-			}},
-		{ID: "create/unclaimed-workspace", Proves: "a workspace mode that is not claimed is refused, and so is one that nobody knows", Fix: "refuse with reason unsupported or config; never take another mode instead",
-			run: func(c *C) {
-				modes := []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly, "cubist"}
-				dir := c.hostDir("source")
-				for _, m := range modes {
-					if slices.Contains(c.facts.Workspaces, m) {
-						continue
+			}, needAnyWorkspace),
+		row("create/source-file", "a workspace whose source is a file is refused",
+			"look at what the source is", func(c *C) {
+				req := c.request()
+				req.Workspace.Source = filepath.Join(c.dir, "file")
+				c.write(req.Workspace.Source, "x", 0o644)
+				c.refused("a source that is a file", req, sdk.ReasonConfig)
+			}, needAnyWorkspace),
+		row("create/unclaimed-workspace",
+			"a workspace mode that is not claimed is refused, and so is one that nobody knows",
+			"refuse with reason unsupported or config; never take another mode instead", func(c *C) {
+				for _, m := range []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly, "cubist"} {
+					if !slices.Contains(c.facts.Workspaces, m) {
+						c.refused("the workspace mode "+string(m), c.request(withSource(c.hostDir("source"), m)),
+							sdk.ReasonUnsupported, sdk.ReasonConfig)
 					}
-					_, err := c.create(c.shared(), c.request(withSource(dir, m)))
-					c.wantReason(err, "the workspace mode "+string(m), sdk.ReasonUnsupported, sdk.ReasonConfig)
 				}
-			}},
-		{ID: "create/unclaimed-network", Proves: "a network mode that is not claimed is refused, and so is one that nobody knows", Fix: "refuse with reason unsupported or config; never take another mode instead",
-			run: func(c *C) {
+			}),
+		row("create/unclaimed-network", "a network mode that is not claimed is refused, and so is one that nobody knows",
+			"refuse with reason unsupported or config; never take another mode instead", func(c *C) {
 				for _, m := range []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull, "telepathy"} {
-					if slices.Contains(c.facts.Networks, m) {
-						continue
+					if !slices.Contains(c.facts.Networks, m) {
+						c.refused("the network mode "+string(m), c.request(withNetwork(m)),
+							sdk.ReasonUnsupported, sdk.ReasonConfig)
 					}
-					_, err := c.create(c.shared(), c.request(func(r *sdk.CreateRequest) { r.Network = m }))
-					c.wantReason(err, "the network mode "+string(m), sdk.ReasonUnsupported, sdk.ReasonConfig)
 				}
-			}},
-		{ID: "create/progress", Proves: "each progress event says what is done, and never more than all of it", Fix: "step must not be empty; done <= total unless total is 0",
-			run: func(c *C) {
+			}),
+		row("create/progress", "each progress event says what is done, and never more than all of it",
+			"step must not be empty; done <= total unless total is 0", func(c *C) {
 				req := c.request()
 				var bad string
 				req.Progress = func(step string, done, total int64) {
@@ -208,60 +178,49 @@ func createChecks() []Check {
 				if bad != "" {
 					c.Fatalf("the step %s has impossible numbers, or no text", bad)
 				}
-			}},
-		{ID: "create/holds", Proves: "a sandbox says for each limit that was asked for by what it is held", Fix: "fill in Ready.Holds",
-			run: func(c *C) {
-				l := c.someLimits()
-				held := map[sdk.Limit]bool{}
-				for _, h := range c.usedFor("limits", withLimits(l)).Ready().Holds {
-					held[h.Limit] = h.HeldBy != "" && h.Value != ""
-				}
-				for _, a := range asked(l) {
-					if !held[a] {
-						c.Fatalf("nothing is said about %s", a)
+			}),
+		row("create/holds", "a sandbox says for each limit that was asked for by what it is held",
+			"fill in Ready.Holds", func(c *C) {
+				limits, names := c.someLimits()
+				holds := c.usedFor("limits", withLimits(limits)).Ready().Holds
+				for _, name := range names {
+					if !slices.ContainsFunc(holds, func(h sdk.Hold) bool {
+						return h.Limit == name && h.HeldBy != "" && h.Value != ""
+					}) {
+						c.Fatalf("nothing is said about %s: %+v", name, holds)
 					}
 				}
-			}},
-		{ID: "create/failure-is-typed", Proves: "a creation that cannot be gives a failure with a reason, in one lower-case line", Fix: "return an sdk.Error",
-			run: func(c *C) {
-				_, err := c.create(c.shared(), c.request(func(r *sdk.CreateRequest) { r.Network = "telepathy" }))
-				e := c.wantReason(err, "the network mode telepathy", sdk.ReasonUnsupported, sdk.ReasonConfig)
+			}),
+		row("create/failure-is-typed", "a creation that cannot be gives a failure with a reason, in one lower-case line",
+			"return an sdk.Error", func(c *C) {
+				e := c.refused("the network mode telepathy", c.request(withNetwork("telepathy")),
+					sdk.ReasonUnsupported, sdk.ReasonConfig)
 				if e.Summary == "" || strings.Contains(e.Summary, "\n") {
 					c.Fatalf("the summary is %q", e.Summary)
 				}
-			}},
-		{ID: "create/again-after-destroy", Proves: "an id can be used again after its sandbox was destroyed, and the new one is empty", Fix: "forget everything in Destroy",
-			run: func(c *C) {
+			}),
+		row("create/again-after-destroy",
+			"an id can be used again after its sandbox was destroyed, and the new one is empty",
+			"forget everything in Destroy", func(c *C) {
 				req := c.request()
 				b := c.boxOn(c.shared(), req)
 				b.must("echo old > old")
-				c.destroy(b)
-				if o := c.boxOn(c.shared(), req).sh("test ! -e old"); o.Code != 0 {
-					c.Fatalf("a file of the old sandbox is in the new one")
-				}
-			}},
+				b.destroy()
+				c.boxOn(c.shared(), req).must("test ! -e old")
+			}),
 	}
 }
 
-var needAnyWorkspace = Need{"a workspace mode", func(f *facts) bool { return len(f.Workspaces) > 0 }}
-
-// rawCreate creates a sandbox and returns the names of the events.
+// rawCreate creates a sandbox and returns the names of the events, and of the error.
 func (c *C) rawCreate(req *sdk.CreateRequest) (events []string) {
 	i := c.shared()
 	c.later(func() { i.Destroy(context.Background(), sdk.Handle{ID: req.ID}) })
 	stream, err := i.rpc.Create(c.ctx)
-	if err != nil {
-		c.Fatalf("%v", err)
-	}
-	if err := stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: c.rawStart(req)}}); err != nil {
-		c.Fatalf("%v", err)
-	}
+	c.ok("create", err)
+	c.ok("create", stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: c.rawStart(req)}}))
 	for {
 		ev, err := stream.Recv()
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return events
-			}
 			return append(events, reasonOf(err))
 		}
 		switch ev.GetEvent().(type) {
@@ -269,7 +228,7 @@ func (c *C) rawCreate(req *sdk.CreateRequest) (events []string) {
 			events = append(events, "progress")
 		case *pb.CreateEvent_Allocated:
 			events = append(events, "allocated")
-			stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Stored{Stored: &pb.HandleStored{}}})
+			stream.Send(stored)
 		case *pb.CreateEvent_Ready:
 			events = append(events, "ready")
 		default:
@@ -278,90 +237,69 @@ func (c *C) rawCreate(req *sdk.CreateRequest) (events []string) {
 	}
 }
 
+// stored answers that the host has the handle.
+var stored = &pb.CreateRequest{Request: &pb.CreateRequest_Stored{Stored: &pb.HandleStored{}}}
+
 // rawStart is the start message of a request without limits or mounts.
 func (c *C) rawStart(req *sdk.CreateRequest) *pb.CreateStart {
-	return &pb.CreateStart{SandboxId: req.ID, Owner: req.Owner, StateDir: []byte(req.StateDir), Keep: req.Keep, Spec: &pb.Spec{
-		ConfigJson: c.config, Network: string(req.Network), Input: []byte(req.Input), Limits: &pb.Limits{},
-		Workspace: &pb.Workspace{Source: []byte(req.Workspace.Source), Mode: string(req.Workspace.Mode)},
-	}}
+	return &pb.CreateStart{SandboxId: req.ID, Owner: req.Owner, StateDir: []byte(req.StateDir), Keep: req.Keep,
+		Spec: &pb.Spec{
+			ConfigJson: c.config, Network: string(req.Network), Input: []byte(req.Input), Limits: &pb.Limits{},
+			Workspace: &pb.Workspace{Source: []byte(req.Workspace.Source), Mode: string(req.Workspace.Mode)},
+		}}
 }
 
 // createCancelled runs a creation under a context that ends, and looks for what is
 // left of it. One that was ready before the end is destroyed and fine; so is one
 // whose ready was on its way when the end came, when late says that this can be.
 func (c *C) createCancelled(ctx context.Context, req *sdk.CreateRequest, late bool) {
-	outer := c.ctx
-	c.ctx = ctx
-	sb, err := c.create(c.shared(), req)
-	c.ctx = outer
-	if err == nil {
-		if err := sb.Destroy(c.ctx); err != nil {
-			c.Fatalf("destroying: %v", err)
-		}
-	} else if late && !c.leftWithin(time.Second, req.ID) {
-		if err := c.shared().Destroy(c.ctx, sdk.Handle{ID: req.ID}); err != nil {
-			c.Fatalf("destroying: %v", err)
-		}
+	sb, err := c.create(ctx, c.shared(), req)
+	switch {
+	case err == nil:
+		c.ok("destroying", sb.Destroy(c.ctx))
+	case late && !c.leftWithin(time.Second, req.ID):
+		c.ok("destroying", c.shared().Destroy(c.ctx, sdk.Handle{ID: req.ID}))
 	}
 	c.nothingLeft(req.ID)
 }
 
 // nothingLeft ends the check when something with this id can still be found.
 func (c *C) nothingLeft(id string) {
-	c.eventually(3*soon, "nothing of sandbox "+id+" is left", func() (bool, string) { return c.isGone(id) })
+	c.absent(3*soon, "nothing of sandbox "+id+" is left", func() string { return c.left(id) })
 }
 
-func (c *C) isGone(id string) (bool, string) {
+// left says what can be found of the sandbox with this id; "" when there is nothing.
+func (c *C) left(id string) string {
 	if left := c.traces(id); left != "" {
-		return false, "there is " + left
+		return "there is " + left
 	}
-	if c.facts.Has(sdk.CapList) {
-		all, err := c.shared().List(c.ctx, "")
-		if err != nil {
-			return false, err.Error()
-		}
-		for _, h := range all {
-			if h.ID == id {
-				return false, "it is listed"
-			}
-		}
+	if len(c.listed(c.shared(), "", id)) > 0 {
+		return "it is listed"
 	}
-	return true, ""
+	return ""
 }
 
 // leftWithin reports whether all that has this id is gone in time.
 func (c *C) leftWithin(d time.Duration, id string) bool {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if ok, _ := c.isGone(id); ok {
+		if c.left(id) == "" {
 			return true
 		}
 	}
 	return false
 }
 
-// listed ends the check unless the sandbox is listed n times, where lists are claimed.
-func (c *C) listed(req *sdk.CreateRequest, n int) {
+// listed returns the handles with this id that are listed for the owner, where lists are claimed.
+func (c *C) listed(i *instance, owner, id string) []sdk.Handle {
 	if !c.facts.Has(sdk.CapList) {
-		return
+		return nil
 	}
-	all, err := c.shared().List(c.ctx, req.Owner)
-	if err != nil {
-		c.Fatalf("list: %v", err)
-	}
-	got := 0
-	for _, h := range all {
-		if h.ID == req.ID {
-			got++
-		}
-	}
-	if got != n {
-		c.Fatalf("the sandbox is listed %d times, want %d", got, n)
-	}
+	all, err := i.List(c.ctx, owner)
+	c.ok("list", err)
+	return slices.DeleteFunc(all, func(h sdk.Handle) bool { return h.ID != id })
 }
 
-func (c *C) destroy(b *box) {
-	if err := b.Destroy(c.ctx); err != nil {
-		c.Fatalf("destroy: %v", err)
-	}
-	c.end(b.ID(), true)
+func (b *box) destroy() {
+	b.ok("destroy", b.Destroy(b.ctx))
+	b.noteEnd(b.ID(), true)
 }

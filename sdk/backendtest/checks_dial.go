@@ -1,23 +1,24 @@
 package backendtest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// serve starts a command that serves HTTP on an address of the sandbox's loopback, with whatever in the sandbox can, and
-// returns when it listens. Its answer to GET / has text in it.
-func (b *box) serve(address string, port int, text string) *running {
-	const script = `has() { command -v "$1" > /dev/null; }
+// text is what servers in the sandbox answer.
+const text = "something from the sandbox"
+
+// serve starts a command that serves HTTP on an address of the sandbox's loopback, with whatever in the sandbox can,
+// and returns when it listens. Its answer to GET / has text in it.
+func (b *box) serve(address string, port int) *running {
+	r := b.begin("", shell(`has() { command -v "$1" > /dev/null; }
 if has python3; then exec python3 -c 'import socket, sys, threading
 address, port, text = sys.argv[1:]
 s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
@@ -33,19 +34,19 @@ while True:
     threading.Thread(target=answer, args=(s.accept()[0],)).start()' "$1" "$2" "$3"
 elif has httpd; then
 	mkdir -p "/tmp/www$2" && echo "$3" > "/tmp/www$2/index.html"
-	case $1 in *:*) httpd -p "[$1]:$2" -h "/tmp/www$2";; *) httpd -p "$1:$2" -h "/tmp/www$2";; esac && echo ready && exec sleep 600
+	case $1 in *:*) httpd -p "[$1]:$2" -h "/tmp/www$2";; *) httpd -p "$1:$2" -h "/tmp/www$2";; esac &&
+		echo ready && exec sleep 600
 fi
-echo nothing; echo ready; exec sleep 600`
-	r := b.begin("", argv("/bin/sh", "-c", script, "sh", address, strconv.Itoa(port), text))
+echo nothing; echo ready; exec sleep 600`, address, strconv.Itoa(port), text))
 	if strings.Contains(r.out.String(), "nothing") {
-		b.c.skipf("there is no program in the sandbox to try it with")
+		b.skipf("there is no program in the sandbox to try it with")
 	}
 	return r
 }
 
 // ask sends GET / to a port of the sandbox's loopback and returns what comes.
 func (b *box) ask(port int) (string, error) {
-	conn, err := b.Dial(b.c.ctx, port)
+	conn, err := b.Dial(b.ctx, port)
 	if err != nil {
 		return "", err
 	}
@@ -58,111 +59,87 @@ func (b *box) ask(port int) (string, error) {
 	return string(answer), err
 }
 
+// answers ends the check unless the server in the sandbox answers.
+func (b *box) answers(port int) { b.ok(fmt.Sprintf("port %d", port), b.tryAnswers(port)) }
+
+func (b *box) tryAnswers(port int) error {
+	got, err := b.ask(port)
+	if err == nil && !strings.Contains(got, text) {
+		err = fmt.Errorf("the answer is %s", quote(got))
+	}
+	return err
+}
+
+// closed ends the check unless nothing listens.
+func (b *box) closed(port int) {
+	_, err := b.ask(port)
+	b.wantReason(err, fmt.Sprintf("a connection to port %d, where nothing listens,", port), sdk.ReasonNotFound)
+}
+
 func dialChecks() []Check {
-	const fix = "connect in the network namespace of the command: see package network/loopback"
-	needs := []Need{needCap(sdk.CapDial)}
-	const text = "something from the sandbox"
-	reached := func(c *C, b *box, port int) {
-		if got, err := b.ask(port); err != nil || !strings.Contains(got, text) {
-			c.Fatalf("port %d answered %s: %v", port, quote(got), err)
-		}
-	}
-	closed := func(c *C, b *box, port int) {
-		_, err := b.ask(port)
-		c.wantReason(err, fmt.Sprintf("a connection to port %d, where nothing listens,", port), sdk.ReasonNotFound)
-	}
-	return []Check{
-		{ID: "network/publish", Needs: needs, Proves: "the host connects to a server on 127.0.0.1 of a sandbox without a network, which stays without one", Fix: fix,
-			run: func(c *C) {
-				b := c.used()
-				closed(c, b, 3917)
-				r := b.serve("127.0.0.1", 3917, text)
-				reached(c, b, 3917)
-				closed(c, b, 3918)
+	return needing([]Need{needCap(sdk.CapDial)},
+		row("network/publish",
+			"the host connects to a server on 127.0.0.1 of a sandbox without a network, which stays without one",
+			"connect in the network namespace of the command: see package network/loopback", used(func(b *box) {
+				b.closed(3917)
+				r := b.serve("127.0.0.1", 3917)
+				b.answers(3917)
+				b.closed(3918)
 				if conn, err := net.DialTimeout("tcp", "127.0.0.1:3917", soon); err == nil {
 					conn.Close()
-					c.Fatalf("the server listens on the host's loopback too")
+					b.Fatalf("the server listens on the host's loopback too")
 				}
-				c.onlyLoopback(b)
-				r.Stop(sdk.CauseCancelled)
-				r.end(soon)
-				closed(c, b, 3917)
-			}},
-		{ID: "network/publish-ipv6", Needs: needs, Proves: "the host connects to a server on ::1 of a sandbox", Fix: "try ::1 where nothing listens on 127.0.0.1",
-			run: func(c *C) {
-				b := c.used()
+				b.onlyLoopback()
+				r.cancel()
+				b.closed(3917)
+			})),
+		row("network/publish-ipv6", "the host connects to a server on ::1 of a sandbox",
+			"try ::1 where nothing listens on 127.0.0.1", used(func(b *box) {
 				if o := b.sh("grep -q ' lo$' /proc/net/if_inet6"); o.Code != 0 {
-					c.skipf("the sandbox has no IPv6")
+					b.skipf("the sandbox has no IPv6")
 				}
-				b.serve("::1", 3919, text)
-				reached(c, b, 3919)
-			}},
-		{ID: "network/publish-filtered", Needs: []Need{needCap(sdk.CapDial), needNetwork(sdk.NetworkFiltered)}, Proves: "the host connects to a server in a filtered network as well", Fix: fix,
-			run: func(c *C) {
+				b.serve("::1", 3919)
+				b.answers(3919)
+			})),
+		row("network/publish-filtered", "the host connects to a server in a filtered network as well",
+			"connect in the network namespace of the command: see package network/loopback", func(c *C) {
 				b := c.filtered(nil, nil)
-				b.serve("127.0.0.1", 3920, text)
-				reached(c, b, 3920)
-			}},
-		{ID: "network/publish-apart", Needs: needs, Proves: "a port of one sandbox is reached by no other sandbox, and through no other", Fix: "a network namespace for each sandbox",
-			run: func(c *C) {
+				b.serve("127.0.0.1", 3920)
+				b.answers(3920)
+			}, needFiltered),
+		row("network/publish-apart", "a port of one sandbox is reached by no other sandbox, and through no other",
+			"a network namespace for each sandbox", func(c *C) {
 				one, other := c.used(), c.box()
-				one.serve("127.0.0.1", 3921, text)
-				reached(c, one, 3921)
-				closed(c, other, 3921)
+				one.serve("127.0.0.1", 3921)
+				one.answers(3921)
+				other.closed(3921)
 				if o := other.visit("127.0.0.1", 3921, "A: b"); strings.Contains(o.stdout, text) {
 					c.Fatalf("another sandbox reached the server: %s", quote(o.stdout))
 				}
-			}},
-		{ID: "network/publish-many", Needs: needs, Proves: "many connections at once each get their own answer", Fix: "dial once for each call",
-			run: func(c *C) {
-				b := c.used()
-				b.serve("127.0.0.1", 3922, text)
-				var all sync.WaitGroup
-				var mu sync.Mutex
-				var errs []error
-				for range 100 {
-					all.Go(func() {
-						got, err := b.ask(3922)
-						if err == nil && !strings.Contains(got, text) {
-							err = fmt.Errorf("the answer is %s", quote(got))
-						}
-						mu.Lock()
-						defer mu.Unlock()
-						errs = append(errs, err)
-					})
-				}
-				all.Wait()
-				if err := errors.Join(errs...); err != nil {
-					c.Fatalf("%v", err)
-				}
-			}},
-		{ID: "network/publish-attached", Needs: []Need{needCap(sdk.CapDial), needCap(sdk.CapAttach)}, Proves: "another process that attaches to the sandbox connects to a server that runs in it", Fix: "find the commands of all processes",
-			run: func(c *C) {
-				b := c.box(func(r *sdk.CreateRequest) { r.Keep = true })
-				b.serve("127.0.0.1", 3923, text)
-				fresh := c.fresh(StartOptions{})
-				sb, err := fresh.Attach(c.ctx, b.Handle())
-				if err != nil {
-					c.Fatalf("attach: %v", err)
-				}
-				reached(c, &box{Sandbox: sb, c: c, on: fresh, req: b.req}, 3923)
-			}},
-		{ID: "network/publish-ends", Needs: needs, Proves: "a connection ends when the sandbox is destroyed", Fix: "end the connections of a sandbox with it",
-			run: func(c *C) {
-				b := c.box()
-				b.serve("127.0.0.1", 3924, text)
-				conn, err := b.Dial(c.ctx, 3924)
-				if err != nil {
-					c.Fatalf("%v", err)
-				}
+			}),
+		row("network/publish-many", "many connections at once each get their own answer",
+			"dial once for each call", used(func(b *box) {
+				b.serve("127.0.0.1", 3922)
+				b.atOnce(100, func(int) error { return b.tryAnswers(3922) })
+			})),
+		row("network/publish-attached", "another process that attaches to the sandbox connects to a server that runs in it",
+			"find the commands of all processes", kept(func(b *box) {
+				b.serve("127.0.0.1", 3923)
+				b.elsewhere().answers(3923)
+			}), needAttach),
+		row("network/publish-ends", "a connection ends when the sandbox is destroyed",
+			"end the connections of a sandbox with it", boxed(func(b *box) {
+				b.serve("127.0.0.1", 3924)
+				conn, err := b.Dial(b.ctx, 3924)
+				b.ok("dial", err)
 				defer conn.Close()
-				c.destroy(b)
+				b.destroy()
 				_ = conn.SetDeadline(time.Now().Add(soon))
 				var one [1]byte
 				var late net.Error
 				if n, err := conn.Read(one[:]); n > 0 || errors.As(err, &late) && late.Timeout() {
-					c.Fatalf("the connection is still open: %s %v", quote(string(bytes.Clone(one[:n]))), err)
+					b.Fatalf("the connection is still open: %s %v", quote(string(one[:n])), err)
 				}
-			}},
-	}
+			})),
+	)
 }

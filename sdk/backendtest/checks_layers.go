@@ -18,106 +18,106 @@ import (
 
 // rearrange changes a workspace made by [C.layered] in every way that a layer has to carry.
 const rearrange = `
-echo more >> modified; echo new > added; rm deleted; rm -r gone; mkdir -p fresh/sub; echo f > fresh/sub/f; chmod 600 mode
-rm -r again; mkdir again; echo n > again/new; rm tofile/in; rmdir tofile; echo f > tofile; rm todir; mkdir todir; echo i > todir/in
-ln -s added link; rm -f turned; ln -s elsewhere turned; cp sub/file sub/copied; mv sub/file sub/moved`
+echo more >> modified; echo new > added; rm deleted; rm -r gone; mkdir -p fresh/sub; echo f > fresh/sub/f
+chmod 600 mode; rm -r again; mkdir again; echo n > again/new; rm tofile/in; rmdir tofile; echo f > tofile; rm todir; mkdir todir
+echo i > todir/in; ln -s added link; rm -f turned; ln -s elsewhere turned
+cp sub/file sub/copied; mv sub/file sub/moved`
 
 // layered makes what rearrange changes.
 func (c *C) layered() string {
 	src := c.hostDir("source")
-	for name, content := range map[string]string{
-		"modified": "m\n", "deleted": "d\n", "gone/a": "a\n", "gone/deep/b": "b\n", "mode": "m\n", "again/old": "o\n", "tofile/in": "i\n",
-		"todir": "f\n", "turned": "t\n", "sub/file": "s\n", "sub/other": "o\n", "untouched/deep/file": "u\n",
-	} {
-		c.write(filepath.Join(src, name), content, 0o644)
+	for _, name := range strings.Fields(
+		"modified deleted gone/a gone/deep/b mode again/old tofile/in todir turned sub/file sub/other untouched/deep/file") {
+		c.write(filepath.Join(src, name), name+"\n", 0o644)
 	}
 	return src
 }
 
+// wantLayers ends the check unless what the layers hold is what a command sees.
+func (b *box) wantLayers() {
+	l := b.layers()
+	if l.Lower == "" && l.Upper == "" {
+		b.Fatalf("the layers name no directory at all")
+	}
+	for name, dir := range map[string]string{"lower": l.Lower, "upper": l.Upper} {
+		if dir != "" {
+			b.wantHostDir("the "+name+" layer", dir)
+		}
+	}
+	merged, err := mergeLayers(l, "")
+	b.ok("reading the layers", err)
+	b.eq("the workspace, read from its layers", besides(treeText(merged)), besides(b.must(describeTree)))
+}
+
+// layers are those that the backend reports; without any the check does not apply.
+func (b *box) layers() *sdk.Layers {
+	l := b.Ready().Layers
+	if l == nil {
+		b.skipf("the backend reports no layers for this workspace")
+	}
+	return l
+}
+
+// wantHostDir ends the check unless a path that the backend reports is that of a directory on this host.
+func (c *C) wantHostDir(what, dir string) {
+	if fi, err := os.Lstat(dir); !filepath.IsAbs(dir) || err != nil || !fi.IsDir() {
+		c.Fatalf("%s %q is no absolute path of a directory on this host (%v)", what, dir, err)
+	}
+}
+
 func layersChecks() []Check {
-	private := []Need{needWorkspace(sdk.WorkspacePrivate)}
-	const fix = "Ready.Layers names the directories as they are now, or is nil where the workspace cannot be read on this host"
-	// same proves that what the layers hold is what a command sees.
-	same := func(b *box) {
-		l := b.Ready().Layers
-		if l == nil {
-			b.c.skipf("the backend reports no layers for this workspace")
-		}
-		if l.Lower == "" && l.Upper == "" {
-			b.c.Fatalf("the layers name no directory at all")
-		}
-		for name, dir := range map[string]string{"lower": l.Lower, "upper": l.Upper} {
-			if dir == "" {
-				continue
-			}
-			if fi, err := os.Lstat(dir); !filepath.IsAbs(dir) || err != nil || !fi.IsDir() {
-				b.c.Fatalf("the %s layer %q is no absolute path of a directory (%v)", name, dir, err)
-			}
-		}
-		merged, err := mergeLayers(l, "")
-		if err != nil {
-			b.c.Fatalf("reading the layers: %v", err)
-		}
-		b.c.eq("the workspace, read from its layers", besides(treeText(merged)), besides(b.must(describeTree)))
+	// of is a check of a sandbox whose workspace has the mode.
+	of := func(mode sdk.WorkspaceMode, run func(*box), change ...ask) func(*C) {
+		return func(c *C) { run(c.box(append(change, withSource(c.layered(), mode))...)) }
 	}
 	return []Check{
-		{ID: "layers/empty", Proves: "what a command writes to a workspace without a source is what the layers hold", Fix: fix,
-			run: func(c *C) {
-				b := c.used()
-				same(b)
+		row("layers/empty", "what a command writes to a workspace without a source is what the layers hold",
+			"Ready.Layers names the directories as they are now, or is nil where the workspace cannot be read on this host",
+			used(func(b *box) {
+				b.wantLayers()
 				b.must("echo x > file && mkdir -p dir/sub && echo y > dir/sub/file && ln -s dir link && chmod 600 file")
-				same(b)
-			}},
-		{ID: "layers/private", Needs: private, Proves: "a private workspace read from its layers is what a command sees", Fix: fix,
-			run: func(c *C) {
-				b := c.box(withSource(c.layered(), sdk.WorkspacePrivate))
-				same(b)
+				b.wantLayers()
+			})),
+		row("layers/private", "a private workspace read from its layers is what a command sees",
+			"Ready.Layers names the directories as they are now, or is nil where the workspace cannot be read on this host",
+			of(sdk.WorkspacePrivate, func(b *box) {
+				b.wantLayers()
 				b.must(rearrange)
-				same(b)
-			}},
-		{ID: "layers/shared", Needs: []Need{needWorkspace(sdk.WorkspaceShared)}, Proves: "a shared workspace read from its layers is what a command sees", Fix: fix,
-			run: func(c *C) {
-				b := c.box(withSource(c.layered(), sdk.WorkspaceShared))
+				b.wantLayers()
+			}), needPrivate),
+		row("layers/shared", "a shared workspace read from its layers is what a command sees",
+			"Ready.Layers names the directories as they are now, or is nil where the workspace cannot be read on this host",
+			of(sdk.WorkspaceShared, func(b *box) {
 				b.must(rearrange)
-				same(b)
-			}},
-		{ID: "layers/readonly", Needs: []Need{needWorkspace(sdk.WorkspaceReadOnly)}, Proves: "a read-only workspace read from its layers is what a command sees", Fix: fix,
-			run: func(c *C) { same(c.box(withSource(c.layered(), sdk.WorkspaceReadOnly))) }},
-		{ID: "layers/reset", Needs: append([]Need{needCap(sdk.CapReset)}, private...), Proves: "the layers hold the workspace after a reset too, in the same place", Fix: "recreate the layers where they were",
-			run: func(c *C) {
-				b := c.box()
+				b.wantLayers()
+			}), needWorkspace(sdk.WorkspaceShared)),
+		row("layers/readonly", "a read-only workspace read from its layers is what a command sees",
+			"Ready.Layers names the directories as they are now, or is nil where the workspace cannot be read on this host",
+			of(sdk.WorkspaceReadOnly, (*box).wantLayers), needWorkspace(sdk.WorkspaceReadOnly)),
+		row("layers/reset", "the layers hold the workspace after a reset too, in the same place",
+			"recreate the layers where they were", boxed(func(b *box) {
 				b.must("echo kept > file")
-				if err := b.Reset(c.ctx, false); err != nil {
-					c.Fatalf("reset: %v", err)
-				}
-				same(b)
-				if err := b.Reset(c.ctx, true); err != nil {
-					c.Fatalf("hard reset: %v", err)
-				}
+				b.reset(false)
+				b.wantLayers()
+				b.reset(true)
 				b.must("echo new > other")
-				same(b)
-			}},
-		{ID: "layers/attach", Needs: append([]Need{needCap(sdk.CapAttach)}, private...), Proves: "another process that attaches to the sandbox gets the same layers", Fix: "fill in Ready.Layers in Attach as in Create",
-			run: func(c *C) {
-				b := c.box(withSource(c.layered(), sdk.WorkspacePrivate), func(r *sdk.CreateRequest) { r.Keep = true })
+				b.wantLayers()
+			}), needPrivate, needCap(sdk.CapReset)),
+		row("layers/attach", "another process that attaches to the sandbox gets the same layers",
+			"fill in Ready.Layers in Attach as in Create", of(sdk.WorkspacePrivate, func(b *box) {
 				b.must(rearrange)
-				if b.Ready().Layers == nil {
-					c.skipf("the backend reports no layers for this workspace")
+				l := b.layers()
+				if got := b.elsewhere().Ready().Layers; got == nil || *got != *l {
+					b.Fatalf("Create reported the layers %+v, Attach reports %+v", l, got)
 				}
-				other, err := c.fresh(StartOptions{}).Attach(c.ctx, b.Handle())
-				if err != nil {
-					c.Fatalf("attaching: %v", err)
-				}
-				got := other.Ready().Layers
-				if got == nil || *got != *b.Ready().Layers {
-					c.Fatalf("Create reported the layers %+v, Attach reports %+v", b.Ready().Layers, got)
-				}
-			}},
+			}, keep), needPrivate, needAttach),
 	}
 }
 
 // beside is a line of describeTree about what lies in the workspace and is no part of it.
-var beside = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^[dfl] \d+ (input|output)(/.*| = .*)?\n`) })
+var beside = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^[dfl] \d+ (input|output)(/.*| = .*)?\n`)
+})
 
 func besides(text string) string { return beside().ReplaceAllString(text, "") }
 
@@ -125,30 +125,22 @@ func besides(text string) string { return beside().ReplaceAllString(text, "") }
 // the suite must not lean on the code that backends may be made with.
 func mergeLayers(l *sdk.Layers, dir string) ([]entry, error) {
 	names := map[string]string{} // to the layer that shows the name
-	add := func(layer string) error {
+	hidden := l.Lower == ""
+	for at := dir; at != "" && at != "." && l.Upper != "" && !hidden; at = path.Dir(at) {
+		hidden = hides(l, at)
+	}
+	for _, layer := range []string{l.Upper, l.Lower} {
+		if layer == "" || layer == l.Lower && hidden {
+			continue
+		}
 		list, err := os.ReadDir(filepath.Join(layer, dir))
+		if err != nil && !os.IsNotExist(err) && !strings.Contains(err.Error(), "not a directory") {
+			return nil, err
+		}
 		for _, e := range list {
 			if names[e.Name()] == "" {
 				names[e.Name()] = layer
 			}
-		}
-		if os.IsNotExist(err) || strings.Contains(fmt.Sprint(err), "not a directory") {
-			return nil
-		}
-		return err
-	}
-	hidden := false
-	if l.Upper != "" {
-		if err := add(l.Upper); err != nil {
-			return nil, err
-		}
-		for at := dir; at != "" && at != "." && !hidden; at = path.Dir(at) {
-			hidden = hides(l, at)
-		}
-	}
-	if l.Lower != "" && !hidden {
-		if err := add(l.Lower); err != nil {
-			return nil, err
 		}
 	}
 	var out []entry
@@ -163,10 +155,8 @@ func mergeLayers(l *sdk.Layers, dir string) ([]entry, error) {
 		switch fi.Mode().Type() {
 		case fs.ModeDir:
 			e.typ = tar.TypeDir
-			below, err := mergeLayers(l, p)
-			if err != nil {
-				return nil, err
-			}
+			var below []entry
+			below, err = mergeLayers(l, p)
 			out = append(out, below...)
 		case fs.ModeSymlink:
 			e.typ = tar.TypeSymlink

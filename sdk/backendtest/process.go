@@ -131,7 +131,8 @@ func handed(o StartOptions) []string {
 		switch {
 		case name == "PATH" && o.EmptyPath:
 			out = append(out, "PATH=/nonexistent")
-		case name == "PATH", name == "HOME", name == "USER", name == "LANG", name == "TMPDIR", strings.HasPrefix(name, "XDG_"):
+		case name == "PATH", name == "HOME", name == "USER", name == "LANG", name == "TMPDIR",
+			strings.HasPrefix(name, "XDG_"):
 			out = append(out, kv)
 		}
 	}
@@ -145,7 +146,8 @@ func (p *process) handshake(line string) (socket string, err error) {
 	case len(f) < 5:
 		return "", fmt.Errorf("its first line on stdout is %q and not a handshake", line)
 	case f[0] != "1" || f[1] != fmt.Sprint(client.Protocol):
-		return "", fmt.Errorf("it speaks core protocol %s and backend protocol %s; wanted are 1 and %d", f[0], f[1], client.Protocol)
+		return "", fmt.Errorf("it speaks core protocol %s and backend protocol %s; wanted are 1 and %d",
+			f[0], f[1], client.Protocol)
 	case f[2] != "unix" || f[4] != "grpc":
 		return "", fmt.Errorf("it listens with %s on %s; wanted are grpc on unix", f[4], f[2])
 	case filepath.Dir(filepath.Clean(f[3])) != p.dir:

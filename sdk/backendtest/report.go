@@ -64,7 +64,8 @@ func (r *Report) text(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "%s %d - %s\n", verdict, n+1, g.name)
 	}
-	fmt.Fprintf(&b, "# backend %s %s: %d passed, %d failed, %d skipped in %s\n", r.Backend, r.Version, r.Passed, r.Failed, r.Skipped, round(r.Duration))
+	fmt.Fprintf(&b, "# backend %s %s: %d passed, %d failed, %d skipped in %s\n",
+		r.Backend, r.Version, r.Passed, r.Failed, r.Skipped, round(r.Duration))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -120,18 +121,27 @@ type junitMessage struct {
 }
 
 func (r *Report) junit(w io.Writer) error {
-	out := junitSuites{Name: "hutch backend " + r.Backend + " " + r.Version, Tests: len(r.Results), Failures: r.Failed, Skipped: r.Skipped, Time: seconds(r.Duration)}
+	out := junitSuites{
+		Name: "hutch backend " + r.Backend + " " + r.Version, Tests: len(r.Results), Failures: r.Failed, Skipped: r.Skipped,
+		Time: seconds(r.Duration),
+	}
 	for _, res := range r.Results {
 		group := Check{ID: res.ID}.Group()
 		if n := len(out.Suites); n == 0 || out.Suites[n-1].Name != group {
 			out.Suites = append(out.Suites, junitSuite{Name: group})
 		}
 		s := &out.Suites[len(out.Suites)-1]
-		c := junitCase{Name: strings.TrimPrefix(res.ID, group+"/"), Class: "hutch.backend." + r.Backend + "." + group, Time: seconds(res.Duration)}
+		c := junitCase{
+			Name: strings.TrimPrefix(res.ID, group+"/"), Class: "hutch.backend." + r.Backend + "." + group,
+			Time: seconds(res.Duration),
+		}
 		switch res.Outcome {
 		case Failed:
 			s.Failures++
-			c.Failure = &junitMessage{Message: printable(firstLine(res.Message)), Text: printable(res.Message + "\nproves: " + res.Proves + "\nlook at: " + res.Fix)}
+			c.Failure = &junitMessage{
+				Message: printable(firstLine(res.Message)),
+				Text:    printable(res.Message + "\nproves: " + res.Proves + "\nlook at: " + res.Fix),
+			}
 		case Skipped:
 			s.Skipped++
 			c.Skipped = &junitMessage{Message: printable(res.Message)}

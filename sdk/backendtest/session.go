@@ -28,10 +28,10 @@ type session struct {
 	facts  *facts
 	config json.RawMessage
 	bad    []BadConfig
-	base   string // private directory below which the suite makes everything
-	short  string // begins the id of every sandbox of this run
-	owner  string // of all sandboxes of this run
-	before *traces
+	base   string   // private directory below which the suite makes everything
+	short  string   // begins the id of every sandbox of this run
+	owner  string   // of all sandboxes of this run
+	before []string // mounts of this machine before the suite began
 
 	checkTime time.Duration // after which a check has failed
 
@@ -49,7 +49,9 @@ type session struct {
 }
 
 // newSession starts the backend for the first time and asks what it claims.
-func newSession(ctx context.Context, target Target, config any, bad []BadConfig, checkTime time.Duration) (*session, error) {
+func newSession(
+	ctx context.Context, target Target, config any, bad []BadConfig, checkTime time.Duration,
+) (*session, error) {
 	raw, err := json.Marshal(config)
 	if err != nil {
 		return nil, fmt.Errorf("the configuration cannot be sent: %w", err)
@@ -67,13 +69,16 @@ func newSession(ctx context.Context, target Target, config any, bad []BadConfig,
 	if checkTime <= 0 {
 		checkTime = defaultCheckTime
 	}
-	s := &session{checkTime: checkTime, hung: map[string]int{}, idle: map[string][]*box{}, target: target, config: raw, bad: bad, base: base, short: "hbt" + hex.EncodeToString(word[:])}
+	s := &session{
+		target: target, config: raw, bad: bad, base: base, short: "hbt" + hex.EncodeToString(word[:]),
+		checkTime: checkTime, hung: map[string]int{}, idle: map[string][]*box{},
+	}
 	s.owner = "owner-" + s.short
 	// A backend may serve as another user than the one who tests it.
 	if err := os.Chmod(base, 0o711); err != nil {
 		return nil, err
 	}
-	s.before = lookAround(s)
+	s.before = mounts()
 	closeOnExec()
 	first, err := s.start(ctx, StartOptions{})
 	if err != nil {
@@ -109,7 +114,10 @@ func (s *session) start(ctx context.Context, o StartOptions) (*instance, error) 
 	}
 	conn := watched{p.Conn()}
 	i := &instance{Plugin: p, dir: dir, rpc: pb.NewBackendClient(conn)}
-	i.Client = client.New(conn, client.Options{PipeDir: dir, HostVersion: "conformance suite", Timeout: 20 * time.Second, SlowTimeout: 2 * s.checkTime}) // the check ends first
+	i.Client = client.New(conn, client.Options{
+		PipeDir: dir, HostVersion: "conformance suite",
+		Timeout: 20 * time.Second, SlowTimeout: 2 * s.checkTime, // the check ends first
+	})
 	return i, nil
 }
 
@@ -274,7 +282,8 @@ func (s *session) run(ctx context.Context, chk Check) (res Result) {
 	case skipped:
 		res.Outcome, res.Message = Skipped, e.msg
 	default:
-		res.Outcome, res.Message, res.Fix = Failed, fmt.Sprintf("the check itself panicked: %v", e), "report it: this is a bug of the suite"
+		res.Outcome, res.Message = Failed, fmt.Sprintf("the check itself panicked: %v", e)
+		res.Fix = "report it: this is a bug of the suite"
 	}
 	if res.Outcome == Failed {
 		c.failed.Store(true)

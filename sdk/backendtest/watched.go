@@ -65,7 +65,9 @@ func (w watched) Invoke(ctx context.Context, method string, args, reply any, opt
 	return w.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 }
 
-func (w watched) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (w watched) NewStream(
+	ctx context.Context, d *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	end := begin(ctx, method)
 	s, err := w.ClientConnInterface.NewStream(ctx, d, method, opts...)
 	if err != nil {
