@@ -173,18 +173,23 @@ func (b *backend) Destroy(_ context.Context, h sdk.Handle) error {
 	if s, ok := b.sandboxes.LoadAndDelete(h.ID); ok {
 		s.(*sandbox).close()
 	}
-	dir := h.StateDir
-	if len(h.Data) > 0 && dir == "" {
-		var old handle
-		if err := json.Unmarshal(h.Data, &old); err != nil || !filepath.IsAbs(old.Dir) {
-			return sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of landlock's", h.ID)
-		}
-		dir = old.Dir
-	}
-	if dir == "" {
-		return nil
+	dir, err := dirOf(h)
+	if err != nil || dir == "" {
+		return err
 	}
 	return removeLayer(dir)
+}
+
+// dirOf is the state directory of a sandbox, "" where a handle does not say.
+func dirOf(h sdk.Handle) (string, error) {
+	if h.StateDir != "" || len(h.Data) == 0 {
+		return h.StateDir, nil
+	}
+	var old handle
+	if err := json.Unmarshal(h.Data, &old); err != nil || !filepath.IsAbs(old.Dir) {
+		return "", sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of landlock's", h.ID)
+	}
+	return filepath.Clean(old.Dir), nil
 }
 
 // removeLayer removes what a sandbox made below its state directory, also what its commands closed to their user.

@@ -472,13 +472,37 @@ type held struct {
 	inFlight int    // descriptors that were sent and not received yet, and processes that hide theirs
 }
 
+// inode is a file, by its device as /proc/PID/maps writes it.
+type inode struct {
+	dev string
+	ino uint64
+}
+
+// removedMapping reads a line of /proc/PID/maps. It reports the file and the bytes of a mapping whose file was removed or
+// never had a name, and whether that file is in memory. A program chooses the names of its files.
+func removedMapping(line []byte) (id inode, size uint64, memory, ok bool) {
+	if !bytes.HasSuffix(line, []byte(" (deleted)\n")) {
+		return id, 0, false, false
+	}
+	// 7f68387d5000-7f683c7d5000 rw-s 00000000 00:01 1046      /dev/zero (deleted)
+	f := bytes.Fields(line)
+	if len(f) < 6 {
+		return id, 0, false, false
+	}
+	from, to, _ := bytes.Cut(f[0], []byte("-"))
+	a, err1 := strconv.ParseUint(string(from), 16, 64)
+	b, err2 := strconv.ParseUint(string(to), 16, 64)
+	ino, err3 := strconv.ParseUint(string(f[4]), 10, 64)
+	if errors.Join(err1, err2, err3) != nil || b < a {
+		return id, 0, false, false
+	}
+	memory = bytes.HasPrefix(f[5], []byte("/memfd:")) || bytes.HasPrefix(f[5], []byte("/SYSV")) || bytes.Equal(f[5], []byte("/dev/zero"))
+	return inode{string(f[3]), ino}, b - a, memory, true
+}
+
 // openFiles looks through the descriptors and the mappings of all processes. Every thread may have descriptors of its
 // own. Files on the memory file systems tmpfs are left out, because these are known as a whole.
 func openFiles(spaces []*namespace, tmpfs map[string]bool) (h held) {
-	type inode struct {
-		dev string
-		ino uint64
-	}
 	counted := map[inode]bool{}  // by a descriptor, exactly
 	mapped := map[inode]uint64{} // by the size of the mapping
 	inMemory := map[inode]bool{} // of those in mapped
@@ -523,24 +547,10 @@ func openFiles(spaces []*namespace, tmpfs map[string]bool) (h held) {
 				}
 			}
 			for line := range bytes.Lines(n.read(pid + "/maps")) {
-				if !bytes.HasSuffix(line, []byte(" (deleted)\n")) {
-					continue
+				if id, size, memory, ok := removedMapping(line); ok {
+					mapped[id] = max(mapped[id], size)
+					inMemory[id] = memory
 				}
-				// 7f68387d5000-7f683c7d5000 rw-s 00000000 00:01 1046      /dev/zero (deleted)
-				f := bytes.Fields(line)
-				if len(f) < 6 {
-					continue
-				}
-				from, to, _ := bytes.Cut(f[0], []byte("-"))
-				a, err1 := strconv.ParseUint(string(from), 16, 64)
-				b, err2 := strconv.ParseUint(string(to), 16, 64)
-				ino, err3 := strconv.ParseUint(string(f[4]), 10, 64)
-				if errors.Join(err1, err2, err3) != nil {
-					continue
-				}
-				id := inode{string(f[3]), ino}
-				mapped[id] = max(mapped[id], b-a)
-				inMemory[id] = bytes.HasPrefix(f[5], []byte("/memfd:")) || bytes.HasPrefix(f[5], []byte("/SYSV")) || bytes.Equal(f[5], []byte("/dev/zero"))
 			}
 		}
 	}

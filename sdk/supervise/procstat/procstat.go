@@ -4,6 +4,7 @@ package procstat
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -35,10 +36,17 @@ func Read(file string) (s Stat, err error) {
 	if err != nil {
 		return s, err
 	}
+	if s, err = parse(b); err != nil {
+		return s, fmt.Errorf("%s has an unknown form: %q: %w", file, b, err)
+	}
+	return s, nil
+}
+
+func parse(b []byte) (s Stat, err error) {
 	// "PID (NAME) STATE PARENT …": count from the last parenthesis, because NAME may hold parentheses and spaces.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // from field 3, the state
 	if len(fields) < 20 || len(fields[0]) != 1 {
-		return s, fmt.Errorf("%s has an unknown form: %q", file, b)
+		return s, errors.New("fields are missing")
 	}
 	s.State = fields[0][0]
 	if s.Parent, err = strconv.Atoi(fields[1]); err == nil {

@@ -115,7 +115,11 @@ func Follow(l *net.UnixListener, pid int, o *Order, begun func(Begun)) error {
 	if err != nil {
 		return err
 	}
-	begun(Begun{Reaper: int(binary.LittleEndian.Uint32(said[1:5])), Listener: listener})
+	if n != 5 {
+		listener.Close()
+		return fmt.Errorf("the launcher said %q", said[:n])
+	}
+	begun(Begun{Reaper: int(binary.LittleEndian.Uint32(said[1:n])), Listener: listener})
 	rest, err := io.ReadAll(conn) // ends when the socket closes by the exec
 	if err != nil {
 		return fmt.Errorf("wait for the launcher: %w", err)
@@ -163,15 +167,18 @@ func receive(oob []byte) (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "seccomp listener"), nil
 }
 
+// failure is the error that a launcher reports, which has said at least one byte.
 func failure(said []byte) error {
-	errno := func() syscall.Errno { n, _ := strconv.Atoi(string(said[1:])); return syscall.Errno(n) }
-	switch said[0] {
-	case saysNoExec:
-		return &NotExecuted{errno()}
-	case saysNoDir:
-		return &NoDir{errno()}
+	n, err := strconv.ParseUint(string(said[1:]), 10, 12) // an errno is below 4096
+	switch {
+	case said[0] == saysNoExec && err == nil && n > 0:
+		return &NotExecuted{syscall.Errno(n)}
+	case said[0] == saysNoDir && err == nil && n > 0:
+		return &NoDir{syscall.Errno(n)}
+	case said[0] == saysFailed:
+		return errors.New(string(said[1:]))
 	}
-	return errors.New(string(said[1:]))
+	return fmt.Errorf("the launcher said %q", said)
 }
 
 // A program that was started as a launcher is one, and gets no further than here.
