@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,8 +68,16 @@ var attempts = map[string]func(at string) error{
 	"user namespace": func(string) error { return unix.Unshare(unix.CLONE_NEWUSER) },
 	"set-id file":    func(string) error { return errors.Join(os.WriteFile("setid", nil, 0o755), unix.Chmod("setid", 0o4755)) },
 	"verity":         func(string) error { return verity() },
-	"descriptors":    func(string) error { return descriptors() },
-	"signals":        func(string) error { return ignored() },
+	"lease":          func(string) error { return lease() },
+	"chmod of no path": func(string) error {
+		if runtime.GOARCH == "amd64" { // arm64 has no chmod
+			return noPath(90, 0, 0o700, 0)
+		}
+		return noPath(unix.SYS_FCHMODAT, atCWD, 0, 0o700)
+	},
+	"touch of no path": func(string) error { return noPath(unix.SYS_UTIMENSAT, atCWD, 0, 0) },
+	"descriptors":      func(string) error { return descriptors() },
+	"signals":          func(string) error { return ignored() },
 }
 
 func inDir(at string, fn func(d int, name string) error) error {
@@ -116,6 +125,27 @@ func verity() error {
 	}
 	defer f.Close()
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.FS_IOC_ENABLE_VERITY, 0); errno == unix.EPERM {
+		return errno
+	}
+	return nil
+}
+
+// lease asks for one on a file that the command may only read, so that other programs wait when they open it to write.
+func lease() error {
+	f, err := os.Open("probe")
+	if err != nil {
+		return err
+	}
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	return err
+}
+
+// atCWD is AT_FDCWD as an argument.
+const atCWD = ^uintptr(99)
+
+// noPath makes a call with NULL for a path, which is not the working directory.
+func noPath(call, a, b, c uintptr) error {
+	if _, _, errno := unix.RawSyscall6(call, a, b, c, 0, 0, 0); errno != 0 {
 		return errno
 	}
 	return nil

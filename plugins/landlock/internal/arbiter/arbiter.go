@@ -106,7 +106,9 @@ func (a *Arbiter) answer(r *request) response {
 	var err error
 	switch r.Nr {
 	case sysChmod:
-		err = a.chmod(r, unix.AT_FDCWD, r.Args[0], uint32(r.Args[1]), 0)
+		if err = unix.EFAULT; r.Args[0] != 0 {
+			err = a.chmod(r, unix.AT_FDCWD, r.Args[0], uint32(r.Args[1]), 0)
+		}
 	case unix.SYS_FCHMOD:
 		err = a.chmod(r, int(int32(r.Args[0])), 0, uint32(r.Args[1]), 0)
 	case unix.SYS_FCHMODAT:
@@ -141,6 +143,9 @@ func (a *Arbiter) chmod(r *request, dir int, path uint64, mode uint32, flags int
 }
 
 func (a *Arbiter) utimes(r *request) error {
+	if int32(r.Args[0]) == unix.AT_FDCWD && r.Args[1] == 0 {
+		return unix.EFAULT
+	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 	if r.Args[2] != 0 {
 		raw := make([]byte, 32)

@@ -50,6 +50,7 @@ const (
 	newNamespace = 0x7e020000 // CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET
 	whiteout     = 4          // RENAME_WHITEOUT
 	rlimitCore   = 4          // RLIMIT_CORE
+	setLease     = 1024       // F_SETLEASE
 
 	tiocsti, tiocsetd, tioclinux = 0x5412, 0x5423, 0x541c
 
@@ -63,7 +64,7 @@ func Groups() []Group {
 			Title: "Files and directories", Answer: Allow, Source: docker,
 			Reason: "Programs read and write what their mounts show them; permissions and read-only mounts decide.",
 			Calls: `access chdir chown close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fallocate fchdir fchown fchownat
-				fcntl fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents
+				fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents
 				getdents64 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch lchown lgetxattr link linkat listxattr llistxattr
 				lremovexattr lseek lsetxattr lstat mkdir mkdirat newfstatat pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead
 				readlink readlinkat readv removexattr rename renameat rmdir sendfile setxattr splice stat statfs statx symlink symlinkat sync
@@ -163,6 +164,11 @@ func Groups() []Group {
 			Title: "Typing into terminals", Answer: EPERM, Calls: "ioctl", When: noneOf("any request but TIOCSTI, TIOCLINUX and TIOCSETD", 1, tiocsti, tioclinux, tiocsetd),
 			Reason: "TIOCSTI and TIOCLINUX push keystrokes into the caller's terminal (CVE-2017-5226, CVE-2019-10063, CVE-2023-28100); TIOCSETD loads line disciplines (CVE-2017-2636, CVE-2023-6546).",
 			Source: "https://github.com/flatpak/flatpak/security/advisories/GHSA-7qpw-3vjv-xrqp",
+		},
+		{
+			Title: "Leases of files", Answer: EPERM, Calls: "fcntl", When: noneOf("any request but F_SETLEASE", 1, setLease),
+			Reason: "A program that opens a file to write waits up to 45 seconds for the holder of a lease, and a command can get one on a file of the user that it may only read.",
+			Source: "https://man7.org/linux/man-pages/man2/F_GETLEASE.2const.html",
 		},
 		{
 			Title: "Personalities", Answer: EPERM, Calls: "personality", When: oneOf("0, which is Linux, and 0xffffffff, which asks", 0, 0, all),
