@@ -31,7 +31,7 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 		case a == "--":
 			c.dash = true
 			rest := slices.Clone(argv[i+1:])
-			if runsProgram(node) || node.Name == "exec" || node.Name == "agent" {
+			if runsProgram(node) || wrapsProgram(node) || node.Name == "exec" || node.Name == "agent" {
 				c.tail = rest
 			} else if len(rest) > 0 {
 				operands = append(append(operands, "--"), rest...)
@@ -41,6 +41,9 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 			a = twoDashes(a)
 			if a == "--json" && printsJSON(node) {
 				a = "--output=json"
+			}
+			if d := node.DefaultCmd; d != nil && a != "--help" && a != "-h" {
+				c.args, flags, node = append(append(c.args, flags...), d.Name), nil, d
 			}
 			flags = append(flags, a)
 			if takesValue(node, a) && i+1 < len(argv) {
@@ -52,6 +55,10 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 			}
 		default:
 			child := childOf(node, a)
+			if wrapsProgram(node) {
+				c.tail, i = slices.Clone(argv[i:]), len(argv)
+				continue
+			}
 			if child == nil || len(operands) > 0 {
 				if node.Name == "exec" && len(operands) == 1 { // the command of the sandbox
 					c.tail, i = slices.Clone(argv[i:]), len(argv)
@@ -77,6 +84,9 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 
 // runsProgram reports whether the operands of a command may be a program and its arguments.
 func runsProgram(n *kong.Node) bool { return n.Name == "run" || n.Name == "observe" }
+
+// wrapsProgram reports whether all operands of a command are a program and its arguments.
+func wrapsProgram(n *kong.Node) bool { return n.Name == "wrap" }
 
 // printsJSON reports whether a command has -o json.
 func printsJSON(n *kong.Node) bool {

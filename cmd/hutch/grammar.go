@@ -48,7 +48,7 @@ type grammar struct {
 	Diff  diffCmd  `cmd:"" group:"sandboxes" help:"Show what changed in a sandbox."`
 	Apply applyCmd `cmd:"" group:"sandboxes" help:"Bring what changed in a sandbox back to its project."`
 	UI    uiCmd    `cmd:"" name:"ui" group:"sandboxes" help:"Watch, review and apply in a browser."`
-	MCP   mcpCmd   `cmd:"" name:"mcp" group:"sandboxes" help:"Serve sandboxes to a coding agent, over the Model Context Protocol."`
+	MCP   mcpCmd   `cmd:"" name:"mcp" group:"sandboxes" help:"Serve sandboxes to a coding agent, and start MCP servers in sandboxes."`
 
 	Init       initCmd       `cmd:"" group:"machine" help:"Install the backends that run files require, and lock them."`
 	Backend    backendCmd    `cmd:"" group:"machine" help:"List, install, test, document, write and publish backends."`

@@ -15,6 +15,11 @@ import (
 )
 
 type mcpCmd struct {
+	Serve mcpServeCmd `cmd:"" default:"withargs" help:"Serve sandboxes to a coding agent, over the Model Context Protocol: what hutch mcp does."`
+	Wrap  mcpWrapCmd  `cmd:"" help:"Start an MCP server in a sandbox."`
+}
+
+type mcpServeCmd struct {
 	Backend   string   `group:"sandbox" placeholder:"NAME" help:"Backend of the sandboxes (default: the one of the configuration, else bwrap)." complete:"backend"`
 	Workspace []string `group:"sandbox" sep:"none" placeholder:"DIR" help:"A directory that sandboxes may be made on, privately: what they write stays in them. Repeatable; without one, workspaces are empty." complete:"dir"`
 	Sandbox   []string `group:"sandbox" sep:"none" placeholder:"NAME" help:"A sandbox that exists already and may be used too. Repeatable." complete:"sandbox"`
@@ -32,7 +37,7 @@ type mcpCmd struct {
 }
 
 // Help is the text below the synopsis.
-func (*mcpCmd) Help() string {
+func (*mcpServeCmd) Help() string {
 	return `Serves sandboxes to a client of the Model Context Protocol, such as a coding agent: tools to make them, to run commands in them, to work with their files, and to see what changed. The client decides what happens inside of sandboxes, and these flags all the rest. It sees the sandboxes that it made, which are destroyed when it hangs up, and those that --sandbox names.
 
 docs/mcp.md shows how to add it to the common coding agents.
@@ -42,7 +47,7 @@ docs/mcp.md shows how to add it to the common coding agents.
     hutch mcp --listen 127.0.0.1:8181 --token-file ~/.config/hutch/token`
 }
 
-func (c *mcpCmd) Run(u *ui) error {
+func (c *mcpServeCmd) Run(u *ui) error {
 	if c.Listen == "" && c.TokenFile != "" {
 		return errors.New("--token-file goes with --listen")
 	}

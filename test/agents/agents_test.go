@@ -35,9 +35,9 @@ type world struct {
 	user    *syscall.Credential // nil for the one who runs the test
 }
 
-// install brings the agents from the npm registry to where sandboxes can see them, and returns the directory of their
-// commands.
-func install(t *testing.T) string {
+// install brings the packages below npm from the registry to where sandboxes can see them, and returns the directory of
+// their commands.
+func install(t *testing.T, which string) string {
 	e2e.Require(t, "npm")
 	base, err := "/opt", error(nil) // temporary directories are the sandbox's own
 	if os.Getuid() != 0 {
@@ -54,7 +54,7 @@ func install(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	from, err := fs.Sub(packages, "npm")
+	from, err := fs.Sub(packages, "npm/"+which)
 	if err == nil {
 		err = os.CopyFS(dir, from)
 	}
@@ -164,7 +164,7 @@ func (w *world) greeting() string {
 // TestAgents has each agent work in a sandbox, looks at what it left, and takes it.
 func TestAgents(t *testing.T) {
 	e2e.Require(t, "bwrap")
-	bin := install(t)
+	bin := install(t, "agents")
 	for _, tt := range []struct {
 		agent string
 		flags []string
