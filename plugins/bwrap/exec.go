@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +17,6 @@ import (
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/network/gate"
-	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
@@ -31,9 +30,14 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, err
 	}
 	defer release()
-	args, candidates, err := commandArgs(c)
+	env, err := command.Environment(c, map[string]string{"HOME": homePath})
 	if err != nil {
 		return nil, err
+	}
+	candidates, dir := command.Candidates(c.Argv[0], env), cmp.Or(c.Dir, workspacePath)
+	args, err := microinit.Args(c.TTY != nil, dir, candidates, env, c.Argv)
+	if err != nil {
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the command cannot be passed on: %w", err)
 	}
 	stdin, stdout, stderr := c.Stdin, c.Stdout, c.Stderr
 	var term *command.Terminal
@@ -53,7 +57,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	}
 	before := s.stats()
 	start := time.Now()
-	p, err := s.holder.Exec(args, stdin, stdout, stderr, s.group != nil || hasNetwork(&s.spec))
+	p, err := s.holder.Exec(initPath, args, stdin, stdout, stderr, s.group != nil || hasNetwork(&s.spec))
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "start bwrap: %w", err)
 	}
@@ -87,7 +91,13 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "%w", err)
 	}
 	term.Drain()
-	exit, err := s.exit(ctx, p, result, before, over, candidates, c)
+	exit, err := command.Unexecuted(p.Child, candidates, dir)
+	switch {
+	case exit != nil:
+		exit.Usage = s.usage(result, before)
+	case err == nil:
+		exit, err = s.exit(ctx, p, result, before, over)
+	}
 	if exit != nil {
 		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
@@ -151,22 +161,8 @@ func (s *sandbox) stats() limits.Stats {
 
 // exit says how the command ended, from what pid 1, bwrap and the kernel's
 // counters say.
-func (s *sandbox) exit(ctx context.Context, p *holder.Process, r *holder.Result, before limits.Stats, over *limits.Overrun, candidates []string, c *sdk.Command) (*sdk.Exit, error) {
+func (s *sandbox) exit(ctx context.Context, p *holder.Process, r *holder.Result, before limits.Stats, over *limits.Overrun) (*sdk.Exit, error) {
 	status, ended := p.Status()
-	switch kind, errno := p.Failure(); kind {
-	case 0:
-	case microinit.NoExec:
-		exit := command.NotStarted(errno, candidates)
-		exit.Usage = s.usage(r, before)
-		return exit, nil
-	case microinit.NoDir:
-		if errno == syscall.ENOENT {
-			return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox has no directory %s to work in", c.Dir)
-		}
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the sandbox could not enter the directory %s to work in: %w", c.Dir, errno)
-	default:
-		return nil, sdk.Errorf(sdk.ReasonInternal, "the sandbox could not %s: %w", supervise.FailureText(kind), errno)
-	}
 	if p.Silent() && sdk.CauseOf(ctx) == "" {
 		return nil, setupFailed(r)
 	}

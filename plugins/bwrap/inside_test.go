@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 func TestSandboxHidesTheHost(t *testing.T) {
@@ -58,7 +59,7 @@ func TestSandboxHidesTheHost(t *testing.T) {
 func TestSandboxEnvironmentIsExact(t *testing.T) {
 	s := newSandbox(t, sdk.Spec{})
 	r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"env"}, Env: map[string]string{"A": "1", "EMPTY": "", "MULTI": "x\ny", "HOME": "/workspace"}})
-	want := "A=1\nEMPTY=\nHOME=/workspace\nLANG=C.UTF-8\nMULTI=x\ny\nPATH=" + defaultPath + "\n"
+	want := "A=1\nEMPTY=\nHOME=/workspace\nLANG=C.UTF-8\nMULTI=x\ny\nPATH=" + supervise.DefaultPath + "\n"
 	if r.out != want {
 		t.Errorf("got %q, want %q", r.out, want)
 	}

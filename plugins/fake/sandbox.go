@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
@@ -109,7 +109,10 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if cfg.CrashDuring != "exec" { // that one waits until the command runs
 		cfg.fault("exec")
 	}
-	env := environment(s, c)
+	env, err := environment(s, c)
+	if err != nil {
+		return nil, err
+	}
 	dir := c.Dir
 	if dir == "" {
 		dir = s.st.Workspace
@@ -148,21 +151,12 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 }
 
 // environment is the whole environment of a command.
-func environment(s *sandbox, c *sdk.Command) []string {
-	var env []string
+func environment(s *sandbox, c *sdk.Command) ([]string, error) {
+	env, err := command.Environment(c, map[string]string{"HOME": s.path("home")})
 	if s.st.Config.lies("env_leak") {
-		env = os.Environ()
+		env = slices.Sorted(slices.Values(append(os.Environ(), env...)))
 	}
-	all := map[string]string{"PATH": supervise.DefaultPath, "HOME": s.path("home"), "LANG": "C.UTF-8"}
-	if c.TTY != nil {
-		all["TERM"] = "xterm"
-	}
-	maps.Copy(all, c.Env)
-	for name, value := range all {
-		env = append(env, name+"="+value)
-	}
-	slices.Sort(env)
-	return env
+	return env, err
 }
 
 // credential finds the user to run as; nil means the present one.

@@ -1,15 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"path"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -134,41 +131,15 @@ func notExecuted(ctx context.Context, err error, r *supervise.Result, candidates
 
 // order says what the launcher of a command does, and lists the paths that it tries, for a message.
 func (s *sandbox) order(c *sdk.Command) (o *launch.Order, candidates []string, err error) {
-	if len(c.Argv) == 0 || c.Argv[0] == "" {
-		return nil, nil, sdk.Errorf(sdk.ReasonConfig, "there is no command to run")
-	}
 	tmp := s.path("tmp")
-	env := map[string]string{"HOME": tmp, "TMPDIR": tmp, "PATH": supervise.DefaultPath, "LANG": "C.UTF-8"}
-	if c.TTY != nil {
-		env["TERM"] = "xterm-256color"
+	env, err := command.Environment(c, map[string]string{"HOME": tmp, "TMPDIR": tmp})
+	if err != nil {
+		return nil, nil, err
 	}
-	maps.Copy(env, c.Env)
-	var list []string
-	for _, k := range slices.Sorted(maps.Keys(env)) {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.Contains(env[k], "\x00") {
-			return nil, nil, sdk.Errorf(sdk.ReasonConfig, "%q is no environment variable", k)
-		}
-		list = append(list, k+"="+env[k])
-	}
-	for _, a := range c.Argv {
-		if strings.Contains(a, "\x00") {
-			return nil, nil, sdk.Errorf(sdk.ReasonConfig, "the command cannot be passed on: an argument has a zero byte")
-		}
-	}
-	dir := c.Dir
-	if dir == "" {
-		dir = s.ready.Workspace
-	}
-	candidates = []string{c.Argv[0]}
-	if !strings.Contains(c.Argv[0], "/") {
-		candidates = nil
-		for d := range strings.SplitSeq(env["PATH"], ":") {
-			candidates = append(candidates, path.Join(d, c.Argv[0]))
-		}
-	}
+	candidates = command.Candidates(c.Argv[0], env)
 	full := s.spec.Network == sdk.NetworkFull
 	return &launch.Order{
-		Candidates: launch.Bytes(candidates), Argv: launch.Bytes(c.Argv), Env: launch.Bytes(list), Dir: []byte(dir),
+		Candidates: launch.Bytes(candidates), Argv: launch.Bytes(c.Argv), Env: launch.Bytes(env), Dir: []byte(cmp.Or(c.Dir, s.ready.Workspace)),
 		Read: launch.Bytes(s.readable()), Write: launch.Bytes(s.writable()), Devices: launch.Bytes(devices),
 		Network: full, Rlimits: s.held.rlimits, CPUs: s.held.cpus,
 		Filter: seccomp.Program(seccomp.Options{Shared: true, Network: full, FixedCPUs: s.held.cpus != nil}),

@@ -1,16 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -32,20 +30,14 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, err
 	}
 	defer release()
-	if c.Dir != "" && !path.IsAbs(c.Dir) {
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the directory %q to work in is not absolute", c.Dir)
+	env, err := command.Environment(c, map[string]string{"HOME": l.hello.Home})
+	if err != nil {
+		return nil, err
 	}
 	if u := c.User; u != "" && u != l.hello.User && u != fmt.Sprint(l.hello.UID) {
 		return nil, sdk.Errorf(sdk.ReasonUnsupported, "commands in a VM run as %s and not as %q", l.hello.User, u)
 	}
-	dir := c.Dir
-	if dir == "" {
-		dir = s.ready.Workspace
-	}
-	e := &wire.Exec{Dir: []byte(dir), Env: environment(c, l.hello.Home)}
-	for _, a := range c.Argv {
-		e.Argv = append(e.Argv, []byte(a))
-	}
+	e := &wire.Exec{Argv: bytesOf(c.Argv), Env: bytesOf(env), Dir: []byte(cmp.Or(c.Dir, s.ready.Workspace))}
 	if c.TTY != nil {
 		e.TTY = &wire.Size{Rows: c.TTY.Rows, Cols: c.TTY.Cols}
 	}
@@ -81,15 +73,11 @@ func (s *sandbox) lost(ctx context.Context, err error) error {
 	return e.WithFix("the next command starts it again; what it said last is in %s", filepath.Join(s.machine.home, s.machine.name, "serial*.log"))
 }
 
-// environment is the whole environment of a command: its own, and what every program needs.
-func environment(c *sdk.Command, home string) (out [][]byte) {
-	env := map[string]string{"HOME": home, "PATH": supervise.DefaultPath, "LANG": "C.UTF-8"}
-	if c.TTY != nil {
-		env["TERM"] = "xterm"
-	}
-	maps.Copy(env, c.Env)
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		out = append(out, []byte(name+"="+env[name]))
+// bytesOf is a list as JSON can carry it, whose strings hold UTF-8 only.
+func bytesOf(list []string) [][]byte {
+	out := make([][]byte, len(list))
+	for i, s := range list {
+		out[i] = []byte(s)
 	}
 	return out
 }
@@ -298,7 +286,7 @@ type link struct {
 
 	cmd     *exec.Cmd
 	kill    context.CancelFunc
-	said    *tail
+	said    *supervise.Tail
 	session *yamux.Session
 	done    chan struct{} // closed when ssh has ended
 

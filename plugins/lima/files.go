@@ -69,10 +69,7 @@ func (s *sandbox) files(ctx context.Context, argv []string, format sdk.Format, r
 	if format != sdk.FormatFile && format != sdk.FormatTar {
 		return sdk.Errorf(sdk.ReasonUnsupported, "lima does not speak %q", format)
 	}
-	e := &wire.Exec{Files: true, Dir: []byte("/")}
-	for _, a := range argv {
-		e.Argv = append(e.Argv, []byte(a))
-	}
+	e := &wire.Exec{Files: true, Argv: bytesOf(argv), Dir: []byte("/")}
 	var said bytes.Buffer
 	sink := &writeError{w: w}
 	var in io.ReadCloser

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -96,7 +97,7 @@ func (c *Config) image() string {
 	if c.Image != "" {
 		return c.Image
 	}
-	return cmpString(os.Getenv(imageVariable), "docker.io/library/python:3-slim")
+	return cmp.Or(os.Getenv(imageVariable), "docker.io/library/python:3-slim")
 }
 
 // isImage says whether name can be an image's name, with registry, tag and digest, or an image's id. It must never be

@@ -1,14 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"os"
-	"path"
-	"slices"
 	"strconv"
 	"time"
 
@@ -28,11 +26,12 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, err
 	}
 	defer release()
-	if c.Dir != "" && !path.IsAbs(c.Dir) {
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the directory %q to work in is not absolute", c.Dir)
+	env, err := s.environment(c)
+	if err != nil {
+		return nil, err
 	}
 	if !s.isOwnUser(c.User) {
-		return s.execAs(ctx, c)
+		return s.execAs(ctx, c, env)
 	}
 	if !s.who.rootless {
 		for _, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
@@ -44,9 +43,9 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, err
 	}
 	defer network()
-	before, start := s.group.read(), time.Now()
+	before, start := s.group.Stats(), time.Now()
 	p, err := s.agent.Exec(ctx, &agent.Command{
-		Argv: c.Argv, Env: s.environment(c), Dir: cmpString(c.Dir, workspacePath),
+		Argv: c.Argv, Env: env, Dir: cmp.Or(c.Dir, workspacePath),
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Terminal: c.TTY,
 	})
 	if err != nil {
@@ -84,57 +83,40 @@ func (s *sandbox) isOwnUser(name string) bool {
 	return name == "" || name == uid || name == uid+":"+strconv.Itoa(s.who.gid) || name == "root" && s.who.uid == 0
 }
 
-func cmpString(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
-// environment is the whole environment of a command: its own, what the configuration sets, and what every program
-// needs.
-func (s *sandbox) environment(c *sdk.Command) []string {
-	env := map[string]string{"HOME": homePath, "PATH": cmpString(s.path, supervise.DefaultPath), "LANG": "C.UTF-8"}
-	if c.TTY != nil {
-		env["TERM"] = "xterm"
-	}
-	maps.Copy(env, configOf(&s.spec).Env)
-	maps.Copy(env, c.Env)
-	out := make([]string, 0, len(env))
-	for name, value := range env {
-		out = append(out, name+"="+value)
-	}
-	slices.Sort(out)
-	return out
+// environment is the whole environment of a command.
+func (s *sandbox) environment(c *sdk.Command) ([]string, error) {
+	base := map[string]string{"HOME": homePath, "PATH": cmp.Or(s.path, supervise.DefaultPath)}
+	maps.Copy(base, configOf(&s.spec).Env)
+	return command.Environment(c, base)
 }
 
 // exit says how the command ended, from what the agent, the kernel's counters and Podman say.
-func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before counters, over *limits.Overrun) (*sdk.Exit, error) {
-	var no *agent.NotRunnable
+func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before limits.Stats, over *limits.Overrun) (*sdk.Exit, error) {
 	switch {
-	case errors.As(err, &no):
-		return command.NotStarted(no.Errno, no.Tried), nil
 	case err != nil && !alive(s.container):
 		return s.containerEnded(ctx, before, over)
 	case err != nil:
 		return nil, err
 	}
-	after := s.group.read()
+	if ended.NotStarted != nil {
+		return ended.NotStarted, nil
+	}
+	after := s.group.Stats()
 	exit := command.Ended(ended.Status)
 	exit.Usage = sdk.Usage{User: ended.User, Sys: ended.Sys, PeakMemory: ended.MaxRSS}
-	if after.memoryPeak > 0 {
-		exit.Usage.PeakMemory = int64(after.memoryPeak)
+	if after.MemoryPeak > 0 {
+		exit.Usage.PeakMemory = int64(after.MemoryPeak)
 	}
-	if after.pidsPeak > ownProcesses {
-		exit.Usage.PIDs = int64(after.pidsPeak) - ownProcesses
+	if after.PIDsPeak > ownProcesses {
+		exit.Usage.PIDs = int64(after.PIDsPeak) - ownProcesses
 	}
 	command.Blame(ctx, exit, s.met(before, after, over))
 	return exit, nil
 }
 
 // met are the limits that the container ran into between two looks at its counters.
-func (s *sandbox) met(before, after counters, over *limits.Overrun) command.Met {
-	return command.Met{OOMKills: command.Since(before.oomKills, after.oomKills), PIDsHits: command.Since(before.pidsHits, after.pidsHits), Over: over, Full: s.full,
+func (s *sandbox) met(before, after limits.Stats, over *limits.Overrun) command.Met {
+	return command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PIDsHits, after.PIDsHits), Over: over, Full: s.full,
 		Memory: s.held.Shown.Memory, Files: s.memory}
 }
 
@@ -153,9 +135,9 @@ func (s *sandbox) full() bool {
 }
 
 // containerEnded is the end of a command whose whole container ended: why, Podman knows.
-func (s *sandbox) containerEnded(ctx context.Context, before counters, over *limits.Overrun) (*sdk.Exit, error) {
+func (s *sandbox) containerEnded(ctx context.Context, before limits.Stats, over *limits.Overrun) (*sdk.Exit, error) {
 	exit := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 137, Signal: "SIGKILL", Evidence: "the container ended"}
-	command.Blame(ctx, exit, s.met(before, s.group.read(), over))
+	command.Blame(ctx, exit, s.met(before, s.group.Stats(), over))
 	if exit.Cause != sdk.CauseSignaled {
 		return exit, nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ import (
 // podman exec, which knows the image's users and is forty times slower. What such a command starts is distinguished
 // from everything else by its user, so that all of it can be ended; commands of one user therefore run one after the
 // other.
-func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
+func (s *sandbox) execAs(ctx context.Context, c *sdk.Command, env []string) (*sdk.Exit, error) {
 	if !regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`).MatchString(c.User) {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "%q is no name of a user", c.User)
 	}
@@ -48,9 +49,9 @@ func (s *sandbox) execAs(ctx context.Context, c *sdk.Command) (*sdk.Exit, error)
 		return nil, err
 	}
 	defer network()
-	before, start := s.group.read(), time.Now()
-	args := []string{"exec", "--interactive", "--user=" + c.User, "--workdir=" + cmpString(c.Dir, workspacePath)}
-	for _, kv := range s.environment(c) {
+	before, start := s.group.Stats(), time.Now()
+	args := []string{"exec", "--interactive", "--user=" + c.User, "--workdir=" + cmp.Or(c.Dir, workspacePath)}
+	for _, kv := range env {
 		args = append(args, "--env="+kv)
 	}
 	if c.TTY != nil {
@@ -147,7 +148,7 @@ func (c *client) SignalGroup(sig syscall.Signal) error { return c.Signal(sig) }
 func (c *client) Kill() error { return syscall.Kill(-c.podman.Pid, syscall.SIGKILL) }
 
 // exitAs says how podman exec ended; its exit codes are those of the command, and its own from 125 to 127.
-func (s *sandbox) exitAs(ctx context.Context, err error, before counters, over *limits.Overrun, start time.Time) (*sdk.Exit, error) {
+func (s *sandbox) exitAs(ctx context.Context, err error, before limits.Stats, over *limits.Overrun, start time.Time) (*sdk.Exit, error) {
 	exit := &sdk.Exit{Cause: sdk.CauseExited, Usage: sdk.Usage{Wall: time.Since(start)}}
 	var e *exec.ExitError
 	switch {
@@ -167,7 +168,7 @@ func (s *sandbox) exitAs(ctx context.Context, err error, before counters, over *
 	if !alive(s.container) {
 		return s.containerEnded(ctx, before, over)
 	}
-	command.Blame(ctx, exit, s.met(before, s.group.read(), over))
+	command.Blame(ctx, exit, s.met(before, s.group.Stats(), over))
 	return exit, nil
 }
 

@@ -127,31 +127,6 @@ func TestLimitsAreRefused(t *testing.T) {
 	}
 }
 
-// TestMissingLimitsAreNoticed compares what was asked for with what the kernel says.
-func TestMissingLimitsAreNoticed(t *testing.T) {
-	dir := t.TempDir()
-	for name, data := range map[string]string{"memory.limit_in_bytes": "67108864\n", "pids.max": "max\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g := &cgroup{dir: map[string]string{"memory": dir, "pids": dir}}
-	for _, test := range []struct {
-		h    held
-		want string
-	}{
-		{held{memory: 64 << 20}, ""}, {held{memory: 32 << 20}, "memory.limit_in_bytes is 67108864"}, {held{pids: 50}, "pids.max is max"},
-		{held{}, ""},
-	} {
-		if got := g.wrong(&test.h); test.want == "" && got != "" || !strings.Contains(got, test.want) {
-			t.Errorf("%+v: %q; want %q", test.h, got, test.want)
-		}
-	}
-	if got := (*cgroup)(nil).wrong(&held{memory: 1}); got == "" {
-		t.Error("a container without a cgroup holds no memory limit")
-	}
-}
-
 // TestNumericUser runs commands as a number of the image's users. What they write belongs to the user who runs hutch,
 // or as root to that number.
 func TestNumericUser(t *testing.T) {

@@ -45,8 +45,8 @@ type container struct {
 	pid   int    // of its first process, as this host counts
 	path  string // the image's PATH
 	agent *agent.Conn
-	root  *os.Root // the container's, as its first process sees it
-	group *cgroup  // nil where it has none of its own
+	root  *os.Root        // the container's, as its first process sees it
+	group *limits.Foreign // nil where it has none of its own
 
 	memory  []*os.File      // directories on its memory file systems
 	sampler *limits.Sampler // nil when no limit is sampled

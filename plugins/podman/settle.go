@@ -8,18 +8,18 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
 // settle looks whether the container became what was asked for, and ends what is missing.
 func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
-	if s.held.cgroup {
-		if wrong := c.group.wrong(s.held); wrong != "" {
-			limit := sdk.LimitPIDs
-			if s.held.memory > 0 {
-				limit = sdk.LimitMemory
-			}
-			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: limit, Summary: "Podman did not hold the limits it was given: " + wrong,
+	for l, want := range map[limits.Limit]int64{limits.Memory: s.held.memory, limits.PIDs: s.held.pids} {
+		if want <= 0 {
+			continue
+		}
+		if err := c.group.Verify(l, uint64(want)); err != nil {
+			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: sdk.Limit(l), Summary: "Podman did not hold the limits it was given: " + err.Error(),
 				Fix: "run hutch as root, on cgroup v2 with delegated controllers, or use the backend bwrap"}
 		}
 	}

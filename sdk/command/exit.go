@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,15 +25,6 @@ func Ended(ws syscall.WaitStatus) *sdk.Exit {
 		e.Signal = fmt.Sprintf("SIG%d", n)
 	}
 	return e
-}
-
-// NotStarted is the end of a command that could not be executed, with the paths that were tried.
-func NotStarted(errno syscall.Errno, tried []string) *sdk.Exit {
-	code := 126
-	if errno == syscall.ENOENT || errno == syscall.ENOTDIR {
-		code = 127
-	}
-	return &sdk.Exit{Cause: sdk.CauseExited, NotStarted: true, Code: code, Evidence: fmt.Sprintf("execve: %v (tried %s)", errno, strings.Join(tried, ", "))}
 }
 
 // Met are the limits that a sandbox ran into while a command ran.

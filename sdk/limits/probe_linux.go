@@ -200,11 +200,14 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// ownCgroups maps each v1 controller, and "" for v2, to the path of this process's cgroup in that hierarchy.
-func (sys system) ownCgroups() (map[string]string, error) {
-	data, err := os.ReadFile(sys.root + "/proc/self/cgroup")
+// ownCgroups is cgroupsOf this process.
+func (sys system) ownCgroups() (map[string]string, error) { return sys.cgroupsOf("self") }
+
+// cgroupsOf maps each v1 controller, and "" for v2, to the path of a process's cgroup in that hierarchy.
+func (sys system) cgroupsOf(process string) (map[string]string, error) {
+	data, err := os.ReadFile(sys.root + "/proc/" + process + "/cgroup")
 	if err != nil {
-		return nil, fmt.Errorf("find own cgroup: %w", err)
+		return nil, fmt.Errorf("find the cgroup of a process: %w", err)
 	}
 	out := make(map[string]string)
 	for line := range strings.Lines(string(data)) {

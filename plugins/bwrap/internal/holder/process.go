@@ -44,10 +44,9 @@ type Result struct {
 	Usage wire.Ended
 }
 
-// Exec starts a command: args are those of [microinit.Args], with the path of
-// the init in front. With hold, the command waits until [Process.Release].
-func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) (*Process, error) {
-	child, files, err := supervise.Prepare(args[1:])
+// Exec starts a command: init is the path of the init in the sandbox, args are those of [microinit.Args]. With hold, the command waits until [Process.Release].
+func (h *Holder) Exec(init string, args []string, stdin, stdout, stderr *os.File, hold bool) (*Process, error) {
+	child, files, err := supervise.Prepare(args)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +87,7 @@ func (h *Holder) Exec(args []string, stdin, stdout, stderr *os.File, hold bool) 
 		p.info = answer
 		fds = append(fds, int(r.Fd()), int(tell.Fd()))
 	}
-	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Program: args[0], Block: hold}}, fds)
+	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Program: init, Block: hold}}, fds)
 	if err != nil {
 		p.Release()
 		p.forget()

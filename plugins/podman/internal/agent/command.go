@@ -1,11 +1,7 @@
 package agent
 
 import (
-	"fmt"
-	"github.com/hutch-run/hutch/sdk/supervise"
 	"os"
-	"path"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,39 +32,8 @@ type Exit struct {
 	// MaxRSS is the memory of the largest of them, in bytes.
 	User, Sys time.Duration
 	MaxRSS    int64
+	// NotStarted is set for a command that was never executed, because of the command; the rest is zero then.
+	NotStarted *sdk.Exit
 	// Left says that something outlived the command and was killed.
 	Left bool
 }
-
-// NotRunnable says that a command was never executed, because of the command.
-type NotRunnable struct {
-	Errno syscall.Errno // of execve
-	Tried []string      // the paths that were tried, in order
-}
-
-func (e *NotRunnable) Error() string { return fmt.Sprintf("%v (tried %q)", e.Errno, e.Tried) }
-
-// candidates lists the paths that execvp would try.
-func (cmd *Command) candidates() []string {
-	name := cmd.Argv[0]
-	if strings.Contains(name, "/") {
-		return []string{name}
-	}
-	search := DefaultPath
-	for _, e := range cmd.Env {
-		if v, ok := strings.CutPrefix(e, "PATH="); ok {
-			search = v
-		}
-	}
-	var out []string
-	for _, dir := range strings.Split(search, ":") {
-		if dir == "" {
-			dir = "." // as in any shell
-		}
-		out = append(out, path.Join(dir, name))
-	}
-	return out
-}
-
-// DefaultPath is where a command without a PATH is looked for.
-const DefaultPath = supervise.DefaultPath

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/network/loopback"
 	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
@@ -63,7 +64,7 @@ func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "there is no command to run")
 	}
-	candidates := cmd.candidates()
+	candidates := command.Candidates(cmd.Argv[0], cmd.Env)
 	args, err := microinit.Args(cmd.Terminal != nil, cmd.Dir, candidates, cmd.Env, cmd.Argv)
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the command cannot be passed on: %w", err)

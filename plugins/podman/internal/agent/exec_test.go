@@ -41,10 +41,9 @@ func TestNotRunnable(t *testing.T) {
 			"./script": {unix.EACCES}, "/": {unix.EACCES}, "./d": {unix.EACCES}, "./bad": {unix.ENOENT}, "./noexec": {unix.ENOEXEC},
 		} {
 			j := beginArgv(t, conn, name)
-			_, err := j.end()
-			var not *NotRunnable
-			if !errors.As(err, &not) || not.Errno != want.errno {
-				t.Errorf("%s: %v, want %+v", name, err, want)
+			exit, err := j.end()
+			if err != nil || exit.NotStarted == nil || !strings.Contains(exit.NotStarted.Evidence, want.errno.Error()) {
+				t.Errorf("%s: %+v, %v, want %+v", name, exit, err, want)
 			}
 			select {
 			case <-j.Started():

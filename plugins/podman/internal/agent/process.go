@@ -10,6 +10,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
@@ -32,9 +33,7 @@ type Process struct {
 func (p *Process) Terminal() *os.File { return p.terminal }
 
 // Wait returns when the command has ended and nothing of its tree is left. What it
-// leaves behind is killed at once. A command that was never executed is a
-// *[NotRunnable] where the command is to blame, and an *[sdk.Error] otherwise. When
-// ctx ends first nothing happens to the command; Wait may be called again.
+// leaves behind is killed at once. When ctx ends first nothing happens to the command; Wait may be called again.
 func (p *Process) Wait(ctx context.Context) (*Exit, error) {
 	select {
 	case <-p.ended:
@@ -105,15 +104,12 @@ func (p *Process) follow(ended <-chan answer) {
 			a, status, reported = next, syscall.WaitStatus(next.Value), true
 		}
 	}
-	switch kind, errno := p.Failure(); {
-	case kind == microinit.NoExec:
-		p.err = &NotRunnable{errno, p.tried}
-	case kind == microinit.NoDir:
-		p.err = sdk.Errorf(sdk.ReasonConfig, "the sandbox could not enter the directory %s to work in: %w", p.dir, errno)
-	case kind == microinit.NoFork:
-		p.err = usedUp(supervise.FailureText(kind), errno)
-	case kind != 0:
-		p.err = sdk.Errorf(sdk.ReasonInternal, "the sandbox could not %s: %w", supervise.FailureText(kind), errno)
+	not, err := command.Unexecuted(p.Child, p.tried, p.dir)
+	switch {
+	case not != nil:
+		p.exit = &Exit{NotStarted: not}
+	case err != nil:
+		p.err = err
 	case !reported:
 		p.err = sdk.Errorf(sdk.ReasonInternal, "how the command ended is not known: something in the sandbox killed the process that watched it")
 	default:
@@ -128,12 +124,7 @@ func (p *Process) follow(ended <-chan answer) {
 func failure(a answer) error {
 	f, errno := wire.Failure(a.Value), syscall.Errno(a.Errno)
 	if f == wire.NoProcess || f == wire.NoFiles {
-		return usedUp(f.String(), errno)
+		return command.UsedUp(f.String(), errno)
 	}
 	return sdk.Errorf(sdk.ReasonInternal, "the sandbox could not %s: %w", f, errno)
-}
-
-func usedUp(what string, errno syscall.Errno) error {
-	return sdk.Errorf(sdk.ReasonQuota, "the sandbox could not %s: %w", what, errno).
-		WithFix("its processes or descriptors are used up: end some of its commands, or raise its limits")
 }

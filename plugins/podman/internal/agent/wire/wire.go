@@ -50,17 +50,16 @@ const RequestSize = 16
 
 // Append appends the encoded request to b.
 func (r Request) Append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, uint32(r.Op))
-	b = binary.LittleEndian.AppendUint64(b, r.ID)
-	return binary.LittleEndian.AppendUint32(b, r.Arg)
+	b, _ = binary.Append(b, binary.LittleEndian, r) // which has a fixed size
+	return b
 }
 
 // ParseRequest decodes a request that came with fds descriptors.
 func ParseRequest(b []byte, fds int) (Request, error) {
-	if len(b) != RequestSize {
+	var r Request
+	if n, err := binary.Decode(b, binary.LittleEndian, &r); err != nil || n != len(b) {
 		return Request{}, fmt.Errorf("a request has %d bytes, not %d", len(b), RequestSize)
 	}
-	r := Request{Op: RequestOp(binary.LittleEndian.Uint32(b)), ID: binary.LittleEndian.Uint64(b[4:]), Arg: binary.LittleEndian.Uint32(b[12:])}
 	want, arg := 0, uint32(0)
 	switch r.Op {
 	case Exec:
@@ -147,13 +146,8 @@ const ReplySize = 44
 
 // Append appends the encoded reply to b.
 func (r Reply) Append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, uint32(r.Op))
-	b = binary.LittleEndian.AppendUint64(b, r.ID)
-	b = binary.LittleEndian.AppendUint32(b, r.Value)
-	b = binary.LittleEndian.AppendUint32(b, r.Errno)
-	b = binary.LittleEndian.AppendUint64(b, r.User)
-	b = binary.LittleEndian.AppendUint64(b, r.Sys)
-	return binary.LittleEndian.AppendUint64(b, r.MaxRSS)
+	b, _ = binary.Append(b, binary.LittleEndian, r) // which has a fixed size
+	return b
 }
 
 const (
@@ -165,13 +159,9 @@ const (
 
 // ParseReply decodes a reply that came with fds descriptors.
 func ParseReply(b []byte, fds int) (Reply, error) {
-	if len(b) != ReplySize {
+	var r Reply
+	if n, err := binary.Decode(b, binary.LittleEndian, &r); err != nil || n != len(b) {
 		return Reply{}, fmt.Errorf("a reply has %d bytes, not %d", len(b), ReplySize)
-	}
-	r := Reply{
-		Op: ReplyOp(binary.LittleEndian.Uint32(b)), ID: binary.LittleEndian.Uint64(b[4:]),
-		Value: binary.LittleEndian.Uint32(b[12:]), Errno: binary.LittleEndian.Uint32(b[16:]),
-		User: binary.LittleEndian.Uint64(b[20:]), Sys: binary.LittleEndian.Uint64(b[28:]), MaxRSS: binary.LittleEndian.Uint64(b[36:]),
 	}
 	max := Reply{Op: r.Op, ID: ^uint64(0)}
 	want := 0
