@@ -44,7 +44,7 @@ func (w *world) outlive(s *wire.Setup, fds []int) ([]int, error) {
 		return nil, err
 	}
 	s.Persistent = &wire.Persistent{State: data, Listen: len(fds), File: len(fds) + 1, Slot: -1}
-	fds = append(append([]int(nil), fds...), w.persistent.Listen, w.persistent.File)
+	fds = append(append([]int(nil), fds...), int(w.persistent.Listen.Fd()), w.persistent.File)
 	if w.ident.slot >= 0 {
 		s.Persistent.Slot = len(fds)
 		fds = append(fds, w.ident.slot)

@@ -21,6 +21,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/lima/internal/limaout"
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // guestProgram is the name of the program that works in the guest. It lies beside the backend's own.
@@ -151,7 +152,7 @@ func serve(ctx context.Context, i *limaout.Instance, bin *guestBinary, boot time
 		kill()
 		return nil, err
 	}
-	said := &tail{}
+	said := &supervise.Tail{}
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
 		kill()
@@ -216,7 +217,7 @@ func install(ctx context.Context, i *limaout.Instance, bin *guestBinary) error {
 	defer f.Close()
 	dir, name := filepath.Split(bin.guest)
 	script := fmt.Sprintf(`set -e; umask 022; mkdir -p %[1]s; t=$(mktemp %[1]s.new.XXXXXX); cat > "$t"; test "$(wc -c < "$t")" -eq %[3]d; chmod 755 "$t"; sync "$t"; mv "$t" %[1]s%[2]s`, dir, name, bin.size)
-	said := &tail{}
+	said := &supervise.Tail{}
 	cmd := ssh(ctx, i, "exec sudo -n -- sh -c '"+script+"'")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = f, said, said
 	if err := cmd.Run(); err != nil {
@@ -227,27 +228,4 @@ func install(ctx context.Context, i *limaout.Instance, bin *guestBinary) error {
 			WithFix("see whether the VM's user may become root there: limactl shell %s sudo -n true", i.Name)
 	}
 	return nil
-}
-
-// tail keeps the last words of a program.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-const tailSize = 4 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.b = append(t.b, p...); len(t.b) > tailSize {
-		t.b = append([]byte(nil), t.b[len(t.b)-tailSize:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.b))
 }

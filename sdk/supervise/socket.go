@@ -2,8 +2,10 @@ package supervise
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -152,4 +154,64 @@ func (s *Socket) Accept() (fd int, err error) {
 		return -1, e
 	}
 	return fd, err
+}
+
+// Bind makes a SOCK_SEQPACKET socket at path, which may have any length, for this user alone. It replaces a socket that
+// is there. Nobody listens on it yet.
+func Bind(path string) (*os.File, error) {
+	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		if err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))}); err == nil {
+			err = os.Chmod(path, 0o600)
+		}
+		if err != nil {
+			unix.Close(fd)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the socket %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// Connect connects to the SOCK_SEQPACKET socket at path, which may have any length. What stands there may be a symbolic
+// link or anything else, if somebody should have come to write to the directory: that is refused. While too many others
+// wait to be accepted, it waits as long as patience and then says EAGAIN.
+func Connect(path string, patience time.Duration) (fd int, err error) {
+	at, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return -1, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return -1, fmt.Errorf("%s is not a socket", path)
+	}
+	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	wait := unix.NsecToTimeval(int64(patience))
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)
+	for err == nil {
+		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d", at)}); err == nil {
+			return fd, nil
+		}
+		if err == unix.EINTR {
+			err = nil
+		}
+	}
+	unix.Close(fd)
+	return -1, &os.PathError{Op: "connect", Path: path, Err: err}
 }

@@ -1,15 +1,13 @@
-//go:build unix
-
 package supervise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"syscall"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
@@ -22,34 +20,61 @@ type Terminal struct {
 
 // OpenTerminal makes a terminal of the given size; zeros mean 24 rows and 80 columns.
 func OpenTerminal(rows, cols uint16) (*Terminal, error) {
-	master, slave, err := pty.Open()
+	return OpenTerminalAt("/dev/ptmx", rows, cols)
+}
+
+// OpenTerminalAt is [OpenTerminal] in the instance of devpts to which the file ptmx belongs.
+func OpenTerminalAt(ptmx string, rows, cols uint16) (*Terminal, error) {
+	master, err := os.OpenFile(ptmx, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
-	t := &Terminal{Master: master, Slave: slave}
-	if rows == 0 {
-		rows = 24
+	t := &Terminal{Master: master}
+	if t.Slave, err = t.openSlave(); err != nil {
+		master.Close()
+		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
-	if cols == 0 {
-		cols = 80
-	}
-	if err := t.Resize(rows, cols); err != nil {
+	if err := t.Resize(cmp.Or(rows, 24), cmp.Or(cols, 80)); err != nil {
 		t.Close()
 		return nil, err
 	}
 	return t, nil
 }
 
+// openSlave opens the other end, and not by its name, which a command could have put another file in the place of.
+func (t *Terminal) openSlave() (slave *os.File, err error) {
+	cerr := t.control(func(fd int) {
+		var n int
+		if n, err = unix.IoctlGetInt(fd, unix.TIOCGPTN); err != nil {
+			return
+		}
+		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+			return
+		}
+		peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+		if errno != 0 {
+			err = errno
+			return
+		}
+		slave = os.NewFile(peer, fmt.Sprintf("/dev/pts/%d", n))
+	})
+	return slave, errors.Join(cerr, err)
+}
+
+// control calls fn with the descriptor of our end. Its Fd method would make reads of it ones that Close does not end.
+func (t *Terminal) control(fn func(fd int)) error {
+	conn, err := t.Master.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return conn.Control(func(fd uintptr) { fn(int(fd)) })
+}
+
 // Resize sets the size of the terminal; the kernel signals the command with SIGWINCH when it differs.
 func (t *Terminal) Resize(rows, cols uint16) error {
-	conn, err := t.Master.SyscallConn()
-	if err == nil {
-		ctl := conn.Control(func(fd uintptr) {
-			err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
-		})
-		err = errors.Join(ctl, err)
-	}
-	if err != nil {
+	var err error
+	cerr := t.control(func(fd int) { err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols}) })
+	if err = errors.Join(cerr, err); err != nil {
 		return fmt.Errorf("set the size of the terminal: %w", err)
 	}
 	return nil
@@ -58,12 +83,9 @@ func (t *Terminal) Resize(rows, cols uint16) error {
 // Raw makes the terminal pass every byte as it is, both ways: no echo, no line editing, no signals from keys, no change
 // of line ends. It is for a command that is not meant to see a terminal's habits.
 func (t *Terminal) Raw() error {
-	conn, err := t.Master.SyscallConn() // Fd would make reads of it ones that Close does not end
-	if err == nil {
-		ctl := conn.Control(func(fd uintptr) { _, err = term.MakeRaw(int(fd)) })
-		err = errors.Join(ctl, err)
-	}
-	if err != nil {
+	var err error
+	cerr := t.control(func(fd int) { _, err = term.MakeRaw(fd) })
+	if err = errors.Join(cerr, err); err != nil {
 		return fmt.Errorf("make the terminal raw: %w", err)
 	}
 	return nil

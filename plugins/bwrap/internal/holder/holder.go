@@ -4,7 +4,6 @@
 package holder
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -71,7 +70,7 @@ func Start(id Identity) (*Holder, error) {
 		r.Close()
 		return nil, err
 	}
-	h.stderr = newTail(r)
+	h.stderr = newPiped(r)
 	go h.receive()
 	return h, nil
 }
@@ -265,42 +264,23 @@ func (h *Holder) receive() {
 	h.stderr.wait()
 }
 
-// tail keeps the last bytes that a process wrote to its stderr.
-type tail struct {
-	mu   sync.Mutex
-	buf  []byte
+// piped are the last words that come through a pipe.
+type piped struct {
+	supervise.Tail
 	done chan struct{}
 }
 
-func newTail(r *os.File) *tail {
-	t := &tail{done: make(chan struct{})}
+func newPiped(r *os.File) *piped {
+	p := &piped{done: make(chan struct{})}
 	go func() {
-		defer close(t.done)
+		defer close(p.done)
 		defer r.Close()
-		chunk := make([]byte, 4096)
-		for {
-			n, err := r.Read(chunk)
-			t.mu.Lock()
-			t.buf = append(t.buf, chunk[:n]...)
-			if over := len(t.buf) - 8192; over > 0 {
-				t.buf = t.buf[over:]
-			}
-			t.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
+		_, _ = io.Copy(&p.Tail, r)
 	}()
-	return t
+	return p
 }
 
-func (t *tail) wait() { <-t.done }
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.buf))
-}
+func (p *piped) wait() { <-p.done }
 
 // UserNamespace returns a descriptor of the holder's user namespace, which stays
 // the holder's.

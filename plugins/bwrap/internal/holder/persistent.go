@@ -27,7 +27,7 @@ const logName = "holder.log"
 // Persistent is what a holder needs to outlive the plugin that starts it. Close gives back what the holder has by then.
 type Persistent struct {
 	Dir    *os.File // the sandbox's directory
-	Listen int      // a bound socket in it
+	Listen *os.File // a bound socket in it
 	File   int      // a descriptor of its file, for nothing but to see whether it was removed
 }
 
@@ -35,7 +35,7 @@ type Persistent struct {
 // sandbox's own directory, private to the user; the caller sees to it that no two processes do this at once. marks are
 // arguments that everybody sees and that mean nothing.
 func StartPersistent(id Identity, dir string, marks ...string) (h *Holder, l *Persistent, err error) {
-	l = &Persistent{Listen: -1, File: -1}
+	l = &Persistent{File: -1}
 	if l.Dir, err = os.Open(dir); err != nil {
 		return nil, nil, err
 	}
@@ -44,18 +44,8 @@ func StartPersistent(id Identity, dir string, marks ...string) (h *Holder, l *Pe
 			l.Close()
 		}
 	}()
-	if l.Listen, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err != nil {
-		return nil, nil, fmt.Errorf("make the holder's socket: %w", err)
-	}
 	path := filepath.Join(dir, wire.SocketName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, nil, err
-	}
-	// By way of the descriptor, because a socket's path must be short.
-	if err := unix.Bind(l.Listen, &unix.SockaddrUnix{Name: short(l.Dir)}); err != nil {
-		return nil, nil, fmt.Errorf("bind %s: %w", path, err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if l.Listen, err = supervise.Bind(path); err != nil {
 		return nil, nil, err
 	}
 	if l.File, err = unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
@@ -80,44 +70,24 @@ func StartPersistent(id Identity, dir string, marks ...string) (h *Holder, l *Pe
 // Close closes what the holder has been given.
 func (l *Persistent) Close() {
 	l.Dir.Close()
-	for _, fd := range []*int{&l.Listen, &l.File} {
-		if *fd >= 0 {
-			unix.Close(*fd)
-			*fd = -1
-		}
+	if l.Listen != nil {
+		l.Listen.Close()
+	}
+	if l.File >= 0 {
+		unix.Close(l.File)
+		l.File = -1
 	}
 }
-
-// short is a path of the socket below an open directory that is short enough for the kernel.
-func short(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), wire.SocketName) }
 
 // Join connects to the persistent holder in dir and returns its state and the directories of its setup. The error is
 // [ErrNobody] without one, and [ErrOther], with a holder that can be killed, when it does not understand.
 func Join(dir string) (h *Holder, state []byte, dirs []*os.File, err error) {
-	d, err := os.Open(dir)
-	if errors.Is(err, os.ErrNotExist) {
+	fd, err := supervise.Connect(filepath.Join(dir, wire.SocketName), 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, nil, nil, ErrNobody
 	}
 	if err != nil {
 		return nil, nil, nil, err
-	}
-	defer d.Close()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	for {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: short(d)})
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		unix.Close(fd)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-			return nil, nil, nil, ErrNobody
-		}
-		return nil, nil, nil, fmt.Errorf("reach the holder in %s: %w", dir, err)
 	}
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -127,30 +127,17 @@ func (h *holder) wait(c *supervise.Socket, id uint64, pid int) {
 	}})
 }
 
-// openPTY makes a terminal in the sandbox's own instance of devpts.
-func (h *holder) openPTY() (*wire.Reply, []int, error) {
-	master, err := unix.Open("/root/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open a terminal: %w", err)
-	}
-	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+// sendPTY makes a terminal in the sandbox's own instance of devpts and sends the plugin both ends.
+func (h *holder) sendPTY(c *supervise.Socket) error {
+	t, err := supervise.OpenTerminalAt("/root/dev/pts/ptmx", 0, 0)
 	if err == nil {
-		err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0)
+		defer t.Close()
+		err = t.Slave.Chown(h.setup.UID, h.setup.GID)
 	}
 	if err != nil {
-		unix.Close(master)
-		return nil, nil, fmt.Errorf("unlock the terminal: %w", err)
+		return send(c, &wire.Reply{Err: err.Error()})
 	}
-	name := "/dev/pts/" + strconv.Itoa(n)
-	slave, err := unix.Open("/root"+name, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Fchown(slave, h.setup.UID, h.setup.GID)
-	}
-	if err != nil {
-		unix.Close(master)
-		return nil, nil, fmt.Errorf("open terminal %s: %w", name, err)
-	}
-	return &wire.Reply{PTY: name}, []int{master, slave}, nil
+	return send(c, &wire.Reply{PTY: t.Slave.Name()}, int(t.Master.Fd()), int(t.Slave.Fd()))
 }
 
 // memfd returns a descriptor whose content is data, at its beginning.

@@ -155,7 +155,7 @@ func (h *holder) answer(c *supervise.Socket, req *wire.Request, fds []int) (err 
 	case req.Exec != nil && h.setup != nil:
 		reply, give, err = h.spawn(c, req.Exec, fds)
 	case req.PTY && h.setup != nil:
-		reply, give, err = h.openPTY()
+		return h.sendPTY(c)
 	case req.Dial != 0 && h.setup != nil:
 		reply, give = &wire.Reply{Dialled: true}, dial(req.Dial)
 	case req.Clear && h.setup != nil && h.persistent == nil:

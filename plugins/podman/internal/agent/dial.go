@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"syscall"
 	"time"
@@ -56,47 +55,20 @@ func dial(ctx context.Context, path string, wantPID int) (*Conn, error) {
 	return c, nil
 }
 
-// connect connects to the socket at path. What stands there may be a symbolic link or
-// anything else, if somebody should have come to write to the directory.
+// connect connects to the socket at path, on which nobody may listen yet.
 func connect(ctx context.Context, path string, wantPID int) (fd int, err error) {
-	at, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer unix.Close(at)
-	var st unix.Stat_t
-	if err := unix.Fstat(at, &st); err != nil {
-		return -1, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return -1, fmt.Errorf("%s is not a socket", path)
-	}
-	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
 	for {
-		// The kernel waits while too many others do.
-		wait := unix.NsecToTimeval(int64(100 * time.Millisecond))
-		if err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err == nil {
-			err = unix.Connect(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d", at)})
-		}
+		fd, err = supervise.Connect(path, 100*time.Millisecond)
 		switch {
-		case err == nil:
-			return fd, nil
-		case err != unix.EINTR && err != unix.EAGAIN && err != unix.ECONNREFUSED:
+		case err == nil, !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ECONNREFUSED):
+			return fd, err
 		case isGone(wantPID):
-			err = os.ErrProcessDone
+			return -1, os.ErrProcessDone
 		case ctx.Err() != nil:
-			err = fmt.Errorf("%w, until %w", err, context.Cause(ctx))
-		default:
-			if err == unix.ECONNREFUSED {
-				time.Sleep(500 * time.Microsecond) // it does not listen yet, and nothing reports when it does
-			}
-			continue
+			return -1, fmt.Errorf("%w, until %w", err, context.Cause(ctx))
+		case errors.Is(err, unix.ECONNREFUSED):
+			time.Sleep(500 * time.Microsecond) // it does not listen yet, and nothing reports when it does
 		}
-		unix.Close(fd)
-		return -1, &fs.PathError{Op: "connect", Path: path, Err: err}
 	}
 }
 

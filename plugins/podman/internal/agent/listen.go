@@ -1,14 +1,11 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
 // Path is where a container has to have the agent's program, mounted read-only.
@@ -60,30 +57,5 @@ func Args(o Options) []string {
 
 // Listen makes the socket at path on which the agent of a container that is about
 // to be made will listen. The first process of the container must get it as its
-// descriptor 3; nobody listens before that one does. It replaces a socket that is
-// there already. A path of any length will do.
-func Listen(path string) (*os.File, error) {
-	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("make the agent's socket: %w", err)
-	}
-	name := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
-	err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
-	runtime.KeepAlive(dir)
-	if err == nil {
-		err = os.Chmod(path, 0o600)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("make the agent's socket %s: %w", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
+// descriptor 3; nobody listens before that one does.
+func Listen(path string) (*os.File, error) { return supervise.Bind(path) }
