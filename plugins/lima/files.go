@@ -1,7 +1,6 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -155,50 +154,20 @@ func (s *sandbox) fill(ctx context.Context, l *link, part wire.Part, dir string)
 	}
 	defer root.Close()
 	_, err = l.ask(ctx, wire.Request{Op: wire.OpFill, ID: s.rec.ID, Part: part}, func(w io.Writer) error {
-		note := &leftOut{}
-		in, out := io.Pipe()
-		watched := make(chan struct{})
-		go func() {
-			defer close(watched)
-			note.watch(in)
-		}()
-		_, err := tree.Pack(ctx, root, io.MultiWriter(w, out), tree.PackOptions{Special: true, MaxEntries: maxEntries, MaxBytes: maxBytes})
-		out.Close()
-		<-watched
-		if note.n > 0 {
-			s.ready.Notes = append(s.ready.Notes, note.text(part))
+		sum, err := tree.Pack(ctx, root, w, tree.PackOptions{Special: true, MaxEntries: maxEntries, MaxBytes: maxBytes})
+		note := ""
+		switch {
+		case sum.LeftOut == 1:
+			note = fmt.Sprintf("one file of the %s was not copied into the VM: %s", part, sum.FirstLeftOut)
+		case sum.LeftOut > 1:
+			note = fmt.Sprintf("%d files of the %s were not copied into the VM, the first is %s", sum.LeftOut, part, sum.FirstLeftOut)
+		}
+		if note != "" {
+			s.ready.Notes = append(s.ready.Notes, note)
 		}
 		return err
 	})
 	return err
-}
-
-// leftOut counts what a tree holds that cannot be copied: special files, and what this user may not read.
-type leftOut struct {
-	n     int
-	first string
-}
-
-func (l *leftOut) watch(r io.Reader) {
-	defer func() { _, _ = io.Copy(io.Discard, r) }()
-	for in := tar.NewReader(r); ; {
-		h, err := in.Next()
-		if err != nil {
-			return
-		}
-		if reason, _ := tree.LeftOut(h); reason != "" {
-			if l.n++; l.n == 1 {
-				l.first = fmt.Sprintf("%q (%s)", h.Name, reason)
-			}
-		}
-	}
-}
-
-func (l *leftOut) text(part wire.Part) string {
-	if l.n == 1 {
-		return fmt.Sprintf("one file of the %s was not copied into the VM: %s", part, l.first)
-	}
-	return fmt.Sprintf("%d files of the %s were not copied into the VM, the first is %s", l.n, part, l.first)
 }
 
 // fillWorkspace copies the source into the workspace and remembers what it looked like.

@@ -114,6 +114,9 @@ func (p *packer) refuse(h *tar.Header, err error, reason safefile.Reason, detail
 	if !p.o.Special {
 		return err
 	}
+	if p.sum.LeftOut++; p.sum.LeftOut == 1 {
+		p.sum.FirstLeftOut = fmt.Sprintf("%q (%s)", h.Name, reason)
+	}
 	return p.w.WriteHeader(LeaveOut(h, reason, detail))
 }
 

@@ -83,6 +83,8 @@ const (
 type Summary struct {
 	Files, Dirs, Symlinks int
 	Bytes                 int64
+	LeftOut               int    // entries of which Pack with Special left out the content
+	FirstLeftOut          string // the first one of them and why, for a person
 }
 
 func init() {

@@ -393,6 +393,7 @@ func pipe(t testing.TB) (r, w *os.File) {
 // says waits until the command has printed a text.
 func (j *job) says(text string) {
 	j.t.Helper()
+	<-j.Started() // what it prints may be heard of before that
 	eventually(j.t, "the command prints "+strconv.Quote(text), func() (bool, string) {
 		return strings.Contains(j.out.String(), text), fmt.Sprintf("stdout %q, stderr %q", j.out.tail(), j.err.tail())
 	})

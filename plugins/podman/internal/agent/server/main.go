@@ -45,7 +45,7 @@ func Main(args []string) error {
 		return fmt.Errorf("listen on descriptor %d: %w", listenFD, err)
 	}
 	s := &server{
-		oom: openScore(), watched: map[int]child{},
+		oom: openScore(), watched: map[int]child{}, conns: make(slots, maxConns), commands: make(slots, maxCommands),
 	}
 	// From here on nobody in the container may trace this process or open what is its
 	// own below /proc.

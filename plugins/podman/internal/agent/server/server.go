@@ -46,11 +46,11 @@ type server struct {
 	// The last orphans that nobody waited for, in a ring.
 	unclaimed [64]death
 	orphans   int
-	commands  int
-	conns     int
 	tied      bool // a connection is our lifeline
 
-	killing sync.Mutex // held while something is killed, which takes a thread
+	conns    slots      // one for each connection
+	commands slots      // one for each command
+	killing  sync.Mutex // held while something is killed, which takes a thread
 }
 
 // listen accepts connections on the socket fd until the process ends.
@@ -73,34 +73,32 @@ func (s *server) listen(fd int) error {
 		}
 		// A process of this container, or of one below it, has a number here. A process of the host has none.
 		peer, err := unix.GetsockoptUcred(near, unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err != nil || peer.Pid != 0 || !s.enter() {
+		if err != nil || peer.Pid != 0 || !s.conns.take() {
 			unix.Close(near)
 			continue
 		}
 		c, err := supervise.NewSocket(near)
 		if err != nil {
-			s.leave()
+			s.conns.free()
 			continue
 		}
 		go s.serve(c)
 	}
 }
 
-func (s *server) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conns >= maxConns {
+// slots bound how many there are of something: each takes a place, and gives it back.
+type slots chan struct{}
+
+func (s slots) take() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
 		return false
 	}
-	s.conns++
-	return true
 }
 
-func (s *server) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns--
-}
+func (s slots) free() { <-s }
 
 // conn is one connection from the host.
 type conn struct {
@@ -123,7 +121,7 @@ func (s *server) serve(socket *supervise.Socket) {
 		}
 		socket.Close()
 		c.abandon()
-		s.leave()
+		s.conns.free()
 	}()
 	if c.send(wire.Reply{Op: wire.Hello, Value: wire.Version}) != nil {
 		return
@@ -176,7 +174,7 @@ func (c *conn) do(r wire.Request, fds []int) {
 
 // exec starts the init of a command.
 func (c *conn) exec(id uint64, fds []int) {
-	if !c.admit() {
+	if !c.commands.take() {
 		c.failed(id, wire.NoProcess, unix.EAGAIN)
 		return
 	}
@@ -190,7 +188,7 @@ func (c *conn) exec(id uint64, fds []int) {
 	ended := make(chan death, 1)
 	pid, err := c.spawn(files, ended)
 	if err != nil {
-		c.dismiss()
+		c.commands.free()
 		c.failed(id, wire.NoProcess, errnoOf(err))
 		return
 	}
@@ -199,7 +197,7 @@ func (c *conn) exec(id uint64, fds []int) {
 	c.mu.Unlock()
 	go func() {
 		d := <-ended
-		c.dismiss()
+		c.commands.free()
 		c.mu.Lock()
 		delete(c.inits, pid)
 		lost := d.status.Signaled()
@@ -279,24 +277,6 @@ func (c *conn) dial(id uint64, port int) {
 	}
 	defer unix.Close(fd)
 	_ = c.send(wire.Reply{Op: wire.Dialled, ID: id}, fd)
-}
-
-// admit counts one more command, if there may be one.
-func (s *server) admit() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.commands >= maxCommands {
-		return false
-	}
-	s.commands++
-	return true
-}
-
-// dismiss counts one command less.
-func (s *server) dismiss() {
-	s.mu.Lock()
-	s.commands--
-	s.mu.Unlock()
 }
 
 func (c *conn) send(r wire.Reply, fds ...int) error {
