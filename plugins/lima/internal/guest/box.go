@@ -225,11 +225,7 @@ func (b box) inspect() (string, error) {
 	if _, err := b.spec(); err != nil {
 		return "", err
 	}
-	entries, err := os.ReadDir(b.run("commands"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	return strconv.Itoa(len(entries)), nil
+	return strconv.Itoa(len(registered(b.run("commands")))), nil
 }
 
 // reset ends all commands, and empties the temporary directories; hard, also the workspace, the output and what was

@@ -2,15 +2,11 @@ package guest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -21,6 +17,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/supervise"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
@@ -269,59 +266,23 @@ func register(dir string, pid int) (forget func(), err error) {
 }
 
 // killAll kills every command of the sandbox, whichever process started it, and waits until nothing is left of them.
-func (b box) killAll(ctx context.Context) error { return killAll(ctx, b.run("commands")) }
-
-func killAll(ctx context.Context, dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var fds []int
-	defer func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
-	for _, e := range entries {
-		pidText, start, _ := strings.Cut(e.Name(), "-")
-		pid, err := strconv.Atoi(pidText)
-		if err != nil {
-			continue
-		}
-		fd, err := unix.PidfdOpen(pid, 0)
-		if err == unix.ESRCH {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("find the command %d: %w", pid, err)
-		}
-		fds = append(fds, fd)
-		if now, err := procstat.Of(pid); err != nil || strconv.FormatUint(now.Start, 10) != start {
-			continue // another one has its number
-		}
-		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
-			return fmt.Errorf("kill the command %d: %w", pid, err)
-		}
-		if err := waitGone(ctx, fd); err != nil {
-			return fmt.Errorf("the command %d does not end: %w", pid, err)
-		}
-	}
-	return nil
+func (b box) killAll(ctx context.Context) error {
+	_, err := descendants.Kill(ctx, func() []int { return registered(b.run("commands")) })
+	return err
 }
 
-// waitGone waits until the process behind a pidfd has ended.
-func waitGone(ctx context.Context, fd int) error {
-	for ctx.Err() == nil {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
-		if err != nil && err != unix.EINTR {
-			return err
+// registered lists the first processes of the commands that run.
+func registered(dir string) (pids []int) {
+	entries, _ := os.ReadDir(dir) // missing before the first command
+	for _, e := range entries {
+		var pid int
+		var start uint64
+		if n, _ := fmt.Sscanf(e.Name(), "%d-%d", &pid, &start); n != 2 {
+			continue
 		}
-		if n > 0 {
-			return nil
+		if now, err := procstat.Of(pid); err == nil && now.Start == start && !now.Dead() {
+			pids = append(pids, pid)
 		}
 	}
-	return context.Cause(ctx)
+	return pids
 }

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/contract"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
@@ -319,8 +319,8 @@ func sleeper(t *testing.T) *exec.Cmd {
 // TestKillAll kills the commands that are registered, and nobody who has got the number of one that is gone.
 func TestKillAll(t *testing.T) {
 	dir := t.TempDir()
-	if err := killAll(t.Context(), filepath.Join(dir, "none")); err != nil {
-		t.Errorf("a sandbox without commands: %v", err)
+	if list := registered(filepath.Join(dir, "none")); list != nil {
+		t.Errorf("a sandbox without commands: %v", list)
 	}
 	command, stranger := sleeper(t), sleeper(t)
 	if _, err := register(dir, command.Process.Pid); err != nil {
@@ -335,7 +335,7 @@ func TestKillAll(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }() // a process that is not waited for is not gone
-	if err := killAll(t.Context(), dir); err != nil {
+	if _, err := descendants.Kill(t.Context(), func() []int { return registered(dir) }); err != nil {
 		t.Error(err)
 	}
 	var exit *exec.ExitError
@@ -365,19 +365,5 @@ func TestRegisterForgets(t *testing.T) {
 	}
 	if _, err := register(dir, math.MaxInt32); err == nil {
 		t.Error("a missing process was registered")
-	}
-}
-
-// TestWaitGone gives up with its context.
-func TestWaitGone(t *testing.T) {
-	fd, err := unix.PidfdOpen(os.Getpid(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := waitGone(ctx, fd); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v", err)
 	}
 }
