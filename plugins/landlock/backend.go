@@ -38,8 +38,10 @@ func (*backend) Describe() sdk.Description {
 }
 
 // supported says why this kernel cannot confine commands; nil when it can.
-func supported() error {
-	switch abi := confined.Landlock(); {
+func supported() error { return enough(confined.Landlock()) }
+
+func enough(abi int) error {
+	switch {
 	case abi >= confined.MinLandlock:
 		return nil
 	case abi > 0:

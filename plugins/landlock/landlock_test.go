@@ -387,3 +387,12 @@ func TestCopyOfProjectWithStore(t *testing.T) {
 		t.Errorf("the copy is in itself: %v", err)
 	}
 }
+
+// TestKernelsWithoutWhatIsNeeded refuses each that would not keep commands from signalling other processes.
+func TestKernelsWithoutWhatIsNeeded(t *testing.T) {
+	for abi, ok := range map[int]bool{0: false, 1: false, 5: false, 6: true, 7: true} {
+		if err := enough(abi); (err == nil) != ok || !ok && (sdk.ReasonOf(err) != sdk.ReasonMissing || !strings.Contains(fmt.Sprint(err), "Landlock")) {
+			t.Errorf("version %d: %v", abi, err)
+		}
+	}
+}

@@ -127,6 +127,36 @@ func TestLimitsAreRefused(t *testing.T) {
 	}
 }
 
+// TestWritableRootHasNoDiskLimit: what is written to the image's files lies in Podman's storage, which has no quota.
+func TestWritableRootHasNoDiskLimit(t *testing.T) {
+	b := newBackend()
+	for _, c := range []struct {
+		readOnly bool
+		disk     int64
+		holds    bool
+	}{{true, 64 << 20, true}, {true, 0, true}, {false, 64 << 20, false}, {false, 0, false}} {
+		spec := private(t, project(t))
+		config := *spec.Config.(*Config)
+		config.Root, spec.Config, spec.Limits.Disk = c.readOnly, &config, c.disk
+		plan, err := b.Plan(t.Context(), &spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range plan.Holds {
+			if h.Limit == sdk.LimitDisk && (h.HeldBy != "") != c.holds {
+				t.Errorf("%+v: the plan says %+v", c, h)
+			}
+		}
+		if c.holds || c.disk == 0 {
+			continue
+		}
+		var e *sdk.Error
+		if _, _, err := makeSandbox(t, b, spec); !errors.As(err, &e) || e.Limit != sdk.LimitDisk || e.Fix == "" {
+			t.Errorf("%+v: create: %v", c, err)
+		}
+	}
+}
+
 // TestNumericUser runs commands as a number of the image's users. What they write belongs to the user who runs hutch,
 // or as root to that number.
 func TestNumericUser(t *testing.T) {

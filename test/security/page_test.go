@@ -1,16 +1,21 @@
 package security
 
 import (
+	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/sdk/backendtest"
 )
 
 var update = flag.Bool("update", false, "write the catalogue to docs/reference/attacks.md (as root, whole)")
@@ -83,7 +88,7 @@ func TestHostCases(t *testing.T) {
 		}
 		seen[c.id] = true
 		pkg, name, _ := strings.Cut(c.test, " ")
-		if exec.Command("grep", "-rqE", "--include=*_test.go", "^func "+name+"\\(", "../../"+pkg).Run() != nil {
+		if !hasTest(pkg, name) {
 			t.Errorf("%s: %s has no test %s", c.id, pkg, name)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | `%s` in `%s` |\n", c.id, c.attempt, c.outcome, name, pkg)
@@ -95,6 +100,92 @@ func TestHostCases(t *testing.T) {
 	if d := gocmp.Diff(section(t, "host"), b.String()); d != "" {
 		t.Errorf("docs/reference/attacks.md is out of date: go test ./test/security -run TestHostCases -update (-is +should be)\n%s", d)
 	}
+}
+
+func hasTest(pkg, name string) bool {
+	files, _ := filepath.Glob("../../" + pkg + "/*_test.go")
+	return slices.ContainsFunc(files, func(file string) bool {
+		b, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(b, []byte("\nfunc "+name+"(t *testing.T) {"))
+	})
+}
+
+// TestPromises requires that each row and each point of the threat model has tests that exist, and that the page of
+// attacks lists them.
+func TestPromises(t *testing.T) {
+	known := map[string]bool{}
+	for _, c := range backendtest.Checks() {
+		known[c.ID] = true
+	}
+	for _, c := range hostCases {
+		known[c.id] = true
+	}
+	for _, a := range catalogue {
+		known[a.id] = true
+	}
+	page, err := os.ReadFile("../../docs/threat-model.md")
+	must(t, err)
+	claims := claimsOf(string(page))
+	var b strings.Builder
+	b.WriteString("| section | point | held by |\n| --- | --- | --- |\n")
+	for _, s := range promises {
+		for i, p := range s.list {
+			said := claims[s.section]
+			if i >= len(said) || !strings.HasPrefix(said[i], p.claim) {
+				t.Errorf("point %d of %q does not begin with %q", i+1, s.section, p.claim)
+				continue
+			}
+			for j, h := range p.held {
+				pkg, name, ok := strings.Cut(h, " ")
+				if ok && !hasTest(pkg, name) || !ok && !known[h] {
+					t.Errorf("%s: there is no %s", p.claim, h)
+				}
+				if ok {
+					p.held[j] = "`" + name + "` in `" + pkg + "`"
+				}
+			}
+			if len(p.held) > 0 {
+				fmt.Fprintf(&b, "| %s | %s | %s |\n", s.section, strings.TrimSuffix(p.claim, "."), strings.Join(p.held, ", "))
+			}
+		}
+		if n := len(claims[s.section]); n != len(s.list) {
+			t.Errorf("%q has %d points, and %d are listed in promises", s.section, n, len(s.list))
+		}
+		delete(claims, s.section)
+	}
+	for section := range claims {
+		t.Errorf("no promise of %q is listed in promises", section)
+	}
+	if *update {
+		replaceSection(t, "promises", b.String())
+		return
+	}
+	if d := gocmp.Diff(section(t, "promises"), b.String()); d != "" {
+		t.Errorf("docs/reference/attacks.md is out of date: go test ./test/security -run TestPromises -update (-is +should be)\n%s", d)
+	}
+}
+
+// claimsOf returns the points and the rows of each section, without markup.
+func claimsOf(page string) map[string][]string {
+	plain := strings.NewReplacer("`", "", "**", "")
+	link := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	out := map[string][]string{}
+	section := ""
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			section = title
+		}
+		claim, point := strings.CutPrefix(line, "- **")
+		row, isRow := strings.CutPrefix(line, "| ")
+		if isRow && !strings.HasPrefix(row, "---") && !strings.HasPrefix(row, "promise |") {
+			claim, point = row, true
+		}
+		if point {
+			out[section] = append(out[section], link.ReplaceAllString(plain.Replace(claim), "$1"))
+		}
+	}
+	return out
 }
 
 // section is what stands between the markers of a name on the page.

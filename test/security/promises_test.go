@@ -1,0 +1,106 @@
+package security
+
+// promise is a row or a point of the threat model and what holds it: a package and a test, a case of this package's tables,
+// or a check of the conformance suite, which every backend passes. Without any it says what is not promised.
+type promise struct {
+	claim string // how it begins on the page
+	held  []string
+}
+
+// promises are those of each section of docs/threat-model.md, in its order.
+var promises = []struct {
+	section string
+	list    []promise
+}{
+	{"Every backend promises", []promise{
+		{"A truthful end.", []string{"test/differential TestBackendsAgree", "host/run TestHowItEnded", "limits/memory-trips", "limits/pids-trips", "limits/files-trips", "end/timeout"}},
+		{"Limits hold, or the run is refused", []string{"host/run TestChoice", "limits/default-holds", "limits/together", "plan/agrees-with-create", "plan/refusals", "isolation/kernel"}},
+		{"The whole process tree dies", []string{"PROC-03", "PROC-04", "end/tree-timeout", "end/tree-cancel", "death/host", "test/crash TestKilledHost", "test/crash TestLifeCycle", "test/crash TestL3MCPClientsThatKill"}},
+		{"hutch's own files", []string{"host/run TestCheckStore"}},
+		{"Host directories do not change", []string{"FS-01", "WS-01", "workspace/private-host-unchanged", "workspace/readonly-host-unchanged", "input/host-unchanged"}},
+		{"Results are hostile data.", []string{"host/outputs TestCollectTakesFilesAndSkipsTheRest", "host/outputs TestCollectCaps", "cmd/hutch TestTerminalIsSafe", "cmd/hutch TestLogsAreSafe"}},
+		{"Looking into a running sandbox is safe.", []string{"PATH-07", "PATH-09", "host/workspace/files TestSymlinkRace", "sdk/overlay TestFIFOInPlaceOfAFileDoesNotHang"}},
+		{"Only hutch apply changes a project", []string{"host/workspace/review TestChangedUnderTheHand", "host/workspace/review TestSwappedForLinks", "host/workspace/review TestHostileUpper", "host/workspace/review TestOwner"}},
+		{"One set of rules", []string{"host/judge TestS2NoLandingMakesARepository", "host/judge TestS12Obeyed", "host/workspace/review TestRefusals", "host/git/bundle TestFindings", "host/agent/ingest TestS2SavedAnswersAreJudged",
+			"host/sandbox TestS3WhatIsCopiedOutIsJudged", "host/outputs TestExportIsJudged", "host/outputs TestS2OutputsHoldNoRepository", "host/agent/mcp TestDiffAndApply", "host/ui TestActions"}},
+		{"Commits are checked before git sees them", []string{"GIT-01", "GIT-02", "GIT-06", "host/git/bundle TestOnlyTheExpectedRef", "host/git TestAdvance", "host/git TestNothingOfTheUserRuns"}},
+		{"Host secrets do not enter.", []string{"ENV-01", "env/nothing-else", "host/backend TestNothingLeaksIntoCommands", "network/secret", "test/secrets TestClients"}},
+		{"Marked secrets stay out of records.", []string{"host/run TestSecretsStayOutOfWhatIsWritten", "host/run TestOutputNamedByASecretIsCollectedUnderAnotherName", "host/runfile TestMessagesHoldNoSecrets", "cmd/hutch TestScripts"}},
+		{"Persistent sandboxes store what commands need", []string{"host/store TestSandboxKeepsItsSecretsApart", "host/runfile TestRecalledBackend", "test/secrets TestPersistent"}},
+		{"No commands to your CI service.", []string{"host/termsafe TestS10", "host/termsafe TestS10JSON", "cmd/hutch TestScripts"}},
+	}},
+	{"hutch does not promise", []promise{
+		{"Safety from a run file.", []string{"HCL-01", "HCL-02"}},
+		{"Safety with shared.", []string{"host/run TestS4NewRepositories"}},
+		{"That an allowed host is no way out.", []string{"sdk/network/intercept TestCovers"}},
+		{"That a secret's host keeps it.", nil},
+		{"Signed records.", nil},
+		{"Safety from a backend.", []string{"host/backend TestDiscovery", "host/install TestO3SignaturesAreRequiredAtRun"}},
+		{"Covert channels, timing, and bugs in the kernel or hypervisor.", nil},
+	}},
+	{"bwrap and podman", []promise{
+		{"host files are hidden, system files read-only", []string{"FS-03", "FS-04", "FS-06", "FS-07", "SEC-01", "SEC-02", "SEC-03", "SEC-04", "isolation/host-files"}},
+		{"no privileges, and none to gain", []string{"PRV-01", "PRV-02", "PRV-04", "PRV-12", "plugins/podman TestS1HostID"}},
+		{"few system calls", []string{"PRV-03", "PRV-05", "PRV-08", "PRV-09", "PRV-10", "PRV-11", "TTY-01", "sdk/seccomp/internal/table TestS15ProgramAnswersAsTheTable", "sdk/seccomp/internal/table TestS5FilterOfContainers"}},
+		{"no core dumps", []string{"RES-06"}},
+		{"no other processes or IPC", []string{"PROC-01", "PROC-02", "PRV-06", "PRV-07", "PRV-13", "isolation/namespaces", "plugins/bwrap TestS16", "plugins/podman TestGuards"}},
+		{"no network, no host loopback services, no host abstract sockets", []string{"NET-01", "NET-02", "NET-03", "NET-04", "network/none-no-route", "network/full-not-host", "sdk/network/gate TestFull"}},
+		{"a published port", []string{"network/publish", "network/publish-apart", "network/publish-ends", "cmd/hutch TestPortScripts"}},
+		{"a filtered network reaches", []string{"sdk/network/gate TestAttacks", "network/filtered-denied", "network/filtered-no-way-out"}},
+		{"writes stay in the sandbox", []string{"FS-05", "workspace/private-host-unchanged", "workspace/readonly-holds"}},
+		{"programs cannot plant commands in git repositories", []string{"WS-03", "plugins/bwrap TestSandboxS4SharedGit", "plugins/podman TestS4SharedGit", "sdk/gitguard TestS4Refused"}},
+		{"limits on memory, processors, processes, disk and files, with defaults", []string{"RES-01", "RES-02", "RES-03", "RES-05", "RES-09", "RES-12", "limits/cpus-holds", "test/docs TestS8DefaultsTable"}},
+		{"the agent in the container gives nothing away", []string{"plugins/podman/internal/agent TestPayloadLearnsNothing", "plugins/podman/internal/agent TestSignalsFromWithinHaveNoEffect"}},
+		{"the sandbox ends with hutch", []string{"plugins/bwrap TestSandboxDiesWithThePlugin", "plugins/bwrap TestK1KilledHolder", "plugins/podman/internal/agent TestLifeline", "plugins/podman TestEndStray", "death/host"}},
+		{"Hiding the machine's memory, processor count and kernel version.", nil},
+		{"That your programs get a lock at once.", []string{"plugins/landlock TestAttempts", "sdk/seccomp/internal/table TestS15ProgramAnswersAsTheTable"}},
+		{"Hiding host paths.", []string{"plugins/bwrap TestSandboxHidesTheHost"}},
+		{"Protection of commands in one podman sandbox from each other.", []string{"plugins/podman/internal/agent TestReapersAreKilled"}},
+		{"On podman, a disk limit with read_only = false", []string{"plugins/podman TestWritableRootHasNoDiskLimit"}},
+		{"On podman, safety from overlay mount bugs", []string{"plugins/podman TestOverlayStrategies"}},
+		{"Exact limits without a cgroup", []string{"plugins/bwrap TestS7SampledMemory", "plugins/bwrap TestS7MemoryOfOthers", "plugins/podman TestS7SampledMemory"}},
+	}},
+	{"landlock", []promise{
+		{"host files can be neither read, listed nor changed", []string{"FS-01", "SEC-01", "SEC-02", "SEC-03", "SEC-04", "plugins/landlock TestAttempts", "plugins/landlock TestOwnFiles"}},
+		{"no privileges, and none to gain", []string{"PRV-01", "PRV-02", "PRV-04", "PRV-05"}},
+		{"no core dumps", []string{"RES-06"}},
+		{"other processes cannot be signalled, traced, slowed down or looked into", []string{"PROC-01", "PROC-02", "plugins/landlock TestAttempts"}},
+		{"no network, no loopback, no unix or abstract socket", []string{"NET-01", "NET-02", "NET-03", "NET-04", "plugins/landlock TestFullNetwork"}},
+		{"no IPC with other programs", []string{"plugins/landlock TestAttempts"}},
+		{"writes stay in the sandbox", []string{"workspace/private-host-unchanged", "workspace/readonly-holds"}},
+		{"limits on memory, processors, processes, disk and files, with defaults", []string{"RES-02", "RES-03", "RES-05", "limits/default-holds", "plugins/landlock TestProcessesAreCounted"}},
+		{"the sandbox ends with hutch", []string{"test/crash TestKilledHost", "death/host"}},
+		{"Locks", nil},
+		{"Hiding the machine.", nil},
+		{"Anything about the network with full", []string{"plugins/landlock TestFullNetwork"}},
+		{"Git repositories in a shared workspace", []string{"plugins/landlock TestSharedRepositories"}},
+		{"Exact limits", []string{"plugins/landlock TestProcessesAreCounted"}},
+		{"Linux before 6.12", []string{"plugins/landlock TestKernelsWithoutWhatIsNeeded"}},
+	}},
+	{"lima", []promise{
+		{"host files are hidden", []string{"plugins/lima TestTemplate", "isolation/host-files"}},
+		{"host ports, agents and proxies stay outside, VM ports stay inside", []string{"LIM-01", "plugins/lima TestTemplate"}},
+		{"no shell parses a sandbox's command", []string{"plugins/lima TestScripts", "plugins/lima/internal/guest TestCommand"}},
+		{"a command cannot become root in the VM", []string{"plugins/lima TestCommandsAreNotRootAndCannotBecomeIt"}},
+		{"sandboxes of one VM do not see each other", []string{"plugins/lima TestVMIsMadeOnceAndReused", "isolation/host-processes"}},
+		{"no network, not even the VM's loopback", []string{"network/none-no-route", "network/none-not-loopback"}},
+		{"limits on memory, processors and processes", []string{"limits/memory-trips", "limits/pids-trips", "limits/cpus-holds"}},
+		{"a command's processes end with it", []string{"end/tree-timeout", "plugins/lima/internal/guest TestKillAll"}},
+		{"A disk limit", []string{"plan/every-limit", "plan/refusals"}},
+		{"Anything about a VM that hutch did not make.", []string{"plugins/lima TestVMOfSomebodyElse"}},
+		{"Separation once the VM's kernel is overcome.", nil},
+	}},
+	{"e2b", []promise{
+		{"the machine cannot reach this host", []string{"plugins/e2b TestWhatIsSent"}},
+		{"the API key stays here", []string{"E2B-02"}},
+		{"arguments, variables and input are in no log of the service", []string{"plugins/e2b TestKeyStaysHere"}},
+		{"no internet, unless network is full", []string{"plugins/e2b/internal/control TestCreateAsksForWhatIsSafe"}},
+		{"a command's processes end with it", []string{"end/tree-timeout", "end/tree-cancel"}},
+		{"a dead host costs little", []string{"E2B-01", "plugins/e2b TestHalfMadeIsFoundByItsTag"}},
+		{"results are contained", []string{"ARC-01", "ARC-02", "ARC-03", "ARC-04", "ARC-05", "plugins/e2b TestAssemblyFaults"}},
+		{"Knowing every change.", []string{"plugins/e2b TestLies"}},
+		{"Read-only places", nil},
+		{"Limits below the template's.", []string{"plugins/e2b TestLimitsOfTheTemplate", "plan/refusals"}},
+		{"Complete output.", []string{"test/e2b TestLostOutputIsReported"}},
+	}},
+}
