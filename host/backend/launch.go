@@ -101,11 +101,14 @@ type Backend struct {
 	conn    *grpc.ClientConn
 	opt     Options
 
+	kept string // what it was started with, for the Keeper; "" without one
+
 	stopOnce sync.Once
 	stopErr  error
 
 	mu       sync.Mutex
 	stopping bool
+	failed   bool   // a call has failed
 	gaveUp   error  // why we killed it
 	words    string // its last words that an unanswered call was explained with
 }
@@ -125,6 +128,13 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		limit: p.opt.StartTimeout, abort: ctx.Done(),
 	}
 	env := pluginEnv(p.environ, declared)
+	kept := ""
+	if p.opt.Keeper != nil {
+		kept = p.keptKey(bin, env)
+		if b := p.opt.Keeper.take(name, kept, p.opt); b != nil {
+			return b, nil
+		}
+	}
 	level := p.opt.LogLevel
 	if level == hclog.NoLevel {
 		level = hclog.Info
@@ -144,7 +154,7 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 			return proc, nil
 		},
 	})
-	b := &Backend{Name: name, Path: bin.path, SHA256: bin.sha256, proc: proc, opt: p.opt, started: make(chan struct{})}
+	b := &Backend{Name: name, Path: bin.path, SHA256: bin.sha256, proc: proc, opt: p.opt, started: make(chan struct{}), kept: kept}
 	// While the process comes up there is nothing to do but to wait, and time for what would have to wait for it later.
 	dialled := make(chan error, 1)
 	proc.meanwhile = func() {
@@ -179,7 +189,12 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		os.RemoveAll(proc.dir)
 		return nil, err
 	}
-	b.Client = client.New(b.conn, client.Options{
+	b.Client = client.New(b.conn, b.clientOptions())
+	return b, nil
+}
+
+func (b *Backend) clientOptions() client.Options {
+	return client.Options{
 		PipeDir:     b.proc.dir,
 		HostVersion: b.opt.HostVersion,
 		Timeout:     min(b.opt.CallTimeout, quickCall),
@@ -188,8 +203,7 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 		Slack:       b.opt.Slack,
 		Wrap:        b.wrap,
 		Overdue:     b.giveUp,
-	})
-	return b, nil
+	}
 }
 
 // checkDir makes sure that a socket in dir has a path that the kernel takes.
@@ -300,6 +314,7 @@ const dying = time.Second
 func (b *Backend) wrap(call string, err error) error {
 	b.mu.Lock()
 	stopping := b.stopping
+	b.failed = true
 	b.mu.Unlock()
 	if stopping {
 		err = ErrStopped
@@ -385,9 +400,13 @@ func (b *Backend) Done() <-chan struct{} { return b.proc.exited }
 
 // Stop asks the process to end what runs and to destroy what is not kept, and ends it. It takes no longer than the
 // pool's StopTimeout, or until ctx ends: then the process is killed, and its error says that sandboxes may be left.
-// Only the first call does something; all return the same.
+// Only the first call does something; all return the same. A [Keeper] keeps one that has not failed instead.
 func (b *Backend) Stop(ctx context.Context) error {
-	b.stopOnce.Do(func() { b.stopErr = b.stop(ctx) })
+	b.stopOnce.Do(func() {
+		if !b.opt.Keeper.keep(b) {
+			b.stopErr = b.stop(ctx)
+		}
+	})
 	return b.stopErr
 }
 

@@ -78,6 +78,13 @@ func (l *logs) tap(f func(Line)) (stop func()) {
 	}
 }
 
+// handOver has further lines go to another listener; what was said before is not about what it uses the backend for.
+func (l *logs) handOver(to func(Line)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to, l.last = to, nil
+}
+
 // read copies r until it ends.
 func (l *logs) read(r io.Reader) {
 	var line []byte

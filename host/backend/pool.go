@@ -84,6 +84,9 @@ type Options struct {
 	StopTimeout  time.Duration // for Drain; 0 means 30 s. A process that does not answer is killed after it
 	Slack        time.Duration // see client.Options.Slack
 
+	// Keeper keeps backends for the next pool, whose Dir is the Keeper's; nil stops each with its pool.
+	Keeper *Keeper
+
 	// CallTimeout is how long a backend may take for one call, but for the running of a command; 0 means
 	// DefaultCallTimeout.
 	CallTimeout time.Duration

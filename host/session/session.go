@@ -36,6 +36,9 @@ type Options struct {
 	// Executable is the path of hutch, beside which backends lie; "" means the program that runs.
 	Executable string
 
+	// Keeper keeps backends for the next session of this process; nil stops each with its session.
+	Keeper *backend.Keeper
+
 	// Warn gets what backends log as a warning or an error, and that one of them is waited for, one line at a time and
 	// maybe concurrently; it may be nil.
 	Warn func(line string)
@@ -55,7 +58,7 @@ type Session struct {
 
 	mu      sync.Mutex
 	started *backend.Pool
-	dir     *store.RuntimeDir
+	dir     *store.RuntimeDir // nil with a Keeper
 }
 
 // Open opens the store. Nothing else is read or started before it is asked for.
@@ -119,12 +122,17 @@ func (s *Session) openPool() (*backend.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := store.NewRuntimeDir()
-	if err != nil {
+	at := ""
+	var dir *store.RuntimeDir
+	if s.opt.Keeper != nil {
+		at = s.opt.Keeper.Dir()
+	} else if dir, err = store.NewRuntimeDir(); err != nil {
 		return nil, err
+	} else {
+		at = dir.Path()
 	}
 	p := backend.NewPool(backend.Options{
-		Dir: dir.Path(), CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Temp: store.TempName("backend"), Executable: s.opt.Executable, Log: s.warn,
+		Dir: at, Keeper: s.opt.Keeper, CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Temp: store.TempName("backend"), Executable: s.opt.Executable, Log: s.warn,
 		LogDir: s.store.Paths().BackendLogs(), Overrides: conf.BackendPaths, Locks: s.locks,
 		CallTimeout: conf.BackendTimeout, Waiting: s.opt.Warn, Trusted: s.trusted(conf),
 	})
@@ -339,7 +347,10 @@ func (s *Session) Close(ctx context.Context) error {
 	p, dir := s.running()
 	var errs []error
 	if p != nil { // not under the lock: Leave must not wait for this
-		errs = append(errs, p.Close(ctx), dir.Close())
+		errs = append(errs, p.Close(ctx))
+	}
+	if dir != nil {
+		errs = append(errs, dir.Close())
 	}
 	s.mu.Lock()
 	s.started = nil
@@ -350,7 +361,7 @@ func (s *Session) Close(ctx context.Context) error {
 // Leave is for a process that ends at once afterwards, which is how backends learn that they have to finish by
 // themselves. It removes what only this process can. It may be called at any time, also while Close waits.
 func (s *Session) Leave() {
-	if p, dir := s.running(); p != nil {
+	if _, dir := s.running(); dir != nil {
 		_ = dir.Close()
 	}
 }
