@@ -32,15 +32,41 @@ func TestCheckStore(t *testing.T) {
 	} {
 		for mode, writable := range map[string]bool{"shared": true, "private": false, "readonly": false} {
 			d := &runfile.Definition{Workspace: &runfile.Workspace{Source: source, Mode: mode}}
-			if ds := checkStore(d, p); (len(ds) == 1) != (refused && writable) {
+			if ds := checkStore(d, p, ""); (len(ds) == 1) != (refused && writable) {
 				t.Errorf("workspace %s, mode %s: %v", source, mode, ds)
 			}
 		}
 		for mode, writable := range map[string]bool{runfile.MountWritable: true, runfile.MountReadOnly: false} {
 			d := &runfile.Definition{Mounts: []runfile.Mount{{Target: "/data", Source: source, Mode: mode}}}
-			if ds := checkStore(d, p); (len(ds) == 1) != (refused && writable) {
+			if ds := checkStore(d, p, ""); (len(ds) == 1) != (refused && writable) {
 				t.Errorf("mount %s, mode %s: %v", source, mode, ds)
 			}
+		}
+	}
+}
+
+// TestCheckStoreSocket: no directory with the socket of `hutch serve` is shown, unless below an overlay.
+func TestCheckStoreSocket(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "run", "serve")
+	for _, path := range []string{socket, filepath.Join(dir, "other")} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for source, refused := range map[string]bool{"/": true, dir: true, dir + "/run": true, socket: true, dir + "/other": false} {
+		for _, mode := range []string{"readonly", "private"} {
+			d := &runfile.Definition{Workspace: &runfile.Workspace{Source: source, Mode: mode}}
+			if ds := checkStore(d, store.Paths{}, socket); (len(ds) == 1) != (refused && mode != "private") {
+				t.Errorf("workspace %s, mode %s: %v", source, mode, ds)
+			}
+		}
+		d := &runfile.Definition{Mounts: []runfile.Mount{{Target: "/data", Source: source, Mode: runfile.MountReadOnly}}}
+		if ds := checkStore(d, store.Paths{}, socket); (len(ds) == 1) != refused {
+			t.Errorf("mount %s: %v", source, ds)
+		}
+		if ds := checkStore(d, store.Paths{}, socket+"2"); len(ds) != 0 {
+			t.Errorf("mount %s where nothing was ever served: %v", source, ds)
 		}
 	}
 }

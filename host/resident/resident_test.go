@@ -1,0 +1,149 @@
+package resident
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// pair is a connection of a client and a worker.
+func pair(t testing.TB) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := [2]*net.UnixConn{}
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		conn, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns[i] = conn.(*net.UnixConn)
+		t.Cleanup(func() { conn.Close() })
+	}
+	return conns[0], conns[1]
+}
+
+func TestRequest(t *testing.T) {
+	a, b := pair(t)
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	sent := &request{identity: "1 2", umask: 0o27, args: []string{"run", "", "a\nb"}, env: []string{"A=", "B=" + strings.Repeat("x", 1<<20)},
+		files: []*os.File{dir, os.Stdin, os.Stdout, os.Stderr}}
+	done := make(chan error, 1)
+	go func() { done <- sent.send(a) }()
+	got, err := receive(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.close()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got.identity != sent.identity || got.umask != sent.umask || !cmp.Equal(got.args, sent.args) || !cmp.Equal(got.env, sent.env) {
+		t.Errorf("got %q %o %q", got.identity, got.umask, got.args)
+	}
+	want, err := dir.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := got.files[0].Stat(); err != nil || !os.SameFile(st, want) {
+		t.Errorf("another directory arrived: %v", err)
+	}
+}
+
+// FuzzReceive: whatever a client sends is refused or a request, and leaves no descriptor open.
+func FuzzReceive(f *testing.F) {
+	f.Add([]byte("r\x00\x00\x00\x0b1\x0018\x001\x00run\x00"), 4)
+	f.Add([]byte("r\xff\xff\xff\xff"), 4)
+	f.Add([]byte("r\x00\x00\x00\x061\x001\x00-1"), 4)
+	f.Add([]byte("r"), 0)
+	f.Fuzz(func(t *testing.T, message []byte, descriptors int) {
+		if len(message) == 0 || len(message) > 4096 || descriptors < 0 || descriptors > 8 {
+			t.Skip()
+		}
+		a, b := pair(t)
+		fds := make([]int, descriptors)
+		if _, _, err := a.WriteMsgUnix(message, unix.UnixRights(fds...), nil); err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
+		r, err := receive(b)
+		defer r.close()
+		if err == nil && (len(r.files) != 4 || len(r.args)+len(r.env) == 0 && len(message) > 4000) {
+			t.Errorf("%q with %d descriptors is a request: %v", message, descriptors, r)
+		}
+	})
+}
+
+func TestSurroundings(t *testing.T) {
+	mine, err := surroundings(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := differs(mine, mine, false, ""); why != "" {
+		t.Error(why)
+	}
+	for name := range mine {
+		theirs := map[string]string{}
+		for n, v := range mine {
+			theirs[n] = v
+		}
+		theirs[name] += "x"
+		if why := differs(mine, theirs, false, t.TempDir()); name != "cgroup" && why != "it has another "+name {
+			t.Errorf("another %s: %q", name, why)
+		}
+		inSandbox := name == "root" || strings.HasSuffix(name, "namespace")
+		if why := differs(mine, theirs, true, ""); (why != "") != inSandbox {
+			t.Errorf("another %s for one that controls: %q", name, why)
+		}
+	}
+}
+
+func TestSameLimits(t *testing.T) {
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"user.slice/pids.max": "100\n", "user.slice/a.scope/memory.max": "max\n", "user.slice/a.scope/cpu.max": "max 100000\n", "user.slice/a.scope/io.max": "",
+		"user.slice/b.service/pids.max": "max\n", "ci/memory.max": "1000\n", "ci/job/memory.max": "max\n",
+	} {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		a, b string
+		same bool
+	}{
+		{"0::/user.slice/a.scope\n", "0::/user.slice/b.service\n", true}, // the limit of user.slice holds both
+		{"0::/user.slice/a.scope\n", "0::/\n", false},
+		{"0::/user.slice/a.scope\n", "0::/ci/job\n", false},
+		{"0::/\n", "0::/ci/job\n", false},
+		{"0::/ci\n", "0::/ci/job\n", true},
+		{"0::/ci\n", "0::/cix\n", false},
+		{"1:memory:/\n0::/\n", "1:memory:/a\n0::/\n", false},
+		{"0::/\n", "0::/../a\n", false},
+		{"0::/user.slice/b.service\n", "", false},
+	} {
+		if got := sameLimits(tc.a, tc.b, root); got != tc.same {
+			t.Errorf("%q and %q: %v", tc.a, tc.b, got)
+		}
+		if got := sameLimits(tc.b, tc.a, root); got != tc.same {
+			t.Errorf("%q and %q: %v", tc.b, tc.a, got)
+		}
+	}
+}
