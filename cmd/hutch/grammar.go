@@ -53,6 +53,7 @@ type grammar struct {
 	Init       initCmd       `cmd:"" group:"machine" help:"Install the backends that run files require, and lock them."`
 	Backend    backendCmd    `cmd:"" group:"machine" help:"List, install, test, document, write and publish backends."`
 	Doctor     doctorCmd     `cmd:"" group:"machine" help:"Check whether this machine can run sandboxes, and how to fix it."`
+	Serve      serveCmd      `cmd:"" group:"machine" help:"Stay, and execute the user's commands with less delay."`
 	GC         gcCmd         `cmd:"" name:"gc" group:"machine" help:"Finish what dead processes left behind, and remove old runs."`
 	Version    versionCmd    `cmd:"" group:"machine" help:"Show the versions of hutch and its backends."`
 	Help       helpCmd       `cmd:"" group:"machine" help:"Show the help of a command, or a page of the documentation."`
@@ -111,6 +112,7 @@ func newParser(g any, u *ui) (*kong.Kong, error) {
 		groups,
 		kong.Bind(u),
 		kong.Writers(u.out, u.err),
+		kong.Exit(func(code int) { u.host.end(code) }),
 		kong.Help(func(_ kong.HelpOptions, ctx *kong.Context) error {
 			node := ctx.Selected()
 			if node == nil {

@@ -25,7 +25,11 @@ type live struct {
 }
 
 func env(t *testing.T, backends string) []string {
-	return append(os.Environ(), "HUTCH_HOME="+t.TempDir(), "HUTCH_BACKEND_PATH="+backends, "TERM=xterm")
+	e := append(os.Environ(), "HUTCH_HOME="+t.TempDir(), "HUTCH_BACKEND_PATH="+backends, "TERM=xterm")
+	if served {
+		e = append(e, "XDG_RUNTIME_DIR="+serve(t, e))
+	}
+	return e
 }
 
 func start(t *testing.T, environ []string, args ...string) *live {

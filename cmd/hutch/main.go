@@ -18,6 +18,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/hutch-run/hutch/cmd/hutch/internal/signals"
+	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/resident"
 )
 
 // version is set by the linker; see the Makefile.
@@ -40,6 +42,20 @@ func main() {
 	os.Exit(hutch(os.Args[1:]))
 }
 
+// host is what executes a command: this process for the user who started it, or as a worker of `hutch serve`.
+type host struct {
+	how    string          // for --trace
+	keeper *backend.Keeper // nil for a process with one command
+	leave  func(code int)  // ends the process before the command has ended; nil is os.Exit
+}
+
+func (h host) end(code int) {
+	if h.leave != nil {
+		h.leave(code)
+	}
+	os.Exit(code)
+}
+
 // collectLate lets the first garbage collection begin at 16 MiB instead of 4, because a short call makes a few megabytes
 // of garbage. From then on the heap is kept at twice of what is alive: at five times, a call of 2,000 runs kept 11 KB for
 // each.
@@ -55,11 +71,36 @@ func hutch(args []string) int {
 		}
 		return 0
 	}
-	u := newUI(os.Stdin, os.Stdout, os.Stderr)
+	if len(args) == 1 && args[0] == workArg {
+		if err := work(); err != nil {
+			return newUI(os.Stdin, os.Stdout, os.Stderr).fail(err)
+		}
+		return 0
+	}
 	args, err := habitsOfPlace(args)
 	if err != nil {
-		return u.fail(err)
+		return newUI(os.Stdin, os.Stdout, os.Stderr).fail(err)
 	}
+	h := host{how: "start"}
+	if len(args) > 0 && slices.Contains(handedOver, args[0]) {
+		code, taken, why := resident.HandOver(args, signals.C)
+		if taken {
+			return code
+		}
+		if why != "" {
+			h.how = "start, without hutch serve: " + why
+		}
+	}
+	return h.execute(args)
+}
+
+// handedOver are the commands that `hutch serve` executes where it runs.
+var handedOver = []string{"run", "exec"}
+
+// execute executes a command and returns its exit code.
+func (h host) execute(args []string) int {
+	u := newUI(os.Stdin, os.Stdout, os.Stderr)
+	u.host = h
 	u.asked = askedBy(args)
 	ctx, stop := interruptible(context.Background(), u) // before anything is started
 	defer stop()
@@ -168,15 +209,16 @@ func interruptible(parent context.Context, u *ui) (context.Context, func()) {
 				}
 				if u.reading.Load() {
 					u.runKill()
-					os.Exit(128 + int(sig))
+					u.host.end(128 + int(sig))
 				}
 				if !first.IsZero() {
 					u.ending.Lock() // what the leaving makes of the command is not its outcome
 					u.runKill()
 					u.note("not waiting any longer; backends finish by themselves, and hutch gc removes what they cannot")
-					os.Exit(128 + int(sig))
+					u.host.end(128 + int(sig))
 				}
 				first = time.Now()
+				u.host.keeper.Refuse()
 				u.interrupted.Store(int32(sig))
 				u.note("stopping; once more does not wait for that")
 				cancel(errInterrupted)

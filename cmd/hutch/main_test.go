@@ -42,7 +42,9 @@ func (m tests) Run() int {
 	return m.M.Run()
 }
 
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { scripts(t, func(*testscript.Env) error { return nil }) }
+
+func scripts(t *testing.T, setup func(*testscript.Env) error) {
 	backends := buildBackends(t, "fake")
 	newer := filepath.Join(builds, "newer", "hutch-backend-fake")
 	if out, err := exec.Command("go", "build", "-ldflags", "-X main.version=0.2.0", "-o", newer, "github.com/hutch-run/hutch/plugins/fake").CombinedOutput(); err != nil {
@@ -60,7 +62,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HUTCH_BACKEND_PATH", backends)
 			env.Setenv("OLD", filepath.Join(backends, "hutch-backend-fake"))
 			env.Setenv("NEW", newer)
-			return nil
+			return setup(env)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "plantloop": plantLoop},
 	})

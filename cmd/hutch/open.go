@@ -59,7 +59,7 @@ func openFor(u *ui, files []string) (*session.Session, func(), error) {
 }
 
 func openSession(u *ui) (*session.Session, error) {
-	return session.Open(session.Options{Version: version, Warn: func(line string) { u.note("%s", line) }})
+	return session.Open(session.Options{Version: version, Keeper: u.host.keeper, Warn: func(line string) { u.note("%s", line) }})
 }
 
 // openStore opens the store alone, for commands that only look at what is recorded.

@@ -112,7 +112,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	var trace *run.Trace
 	if c.Trace != "" {
 		trace = run.NewTrace(u.started)
-		trace.Since("start")
+		trace.Since(u.host.how)
 	}
 	if err := errors.Join(checkWritable("--junit", c.JUnit), checkWritable("--trace", c.Trace)); err != nil {
 		return err

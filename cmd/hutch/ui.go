@@ -40,7 +40,8 @@ type ui struct {
 	width    int
 	color    bool // for stderr
 	started  time.Time
-	absolute bool   // lists have times and no ages, so that only a change changes them
+	absolute bool // lists have times and no ages, so that only a change changes them
+	host     host
 	ahead    *ahead // what is being opened already; nil for nothing
 	mu       sync.Mutex
 
