@@ -37,7 +37,7 @@ func TestText(t *testing.T) {
 		"line end":   {part: "\n\ttwo", want: "error: bad\n  at x.hcl:1:4:\n    1 | one\n      |    ^\n    2 |     two = \"日本\" \\x1b[2J + x\n      |     ^^^\n"},
 		"two lines":  {part: "three\r\nfour", want: "error: bad\n  at x.hcl:3:1:\n    3 | three\n      | ^^^^^\n    4 | four\n      | ^^^^\n"},
 		"many lines": {part: "one\n" + src[4:], want: "error: bad\n  at x.hcl:1:1:\n    1 | one\n      | ^^^\n    2 |     two = \"日本\" \\x1b[2J + x\n      |     ^^^^^^^^^^^^^^^^^^^^^^^^\n    3 | three\n      | ^^^^^\n      | (and 3 more lines)\n"},
-		"in colour":  {part: "two", style: Style{Color: true}, want: "\x1b[1;31merror:\x1b[0m \x1b[1mbad\x1b[0m\n  at x.hcl:2:2:\n    \x1b[2m2 |\x1b[0m     \x1b[1mtwo\x1b[0m = \"日本\" \\x1b[2J + x\n    \x1b[2m  |\x1b[0m     \x1b[1;31m^^^\x1b[0m\n"},
+		"in colour":  {part: "two", style: Style{Color: true}, want: "\x1b[1;31merror:\x1b[m \x1b[1mbad\x1b[m\n  at x.hcl:2:2:\n    \x1b[2m2 |\x1b[m     \x1b[1mtwo\x1b[m = \"日本\" \\x1b[2J + x\n    \x1b[2m  |\x1b[m     \x1b[1;31m^^^\x1b[m\n"},
 	} {
 		r, s := mark(src, c.part)
 		got := Diagnostic{Severity: Error, Summary: "bad", Range: &r, Snippet: s}.Text(c.style)

@@ -15,14 +15,7 @@ type Style struct {
 	Width int  // columns of the terminal; 0 means 100
 }
 
-const (
-	red    = "\x1b[1;31m"
-	yellow = "\x1b[1;33m"
-	bold   = "\x1b[1m"
-	green  = "\x1b[32m"
-	faint  = "\x1b[2m"
-	reset  = "\x1b[0m"
-)
+func (s Style) paint(color, text string) string { return termsafe.Paint(s.Color, color, text) }
 
 // Write renders the diagnostics for a reader, an empty line between two of them. Whatever they quote is escaped, so
 // nothing in a file can drive the terminal it is shown on.
@@ -61,26 +54,21 @@ func (d Diagnostic) Text(s Style) string {
 }
 
 func (d Diagnostic) render(s Style) string {
-	paint := func(code, text string) string {
-		if !s.Color || text == "" {
-			return text
-		}
-		return code + text + reset
-	}
-	severity := red
+	paint := s.paint
+	severity := termsafe.BoldRed
 	if d.Severity == Warning {
-		severity = yellow
+		severity = termsafe.BoldYellow
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s\n", paint(severity, string(d.Severity)+":"), paint(bold, termsafe.Line(d.Summary)))
+	fmt.Fprintf(&b, "%s %s\n", paint(severity, string(d.Severity)+":"), paint(termsafe.Bold, termsafe.Line(d.Summary)))
 	if place := d.place(); place != "" {
 		fmt.Fprintf(&b, "  %s\n", place)
 	}
 	if d.Snippet != nil {
-		d.Snippet.render(&b, s, paint, severity)
+		d.Snippet.render(&b, s, severity)
 	}
 	for _, v := range d.Values {
-		fmt.Fprintf(&b, "    %s\n", paint(faint, termsafe.Line(fmt.Sprintf("%s is %s", v.Name, v.Text))))
+		fmt.Fprintf(&b, "    %s\n", paint(termsafe.Faint, termsafe.Line(fmt.Sprintf("%s is %s", v.Name, v.Text))))
 	}
 	wrap(&b, "  ", "  ", d.Detail, s.Width)
 	for _, r := range d.Related {
@@ -89,7 +77,7 @@ func (d Diagnostic) render(s Style) string {
 	if d.Fix != "" {
 		var fix strings.Builder
 		wrap(&fix, "  fix: ", "       ", d.Fix, s.Width)
-		b.WriteString(strings.Replace(fix.String(), "fix:", paint(green, "fix:"), 1))
+		b.WriteString(strings.Replace(fix.String(), "fix:", paint(termsafe.Green, "fix:"), 1))
 	}
 	return b.String()
 }
@@ -119,7 +107,8 @@ func (d Diagnostic) place() string {
 	return place
 }
 
-func (sn *Snippet) render(b *strings.Builder, s Style, paint func(code, text string) string, mark string) {
+func (sn *Snippet) render(b *strings.Builder, s Style, mark string) {
+	paint := s.paint
 	if len(sn.Lines) == 0 {
 		return
 	}
@@ -130,12 +119,12 @@ func (sn *Snippet) render(b *strings.Builder, s Style, paint func(code, text str
 		to := min(max(l.MarkEnd, from), len(l.Text))
 		before, marked, after := show(l.Text[:from]), show(l.Text[from:to]), show(l.Text[to:])
 		before, marked, after = fit(before, marked, after, room)
-		line := fmt.Sprintf("    %s %s%s%s", paint(faint, fmt.Sprintf("%*d |", gutter, l.Number)), before, paint(bold, marked), after)
+		line := fmt.Sprintf("    %s %s%s%s", paint(termsafe.Faint, fmt.Sprintf("%*d |", gutter, l.Number)), before, paint(termsafe.Bold, marked), after)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if l.Text == "" && len(sn.Lines) > 1 {
 			continue
 		}
-		fmt.Fprintf(b, "    %s %s%s\n", paint(faint, strings.Repeat(" ", gutter)+" |"),
+		fmt.Fprintf(b, "    %s %s%s\n", paint(termsafe.Faint, strings.Repeat(" ", gutter)+" |"),
 			strings.Repeat(" ", termsafe.Columns(before)), paint(mark, strings.Repeat("^", max(termsafe.Columns(marked), 1))))
 	}
 	if sn.More > 0 {
@@ -143,7 +132,7 @@ func (sn *Snippet) render(b *strings.Builder, s Style, paint func(code, text str
 		if sn.More == 1 {
 			lines = "line"
 		}
-		fmt.Fprintf(b, "    %s (and %d more %s)\n", paint(faint, strings.Repeat(" ", gutter)+" |"), sn.More, lines)
+		fmt.Fprintf(b, "    %s (and %d more %s)\n", paint(termsafe.Faint, strings.Repeat(" ", gutter)+" |"), sn.More, lines)
 	}
 }
 

@@ -384,26 +384,21 @@ func (r *Replay) workspace(ctx context.Context, d *runfile.Definition, o Options
 // Style says how a report is written.
 type Style struct{ Color bool }
 
-func (s Style) paint(color, text string) string {
-	if !s.Color {
-		return text
-	}
-	return "\x1b[" + color + "m" + text + "\x1b[0m"
-}
+func (s Style) paint(color, text string) string { return termsafe.Paint(s.Color, color, text) }
 
 // WriteText writes the report for a person. Text of others is escaped.
 func (r *Report) WriteText(w io.Writer, s Style) error {
 	var b strings.Builder
 	esc := termsafe.Line
-	verdict := s.paint("32", "same")
+	verdict := s.paint(termsafe.Green, "same")
 	if !r.Same {
 		n := fmt.Sprintf("%d differences", len(r.Differences))
 		if len(r.Differences) == 1 {
 			n = "1 difference"
 		}
-		verdict = s.paint("31", n)
+		verdict = s.paint(termsafe.Red, n)
 	}
-	fmt.Fprintf(&b, "%s: %s, %s repeated as %s\n", s.paint("1", esc(r.Name)), verdict, r.Run, r.Replay)
+	fmt.Fprintf(&b, "%s: %s, %s repeated as %s\n", s.paint(termsafe.Bold, esc(r.Name)), verdict, r.Run, r.Replay)
 	for _, d := range r.Differences {
 		what := d.What
 		if d.Path != "" {
@@ -412,14 +407,14 @@ func (r *Report) WriteText(w io.Writer, s Style) error {
 		if d.Line > 0 {
 			what += fmt.Sprintf(", line %d", d.Line)
 		}
-		fmt.Fprintf(&b, "  %s\n", s.paint("1", what))
+		fmt.Fprintf(&b, "  %s\n", s.paint(termsafe.Bold, what))
 		if d.Diff != "" {
 			for line := range strings.Lines(d.Diff) {
 				b.WriteString("    " + s.side(line, esc(strings.TrimSuffix(line, "\n"))) + "\n")
 			}
 			continue
 		}
-		fmt.Fprintf(&b, "    %s\n    %s\n", s.paint("31", "- "+orNone(esc(d.Was))), s.paint("32", "+ "+orNone(esc(d.Is))))
+		fmt.Fprintf(&b, "    %s\n    %s\n", s.paint(termsafe.Red, "- "+orNone(esc(d.Was))), s.paint(termsafe.Green, "+ "+orNone(esc(d.Is))))
 	}
 	b.WriteString("under\n")
 	b.WriteString("  workspace: " + r.Workspace.text() + "\n")
@@ -439,11 +434,11 @@ func (r *Report) WriteText(w io.Writer, s Style) error {
 func (s Style) side(line, text string) string {
 	switch line[0] {
 	case '-':
-		return s.paint("31", text)
+		return s.paint(termsafe.Red, text)
 	case '+':
-		return s.paint("32", text)
+		return s.paint(termsafe.Green, text)
 	case '@':
-		return s.paint("36", text)
+		return s.paint(termsafe.Cyan, text)
 	}
 	return text
 }

@@ -229,10 +229,10 @@ func Comparisons(w io.Writer, cs []Comparison, s Style) error {
 			on = termsafe.Line(fmt.Sprintf("in %s (%s) and %s (%s)", c.Sides[0], cmp.Or(c.Took[0], absent), c.Sides[1], cmp.Or(c.Took[1], absent)))
 		}
 		if c.Same {
-			p.printf("%s: %s %s\n", p.paint("1", termsafe.Line(c.Run)), p.paint("32", "the same"), on)
+			p.printf("%s: %s %s\n", p.paint(termsafe.Bold, termsafe.Line(c.Run)), p.paint(termsafe.Green, "the same"), on)
 			continue
 		}
-		p.printf("%s: %s %s\n", p.paint("1", termsafe.Line(c.Run)), p.paint("31", plural(len(c.Differences), "difference")), on)
+		p.printf("%s: %s %s\n", p.paint(termsafe.Bold, termsafe.Line(c.Run)), p.paint(termsafe.Red, plural(len(c.Differences), "difference")), on)
 		for _, d := range c.Differences {
 			for i, v := range d.Values {
 				name := ""
@@ -245,7 +245,7 @@ func Comparisons(w io.Writer, cs []Comparison, s Style) error {
 				}
 				mark := " "
 				if v.Value != d.Values[0].Value {
-					mark = p.paint("31", "≠")
+					mark = p.paint(termsafe.Red, "≠")
 				}
 				p.printf("  %-24s %s %s: %s\n", termsafe.Line(name), mark, termsafe.Line(cmp.Or(v.Side, v.Backend)), termsafe.Line(value))
 			}

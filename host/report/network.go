@@ -8,6 +8,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -62,7 +63,7 @@ func (p *printer) network(r *result.Result) {
 		switch rank(t) {
 		case 0:
 			text, _ := network.Denial(t)
-			p.line("  "+p.paint("31", "denied"), "%s", text)
+			p.line("  "+p.paint(termsafe.Red, "denied"), "%s", text)
 		case 1:
 			p.line("  failed", "%s", network.Destination(t)+": "+t.Reason)
 		default:

@@ -144,7 +144,7 @@ func golden(t *testing.T, name string, got []byte) {
 // harmless fails for anything that acts on a terminal, colours of our own excepted.
 func harmless(t *testing.T, b []byte) {
 	t.Helper()
-	s := strings.NewReplacer("\x1b[1m", "", "\x1b[2m", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[0m", "").Replace(string(b))
+	s := strings.NewReplacer("\x1b[1m", "", "\x1b[2m", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[m", "").Replace(string(b))
 	if i := strings.IndexFunc(s, func(r rune) bool {
 		return r < 0x20 && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r == 0x202e || r == '\ufffd'
 	}); i >= 0 {

@@ -18,7 +18,7 @@ import (
 func Summary(w io.Writer, r *result.Result, s Style) error {
 	p := printer{style: s}
 	mark, colour := verdict(r)
-	p.printf("%s %s: %s, took %s", p.paint("1", name(r)), p.paint(colour, mark), termsafe.Line(Headline(r)), took(r))
+	p.printf("%s %s: %s, took %s", p.paint(termsafe.Bold, name(r)), p.paint(colour, mark), termsafe.Line(Headline(r)), took(r))
 	if r.Backend.Name != "" {
 		p.printf(" on %s", termsafe.Line(r.Backend.Name))
 	}
@@ -43,11 +43,11 @@ func Summary(w io.Writer, r *result.Result, s Style) error {
 func verdict(r *result.Result) (mark, color string) {
 	switch {
 	case !r.OK:
-		return "failed", "31"
+		return "failed", termsafe.Red
 	case r.Flaky:
-		return "flaky", "33"
+		return "flaky", termsafe.Yellow
 	}
-	return "ok", "32"
+	return "ok", termsafe.Green
 }
 
 func name(r *result.Result) string {
@@ -65,12 +65,7 @@ type printer struct {
 func (p *printer) printf(format string, args ...any) { fmt.Fprintf(&p.buf, format, args...) }
 func (p *printer) end()                              { p.buf.WriteByte('\n') }
 
-func (p *printer) paint(code, s string) string {
-	if !p.style.Color {
-		return s
-	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
-}
+func (p *printer) paint(code, s string) string { return termsafe.Paint(p.style.Color, code, s) }
 
 // line writes an indented line. Arguments that are strings are escaped.
 func (p *printer) line(label, format string, args ...any) {
@@ -79,7 +74,7 @@ func (p *printer) line(label, format string, args ...any) {
 			args[i] = termsafe.Line(s)
 		}
 	}
-	p.printf("  %s %s\n", p.paint("2", label+":"), fmt.Sprintf(format, args...))
+	p.printf("  %s %s\n", p.paint(termsafe.Faint, label+":"), fmt.Sprintf(format, args...))
 }
 
 // block writes text that may have several lines, indented.
@@ -89,7 +84,7 @@ func (p *printer) block(label, text string) {
 		p.line(label, "%s", text)
 		return
 	}
-	p.printf("  %s\n", p.paint("2", label+":"))
+	p.printf("  %s\n", p.paint(termsafe.Faint, label+":"))
 	for l := range strings.Lines(text) {
 		p.printf("    %s\n", termsafe.Line(strings.TrimRight(l, "\r\n")))
 	}

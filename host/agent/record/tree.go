@@ -448,7 +448,7 @@ func (n *Node) WriteText(w io.Writer, s Style) error {
 			if cell += fill; i == 2 || i == 3 { // numbers
 				cell = fill + strings.TrimSuffix(cell, fill)
 			}
-			line += s.paint([5]string{1: r.color, 4: "2"}[i], cell) + "  "
+			line += s.paint([5]string{1: r.color, 4: termsafe.Faint}[i], cell) + "  "
 			used += wide[i] + 2
 		}
 		if s.Width > 0 {
@@ -480,17 +480,12 @@ func (n *Node) row(branch string) row {
 	}
 	r := row{cells: [5]string{branch + label, esc(n.Outcome), tokens, took, esc(n.ID)}, detail: detail}
 	if n.OK != nil {
-		r.color = map[bool]string{true: "32", false: "31"}[*n.OK]
+		r.color = map[bool]string{true: termsafe.Green, false: termsafe.Red}[*n.OK]
 	}
 	return r
 }
 
-func (s Style) paint(color, text string) string {
-	if !s.Color || color == "" || strings.TrimSpace(text) == "" {
-		return text
-	}
-	return "\x1b[" + color + "m" + text + "\x1b[0m"
-}
+func (s Style) paint(color, text string) string { return termsafe.Paint(s.Color, color, text) }
 
 // cut shortens s to room columns.
 func cut(s string, room int, more string) string {

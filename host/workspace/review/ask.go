@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // Asker asks a person about each change, as `git add -p` does.
@@ -262,7 +263,7 @@ func (a *Asker) key(c *Change, parts []*part, at int) (byte, error) {
 	for range 100 {
 		prompt := fmt.Sprintf("(%d/%d) Apply %s [%s]? ", at+1, len(parts), question(c, parts[at]), strings.Join(strings.Split(string(keys), ""), ","))
 		if a.Style.Color {
-			prompt = "\x1b[1;34m" + prompt + plainColor
+			prompt = termsafe.Paint(true, termsafe.BoldBlue, prompt)
 		}
 		if _, err := io.WriteString(a.Out, prompt); err != nil {
 			return 0, err

@@ -23,24 +23,7 @@ type Style struct {
 	Width    int  // of the terminal in characters, for [Review.Stat]; 0 means 80
 }
 
-// colours of a terminal, as git's.
-const (
-	bold       = "\x1b[1m"
-	red        = "\x1b[31m"
-	green      = "\x1b[32m"
-	cyan       = "\x1b[36m"
-	plainColor = "\x1b[m"
-)
-
-func (s Style) paint(color, text string) string {
-	if !s.Color || text == "" {
-		return text
-	}
-	if line, ok := strings.CutSuffix(text, "\n"); ok {
-		return color + line + plainColor + "\n"
-	}
-	return color + text + plainColor
-}
+func (s Style) paint(color, text string) string { return termsafe.Paint(s.Color, color, text) }
 
 // Unified writes all changes as a patch that git and patch(1) understand. Directories that are empty or change their
 // mode, of which a patch knows nothing, are lines of their own which those skip.
@@ -158,11 +141,11 @@ func (s Style) change(b *bytes.Buffer, c *Change, t content) {
 func (s Style) directory(b *bytes.Buffer, c *Change) {
 	switch c.Kind {
 	case Added:
-		fmt.Fprintf(b, "%s\n", s.paint(bold, fmt.Sprintf("new directory %s mode %s", Quote(c.Path+"/"), gitMode(c.New))))
+		fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, fmt.Sprintf("new directory %s mode %s", Quote(c.Path+"/"), gitMode(c.New))))
 	case Deleted:
-		fmt.Fprintf(b, "%s\n", s.paint(bold, "deleted directory "+Quote(c.Path+"/")))
+		fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, "deleted directory "+Quote(c.Path+"/")))
 	default:
-		fmt.Fprintf(b, "%s\n", s.paint(bold, fmt.Sprintf("directory %s mode %s to %s", Quote(c.Path+"/"), gitMode(c.Old), gitMode(c.New))))
+		fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, fmt.Sprintf("directory %s mode %s to %s", Quote(c.Path+"/"), gitMode(c.Old), gitMode(c.New))))
 	}
 }
 
@@ -172,7 +155,7 @@ func (s Style) special(b *bytes.Buffer, c *Change) {
 	if what == "" {
 		what = "changed special file "
 	}
-	fmt.Fprintf(b, "%s\n", s.paint(bold, what+Quote(c.Path)))
+	fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, what+Quote(c.Path)))
 }
 
 // retyped writes what was there as deleted and what is there as new, as git does.
@@ -199,7 +182,7 @@ func (s Style) header(b *bytes.Buffer, c *Change) {
 		from = c.From
 	}
 	line := func(format string, args ...any) {
-		b.WriteString(s.paint(bold, fmt.Sprintf(format, args...)+"\n"))
+		b.WriteString(s.paint(termsafe.Bold, fmt.Sprintf(format, args...)+"\n"))
 	}
 	line("diff --git %s %s", Quote("a/"+from), Quote("b/"+c.Path))
 	switch {
@@ -236,8 +219,8 @@ func (s Style) names(b *bytes.Buffer, path string, old, now Type) {
 		}
 		return name
 	}
-	b.WriteString(s.paint(bold, "--- "+tab(from)+"\n"))
-	b.WriteString(s.paint(bold, "+++ "+tab(to)+"\n"))
+	b.WriteString(s.paint(termsafe.Bold, "--- "+tab(from)+"\n"))
+	b.WriteString(s.paint(termsafe.Bold, "+++ "+tab(to)+"\n"))
 }
 
 // note writes why no lines are shown.
@@ -273,7 +256,7 @@ func (s Style) link(b *bytes.Buffer, c *Change) {
 
 // Hunk writes one hunk.
 func (s Style) Hunk(b *bytes.Buffer, h *Hunk) {
-	b.WriteString(s.paint(cyan, h.Header()+"\n"))
+	b.WriteString(s.paint(termsafe.Cyan, h.Header()+"\n"))
 	for _, l := range h.Lines {
 		text, ended := strings.CutSuffix(l.Text, "\n")
 		if s.Terminal {
@@ -281,9 +264,9 @@ func (s Style) Hunk(b *bytes.Buffer, h *Hunk) {
 		}
 		switch l.Op {
 		case '-':
-			b.WriteString(s.paint(red, "-"+text))
+			b.WriteString(s.paint(termsafe.Red, "-"+text))
 		case '+':
-			b.WriteString(s.paint(green, "+"+text))
+			b.WriteString(s.paint(termsafe.Green, "+"+text))
 		default:
 			b.WriteString(" " + text)
 		}
@@ -483,7 +466,7 @@ func (s Style) statLine(c *Change, t fileStat, most, room int) string {
 		if most > room {
 			plus, minus = scale(plus, most, room), scale(minus, most, room)
 		}
-		bar := s.paint(green, strings.Repeat("+", plus)) + s.paint(red, strings.Repeat("-", minus))
+		bar := s.paint(termsafe.Green, strings.Repeat("+", plus)) + s.paint(termsafe.Red, strings.Repeat("-", minus))
 		what = append(what, fmt.Sprintf("%*d %s", len(fmt.Sprint(most)), t.added+t.removed, bar))
 	case len(what) == 0:
 		what = append(what, fmt.Sprintf("%*d", len(fmt.Sprint(most)), 0))
