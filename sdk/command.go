@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/hutch-run/hutch/sdk/atomicfile"
 )
 
 // handleFile is where the SDK keeps the handle of a sandbox below its state
@@ -112,9 +114,5 @@ func saveHandle(dir string, h Handle) error {
 	if err != nil {
 		return fmt.Errorf("the handle of sandbox %s is no JSON: %w", h.ID, err)
 	}
-	path := filepath.Join(dir, handleFile)
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Write(filepath.Join(dir, handleFile), b, 0o600, false)
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/release"
+	"github.com/hutch-run/hutch/sdk/atomicfile"
 	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
@@ -291,23 +292,5 @@ func (f *File) WriteFile(path string) error {
 	if old, err := ReadFile(path); err == nil && string(old.Bytes()) == string(src) {
 		return nil
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".hutch-lock-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(src)
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return atomicfile.Write(path, src, 0o644, true)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/control"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/atomicfile"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/plaintext"
 )
@@ -165,11 +166,7 @@ func (s *sandbox) save() error {
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(s.dir, savedName+".new")
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
-		return fmt.Errorf("write down the sandbox: %w", err)
-	}
-	return os.Rename(temp, filepath.Join(s.dir, savedName))
+	return atomicfile.Write(filepath.Join(s.dir, savedName), data, 0o600, false)
 }
 
 // load reads what save wrote.

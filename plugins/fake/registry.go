@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/atomicfile"
 )
 
 // registry is where every process of this user finds every sandbox: a plain
@@ -26,11 +27,7 @@ func register(h sdk.Handle) error {
 	if err != nil {
 		return err
 	}
-	tmp := entry(h.ID) + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, entry(h.ID))
+	return atomicfile.Write(entry(h.ID), b, 0o600, false)
 }
 
 func lookup(id string) (h sdk.Handle, ok bool) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/atomicfile"
 	"github.com/hutch-run/hutch/sdk/limits"
 )
 
@@ -134,11 +135,7 @@ func (r records) write(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	temp := fmt.Sprintf("%s.%d.new", name, os.Getpid())
-	if err := os.WriteFile(temp, append(b, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temp, name)
+	return atomicfile.Write(name, append(b, '\n'), 0o600, false)
 }
 
 func (r records) read(name string, v any) error {

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/atomicfile"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
@@ -43,11 +44,7 @@ func (s *sandbox) save() error {
 	if err := os.MkdirAll(s.dirs.base(), 0o700); err != nil {
 		return fmt.Errorf("make the sandbox's directory: %w", err)
 	}
-	temp := s.dirs.saved() + ".new"
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
-		return fmt.Errorf("write down the sandbox: %w", err)
-	}
-	return os.Rename(temp, s.dirs.saved())
+	return atomicfile.Write(s.dirs.saved(), data, 0o600, false)
 }
 
 // fork gives s a copy of what another persistent sandbox has written, for the overlay strategy that this one uses.
