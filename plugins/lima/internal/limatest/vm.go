@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,7 +70,7 @@ func (i *vm) create(c *command, text []byte) error {
 		return fmt.Errorf("failed to unmarshal YAML (%s): %w", i.name, err)
 	}
 	for name := range cfg.Rest {
-		if !contains(known, name) {
+		if !slices.Contains(known, name) {
 			c.log("warning", "Non-strict YAML detected; please check for typos: unknown field %q", name)
 		}
 	}
@@ -85,15 +86,6 @@ func (i *vm) create(c *command, text []byte) error {
 		return err
 	}
 	return i.keys()
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // keys makes the key of all instances, and the host key of this one.
