@@ -16,12 +16,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/yamux"
-
 	"github.com/hutch-run/hutch/plugins/lima/internal/limaout"
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/supervise"
+	"github.com/hutch-run/hutch/sdk/supervise/remote"
 )
 
 // guestProgram is the name of the program that works in the guest. It lies beside the backend's own.
@@ -182,12 +181,12 @@ func serve(ctx context.Context, i *limaout.Instance, bin *guestBinary, boot time
 		return nil, sdk.Errorf(sdk.ReasonInternal, "hutch's program in the VM speaks version %d of the protocol, and this one %d", hello.Version, wire.Version)
 	}
 	l := &link{name: i.Name, hello: hello, cmd: cmd, kill: kill, said: said, done: make(chan struct{})}
-	if l.session, err = yamux.Client(&pipes{stdout, stdin}, wire.Config()); err != nil {
+	if l.client, err = remote.NewClient(&pipes{stdout, stdin}); err != nil {
 		kill()
 		return nil, errors.Join(err, cmd.Wait())
 	}
 	go func() {
-		<-l.session.CloseChan()
+		<-l.client.Done()
 		_ = stdin.Close() // and with that our program ends, and ssh
 		timer := time.AfterFunc(stopTime, kill)
 		_ = cmd.Wait() // how it ended says nothing that the end of the session did not

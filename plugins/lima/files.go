@@ -13,6 +13,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
+	"github.com/hutch-run/hutch/sdk/supervise/remote"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
@@ -68,33 +69,33 @@ func (s *sandbox) files(ctx context.Context, argv []string, format sdk.Format, r
 	if format != sdk.FormatFile && format != sdk.FormatTar {
 		return sdk.Errorf(sdk.ReasonUnsupported, "lima does not speak %q", format)
 	}
-	e := &wire.Exec{Files: true, Argv: bytesOf(argv), Dir: []byte("/")}
+	req := wire.Request{Op: wire.OpExec, ID: s.rec.ID, Files: true, Exec: &remote.Exec{Argv: bytesOf(argv), Dir: []byte("/")}}
 	var said bytes.Buffer
 	sink := &writeError{w: w}
 	var in io.ReadCloser
 	if r != nil {
 		in = io.NopCloser(r)
 	}
-	c, err := l.start(s.rec.ID, e, in, nopCloser{sink}, nopCloser{&said})
+	c, err := l.client.Start(req, in, nopCloser{sink}, nopCloser{&said})
 	if err != nil {
-		return err
+		return l.lost(err)
 	}
-	defer c.close()
+	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { _ = c.Kill() })
 	defer stop()
 	broken, over := make(chan error, 1), make(chan struct{})
 	defer close(over)
 	go func() {
 		select {
-		case err := <-c.inErr: // what comes is not whole, so it must not be taken for that
+		case err := <-c.InputFailed(): // what comes is not whole, so it must not be taken for that
 			broken <- err
 			_ = c.Kill()
 		case <-over:
 		}
 	}()
-	exit, err := c.wait()
+	exit, err := c.Wait()
 	if err == nil {
-		c.copied.Wait()
+		c.Drain(ctx)
 	}
 	select {
 	case err := <-broken:
@@ -106,7 +107,7 @@ func (s *sandbox) files(ctx context.Context, argv []string, format sdk.Format, r
 	}
 	switch {
 	case err != nil:
-		return err
+		return l.lost(err)
 	case sink.err != nil:
 		return sink.err
 	case exit.Err != nil:

@@ -3,47 +3,35 @@ package guest
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
 
-	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 	"github.com/hutch-run/hutch/sdk/supervise/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/remote"
 )
 
 // call is one command that runs.
 type call struct {
-	init     *exec.Cmd
-	control  *os.File // to and from its first process
-	terminal *supervise.Terminal
-	copied   sync.WaitGroup // of what the terminal prints
-	gone     chan struct{}  // closed when nothing is left of it
+	*remote.Call
+	init    *exec.Cmd
+	control *os.File      // to and from its first process
+	gone    chan struct{} // closed when nothing is left of it
 
 	mu sync.Mutex // of what is written to control
 }
 
-// exec runs one command and reports its end. std are its standard streams.
-func (s *server) exec(req wire.Request, stream *yamux.Stream, in *wire.Lines, std [3]*yamux.Stream) {
-	defer stream.Close()
-	exit := s.runCommand(req, stream, in, std)
-	for _, p := range std {
-		p.Close() // all output is under way before the end is reported
-	}
-	_ = wire.Send(stream, wire.Event{Exit: exit}) // a backend that is gone is noticed by the session
-}
-
-func (s *server) runCommand(req wire.Request, stream *yamux.Stream, in *wire.Lines, std [3]*yamux.Stream) *wire.Exit {
-	broke := func(err error) *wire.Exit { return &wire.Exit{Err: wire.AsError(err)} }
+// exec runs one command to its end.
+func (s *server) exec(req wire.Request, c *remote.Call) (exit *remote.Exit) {
+	broke := func(err error) *remote.Exit { return &remote.Exit{Err: wire.AsError(err)} }
 	if req.Exec == nil || len(req.Exec.Argv) == 0 || !validID(req.ID) {
 		return broke(contract.Errorf(contract.ReasonConfig, "there is no command to run"))
 	}
@@ -54,37 +42,35 @@ func (s *server) runCommand(req wire.Request, stream *yamux.Stream, in *wire.Lin
 	}
 	unlock = sync.OnceFunc(unlock)
 	defer unlock()
-	c := &call{gone: make(chan struct{})}
-	defer close(c.gone)
-	if err := c.start(s, req.Exec, spec.Network, std); err != nil {
+	run := &call{Call: c, gone: make(chan struct{})}
+	defer close(run.gone)
+	if err := run.start(s, req.Exec.TTY, spec.Network); err != nil {
 		return broke(fmt.Errorf("start a command: %w", err))
 	}
-	defer c.control.Close()
+	defer run.control.Close()
 	before := stats(group)
-	wait := sync.OnceFunc(c.wait)
+	wait := sync.OnceFunc(func() { c.Wait(run.init) })
 	defer wait()
-	abort := func(err error) *wire.Exit {
-		c.kill()
+	abort := func(err error) *remote.Exit {
+		run.kill()
 		return broke(err)
 	}
-	forget, err := b.register(c.init.Process.Pid)
+	forget, err := b.register(run.init.Process.Pid)
 	if err != nil {
 		return abort(err)
 	}
 	defer forget()
-	if !s.enter(c) {
+	if !s.enter(run) {
 		return abort(contract.Errorf(contract.ReasonInternal, "the session is over"))
 	}
-	defer s.leave(c)
-	if err := c.tell(newOrder(b, spec, req.Exec, group)); err != nil {
+	defer s.leave(run)
+	if err := run.tell(newOrder(b, spec, &req, group)); err != nil {
 		return abort(err)
 	}
 	unlock() // from here on a reset of the sandbox finds the command
 
-	stop := make(chan struct{})
-	defer close(stop)
-	go c.obey(in, std, stop)
-	exit := c.listen(func() { _ = wire.Send(stream, wire.Event{Started: true}) })
+	go c.Obey(func(ctl remote.Control) { _ = run.tell(ctl) }, run.kill) // one that is gone needs no signal
+	exit = run.listen(c.Started)
 	wait() // and with that all of its processes are gone
 	after := stats(group)
 	exit.OOMKills, exit.PIDsHits = after.OOMKills-before.OOMKills, after.PIDsHits-before.PIDsHits
@@ -117,7 +103,7 @@ func (s *server) leave(c *call) {
 }
 
 // start starts the first process of the command's namespaces, which then waits for its order.
-func (c *call) start(s *server, e *wire.Exec, network bool, std [3]*yamux.Stream) error {
+func (c *call) start(s *server, tty *remote.Size, network bool) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -133,116 +119,36 @@ func (c *call) start(s *server, e *wire.Exec, network bool, std [3]*yamux.Stream
 	if !network {
 		c.init.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
 	}
-	stdin, err := c.attach(s, e.TTY, std)
-	if err == nil {
-		err = c.init.Start()
-	}
-	if c.terminal != nil {
-		c.terminal.Slave.Close() // or the end of its output would never be seen
-	}
+	err = c.Start(c.init, tty, s.user.uid, s.user.gid)
 	if err != nil {
 		c.control.Close()
-		c.closeTerminal()
-		return err
 	}
-	if c.terminal != nil {
-		c.copied.Go(func() { _, _ = c.terminal.Output(std[1]) })
-	}
-	go func() { // a command need not read all
-		if wire.Copy(stdin, std[0]) == nil && c.terminal != nil {
-			_, _ = stdin.Write([]byte{4}) // the end of input is ^D on a terminal
-			return
-		}
-		if c.terminal == nil {
-			stdin.Close()
-		}
-	}()
-	return nil
-}
-
-// attach gives the command a terminal, or pipes from and to its streams. What it reads is to be written to the result.
-func (c *call) attach(s *server, tty *wire.Size, std [3]*yamux.Stream) (stdin io.WriteCloser, err error) {
-	if tty == nil {
-		c.init.Stdout, c.init.Stderr = output{std[1]}, output{std[2]}
-		return c.init.StdinPipe()
-	}
-	if c.terminal, err = supervise.OpenTerminal(tty.Rows, tty.Cols); err != nil {
-		return nil, err
-	}
-	slave := c.terminal.Slave
-	c.init.Stdin, c.init.Stdout, c.init.Stderr = slave, slave, slave
-	return c.terminal.Master, slave.Chown(s.user.uid, s.user.gid)
-}
-
-// output is a stream of what a command prints. Once it is closed who prints more gets SIGPIPE.
-type output struct{ *yamux.Stream }
-
-// ReadFrom implements [io.ReaderFrom].
-func (o output) ReadFrom(r io.Reader) (int64, error) { return 0, wire.Copy(o.Stream, r) }
-
-// wait waits until nothing is left of the command and all its output is under way. How it ended was reported before.
-func (c *call) wait() {
-	_ = c.init.Wait()
-	c.copied.Wait()
-	c.closeTerminal()
-}
-
-func (c *call) closeTerminal() {
-	if c.terminal != nil {
-		c.terminal.Close()
-	}
+	return err
 }
 
 // tell sends a line to the command's first process.
 func (c *call) tell(v any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return wire.Send(c.control, v)
+	return remote.Send(c.control, v)
 }
 
 // kill ends the command with everything it started.
 func (c *call) kill() { _ = c.init.Process.Kill() } // one that has ended needs none
 
 // listen hears from the command's first process until that is gone.
-func (c *call) listen(started func()) *wire.Exit {
-	lines := wire.NewLines(c.control)
+func (c *call) listen(started func()) *remote.Exit {
+	lines := remote.NewLines(c.control)
 	for {
-		var ev wire.Event
+		var ev remote.Event
 		if err := lines.Next(&ev); err != nil {
-			return &wire.Exit{Killed: true}
+			return &remote.Exit{Killed: true}
 		}
 		if ev.Started {
 			started()
 		}
 		if ev.Exit != nil {
 			return ev.Exit
-		}
-	}
-}
-
-// obey does what the backend says while the command runs.
-func (c *call) obey(in *wire.Lines, std [3]*yamux.Stream, stop <-chan struct{}) {
-	for {
-		var ctl wire.Control
-		if err := in.Next(&ctl); err != nil {
-			select {
-			case <-stop: // the command has ended
-			default: // the backend broke off, and reads nothing any more
-				c.kill()
-				std[1].Close()
-				std[2].Close()
-			}
-			return
-		}
-		switch {
-		case ctl.Kill:
-			c.kill()
-		case ctl.Signal > 0:
-			_ = c.tell(ctl) // one that is gone needs nothing
-		case ctl.Resize != nil && c.terminal != nil:
-			_ = c.terminal.Resize(ctl.Resize.Rows, ctl.Resize.Cols)
-		case (ctl.Shut == 1 || ctl.Shut == 2) && c.terminal == nil: // a terminal takes all, and it goes nowhere
-			std[ctl.Shut].Close()
 		}
 	}
 }

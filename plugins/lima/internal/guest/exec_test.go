@@ -1,12 +1,9 @@
 package guest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 	"github.com/hutch-run/hutch/sdk/supervise/procstat"
+	"github.com/hutch-run/hutch/sdk/supervise/remote"
 )
 
 // sleeperVariable makes the test binary a process that waits to be killed.
@@ -73,26 +70,27 @@ func TestCommand(t *testing.T) {
 	write(t, filepath.Join(dir, "bin", "data"), "x", 0o644)
 	env := [][]byte{[]byte("A=1"), []byte("PATH=" + filepath.Join(dir, "bin"))}
 	for _, tc := range []struct {
-		name string
-		exec wire.Exec
-		path string // of the program
-		code int    // of one that is not started
-		want contract.Reason
+		name  string
+		exec  remote.Exec
+		files bool
+		path  string // of the program
+		code  int    // of one that is not started
+		want  contract.Reason
 	}{
-		{name: "by its name", exec: wire.Exec{Argv: [][]byte{[]byte("tool"), []byte("")}}, path: filepath.Join(dir, "bin", "tool")},
-		{name: "by a path", exec: wire.Exec{Argv: [][]byte{[]byte("./bin/tool")}}, path: filepath.Join(dir, "bin", "tool")},
-		{name: "not there", exec: wire.Exec{Argv: [][]byte{[]byte("none")}}, code: 127},
-		{name: "not executable", exec: wire.Exec{Argv: [][]byte{[]byte("data")}}, code: 126},
-		{name: "no directory", exec: wire.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "none"))}, want: contract.ReasonConfig},
-		{name: "a file for a directory", exec: wire.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "bin", "data"))}, want: contract.ReasonConfig},
-		{name: "on files", exec: wire.Exec{Argv: [][]byte{[]byte("remove"), []byte("/x")}, Files: true}, path: "/proc/self/exe"},
+		{name: "by its name", exec: remote.Exec{Argv: [][]byte{[]byte("tool"), []byte("")}}, path: filepath.Join(dir, "bin", "tool")},
+		{name: "by a path", exec: remote.Exec{Argv: [][]byte{[]byte("./bin/tool")}}, path: filepath.Join(dir, "bin", "tool")},
+		{name: "not there", exec: remote.Exec{Argv: [][]byte{[]byte("none")}}, code: 127},
+		{name: "not executable", exec: remote.Exec{Argv: [][]byte{[]byte("data")}}, code: 126},
+		{name: "no directory", exec: remote.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "none"))}, want: contract.ReasonConfig},
+		{name: "a file for a directory", exec: remote.Exec{Argv: [][]byte{[]byte("tool")}, Dir: []byte(filepath.Join(dir, "bin", "data"))}, want: contract.ReasonConfig},
+		{name: "on files", exec: remote.Exec{Argv: [][]byte{[]byte("remove"), []byte("/x")}}, files: true, path: "/proc/self/exe"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.exec.Env = env
 			if tc.exec.Dir == nil {
 				tc.exec.Dir = []byte(dir)
 			}
-			o := &order{UID: 1, GID: 2, Exec: tc.exec}
+			o := &order{UID: 1, GID: 2, Exec: tc.exec, Files: tc.files}
 			cmd, why := o.command()
 			switch {
 			case why != nil && why.Err != nil:
@@ -130,123 +128,16 @@ func TestNotStarted(t *testing.T) {
 	}
 }
 
-// sessions are both ends of a connection.
-func sessions(t *testing.T) (host, guest *yamux.Session) {
-	t.Helper()
-	a, b := net.Pipe()
-	host, herr := yamux.Client(a, wire.Config())
-	guest, gerr := yamux.Server(b, wire.Config())
-	if err := errors.Join(herr, gerr); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { host.Close(); guest.Close() })
-	return host, guest
-}
-
-// streams opens the standard streams of a command.
-func streams(t *testing.T, host, guest *yamux.Session) (ours, theirs [3]*yamux.Stream) {
-	t.Helper()
-	for i := range ours {
-		var herr, gerr error
-		ours[i], herr = host.OpenStream()
-		theirs[i], gerr = guest.AcceptStream()
-		if err := errors.Join(herr, gerr); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return ours, theirs
-}
-
-// TestAccept takes the streams of a command for no requests, whatever is in them, and ends a session whose request
-// cannot be read: what follows may be such a stream.
-func TestAccept(t *testing.T) {
-	host, guest := sessions(t)
-	s := &server{}
-	send := func(line string) *yamux.Stream {
-		stream, err := host.OpenStream()
-		if err == nil {
-			_, err = io.WriteString(stream, line)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stream
-	}
-	control := send(`{"op":"exec","id":"../x"}` + "\n")
-	for range 3 {
-		send(`{"op":"destroy","id":"../y"}` + "\n")
-	}
-	inspect := send(`{"op":"inspect","id":"../z"}` + "\n")
-	send("{\n")
-	for i, bad := range []bool{false, false, true} {
-		if err := s.accept(guest); (err != nil) != bad {
-			t.Fatalf("request %d: %v", i, err)
-		}
-	}
-	var ev wire.Event
-	if err := wire.NewLines(control).Next(&ev); err != nil || ev.Exit == nil || ev.Exit.Err == nil || ev.Exit.Err.Reason != contract.ReasonConfig {
-		t.Errorf("the command: %+v %v", ev, err)
-	}
-	var reply wire.Reply
-	if err := wire.NewLines(inspect).Next(&reply); err != nil || reply.Err == nil || !strings.Contains(reply.Err.Summary, "../z") {
-		t.Errorf("the next request: %+v %v", reply.Err, err)
-	}
-}
-
-// TestObey is about what ends and signals a command, and about a backend that breaks off.
-func TestObey(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		says []any
-		sent string // to the first process; it is killed in the end
-	}{
-		{name: "a signal", says: []any{wire.Control{Signal: 10}}, sent: `{"signal":10}`}, // and then it breaks off
-		{name: "a signal to the group", says: []any{wire.Control{Signal: 15, Group: true}}, sent: `{"signal":15,"group":true}`},
-		{name: "killed", says: []any{wire.Control{Kill: true}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-			c := &call{init: sleeper(t), control: w}
-			var in bytes.Buffer
-			for _, v := range tc.says {
-				if err := wire.Send(&in, v); err != nil {
-					t.Fatal(err)
-				}
-			}
-			host, guest := sessions(t)
-			_, std := streams(t, host, guest)
-			c.obey(wire.NewLines(&in), std, make(chan struct{}))
-			err = c.init.Wait()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-				t.Errorf("the command ended with %v", err)
-			}
-			w.Close()
-			sent, err := io.ReadAll(r)
-			if err != nil || strings.TrimSpace(string(sent)) != tc.sent {
-				t.Errorf("sent %q %v, want %q", sent, err, tc.sent)
-			}
-			if _, err := std[1].Write([]byte("x")); !errors.Is(err, yamux.ErrStreamClosed) {
-				t.Errorf("output for a backend that broke off: %v", err)
-			}
-		})
-	}
-}
-
 // TestListen hears of a command's end, or of none.
 func TestListen(t *testing.T) {
 	for _, tc := range []struct {
-		says    []wire.Event
+		says    []remote.Event
 		started int
 		status  uint32
 		killed  bool
 	}{
-		{[]wire.Event{{Started: true}, {Exit: &wire.Exit{Status: 7 << 8}}}, 1, 7 << 8, false},
-		{[]wire.Event{{Started: true}}, 1, 0, true},
+		{[]remote.Event{{Started: true}, {Exit: &remote.Exit{Status: 7 << 8}}}, 1, 7 << 8, false},
+		{[]remote.Event{{Started: true}}, 1, 0, true},
 		{nil, 0, 0, true},
 	} {
 		r, w, err := os.Pipe()
@@ -254,7 +145,7 @@ func TestListen(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range tc.says {
-			if err := wire.Send(w, e); err != nil {
+			if err := remote.Send(w, e); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -265,38 +156,6 @@ func TestListen(t *testing.T) {
 		if started != tc.started || exit.Status != tc.status || exit.Killed != tc.killed {
 			t.Errorf("%v: started %d, %+v", tc.says, started, exit)
 		}
-	}
-}
-
-// TestShut lets go of a stream that nobody reads: who prints to it gets SIGPIPE, and the other stream stays.
-func TestShut(t *testing.T) {
-	host, guest := sessions(t)
-	ours, std := streams(t, host, guest)
-	c := &call{init: exec.Command("sh", "-c", "while echo x; do :; done; echo $? >&2")}
-	stdin, err := c.attach(&server{}, nil, std)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdin.Close()
-	if err := c.init.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(ours[1], make([]byte, 2)); err != nil {
-		t.Fatal(err)
-	}
-	var in bytes.Buffer
-	if err := wire.Send(&in, wire.Control{Shut: 1}); err != nil {
-		t.Fatal(err)
-	}
-	over := make(chan struct{})
-	close(over)
-	c.obey(wire.NewLines(&in), std, over)
-	c.wait()
-	if ws := c.init.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGPIPE {
-		t.Errorf("it ended with %v", c.init.ProcessState)
-	}
-	if _, err := std[2].Write([]byte("x")); err != nil {
-		t.Errorf("the other stream: %v", err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/inside"
 	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/supervise/remote"
 	"github.com/hutch-run/hutch/sdk/tree"
 )
 
@@ -31,7 +32,7 @@ import (
 //	remove-all PATH
 func Files(args []string) error {
 	err := files(args)
-	return errors.Join(err, wire.Send(os.Stderr, wire.Reply{Err: wire.AsError(err)}))
+	return errors.Join(err, remote.Send(os.Stderr, wire.Reply{Err: wire.AsError(err)}))
 }
 
 func files(args []string) error {

@@ -47,6 +47,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/supervise"
+	"github.com/hutch-run/hutch/sdk/supervise/remote"
 	"github.com/hutch-run/hutch/sdk/visible"
 )
 
@@ -83,7 +84,7 @@ func Serve(ctx context.Context, name string, bootWait time.Duration) error {
 	if err := wire.WriteHello(os.Stdout, hello); err != nil {
 		return err
 	}
-	session, err := yamux.Server(stdio{}, wire.Config())
+	session, err := yamux.Server(stdio{}, remote.Config())
 	if err != nil {
 		return err
 	}
@@ -98,28 +99,18 @@ func Serve(ctx context.Context, name string, bootWait time.Duration) error {
 	}
 }
 
-// accept takes one request. The three streams after that of a command are the command's own.
+// accept takes one request.
 func (s *server) accept(session *yamux.Session) error {
-	stream, err := session.AcceptStream()
-	if err != nil {
-		return err
-	}
-	in := wire.NewLines(stream)
 	var req wire.Request
-	if err := in.Next(&req); err != nil {
-		return fmt.Errorf("read a request: %w", err) // the streams after it might be taken for requests
+	call, stream, data, err := remote.Accept(session, &req, func() bool { return req.Op == wire.OpExec })
+	switch {
+	case err != nil:
+		return err
+	case call != nil:
+		go func() { call.End(s.exec(req, call)) }()
+	default:
+		go s.answer(stream, req, data)
 	}
-	if req.Op != wire.OpExec {
-		go s.answer(stream, req, in.Rest())
-		return nil
-	}
-	var std [3]*yamux.Stream
-	for i := range std {
-		if std[i], err = session.AcceptStream(); err != nil {
-			return err
-		}
-	}
-	go s.exec(req, stream, in, std)
 	return nil
 }
 
@@ -220,7 +211,7 @@ func (s *server) answer(stream *yamux.Stream, req wire.Request, data io.Reader) 
 	defer stream.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	_ = wire.Send(stream, s.do(ctx, req, data)) // a backend that is gone is noticed by the session
+	_ = remote.Send(stream, s.do(ctx, req, data)) // a backend that is gone is noticed by the session
 }
 
 // do does what is no command.
@@ -299,13 +290,14 @@ type order struct {
 	Exchange  bool
 	Group     *limits.Handle
 	Limits    limits.Request
-	Exec      wire.Exec
+	Exec      remote.Exec
+	Files     bool // see wire.Request
 }
 
-func newOrder(b box, spec *wire.Sandbox, e *wire.Exec, group *limits.Group) *order {
+func newOrder(b box, spec *wire.Sandbox, req *wire.Request, group *limits.Group) *order {
 	return &order{
 		ID: b.id, UID: b.user.uid, GID: b.user.gid, SetGroups: setGroupsAllowed(), Home: b.user.home,
-		Network: spec.Network, Input: spec.Input, Exchange: spec.Exchange, Group: group.Handle(), Limits: spec.Limits, Exec: *e,
+		Network: spec.Network, Input: spec.Input, Exchange: spec.Exchange, Group: group.Handle(), Limits: spec.Limits, Exec: *req.Exec, Files: req.Files,
 	}
 }
 
@@ -323,18 +315,18 @@ func Init() error {
 		return err
 	}
 	control := os.NewFile(controlFD, "control")
-	lines := wire.NewLines(control)
+	lines := remote.NewLines(control)
 	var o order
 	if err := lines.Next(&o); err != nil {
 		return fmt.Errorf("hear what to do: %w", err)
 	}
 	exit := o.live(control, lines)
-	return wire.Send(control, wire.Event{Exit: exit})
+	return remote.Send(control, remote.Event{Exit: exit})
 }
 
-func (o *order) live(control *os.File, lines *wire.Lines) *wire.Exit {
-	broke := func(what string, err error) *wire.Exit {
-		return &wire.Exit{Err: wire.AsError(fmt.Errorf("%s: %w", what, err))}
+func (o *order) live(control *os.File, lines *remote.Lines) *remote.Exit {
+	broke := func(what string, err error) *remote.Exit {
+		return &remote.Exit{Err: wire.AsError(fmt.Errorf("%s: %w", what, err))}
 	}
 	cpus := visible.Processors(o.Limits.CPUs)
 	if err := o.mount(visible.Files(o.Limits, cpus)); err != nil {
@@ -373,16 +365,16 @@ func (o *order) live(control *os.File, lines *wire.Lines) *wire.Exit {
 	for fd := range 3 {
 		_ = unix.Close(fd) // the command has them, and nobody else shall
 	}
-	_ = wire.Send(control, wire.Event{Started: true}) // a server that is gone ends us
+	_ = remote.Send(control, remote.Event{Started: true}) // a server that is gone ends us
 	go obey(lines, cmd.Process.Pid)
 	return reap(cmd.Process.Pid)
 }
 
 // command makes the command, or returns an error.
-func (o *order) command() (*exec.Cmd, *wire.Exit) {
+func (o *order) command() (*exec.Cmd, *remote.Exit) {
 	dir := string(o.Exec.Dir)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return nil, &wire.Exit{Err: contract.Errorf(contract.ReasonConfig, "there is no directory %q in the sandbox to work in", dir)}
+		return nil, &remote.Exit{Err: contract.Errorf(contract.ReasonConfig, "there is no directory %q in the sandbox to work in", dir)}
 	}
 	cmd := &exec.Cmd{Dir: dir, Env: []string{}, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	path := ""
@@ -395,7 +387,7 @@ func (o *order) command() (*exec.Cmd, *wire.Exit) {
 	for _, a := range o.Exec.Argv {
 		cmd.Args = append(cmd.Args, string(a))
 	}
-	if o.Exec.Files {
+	if o.Files {
 		cmd.Path = "/proc/self/exe"
 		cmd.Args = append([]string{"hutch-lima-guest", "files"}, cmd.Args...)
 	} else {
@@ -403,9 +395,9 @@ func (o *order) command() (*exec.Cmd, *wire.Exit) {
 		if err != nil {
 			var no *supervise.NotRunnable
 			if errors.As(err, &no) {
-				return nil, &wire.Exit{NotStarted: true, Code: no.Code, Why: no.Why}
+				return nil, &remote.Exit{NotStarted: true, Code: no.Code, Why: no.Why}
 			}
-			return nil, &wire.Exit{NotStarted: true, Code: 127, Why: err.Error()}
+			return nil, &remote.Exit{NotStarted: true, Code: 127, Why: err.Error()}
 		}
 		cmd.Path = p
 	}
@@ -417,17 +409,17 @@ func (o *order) command() (*exec.Cmd, *wire.Exit) {
 }
 
 // notStarted says why execve refused. What lies in the guest and not in the command is an error.
-func notStarted(err error) *wire.Exit {
+func notStarted(err error) *remote.Exit {
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return &wire.Exit{NotStarted: true, Code: 127, Why: err.Error()}
+		return &remote.Exit{NotStarted: true, Code: 127, Why: err.Error()}
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ETXTBSY),
 		errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EPERM):
-		return &wire.Exit{NotStarted: true, Code: 126, Why: err.Error()}
+		return &remote.Exit{NotStarted: true, Code: 126, Why: err.Error()}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
-		return &wire.Exit{Err: contract.Errorf(contract.ReasonQuota, "the sandbox has no room for another command: %w", err)}
+		return &remote.Exit{Err: contract.Errorf(contract.ReasonQuota, "the sandbox has no room for another command: %w", err)}
 	}
-	return &wire.Exit{Err: wire.AsError(fmt.Errorf("start the command: %w", err))}
+	return &remote.Exit{Err: wire.AsError(fmt.Errorf("start the command: %w", err))}
 }
 
 // confine takes from this process, on all its threads, what the command must never have. It can gain no right by
@@ -457,9 +449,9 @@ func confine(root bool, files uint64) error {
 }
 
 // obey does what the server says while the command runs. When the server is gone, so is everything.
-func obey(lines *wire.Lines, pid int) {
+func obey(lines *remote.Lines, pid int) {
 	for {
-		var c wire.Control
+		var c remote.Control
 		if err := lines.Next(&c); err != nil {
 			os.Exit(1)
 		}
@@ -473,7 +465,7 @@ func obey(lines *wire.Lines, pid int) {
 }
 
 // reap reaps whatever ends until the command has.
-func reap(pid int) *wire.Exit {
+func reap(pid int) *remote.Exit {
 	for {
 		var ws syscall.WaitStatus
 		var ru syscall.Rusage
@@ -481,9 +473,9 @@ func reap(pid int) *wire.Exit {
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
-			return &wire.Exit{Err: wire.AsError(fmt.Errorf("wait for the command: %w", err))}
+			return &remote.Exit{Err: wire.AsError(fmt.Errorf("wait for the command: %w", err))}
 		case got == pid:
-			return &wire.Exit{
+			return &remote.Exit{
 				Status: uint32(ws), User: time.Duration(ru.Utime.Nano()), Sys: time.Duration(ru.Stime.Nano()), MaxRSS: int64(ru.Maxrss) << 10,
 			}
 		}

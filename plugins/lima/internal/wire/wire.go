@@ -1,30 +1,23 @@
 // Package wire is what the Lima backend and its program in the guest say to each other.
 //
 // The backend starts that program with the VM's ssh, one session for all it does. The program prints one line, [Hello],
-// and from then on both ends speak yamux over its standard streams, so nothing of a command ever passes a shell: not
-// its arguments, not its environment, not its output.
-//
-// The backend opens all streams. Each begins with one [Request] as a line of JSON. What follows depends on its Op; the
-// last thing the guest says on a stream, where it says anything, is a [Reply] or an [Event] as a line of JSON. The three
-// streams that are opened right after that of a command are the command's stdin, stdout and stderr, and hold nothing
-// else. The end of the session is the end of its commands.
+// and from then on both ends speak as package remote says: [Request] is what each stream begins with. What follows
+// depends on its Op; where that is no command, the last thing the guest says on the stream is a [Reply] as a line of
+// JSON.
 package wire
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"time"
-
-	"github.com/hashicorp/yamux"
 
 	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/overlay"
+	"github.com/hutch-run/hutch/sdk/supervise/remote"
 )
 
 // Version is the version of the protocol. The backend installs the program that it was built with, so the two only
@@ -63,7 +56,10 @@ type Request struct {
 	Part    Part     `json:"part,omitempty"`
 	Hard    bool     `json:"hard,omitempty"`
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
-	Exec    *Exec    `json:"exec,omitempty"`
+
+	Exec *remote.Exec `json:"exec,omitempty"`
+	// Files runs the guest program's own file operations instead: Argv are its arguments.
+	Files bool `json:"files,omitempty"`
 }
 
 // Sandbox says what a sandbox is like, in the guest.
@@ -72,56 +68,6 @@ type Sandbox struct {
 	Network  bool           `json:"network"`  // it has the guest's own; otherwise none but its loopback
 	Input    bool           `json:"input"`    // it has an input
 	Exchange bool           `json:"exchange"` // the host has made /exchange/ID for it
-}
-
-// Exec is a command.
-type Exec struct {
-	// Argv and Env may hold bytes that are no UTF-8, which JSON strings cannot.
-	Argv [][]byte `json:"argv"`
-	Env  [][]byte `json:"env"` // NAME=VALUE
-	Dir  []byte   `json:"dir"` // absolute
-	TTY  *Size    `json:"tty,omitempty"`
-	// Files runs the guest program's own file operations instead: Argv are its arguments.
-	Files bool `json:"files,omitempty"`
-}
-
-// Size is that of a terminal.
-type Size struct {
-	Rows uint16 `json:"rows"`
-	Cols uint16 `json:"cols"`
-}
-
-// Control is what the backend says while a command runs. One field is set.
-type Control struct {
-	Signal int   `json:"signal,omitempty"` // for the command
-	Group  bool  `json:"group,omitempty"`  // the signal is for all of its process group
-	Resize *Size `json:"resize,omitempty"`
-	Kill   bool  `json:"kill,omitempty"` // all that it started
-	Shut   int   `json:"shut,omitempty"` // nobody reads this stream any more: 1 for stdout, 2 for stderr
-}
-
-// Event is what the guest says of a command. One field is set.
-type Event struct {
-	Started bool  `json:"started,omitempty"`
-	Exit    *Exit `json:"exit,omitempty"` // the last one, once nothing of the command is left and all its output is under way
-}
-
-// Exit is the end of a command.
-type Exit struct {
-	Err        *contract.Error `json:"err,omitempty"` // it could not be run, for a reason that is not the command's
-	NotStarted bool            `json:"not_started,omitempty"`
-	Code       int             `json:"code,omitempty"`   // 126 or 127 with NotStarted
-	Why        string          `json:"why,omitempty"`    // likewise
-	Status     uint32          `json:"status,omitempty"` // wait status
-	Killed     bool            `json:"killed,omitempty"` // all of it was killed from outside, and there is no status
-	User       time.Duration   `json:"user,omitempty"`
-	Sys        time.Duration   `json:"sys,omitempty"`
-	MaxRSS     int64           `json:"max_rss,omitempty"` // bytes
-	// What the kernel counted in the sandbox's cgroup: of the time of this command, and at most.
-	OOMKills   uint64 `json:"oom_kills,omitempty"`
-	PIDsHits   uint64 `json:"pids_hits,omitempty"`
-	MemoryPeak uint64 `json:"memory_peak,omitempty"`
-	PIDsPeak   uint64 `json:"pids_peak,omitempty"`
 }
 
 // Reply ends every operation but OpExec.
@@ -177,7 +123,6 @@ const Magic = "hutch-lima-guest "
 const (
 	maxNoise = 64 << 10
 	maxHello = 64 << 10
-	maxLine  = 64 << 20 // of requests and replies: an argument list has at most 6 MiB, a list of changes is longer
 )
 
 // WriteHello writes the line of h.
@@ -215,73 +160,6 @@ func ReadHello(r io.Reader) (h *Hello, noise string, err error) {
 		before.Write(append(line, '\n'))
 		if line = line[:0]; before.Len() > maxNoise {
 			return nil, before.String(), errors.New("the guest's login scripts print without end")
-		}
-	}
-}
-
-// Config is how both ends multiplex.
-func Config() *yamux.Config {
-	c := yamux.DefaultConfig()
-	c.MaxStreamWindowSize = 1 << 20
-	c.AcceptBacklog = 4096
-	c.EnableKeepAlive = true
-	c.KeepAliveInterval = 30 * time.Second
-	c.ConnectionWriteTimeout = 5 * time.Minute // an emulated machine may be that slow; ssh detects a dead one
-	c.StreamOpenTimeout = 0
-	c.StreamCloseTimeout = 0 // what a command has not yet read must not be lost
-	c.LogOutput = io.Discard
-	return c
-}
-
-// Copy copies all that r has to w with a large buffer, and looks for no shortcuts, which streams do not have.
-func Copy(w io.Writer, r io.Reader) error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, 128<<10))
-	return err
-}
-
-// Line is v as a line of JSON.
-func Line(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
-	if err == nil && len(b) >= maxLine {
-		err = fmt.Errorf("a message of more than %d bytes", maxLine)
-	}
-	return append(b, '\n'), err
-}
-
-// Send writes v as a line of JSON, in one Write.
-func Send(w io.Writer, v any) error {
-	b, err := Line(v)
-	if err == nil {
-		_, err = w.Write(b)
-	}
-	return err
-}
-
-// Lines reads lines of JSON from r.
-type Lines struct{ r *bufio.Reader }
-
-// NewLines returns Lines that read from r. What follows a line can be read from Rest.
-func NewLines(r io.Reader) *Lines { return &Lines{bufio.NewReader(r)} }
-
-// Rest reads what follows the lines read so far.
-func (l *Lines) Rest() io.Reader { return l.r }
-
-// Next reads the next line into v.
-func (l *Lines) Next(v any) error {
-	var line []byte
-	for {
-		part, err := l.r.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case err == nil:
-			return json.Unmarshal(line, v)
-		case !errors.Is(err, bufio.ErrBufferFull):
-			if len(line) > 0 && errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		case len(line) > maxLine:
-			return fmt.Errorf("a message of more than %d bytes", maxLine)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"io"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -40,57 +39,6 @@ func TestHello(t *testing.T) {
 			t.Errorf("%s was taken for a greeting", name)
 		}
 	}
-}
-
-func TestLines(t *testing.T) {
-	var b bytes.Buffer
-	want := Request{Op: OpExec, ID: "a", Exec: &Exec{Argv: [][]byte{[]byte("\xff\x00"), {}, []byte(strings.Repeat("x", 1<<20))}, Env: [][]byte{}, Dir: []byte("/")}}
-	if err := Send(&b, want); err != nil {
-		t.Fatal(err)
-	}
-	b.WriteString("raw\ndata")
-	l := NewLines(&b)
-	var got Request
-	if err := l.Next(&got); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(want, got) {
-		t.Errorf("op %s, id %s, and %+v came back", got.Op, got.ID, got.Exec != nil)
-	}
-	if rest, _ := io.ReadAll(l.Rest()); string(rest) != "raw\ndata" {
-		t.Errorf("rest %q", rest)
-	}
-	if err := NewLines(strings.NewReader(`{"op":"exec"`)).Next(&got); err != io.ErrUnexpectedEOF {
-		t.Errorf("half a line: %v", err)
-	}
-	if err := NewLines(strings.NewReader("")).Next(&got); err != io.EOF {
-		t.Errorf("no line: %v", err)
-	}
-}
-
-func FuzzLines(f *testing.F) {
-	f.Add([]byte(`{"op":"exec","exec":{"argv":["YQ=="]}}` + "\nrest"))
-	f.Add([]byte(Magic + `{"version":1}` + "\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		l := NewLines(bytes.NewReader(b))
-		var r Request
-		if l.Next(&r) == nil { // what was understood is said again in the same way
-			var again bytes.Buffer
-			if err := Send(&again, r); err != nil {
-				t.Fatal(err)
-			}
-			var twice Request
-			if err := NewLines(&again).Next(&twice); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(r, twice); diff != "" {
-				t.Errorf("-first +second:\n%s", diff)
-			}
-		}
-		if h, _, err := ReadHello(bytes.NewReader(b)); err == nil && h == nil {
-			t.Error("neither a greeting nor an error")
-		}
-	})
 }
 
 func FuzzHello(f *testing.F) {
