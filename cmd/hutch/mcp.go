@@ -15,8 +15,9 @@ import (
 )
 
 type mcpCmd struct {
-	Serve mcpServeCmd `cmd:"" default:"withargs" help:"Serve sandboxes to a coding agent, over the Model Context Protocol: what hutch mcp does."`
-	Wrap  mcpWrapCmd  `cmd:"" help:"Start an MCP server in a sandbox."`
+	Serve   mcpServeCmd   `cmd:"" default:"withargs" help:"Serve sandboxes to a coding agent, over the Model Context Protocol: what hutch mcp does."`
+	Wrap    mcpWrapCmd    `cmd:"" help:"Start an MCP server in a sandbox."`
+	Install mcpInstallCmd `cmd:"" help:"Add hutch to the configuration of an MCP client."`
 }
 
 type mcpServeCmd struct {

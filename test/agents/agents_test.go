@@ -19,7 +19,9 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-func TestMain(m *testing.M) { os.Exit(e2e.Main(m, nil)) }
+func TestMain(m *testing.M) {
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-agent": "cmd/hutch-agent"}))
+}
 
 //go:embed npm
 var packages embed.FS
@@ -165,6 +167,34 @@ func (w *world) greeting() string {
 func TestAgents(t *testing.T) {
 	e2e.Require(t, "bwrap")
 	bin := install(t, "agents")
+	t.Run("mcp install", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, bin, newService(t))
+		for _, agent := range []string{"claude", "codex", "gemini", "opencode"} {
+			list := func() string {
+				cmd := exec.CommandContext(t.Context(), "env", agent, "mcp", "list")
+				cmd.Dir, cmd.Env = w.project, w.env
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Errorf("%s mcp list: %v\n%s", agent, err, out)
+				}
+				return string(out)
+			}
+			for range 2 {
+				w.hutch(0, "mcp", "install", agent, "--name", "box", "--yes", "--", "-m", "2g")
+			}
+			if got := list(); strings.Count(got, "box") != 1 || !strings.Contains(got, "mcp --workspace") || strings.Contains(got, "ailed") {
+				t.Errorf("%s lists\n%s", agent, got)
+			}
+			w.hutch(0, "mcp", "install", agent, "--name", "box", "--remove", "--yes")
+			if got := list(); strings.Contains(got, "box") {
+				t.Errorf("after its removal %s lists\n%s", agent, got)
+			}
+		}
+		if data, err := os.ReadFile(filepath.Join(w.project, "opencode.json")); err != nil || !strings.Contains(string(data), `"small_model"`) {
+			t.Errorf("opencode.json is now %q, %v", data, err)
+		}
+	})
 	for _, tt := range []struct {
 		agent string
 		flags []string
