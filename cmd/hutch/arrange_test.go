@@ -137,10 +137,6 @@ func FuzzFlags(f *testing.F) {
 		if c, err := parseShare(s); err == nil && (!(c > 0) || math.IsInf(c, 0)) {
 			t.Errorf("%q is the share %g", s, c)
 		}
-		var a age
-		if a.UnmarshalText(text) == nil && a <= 0 {
-			t.Errorf("%q is the age %d", s, a)
-		}
 		var m fileMode
 		if m.UnmarshalText(text) == nil && (m == 0 || m > 0o777) {
 			t.Errorf("%q is the mode %o", s, m)

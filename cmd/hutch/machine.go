@@ -23,11 +23,11 @@ import (
 )
 
 type gcCmd struct {
-	OlderThan age    `placeholder:"720h" help:"Remove ended runs, their logs and outputs, that began longer ago: 30d, 720h."`
-	KeepRuns  *int   `placeholder:"N" help:"Leave the newest N, and remove the other ended runs, or those that --older-than names."`
-	Deps      age    `placeholder:"720h" help:"Remove installed dependencies that were not used for so long."`
-	DryRun    bool   `help:"Say what would go, and remove nothing."`
-	Output    string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
+	OlderThan duration `placeholder:"720h" help:"Remove ended runs, their logs and outputs, that began longer ago: 30d, 720h."`
+	KeepRuns  *int     `placeholder:"N" help:"Leave the newest N, and remove the other ended runs, or those that --older-than names."`
+	Deps      duration `placeholder:"720h" help:"Remove installed dependencies that were not used for so long."`
+	DryRun    bool     `help:"Say what would go, and remove nothing."`
+	Output    string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line."`
 }
 
 // Help is the text below the synopsis.

@@ -133,7 +133,8 @@ type showCmd struct {
 	Tree       bool   `xor:"what" help:"Draw what was done, with what came of it, what it took and what it cost."`
 	Definition bool   `xor:"what" help:"Print the run as it was evaluated, as JSON."`
 	Events     bool   `xor:"what" help:"Print the event chain, one JSON object a line."`
-	Output     string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
+	Fetched    bool   `xor:"what" help:"List the dependencies that were installed, with version and digest."`
+	Output     string `short:"o" enum:"text,json,cyclonedx" default:"text" placeholder:"FORMAT" help:"text, json, or with --fetched cyclonedx: a bill of materials."`
 }
 
 // Help is the text below the synopsis.
@@ -144,10 +145,14 @@ With --tree it draws the steps of a run, and of a generate or cycle its states, 
 
     hutch show
     hutch show 3k7q2 -o json
-    hutch show latest --tree`
+    hutch show latest --tree
+    hutch show latest --fetched -o cyclonedx > bom.json`
 }
 
 func (c *showCmd) Run(u *ui) error {
+	if c.Output == "cyclonedx" && !c.Fetched {
+		return errors.New("-o cyclonedx goes with --fetched")
+	}
 	s, done, err := openStore()
 	if err != nil {
 		return err
@@ -176,7 +181,7 @@ func (c *showCmd) Run(u *ui) error {
 			}
 		}
 		return err
-	case c.Tree, rec.Kind != store.KindRun && c.Output == "text":
+	case c.Tree, rec.Kind != store.KindRun && c.Output == "text" && !c.Fetched:
 		return c.tree(u, s, rec)
 	}
 	raw, err := rec.Result()
@@ -188,12 +193,19 @@ func (c *showCmd) Run(u *ui) error {
 		return u.line("%s %s: %s, started %s, record in %s", rec.ID, rec.Name, rec.State, humanize.Time(rec.Started), rec.Dir)
 	case err != nil:
 		return err
-	case c.Output == "json":
+	case c.Output == "json" && !c.Fetched:
 		return u.json(raw)
 	}
 	r, err := result.Decode(raw)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case c.Fetched && c.Output == "cyclonedx":
+		return report.Materials(u.out, r)
+	case c.Fetched && c.Output == "json":
+		return u.json(r.Dependencies)
+	case c.Fetched:
+		return report.Fetched(u.out, r)
 	}
 	return report.Summary(u.out, r, report.Style{Color: u.outTTY && u.color, Verbose: true})
 }

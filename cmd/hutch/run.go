@@ -42,6 +42,8 @@ type runFlags struct {
 
 	runfile.Limits `group:"limits"`
 
+	MinAge duration `group:"file" placeholder:"3d" help:"Install no release of a dependency that is younger."`
+
 	Language string   `group:"command" placeholder:"NAME" help:"Language of a script whose name and first line do not tell."`
 	Env      []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable; without a value, pass it on from here, as a secret. No record has the value. Repeatable."`
 	EnvFile  []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
@@ -271,7 +273,7 @@ func (c *runFlags) definitions(s *session.Session, call *call, forEach bool) ([]
 	if err != nil {
 		return nil, err
 	}
-	o := run.Overrides{Limits: c.Limits, Network: net, Env: env, Passed: passed, Args: call.tail, Mounts: c.mounts()}
+	o := run.Overrides{Limits: c.Limits, Network: net, Env: env, Passed: passed, Args: call.tail, Mounts: c.mounts(), MinAge: c.MinAge}
 	if c.Backend != "" {
 		o.Backends = []string{c.Backend}
 	}

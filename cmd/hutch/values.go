@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -162,19 +161,3 @@ func (p *project) UnmarshalText(text []byte) error {
 }
 
 func (m *mount) String() string { return m.dir + ":" + m.mode }
-
-// age is how long ago something was: a Go duration, or days as in 30d.
-type age time.Duration
-
-func (a *age) UnmarshalText(text []byte) error {
-	if n, ok := strings.CutSuffix(string(text), "d"); ok {
-		if days, err := strconv.ParseUint(n, 10, 16); err == nil && days > 0 {
-			*a = age(time.Duration(days) * 24 * time.Hour)
-			return nil
-		}
-	}
-	if err := (*duration)(a).UnmarshalText(text); err != nil {
-		return fmt.Errorf("%w, or days as in 30d", err)
-	}
-	return nil
-}

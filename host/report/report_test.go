@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -331,6 +332,25 @@ func TestJUnitSchema(t *testing.T) {
 			}
 		case xml.EndElement:
 			path = path[:len(path)-1]
+		}
+	}
+}
+
+func TestFetched(t *testing.T) {
+	r := &result.Result{ID: "261123-000000-aaaaaa", Name: "t", Started: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC), Dependencies: []result.Dependencies{
+		{Language: "javascript", Fetched: []result.Package{{Name: "@s/x", Version: "1.0.0", Digest: "sha512-AP8="}}},
+		{Language: "python", Fetched: []result.Package{{Name: "a", Version: "1+b", Digest: "sha256-00"}, {Name: "evil\x1b[2J", Version: "2"}}},
+	}}
+	var text, bom strings.Builder
+	if err := errors.Join(Fetched(&text, r), Materials(&bom, r)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "@s/x 1.0.0 sha512-AP8=\na 1+b sha256-00\nevil\\x1b[2J 2\n"; text.String() != want {
+		t.Errorf("got %q, want %q", text.String(), want)
+	}
+	for _, want := range []string{`"bomFormat": "CycloneDX"`, `"purl": "pkg:npm/%40s/x@1.0.0"`, `"alg": "SHA-512"`, `"content": "00ff"`, `"purl": "pkg:pypi/a@1%2Bb"`, `"value": "sha256-00"`, `"timestamp": "2026-11-23T00:00:00Z"`} {
+		if !strings.Contains(bom.String(), want) {
+			t.Errorf("no %s in\n%s", want, bom.String())
 		}
 	}
 }

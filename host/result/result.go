@@ -189,6 +189,17 @@ type Dependencies struct {
 	Packages  []string `json:"packages"`
 	Cached    bool     `json:"cached"`
 	Key       string   `json:"key"` // of the cache entry
+	// Fetched is all that is installed, sorted by name: the packages with what they depend on.
+	Fetched []Package `json:"fetched,omitempty"`
+}
+
+// Package is one installed package.
+type Package struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Digest names the hash and its value: for npm that of the archive, as the registry has it, in base64; for pip and uv
+	// that of the package's RECORD, in hex. "" where the installer left none.
+	Digest string `json:"digest,omitempty"`
 }
 
 // ExpectFailure is one thing that was expected and is not so.

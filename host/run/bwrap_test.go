@@ -26,6 +26,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/store"
@@ -198,6 +200,9 @@ run "r" {
 	if len(first.Dependencies) != 1 || first.Dependencies[0].Cached || !strings.Contains(first.Dependencies[0].Installer, " ") {
 		t.Errorf("%+v", first.Dependencies)
 	}
+	if f := first.Dependencies[0].Fetched; len(f) != 1 || f[0].Name != "hutchprobe" || f[0].Version != "1.2" || !strings.HasPrefix(f[0].Digest, "sha256-") {
+		t.Errorf("fetched: %+v", f)
+	}
 	second := w.runOn(src("hutchprobe==1.2"))
 	if !second.OK || !second.Dependencies[0].Cached || mux.Downloads() != 1 {
 		t.Errorf("%d downloads, %+v, %v", mux.Downloads(), second.Dependencies, second.Error)
@@ -211,6 +216,10 @@ run "r" {
 		t.Error("a failed installation was cached")
 	}
 	noSecret(t, w, password)
+	// This index does not say when a release was uploaded, and pip before 26.0 cannot ask.
+	if r := w.runOn(strings.Replace(src("hutchprobe"), "  entrypoint", "  min_age = \"3d\"\n  entrypoint", 1)); r.OK || r.Error == nil {
+		t.Errorf("a release of unknown age was installed: %+v", r.Dependencies)
+	}
 
 	secure := httptest.NewTLSServer(mux)
 	defer secure.Close()
@@ -253,14 +262,18 @@ func TestNpmInstalls(t *testing.T) {
 	tgz := npmPackage(t)
 	sum := sha512.Sum512(tgz)
 	var srv *httptest.Server
+	release := func(version string) map[string]any {
+		return map[string]any{
+			"name": "hutch-probe", "version": version, "bin": map[string]string{"hutch-probe": "cli.js"},
+			"dist": map[string]string{"tarball": srv.URL + "/hutch-probe.tgz", "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])},
+		}
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/hutch-probe", func(rw http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(rw).Encode(map[string]any{
-			"name": "hutch-probe", "dist-tags": map[string]string{"latest": "1.0.0"},
-			"versions": map[string]any{"1.0.0": map[string]any{
-				"name": "hutch-probe", "version": "1.0.0", "bin": map[string]string{"hutch-probe": "cli.js"},
-				"dist": map[string]string{"tarball": srv.URL + "/hutch-probe.tgz", "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])},
-			}},
+			"name": "hutch-probe", "dist-tags": map[string]string{"latest": "1.0.1"},
+			"versions": map[string]any{"1.0.0": release("1.0.0"), "1.0.1": release("1.0.1")},
+			"time":     map[string]string{"1.0.0": "2020-01-01T00:00:00.000Z", "1.0.1": time.Now().UTC().Format("2006-01-02T15:04:05.000Z")},
 		})
 	})
 	mux.HandleFunc("/hutch-probe.tgz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(tgz) })
@@ -282,6 +295,15 @@ func TestNpmInstalls(t *testing.T) {
 	srv = httptest.NewServer(mux)
 	defer srv.Close()
 	w.opt.Environ = []string{"NPM_CONFIG_REGISTRY=" + srv.URL}
+	for age, want := range map[string]string{"": "1.0.1", "  min_age = \"3d\"\n": "1.0.0"} {
+		r := w.runOn("run \"r\" {\n  backend \"bwrap\" {}\n  dependencies = [\"hutch-probe@^1\"]\n  language = \"javascript\"\n" + age + "  command = [\"true\"]\n}\n")
+		if !r.OK || len(r.Dependencies) != 1 {
+			t.Fatalf("%s %+v", r.Cause, r.Error)
+		}
+		if diff := cmp.Diff([]result.Package{{Name: "hutch-probe", Version: want, Digest: "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}}, r.Dependencies[0].Fetched); diff != "" {
+			t.Errorf("min_age %q: -want +got\n%s", age, diff)
+		}
+	}
 	for name, tc := range map[string]struct{ src, want string }{
 		"require": {`file "main.js" { content = "console.log(require('hutch-probe').f())" }
   entrypoint = "main.js"`, "installed\n"},

@@ -61,7 +61,9 @@ func (j *job) dependencies(ctx context.Context) error {
 	if said == "" {
 		said = "cache"
 	}
-	dep := result.Dependencies{Language: id.Language, Installer: said, Packages: id.Packages, Cached: !e.Built, Key: id.Key()}
+	fetched, err := deps.Fetched(id.Language, e.Dir)
+	j.note(err, "dependencies")
+	dep := result.Dependencies{Fetched: fetched, Language: id.Language, Installer: said, Packages: id.Packages, Cached: !e.Built, Key: id.Key()}
 	j.res.Dependencies = append(j.res.Dependencies, dep)
 	j.event(store.EventDependencies, dep)
 	j.mounts = append(j.mounts, sdk.Mount{Source: filepath.Join(e.Dir, lang.Deps.Sub), Target: lang.Deps.Target, ReadOnly: true})
@@ -86,7 +88,7 @@ func (r *Runner) identify(d *runfile.Definition, c *choice) (deps.Identity, deps
 	}
 	settings := deps.SettingsFrom(lang.Name, r.opt.Environ)
 	id := deps.Identity{
-		Language: lang.Name, Packages: d.Dependencies, Arch: runtime.GOOS + "/" + runtime.GOARCH,
+		Language: lang.Name, Packages: d.Dependencies, MinAge: d.MinAge, Arch: runtime.GOOS + "/" + runtime.GOARCH,
 		Interpreter: interpreter(in[0].Interpreter), Settings: settings.Public(),
 	}
 	if c != nil && c.backend != nil {
@@ -179,7 +181,11 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 		said := in.Name + " " + line
 		j.progress(fmt.Sprintf("dependencies: %s install %s", in.Name, strings.Join(id.Packages, " ")), 0, 0)
 		target := path.Join(ready.Output, "deps")
-		out, x, err := j.installer(ctx, p, in.Install(target, id.Packages), in, env)
+		var before time.Time
+		if id.MinAge > 0 {
+			before = time.Now().Add(-time.Duration(id.MinAge))
+		}
+		out, x, err := j.installer(ctx, p, in.Command(target, id.Packages, before), in, env)
 		if err != nil {
 			return "", err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -36,7 +37,7 @@ type Direct struct {
 var flags = func() map[string]string {
 	m := map[string]string{
 		"backend[0]": "--backend", "network.mode": "--network", "network.allow": "--allow-host", "network.publish": "--publish",
-		"workdir": "--workdir", "workspace.source": "--workspace", "workspace.mode": "--workspace",
+		"workdir": "--workdir", "min_age": "--min-age", "workspace.source": "--workspace", "workspace.mode": "--workspace",
 	}
 	for _, l := range runfile.AllLimits {
 		m[l.Path()] = l.Flag
@@ -98,6 +99,7 @@ type Overrides struct {
 	Passed   []string          // names in Env whose values came from the caller's environment, and are secrets
 	Args     []string          // appended to args
 	Mounts   []runfile.Mount   // replace those of the same target
+	MinAge   units.Duration    // of releases of dependencies
 }
 
 // Apply returns a copy of d with the overrides in place.
@@ -146,6 +148,10 @@ func (o Overrides) Apply(d *runfile.Definition) *runfile.Definition {
 		c.HideEnv(slices.Collect(maps.Keys(o.Env)), o.Passed)
 	}
 	c.Args = append(slices.Clone(d.Args), o.Args...)
+	if o.MinAge > 0 {
+		c.MinAge = o.MinAge
+		given("min_age")
+	}
 	c.Mounts = slices.DeleteFunc(slices.Clone(d.Mounts), func(m runfile.Mount) bool {
 		return slices.ContainsFunc(o.Mounts, func(over runfile.Mount) bool { return over.Target == m.Target })
 	})

@@ -102,6 +102,7 @@ type Definition struct {
 	Args         []string          `json:"args,omitempty"`          // for either
 	Env          map[string]string `json:"env,omitempty"`           // never nil
 	Dependencies []string          `json:"dependencies,omitempty"`
+	MinAge       units.Duration    `json:"min_age,omitempty"` // of each release of a dependency; 0 for any
 	Workdir      string            `json:"workdir,omitempty"` // absolute inside the sandbox, or relative to /workspace; "" means the default
 	Stdin        *string           `json:"stdin,omitempty"`
 

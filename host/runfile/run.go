@@ -20,7 +20,7 @@ import (
 // maxInstances is how many runs one block with for_each makes at most.
 const maxInstances = 1000
 
-var runSchema = schemaOf("description for_each language interpreter entrypoint command args env dependencies workdir stdin "+
+var runSchema = schemaOf("description for_each language interpreter entrypoint command args env dependencies min_age workdir stdin "+
 	"outputs min_isolation",
 	"backend name", "file path", "files", "home path", "workspace", "mount path", "limits", "network", "expect")
 
@@ -298,6 +298,7 @@ func (b *block) dependencies(d *Definition) {
 			b.errorf(r, "%s is not the name of a package: %s", path, shown)
 		}
 	}
+	d.MinAge = b.duration("min_age")
 	if len(d.Dependencies) > 0 && !b.has("entrypoint") && !b.has("language") {
 		b.errorf(b.nameAt("dependencies"), "dependencies need a language").
 			detail("It says what installs them, and a command does not say it.").fix(`add language = "python" or "javascript"`)

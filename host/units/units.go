@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -115,16 +116,19 @@ func FormatSize(n int64) string {
 	return fmt.Sprintf("%dB", n)
 }
 
-// ParseDuration reads a Go duration, such as 30s, 1m30s or 250ms, and refuses a bare number with a message that names
-// the unit. The result is greater than zero.
+// ParseDuration reads a Go duration, such as 30s, 1m30s or 250ms, or a whole number of days, such as 3d, and refuses a
+// bare number with a message that names the unit. The result is greater than zero.
 func ParseDuration(s string) (time.Duration, error) {
 	number, unit := split(s)
 	if number != "" && unit == "" {
 		return 0, fmt.Errorf("%s has no unit; write %ss for seconds or %sm for minutes", quote(s), number, number)
 	}
 	d, err := time.ParseDuration(strings.TrimSpace(s))
+	if days, notDays := strconv.ParseUint(number, 10, 16); unit == "d" && notDays == nil {
+		d, err = time.Duration(days)*24*time.Hour, nil
+	}
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a duration; write numbers with their units (ms, s, m, h), such as 30s or 1m30s", quote(s))
+		return 0, fmt.Errorf("%s is not a duration; write numbers with their units (ms, s, m, h), such as 30s or 1m30s, or days, such as 3d", quote(s))
 	}
 	if d <= 0 {
 		return 0, fmt.Errorf("%s is not longer than zero", quote(s))

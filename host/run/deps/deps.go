@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
@@ -23,6 +25,8 @@ type Installer struct {
 	Version []string
 	// Install is the command that installs into the directory dir.
 	Install func(dir string, packages []string) []string
+	// Before is the option that leaves out releases after a time in RFC 3339, to which that is added.
+	Before string
 	// Env is what the installer needs besides the user's settings, which have precedence, in whatever case they are
 	// written.
 	Env map[string]string
@@ -39,6 +43,7 @@ var installers = map[string][]Installer{
 			Install: func(dir string, packages []string) []string {
 				return append([]string{"uv", "pip", "install", "--python", "python3", "--target", dir, "--no-config", "--no-cache", "--"}, packages...)
 			},
+			Before:      "--exclude-newer=",
 			Env:         map[string]string{"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"},
 			Interpreter: "python3",
 		},
@@ -49,6 +54,7 @@ var installers = map[string][]Installer{
 				return append([]string{"python3", "-m", "pip", "install", "--target", dir, "--no-input", "--no-cache-dir",
 					"--disable-pip-version-check", "--progress-bar", "off", "--"}, packages...)
 			},
+			Before:      "--uploaded-prior-to=", // from pip 26.0; an older one refuses it
 			Env:         map[string]string{"PIP_ROOT_USER_ACTION": "ignore", "PIP_CONFIG_FILE": "/dev/null", "PIP_RETRIES": "2"},
 			Interpreter: "python3",
 		},
@@ -61,6 +67,7 @@ var installers = map[string][]Installer{
 				return append([]string{"npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier",
 					"--loglevel", "error", "--cache", "/tmp/hutch-npm", "--"}, packages...)
 			},
+			Before: "--before=",
 			// By itself npm tries for more than a minute, also what cannot become better, such as a certificate.
 			Env: map[string]string{
 				"npm_config_userconfig": "/dev/null", "npm_config_globalconfig": "/dev/null/none",
@@ -69,6 +76,15 @@ var installers = map[string][]Installer{
 			Interpreter: "node",
 		},
 	},
+}
+
+// Command installs packages into dir, of no release from after before; the zero time takes all of them.
+func (in *Installer) Command(dir string, packages []string, before time.Time) []string {
+	argv := in.Install(dir, packages)
+	if !before.IsZero() {
+		argv = slices.Insert(argv, slices.Index(argv, "--"), in.Before+before.UTC().Format(time.RFC3339))
+	}
+	return argv
 }
 
 // For lists the installers of a language, best first; none when its dependencies cannot be installed.
@@ -105,6 +121,7 @@ func Check(packages []string) error {
 type Identity struct {
 	Language string
 	Packages []string
+	MinAge   units.Duration `json:",omitempty"` // of a release when it is installed; 0 for any
 	// Backend is its name with what makes the inside of its sandboxes, such as the image.
 	Backend string
 	Config  json.RawMessage

@@ -1,14 +1,18 @@
 package deps
 
 import (
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/host/result"
 )
 
 func TestInstallersNeverTakeAPackageForAnOption(t *testing.T) {
@@ -27,6 +31,69 @@ func TestInstallersNeverTakeAPackageForAnOption(t *testing.T) {
 	if len(For("cobol")) != 0 {
 		t.Error("cobol has an installer")
 	}
+}
+
+func TestNoYoungReleases(t *testing.T) {
+	at := time.Date(2026, 11, 20, 1, 2, 3, 0, time.FixedZone("", 3600))
+	for _, lang := range Languages() {
+		for _, in := range For(lang) {
+			argv := in.Command("/out", []string{"a"}, at)
+			if i := slices.Index(argv, in.Before+"2026-11-20T00:02:03Z"); in.Before == "" || i < 0 || i > slices.Index(argv, "--") {
+				t.Errorf("%s: %q", in.Name, argv)
+			}
+			if diff := cmp.Diff(in.Install("/out", []string{"a"}), in.Command("/out", []string{"a"}, time.Time{})); diff != "" {
+				t.Errorf("%s: -want +got\n%s", in.Name, diff)
+			}
+		}
+	}
+}
+
+func TestFetched(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("b-2.dist-info/METADATA", "Metadata-Version: 2.1\nName: b\nVersion: 2\n\nName: not this\n")
+	write("a-1.dist-info/METADATA", "Name: a\nVersion: 1\nbroken\n")
+	write("a-1.dist-info/RECORD", "")
+	write("none.dist-info/other", "")
+	write("a/METADATA", "Name: c\n")
+	write("node_modules/.package-lock.json", `{"packages":{"":{"version":"0"},"node_modules/x":{"version":"1","integrity":"sha512-AA=="},"node_modules/x/node_modules/@s/y":{"version":"2"},"node_modules/alias":{"name":"real","version":"3"}}}`)
+	const empty = "sha256-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	for lang, want := range map[string][]result.Package{
+		"python":     {{Name: "a", Version: "1", Digest: empty}, {Name: "b", Version: "2"}},
+		"javascript": {{Name: "@s/y", Version: "2"}, {Name: "real", Version: "3"}, {Name: "x", Version: "1", Digest: "sha512-AA=="}},
+		"go":         nil,
+	} {
+		got, err := Fetched(lang, dir)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v -want +got\n%s", lang, err, diff)
+		}
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "b-2.dist-info/METADATA")), os.Symlink("/etc/passwd", filepath.Join(dir, "b-2.dist-info/METADATA"))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Fetched("python", dir); err == nil {
+		t.Errorf("a link that leads out was followed: %+v", got)
+	}
+}
+
+func FuzzFetched(f *testing.F) {
+	f.Add([]byte("Name: a\nVersion: 1\n"), []byte(`{"packages":{"node_modules/x":{"version":"1"}}}`))
+	f.Fuzz(func(t *testing.T, metadata, lock []byte) {
+		dir := t.TempDir()
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "a.dist-info"), 0o755), os.Mkdir(filepath.Join(dir, "node_modules"), 0o755),
+			os.WriteFile(filepath.Join(dir, "a.dist-info/METADATA"), metadata, 0o644),
+			os.WriteFile(filepath.Join(dir, "node_modules/.package-lock.json"), lock, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		for _, lang := range Languages() {
+			_, _ = Fetched(lang, dir)
+		}
+	})
 }
 
 func TestCheck(t *testing.T) {

@@ -129,6 +129,9 @@ func Bundles(environ []string) (users, machines string) {
 // when that was not trusted, because no installer says what to do about it.
 func Fix(lang, output string) string {
 	output = strings.ToLower(output)
+	if strings.Contains(output, "no such option: --uploaded-prior-to") {
+		return "min_age needs pip 26.0 or newer, or uv"
+	}
 	for _, sign := range []string{"certificate", "_cert", "unable_to_verify", "self-signed", "sslerror"} {
 		if strings.Contains(output, sign) && len(trusted[lang]) > 0 {
 			return "the registry's certificate is not trusted here: let " + trusted[lang][0] +

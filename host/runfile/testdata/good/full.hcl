@@ -73,6 +73,7 @@ run "report" {
   args         = ["--rows", var.rows, "--token=${var.token}", true]
   env          = { TITLE = local.header, TOKEN = var.token, COUNT = 3, GONE = null }
   dependencies = ["requests==2.32.3"]
+  min_age      = "3d"
   workdir      = "sub"
   stdin        = "line\n"
   min_isolation = "container"
