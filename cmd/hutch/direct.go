@@ -53,6 +53,9 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 	case len(c.Var) > 0 || len(c.VarFile) > 0:
 		return nil, errors.New("--var and --var-file are for run files")
 	}
+	if c.MinAge > 0 {
+		return nil, errors.New("--min-age is for the dependencies of a run file")
+	}
 	env, passed, err := c.environment()
 	if err != nil {
 		return nil, err
