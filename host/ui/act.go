@@ -114,6 +114,13 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	case "start":
 		err = s.manager.Start(ctx, info.ID)
 		n.Text, n.Command = name+" was started", command("start")
+	case "fork":
+		var made []store.SandboxInfo
+		made, err = s.manager.Fork(ctx, info.ID, "", 1)
+		n.Command = command("fork")
+		if err == nil {
+			n.Text, back = name+" was forked", []string{"sandbox", made[0].ID}
+		}
 	case "remove":
 		err = s.manager.Remove(ctx, info.ID, set("force"))
 		n.Text, n.Command = name+" was removed", command("rm", flags("force", "-f")...)

@@ -53,6 +53,8 @@ type card struct {
 	Last      *store.Info  // the command that ended last; nil for none
 	Resets    bool         // its backend can reset it
 	Stops     bool         // its backend can stop and start it
+	ForkOf    string       // name of the sandbox that it is a fork of; "" for none, or for one that was removed
+	Forks     bool         // its backend can fork it, and its workspace is private
 }
 
 // Ready reports whether commands can run in it at once or after it woke up.
@@ -142,6 +144,9 @@ func (s *Server) survey(ctx context.Context) *overview {
 	overlays := map[string]int{}
 	for i := range list {
 		c := s.card(ctx, list[i], v.Runs)
+		if at := slices.IndexFunc(list, func(st sandbox.Status) bool { return st.ID == c.Parent }); at >= 0 {
+			c.ForkOf = nameOf(list[at].SandboxInfo)
+		}
 		v.Cards = append(v.Cards, c)
 		overlays[c.Overlay]++
 		at := slices.IndexFunc(v.Projects, func(p project) bool { return p.Name == c.Project && p.Dir == c.Workspace.Source })
@@ -162,6 +167,7 @@ func (s *Server) card(ctx context.Context, st sandbox.Status, runs []store.Info)
 	c := &card{Status: st, Overlay: overlayOf(&st)}
 	if st.Backend != "" {
 		if f, err := s.pool.Facts(ctx, st.Backend); err == nil {
+			c.Forks = f.Has(sdk.CapFork) && st.Workspace.Mode == string(sdk.WorkspacePrivate)
 			c.Isolation, c.Resets, c.Stops = string(f.Isolation), f.Has(sdk.CapReset), f.Has(sdk.CapStop)
 		}
 	}

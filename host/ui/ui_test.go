@@ -69,6 +69,13 @@ func TestActions(t *testing.T) {
 	if !strings.HasSuffix(w.read("a.txt"), "mine\n") {
 		t.Error("the sandbox's version was not taken")
 	}
+	if at := w.post("/sandbox/"+id+"/fork", nil); !strings.Contains(at, "box was forked") || !strings.Contains(at, "<h1>box-2</h1>") || !strings.Contains(at, "hutch fork box") {
+		t.Errorf("not forked:\n%s", at)
+	}
+	w.see("/", "from box", ">box-2<")
+	if err := w.manager.Remove(t.Context(), "box-2", true); err != nil {
+		t.Error(err)
+	}
 	if at := w.post("/sandbox/"+id+"/reset", url.Values{"hard": {"on"}, "home": {"1"}}); !strings.Contains(at, "box was reset") || !strings.Contains(at, "hutch reset --hard box") {
 		t.Errorf("not reset:\n%s", at)
 	}
