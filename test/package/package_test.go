@@ -75,12 +75,13 @@ func TestPackages(t *testing.T) {
 	if err := os.WriteFile(key, secret, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	make := func() string {
+	// One backend is enough for what is made of a release: TestRelease in test/ship has all of them.
+	make := func(t *testing.T) string {
 		dist := filepath.Join(t.TempDir(), "dist")
-		run(t, []string{"DIST=" + dist, "KEY=" + key}, "make", "package", "VERSION="+version, "PLATFORMS=linux/"+runtime.GOARCH)
+		run(t, []string{"DIST=" + dist, "KEY=" + key}, "make", "package", "VERSION="+version, "PLATFORMS=linux/"+runtime.GOARCH, "BACKENDS=bwrap")
 		return dist
 	}
-	dist := make()
+	dist := make(t)
 	read := func(name string) string {
 		t.Helper()
 		b, err := os.ReadFile(name)
@@ -100,7 +101,7 @@ func TestPackages(t *testing.T) {
 			}
 		}
 		manifests, err := filepath.Glob(filepath.Join(dist, "*_manifest.json"))
-		if err != nil || len(manifests) < 4 {
+		if err != nil || len(manifests) != 1 {
 			t.Errorf("the manifests are %q, %v", manifests, err)
 		}
 		for _, signed := range append(manifests, filepath.Join(dist, "SHA256SUMS")) {
@@ -117,7 +118,8 @@ func TestPackages(t *testing.T) {
 	})
 
 	t.Run("reproducible", func(t *testing.T) {
-		if diff := cmp.Diff(read(filepath.Join(dist, "SHA256SUMS")), read(filepath.Join(make(), "SHA256SUMS"))); diff != "" {
+		t.Parallel()
+		if diff := cmp.Diff(read(filepath.Join(dist, "SHA256SUMS")), read(filepath.Join(make(t), "SHA256SUMS"))); diff != "" {
 			t.Errorf("made again (-first +second):\n%s", diff)
 		}
 	})
@@ -172,6 +174,9 @@ func TestPackages(t *testing.T) {
 			hutch run -q --backend bwrap job.hcl`},
 		"image as another user": {image, asUser + offline + " -e HOME=/tmp", runs},
 	} {
-		t.Run(what, func(t *testing.T) { container(t, c.image, dist, c.flags, c.script) })
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			container(t, c.image, dist, c.flags, c.script)
+		})
 	}
 }
