@@ -140,11 +140,8 @@ func (s *sandbox) deliver(p running, c *sdk.Command) {
 // exit says how it ended, and asks the kernel's counters why.
 func (s *sandbox) exit(ctx context.Context, r *supervise.Result, g *limits.Group) *sdk.Exit {
 	cfg := &s.st.Config
-	e := &sdk.Exit{Cause: sdk.CauseExited, Code: r.Code, Evidence: "wait status",
-		Usage: sdk.Usage{Wall: r.Usage.Wall, User: r.Usage.User, Sys: r.Usage.Sys, PeakMemory: r.Usage.MaxRSS}}
-	if r.Signal != 0 {
-		e.Cause, e.Signal = sdk.CauseSignaled, unix.SignalName(r.Signal)
-	}
+	e := command.Ended(r.Status)
+	e.Usage = sdk.Usage{Wall: r.Usage.Wall, User: r.Usage.User, Sys: r.Usage.Sys, PeakMemory: r.Usage.MaxRSS}
 	if s.st.Network != sdk.NetworkNone {
 		e.Traffic = traffic
 	}

@@ -73,13 +73,11 @@ func (n *naive) Wait(ctx context.Context) supervise.Result {
 		}
 	}
 	state := n.cmd.ProcessState
-	r.Code, r.Usage.User, r.Usage.Sys = state.ExitCode(), state.UserTime(), state.SystemTime()
+	r.Usage.User, r.Usage.Sys = state.UserTime(), state.SystemTime()
 	if ru, ok := state.SysUsage().(*syscall.Rusage); ok {
 		r.Usage.MaxRSS = ru.Maxrss << 10
 	}
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		r.Signal, r.Code = ws.Signal(), 128+int(ws.Signal())
-	}
+	r.Status, _ = state.Sys().(syscall.WaitStatus)
 	return r
 }
 

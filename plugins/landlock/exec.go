@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/landlock/internal/arbiter"
 	"github.com/hutch-run/hutch/plugins/landlock/internal/launch"
@@ -99,14 +96,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 
 // ended says how a command ended by itself.
 func ended(r *supervise.Result) *sdk.Exit {
-	e := &sdk.Exit{Cause: sdk.CauseExited, Code: r.Code, Evidence: fmt.Sprintf("wait status: exit %d", r.Code),
-		Usage: sdk.Usage{Wall: r.Usage.Wall, User: r.Usage.User, Sys: r.Usage.Sys, PeakMemory: r.Usage.MaxRSS}}
-	if r.Signal != 0 {
-		e.Cause, e.Signal, e.Evidence = sdk.CauseSignaled, unix.SignalName(r.Signal), fmt.Sprintf("wait status: signal %d", r.Signal)
-		if e.Signal == "" {
-			e.Signal = fmt.Sprintf("SIG%d", r.Signal)
-		}
-	}
+	e := command.Ended(r.Status)
+	e.Usage = sdk.Usage{Wall: r.Usage.Wall, User: r.Usage.User, Sys: r.Usage.Sys, PeakMemory: r.Usage.MaxRSS}
 	return e
 }
 

@@ -65,9 +65,6 @@ type Options struct {
 	// Terminal, where there is one, becomes the controlling terminal and all three streams. Its slave end is closed in
 	// this process once the command has it.
 	Terminal *Terminal
-	// Terminate asks the command to end. When nil every process of the tree gets SIGTERM. A sandbox whose outer process
-	// takes the inner ones with it gives a function here that reaches the inner ones.
-	Terminate func() error
 }
 
 // Process is a started command. Its methods are safe for concurrent use; Wait may be called more than once.
@@ -316,12 +313,8 @@ func (p *Process) end(why error) {
 	}
 	if p.o.Grace > 0 {
 		// What cannot be asked to end is killed all the same, so an error here is no news.
-		if p.o.Terminate != nil {
-			_ = p.o.Terminate()
-		} else {
-			_ = descendants.Signal(p.child.Below, syscall.SIGTERM)
-			_ = descendants.Signal(p.child.Below, syscall.SIGCONT) // so that one that is stopped gets it
-		}
+		_ = descendants.Signal(p.child.Below, syscall.SIGTERM)
+		_ = descendants.Signal(p.child.Below, syscall.SIGCONT) // so that one that is stopped gets it
 		if p.ended(p.o.Grace) {
 			return
 		}
@@ -353,11 +346,11 @@ func (p *Process) ended(within time.Duration) bool {
 
 // Result says how a command ended.
 type Result struct {
-	Code    int            // 0-255; 128+n after signal n
-	Signal  syscall.Signal // 0 when it exited by itself
-	Core    bool           // it dumped core
-	Stopped error          // why Wait ended it: context.Cause of its context; nil when it ended by itself
-	Killed  bool           // SIGKILL was sent: to the command after its grace, or to something it left behind
+	Status  syscall.WaitStatus // that of the command; Code and Signal say the same
+	Code    int                // 0-255; 128+n after signal n
+	Signal  syscall.Signal     // 0 when it exited by itself
+	Stopped error              // why Wait ended it: context.Cause of its context; nil when it ended by itself
+	Killed  bool               // SIGKILL was sent: to the command after its grace, or to something it left behind
 	Usage   Usage
 	Err     error // the end could not be observed, something could not be killed, or a stream not be copied
 }
@@ -370,12 +363,10 @@ type Usage struct {
 }
 
 func (r *Result) setStatus(ws syscall.WaitStatus) {
+	r.Status, r.Code = ws, ws.ExitStatus()
 	if ws.Signaled() {
-		r.Signal, r.Core = ws.Signal(), ws.CoreDump()
-		r.Code = 128 + int(ws.Signal())
-		return
+		r.Signal, r.Code = ws.Signal(), 128+int(ws.Signal())
 	}
-	r.Code = ws.ExitStatus()
 }
 
 // NotRunnable says why a program cannot be run, with the code that shells give.
