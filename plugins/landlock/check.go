@@ -25,7 +25,7 @@ func (*backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 		return out, nil
 	}
 	out = append(out, sdk.Finding{Name: "strength", Status: sdk.SeverityWarning, Fix: "use bwrap or podman where they work: hutch doctor says what they lack",
-		Detail: "weaker than namespaces: commands share this machine's process ids and network, and can learn whether a path exists and how large it is"})
+		Detail: "weaker than namespaces: commands share this machine's process ids and network, can learn whether a path exists and how large it is, and a fork bomb can outlive a plugin that is killed"})
 	for _, l := range []struct{ name, by string }{{"memory", limits.Sampled}, {"pids", countedTasks}, {"cpus", "sched_setaffinity, whole numbers only"}} {
 		out = append(out, sdk.Finding{Name: "limit " + l.name, Status: sdk.SeverityOK, Detail: l.by})
 	}

@@ -75,6 +75,7 @@ var promises = []struct {
 		{"Anything about the network with full", []string{"plugins/landlock TestFullNetwork"}},
 		{"Git repositories in a shared workspace", []string{"plugins/landlock TestSharedRepositories"}},
 		{"Exact limits", []string{"plugins/landlock TestProcessesAreCounted"}},
+		{"The end of a fork bomb when its plugin is killed by SIGKILL", nil},
 		{"Linux before 6.12", []string{"plugins/landlock TestKernelsWithoutWhatIsNeeded"}},
 	}},
 	{"lima", []promise{
