@@ -102,11 +102,8 @@ func (c *agentCmd) list(u *ui, s *store.Store) error {
 }
 
 func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, more []string) error {
-	p, err := preset.Load(s.Store().Paths().Presets(), c.Agent)
-	var unknown *preset.UnknownError
-	if errors.As(err, &unknown) {
-		return hint(err, "there are %s; a file %s describes another one", strings.Join(unknown.Known, ", "), filepath.Join(unknown.Dir, "NAME.hcl"))
-	} else if err != nil {
+	p, err := loadPreset(s, c.Agent)
+	if err != nil {
 		return err
 	}
 	project, err := os.Getwd()
@@ -129,10 +126,8 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 		}
 		return home.Remove()
 	}
-	prog, err := preset.Find(p.Program)
-	if missing := (*preset.NotFoundError)(nil); errors.As(err, &missing) && p.Install != "" {
-		return hint(err, "%s", p.Install)
-	} else if err != nil {
+	prog, err := findProgram(p.Program, p.Install)
+	if err != nil {
 		return err
 	}
 	argv, err := p.Command(prog, c.Prompt, c.Continue, more, os.Getenv)
@@ -152,31 +147,8 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 	case apply.Apply == "" && tty:
 		apply.Apply = "ask"
 	}
-	net, err := c.network()
-	if err == nil {
-		net, err = net.WithSecrets(c.Secret)
-	}
+	home, err := c.prepare(ctx, u, m, s, p, prog, project)
 	if err != nil {
-		return err
-	}
-	home, err := s.Store().AgentHome(p.Name, project)
-	if err != nil {
-		return err
-	}
-	d, unset, err := p.Definition(prog, preset.Options{
-		Project: project, Home: home.Dir, Backend: agentBackend, Network: net, Environ: os.Getenv, Limits: c.Limits,
-	})
-	if err != nil {
-		return err
-	}
-	if len(unset) > 0 && len(unset) == len(p.Keys) && !c.Quiet {
-		u.note("%s is not set: %s uses the login in its own home directory", strings.Join(unset, " or "), p.Description)
-	}
-	d.Mounts = append(d.Mounts, c.mounts()...)
-	if err := p.Fill(home.Dir); err != nil {
-		return hint(fmt.Errorf("fill the home directory of %s: %w", p.Description, err), "hutch agent %s --forget removes it", p.Name)
-	}
-	if err := c.ensure(ctx, u, m, d, home.Name); err != nil {
 		return err
 	}
 	timeout := c.Timeout
@@ -192,6 +164,56 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 		return err
 	}
 	return exit(u.status(result.ExitCode(r)))
+}
+
+// loadPreset reads a preset, or says which there are.
+func loadPreset(s *session.Session, name string) (*preset.Preset, error) {
+	p, err := preset.Load(s.Store().Paths().Presets(), name)
+	if unknown := (*preset.UnknownError)(nil); errors.As(err, &unknown) {
+		return nil, hint(err, "there are %s; a file %s describes another one", strings.Join(unknown.Known, ", "), filepath.Join(unknown.Dir, "NAME.hcl"))
+	}
+	return p, err
+}
+
+// findProgram finds a program on this machine, or says how to install it.
+func findProgram(name, install string) (*preset.Program, error) {
+	prog, err := preset.Find(name)
+	if missing := (*preset.NotFoundError)(nil); errors.As(err, &missing) && install != "" {
+		return nil, hint(err, "%s", install)
+	}
+	return prog, err
+}
+
+// prepare makes the sandbox and the home directory of an agent, unless they are there.
+func (c *agentCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, p *preset.Preset, prog *preset.Program, project string) (*store.AgentHome, error) {
+	net, err := c.network()
+	if err == nil {
+		net, err = net.WithSecrets(c.Secret)
+	}
+	if err != nil {
+		return nil, err
+	}
+	home, err := s.Store().AgentHome(p.Name, project)
+	if err != nil {
+		return nil, err
+	}
+	d, unset, err := p.Definition(prog, preset.Options{
+		Project: project, Home: home.Dir, Backend: agentBackend, Network: net, Environ: os.Getenv, Limits: c.Limits,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(unset) > 0 && len(unset) == len(p.Keys) && !c.Quiet {
+		u.note("%s is not set: %s uses the login in its own home directory", strings.Join(unset, " or "), p.Description)
+	}
+	d.Mounts = append(d.Mounts, c.mounts()...)
+	if err := p.Fill(home.Dir); err != nil {
+		return nil, hint(fmt.Errorf("fill the home directory of %s: %w", p.Description, err), "hutch agent %s --forget removes it", p.Name)
+	}
+	if err := c.ensure(ctx, u, m, d, home.Name); err != nil {
+		return nil, err
+	}
+	return home, nil
 }
 
 // ensure makes the sandbox, or recreates one that was made for another network or program and has nothing to lose.

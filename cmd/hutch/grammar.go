@@ -13,6 +13,8 @@ type grammar struct {
 
 	Agent agentCmd `cmd:"" group:"run" help:"Start a coding agent in a sandbox on this project, and review what it did."`
 
+	ACP acpCmd `cmd:"" name:"acp" group:"run" help:"Serve a coding agent in a sandbox to an editor, over the Agent Client Protocol."`
+
 	Observe  observeCmd  `cmd:"" group:"write" help:"Run something with an open network, and print the run file that would have sufficed."`
 	Validate validateCmd `cmd:"" group:"write" help:"Check run files without running anything."`
 	Fmt      fmtCmd      `cmd:"" group:"write" help:"Put run files into the canonical layout."`

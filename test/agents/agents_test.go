@@ -195,6 +195,17 @@ func TestAgents(t *testing.T) {
 			t.Errorf("opencode.json is now %q, %v", data, err)
 		}
 	})
+	for _, agent := range []string{"claude", "gemini", "opencode"} {
+		t.Run("acp "+agent, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			var flags []string
+			if agent == "opencode" {
+				flags = []string{"--secret", "ANTHROPIC_API_KEY=env@host:" + s.URL[strings.LastIndexByte(s.URL, ':')+1:]}
+			}
+			workByACP(t, newWorld(t, bin, s), s, agent, flags...)
+		})
+	}
 	for _, tt := range []struct {
 		agent string
 		flags []string

@@ -51,6 +51,15 @@ func Find(program string) (*Program, error) {
 	return p, nil
 }
 
+// Add adds the directories that another program needs.
+func (p *Program) Add(other *Program) {
+	for _, dir := range other.Dirs {
+		if !slices.Contains(p.Dirs, dir) {
+			p.Dirs = append(p.Dirs, dir)
+		}
+	}
+}
+
 func resolve(program string) (string, error) {
 	found, err := exec.LookPath(program)
 	if errors.Is(err, exec.ErrNotFound) {

@@ -40,6 +40,14 @@ type Preset struct {
 	Env         map[string]string `hcl:"env,optional"`
 	Keys        []Key             `hcl:"key,block"`
 	Home        []File            `hcl:"home,block"`
+	ACP         *ACP              `hcl:"acp,block"` // nil for one that does not speak the Agent Client Protocol
+}
+
+// ACP is what speaks the Agent Client Protocol for an agent, on stdin and stdout.
+type ACP struct {
+	Program string   `hcl:"program,optional"` // what it is called in PATH, where it is not the agent itself
+	Install string   `hcl:"install,optional"` // the command that installs it, for people
+	Args    []string `hcl:"args,optional"`
 }
 
 // Key is an API key, which stays outside of the sandbox.
@@ -133,6 +141,9 @@ func (p *Preset) parse(file string, data []byte) error {
 		if err := safepath.Check(h.Path); err != nil {
 			return fmt.Errorf("preset %s: home %q: %w", p.Name, h.Path, err)
 		}
+	}
+	if p.ACP != nil && p.ACP.Program == "" {
+		p.ACP.Program, p.ACP.Install = p.Program, p.Install
 	}
 	if p.Program == "" || strings.ContainsRune(p.Program, '/') {
 		return fmt.Errorf("preset %s: program %q is not a name in PATH", p.Name, p.Program)

@@ -24,3 +24,8 @@ home ".claude.json" {
 home ".claude/settings.json" {
   content = "{\"skipDangerousModePermissionPrompt\": true}\n"
 }
+
+acp { # the adapter brings Claude Code
+  program = "claude-agent-acp"
+  install = "npm install -g @agentclientprotocol/claude-agent-acp"
+}

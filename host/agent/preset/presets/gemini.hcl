@@ -19,3 +19,7 @@ env = {
 home ".gemini/settings.json" {
   content = "{\"general\": {\"enableAutoUpdate\": false}, \"privacy\": {\"usageStatisticsEnabled\": false}, \"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}}}\n"
 }
+
+acp {
+  args = ["--acp", "--yolo"]
+}

@@ -17,3 +17,7 @@ env = {
   OPENCODE_DISABLE_AUTOUPDATE = "true"
   OPENCODE_PERMISSION         = "{\"*\": \"allow\"}"
 }
+
+acp {
+  args = ["acp"]
+}
