@@ -24,10 +24,11 @@ import (
 // An ordinary user has one id only, which is the sandbox's as well.
 type identity struct {
 	holder.Identity
-	base     int   // first host id of its slot
-	uid, gid int   // what commands run as, inside the holder's user namespace
-	slot     int   // lock on the range of ids; -1 without one
-	hostUID  int64 // what commands run as on the host
+	base     int      // first host id of its slot
+	uid, gid int      // what commands run as, inside the holder's user namespace
+	slot     int      // lock on the range of ids; -1 without one
+	mounts   *os.File // the host's mount table, opened before the holder started; nil when it cannot be
+	hostUID  int64    // what commands run as on the host
 	hostGID  int64
 }
 
@@ -85,8 +86,28 @@ func takeSlot() (base, lock int) {
 	return hostids.Base(uint32(start)), -1
 }
 
+// openMounts opens the host's mount table, which reports when it changes.
+func openMounts() *os.File {
+	fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "mountinfo")
+}
+
+// mountsChanged reports whether the host's mounts are others than when the holder started, as far as can be known. It
+// says so once.
+func (id *identity) mountsChanged() bool {
+	if id.mounts == nil {
+		return true
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(id.mounts.Fd()), Events: unix.POLLPRI}}, 0)
+	return n != 0 || err != nil
+}
+
 // Close gives the ids back.
 func (id *identity) Close() {
+	id.mounts.Close()
 	if id.slot >= 0 {
 		unix.Close(id.slot)
 		id.slot = -1

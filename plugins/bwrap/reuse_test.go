@@ -125,7 +125,7 @@ func TestSandboxAfterItsSpareHolderDied(t *testing.T) {
 	}
 }
 
-// TestSandboxSpareHoldersEnd sees to it that no holder is kept for long, nor too many.
+// TestSandboxSpareHoldersEnd sees to it that no holder is kept for long after the host's mounts changed, nor too many.
 func TestSandboxSpareHoldersEnd(t *testing.T) {
 	needBwrap(t)
 	b := newBackend()
@@ -148,7 +148,20 @@ func TestSandboxSpareHoldersEnd(t *testing.T) {
 	if len(idle) == 0 {
 		t.Fatal("no holder is kept")
 	}
+	unchanged, w, err := os.Pipe() // reports no change of mounts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	defer unchanged.Close()
 	for _, x := range idle {
+		x.id.mounts.Close()
+		x.id.mounts = unchanged
+		b.spares.expire(x)
+		if _, err := os.Stat(filepath.Join("/proc", itoa(x.h.PID()))); err != nil {
+			t.Errorf("the holder %d ended, and the mounts are as it saw them: %v", x.h.PID(), err)
+		}
+		x.id.mounts = nil // as after a change
 		b.spares.expire(x)
 		b.spares.expire(x) // as a late timer would
 		if _, err := os.Stat(filepath.Join("/proc", itoa(x.h.PID()))); err == nil {

@@ -27,8 +27,9 @@ type spares struct {
 	ended  bool
 }
 
-// A holder sees the host's mounts as they were when it started, and later ones
-// only where the host shares them; it keeps none of them busy for longer than this.
+// A holder sees the host's mounts as they were when it started, and later ones only where the host shares them. An idle
+// one ends within this time after they changed, so that it keeps none of them busy; that process is the plugin of a
+// `hutch serve`, or of another host that goes on.
 const idleTime = 5 * time.Second
 
 type started struct {
@@ -108,10 +109,14 @@ func (s *spares) give(id *identity, h *holder.Holder) {
 	}
 }
 
-// expire ends a holder, unless it has been taken meanwhile.
+// expire ends a holder that saw other mounts, unless it has been taken meanwhile.
 func (s *spares) expire(x *started) {
 	s.mu.Lock()
 	i := slices.Index(s.idle, x)
+	if i >= 0 && !x.id.mountsChanged() {
+		time.AfterFunc(idleTime, func() { s.expire(x) })
+		i = -1
+	}
 	if i >= 0 {
 		s.idle = slices.Delete(s.idle, i, i+1)
 	}
@@ -140,6 +145,7 @@ func (s *spares) close() {
 
 func start(uid, gid int) started {
 	id := newIdentity(uid, gid)
+	id.mounts = openMounts()
 	h, err := holder.Start(id.Identity)
 	if err != nil {
 		id.Close()
