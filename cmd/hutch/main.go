@@ -17,9 +17,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/hutch-run/hutch/cmd/hutch/internal/early"
 	"github.com/hutch-run/hutch/cmd/hutch/internal/signals"
 	"github.com/hutch-run/hutch/host/backend"
-	"github.com/hutch-run/hutch/host/resident"
 )
 
 // version is set by the linker; see the Makefile.
@@ -77,25 +77,19 @@ func hutch(args []string) int {
 		}
 		return 0
 	}
-	args, err := habitsOfPlace(args)
+	place, err := habitsOfPlace(args)
 	if err != nil {
 		return newUI(os.Stdin, os.Stdout, os.Stderr).fail(err)
 	}
-	h := host{how: "start"}
-	if len(args) > 0 && slices.Contains(handedOver, args[0]) {
-		code, taken, why := resident.HandOver(args, signals.C)
-		if taken {
-			return code
-		}
-		if why != "" {
-			h.how = "start, without hutch serve: " + why
-		}
+	if len(place) != len(args) {
+		early.Try(place)
 	}
-	return h.execute(args)
+	h := host{how: "start"}
+	if early.Why != "" {
+		h.how = "start, without hutch serve: " + early.Why
+	}
+	return h.execute(place)
 }
-
-// handedOver are the commands that `hutch serve` executes where it runs.
-var handedOver = []string{"run", "exec"}
 
 // execute executes a command and returns its exit code.
 func (h host) execute(args []string) int {

@@ -14,6 +14,7 @@ import (
 	"github.com/hutch-run/hutch/cmd/hutch/internal/signals"
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/resident"
+	"github.com/hutch-run/hutch/host/resident/handover"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -40,7 +41,7 @@ func (c *serveCmd) Run(ctx context.Context, u *ui) error {
 		return resident.Stop()
 	case c.Status:
 		text, err := resident.Status()
-		if errors.Is(err, resident.ErrAbsent) {
+		if errors.Is(err, handover.ErrAbsent) {
 			u.note("%s", err)
 			return exit(exitNo)
 		}
@@ -83,7 +84,7 @@ func (c *serveCmd) detach() error {
 		return err
 	}
 	defer null.Close()
-	dir, err := store.MakeServeDir()
+	dir, err := resident.MakeDir()
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package resident has commands executed by processes that are up already.
 //
 // A resident ([Serve], the command `hutch serve`) listens on a socket in a private directory of the user. It starts
-// workers ([Work]), which are processes of the same program. A client ([HandOver]) sends its arguments, directory,
+// workers ([Worker]), which are processes of the same program. A client (package handover) sends its arguments, directory,
 // environment, umask and standard streams; a worker takes them over as its own, executes the command with the code that
 // the client would have used, and sends the exit code. A worker executes one command at a time, and the next one only
 // when the last one ended well: what it keeps is a started program and running backends. Clients do not wait for each
@@ -24,11 +24,9 @@ package resident
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,77 +34,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/resident/handover"
 )
 
-// What a client asks for, the first byte of its message.
-const (
-	asksRun    = 'r'
-	asksStatus = 's'
-	asksStop   = 'q'
-)
-
-// What a client gets: one of these, and a number or a text.
-const (
-	saysTaken   = 't' // the pid of the worker; from here on the client must not execute the command itself
-	saysExit    = 'x' // the exit code
-	saysRefused = 'n' // why
-)
-
-const (
-	mostRequest = 8 << 20         // bytes of arguments and environment: more than Linux lets a process have by default
-	mostAnswer  = 64 << 10        // bytes
-	patience    = 5 * time.Second // for a message that was begun
-)
-
-// socket is the path of the resident's socket.
-func socket() (string, error) {
-	dir, err := store.ServeDir()
-	return filepath.Join(dir, "socket"), err
-}
-
-// identity distinguishes this program from every other one, also from a later build at its path.
-func identity(path string) (string, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return "", &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	return fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim), nil
-}
-
-// self is the program of this process, also when another one is at its path now.
-const self = "/proc/self/exe"
+// patience is how long a message may take that was begun.
+const patience = 5 * time.Second
 
 // request is a command that a client hands over.
-type request struct {
-	identity  string
-	umask     int
-	args, env []string
-	files     []*os.File // the directory, stdin, stdout, stderr
-}
+type request struct{ handover.Request }
 
 func (r *request) close() {
-	for _, f := range r.files {
+	for _, f := range r.Files {
 		f.Close()
 	}
-}
-
-// send writes a request: its kind, its length with the descriptors, and strings that end with zero bytes.
-func (r *request) send(conn *net.UnixConn) error {
-	body := r.identity + "\x00" + strconv.Itoa(r.umask) + "\x00" + strconv.Itoa(len(r.args)) + "\x00" + strings.Join(append(r.args[:len(r.args):len(r.args)], r.env...), "\x00")
-	if len(body) > mostRequest {
-		return errors.New("its arguments and environment are too large")
-	}
-	fds := make([]int, len(r.files))
-	for i, f := range r.files {
-		fds[i] = int(f.Fd())
-	}
-	head := binary.BigEndian.AppendUint32([]byte{asksRun}, uint32(len(body)))
-	if _, _, err := conn.WriteMsgUnix(head, unix.UnixRights(fds...), nil); err != nil {
-		return err
-	}
-	_, err := io.WriteString(conn, body)
-	return err
 }
 
 // receive reads a request. The caller closes it, also after an error.
@@ -117,11 +57,11 @@ func receive(conn *net.UnixConn) (*request, error) {
 	if err != nil {
 		return r, err
 	}
-	if r.files, err = filesOf(oob[:oobn]); err != nil {
+	if r.Files, err = filesOf(oob[:oobn]); err != nil {
 		return r, err
 	}
 	length := binary.BigEndian.Uint32(head[1:])
-	if n != len(head) || flags&unix.MSG_CTRUNC != 0 || len(r.files) != 4 || length > mostRequest {
+	if n != len(head) || flags&unix.MSG_CTRUNC != 0 || len(r.Files) != 4 || length > handover.MostRequest {
 		return r, errors.New("invalid request")
 	}
 	body := make([]byte, length)
@@ -134,14 +74,14 @@ func receive(conn *net.UnixConn) (*request, error) {
 	}
 	var errs [2]error
 	var args int
-	r.identity = fields[0]
-	r.umask, errs[0] = strconv.Atoi(fields[1])
+	r.Identity = fields[0]
+	r.Umask, errs[0] = strconv.Atoi(fields[1])
 	args, errs[1] = strconv.Atoi(fields[2])
 	fields = fields[3:]
 	if errors.Join(errs[:]...) != nil || args < 0 || args > len(fields) {
 		return r, errors.New("invalid request")
 	}
-	r.args, r.env = fields[:args], fields[args:]
+	r.Args, r.Env = fields[:args], fields[args:]
 	return r, nil
 }
 
@@ -170,56 +110,39 @@ func answer(conn net.Conn, kind byte, text string) error {
 	return err
 }
 
-// readAnswer reads what answer writes.
-func readAnswer(conn net.Conn) (kind byte, text string, err error) {
-	head := make([]byte, 5)
-	if _, err := io.ReadFull(conn, head); err != nil {
-		return 0, "", err
-	}
-	length := binary.BigEndian.Uint32(head[1:])
-	if length > mostAnswer {
-		return 0, "", errors.New("invalid answer")
-	}
-	body := make([]byte, length)
-	_, err = io.ReadFull(conn, body)
-	return head[0], string(body), err
-}
-
 // peer is who is at the other end of a connection.
-func peer(conn *net.UnixConn) (*unix.Ucred, error) {
+func peer(conn *net.UnixConn) (cred *syscall.Ucred, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, err
+	if controlErr := raw.Control(func(fd uintptr) { cred, err = handover.Peer(int(fd)) }); controlErr != nil {
+		return nil, controlErr
 	}
-	if credErr == nil && int(cred.Uid) != os.Geteuid() {
-		credErr = fmt.Errorf("it belongs to uid %d", cred.Uid)
-	}
-	return cred, credErr
+	return cred, err
 }
 
-// dial connects to the resident, and makes sure that it is this user's.
-func dial() (*net.UnixConn, error) {
-	path, err := socket()
-	if err != nil {
-		return nil, err
-	}
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	if _, err := peer(conn); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return conn, nil
+// Status is what the resident says about itself; the error is [handover.ErrAbsent] when none runs.
+func Status() (string, error) { return ask(handover.AsksStatus) }
+
+// Stop ends the resident. It returns when the commands that run have ended.
+func Stop() error {
+	_, err := ask(handover.AsksStop)
+	return err
 }
 
-// absent reports whether a connection failed because no resident runs.
-func absent(err error) bool {
-	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+func ask(what byte) (string, error) {
+	conn, err := handover.Dial()
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte{what}); err != nil {
+		return "", err
+	}
+	kind, text, err := handover.ReadAnswer(conn)
+	if err == nil && kind == handover.SaysRefused {
+		err = errors.New("hutch serve refuses: " + text)
+	}
+	return text, err
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/resident/handover"
 )
 
 // pair is a connection of a client and a worker.
@@ -39,10 +41,15 @@ func TestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	sent := &request{identity: "1 2", umask: 0o27, args: []string{"run", "", "a\nb"}, env: []string{"A=", "B=" + strings.Repeat("x", 1<<20)},
-		files: []*os.File{dir, os.Stdin, os.Stdout, os.Stderr}}
+	sent := &handover.Request{Identity: "1 2", Umask: 0o27, Args: []string{"run", "", "a\nb"}, Env: []string{"A=", "B=" + strings.Repeat("x", 1<<20)},
+		Files: []*os.File{dir, os.Stdin, os.Stdout, os.Stderr}}
 	done := make(chan error, 1)
-	go func() { done <- sent.send(a) }()
+	f, err := a.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	go func() { done <- sent.Send(f) }()
 	got, err := receive(b)
 	if err != nil {
 		t.Fatal(err)
@@ -51,14 +58,14 @@ func TestRequest(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if got.identity != sent.identity || got.umask != sent.umask || !cmp.Equal(got.args, sent.args) || !cmp.Equal(got.env, sent.env) {
-		t.Errorf("got %q %o %q", got.identity, got.umask, got.args)
+	if got.Identity != sent.Identity || got.Umask != sent.Umask || !cmp.Equal(got.Args, sent.Args) || !cmp.Equal(got.Env, sent.Env) {
+		t.Errorf("got %q %o %q", got.Identity, got.Umask, got.Args)
 	}
 	want, err := dir.Stat()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := got.files[0].Stat(); err != nil || !os.SameFile(st, want) {
+	if st, err := got.Files[0].Stat(); err != nil || !os.SameFile(st, want) {
 		t.Errorf("another directory arrived: %v", err)
 	}
 }
@@ -81,7 +88,7 @@ func FuzzReceive(f *testing.F) {
 		a.Close()
 		r, err := receive(b)
 		defer r.close()
-		if err == nil && (len(r.files) != 4 || len(r.args)+len(r.env) == 0 && len(message) > 4000) {
+		if err == nil && (len(r.Files) != 4 || len(r.Args)+len(r.Env) == 0 && len(message) > 4000) {
 			t.Errorf("%q with %d descriptors is a request: %v", message, descriptors, r)
 		}
 	})

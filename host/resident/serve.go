@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/host/flock"
-	"github.com/hutch-run/hutch/host/store"
+	"github.com/hutch-run/hutch/host/resident/handover"
 )
 
 // Options say how a resident serves.
@@ -73,14 +73,14 @@ func Serve(ctx context.Context, o Options) error {
 	if s.path, err = os.Executable(); err != nil {
 		return err
 	}
-	if s.identity, err = identity(self); err != nil {
+	if s.identity, err = handover.Identity(handover.Self); err != nil {
 		return err
 	}
-	dir, err := store.MakeServeDir()
+	dir, err := MakeDir()
 	if err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -114,6 +114,17 @@ func Serve(ctx context.Context, o Options) error {
 	<-s.drained
 	s.stops.Wait()
 	return nil
+}
+
+// MakeDir makes the directory of the socket.
+func MakeDir() (string, error) {
+	dir := handover.Dir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
+	return dir, handover.CheckDir(dir)
 }
 
 // expire ends the resident when nobody used it for long.
@@ -161,11 +172,11 @@ func (s *server) serve(conn *net.UnixConn) {
 		return
 	}
 	theirs, err := surroundings(int(cred.Pid))
-	why := differs(s.mine, theirs, kind != asksRun, "/sys/fs/cgroup")
+	why := differs(s.mine, theirs, kind != handover.AsksRun, "/sys/fs/cgroup")
 	if err != nil {
 		why = "its surroundings cannot be read: " + err.Error()
 	}
-	if id, err := identity(s.path); kind == asksRun && (err != nil || id != s.identity) {
+	if id, err := handover.Identity(s.path); kind == handover.AsksRun && (err != nil || id != s.identity) {
 		why = "hutch was replaced since hutch serve began, which ends now"
 		s.drain()
 	}
@@ -174,17 +185,17 @@ func (s *server) serve(conn *net.UnixConn) {
 		return
 	}
 	switch kind {
-	case asksRun:
+	case handover.AsksRun:
 		s.execute(conn)
-	case asksStatus:
-		_ = answer(conn, saysExit, s.status())
-	case asksStop:
+	case handover.AsksStatus:
+		_ = answer(conn, handover.SaysExit, s.status())
+	case handover.AsksStop:
 		s.stops.Add(1)
 		defer s.stops.Done()
 		s.drain()
 		<-s.drained
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		_ = answer(conn, saysExit, "")
+		_ = answer(conn, handover.SaysExit, "")
 	}
 }
 
@@ -210,7 +221,7 @@ func (s *server) refuse(conn *net.UnixConn, why string) {
 	s.mu.Lock()
 	s.refused[why]++
 	s.mu.Unlock()
-	_ = answer(conn, saysRefused, why)
+	_ = answer(conn, handover.SaysRefused, why)
 }
 
 // execute has a worker execute the command of a client, and returns when the worker is done with it.
@@ -317,7 +328,7 @@ func (s *server) start() (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, s.opt.Worker...)
+	cmd := exec.Command(handover.Self, s.opt.Worker...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", s.opt.Log, []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

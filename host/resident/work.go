@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/host/resident/handover"
 )
 
 // linkFD is the descriptor of a worker's connection to the resident.
@@ -52,7 +54,7 @@ func (w *Worker) Work() error {
 	if !ok {
 		return errors.New("a worker is started by hutch serve")
 	}
-	me, err := identity(self)
+	me, err := handover.Identity(handover.Self)
 	if err != nil {
 		return err
 	}
@@ -75,9 +77,9 @@ func (w *Worker) Work() error {
 		switch {
 		case err != nil:
 			why = "invalid request: " + err.Error()
-		case r.identity != me:
+		case r.Identity != me:
 			why = "it is another build of hutch"
-		case !slices.Equal(was, fixedEnv(r.env)):
+		case !slices.Equal(was, fixedEnv(r.Env)):
 			why = "TZ, a proxy or another variable that is read once differs"
 		default:
 			err = r.enter()
@@ -87,10 +89,10 @@ func (w *Worker) Work() error {
 		}
 		again := true
 		if why != "" {
-			_ = answer(client, saysRefused, why)
+			_ = answer(client, handover.SaysRefused, why)
 		} else {
-			if r.umask != mask {
-				mask = r.umask
+			if r.Umask != mask {
+				mask = r.Umask
 				w.Umask()
 				unix.Umask(mask)
 			}
@@ -136,16 +138,16 @@ func (w *Worker) next(link *net.UnixConn) (*net.UnixConn, error) {
 
 // enter makes directory, streams and environment of the client those of this process.
 func (r *request) enter() error {
-	if err := unix.Fchdir(int(r.files[0].Fd())); err != nil {
+	if err := unix.Fchdir(int(r.Files[0].Fd())); err != nil {
 		return os.NewSyscallError("fchdir", err)
 	}
 	for fd := range 3 {
-		if err := unix.Dup3(int(r.files[1+fd].Fd()), fd, 0); err != nil {
+		if err := unix.Dup3(int(r.Files[1+fd].Fd()), fd, 0); err != nil {
 			return os.NewSyscallError("dup3", err)
 		}
 	}
 	os.Clearenv()
-	for _, kv := range r.env {
+	for _, kv := range r.Env {
 		for i := 1; i < len(kv); i++ { // a name may begin with "="
 			if kv[i] == '=' {
 				if err := os.Setenv(kv[:i], kv[i+1:]); err != nil {
@@ -160,11 +162,11 @@ func (r *request) enter() error {
 
 // execute executes a command that was entered.
 func (w *Worker) execute(client *net.UnixConn, r *request) (again bool) {
-	if answer(client, saysTaken, strconv.Itoa(os.Getpid())) != nil {
+	if answer(client, handover.SaysTaken, strconv.Itoa(os.Getpid())) != nil {
 		return true
 	}
 	_ = client.SetDeadline(time.Time{})
-	c := &Command{Args: r.args, conn: client}
+	c := &Command{Args: r.Args, conn: client}
 	go w.listen(c)
 	code, again := w.Run(c)
 	c.Exit(code)
@@ -184,7 +186,7 @@ func (w *Worker) listen(c *Command) {
 			return
 		case err != nil:
 			w.Abandoned()
-			os.Exit(lost)
+			os.Exit(handover.Lost)
 		case syscall.Signal(b[0]) == syscall.SIGTSTP:
 			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
 		case syscall.Signal(b[0]) == syscall.SIGCONT:
@@ -204,6 +206,6 @@ func (c *Command) Exit(code int) {
 	defer c.mu.Unlock()
 	if !c.over {
 		c.over = true
-		_ = answer(c.conn, saysExit, strconv.Itoa(code))
+		_ = answer(c.conn, handover.SaysExit, strconv.Itoa(code))
 	}
 }

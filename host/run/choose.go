@@ -13,9 +13,9 @@ import (
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/diag"
+	"github.com/hutch-run/hutch/host/resident/handover"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
-	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -53,8 +53,7 @@ func (c *choice) recorded() json.RawMessage {
 func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all bool) (*choice, error) {
 	c := &choice{diags: append(CheckCommand(d), checkSecrets(d)...)}
 	if r.opt.Store != nil {
-		serveDir, _ := store.ServeDir() // without one nothing serves
-		c.diags = append(c.diags, checkStore(d, r.opt.Store.Paths(), serveDir)...)
+		c.diags = append(c.diags, checkStore(d, r.opt.Store.Paths(), handover.Dir())...)
 	}
 	if len(d.Backends) == 0 {
 		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "", `add a block such as backend "bwrap" {}, or say --backend`))

@@ -97,32 +97,6 @@ func runtimeBase() (base, prefix string, err error) {
 	return base, fmt.Sprintf("hutch-%d-", os.Geteuid()), nil
 }
 
-// ServeDir is the directory of the socket of `hutch serve`: private, the same for all processes of a user, and never shown
-// to a sandbox. It need not exist.
-func ServeDir() (string, error) {
-	base, prefix, err := runtimeBase()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(base, prefix+"serve"), nil
-}
-
-// MakeServeDir makes what ServeDir names.
-func MakeServeDir() (string, error) {
-	dir, err := ServeDir()
-	if err != nil {
-		return "", err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", diskError("make", dir, err)
-	}
-	f, err := openOwnDir(dir)
-	if err != nil {
-		return "", err
-	}
-	return dir, f.Close()
-}
-
 // openOwnDir opens a directory without following a link, and refuses one that is not ours alone.
 func openOwnDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
