@@ -42,6 +42,8 @@ var walls = []wall{
 	{from: "cmd", deny: []string{module + "/sdk", module + "/plugins"}},
 	// What would cost every start of hutch is its own program.
 	{from: "cmd/hutch", deny: heavy, but: module + "/host/agent/mcp/call", deep: true},
+	// Go initialises it before the packages of other modules.
+	{from: "host/resident/handover", deny: []string{"github.com", "golang.org", "google.golang.org"}, deep: true},
 }
 
 type pkg struct {
@@ -75,6 +77,7 @@ func TestWallsBite(t *testing.T) {
 		{ImportPath: module + "/plugins/bwrap", Imports: []string{module + "/plugins/podman"}},
 		{ImportPath: module + "/cmd/hutch", Imports: []string{module + "/sdk"}},
 		{ImportPath: module + "/cmd/hutch", Deps: []string{"github.com/openai/openai-go/v3/option"}},
+		{ImportPath: module + "/host/resident/handover", Deps: []string{"golang.org/x/sys/unix"}},
 		{ImportPath: module + "/cmd/hutch", Deps: []string{"github.com/anthropics/anthropic-sdk-go"}},
 		{ImportPath: module + "/cmd/hutch", Deps: []string{"github.com/modelcontextprotocol/go-sdk/mcp"}},
 		{ImportPath: module + "/cmd/hutch", Deps: []string{"oras.land/oras-go/v2"}},

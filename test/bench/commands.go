@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,8 @@ import (
 var measurements = []measurement{
 	{"version", "<= 1.2x", atMost(1.2), version},
 	{"one run", "<= 4x, adds <= 15 ms", func(h, b sample) bool { return h.ratio(b) <= 4 && h.adds(b, 0.5) <= 15*time.Millisecond }, oneRun},
+	{"one run, served", "<= 1x", atMost(1), servedRun},
+	{"hutch exec, served", "<= 1x", atMost(1), servedExec},
 	{"1,000 runs in one call", "<= 1.15x", atMost(1.15), manyRuns},
 	{"exec in a sandbox", "adds p50 <= 0.7 ms, p99 <= 1.5 ms", func(h, b sample) bool {
 		return h.adds(b, 0.5) <= 700*time.Microsecond && h.adds(b, 0.99) <= 1500*time.Microsecond
@@ -60,6 +63,66 @@ func oneRun(b *bench) (h, base sample, err error) {
 	h, base, err = interleave(b.rounds(100),
 		b.command(b.hutch(), "run", "-q", "--backend", "bwrap", "--workspace", ws, "--", "true"),
 		b.command(bwrap(ws, "true")...))
+	base.what = "bare bwrap"
+	return h, base, err
+}
+
+// serve starts a resident; what served returns hands over to it.
+func (b *bench) serve() (served func(args ...string) func() (cost, error), stop func() error, err error) {
+	dir := filepath.Join(b.tmp, "run")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	hutch := func(args ...string) error {
+		cmd := exec.Command(b.hutch(), args...)
+		cmd.Env = append(os.Environ(), "HUTCH_HOME="+b.home, "XDG_RUNTIME_DIR="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+		}
+		return nil
+	}
+	return func(args ...string) func() (cost, error) { return timed(func() error { return hutch(args...) }) },
+		func() error { return hutch("serve", "--stop") }, hutch("serve", "--detach")
+}
+
+// servedRun measures no processor time: that of the resident is not that of a child.
+func servedRun(b *bench) (h, base sample, err error) {
+	ws, err := b.project("small", 5)
+	if err != nil {
+		return h, base, err
+	}
+	served, stop, err := b.serve()
+	if err != nil {
+		return h, base, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	h, base, err = interleave(b.rounds(100), served("run", "-q", "--backend", "bwrap", "--workspace", ws, "--", "true"), b.command(bwrap(ws, "true")...))
+	base.what = "bare bwrap"
+	return h, base, err
+}
+
+func servedExec(b *bench) (h, base sample, err error) {
+	ws, err := b.project("small", 5)
+	if err != nil {
+		return h, base, err
+	}
+	served, stop, err := b.serve()
+	if err != nil {
+		return h, base, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	file := filepath.Join(b.tmp, "served.hcl")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "run \"served\" {\n  backend \"bwrap\" {}\n  command = [\"true\"]\n  workspace { source = %q }\n}\n", ws), 0o600); err != nil {
+		return h, base, err
+	}
+	if _, err := b.command(b.hutch(), "create", "--name", "served", file)(); err != nil {
+		return h, base, err
+	}
+	defer func() {
+		_, rmErr := b.command(b.hutch(), "rm", "-f", "served")()
+		err = errors.Join(err, rmErr)
+	}()
+	h, base, err = interleave(b.rounds(100), served("exec", "served", "--", "true"), b.command(bwrap(ws, "true")...))
 	base.what = "bare bwrap"
 	return h, base, err
 }

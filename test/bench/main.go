@@ -8,7 +8,7 @@
 // all processes together says even less of it. docs/performance.md has more.
 //
 // The base is bubblewrap, started by hand with the namespaces and mounts of such a sandbox, for "one run" (the
-// workspace is bound), "1,000 runs" (xargs -P), "exec in a sandbox" and "1 GB of output" (one CPU, because a pipe
+// workspace is bound), the lines with "served", "1,000 runs" (xargs -P), "exec in a sandbox" and "1 GB of output" (one CPU, because a pipe
 // between two is a matter of luck). For the other lines it is
 //
 //	version                     a Go program that links the same packages and does nothing
