@@ -16,7 +16,6 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
-	"github.com/hutch-run/hutch/sdk"
 )
 
 type acpCmd struct {
@@ -84,14 +83,14 @@ func (c *acpCmd) bridge(ctx context.Context, u *ui, m *sandbox.Manager, name, pr
 	stdin, toAgent := io.Pipe()
 	fromAgent, stdout := io.Pipe()
 	b := &acp.Bridge{Host: project, Guest: sb.Ready().Workspace, Editor: os.Stdout, Agent: toAgent, Log: u.err}
-	ctx, hangUp := context.WithCancelCause(ctx)
-	defer hangUp(nil)
+	ctx, hangUp := context.WithCancel(ctx)
+	defer hangUp()
 	go func() {
 		if err := b.FromEditor(u.in); err != nil {
 			u.note("%v", err)
 		}
 		toAgent.Close()
-		time.AfterFunc(hangUpTime, func() { hangUp(sdk.ErrCancelled) })
+		time.AfterFunc(hangUpTime, hangUp)
 	}()
 	passed := make(chan error, 1)
 	go func() {
