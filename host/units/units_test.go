@@ -57,7 +57,7 @@ func TestFormatSizeRoundTrip(t *testing.T) {
 }
 
 func TestParseDuration(t *testing.T) {
-	for in, want := range map[string]time.Duration{"30s": 30 * time.Second, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "1.5h": 90 * time.Minute} {
+	for in, want := range map[string]time.Duration{"30s": 30 * time.Second, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "1.5h": 90 * time.Minute, "3d": 72 * time.Hour} {
 		if got, err := ParseDuration(in); err != nil || got != want {
 			t.Errorf("ParseDuration(%q) = %v, %v; want %v", in, got, err, want)
 		}
@@ -68,7 +68,10 @@ func TestParseDuration(t *testing.T) {
 		"1.5":    "has no unit",
 		"":       "is not a duration",
 		"30 sec": "is not a duration",
-		"1d":     "is not a duration",
+		"1.5d":   "is not a duration",
+		"d":      "is not a duration",
+		"-1d":    "is not a duration",
+		"99999d": "is not a duration",
 		"-5s":    "not longer than zero",
 		"0s":     "not longer than zero",
 	} {
