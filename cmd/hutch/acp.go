@@ -44,7 +44,7 @@ func (c *acpCmd) Run(ctx context.Context, u *ui, call *call) error {
 			return err
 		}
 		if p.ACP == nil {
-			return fmt.Errorf("the preset %s has no acp block", p.Name)
+			return hint(fmt.Errorf("the preset %s has no acp block", p.Name), "claude, gemini and opencode have one; a preset of yours can")
 		}
 		project, err := filepath.Abs(c.Workspace) // of "" it is the current directory
 		if err == nil {
