@@ -94,37 +94,47 @@ func Sides(names [2]string, a, b []*result.Result) []Comparison {
 	return out
 }
 
+// Among compares results whatever their names are. There are at least two, and as many names.
+func Among(names []string, rs []*result.Result) Comparison {
+	c := compare(rs)
+	if slices.ContainsFunc(rs, func(r *result.Result) bool { return r.Workspace.Path != rs[0].Workspace.Path }) { // every sandbox has its own on a backend that does not have /workspace
+		c.Differences = slices.DeleteFunc(c.Differences, func(d Difference) bool { return d.Field == "workdir" || d.Field == "workspace.path" })
+		c.Same = len(c.Differences) == 0
+	}
+	c.name(names, rs...)
+	return c
+}
+
 // side compares one run; nil stands for a run that a side lacks.
 func side(names [2]string, a, b *result.Result) Comparison {
-	var c Comparison
 	if a != nil && b != nil {
-		c = compare([]*result.Result{a, b})
-		if a.Workspace.Path != b.Workspace.Path { // every sandbox has its own on a backend that does not have /workspace
-			c.Differences = slices.DeleteFunc(c.Differences, func(d Difference) bool { return d.Field == "workdir" || d.Field == "workspace.path" })
-			c.Same = len(c.Differences) == 0
-		}
-	} else {
-		one, values := a, []Value{{Value: "present"}, {Value: absent}}
-		if a == nil {
-			one, values = b, []Value{{Value: absent}, {Value: "present"}}
-		}
-		c = compare([]*result.Result{one, one})
-		c.Same, c.Differences = false, []Difference{{Field: "run", Values: values}}
+		return Among(names[:], []*result.Result{a, b})
 	}
-	c.Sides = names[:]
+	one, values := a, []Value{{Value: "present"}, {Value: absent}}
+	if a == nil {
+		one, values = b, []Value{{Value: absent}, {Value: "present"}}
+	}
+	c := compare([]*result.Result{one, one})
+	c.Same, c.Differences = false, []Difference{{Field: "run", Values: values}}
+	c.name(names[:], a, b)
+	return c
+}
+
+// name says what each side is, and how long it took; nil took nothing.
+func (c *Comparison) name(names []string, rs ...*result.Result) {
+	c.Sides = names
 	for _, d := range c.Differences {
 		for i := range d.Values {
 			d.Values[i].Side = names[i]
 		}
 	}
-	for _, r := range []*result.Result{a, b} {
+	for _, r := range rs {
 		t := ""
 		if r != nil {
 			t = took(r)
 		}
 		c.Took = append(c.Took, t)
 	}
-	return c
 }
 
 // runName is the name of the run without the backend's, which --all-backends adds.

@@ -174,7 +174,7 @@ func (w *world) try(a attempt) {
 		w.t.Errorf("%s: there is a cookie", a.what)
 	}
 	for name, want := range map[string]string{
-		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+		"Content-Security-Policy": w.guard.policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
 		"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
 	} {
 		if got := answer.Header.Get(name); got != want {

@@ -27,14 +27,15 @@ type guard struct {
 	prefix  string // of all paths but that of links; it is the cookie's, so that servers at other ports never see that
 	session string // value of the cookie
 	csrf    string // in each form
+	policy  string
 	used    func(link string)
 
 	mu    sync.Mutex
 	links []string // tokens that were not used
 }
 
-func newGuard(at *net.TCPAddr) *guard {
-	return &guard{port: at.Port, prefix: "/" + rand.Text(), session: rand.Text(), csrf: rand.Text(), used: func(string) {}}
+func newGuard(at *net.TCPAddr, files int) *guard {
+	return &guard{port: at.Port, prefix: "/" + rand.Text(), session: rand.Text(), csrf: rand.Text(), policy: policy(files), used: func(string) {}}
 }
 
 func (g *guard) link() string {
@@ -67,16 +68,19 @@ func (g *guard) redeem(token string) bool {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// policy lets a page load our style and script, send forms and listen to events, and nothing else.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
-	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+// policy lets a page load our style and script, send forms, listen to events and show pictures that a run left, from
+// the port of files, and nothing else.
+func policy(files int) string {
+	return fmt.Sprintf("default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "+
+		"img-src http://127.0.0.1:%[1]d http://localhost:%[1]d; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", files)
+}
 
 // protect serves next to who has the cookie.
 func (g *guard) protect(next http.Handler) http.Handler {
 	next = http.StripPrefix(g.prefix, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
+		h.Set("Content-Security-Policy", g.policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "same-origin")

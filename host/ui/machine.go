@@ -46,14 +46,17 @@ func (s *Server) examine(w http.ResponseWriter, r *http.Request) {
 	s.then(w, r, nil, "doctor")
 }
 
-// compare shows in what two runs differ.
+// maxCompared is how many runs are compared at once.
+const maxCompared = 8
+
+// compare shows in what runs differ.
 func (s *Server) compare(w http.ResponseWriter, r *http.Request) {
 	ids := r.URL.Query()["run"]
-	if len(ids) != 2 {
-		s.missing(w, r, "runs", fmt.Errorf("%w: tick two runs to compare, not %d", errRequest, len(ids)))
+	if len(ids) < 2 || len(ids) > maxCompared {
+		s.missing(w, r, "runs", fmt.Errorf("%w: tick 2 to %d runs to compare, not %d", errRequest, maxCompared, len(ids)))
 		return
 	}
-	var sides [2][]*result.Result
+	var list []*result.Result
 	for i, id := range ids {
 		rec, err := s.store.Load(id)
 		if err != nil {
@@ -70,8 +73,7 @@ func (s *Server) compare(w http.ResponseWriter, r *http.Request) {
 			s.missing(w, r, "runs", err)
 			return
 		}
-		sides[i], ids[i] = []*result.Result{one}, rec.ID
+		list, ids[i] = append(list, one), rec.ID
 	}
-	list := report.Sides([2]string(ids), sides[0], sides[1])
-	s.show(w, r, http.StatusOK, "compare.html", page{Title: "Compare", Nav: "runs", Body: list})
+	s.show(w, r, http.StatusOK, "compare.html", page{Title: "Compare", Nav: "runs", Body: report.Among(ids, list)})
 }

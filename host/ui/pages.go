@@ -455,11 +455,17 @@ type runPage struct {
 	Result  *result.Result // nil until there is one
 	Reason  string
 	Took    time.Duration
-	Denied  []string // what the network denied, and how to allow it
+	Limits  []limitRow
+	Denied  []denial
+	Denials int // beyond Denied
+	Files   []shownFile
+	Talk    *talk        // of a loop
+	Silent  string       // why a loop has no Talk
+	Parts   []store.Info // runs of a loop
 	Streams []stream
 	Events  []store.Event
 	Earlier int    // events before those
-	Tree    string // of a loop
+	Tree    string // its steps
 	Ours    bool   // it was started from this page and can be cancelled
 	Check   *check
 }
@@ -481,7 +487,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	p := &runPage{Info: rec.Info, Dir: rec.Dir, Ours: s.jobs.has(rec.ID)}
 	if raw, err := rec.Result(); err == nil && rec.Kind == store.KindRun {
 		if res, err := result.Decode(raw); err == nil {
-			p.Result, p.Reason, p.Denied = res, report.Reason(res), report.Denials(res)
+			p.Result, p.Reason, p.Limits, p.Files = res, report.Reason(res), limitRows(res), s.shownFiles(r.Host, rec.ID, res.Outputs)
+			p.Denied, p.Denials = denials(res)
 			var words []string
 			for _, a := range res.Command {
 				words = append(words, termsafe.ShellWord(a))
@@ -498,7 +505,13 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 				p.Streams = append(p.Streams, st)
 			}
 		}
-	} else if t, err := record.Tree(s.store, rec.ID); err == nil {
+	} else {
+		if p.Talk, err = conversation(s.store, rec.Info); err != nil {
+			p.Silent = err.Error()
+		}
+		p.Parts, _ = s.store.Parts(rec.ID)
+	}
+	if t, err := record.Tree(s.store, rec.ID); err == nil {
 		var b strings.Builder
 		_ = t.WriteText(&b, record.Style{Width: 110})
 		p.Tree = b.String()

@@ -37,6 +37,7 @@ type Server struct {
 	ledger  *review.Ledger
 
 	guard   *guard
+	files   *fileServer
 	watch   *watch
 	notices notices
 	jobs    jobs
@@ -45,8 +46,9 @@ type Server struct {
 	latest  latest
 }
 
-// New returns a server for the store of a session, at a loopback address. Nothing is started yet.
-func New(s *session.Session, version string, at *net.TCPAddr) (*Server, error) {
+// New returns a server for the store of a session, at two loopback addresses: files is that of what runs left. Nothing
+// is started yet.
+func New(s *session.Session, version string, at, files *net.TCPAddr) (*Server, error) {
 	m, err := s.Sandboxes(nil)
 	if err != nil {
 		return nil, err
@@ -56,8 +58,8 @@ func New(s *session.Session, version string, at *net.TCPAddr) (*Server, error) {
 		return nil, err
 	}
 	v := &Server{
-		version: version, session: s, store: s.Store(), pool: pool, manager: m, guard: newGuard(at),
-		ledger: workspace.Ledger(s.Store()),
+		version: version, session: s, store: s.Store(), pool: pool, manager: m, guard: newGuard(at, files.Port),
+		files: newFileServer(files.Port, s.Store()), ledger: workspace.Ledger(s.Store()),
 	}
 	v.watch = newWatch(func(ctx context.Context) string { return v.overview(ctx, true).Version })
 	return v, nil
@@ -66,15 +68,21 @@ func New(s *session.Session, version string, at *net.TCPAddr) (*Server, error) {
 // Link makes a link that opens the page in one browser. It can be used once.
 func (s *Server) Link() string { return s.guard.link() }
 
-// Serve answers requests until ctx ends, and then ends the commands that were started from the page. It closes l.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+// Serve answers requests until ctx ends, and then ends the commands that were started from the page. It closes l
+// and files, which are those at the addresses of New.
+func (s *Server) Serve(ctx context.Context, l, files net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.watch.run(ctx)
-	srv := &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+	of := func(h http.Handler) *http.Server {
+		return &http.Server{
+			Handler: h, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10,
+			BaseContext: func(net.Listener) context.Context { return ctx },
+		}
 	}
+	srv, second := of(s.Handler()), of(s.files)
+	go func() { _ = second.Serve(files) }()
+	defer second.Close()
 	stop := context.AfterFunc(ctx, func() {
 		bounded, done := context.WithTimeout(context.Background(), 5*time.Second)
 		defer done()
@@ -111,13 +119,28 @@ func Run(ctx context.Context, c Call, say func(line string), note func(format st
 		defer cancel()
 		err = errors.Join(err, s.Close(bounded))
 	}()
-	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))
-	if err != nil {
-		return fmt.Errorf("%w; --port names another port", err)
+	listen := func(port int) (net.Listener, error) {
+		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			return nil, fmt.Errorf("%w; --port names another port", err)
+		}
+		return l, nil
 	}
-	v, err := New(s, c.Version, l.Addr().(*net.TCPAddr))
+	l, err := listen(c.Port)
+	if err != nil {
+		return err
+	}
+	second := 0
+	if c.Port > 0 {
+		second = c.Port%65535 + 1
+	}
+	files, err := listen(second)
 	if err != nil {
 		return errors.Join(err, l.Close())
+	}
+	v, err := New(s, c.Version, l.Addr().(*net.TCPAddr), files.Addr().(*net.TCPAddr))
+	if err != nil {
+		return errors.Join(err, l.Close(), files.Close())
 	}
 	var mu sync.Mutex
 	printed := v.Link()
@@ -134,7 +157,7 @@ func Run(ctx context.Context, c Call, say func(line string), note func(format st
 	if !c.NoOpen {
 		open(v.Link(), note)
 	}
-	return v.Serve(ctx, l)
+	return v.Serve(ctx, l, files)
 }
 
 // open shows a link in the user's browser, where there is a display.

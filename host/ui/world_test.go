@@ -46,13 +46,17 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := New(s, "test", l.Addr().(*net.TCPAddr))
+	files, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := New(s, "test", l.Addr().(*net.TCPAddr), files.Addr().(*net.TCPAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- v.Serve(ctx, l) }()
+	go func() { served <- v.Serve(ctx, l, files) }()
 	w := &world{Server: v, t: t, origin: "http://" + l.Addr().String(), project: t.TempDir()}
 	t.Cleanup(func() {
 		cancel()

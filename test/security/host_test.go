@@ -69,6 +69,7 @@ var hostCases = []hostCase{
 	{"UI-01", "requests to `hutch ui` without its cookie, from other hosts, origins and forms; see [the table](#the-web-page)", "401, 403 or 405", "host/ui TestAttempts"},
 	{"UI-02", "names, contents and output as HTML, escape sequences and bidirectional text on a page", "shown, never obeyed", "host/ui TestHostile"},
 	{"UI-03", "a file that changes after it was looked at", "not applied", "host/ui TestWhatWasLookedAtIsApplied"},
+	{"UI-05", "outputs of a run as HTML, SVG or script, under a picture's name, by links, other runs' codes and other sites", "only pictures are shown, from a sandboxed origin; 401, 403, 404 or 405", "host/ui TestFiles"},
 	{"UI-04", "in Chromium: another server at 127.0.0.1 sends a form, a foreign name leads to the page", "refused; the other server never sees the cookie", "test/ui TestJourney"},
 
 	// Other backends.
