@@ -60,7 +60,7 @@ func (c *acpCmd) Run(ctx context.Context, u *ui, call *call) error {
 		if own, err := preset.Find(p.Program); err == nil { // so that the sandbox is that of hutch agent, too
 			prog.Add(own)
 		}
-		like := &agentCmd{networkFlags: c.networkFlags, secretFlags: c.secretFlags, mountFlags: c.mountFlags, Limits: c.Limits}
+		like := &agentStartCmd{networkFlags: c.networkFlags, secretFlags: c.secretFlags, mountFlags: c.mountFlags, Limits: c.Limits}
 		home, err := like.prepare(ctx, u, m, s, p, prog, project)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +26,12 @@ import (
 )
 
 type agentCmd struct {
+	Start agentStartCmd `cmd:"" default:"withargs" help:"Start an agent: what hutch agent does."`
+	Ls    agentLsCmd    `cmd:"" help:"List the sandboxes of agents, and what several of them changed."`
+	Rm    agentRmCmd    `cmd:"" help:"Remove sandboxes of agents, or the attempts of one."`
+}
+
+type agentStartCmd struct {
 	Agent string `arg:"" optional:"" name:"agent" help:"claude, codex, gemini, opencode, or a preset of yours. Without it: list them, and the sandboxes of agents."`
 
 	Prompt   string `short:"p" placeholder:"TEXT" help:"Work on this unattended, instead of interactively."`
@@ -32,6 +39,10 @@ type agentCmd struct {
 	Forget   bool   `help:"Remove the agent's sandbox and home directory of this project, with its login and history, and start nothing. Refused while the sandbox has changes that were not applied."`
 	Apply    string `enum:",never,ask,on-success" default:"" placeholder:"WHEN" help:"Bring its changes back to the project: ask (default at a terminal), never (default elsewhere), or on-success."`
 	Quiet    bool   `short:"q" help:"Only what the agent prints."`
+
+	Number int    `short:"n" default:"1" placeholder:"N" help:"With -p: make so many attempts side by side, each in its own fork of the sandbox, and compare them."`
+	Jobs   int    `short:"j" default:"4" placeholder:"N" help:"Make so many attempts at once (default 4)."`
+	Check  string `placeholder:"COMMAND" help:"With -n: judge each attempt by this shell command, in a copy of its sandbox."`
 
 	networkFlags `group:"sandbox"`
 	secretFlags  `group:"sandbox"`
@@ -42,7 +53,7 @@ type agentCmd struct {
 }
 
 // Help is the text below the synopsis.
-func (*agentCmd) Help() string {
+func (*agentStartCmd) Help() string {
 	return `Starts a coding agent that is installed on this machine in a persistent sandbox on the current directory: it asks for no permission, because it cannot do harm. It sees the project at /workspace and writes to a layer over it; its home directory, with login and history, is kept for each project and agent; it reaches the hosts of its preset and nothing else. At the end you see what it changed and take what you like: hutch diff and hutch apply do it later.
 
 API keys stay outside: where ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY is set here, the agent has a placeholder, which becomes the key in requests to the provider's host. Without one, log in inside; that login's token is in the agent's home directory, where the agent can read it.
@@ -52,6 +63,7 @@ Arguments after -- go to the agent. A preset is an HCL file: those in the direct
     hutch agent claude
     hutch agent codex -p "fix the failing test" --apply on-success
     hutch agent claude --continue --allow-host registry.npmjs.org:443
+    hutch agent claude -n 4 -p "fix the failing test" --check "make test"
     hutch agent`
 }
 
@@ -61,7 +73,7 @@ const agentBackend = "bwrap"
 // agentTimeout is the wall time of an agent that nobody watches.
 const agentTimeout = time.Hour
 
-func (c *agentCmd) Run(ctx context.Context, u *ui, call *call) error {
+func (c *agentStartCmd) Run(ctx context.Context, u *ui, call *call) error {
 	return withSandboxes(u, func(m *sandbox.Manager, s *session.Session) error {
 		if c.Agent == "" {
 			return c.list(u, s.Store())
@@ -71,7 +83,7 @@ func (c *agentCmd) Run(ctx context.Context, u *ui, call *call) error {
 }
 
 // list shows presets, and the sandboxes that agents have.
-func (c *agentCmd) list(u *ui, s *store.Store) error {
+func (c *agentStartCmd) list(u *ui, s *store.Store) error {
 	names, err := preset.Names(s.Paths().Presets())
 	if err != nil {
 		return err
@@ -101,7 +113,7 @@ func (c *agentCmd) list(u *ui, s *store.Store) error {
 	return u.table(rows)
 }
 
-func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, more []string) error {
+func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, more []string) error {
 	p, err := loadPreset(s, c.Agent)
 	if err != nil {
 		return err
@@ -137,6 +149,9 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 	if err := preset.CheckProject(project); err != nil {
 		return err
 	}
+	if err := c.checkAttempts(); err != nil {
+		return err
+	}
 	tty := term.IsTerminal(int(u.in.Fd())) && u.outTTY
 	apply := applyFlags{Apply: c.Apply, allowFlags: c.allowFlags}
 	switch {
@@ -154,6 +169,9 @@ func (c *agentCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *sess
 	timeout := c.Timeout
 	if timeout == 0 && c.Prompt != "" {
 		timeout = units.Duration(agentTimeout)
+	}
+	if c.Number > 1 {
+		return c.attempts(ctx, u, m, s, home.Name, sandbox.Command{Argv: argv, Timeout: time.Duration(timeout)})
 	}
 	x := &execCmd{Sandbox: home.Name, Interactive: c.Prompt == "", TTY: c.Prompt == "", Timeout: timeout, Quiet: c.Quiet, Output: "text"}
 	r, err := x.exec(ctx, u, m, s, argv, nil)
@@ -185,7 +203,7 @@ func findProgram(name, install string) (*preset.Program, error) {
 }
 
 // prepare makes the sandbox and the home directory of an agent, unless they are there.
-func (c *agentCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, p *preset.Preset, prog *preset.Program, project string) (*store.AgentHome, error) {
+func (c *agentStartCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, p *preset.Preset, prog *preset.Program, project string) (*store.AgentHome, error) {
 	net, err := c.network()
 	if err == nil {
 		net, err = net.WithSecrets(c.Secret)
@@ -217,7 +235,7 @@ func (c *agentCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, s *se
 }
 
 // ensure makes the sandbox, or recreates one that was made for another network or program and has nothing to lose.
-func (c *agentCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d *runfile.Definition, name string) error {
+func (c *agentStartCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d *runfile.Definition, name string) error {
 	st, err := m.Inspect(ctx, name)
 	if errors.Is(err, store.ErrNoSandbox) {
 		_, err := m.Create(ctx, d, name)
@@ -251,7 +269,7 @@ func unapplied(st *sandbox.Status) bool { return st.Changes != nil && st.Changes
 const dropFirst = "hutch diff %[1]s shows them, hutch apply %[1]s takes them, hutch rm %[1]s drops them; then run this again"
 
 // review shows what the agent left, and brings it back where that is wanted.
-func (c *agentCmd) review(ctx context.Context, u *ui, s *session.Session, name string, apply applyFlags, ok bool) error {
+func (c *agentStartCmd) review(ctx context.Context, u *ui, s *session.Session, name string, apply applyFlags, ok bool) error {
 	ledger := workspace.Ledger(s.Store())
 	lock := sandbox.Shared
 	if apply.wanted() {
@@ -276,4 +294,102 @@ func (c *agentCmd) review(ctx context.Context, u *ui, s *session.Session, name s
 		}
 		return err
 	})
+}
+
+type agentLsCmd struct {
+	Output string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one object a line, as of hutch ps."`
+}
+
+// Help is the text below the synopsis.
+func (*agentLsCmd) Help() string {
+	return `Lists the sandboxes of agents and their attempts, with what changed in each. A file that several of them changed is named below: applying one of them makes it a conflict for the others. The attempts of one sandbox count as one, because one of them is taken.`
+}
+
+func (c *agentLsCmd) Run(ctx context.Context, u *ui) error {
+	return withSandboxes(u, func(m *sandbox.Manager, s *session.Session) error {
+		list, err := m.Survey(ctx, true)
+		if err != nil {
+			return err
+		}
+		homes, err := s.Store().AgentHomes()
+		if err != nil {
+			return err
+		}
+		agent := map[string]string{} // by the directory that is its home
+		for _, h := range homes {
+			agent[h.Dir] = h.Agent
+		}
+		rows := [][]string{{"NAME", "AGENT", "STATE", "PROJECT", "AGE", "CHANGES", "ATTEMPT"}}
+		found := false
+		for _, st := range list {
+			i := slices.IndexFunc(st.Mounts, func(dir string) bool { return agent[dir] != "" })
+			if i < 0 {
+				continue
+			}
+			if found = true; c.Output == "json" {
+				if err := json.NewEncoder(u.out).Encode(st); err != nil {
+					return err
+				}
+				continue
+			}
+			attempt := ""
+			if a := st.Attempt; a != nil {
+				if attempt = a.Run; a.Check != "" {
+					attempt += ", checked by " + a.Check
+				}
+			}
+			rows = append(rows, []string{st.Name, agent[st.Mounts[i]], st.Condition, st.Workspace.Source, u.began(st.Created), dash(st.Changed()), dash(attempt)})
+		}
+		switch {
+		case c.Output == "json":
+			return nil
+		case !found:
+			u.note("no sandboxes of agents; hutch agent lists the agents")
+			return nil
+		}
+		if err := u.table(rows); err != nil {
+			return err
+		}
+		for _, o := range sandbox.Overlaps(list) {
+			u.note("changed in %s: %s", strings.Join(o.Sandboxes, " and "), firstPaths(o.Paths))
+		}
+		return nil
+	})
+}
+
+type agentRmCmd struct {
+	rmCmd
+	Attempts bool `help:"Remove the attempts that were made from these sandboxes, and leave the sandboxes."`
+}
+
+// Help is the text below the synopsis.
+func (*agentRmCmd) Help() string {
+	return `Removes sandboxes with all that was written in them, also what was not applied. The agent's home directory with its login stays; hutch agent NAME --forget removes it.
+
+    hutch agent rm claude-shop.2 claude-shop.3
+    hutch agent rm --attempts claude-shop`
+}
+
+func (c *agentRmCmd) Run(ctx context.Context, u *ui) error {
+	if c.Attempts {
+		s, done, err := openStore()
+		if err != nil {
+			return err
+		}
+		defer done()
+		var all []string
+		for _, ref := range c.Sandboxes {
+			of, err := s.FindSandbox(ref)
+			if err != nil {
+				return err
+			}
+			names, err := attemptsOf(s, of)
+			if err != nil {
+				return err
+			}
+			all = append(all, names...)
+		}
+		c.Sandboxes = all
+	}
+	return c.rmCmd.Run(ctx, u)
 }

@@ -31,7 +31,7 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 		case a == "--":
 			c.dash = true
 			rest := slices.Clone(argv[i+1:])
-			if runsProgram(node) || wrapsProgram(node) || node.Name == "install" && node.Parent.Name == "mcp" || node.Name == "exec" || node.Name == "agent" || node.Name == "acp" {
+			if runsProgram(node) || wrapsProgram(node) || node.Name == "install" && node.Parent.Name == "mcp" || node.Name == "exec" || node.Name == "agent" || node.Name == "start" && node.Parent.Name == "agent" || node.Name == "acp" {
 				c.tail = rest
 			} else if len(rest) > 0 {
 				operands = append(append(operands, "--"), rest...)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type Inside struct {
 
 	ID      string            // of the run, from [store.Store.NewID]; "" for a new one
 	Parent  string            // the loop that the run is part of; "" for none
+	Name    string            // of the run, for people; "" for the program's
 	Argv    []string          // nil for what the run runs that the sandbox was made from
 	Env     map[string]string // on top of the sandbox's own; the values are not recorded
 	Passed  []string          // names in Env whose values came from the caller's environment, and are secrets
@@ -60,7 +62,7 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	}
 	d := &runfile.Definition{
 		Parent: in.Parent,
-		Name:   path.Base(in.Argv[0]), Instance: path.Base(in.Argv[0]),
+		Name:   path.Base(in.Argv[0]), Instance: cmp.Or(in.Name, path.Base(in.Argv[0])),
 		Backends: []*runfile.Backend{runfile.NewBackend(info.Backend)},
 		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network, Stdin: stdin,
 	}

@@ -1,10 +1,13 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,6 +71,49 @@ func (st *Status) Changed() string {
 type ChangeCount struct {
 	Entries int   `json:"entries"`
 	Bytes   int64 `json:"bytes"` // of the files that were added or changed
+
+	files []string // that were added, changed or deleted
+}
+
+// Overlap is files of one project that several sandboxes changed.
+type Overlap struct {
+	Sandboxes []string
+	Paths     []string // sorted
+}
+
+// Overlaps finds the files that sandboxes of the same project changed. Forks of one sandbox count as one with it.
+func Overlaps(list []Status) []Overlap {
+	type place struct{ project, path string }
+	by := map[place][]string{}
+	type part struct {
+		place
+		family string
+	}
+	seen := map[part]bool{}
+	for _, st := range list {
+		if st.Changes == nil || st.Workspace.Source == "" {
+			continue
+		}
+		for _, path := range st.Changes.files {
+			p := place{st.Workspace.Source, path}
+			if of := (part{p, cmp.Or(st.Parent, st.ID)}); !seen[of] {
+				seen[of], by[p] = true, append(by[p], st.Name)
+			}
+		}
+	}
+	paths := map[string][]string{}
+	for p, names := range by {
+		if len(names) > 1 {
+			key := strings.Join(names, "\x00")
+			paths[key] = append(paths[key], p.path)
+		}
+	}
+	var out []Overlap
+	for _, key := range slices.Sorted(maps.Keys(paths)) {
+		slices.Sort(paths[key])
+		out = append(out, Overlap{strings.Split(key, "\x00"), paths[key]})
+	}
+	return out
 }
 
 // Inspect says how the sandbox that ref means is. What cannot be found out is in the status; the error is that there is
@@ -189,6 +235,9 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 		st.Changes = &ChangeCount{Entries: len(list)}
 		for _, c := range list {
 			st.Changes.Bytes += c.Size
+			if !c.NewMode.IsDir() && !c.OldMode.IsDir() {
+				st.Changes.files = append(st.Changes.files, c.Path)
+			}
 		}
 	}
 	return st

@@ -8,8 +8,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/store"
 )
+
+// TestOverlaps: forks of one sandbox count as one with it.
+func TestOverlaps(t *testing.T) {
+	box := func(name, id, parent, source string, files ...string) Status {
+		return Status{SandboxInfo: store.SandboxInfo{Name: name, ID: id, Parent: parent, Workspace: store.SandboxWorkspace{Source: source}}, Changes: &ChangeCount{files: files}}
+	}
+	got := Overlaps([]Status{
+		box("a", "1", "", "/p", "x", "y"), box("a.1", "2", "1", "/p", "x", "z"), box("b", "3", "", "/p", "z", "x"),
+		box("a.2", "4", "1", "/p", "x"), box("c", "5", "", "/q", "x"), {SandboxInfo: store.SandboxInfo{Name: "d", ID: "6"}},
+	})
+	want := []Overlap{{[]string{"a", "b"}, []string{"x"}}, {[]string{"a.1", "b"}, []string{"z"}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
 
 // TestSurveyEndsInTime has more sandboxes that do not answer than are asked at once: all of them together have one
 // bound.

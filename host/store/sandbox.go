@@ -79,6 +79,8 @@ type SandboxInfo struct {
 
 	Push *SandboxPush `json:"push,omitempty"` // nil unless hutch push made it
 
+	Attempt *SandboxAttempt `json:"attempt,omitempty"` // nil unless it is one of several attempts at a task, which has ended
+
 	Created time.Time  `json:"created"`
 	Started *time.Time `json:"started,omitempty"` // when it was last made again; nil for never
 	Host    Process    `json:"host"`              // that made it
@@ -94,6 +96,12 @@ type SandboxInfo struct {
 func (i SandboxInfo) Intent() Intent {
 	return Intent{ID: i.ID, Backend: i.Backend, Binary: i.Binary, BinarySHA256: i.BinarySHA256, Owner: i.Owner,
 		Home: i.Home, Handle: i.Handle}
+}
+
+// SandboxAttempt names the runs of one attempt at a task.
+type SandboxAttempt struct {
+	Run   string `json:"run"`             // id of the command that worked on it
+	Check string `json:"check,omitempty"` // id of the command that judged it; "" for none
 }
 
 // SandboxPush is what hutch push sent into a sandbox, and where it is there.
