@@ -18,6 +18,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/inside"
+	"github.com/hutch-run/hutch/sdk/remoteexec"
 )
 
 // sandbox is one sandbox of this process.
@@ -423,11 +424,7 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]sdk.Change, len(reply.Changes))
-	for i, c := range reply.Changes {
-		out[i] = c.Change
-		out[i].Path = string(c.Path)
-	}
+	out := remoteexec.ChangesOf(reply)
 	slices.SortStableFunc(out, func(a, b sdk.Change) int { return strings.Compare(a.Path, b.Path) })
 	return out, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/guest"
+	"github.com/hutch-run/hutch/sdk/guestfiles"
 )
 
 func main() {
@@ -26,7 +27,7 @@ func main() {
 		case "init":
 			err = guest.Init()
 		case "files":
-			if guest.Files(os.Args[2:]) != nil {
+			if guestfiles.Files(os.Args[2:]) != nil {
 				os.Exit(1) // it has said why
 			}
 			return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"reflect"
 	"strings"
@@ -333,4 +334,20 @@ func FuzzLines(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestNotStarted(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		code int
+		want contract.Reason
+	}{
+		{syscall.ENOENT, 127, ""}, {syscall.EACCES, 126, ""}, {syscall.ENOEXEC, 126, ""}, {syscall.E2BIG, 126, ""}, {&os.PathError{Err: syscall.ETXTBSY}, 126, ""},
+		{syscall.EAGAIN, 0, contract.ReasonQuota}, {syscall.ENOMEM, 0, contract.ReasonQuota}, {syscall.EIO, 0, contract.ReasonInternal},
+	} {
+		e := NotStarted(tc.err)
+		if e.NotStarted != (tc.code != 0) || e.Code != tc.code || (e.Err == nil) != (tc.want == "") || e.Err != nil && e.Err.Reason != tc.want {
+			t.Errorf("%v: %+v %v", tc.err, e, e.Err)
+		}
+	}
 }

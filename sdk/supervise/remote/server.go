@@ -46,9 +46,15 @@ func Accept(session *yamux.Session, req any, command func() bool) (call *Call, s
 
 // Start starts cmd on the call's streams or, with tty, on a terminal that belongs to a user. Wait waits for it.
 func (c *Call) Start(cmd *exec.Cmd, tty *Size, uid, gid int) error {
+	return c.StartBy(cmd, tty, uid, gid, func(*supervise.Terminal) error { return cmd.Start() })
+}
+
+// StartBy is Start for a caller that starts cmd itself, and waits for it; then it calls Finish. start gets the terminal,
+// if there is one.
+func (c *Call) StartBy(cmd *exec.Cmd, tty *Size, uid, gid int, start func(*supervise.Terminal) error) error {
 	stdin, err := c.attach(cmd, tty, uid, gid)
 	if err == nil {
-		err = cmd.Start()
+		err = start(c.terminal)
 	}
 	if c.terminal != nil {
 		c.terminal.Slave.Close() // or the end of its output would never be seen
@@ -95,6 +101,11 @@ func (o output) ReadFrom(r io.Reader) (int64, error) { return 0, copyAll(o.Strea
 // Wait waits until cmd has ended and all its output is under way.
 func (c *Call) Wait(cmd *exec.Cmd) {
 	_ = cmd.Wait() // how it ended is seen in its state
+	c.Finish()
+}
+
+// Finish waits until all output of a command that has ended is under way.
+func (c *Call) Finish() {
 	c.copied.Wait()
 	c.closeTerminal()
 }

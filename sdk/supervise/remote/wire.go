@@ -67,6 +67,7 @@ type Exit struct {
 	PIDsHits   uint64 `json:"pids_hits,omitempty"`
 	MemoryPeak uint64 `json:"memory_peak,omitempty"`
 	PIDsPeak   uint64 `json:"pids_peak,omitempty"`
+	DiskFull   bool   `json:"disk_full,omitempty"` // the sandbox's file system had no room when the command had ended
 }
 
 // maxLine bounds a line: an argument list has at most 6 MiB, a list of changes is longer.

@@ -31,7 +31,7 @@ type call struct {
 
 // exec runs one command to its end.
 func (s *server) exec(req wire.Request, c *remote.Call) (exit *remote.Exit) {
-	broke := func(err error) *remote.Exit { return &remote.Exit{Err: wire.AsError(err)} }
+	broke := func(err error) *remote.Exit { return &remote.Exit{Err: remote.AsError(err)} }
 	if req.Exec == nil || len(req.Exec.Argv) == 0 || !validID(req.ID) {
 		return broke(contract.Errorf(contract.ReasonConfig, "there is no command to run"))
 	}

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
@@ -109,22 +107,6 @@ func TestCommand(t *testing.T) {
 				t.Errorf("its environment is %q", cmd.Env)
 			}
 		})
-	}
-}
-
-func TestNotStarted(t *testing.T) {
-	for _, tc := range []struct {
-		err  error
-		code int
-		want contract.Reason
-	}{
-		{unix.ENOENT, 127, ""}, {unix.EACCES, 126, ""}, {unix.ENOEXEC, 126, ""}, {unix.E2BIG, 126, ""}, {&os.PathError{Err: unix.ETXTBSY}, 126, ""},
-		{unix.EAGAIN, 0, contract.ReasonQuota}, {unix.ENOMEM, 0, contract.ReasonQuota}, {unix.EIO, 0, contract.ReasonInternal},
-	} {
-		e := notStarted(tc.err)
-		if e.NotStarted != (tc.code != 0) || e.Code != tc.code || (e.Err == nil) != (tc.want == "") || e.Err != nil && e.Err.Reason != tc.want {
-			t.Errorf("%v: %+v %v", tc.err, e, e.Err)
-		}
 	}
 }
 
@@ -225,4 +207,24 @@ func TestRegisterForgets(t *testing.T) {
 	if _, err := register(dir, math.MaxInt32); err == nil {
 		t.Error("a missing process was registered")
 	}
+}
+
+func write(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), mode), os.Chmod(name, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listing are the names in dir.
+func listing(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
 }

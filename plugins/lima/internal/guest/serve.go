@@ -76,7 +76,7 @@ func Serve(ctx context.Context, name string, bootWait time.Duration) error {
 	hello := &wire.Hello{Version: wire.Version, Arch: runtime.GOARCH, Boot: readLine("/proc/sys/kernel/random/boot_id"), Kernel: readLine("/proc/sys/kernel/osrelease")}
 	err := s.prepare(ctx, name, bootWait)
 	if err != nil {
-		hello.Err = wire.AsError(err)
+		hello.Err = remote.AsError(err)
 		return errors.Join(wire.WriteHello(os.Stdout, hello), err)
 	}
 	hello.User, hello.UID, hello.Home, hello.Limits = s.user.name, s.user.uid, s.user.home, s.limit.Limits
@@ -215,16 +215,16 @@ func (s *server) answer(stream *yamux.Stream, req wire.Request, data io.Reader) 
 }
 
 // do does what is no command.
-func (s *server) do(ctx context.Context, req wire.Request, data io.Reader) (reply wire.Reply) {
+func (s *server) do(ctx context.Context, req wire.Request, data io.Reader) (reply remote.Reply) {
 	defer func() {
 		if p := recover(); p != nil {
-			reply = wire.Reply{Err: contract.Errorf(contract.ReasonInternal, "hutch's program in the guest has a bug: %s: %v", req.Op, p)}
+			reply = remote.Reply{Err: contract.Errorf(contract.ReasonInternal, "hutch's program in the guest has a bug: %s: %v", req.Op, p)}
 		}
 	}()
 	var err error
 	box := box{id: req.ID, server: s}
 	if !validID(req.ID) {
-		return wire.Reply{Err: contract.Errorf(contract.ReasonConfig, "%q is no id of a sandbox", req.ID)}
+		return remote.Reply{Err: contract.Errorf(contract.ReasonConfig, "%q is no id of a sandbox", req.ID)}
 	}
 	switch req.Op {
 	case wire.OpCreate:
@@ -250,7 +250,7 @@ func (s *server) do(ctx context.Context, req wire.Request, data io.Reader) (repl
 	default:
 		err = contract.Errorf(contract.ReasonUnsupported, "there is no operation %q", req.Op)
 	}
-	reply.Err = wire.AsError(err)
+	reply.Err = remote.AsError(err)
 	return reply
 }
 
@@ -326,7 +326,7 @@ func Init() error {
 
 func (o *order) live(control *os.File, lines *remote.Lines) *remote.Exit {
 	broke := func(what string, err error) *remote.Exit {
-		return &remote.Exit{Err: wire.AsError(fmt.Errorf("%s: %w", what, err))}
+		return &remote.Exit{Err: remote.AsError(fmt.Errorf("%s: %w", what, err))}
 	}
 	cpus := visible.Processors(o.Limits.CPUs)
 	if err := o.mount(visible.Files(o.Limits, cpus)); err != nil {
@@ -360,7 +360,7 @@ func (o *order) live(control *os.File, lines *remote.Lines) *remote.Exit {
 		start = func() error { return group.Start(cmd) }
 	}
 	if err := start(); err != nil {
-		return notStarted(err)
+		return remote.NotStarted(err)
 	}
 	for fd := range 3 {
 		_ = unix.Close(fd) // the command has them, and nobody else shall
@@ -406,20 +406,6 @@ func (o *order) command() (*exec.Cmd, *remote.Exit) {
 		cmd.SysProcAttr.Setctty, cmd.SysProcAttr.Ctty = true, 0
 	}
 	return cmd, nil
-}
-
-// notStarted says why execve refused. What lies in the guest and not in the command is an error.
-func notStarted(err error) *remote.Exit {
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return &remote.Exit{NotStarted: true, Code: 127, Why: err.Error()}
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ETXTBSY),
-		errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EPERM):
-		return &remote.Exit{NotStarted: true, Code: 126, Why: err.Error()}
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
-		return &remote.Exit{Err: contract.Errorf(contract.ReasonQuota, "the sandbox has no room for another command: %w", err)}
-	}
-	return &remote.Exit{Err: wire.AsError(fmt.Errorf("start the command: %w", err))}
 }
 
 // confine takes from this process, on all its threads, what the command must never have. It can gain no right by
@@ -473,7 +459,7 @@ func reap(pid int) *remote.Exit {
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
-			return &remote.Exit{Err: wire.AsError(fmt.Errorf("wait for the command: %w", err))}
+			return &remote.Exit{Err: remote.AsError(fmt.Errorf("wait for the command: %w", err))}
 		case got == pid:
 			return &remote.Exit{
 				Status: uint32(ws), User: time.Duration(ru.Utime.Nano()), Sys: time.Duration(ru.Stime.Nano()), MaxRSS: int64(ru.Maxrss) << 10,

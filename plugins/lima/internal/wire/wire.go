@@ -2,8 +2,7 @@
 //
 // The backend starts that program with the VM's ssh, one session for all it does. The program prints one line, [Hello],
 // and from then on both ends speak as package remote says: [Request] is what each stream begins with. What follows
-// depends on its Op; where that is no command, the last thing the guest says on the stream is a [Reply] as a line of
-// JSON.
+// depends on its Op; where that is no command, the last thing the guest says on the stream is a [remote.Reply].
 package wire
 
 import (
@@ -16,7 +15,6 @@ import (
 
 	"github.com/hutch-run/hutch/sdk/contract"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/overlay"
 	"github.com/hutch-run/hutch/sdk/supervise/remote"
 )
 
@@ -68,28 +66,6 @@ type Sandbox struct {
 	Network  bool           `json:"network"`  // it has the guest's own; otherwise none but its loopback
 	Input    bool           `json:"input"`    // it has an input
 	Exchange bool           `json:"exchange"` // the host has made /exchange/ID for it
-}
-
-// Reply ends every operation but OpExec.
-type Reply struct {
-	Err     *contract.Error `json:"err,omitempty"`
-	Changes []Change        `json:"changes,omitempty"`
-	State   string          `json:"state,omitempty"` // of OpInspect: how many commands run
-}
-
-// Change is an [overlay.Change] whose path may be no UTF-8.
-type Change struct {
-	Path   []byte `json:"path"`
-	Change overlay.Change
-}
-
-// AsError is err as it crosses the wire; one without a reason is internal. Nil stays nil.
-func AsError(err error) *contract.Error {
-	var e *contract.Error
-	if err != nil && !errors.As(err, &e) {
-		e = contract.Errorf(contract.ReasonInternal, "%w", err)
-	}
-	return e
 }
 
 // Hello is what the guest says first, behind [Magic] on its own line.

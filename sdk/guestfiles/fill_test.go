@@ -1,4 +1,4 @@
-package guest
+package guestfiles
 
 import (
 	"archive/tar"
@@ -18,8 +18,7 @@ func unpacked(t *testing.T, dir string, in []byte) error {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	b := box{"x", &server{user: account{uid: os.Getuid(), gid: os.Getgid()}}}
-	return b.unpack(root, tar.NewReader(bytes.NewReader(in)))
+	return unpack(root, os.Getuid(), os.Getgid(), tar.NewReader(bytes.NewReader(in)))
 }
 
 // TestUnpack is about what the host brings: links may lead anywhere, and nothing is written through one.

@@ -1,4 +1,4 @@
-package guest
+package guestfiles
 
 import (
 	"archive/tar"
@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk/contract"
+	"github.com/hutch-run/hutch/sdk/supervise/remote"
 )
 
 // reason is that of an error on the wire; "" for nil.
@@ -24,7 +24,7 @@ func reason(err error) contract.Reason {
 	if err == nil {
 		return ""
 	}
-	return wire.AsError(err).Reason
+	return remote.AsError(err).Reason
 }
 
 func write(t *testing.T, name, text string, mode fs.FileMode) {
