@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
 	"github.com/hutch-run/hutch/host/agent/generate"
@@ -30,6 +31,8 @@ type generateCmd struct {
 	Name string `arg:"" optional:"" name:"name" help:"Name of the block, where the file has several."`
 
 	Attempts int64  `type:"count" placeholder:"N" help:"Try so often at most, whatever the file says."`
+	Number   int    `short:"n" default:"1" placeholder:"N" help:"Generate so many programs side by side, each with the attempts and the budget of the block, and take the one that works after the fewest attempts."`
+	Jobs     int    `short:"j" default:"4" placeholder:"N" help:"With -n: so many at once (default 4)."`
 	Backend  string `placeholder:"NAME" help:"Use this backend instead of those that the file names." complete:"backend"`
 	Dir      string `short:"d" placeholder:"DIR" help:"Copy the files of the program that works to this directory, which is missing or empty." complete:"dir"`
 	Force    bool   `help:"With --dir: take a directory that is not empty, and replace files of the same names."`
@@ -50,6 +53,7 @@ The provider of the model gets the task, the names and sizes of the inputs, the 
 
     hutch generate examples/generate.hcl
     hutch generate report.hcl --var rows=10 -d report
+    hutch generate report.hcl -n 4 -d report
     hutch generate report.hcl -o json`
 }
 
@@ -60,6 +64,10 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 		return directory("generate", c.File)
 	case len(files) == 0:
 		return fmt.Errorf("no run file %q", c.File)
+	case c.Number < 1 || c.Number > maxTries:
+		return fmt.Errorf("-n %d: want a number from 1 to %d", c.Number, maxTries)
+	case c.Jobs < 1:
+		return fmt.Errorf("-j %d: want at least 1", c.Jobs)
 	case c.Force && c.Dir == "":
 		return errors.New("--force goes with --dir")
 	case c.Dir != "":
@@ -93,12 +101,20 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 	if !plan.OK {
 		return plan.Diagnostics.Err()
 	}
-	client, err := model.Open(ctx, g.Model.Config)
-	if err != nil {
-		return modelFailed(err)
+	one := func(ask func(context.Context, []string) (bool, error), watch generate.Watch) (*generate.Story, error) {
+		client, err := model.Open(ctx, g.Model.Config)
+		if err != nil {
+			return nil, modelFailed(err)
+		}
+		defer client.Close()
+		return generate.Run(ctx, g, generate.Options{Store: s.Store(), Client: client, Run: runner.Run, Ask: ask, Watch: watch})
 	}
-	defer client.Close()
-	story, err := generate.Run(ctx, g, generate.Options{Store: s.Store(), Client: client, Run: runner.Run, Ask: w.ask(), Watch: w.watch()})
+	var story *generate.Story
+	if c.Number > 1 {
+		story, err = c.best(ctx, u, one)
+	} else {
+		story, err = one(w.ask(), w.watch())
+	}
 	w.show.restore()
 	if story == nil {
 		return err
@@ -112,6 +128,58 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 		err = printed // else the exit code of the error
 	}
 	return err
+}
+
+// best generates several programs side by side, lists what became of them, and returns the story of the one that works
+// after the fewest attempts and, among these, with the fewest tokens; of the first one when none works.
+func (c *generateCmd) best(ctx context.Context, u *ui, one func(func(context.Context, []string) (bool, error), generate.Watch) (*generate.Story, error)) (*generate.Story, error) {
+	stories := make([]*generate.Story, c.Number)
+	var group errgroup.Group
+	group.SetLimit(c.Jobs)
+	for i := range stories {
+		group.Go(func() (err error) {
+			stories[i], err = one(nil, generate.Watch{Ended: func(a generate.Attempt) {
+				if !c.Quiet && c.Output != "json" {
+					u.note("program %d, %s: %s: %s", i+1, attemptName(a.N), strings.ReplaceAll(string(a.Class), "_", " "), termsafe.Line(a.Summary))
+				}
+			}})
+			return err
+		})
+	}
+	err := group.Wait()
+	stories = slices.DeleteFunc(stories, func(s *generate.Story) bool { return s == nil })
+	if len(stories) == 0 {
+		return nil, err
+	}
+	tokens := func(s *generate.Story) int64 { return s.Spent.InputTokens + s.Spent.OutputTokens }
+	better := func(a, b *generate.Story) int {
+		return cmp.Or(cmp.Compare(len(a.Attempts), len(b.Attempts)), cmp.Compare(tokens(a), tokens(b)))
+	}
+	best := stories[0]
+	for _, s := range stories[1:] {
+		if s.OK && (!best.OK || better(s, best) < 0) {
+			best = s
+		}
+	}
+	if c.Quiet || c.Output == "json" {
+		return best, err
+	}
+	rows := [][]string{{"", "ID", "ENDED", "ATTEMPTS", "TOKENS", "TIME", "PROGRAM"}}
+	for _, s := range stories {
+		mark, program := "", "-"
+		if s == best && s.OK {
+			mark = "*"
+		}
+		if n := len(s.Attempts); n > 0 && s.OK {
+			size := 0
+			for _, f := range s.Attempts[n-1].Files {
+				size += f.Size
+			}
+			program = fmt.Sprintf("%s, %s", count(len(s.Attempts[n-1].Files), "file"), count(size, "byte"))
+		}
+		rows = append(rows, []string{mark, s.ID, string(s.Ending), fmt.Sprint(len(s.Attempts)), fmt.Sprint(tokens(s)), s.Wall.Duration().Round(10 * time.Millisecond).String(), program})
+	}
+	return best, errors.Join(err, u.table(rows))
 }
 
 // block reads the block that is meant, with what the flags say about it.

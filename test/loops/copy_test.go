@@ -2,11 +2,28 @@ package loops
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/hutch-run/hutch/test/e2e"
 )
+
+// The program that works after the fewest attempts is taken.
+func TestGenerateBest(t *testing.T) {
+	w := newWorld(t, os.Getuid())
+	v := serve(t, "", program("exit 3")+program("echo two")+program("echo one"))
+	w.write(t, "g.hcl", local(v)+generateBlock)
+	out, said := w.hutch(t, 0, "generate", "g.hcl", "-n", "2", "-j", "1", "-d", "out")
+	if got := w.read(t, "out/main.sh"); got != "echo one\n" {
+		t.Errorf("the program is %q\n%s", got, said)
+	}
+	for _, line := range []string{`(?m)^ +\S+ +worked +2 .*1 file, 9 bytes$`, `(?m)^\* +\S+ +worked +1 .*1 file, 9 bytes$`} {
+		if !regexp.MustCompile(line).MatchString(out) {
+			t.Errorf("no %s in %s", line, out)
+		}
+	}
+}
 
 // A directory into which the program cannot be copied is reported before the model is asked, or with where the program
 // is, and the exit code is not that of success.
