@@ -12,16 +12,20 @@ import (
 
 // readStream renders the end of a log; false where nothing was written.
 func readStream(rec *store.Record, name store.Stream) (s stream, ok bool) {
+	most := int64(maxOutput)
+	if rec.State == store.StateRunning {
+		most = maxLive
+	}
 	log, err := rec.OpenLog(name)
 	if err != nil {
 		return s, false
 	}
 	defer log.Close()
 	total, _, err := log.Counts()
-	if err != nil || total == 0 || log.TailBytes(maxOutput) != nil {
+	if err != nil || total == 0 || log.TailBytes(most) != nil {
 		return s, false
 	}
-	b := &bounded{most: maxOutput}
+	b := &bounded{most: int(most)}
 	_, _ = log.WriteTo(b)
 	return stream{string(name), output(b.b), total - int64(len(b.b)), total}, true
 }

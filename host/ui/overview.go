@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -78,75 +77,137 @@ func (c *card) Title() string {
 	return c.ID
 }
 
-// maxAge is how long an overview is good although nothing changed on disk: a backend may know better.
+// maxAge is how long it is known how a sandbox is although nothing changed on disk: its backend may know better.
 const maxAge = 10 * time.Second
 
-// latest is the newest overview.
+// lookers is how many sandboxes are looked at at once, and lookTime how long each has to answer.
+const (
+	lookers  = 8
+	lookTime = 15 * time.Second
+)
+
+// latest is the newest overview, and how each sandbox was when somebody looked last.
 type latest struct {
-	looking sync.Mutex // held by who makes a new one
-	mu      sync.Mutex // guards the rest
-	sign    string
-	when    time.Time
-	view    *overview
+	mu    sync.Mutex
+	sign  string
+	view  *overview
+	boxes map[string]*seen // by id
 }
 
-// of is the overview that was made when the store was like that, unless it is too old.
-func (l *latest) of(sign string, tooOld time.Duration) *overview {
+// seen is how a sandbox was.
+type seen struct {
+	busy   chan struct{} // has a value while somebody looks
+	record string        // signatures of what it was made from
+	layer  string
+	when   time.Time
+	status *sandbox.Status // nil when nobody looked
+	facts  *sdk.Facts      // of its backend; nil where they are not known
+}
+
+// box is what is known of a sandbox.
+func (l *latest) box(id string) *seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.view == nil || l.sign != sign || time.Since(l.when) > tooOld {
-		return nil
+	if l.boxes == nil {
+		l.boxes = map[string]*seen{}
 	}
-	return l.view
+	if l.boxes[id] == nil {
+		l.boxes[id] = &seen{busy: make(chan struct{}, 1)}
+	}
+	return l.boxes[id]
 }
 
-// overview looks at everything, or returns the last one when nothing has changed since. A page does not wait for what
-// the watch is about to find out from backends, one of which may not answer.
-func (s *Server) overview(ctx context.Context, watching bool) *overview {
-	tooOld := maxAge
-	if !watching && s.watch.listening() {
-		tooOld = time.Hour
+// look finds out how sandboxes are, where something changed since the last look; records says that only a change of
+// the record counts. Backends are asked, which may not answer.
+func (s *Server) look(ctx context.Context, boxes []store.SandboxInfo, records bool) {
+	if slices.ContainsFunc(boxes, func(b store.SandboxInfo) bool { return b.State != store.SandboxReady }) {
+		bounded, cancel := context.WithTimeout(ctx, lookTime)
+		_ = s.manager.Finish(bounded) // what cannot be removed is shown
+		cancel()
 	}
-	sign := signature(ctx, s.store)
-	if v := s.latest.of(sign, tooOld); v != nil {
-		return v
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, lookers)
+	for _, b := range boxes {
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turn }()
+			s.lookAt(ctx, b, records)
+		})
 	}
-	s.latest.looking.Lock()
-	defer s.latest.looking.Unlock()
-	sign = signature(ctx, s.store)
-	if v := s.latest.of(sign, tooOld); v != nil {
-		return v
-	}
-	v := s.survey(ctx)
-	if ctx.Err() == nil {
-		sum := sha256.New()
-		_, _ = fmt.Fprintln(sum, sign, v.Problem)
-		for _, c := range v.Cards {
-			_, _ = fmt.Fprintln(sum, c.Condition, c.Problem, c.Notes, c.Changed())
-		}
-		v.Version = hex.EncodeToString(sum.Sum(nil)[:8])
-		s.latest.mu.Lock()
-		s.latest.sign, s.latest.when, s.latest.view = sign, time.Now(), v
-		s.latest.mu.Unlock()
-	}
-	return v
+	wg.Wait()
 }
 
-func (s *Server) survey(ctx context.Context) *overview {
-	v := &overview{}
-	list, err := s.manager.Survey(ctx, true)
+func (s *Server) lookAt(ctx context.Context, b store.SandboxInfo, records bool) {
+	v := s.latest.box(b.ID)
+	select {
+	case v.busy <- struct{}{}:
+		defer func() { <-v.busy }()
+	case <-ctx.Done():
+		return
+	}
+	record, layer := s.recordSign(b), v.layer
+	if !records {
+		layer = layerSign(ctx, b)
+	}
+	young := maxAge
+	if v.status != nil && v.status.Condition == sandbox.StateBusy {
+		young = lookEvery / 2
+	}
+	if v.status != nil && record == v.record && layer == v.layer && (records || time.Since(v.when) < young) {
+		return
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("no answer within %s", lookTime))
+	defer cancel()
+	st, err := s.manager.Inspect(bounded, b.ID)
+	if st == nil || ctx.Err() != nil {
+		return // it was removed meanwhile
+	}
 	if err != nil {
-		v.Problem = err.Error()
+		st.Condition, st.Problem = sandbox.StateUnknown, err.Error()
 	}
-	if v.Runs, err = s.store.List(store.Filter{Limit: maxRuns}); err != nil {
-		v.Problem = strings.TrimPrefix(v.Problem+"; "+err.Error(), "; ")
+	facts := v.facts
+	if facts == nil && st.Backend != "" {
+		facts, _ = s.pool.Facts(bounded, st.Backend)
 	}
-	overlays := map[string]int{}
-	for i := range list {
-		c := s.card(ctx, list[i], v.Runs)
-		if at := slices.IndexFunc(list, func(st sandbox.Status) bool { return st.ID == c.Parent }); at >= 0 {
-			c.ForkOf = nameOf(list[at].SandboxInfo)
+	s.latest.mu.Lock()
+	defer s.latest.mu.Unlock()
+	v.record, v.layer, v.when, v.status, v.facts = record, layer, time.Now(), st, facts
+}
+
+// overview is how everything is now. While a window is open only what changed in a record is looked at: the rest is
+// looked at all the time.
+func (s *Server) overview(ctx context.Context) *overview {
+	rec, open := s.records(), s.watch.listening()
+	if open {
+		s.latest.mu.Lock()
+		view, sign := s.latest.view, s.latest.sign
+		s.latest.mu.Unlock()
+		if view != nil && sign == rec.sign {
+			return view
 		}
+	}
+	s.look(ctx, rec.boxes, open)
+	return s.build(s.records())
+}
+
+// build makes an overview of records and of what is known of the sandboxes.
+func (s *Server) build(rec records) *overview {
+	v := &overview{Problem: rec.problem, Runs: rec.runs}
+	sum, overlays := sha256.New(), map[string]int{}
+	_, _ = fmt.Fprintln(sum, rec.sign)
+	s.latest.mu.Lock()
+	defer s.latest.mu.Unlock()
+	for _, b := range rec.boxes {
+		st, layer, facts := sandbox.Status{SandboxInfo: b, Condition: string(b.State), Problem: b.Damage, Dir: s.store.Paths().Sandbox(b.ID)}, "", (*sdk.Facts)(nil)
+		if k := s.latest.boxes[b.ID]; k != nil && k.status != nil && b.State == store.SandboxReady {
+			st, layer, facts = *k.status, k.layer, k.facts
+			st.SandboxInfo = b
+		}
+		c := newCard(st, facts, v.Runs)
+		if at := slices.IndexFunc(rec.boxes, func(o store.SandboxInfo) bool { return o.ID == c.Parent }); at >= 0 {
+			c.ForkOf = nameOf(rec.boxes[at])
+		}
+		_, _ = fmt.Fprintln(sum, layer, c.Condition, c.Problem, c.Notes, c.Changed(), c.Details)
 		v.Cards = append(v.Cards, c)
 		overlays[c.Overlay]++
 		at := slices.IndexFunc(v.Projects, func(p project) bool { return p.Name == c.Project && p.Dir == c.Workspace.Source })
@@ -160,16 +221,21 @@ func (s *Server) survey(ctx context.Context) *overview {
 		v.Overlays = append(v.Overlays, fmt.Sprintf("%s × %d", name, n))
 	}
 	slices.Sort(v.Overlays)
+	for id := range s.latest.boxes { // removed
+		if !slices.ContainsFunc(rec.boxes, func(b store.SandboxInfo) bool { return b.ID == id }) {
+			delete(s.latest.boxes, id)
+		}
+	}
+	v.Version = hex.EncodeToString(sum.Sum(nil)[:8])
+	s.latest.sign, s.latest.view = rec.sign, v
 	return v
 }
 
-func (s *Server) card(ctx context.Context, st sandbox.Status, runs []store.Info) *card {
+func newCard(st sandbox.Status, f *sdk.Facts, runs []store.Info) *card {
 	c := &card{Status: st, Overlay: overlayOf(&st)}
-	if st.Backend != "" {
-		if f, err := s.pool.Facts(ctx, st.Backend); err == nil {
-			c.Forks = f.Has(sdk.CapFork) && st.Workspace.Mode == string(sdk.WorkspacePrivate)
-			c.Isolation, c.Resets, c.Stops = string(f.Isolation), f.Has(sdk.CapReset), f.Has(sdk.CapStop)
-		}
+	if f != nil {
+		c.Forks = f.Has(sdk.CapFork) && st.Workspace.Mode == string(sdk.WorkspacePrivate)
+		c.Isolation, c.Resets, c.Stops = string(f.Isolation), f.Has(sdk.CapReset), f.Has(sdk.CapStop)
 	}
 	for i, r := range runs { // newest first
 		switch {

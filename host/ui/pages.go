@@ -38,6 +38,7 @@ const (
 	maxLines  = 4000        // of one file's difference
 	maxLine   = 2000        // bytes of a line of it
 	maxOutput = 256 << 10   // bytes of a stream
+	maxLive   = 32 << 10    // bytes of a stream while it is written, so that it can be shown again and again
 	maxEvents = 200         // of a run, the last ones
 	maxListed = 200         // limits, destinations, outputs and changes of a run, each
 	pageTime  = time.Minute // to make one page
@@ -69,15 +70,17 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 
 // page is what each template gets.
 type page struct {
-	Title  string
-	Nav    string // sandboxes, runs or doctor
-	Root   string // before every path
-	CSRF   string
-	Hutch  string // version
-	Store  string
-	Notice *notice
-	View   *overview
-	Body   any
+	Title   string
+	Nav     string // sandboxes, runs or doctor
+	Root    string // before every path
+	CSRF    string
+	Hutch   string // version
+	Store   string
+	Notice  *notice
+	View    *overview
+	Version string // changes with what the page shows; "" for that of View
+	Run     string // whose output it follows; "" for none
+	Body    any
 }
 
 // actions are the buttons of a sandbox. They lead back to the home page, or to the sandbox's own.
@@ -121,7 +124,12 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, code int, name str
 	p.Root, p.CSRF, p.Hutch, p.Store = s.guard.prefix, s.guard.csrf, s.version, s.store.Paths().Data
 	p.Notice = s.notices.get(r.URL.Query().Get("said"))
 	if p.View == nil {
-		p.View = s.overview(r.Context(), false)
+		p.View = s.overview(r.Context())
+	}
+	if p.Version != "" {
+		p.Version = p.View.Version + "." + p.Version
+	} else {
+		p.Version = p.View.Version
 	}
 	var b bytes.Buffer
 	if err := pages.ExecuteTemplate(&b, name, p); err != nil {
@@ -181,7 +189,7 @@ type flag struct {
 func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	view := s.overview(ctx, false)
+	view := s.overview(ctx)
 	at := slices.IndexFunc(view.Cards, func(c *card) bool { return c.ID == r.PathValue("id") })
 	if at < 0 {
 		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
@@ -398,7 +406,7 @@ type filePage struct {
 func (s *Server) file(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	view := s.overview(ctx, false)
+	view := s.overview(ctx)
 	at := slices.IndexFunc(view.Cards, func(c *card) bool { return c.ID == r.PathValue("id") })
 	path, err := deref(r.URL.Query().Get("path"))
 	if err == nil && at < 0 {
@@ -479,6 +487,7 @@ type stream struct {
 }
 
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	version := s.progress(r.PathValue("id")) // before anything is read
 	rec, err := s.store.Load(r.PathValue("id"))
 	if err != nil {
 		s.missing(w, r, "runs", err)
@@ -522,7 +531,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("check") != "" {
 		p.Check = s.checks.verify(r.Context(), s.store, rec.ID, len(events))
 	}
-	s.show(w, r, http.StatusOK, "run.html", page{Title: rec.Name, Nav: "runs", Body: p})
+	s.show(w, r, http.StatusOK, "run.html", page{Title: rec.Name, Nav: "runs", Version: version, Run: rec.ID, Body: p})
 }
 
 // check is what a verification of a run's events found.

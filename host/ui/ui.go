@@ -61,7 +61,7 @@ func New(s *session.Session, version string, at, files *net.TCPAddr) (*Server, e
 		version: version, session: s, store: s.Store(), pool: pool, manager: m, guard: newGuard(at, files.Port),
 		files: newFileServer(files.Port, s.Store()), ledger: workspace.Ledger(s.Store()),
 	}
-	v.watch = newWatch(func(ctx context.Context) string { return v.overview(ctx, true).Version })
+	v.watch = newWatch()
 	return v, nil
 }
 
@@ -73,7 +73,8 @@ func (s *Server) Link() string { return s.guard.link() }
 func (s *Server) Serve(ctx context.Context, l, files net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go s.watch.run(ctx)
+	go s.watchRecords(ctx)
+	go s.watchSandboxes(ctx)
 	of := func(h http.Handler) *http.Server {
 		return &http.Server{
 			Handler: h, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10,

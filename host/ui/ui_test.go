@@ -273,7 +273,7 @@ func TestEvents(t *testing.T) {
 		func() error { return w.manager.Reset(t.Context(), id, true, false) },
 		func() error { w.create("another"); return nil },
 	} {
-		before := w.overview(t.Context(), true).Version
+		before := w.overview(t.Context()).Version
 		if err := does(); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io/fs"
@@ -13,6 +14,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 
 	"github.com/hutch-run/hutch/host/store"
 )
@@ -24,32 +27,31 @@ const (
 	maxWindows = 64
 )
 
-// watch notices that something changed on disk, whichever process did it, while somebody listens.
+// watch notices that something changed, whichever process did it, while somebody listens. Changes of records come from
+// the kernel at once. Workspaces, and what only a backend knows, are looked at again and again.
 type watch struct {
-	sign func(context.Context) string
-
 	mu      sync.Mutex
-	windows map[chan string]bool
-	joined  chan struct{} // has a value when a window came
-	version string
+	windows map[*window]bool
+	again   chan struct{} // has a value when the overview is to be made again
+	nudge   chan struct{} // has a value when the sandboxes are to be looked at again
+	version string        // of the overview; "" when nobody looked for a while
 }
 
-func newWatch(sign func(context.Context) string) *watch {
-	return &watch{sign: sign, windows: map[chan string]bool{}, joined: make(chan struct{}, 1)}
+// window is a page that listens.
+type window struct {
+	run  string        // that it shows; "" for none
+	poke chan struct{} // has a value when it may have to be shown again
 }
 
-// run looks until ctx ends.
-func (w *watch) run(ctx context.Context) {
-	for {
-		pause := time.Duration(-1)
-		if w.listening() {
-			begun := time.Now()
-			w.tell(w.sign(ctx))
-			pause = min(max(lookEvery, 9*time.Since(begun)), maxAge)
-		}
-		if !w.wait(ctx, pause) {
-			return
-		}
+func newWatch() *watch {
+	return &watch{windows: map[*window]bool{}, again: make(chan struct{}, 1), nudge: make(chan struct{}, 1)}
+}
+
+// raise puts a value into a channel that has room for one.
+func raise(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -60,23 +62,7 @@ func (w *watch) listening() bool {
 	return len(w.windows) > 0
 }
 
-// wait waits for a pause, or for a window when it is negative.
-func (w *watch) wait(ctx context.Context, pause time.Duration) bool {
-	var over <-chan time.Time
-	if pause >= 0 {
-		t := time.NewTimer(pause)
-		defer t.Stop()
-		over = t.C
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-over:
-	case <-w.joined:
-	}
-	return true
-}
-
+// tell says which overview there is now.
 func (w *watch) tell(version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,45 +70,77 @@ func (w *watch) tell(version string) {
 		return
 	}
 	w.version = version
-	for c := range w.windows {
-		select {
-		case <-c: // an older version that nobody took
-		default:
+	for v := range w.windows {
+		raise(v.poke)
+	}
+}
+
+// wrote says that a run wrote something.
+func (w *watch) wrote(run string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for v := range w.windows {
+		if v.run == run {
+			raise(v.poke)
 		}
-		c <- version
 	}
 }
 
 // join adds a window; nil when there are too many.
-func (w *watch) join() chan string {
+func (w *watch) join(run string) *window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.windows) >= maxWindows {
 		return nil
 	}
-	c := make(chan string, 1)
-	w.windows[c] = true
-	if w.version != "" && len(w.windows) > 1 {
-		c <- w.version
-	} else {
+	if len(w.windows) == 0 {
 		w.version = "" // nobody looked for a while
 	}
-	select {
-	case w.joined <- struct{}{}:
-	default:
-	}
-	return c
+	v := &window{run: run, poke: make(chan struct{}, 1)}
+	w.windows[v] = true
+	raise(v.poke)
+	raise(w.again)
+	raise(w.nudge)
+	return v
 }
 
-func (w *watch) leave(c chan string) {
+func (w *watch) leave(v *window) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.windows, c)
+	delete(w.windows, v)
+}
+
+// current is the version that a window should show; "" when that is about to be found out.
+func (s *Server) current(v *window) string {
+	s.watch.mu.Lock()
+	version := s.watch.version
+	s.watch.mu.Unlock()
+	if version == "" || v.run == "" {
+		return version
+	}
+	return version + "." + s.progress(v.run)
+}
+
+// progress changes when a run writes something.
+func (s *Server) progress(run string) string {
+	h, dir := sha256.New(), s.store.Paths().Run(run)
+	list, err := os.ReadDir(dir) // logs may be in several parts
+	_, _ = fmt.Fprintln(h, err)
+	for _, e := range list {
+		if !e.IsDir() {
+			stat(h, filepath.Join(dir, e.Name()))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
 // events sends a page the version of what it should show: at once, and whenever that changes.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
-	c := s.watch.join()
+	run := r.URL.Query().Get("run")
+	if _, err := s.store.Load(run); err != nil {
+		run = ""
+	}
+	c := s.watch.join(run)
 	if c == nil {
 		refuse(w, http.StatusServiceUnavailable, "too many windows are open")
 		return
@@ -135,13 +153,17 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 	alive := time.NewTicker(20 * time.Second)
 	defer alive.Stop()
-	for {
+	for last := ""; ; {
 		text := ":\n\n"
 		select {
 		case <-r.Context().Done():
 			return
-		case v := <-c:
-			text = "data: " + v + "\n\n"
+		case <-c.poke:
+			v := s.current(c)
+			if v == "" || v == last {
+				continue
+			}
+			last, text = v, "data: "+v+"\n\n"
 		case <-alive.C:
 		}
 		if _, err := w.Write([]byte(text)); err != nil || flush() != nil {
@@ -150,28 +172,176 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// signature changes when a sandbox, what it wrote, its side of the project, or one of the newest runs changes. It takes
-// no lock and asks no backend: what only a backend knows, such as files in a cloud machine, shows when a record
-// changes.
-func signature(ctx context.Context, st *store.Store) string {
+// watchRecords makes the overview again when a record changed, until ctx ends.
+func (s *Server) watchRecords(ctx context.Context) {
+	n := newNotifier(s.store.Paths())
+	defer n.close()
+	for sign := ""; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-n.events:
+			if run, ok := n.output(e); ok {
+				s.watch.wrote(run)
+				continue
+			}
+		case <-s.watch.again:
+		}
+		if !s.watch.listening() {
+			n.follow(records{})
+			continue
+		}
+		begun := time.Now()
+		rec := s.records()
+		n.follow(rec)
+		s.watch.tell(s.build(rec).Version)
+		if rec.sign != sign {
+			sign = rec.sign
+			raise(s.watch.nudge)
+		}
+		sleep(ctx, time.Since(begun)) // at most half of the time is spent on this
+	}
+}
+
+// watchSandboxes looks at all sandboxes again and again, until ctx ends.
+func (s *Server) watchSandboxes(ctx context.Context) {
+	for pause := time.Duration(0); ; {
+		var over <-chan time.Time
+		if s.watch.listening() {
+			over = time.After(pause)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+		case <-s.watch.nudge:
+		}
+		if !s.watch.listening() {
+			continue
+		}
+		begun := time.Now()
+		s.look(ctx, s.records().boxes, false)
+		pause = min(max(lookEvery, 9*time.Since(begun)), maxAge)
+		raise(s.watch.again)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// notifier has the kernel say what changes in the records. Where it cannot, everything is looked at every so often.
+type notifier struct {
+	*fsnotify.Watcher // nil where the kernel has no room
+	events            <-chan fsnotify.Event
+	paths             store.Paths
+	dirs              map[string]bool
+}
+
+func newNotifier(p store.Paths) *notifier {
+	n := &notifier{paths: p, dirs: map[string]bool{}}
+	if w, err := fsnotify.NewBufferedWatcher(4096); err == nil {
+		n.Watcher, n.events = w, w.Events
+		go func() {
+			for range w.Errors { // what was missed is seen at the next look
+			}
+		}()
+	}
+	return n
+}
+
+func (n *notifier) close() {
+	if n.Watcher != nil {
+		_ = n.Close()
+	}
+}
+
+// output is the run that wrote something, for what does not show elsewhere.
+func (n *notifier) output(e fsnotify.Event) (run string, ok bool) {
+	dir, name := filepath.Split(e.Name)
+	dir = filepath.Clean(dir)
+	if filepath.Dir(dir) != n.paths.Runs() || name == "run.json" {
+		return "", false
+	}
+	return filepath.Base(dir), true
+}
+
+// follow has the kernel report changes of these records, and of no others.
+func (n *notifier) follow(r records) {
+	if n.Watcher == nil {
+		return
+	}
+	want := map[string]bool{}
+	if r.sign != "" {
+		want[n.paths.Runs()], want[n.paths.Sandboxes()] = true, true
+	}
+	for _, b := range r.boxes {
+		want[n.paths.Sandbox(b.ID)] = true
+	}
+	for _, i := range r.runs {
+		if i.State == store.StateRunning {
+			want[n.paths.Run(i.ID)] = true
+		}
+	}
+	for d := range n.dirs {
+		if !want[d] {
+			_ = n.Remove(d)
+			delete(n.dirs, d)
+		}
+	}
+	for d := range want {
+		if !n.dirs[d] && n.Add(d) == nil {
+			n.dirs[d] = true
+		}
+	}
+}
+
+// records are what the store has of all sandboxes and the newest runs. Reading them takes no lock.
+type records struct {
+	boxes   []store.SandboxInfo
+	runs    []store.Info
+	sign    string // changes with them
+	problem string
+}
+
+func (s *Server) records() (r records) {
+	var err, rerr error
+	r.boxes, err = s.store.Sandboxes()
+	r.runs, rerr = s.store.List(store.Filter{Limit: maxRuns})
+	if err = errors.Join(err, rerr); err != nil {
+		r.problem = err.Error()
+	}
 	h := sha256.New()
-	boxes, err := st.Sandboxes()
-	_, _ = fmt.Fprintln(h, err)
-	_ = json.NewEncoder(h).Encode(boxes)
-	for _, b := range boxes {
-		stat(h, filepath.Join(st.Paths().Sandbox(b.ID), "events.jsonl"))
-		if l := b.Workspace.Layers; l != nil && l.Upper != "" {
-			written(ctx, h, l.Upper, b.Workspace.Source)
-		}
+	for _, b := range r.boxes {
+		_, _ = fmt.Fprintln(h, s.recordSign(b))
 	}
-	runs, err := st.List(store.Filter{Limit: maxRuns})
-	_, _ = fmt.Fprintln(h, err)
-	_ = json.NewEncoder(h).Encode(runs)
-	for _, r := range runs {
-		if r.State == store.StateRunning {
-			written(ctx, h, st.Paths().Run(r.ID), "")
-		}
+	_ = json.NewEncoder(h).Encode(r.runs)
+	_, _ = fmt.Fprintln(h, r.problem)
+	r.sign = hex.EncodeToString(h.Sum(nil)[:8])
+	return r
+}
+
+// recordSign changes when the record of a sandbox does.
+func (s *Server) recordSign(b store.SandboxInfo) string {
+	h := sha256.New()
+	_ = json.NewEncoder(h).Encode(b)
+	stat(h, filepath.Join(s.store.Paths().Sandbox(b.ID), "events.jsonl"))
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// layerSign changes with what a sandbox wrote and the project's side of it, where both are on this host.
+func layerSign(ctx context.Context, b store.SandboxInfo) string {
+	l := b.Workspace.Layers
+	if l == nil || l.Upper == "" {
+		return ""
 	}
+	h := sha256.New()
+	written(ctx, h, l.Upper, b.Workspace.Source)
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 

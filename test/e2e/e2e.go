@@ -61,7 +61,7 @@ func Main(m *testing.M, more map[string]string) int {
 
 // Require skips the test where a tool is missing, and fails it where
 // HUTCH_TEST_REQUIRE (a comma-separated list) names that tool.
-func Require(t *testing.T, tool string) {
+func Require(t testing.TB, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
 		Missing(t, tool, tool+" is not installed")
@@ -70,7 +70,7 @@ func Require(t *testing.T, tool string) {
 
 // Missing skips the test because something is not there, and fails it where
 // HUTCH_TEST_REQUIRE names that thing.
-func Missing(t *testing.T, what, why string) {
+func Missing(t testing.TB, what, why string) {
 	t.Helper()
 	if slices.Contains(strings.Split(os.Getenv("HUTCH_TEST_REQUIRE"), ","), what) {
 		t.Fatalf("%s is required (HUTCH_TEST_REQUIRE): %s", what, why)

@@ -35,16 +35,17 @@ const bound = 4 * time.Minute
 
 // journey is one person with one browser.
 type journey struct {
-	t       *testing.T
+	t       testing.TB
 	home    string
 	project string
 	ctx     context.Context // of the browser's first window
+	server  *os.Process     // hutch ui
 
 	mu       sync.Mutex
 	problems []string // exceptions and violations of the policy that the browser reported
 }
 
-func newJourney(t *testing.T) *journey {
+func newJourney(t testing.TB) *journey {
 	t.Helper()
 	e2e.Require(t, "bwrap")
 	e2e.Require(t, "chromium")
@@ -154,6 +155,7 @@ func (j *journey) serve() (link string, interrupt func()) {
 	if err := cmd.Start(); err != nil {
 		j.t.Fatal(err)
 	}
+	j.server = cmd.Process
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	stop := sync.OnceFunc(func() {

@@ -72,7 +72,8 @@
         children(document.querySelector("main"), next.querySelector("main"));
         children(document.querySelector("footer.status"), next.querySelector("footer.status"));
         say(text, state);
-        version = next.body.dataset.version === wanted ? wanted : now;
+        version = next.body.dataset.version; // at least as new as what was wanted
+        if (wanted === now) wanted = version;
         document.body.dataset.version = version;
       }
       say("Live", "on");
