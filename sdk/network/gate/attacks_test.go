@@ -147,6 +147,7 @@ var attacks = []attack{
 	{"a chunk whose size is not a number", get("/admin", `Transfer-Encoding: chunked\r\n\r\nzz\r\n`), "HTTP/1.1 403 Forbidden"},
 	{"the placeholder in a body, across two chunks: it goes out as it is", `send host:8001 "GET /repos/b HTTP/1.1\r\nHost: host:8001\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n` + placeholder[:16] + `\r\ne\r\n` + placeholder[16:] + `\r\n0\r\n\r\n"`, "HTTP/1.1 200 OK"},
 	{"the placeholder in two parts of a header: it goes out as it is", `send host:8001 "GET /repos/c HTTP/1.1\r\nHost: host:8001\r\nA: ` + placeholder[:16] + `\r\nA: ` + placeholder[16:] + `\r\n\r\n"`, "HTTP/1.1 200 OK"},
+	{"the placeholder in a form", `send host:8001 "GET /repos/d HTTP/1.1\r\nHost: host:8001\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 32\r\n\r\na=` + placeholder + `"`, "HTTP/1.1 403 Forbidden"},
 	{"two lengths", get("/repos/a", `Content-Length: 1\r\nContent-Length: 2`), "HTTP/1.1 400 Bad Request"},
 	{"a transfer coding in disguise", get("/repos/a", `Transfer-Encoding: chunked, identity`), "HTTP/1.1 501 Not Implemented"},
 	{"a space before a colon", get("/repos/a", "Transfer-Encoding : chunked"), "HTTP/1.1 400 Bad Request: invalid header name"},

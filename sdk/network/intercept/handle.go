@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/hutch-run/hutch/sdk/network"
 )
@@ -39,7 +40,8 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 		panic(http.ErrAbortHandler)
 	}
 	defer s.active.Done()
-	uses, no := s.admit(r)
+	uses, sig, release, no := s.admit(r)
+	defer release()
 	if no != nil {
 		s.deny(Denial{no.rule, no.reason})
 		answer(w, no.status, "denied: "+no.reason, no.fix)
@@ -53,17 +55,32 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 	}
 	s.mu.Unlock()
 
+	var inForm atomic.Pointer[secret]
+	watch(r, s.i.secrets, func(x *secret) error {
+		if isForm(r) {
+			inForm.Store(x)
+			return errForm
+		}
+		s.deny(Denial{"secret " + x.name, fmt.Sprintf("secret %s: its placeholder in the body of a request stayed as it is: values go into headers and the query", x.name)})
+		return nil
+	})
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).EnableFullDuplex() // bodies go both ways at once, as in HTTP/2
 	}
 	rw := &responseWriter{ResponseWriter: w, method: r.Method}
 	proxy := httputil.ReverseProxy{
-		Rewrite:       func(pr *httputil.ProxyRequest) { rw.pairs = slices.Concat(s.redacts, s.rewrite(pr, uses)) },
+		Rewrite:       func(pr *httputil.ProxyRequest) { rw.pairs = slices.Concat(s.redacts, s.rewrite(pr, uses, sig)) },
 		Transport:     transport,
 		FlushInterval: -1,
 		ErrorLog:      discard,
 		BufferPool:    &copies,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if x := inForm.Load(); x != nil {
+				no := Denial{"secret " + x.name, fmt.Sprintf("secret %s: its placeholder is in a form: it is replaced in headers and in the query only", x.name)}
+				s.deny(no)
+				answer(w, http.StatusForbidden, "denied: "+no.Reason, "")
+				return
+			}
 			if r.Context().Err() != nil {
 				panic(http.ErrAbortHandler) // the command has gone
 			}
@@ -97,19 +114,23 @@ func answer(w http.ResponseWriter, status int, reason, fix string) {
 	_, _ = io.WriteString(w, "hutch: "+reason+"\n"+fix)
 }
 
-// admit returns the secrets whose placeholders r has, or why r does not leave. It decides by what the host will read:
-// the path is compared in the form in which it is sent.
-func (s *session) admit(r *http.Request) ([]*secret, *denial) {
+// admit returns the secrets whose placeholders r has, and the signature that one of them made, or why r does not leave.
+// It decides by what the host will read: the path is compared in the form in which it is sent. release has to be called
+// when r is over.
+func (s *session) admit(r *http.Request) (uses []*secret, sig *signature, release func(), no *denial) {
+	release = func() {}
 	path := r.URL.EscapedPath()
 	switch host, port := splitHost(r.Host); {
 	case r.Method == http.MethodConnect:
-		return nil, &denial{http.StatusMethodNotAllowed, "", fmt.Sprintf("CONNECT to %.100q: connections are not relayed", r.Host), ""}
+		return nil, nil, release, &denial{http.StatusMethodNotAllowed, "", fmt.Sprintf("CONNECT to %.100q: connections are not relayed", r.Host), ""}
 	case network.Canonical(host) != s.name || port != "" && port != strconv.Itoa(s.port):
-		return nil, &denial{http.StatusMisdirectedRequest, "", fmt.Sprintf("a request to %s on port %d was for another host, %.100q", s.name, s.port, r.Host), ""}
+		return nil, nil, release, &denial{http.StatusMisdirectedRequest, "", fmt.Sprintf("a request to %s on port %d was for another host, %.100q", s.name, s.port, r.Host), ""}
 	case r.URL.Opaque != "" || path != "*" && !strings.HasPrefix(path, "/"):
-		return nil, &denial{http.StatusBadRequest, "", fmt.Sprintf("%s %.100q: want a path that begins with /", r.Method, r.URL.Opaque+path), ""}
+		return nil, nil, release, &denial{http.StatusBadRequest, "", fmt.Sprintf("%s %.100q: want a path that begins with /", r.Method, r.URL.Opaque+path), ""}
 	}
-	var uses []*secret
+	if sig, no, release = s.signed(r); no != nil {
+		return nil, nil, release, no
+	}
 	count := 0
 	for _, x := range s.i.secrets {
 		n := strings.Count(r.URL.RawQuery, x.placeholder)
@@ -120,21 +141,24 @@ func (s *session) admit(r *http.Request) ([]*secret, *denial) {
 			}
 		}
 		if strings.Contains(path, x.placeholder) {
-			return nil, &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: its placeholder is in the path: it is replaced in headers and in the query only", x.name), ""}
+			return nil, nil, release, &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: its placeholder is in the path: it is replaced in headers and in the query only", x.name), ""}
+		}
+		if sig != nil && sig.signer == x {
+			n++
 		}
 		if n == 0 {
 			continue
 		}
 		if no := s.refuse(x, r, path); no != nil {
-			return nil, no
+			return nil, nil, release, no
 		}
 		count += n
 		uses = append(uses, x)
 	}
 	if count > maxUses {
-		return nil, &denial{http.StatusForbidden, "", fmt.Sprintf("a request has %d placeholders of secrets, more than %d", count, maxUses), ""}
+		return nil, nil, release, &denial{http.StatusForbidden, "", fmt.Sprintf("a request has %d placeholders of secrets, more than %d", count, maxUses), ""}
 	}
-	return uses, nil
+	return uses, sig, release, nil
 }
 
 // refuse says why r must not carry x; nil when it may.
@@ -204,9 +228,9 @@ func basic(value string) (scheme, login string, ok bool) {
 	return scheme, string(plain), err == nil
 }
 
-// rewrite makes the request that leaves: the same one, with the values of uses in it. It returns what to look for in the
+// rewrite makes the request that leaves: the same one, with the values of uses in it, and signed with one. It returns what to look for in the
 // response besides the values.
-func (s *session) rewrite(pr *httputil.ProxyRequest, uses []*secret) (sent []pair) {
+func (s *session) rewrite(pr *httputil.ProxyRequest, uses []*secret, sig *signature) (sent []pair) {
 	out := pr.Out
 	out.URL.Scheme, out.URL.Host, out.URL.RawQuery = "http", net.JoinHostPort(s.name, strconv.Itoa(s.port)), pr.In.URL.RawQuery
 	if s.tls {
@@ -246,6 +270,12 @@ func (s *session) rewrite(pr *httputil.ProxyRequest, uses []*secret) (sent []pai
 				values[n] = strings.ReplaceAll(values[n], x.placeholder, x.value)
 			}
 		}
+	}
+	if sig != nil {
+		if slices.Contains(sig.signed, "accept-encoding") {
+			out.Header.Set("Accept-Encoding", "identity")
+		}
+		sig.resign(out)
 	}
 	return sent
 }

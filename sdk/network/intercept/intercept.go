@@ -5,7 +5,9 @@
 // the real host over TLS that the host's roots verify. A placeholder in a header, Basic credentials included, or in the
 // query becomes the value if the host is one of the secret's, a rule admits method and path, and the connection is
 // encrypted or ends on this machine. A request with a placeholder that may not become the value is answered 403 with
-// the reason; it never leaves. Bodies are not read: a placeholder in one goes out as it is.
+// the reason; it never leaves. A request that is signed with a placeholder as the key, by AWS's Signature Version 4, is
+// signed again with the value. In bodies nothing is replaced: a form with a placeholder is denied, and in another body
+// it goes out as it is, which is recorded as a denial.
 //
 // In responses the value becomes the placeholder again, in headers, trailers and bodies, as it is and as JSON, URLs and
 // Basic credentials write it. That undoes echoes. It cannot stop a host that encodes the value to give it away: a secret's hosts
@@ -56,6 +58,7 @@ type Interceptor struct {
 
 	secrets []*secret
 	issuer  *issuer
+	signing chan struct{} // has an element for each body that is held for its signature
 }
 
 // Outcome is what came of a connection.
@@ -89,7 +92,7 @@ func New(secrets []sdk.Secret, authority *sdk.Authority) (*Interceptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authority: %w", err)
 	}
-	i := &Interceptor{issuer: issuer}
+	i := &Interceptor{issuer: issuer, signing: make(chan struct{}, maxSigning)}
 	for _, s := range secrets {
 		checked, err := check(s)
 		if err != nil {
