@@ -187,6 +187,7 @@ type Dependencies struct {
 	Language  string   `json:"language"`
 	Installer string   `json:"installer"` // such as pip 24.0
 	Packages  []string `json:"packages"`
+	Locked    bool     `json:"locked,omitempty"` // from a lock file, with its digests
 	Cached    bool     `json:"cached"`
 	Key       string   `json:"key"` // of the cache entry
 	// Fetched is all that is installed, sorted by name: the packages with what they depend on.

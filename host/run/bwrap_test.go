@@ -97,6 +97,14 @@ func newBwrapWorld(t *testing.T) (*world, *backend.Pool) {
 	return w, p
 }
 
+// write writes a file beside the run file.
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) runOn(src string) *result.Result {
 	w.t.Helper()
 	o := w.opt
@@ -216,9 +224,28 @@ run "r" {
 		t.Error("a failed installation was cached")
 	}
 	noSecret(t, w, password)
-	// This index does not say when a release was uploaded, and pip before 26.0 cannot ask.
-	if r := w.runOn(strings.Replace(src("hutchprobe"), "  entrypoint", "  min_age = \"3d\"\n  entrypoint", 1)); r.OK || r.Error == nil {
-		t.Errorf("a release of unknown age was installed: %+v", r.Dependencies)
+	// The release is of 2020. pip before 26.0 cannot ask for that.
+	aged := func(age string) *result.Result {
+		return w.runOn(strings.Replace(src("hutchprobe"), "  entrypoint", "  min_age = \""+age+"\"\n  entrypoint", 1))
+	}
+	if r := aged("3d"); r.OK {
+		if r := aged("36500d"); r.OK || r.Error == nil || !strings.Contains(r.Error.Detail, "hutchprobe") {
+			t.Errorf("a release that is too young: %+v", r.Error)
+		}
+	} else if r.Error == nil || r.Error.Fix != "min_age needs pip 26.0 or newer, or uv" {
+		t.Errorf("min_age: %+v", r.Error)
+	}
+
+	// A lock file's digest is compared with that of what comes.
+	locked := func(digest string) *result.Result {
+		w.write("requirements.txt", "# made by a test\nhutchprobe==1.2 \\\n    --hash=sha256:"+digest+"\n    # via nothing\n")
+		return w.runOn(strings.Replace(src(""), `dependencies = [""]`, `lock_file = "requirements.txt"`, 1))
+	}
+	if r := locked(strings.Repeat("0", 64)); r.OK || r.Error == nil || !strings.Contains(r.Error.Detail, "DO NOT MATCH THE HASHES") {
+		t.Errorf("another digest: %+v", r.Error)
+	}
+	if r := locked(mux.SHA256); !r.OK || !r.Dependencies[0].Locked || !slices.Equal(r.Dependencies[0].Packages, []string{"hutchprobe==1.2"}) {
+		t.Errorf("the digest: %+v %+v", r.Error, r.Dependencies)
 	}
 
 	secure := httptest.NewTLSServer(mux)
@@ -302,6 +329,20 @@ func TestNpmInstalls(t *testing.T) {
 		}
 		if diff := cmp.Diff([]result.Package{{Name: "hutch-probe", Version: want, Digest: "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}}, r.Dependencies[0].Fetched); diff != "" {
 			t.Errorf("min_age %q: -want +got\n%s", age, diff)
+		}
+	}
+	integrity := "sha512-" + base64.StdEncoding.EncodeToString(sum[:])
+	for _, have := range []string{integrity, "sha512-" + base64.StdEncoding.EncodeToString(make([]byte, 64))} {
+		w.write("package-lock.json", fmt.Sprintf(`{"name": "x", "lockfileVersion": 3, "packages": {"": {"name": "x", "dependencies": {"hutch-probe": "^1"}},
+			"node_modules/hutch-probe": {"version": "1.0.0", "bin": {"hutch-probe": "cli.js"}, "resolved": "https://registry.npmjs.org/hutch-probe.tgz", "integrity": %q}}}`, have))
+		r := w.runOn("run \"r\" {\n  backend \"bwrap\" {}\n  lock_file = \"package-lock.json\"\n  language = \"javascript\"\n  command = [\"hutch-probe\", \"x\"]\n}\n")
+		switch {
+		case have == integrity:
+			if !r.OK || r.Stdout.Text != "program x\n" || !slices.Equal(r.Dependencies[0].Packages, []string{"hutch-probe@1.0.0"}) {
+				t.Errorf("the lock file: %+v %q %+v", r.Error, r.Stdout.Text, r.Dependencies)
+			}
+		case r.OK || r.Error == nil || !strings.Contains(r.Error.Detail, "EINTEGRITY"):
+			t.Errorf("another digest: %+v", r.Error)
 		}
 	}
 	for name, tc := range map[string]struct{ src, want string }{

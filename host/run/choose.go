@@ -197,7 +197,7 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if rules := d.Network.Rules(); d.Network.Mode == sdk.NetworkFull && len(rules.Allow)+len(rules.Deny) > 0 && !slices.Contains(f.Networks, sdk.NetworkFiltered) {
 		l.cannot("network.mode", "use a backend that filters the network, such as bwrap or podman", "it cannot hold the rules of network")
 	}
-	if len(d.Dependencies) > 0 && !slices.Contains(f.Networks, sdk.NetworkFull) {
+	if d.Installs() && !slices.Contains(f.Networks, sdk.NetworkFull) {
 		l.cannot("dependencies", "", "its sandboxes have no network from which to install dependencies")
 	}
 	if d.Workspace != nil && !slices.Contains(f.Workspaces, sdk.WorkspaceMode(d.Workspace.Mode)) {
@@ -227,7 +227,7 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		return l, b, cfg, nil
 	}
 	spec := specOf(d, cfg, tty)
-	if lang := languageOf(d); len(d.Dependencies) > 0 && lang != nil && lang.Deps != nil {
+	if lang := languageOf(d); d.Installs() && lang != nil && lang.Deps != nil {
 		spec.Mounts = append(spec.Mounts, sdk.Mount{Target: lang.Deps.Target, ReadOnly: true}) // they are not installed yet
 	}
 	plan, err := b.Plan(ctx, &spec)

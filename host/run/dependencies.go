@@ -38,7 +38,7 @@ const (
 
 // dependencies sees to it that what the run depends on is installed, and mounts it.
 func (j *job) dependencies(ctx context.Context) error {
-	if len(j.d.Dependencies) == 0 {
+	if !j.d.Installs() {
 		return nil
 	}
 	sp := j.span.child("dependencies")
@@ -63,7 +63,7 @@ func (j *job) dependencies(ctx context.Context) error {
 	}
 	fetched, err := deps.Fetched(id.Language, e.Dir)
 	j.note(err, "dependencies")
-	dep := result.Dependencies{Fetched: fetched, Language: id.Language, Installer: said, Packages: id.Packages, Cached: !e.Built, Key: id.Key()}
+	dep := result.Dependencies{Fetched: fetched, Language: id.Language, Installer: said, Packages: id.Packages, Locked: id.Lock != nil, Cached: !e.Built, Key: id.Key()}
 	j.res.Dependencies = append(j.res.Dependencies, dep)
 	j.event(store.EventDependencies, dep)
 	j.mounts = append(j.mounts, sdk.Mount{Source: filepath.Join(e.Dir, lang.Deps.Sub), Target: lang.Deps.Target, ReadOnly: true})
@@ -87,8 +87,23 @@ func (r *Runner) identify(d *runfile.Definition, c *choice) (deps.Identity, deps
 		return fail(err.Error(), "list names of packages, with versions")
 	}
 	settings := deps.SettingsFrom(lang.Name, r.opt.Environ)
+	packages := d.Dependencies
+	var lock *deps.Lock
+	if d.LockFile != "" {
+		var err error
+		if lock, err = deps.ParseLock(lang.Name, d.LockFile); err != nil {
+			return deps.Identity{}, settings, diags(d.Diagnose("lock_file", "the lock file of the dependencies: "+err.Error(), "", ""))
+		}
+		if packages = lock.Packages; len(d.Dependencies) > 0 {
+			return deps.Identity{}, settings, diags(d.Diagnose("lock_file", "the lock file does not have "+strings.Join(d.Dependencies, " "), "",
+				"add it to the lock file"))
+		}
+		if d.MinAge > 0 {
+			return fail("a lock file says which releases are installed; a least age does nothing", "leave out --min-age")
+		}
+	}
 	id := deps.Identity{
-		Language: lang.Name, Packages: d.Dependencies, MinAge: d.MinAge, Arch: runtime.GOOS + "/" + runtime.GOARCH,
+		Language: lang.Name, Packages: packages, Lock: lock, MinAge: d.MinAge, Arch: runtime.GOOS + "/" + runtime.GOARCH,
 		Interpreter: interpreter(in[0].Interpreter), Settings: settings.Public(),
 	}
 	if c != nil && c.backend != nil {
@@ -120,7 +135,7 @@ func interpreter(name string) string {
 
 // install installs into dir by way of a sandbox, and returns the installer.
 func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Settings, dir string) (string, error) {
-	input, env, err := bundleInput(settings)
+	input, env, err := installInput(settings, id.Lock)
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +145,11 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 	}
 	if slices.Contains(j.chosen.backend.Facts.Networks, sdk.NetworkFiltered) {
 		spec.Rules = j.d.Network.Rules()
-		spec.Rules.Allow = slices.Concat(spec.Rules.Allow, settings.Reach(ctx, id.Language, id.Packages))
+		from := id.Packages
+		if id.Lock != nil {
+			from = id.Lock.URLs
+		}
+		spec.Rules.Allow = slices.Concat(spec.Rules.Allow, settings.Reach(ctx, id.Language, from))
 		if j.d.Network.Mode != sdk.NetworkFull {
 			spec.Network = sdk.NetworkFiltered
 		}
@@ -142,6 +161,13 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 		defer input.Close()
 		if spec.Input, err = input.Sub("ca"); err != nil {
 			return "", err
+		}
+		if id.Lock != nil {
+			for name, text := range id.Lock.Files {
+				if err := writeFile(filepath.Join(spec.Input, name), 0o644, strings.NewReader(text)); err != nil {
+					return "", err
+				}
+			}
 		}
 		for name, from := range settings.Bundles {
 			if _, ok := env[name]; ok {
@@ -179,20 +205,28 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 			line = f[1]
 		}
 		said := in.Name + " " + line
-		j.progress(fmt.Sprintf("dependencies: %s install %s", in.Name, strings.Join(id.Packages, " ")), 0, 0)
+		packages := strings.Join(id.Packages, " ")
+		if id.Lock != nil {
+			packages = fmt.Sprintf("the %d packages of the lock file", len(id.Packages))
+		}
+		j.progress(fmt.Sprintf("dependencies: %s install %s", in.Name, packages), 0, 0)
 		target := path.Join(ready.Output, "deps")
 		var before time.Time
 		if id.MinAge > 0 {
 			before = time.Now().Add(-time.Duration(id.MinAge))
 		}
-		out, x, err := j.installer(ctx, p, in.Command(target, id.Packages, before), in, env)
+		argv := in.Command(target, id.Packages, before)
+		if id.Lock != nil {
+			argv = in.Locked(target, ready.Input)
+		}
+		out, x, err := j.installer(ctx, p, argv, in, env)
 		if err != nil {
 			return "", err
 		}
 		if x.Cause != sdk.CauseExited || x.Code != 0 || x.NotStarted {
 			return "", &result.Failure{
 				Phase:   "dependencies",
-				Summary: fmt.Sprintf("%s could not install %s (%s)", in.Name, strings.Join(id.Packages, " "), exitText(x)),
+				Summary: fmt.Sprintf("%s could not install %s (%s)", in.Name, packages, exitText(x)),
 				Detail:  strings.TrimSpace(settings.Redact(out)),
 				Fix:     cmp.Or(allowFix(x.Traffic), deps.Fix(id.Language, out)),
 			}
@@ -264,16 +298,16 @@ func (j *job) takeDeps(ctx context.Context, p *place, from, dir string) error {
 	return nil
 }
 
-// bundleInput makes a directory for the user's certificates, and the variables with the names of the files in it. A
-// file that is not there is left out, as the programs that would use it do.
-func bundleInput(s deps.Settings) (*store.RuntimeDir, map[string]string, error) {
+// installInput makes a directory for the user's certificates and the lock file, and the variables with the names of the
+// certificates in it. A file that is not there is left out, as the programs that would use it do.
+func installInput(s deps.Settings, lock *deps.Lock) (*store.RuntimeDir, map[string]string, error) {
 	env := map[string]string{}
 	for name, from := range s.Bundles {
 		if st, err := os.Stat(from); err == nil && st.Mode().IsRegular() {
 			env[name] = deps.BundleName(name)
 		}
 	}
-	if len(env) == 0 {
+	if len(env) == 0 && lock == nil {
 		return nil, env, nil
 	}
 	dir, err := store.NewRuntimeDir()

@@ -84,7 +84,7 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 	}
 	red := newRedactor(d)
 	red.add(c)
-	inv := invoke(d, "", expectedPlaces(d, len(d.Files) > 0), len(d.Dependencies) > 0)
+	inv := invoke(d, "", expectedPlaces(d, len(d.Files) > 0), d.Installs())
 	p := &Plan{
 		Schema: PlanSchema, Name: d.Instance, File: d.File, Command: inv.argv, Workdir: inv.dir, Env: inv.env,
 		Network: d.Network.OrNone(), Workspace: workspaceOf(d), Mounts: d.Mounts, Outputs: d.Outputs, Notes: c.notes, Candidates: c.candidates, Diagnostics: c.diags,
@@ -107,7 +107,7 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 	for _, g := range inv.generated {
 		p.Files = append(p.Files, PlannedFile{Path: g.Path, Size: int64(len(g.Content)), From: "hutch"})
 	}
-	if len(d.Dependencies) > 0 {
+	if d.Installs() {
 		id, _, err := r.identify(d, c)
 		if err != nil {
 			var ds diag.Diagnostics

@@ -70,7 +70,7 @@ func (c *Cycle) CommandTime() time.Duration {
 	return cmp.Or(time.Duration(c.Box.Limits.Timeout), DefaultCommandTime)
 }
 
-var cycleSchema = schemaOf("description spec instructions model setup check tool_calls apply env workdir language dependencies min_age "+
+var cycleSchema = schemaOf("description spec instructions model setup check tool_calls apply env workdir language dependencies lock_file min_age "+
 	"min_isolation",
 	"backend name", "file path", "files", "home path", "workspace", "limits", "network")
 

@@ -102,8 +102,9 @@ type Definition struct {
 	Args         []string          `json:"args,omitempty"`          // for either
 	Env          map[string]string `json:"env,omitempty"`           // never nil
 	Dependencies []string          `json:"dependencies,omitempty"`
-	MinAge       units.Duration    `json:"min_age,omitempty"` // of each release of a dependency; 0 for any
-	Workdir      string            `json:"workdir,omitempty"` // absolute inside the sandbox, or relative to /workspace; "" means the default
+	LockFile     string            `json:"lock_file,omitempty"` // text of the dependencies' lock file; "" for none
+	MinAge       units.Duration    `json:"min_age,omitempty"`   // of each release of a dependency; 0 for any
+	Workdir      string            `json:"workdir,omitempty"`   // absolute inside the sandbox, or relative to /workspace; "" means the default
 	Stdin        *string           `json:"stdin,omitempty"`
 
 	Workspace *Workspace      `json:"workspace,omitempty"` // nil for an empty directory
@@ -128,6 +129,9 @@ const (
 	InInput     Place = "input"     // among the declared files
 	InWorkspace Place = "workspace" // in the workspace
 )
+
+// Installs reports whether packages are installed before the run.
+func (d *Definition) Installs() bool { return len(d.Dependencies) > 0 || d.LockFile != "" }
 
 // File is one file that the sandbox sees below its input directory.
 type File struct {

@@ -1,11 +1,13 @@
 package runfile
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sort"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -17,10 +19,13 @@ import (
 	"github.com/hutch-run/hutch/sdk/plaintext"
 )
 
+// maxLockFile bounds a lock file of dependencies, in bytes.
+const maxLockFile = 8 << 20
+
 // maxInstances is how many runs one block with for_each makes at most.
 const maxInstances = 1000
 
-var runSchema = schemaOf("description for_each language interpreter entrypoint command args env dependencies min_age workdir stdin "+
+var runSchema = schemaOf("description for_each language interpreter entrypoint command args env dependencies lock_file min_age workdir stdin "+
 	"outputs min_isolation",
 	"backend name", "file path", "files", "home path", "workspace", "mount path", "limits", "network", "expect")
 
@@ -299,9 +304,37 @@ func (b *block) dependencies(d *Definition) {
 		}
 	}
 	d.MinAge = b.duration("min_age")
-	if len(d.Dependencies) > 0 && !b.has("entrypoint") && !b.has("language") {
-		b.errorf(b.nameAt("dependencies"), "dependencies need a language").
+	name := "dependencies"
+	if file, ok := b.text("lock_file"); ok {
+		name = "lock_file"
+		b.lockFile(d, file)
+	}
+	if d.Installs() && !b.has("entrypoint") && !b.has("language") {
+		b.errorf(b.nameAt(name), "dependencies need a language").
 			detail("It says what installs them, and a command does not say it.").fix(`add language = "python" or "javascript"`)
+	}
+}
+
+// lockFile reads the lock file of the dependencies.
+func (b *block) lockFile(d *Definition, file string) {
+	rel, _, err := b.tree.Find(file, maxLockFile)
+	var text []byte
+	if err == nil {
+		text, err = b.tree.ReadFile(rel, maxLockFile)
+	}
+	switch {
+	case err != nil:
+		b.unusable("lock_file", "the lock file", err)
+	case len(bytes.TrimSpace(text)) == 0 || !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0:
+		b.errorf(b.at("lock_file"), "the lock file is empty, or not a text in UTF-8")
+	case b.has("dependencies"):
+		b.errorf(b.nameAt("dependencies"), "dependencies and lock_file exclude each other").
+			detail("A lock file has all packages that are installed.").fix("remove one of them")
+	case b.has("min_age"):
+		b.errorf(b.nameAt("min_age"), "min_age and lock_file exclude each other").
+			detail("A lock file says which releases are installed.").fix("remove min_age")
+	default:
+		d.LockFile = string(text)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -16,16 +17,28 @@ import (
 type Index struct {
 	mux       http.ServeMux
 	downloads atomic.Int32
+
+	// SHA256 is the digest of the package's archive, in hexadecimal.
+	SHA256 string
 }
+
+// uploaded is when releases were made.
+const uploaded = "2020-01-01T00:00:00Z"
 
 // New is the index of a package with a module of the same name.
 func New(t *testing.T, name, version, code string) *Index {
 	t.Helper()
 	pkg := wheel(t, name, version, code)
 	file := fmt.Sprintf("%s-%s-py3-none-any.whl", name, version)
-	x := &Index{}
-	x.mux.HandleFunc("/simple/"+name+"/", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `<!DOCTYPE html><a href="/files/%s#sha256=%x">%s</a>`, file, sha256.Sum256(pkg), file)
+	x := &Index{SHA256: fmt.Sprintf("%x", sha256.Sum256(pkg))}
+	x.mux.HandleFunc("/simple/"+name+"/", func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Accept"), "application/vnd.pypi.simple.v1+json") {
+			fmt.Fprintf(w, `<!DOCTYPE html><a href="/files/%s#sha256=%s">%s</a>`, file, x.SHA256, file)
+			return
+		}
+		w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
+		fmt.Fprintf(w, `{"meta": {"api-version": "1.1"}, "name": %q, "versions": [%q], "files": [{"filename": %q, "url": "/files/%s",
+			"hashes": {"sha256": %q}, "size": %d, "upload-time": %q}]}`, name, version, file, file, x.SHA256, len(pkg), uploaded)
 	})
 	x.mux.HandleFunc("/files/"+file, func(w http.ResponseWriter, _ *http.Request) {
 		x.downloads.Add(1)

@@ -25,6 +25,9 @@ type Installer struct {
 	Version []string
 	// Install is the command that installs into the directory dir.
 	Install func(dir string, packages []string) []string
+	// Locked is the command that installs into dir what the files of a [Lock] in the directory from say, and fails where
+	// a package has another digest.
+	Locked func(dir, from string) []string
 	// Before is the option that leaves out releases after a time in RFC 3339, to which that is added.
 	Before string
 	// Env is what the installer needs besides the user's settings, which have precedence, in whatever case they are
@@ -43,6 +46,9 @@ var installers = map[string][]Installer{
 			Install: func(dir string, packages []string) []string {
 				return append([]string{"uv", "pip", "install", "--python", "python3", "--target", dir, "--no-config", "--no-cache", "--"}, packages...)
 			},
+			Locked: func(dir, from string) []string {
+				return []string{"uv", "pip", "install", "--python", "python3", "--target", dir, "--no-config", "--no-cache", "--require-hashes", "-r", from + "/requirements.txt"}
+			},
 			Before:      "--exclude-newer=",
 			Env:         map[string]string{"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"},
 			Interpreter: "python3",
@@ -53,6 +59,10 @@ var installers = map[string][]Installer{
 			Install: func(dir string, packages []string) []string {
 				return append([]string{"python3", "-m", "pip", "install", "--target", dir, "--no-input", "--no-cache-dir",
 					"--disable-pip-version-check", "--progress-bar", "off", "--"}, packages...)
+			},
+			Locked: func(dir, from string) []string {
+				return []string{"python3", "-m", "pip", "install", "--target", dir, "--no-input", "--no-cache-dir",
+					"--disable-pip-version-check", "--progress-bar", "off", "--require-hashes", "-r", from + "/requirements.txt"}
 			},
 			Before:      "--uploaded-prior-to=", // from pip 26.0; an older one refuses it
 			Env:         map[string]string{"PIP_ROOT_USER_ACTION": "ignore", "PIP_CONFIG_FILE": "/dev/null", "PIP_RETRIES": "2"},
@@ -66,6 +76,10 @@ var installers = map[string][]Installer{
 			Install: func(dir string, packages []string) []string {
 				return append([]string{"npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier",
 					"--loglevel", "error", "--cache", "/tmp/hutch-npm", "--"}, packages...)
+			},
+			Locked: func(dir, from string) []string {
+				return []string{"sh", "-c", `mkdir -p "$1" && cp "$2/package.json" "$2/package-lock.json" "$1" &&
+					exec npm ci --prefix "$1" --no-audit --no-fund --no-update-notifier --loglevel error --cache /tmp/hutch-npm`, "sh", dir, from}
 			},
 			Before: "--before=",
 			// By itself npm tries for more than a minute, also what cannot become better, such as a certificate.
@@ -122,6 +136,7 @@ type Identity struct {
 	Language string
 	Packages []string
 	MinAge   units.Duration `json:",omitempty"` // of a release when it is installed; 0 for any
+	Lock     *Lock          `json:",omitempty"` // that has Packages; nil for none
 	// Backend is its name with what makes the inside of its sandboxes, such as the image.
 	Backend string
 	Config  json.RawMessage
