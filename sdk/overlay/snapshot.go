@@ -175,6 +175,9 @@ func decodeSnapshot(data []byte) (*Snapshot, error) {
 		if len(e.Path) > maxSnapshotPath || len(e.Link) > maxSnapshotPath || !safefile.Local(e.Path) {
 			return nil, fmt.Errorf("%.200q is not a path below a directory", e.Path)
 		}
+		if e.Link != "" && e.Mode.Type() != fs.ModeSymlink {
+			return nil, fmt.Errorf("%q has a link's target and is not a link", e.Path)
+		}
 		if e.Path <= before.Path {
 			return nil, fmt.Errorf("the entry %q is out of order", e.Path)
 		}
