@@ -80,12 +80,6 @@ func (f *fileServer) address(host, run, name string) string {
 	return fmt.Sprintf("http://%s:%d/%s/%s/%s", at, f.port, run, f.code(run, name), ref(name))
 }
 
-// origin is what a page's policy names.
-func (f *fileServer) origin(host string) string {
-	at, _, _ := strings.Cut(host, ":")
-	return fmt.Sprintf("http://%s:%d", at, f.port)
-}
-
 // filePolicy holds for every file: it is a page of no origin, without script, forms and anything from elsewhere.
 const filePolicy = "sandbox; default-src 'none'; frame-ancestors 'none'"
 

@@ -131,7 +131,7 @@ func FuzzSignature(f *testing.F) {
 	f.Add("AWS4-HMAC-SHA256 Credential=A/20150830/us-east-1/s/aws4_request, SignedHeaders=host;x-amz-date, Signature="+strings.Repeat("a", 64), "a=b&c=%zz&=", "/%2f//..")
 	f.Add("", "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=A%2F1%2Fr%2Fs%2Faws4_request&X-Amz-SignedHeaders=host&X-Amz-Signature="+strings.Repeat("0", 64), "/")
 	f.Fuzz(func(t *testing.T, header, query, path string) {
-		r, err := http.NewRequest("GET", "https://example.com/", nil)
+		r, err := http.NewRequest(http.MethodGet, "https://example.com/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
