@@ -128,9 +128,6 @@ func work() error {
 		Abandoned: func() { _ = dir.Close() },
 		Umask:     drop,
 		Run: func(c *resident.Command) (code int, again bool) {
-			for len(signals.C) > 0 { // of another command
-				<-signals.C
-			}
 			leave := func(code int) {
 				_ = dir.Close()
 				c.Exit(code)

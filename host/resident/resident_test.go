@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -67,6 +68,31 @@ func TestRequest(t *testing.T) {
 	}
 	if st, err := got.Files[0].Stat(); err != nil || !os.SameFile(st, want) {
 		t.Errorf("another directory arrived: %v", err)
+	}
+}
+
+// TestSignalBeforeTheCommand: a signal that the client sends with its request reaches the command, and one that came too
+// late for the command before does not.
+func TestSignalBeforeTheCommand(t *testing.T) {
+	a, b := pair(t)
+	if _, err := a.Write([]byte{byte(unix.SIGTERM)}); err != nil {
+		t.Fatal(err)
+	}
+	w := Worker{Signals: make(chan os.Signal, 2)}
+	w.Signals <- unix.SIGINT
+	w.Run = func(c *Command) (int, bool) {
+		if got := <-w.Signals; got != unix.SIGTERM || len(w.Signals) > 0 {
+			t.Errorf("the command got %v and %d others", got, len(w.Signals))
+		}
+		return 143, true
+	}
+	if !w.execute(b, &request{}) {
+		t.Error("the worker is not used again")
+	}
+	for _, want := range []string{strconv.Itoa(os.Getpid()), "143"} {
+		if _, text, err := handover.ReadAnswer(a); err != nil || text != want {
+			t.Fatalf("answer %q, want %q: %v", text, want, err)
+		}
 	}
 }
 

@@ -31,8 +31,9 @@ type Command struct {
 type Worker struct {
 	// Run executes a command and returns its exit code, and whether this process may execute another one.
 	Run func(c *Command) (code int, again bool)
-	// Signals gets the signals of the client while the command runs.
-	Signals chan<- os.Signal
+	// Signals gets the signals of the client from when it hands over until the command has ended. What an earlier command
+	// left in it is dropped.
+	Signals chan os.Signal
 	// Abandoned is called when the client is gone before the command ended; the process ends when it returns.
 	Abandoned func()
 	// Umask is called before a command whose client has another umask than that of the last one.
@@ -167,6 +168,9 @@ func (w *Worker) execute(client *net.UnixConn, r *request) (again bool) {
 	}
 	_ = client.SetDeadline(time.Time{})
 	c := &Command{Args: r.Args, conn: client}
+	for len(w.Signals) > 0 { // before any of this command can come
+		<-w.Signals
+	}
 	go w.listen(c)
 	code, again := w.Run(c)
 	c.Exit(code)
