@@ -37,6 +37,7 @@ type applyCmd struct {
 	Hunks       []string `xor:"which" sep:"none" placeholder:"FILE:1,3-5" help:"Only these hunks of a file, as diff counts them; 0 is the change of its mode. Repeatable."`
 	Merge       bool     `help:"Join the two versions of a text where both sides changed different places, as git does; that needs the file as it was when the sandbox was made, in the project's git repository. diff --merge shows the outcome."`
 	Take        []string `sep:"none" placeholder:"PATH" help:"Settle conflicts at and below PATH: take the sandbox's version in place of the project's, which --undo brings back. Repeatable." complete:"file"`
+	Resolve     []string `sep:"none" placeholder:"FILE:CHOICES" help:"With --merge: for each place of a text that both sides changed, in order and separated by commas, project, sandbox or both. Repeatable."`
 	Partial     bool     `help:"Leave out what is in conflict or refused, instead of refusing all."`
 	DryRun      bool     `help:"Say what would be done, and do nothing."`
 	AutoApprove bool     `hidden:"" help:"Nothing: apply asks nothing."`
@@ -48,7 +49,7 @@ type applyCmd struct {
 
 // Help is the text below the synopsis.
 func (*applyCmd) Help() string {
-	return `Brings what changed in the sandbox's workspace back to its project: everything, chosen paths, or chosen hunks; all of it or nothing. A path that the project's side changed as well since the sandbox was made is a conflict and never overwritten, unless you decide: --merge joins two texts that were changed in different places, -i and --hunks choose hunks, which lead from the project's version to the sandbox's, --take takes the sandbox's version, --partial leaves it out. What was replaced is kept for 30 days, and --undo brings it back where the project was not changed since.
+	return `Brings what changed in the sandbox's workspace back to its project: everything, chosen paths, or chosen hunks; all of it or nothing. A path that the project's side changed as well since the sandbox was made is a conflict and never overwritten, unless you decide: --merge joins two texts that were changed in different places, and --resolve chooses at the same places, -i and --hunks choose hunks, which lead from the project's version to the sandbox's, --take takes the sandbox's version, --partial leaves it out. What was replaced is kept for 30 days, and --undo brings it back where the project was not changed since.
 
 Refused by default, each with a flag that allows it: what touches .git or files that tools run without being asked, new execute and set-id bits, links that lead out of the project, names that collide. FIFOs and devices are always refused. The exit code is 1 when something stands against it.
 
@@ -58,6 +59,7 @@ Refused by default, each with a flag that allows it: what touches .git or files 
     hutch apply box -i
     hutch apply box --hunks src/main.go:1,3-5
     hutch apply box --merge
+    hutch apply box --merge --resolve src/main.go:sandbox,both
     hutch apply box --take src/main.go
     hutch apply box --undo`
 }
@@ -72,6 +74,17 @@ func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 	if len(c.Hunks) > 0 && len(c.Paths) > 0 {
 		return errors.New("--hunks names files already; give paths or hunks, not both")
 	}
+	if len(c.Resolve) > 0 && !c.Merge {
+		return errors.New("--resolve goes with --merge, which joins the rest of the text")
+	}
+	var resolve []review.Resolution
+	for _, v := range c.Resolve {
+		r, err := review.ParseResolution(v)
+		if err != nil {
+			return fmt.Errorf("--resolve %w", err)
+		}
+		resolve = append(resolve, r)
+	}
 	st, done, err := openStore()
 	if err != nil {
 		return err
@@ -79,7 +92,7 @@ func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 	ledger := workspace.Ledger(st)
 	done()
 	recovered(ctx, u, ledger)
-	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Merge: c.Merge, Keep: ledger.Dir()}, func(v *workspace.Review) error {
+	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Merge: c.Merge, Resolve: resolve, Keep: ledger.Dir()}, func(v *workspace.Review) error {
 		picks, err := c.pick(ctx, u, v.Review)
 		if err != nil {
 			return err

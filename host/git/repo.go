@@ -312,6 +312,68 @@ var ErrOverlap = errors.New("both sides changed the same lines")
 // MergeText joins two versions of a text that have base in common, as git does. It knows no repository and no
 // attributes. The error is [ErrOverlap] where there is no answer but a person's.
 func MergeText(ctx context.Context, ours, base, theirs []byte) ([]byte, error) {
+	return mergeFile(ctx, ours, base, theirs)
+}
+
+// Piece is a part of a merged text: Text, or the versions of a place that both sides changed.
+type Piece struct {
+	Text               string
+	Overlap            bool
+	Ours, Base, Theirs string
+}
+
+// MergePieces is MergeText for a text with places that both sides changed.
+func MergePieces(ctx context.Context, ours, base, theirs []byte) ([]Piece, error) {
+	size := 7 // longer than what the texts have at the beginning of a line, so that only git's are markers
+	for _, text := range [][]byte{ours, base, theirs} {
+		for line := range bytes.Lines(text) {
+			size = max(size, 1+len(line)-len(bytes.TrimLeft(line, "<|=>")))
+		}
+	}
+	out, err := mergeFile(ctx, ours, base, theirs, "--diff3", "--marker-size", strconv.Itoa(size))
+	if err != nil && !errors.Is(err, ErrOverlap) {
+		return nil, err
+	}
+	pieces, at := []Piece{{}}, byte(0) // the last marker
+	for line := range strings.Lines(string(out)) {
+		last := &pieces[len(pieces)-1]
+		if len(line) > size && strings.TrimLeft(line[:size], line[:1]) == "" && strings.ContainsAny(line[:1], "<|=>") {
+			switch at = line[0]; at {
+			case '<':
+				pieces = append(pieces, Piece{Overlap: true})
+			case '>':
+				pieces = append(pieces, Piece{})
+			}
+			continue
+		}
+		switch at {
+		case '<':
+			last.Ours += line
+		case '|':
+			last.Base += line
+		case '=':
+			last.Theirs += line
+		default:
+			last.Text += line
+		}
+	}
+	// git ends every line before a marker; the last ones of the texts may have no end.
+	if n := len(pieces) - 2; n >= 0 && pieces[n+1].Text == "" {
+		pieces[n].Ours, pieces[n].Base, pieces[n].Theirs = ended(pieces[n].Ours, ours), ended(pieces[n].Base, base), ended(pieces[n].Theirs, theirs)
+	}
+	return slices.DeleteFunc(pieces, func(p Piece) bool { return p == Piece{} }), nil
+}
+
+// ended cuts the end of a text to what that of whole is.
+func ended(text string, whole []byte) string {
+	if len(whole) == 0 || whole[len(whole)-1] == '\n' {
+		return text
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+}
+
+// mergeFile returns the outcome, with markers and ErrOverlap where both sides changed a place.
+func mergeFile(ctx context.Context, ours, base, theirs []byte, args ...string) ([]byte, error) {
 	dir, err := store.MkdirTemp("merge")
 	if err != nil {
 		return nil, err
@@ -323,9 +385,10 @@ func MergeText(ctx context.Context, ours, base, theirs []byte) ([]byte, error) {
 		}
 	}
 	var out bytes.Buffer
-	_, err = Tool{Dir: dir, Private: true}.Do(ctx, Call{Stdout: &keep.Limit{W: &out, Max: maxOutput}}, "merge-file", "-p", "-q", "ours", "base", "theirs")
+	args = append(append([]string{"merge-file", "-p", "-q"}, args...), "ours", "base", "theirs")
+	_, err = Tool{Dir: dir, Private: true}.Do(ctx, Call{Stdout: &keep.Limit{W: &out, Max: maxOutput}}, args...)
 	if n := code(err); n > 0 && n < 128 { // the number of places
-		return nil, ErrOverlap
+		err = ErrOverlap
 	}
 	return out.Bytes(), err
 }

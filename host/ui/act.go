@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -180,8 +182,18 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 	if err != nil {
 		return err
 	}
+	resolve, places, err := resolutions(form)
+	if err != nil {
+		return err
+	}
 	paths = append(paths, take...)
 	all := form.Get("what") == "all"
+	for _, a := range resolve {
+		if slices.Contains(take, a.Path) {
+			return fmt.Errorf("nothing was applied: of %s both the whole and places were chosen", review.Quote(a.Path))
+		}
+		paths = append(paths, a.Path)
+	}
 	if !all && len(paths)+len(hunks) == 0 {
 		return errors.New("nothing was applied: no file and no hunk was chosen")
 	}
@@ -193,7 +205,7 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 			return fmt.Errorf("nothing was applied: of %s both the whole and hunks were chosen", review.Quote(h.Path))
 		}
 	}
-	v, err := workspace.OpenReview(ctx, s.manager, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Keep: s.ledger.Dir()})
+	v, err := workspace.OpenReview(ctx, s.manager, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Resolve: resolve, Keep: s.ledger.Dir()})
 	if err != nil {
 		return err
 	}
@@ -215,11 +227,14 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 	if err != nil {
 		return fmt.Errorf("%w (%w)", errChanged, err)
 	}
-	if err := looked(ctx, v.Review, picks, parts, form["seen"], n); err != nil {
+	if err := looked(ctx, v.Review, picks, parts, form["seen"], places, n); err != nil {
 		return err
 	}
 	for _, p := range take {
 		argv = append(argv, "--take", termsafe.ShellWord(p))
+	}
+	for _, a := range resolve {
+		argv = append(argv, "--resolve", termsafe.ShellWord(a.String()))
 	}
 	if picks, err = v.Settle(picks, take); err != nil {
 		return err
@@ -283,9 +298,54 @@ func hunkRefs(ticked []string) (refs []review.HunkRef, err error) {
 	return refs, nil
 }
 
+// placeField begins the names of the fields with a person's choice for a place that both sides changed. The path and
+// the number of the place follow; the value is what the text was when it was shown, and the choice.
+const placeField = "place."
+
+// resolutions are the choices for places that both sides changed, and what the text of each file was.
+func resolutions(form url.Values) (list []review.Resolution, seen map[string]string, err error) {
+	chosen := map[string]map[int]review.Choice{}
+	seen = map[string]string{}
+	for _, field := range slices.Sorted(maps.Keys(form)) {
+		at, ok := strings.CutPrefix(field, placeField)
+		if !ok {
+			continue
+		}
+		at, number, _ := strings.Cut(at, ".")
+		path, perr := deref(at)
+		n, nerr := strconv.Atoi(number)
+		if perr != nil || nerr != nil || n < 1 {
+			return nil, nil, fmt.Errorf("%w: the field %q", errRequest, field)
+		}
+		if chosen[path] == nil {
+			chosen[path] = map[int]review.Choice{}
+			list = append(list, review.Resolution{Path: path})
+		}
+		print, choice, _ := strings.Cut(form.Get(field), ".")
+		chosen[path][n], seen[path] = review.Choice(choice), print
+	}
+	for i, a := range list {
+		for n := 1; n <= len(chosen[a.Path]); n++ {
+			if chosen[a.Path][n] == "" {
+				return nil, nil, fmt.Errorf("nothing was applied: choose for each place of %s", review.Quote(a.Path))
+			}
+			list[i].Choices = append(list[i].Choices, chosen[a.Path][n])
+		}
+		if _, err := review.ParseResolution(list[i].String()); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", errRequest, err)
+		}
+	}
+	return list, seen, nil
+}
+
 // looked checks that the files that are applied, and were looked at, are as they were then. A file of which hunks are
-// applied must have been looked at, because hunks are counted.
-func looked(ctx context.Context, r *review.Review, picks, parts []review.Pick, seen []string, n *notice) error {
+// applied, or places were chosen, must have been looked at, because these are counted.
+func looked(ctx context.Context, r *review.Review, picks, parts []review.Pick, seen []string, places map[string]string, n *notice) error {
+	for _, c := range r.Changes {
+		if print, ok := places[c.Path]; ok && print != digest(c.Pieces) {
+			n.Lines = append(n.Lines, review.Quote(c.Path)+": it is not as it was shown")
+		}
+	}
 	want := map[string]string{}
 	for _, v := range seen {
 		at, print, _ := strings.Cut(v, ".")
@@ -301,7 +361,7 @@ func looked(ctx context.Context, r *review.Review, picks, parts []review.Pick, s
 		}
 	}
 	picks = slices.Concat(picks, parts)
-	if len(want) == 0 {
+	if len(want) == 0 && len(n.Lines) == 0 {
 		return nil
 	}
 	d, err := r.Document(ctx)
@@ -309,6 +369,9 @@ func looked(ctx context.Context, r *review.Review, picks, parts []review.Pick, s
 		return err
 	}
 	for i, c := range r.Changes {
+		if _, ok := places[c.Path]; ok {
+			continue // it is another one since
+		}
 		if print, ok := want[c.Path]; ok && print != fingerprint(d.Changes[i]) && slices.ContainsFunc(picks, func(k review.Pick) bool { return k.Change == c }) {
 			n.Lines = append(n.Lines, review.Quote(c.Path)+": it is not as it was shown")
 		}

@@ -163,6 +163,7 @@ type boxPage struct {
 	NoReview  string       // why there is nothing to review
 	Gaps      string
 	Merge     bool // texts that both sides changed are joined
+	Joined    bool // there are such texts
 	Files     []fileRow
 	More      int // beyond Files
 	Conflicts int
@@ -177,7 +178,37 @@ type fileRow struct {
 	Letter  string // as git's status has it
 	Refused []review.DocumentRule
 	Others  []string  // sandboxes on the same project that wrote the path, too
+	Places  []place   // that both sides changed
 	Diff    *fileDiff // nil until it is asked for
+}
+
+// place is a place of a text that both sides changed, with what it is on either.
+type place struct {
+	N, Of                  int
+	Before, After          string // lines around it
+	Project, Base, Sandbox string
+	Seen                   string // of all of the text
+}
+
+// placesOf are the places of a change that a person has to decide about.
+func placesOf(c *review.Change) (list []place) {
+	seen, around := digest(c.Pieces), ""
+	for _, p := range c.Pieces {
+		if !p.Overlap {
+			lines := strings.SplitAfter(p.Text, "\n")
+			around = clipped(strings.Join(lines[max(0, len(lines)-4):], ""))
+			if n := len(list); n > 0 {
+				list[n-1].After = clipped(strings.Join(lines[:min(3, len(lines))], ""))
+			}
+			continue
+		}
+		list = append(list, place{N: len(list) + 1, Before: around, Project: clipped(p.Ours), Base: clipped(p.Base), Sandbox: clipped(p.Theirs), Seen: seen})
+		around = ""
+	}
+	for i := range list {
+		list[i].Of = len(list)
+	}
+	return list
 }
 
 // flag allows what an apply refuses by default.
@@ -195,7 +226,7 @@ func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
 		return
 	}
-	b := &boxPage{card: view.Cards[at], Merge: r.URL.Query().Get("merge") != ""}
+	b := &boxPage{card: view.Cards[at], Merge: r.URL.Query().Get("merge") != "0"}
 	for _, i := range view.Runs {
 		if i.Sandbox == b.Name && !i.Started.Before(b.Created) && len(b.Runs) < 10 {
 			b.Runs = append(b.Runs, i)
@@ -235,7 +266,8 @@ func (s *Server) review(ctx context.Context, b *boxPage) error {
 		}
 	}
 	for i, c := range list {
-		row := fileRow{Change: c, Ref: ref(c.Path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil)}
+		row := fileRow{Change: c, Ref: ref(c.Path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil), Places: placesOf(c)}
+		b.Joined = b.Joined || c.Merged || c.Pieces != nil
 		for _, f := range row.Refused {
 			if f.Flag != "" {
 				flags[f.Flag]++
@@ -245,7 +277,7 @@ func (s *Server) review(ctx context.Context, b *boxPage) error {
 			b.Conflicts++
 		}
 		if d, ok := docs[c.Path]; ok {
-			row.Diff = diffOf(d)
+			row.Diff = diffOf(d, c)
 		}
 		if i < maxFiles {
 			b.Files = append(b.Files, row)
@@ -324,7 +356,7 @@ type diffLine struct {
 	ID       string // of a hunk's head: stands for the hunk's text, so that a tick stays with it
 }
 
-func diffOf(d review.DocumentItem) *fileDiff {
+func diffOf(d review.DocumentItem, c *review.Change) *fileDiff {
 	f := &fileDiff{Seen: fingerprint(d), Note: d.Note}
 	switch {
 	case d.Binary:
@@ -336,7 +368,7 @@ func diffOf(d review.DocumentItem) *fileDiff {
 	case d.Note == "" && len(d.Hunks) == 0 && d.Old == nil:
 		f.Note = "an empty file"
 	}
-	f.Choose = d.Old != nil && d.New != nil && d.Old.Type == review.File && d.New.Type == review.File && d.From == ""
+	f.Choose = c.Pieces == nil && d.Old != nil && d.New != nil && d.Old.Type == review.File && d.New.Type == review.File && d.From == ""
 	if d.Old != nil && d.New != nil && d.Old.Mode != d.New.Mode {
 		f.Mode = "mode " + d.Old.Mode + " to " + d.New.Mode
 	}
@@ -396,6 +428,9 @@ func digest(v any) string {
 	return hex.EncodeToString(sum[:12])
 }
 
+// Row is the file, for a template that embeds it.
+func (f *fileRow) Row() *fileRow { return f }
+
 // filePage is the difference of one file of a sandbox.
 type filePage struct {
 	*card
@@ -412,7 +447,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request) {
 	if err == nil && at < 0 {
 		err = fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id"))
 	}
-	p := &filePage{Merge: r.URL.Query().Get("merge") != ""}
+	p := &filePage{Merge: r.URL.Query().Get("merge") != "0"}
 	if err == nil {
 		p.card = view.Cards[at]
 		err = s.fileDiff(ctx, p, path, r.URL.Query().Get("from"))
@@ -444,7 +479,7 @@ func (s *Server) fileDiff(ctx context.Context, p *filePage, path, from string) e
 	}
 	for i, c := range v.Changes {
 		if c.Path == path {
-			p.fileRow = fileRow{Change: c, Ref: ref(path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil), Diff: diffOf(d.Changes[i])}
+			p.fileRow = fileRow{Change: c, Ref: ref(path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil), Places: placesOf(c), Diff: diffOf(d.Changes[i], c)}
 			return nil
 		}
 	}

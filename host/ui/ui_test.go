@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hutch-run/hutch/internal/gittest"
 )
 
 func TestPages(t *testing.T) {
@@ -202,6 +204,66 @@ func TestHunksAreApplied(t *testing.T) {
 		t.Errorf("not the chosen hunks:\n%s", got)
 	}
 	w.see("/sandbox/"+id, "twenty", "hunk 1")
+}
+
+// TestPlacesAreResolved has both sides change a place of a text, and a person choose what becomes of it.
+func TestPlacesAreResolved(t *testing.T) {
+	gittest.Need(t)
+	w := newWorld(t)
+	text := func(third, last string) string {
+		return "one\ntwo\n" + third + "\nfour\nfive\nsix\nseven\n" + last + "\n"
+	}
+	w.write("a.txt", text("three", "eight"))
+	gittest.Run(t, w.project, "init", "-q")
+	gittest.Run(t, w.project, "add", "-A")
+	gittest.Run(t, w.project, "commit", "-q", "-m", "first")
+	if err := os.Chtimes(filepath.Join(w.project, "a.txt"), time.Now(), time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Run(t, w.project, "update-index", "--refresh")
+	id := w.create("box")
+	w.sh(id, "sed -i -e 's/^three$/<i>sandbox<\\/i>/' -e 's/^eight$/last/' a.txt")
+	w.write("a.txt", text("project", "eight"))
+	page := w.see("/sandbox/"+id, "Place 1 of 1", "<pre>project\n</pre>", "&lt;i&gt;sandbox&lt;/i&gt;", "<pre>three\n</pre>", "--take a.txt")
+	w.see("/sandbox/"+id+"/file?path="+ref("a.txt"), "Place 1 of 1")
+	if strings.Contains(page, `name="hunk"`) {
+		t.Error("hunks can be chosen that take the project's changes back")
+	}
+	field := placeField + ref("a.txt") + ".1"
+	m := regexp.MustCompile(`name="` + regexp.QuoteMeta(field) + `" value="([^"]+)\.both"`).FindStringSubmatch(page)
+	if m == nil {
+		t.Fatalf("no choice:\n%s", page)
+	}
+	seen, before := m[1], w.read("a.txt")
+	form := func(kv ...string) url.Values {
+		f := url.Values{"what": {"chosen"}, "merge": {"1"}}
+		for i := 0; i < len(kv); i += 2 {
+			f.Set(kv[i], kv[i+1])
+		}
+		return f
+	}
+	for what, c := range map[string]struct {
+		form url.Values
+		want string
+	}{
+		"a text that nobody saw":  {form(field, "0.both"), "what you looked at has changed"},
+		"an unknown choice":       {form(field, seen+".mine"), "unknown choice"},
+		"a place that is missing": {form(placeField+ref("a.txt")+".2", seen+".both"), "choose for each place"},
+		"a place of no number":    {form(placeField+ref("a.txt")+".x", seen+".both"), "invalid request"},
+		"the whole and its place": {form(field, seen+".both", "take", ref("a.txt")), "both the whole and places"},
+		"nothing chosen":          {form("path", ref("a.txt")), "conflict: a.txt"},
+	} {
+		if at := w.post("/sandbox/"+id+"/apply", c.form); !strings.Contains(at, c.want) || w.read("a.txt") != before {
+			t.Errorf("%s: want %q, and no apply:\n%s", what, c.want, at)
+		}
+	}
+	at := w.post("/sandbox/"+id+"/apply", form(field, seen+".both"))
+	if !strings.Contains(at, "hutch apply box a.txt --resolve a.txt:both --merge") {
+		t.Errorf("not applied:\n%s", at)
+	}
+	if got, want := w.read("a.txt"), text("project\n<i>sandbox</i>", "last"); got != want {
+		t.Errorf("it is %q, not %q", got, want)
+	}
 }
 
 func TestWhatWasLookedAtIsApplied(t *testing.T) {

@@ -102,10 +102,11 @@
     if (box) load(box);
   }, true);
 
-  // Of a file either the whole is ticked, or hunks of it.
+  // Of a file either the whole is ticked, or hunks of it; either the sandbox's version is taken, or places are chosen.
   document.addEventListener("change", (e) => {
-    const file = e.target.checked && e.target.closest(".file"), other = { path: "hunk", hunk: "path" }[e.target.name];
-    if (file && other) for (const box of file.querySelectorAll(`[name=${other}]`)) box.checked = false;
+    const file = e.target.checked && e.target.closest(".file"), name = e.target.name.split(".")[0];
+    const other = { path: "[name=hunk]", hunk: "[name=path]", take: "[name^='place.']", place: "[name=take]" }[name];
+    if (file && other) for (const box of file.querySelectorAll(other)) box.checked = false;
   });
 
   // A hidden window listens to nothing: browsers have few connections for one server.

@@ -115,6 +115,9 @@ func (r *Review) Explain(ctx context.Context, c *Change) ([]string, error) {
 			return nil, err
 		}
 		merge := "they cannot be merged: " + j.why
+		if j.pieces != nil {
+			merge += fmt.Sprintf(": hutch apply --merge --resolve %s:CHOICE,CHOICE %s chooses project, sandbox or both for each place", name, r.Subject.Name)
+		}
 		if j.why == "" {
 			merge = fmt.Sprintf("they changed different places: hutch diff --merge %s %s shows them as one, hutch apply --merge %s applies that", r.Subject.Name, name, r.Subject.Name)
 		}
@@ -149,16 +152,96 @@ func plural64(n int64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// Choice is what becomes of a place that both sides changed.
+type Choice string
+
+// The choices.
+const (
+	ChooseProject Choice = "project" // the project's lines
+	ChooseSandbox Choice = "sandbox" // the sandbox's lines
+	ChooseBoth    Choice = "both"    // the project's lines, followed by the sandbox's
+)
+
+// Resolution is a person's answer to the places of one file that both sides changed.
+type Resolution struct {
+	Path    string   // as in Options.Paths
+	Choices []Choice // one for each place, in order
+}
+
+// String writes it as [ParseResolution] reads it.
+func (r Resolution) String() string {
+	var words []string
+	for _, c := range r.Choices {
+		words = append(words, string(c))
+	}
+	return r.Path + ":" + strings.Join(words, ",")
+}
+
+// ParseResolution reads "FILE:CHOICE,CHOICE".
+func ParseResolution(s string) (Resolution, error) {
+	i := strings.LastIndexByte(s, ':')
+	if i <= 0 {
+		return Resolution{}, fmt.Errorf("%q: want FILE:CHOICE,CHOICE, a choice for each place that both sides changed: project, sandbox or both", s)
+	}
+	r := Resolution{Path: s[:i]}
+	for word := range strings.SplitSeq(s[i+1:], ",") {
+		c := Choice(word)
+		if c != ChooseProject && c != ChooseSandbox && c != ChooseBoth {
+			return Resolution{}, fmt.Errorf("%q: unknown choice %q: want project, sandbox or both", s, word)
+		}
+		r.Choices = append(r.Choices, c)
+	}
+	return r, nil
+}
+
+// resolve composes the text of pieces by the choices.
+func (r Resolution) resolve(pieces []git.Piece) ([]byte, error) {
+	var out strings.Builder
+	n := 0
+	for _, p := range pieces {
+		out.WriteString(p.Text)
+		if !p.Overlap {
+			continue
+		}
+		if n++; n > len(r.Choices) {
+			continue
+		}
+		choice := r.Choices[n-1]
+		if choice != ChooseSandbox {
+			out.WriteString(p.Ours)
+			if choice == ChooseBoth && p.Ours != "" && !strings.HasSuffix(p.Ours, "\n") {
+				out.WriteByte('\n')
+			}
+		}
+		if choice != ChooseProject {
+			out.WriteString(p.Theirs)
+		}
+	}
+	if n != len(r.Choices) {
+		return nil, fmt.Errorf("%s has %s that both sides changed, not %d", Quote(r.Path), plural(n, "place"), len(r.Choices))
+	}
+	return []byte(out.String()), nil
+}
+
 // joined is what becomes of a file that both sides changed.
 type joined struct {
 	content []byte
 	mode    fs.FileMode
 	why     string // why they cannot be joined; empty when they can
+	pieces  []git.Piece
 }
 
-// merge takes those changes out of conflict in which the two sides changed different places of a text: the sandbox's
-// version becomes one that has both.
-func (r *Review) merge(ctx context.Context) error {
+// merge takes those changes out of conflict in which the two sides changed different places of a text, or a person
+// resolved the same places: the sandbox's version becomes one that has both.
+func (r *Review) merge(ctx context.Context, resolve []Resolution) error {
+	answers := map[string]Resolution{}
+	for _, a := range resolve {
+		rel, err := r.Subject.paths([]string{a.Path})
+		if err != nil {
+			return err
+		}
+		answers[rel[0]] = a
+	}
 	for _, c := range r.Changes {
 		if c.Conflict == "" {
 			continue
@@ -166,6 +249,14 @@ func (r *Review) merge(ctx context.Context) error {
 		j, project, err := r.join(ctx, c)
 		if err != nil {
 			return err
+		}
+		c.Pieces = j.pieces
+		if a, ok := answers[c.Path]; ok && j.pieces != nil {
+			if j.content, err = a.resolve(j.pieces); err != nil {
+				return err
+			}
+			j.why = ""
+			delete(answers, c.Path)
 		}
 		if j.why != "" {
 			c.Sides.Unmerged = j.why
@@ -187,6 +278,9 @@ func (r *Review) merge(ctx context.Context) error {
 	r.Changes = slices.DeleteFunc(r.Changes, func(c *Change) bool {
 		return c.Merged && c.Kind == Mode && c.New.Mode == c.Old.Mode // the project has it already
 	})
+	for _, a := range answers {
+		return fmt.Errorf("%s has no place that both sides changed", Quote(a.Path))
+	}
 	return nil
 }
 
@@ -223,11 +317,13 @@ func (r *Review) join(ctx context.Context, c *Change) (j joined, project []byte,
 	if isBinary(base) {
 		return joined{why: "it was binary when the sandbox was made"}, nil, nil
 	}
-	project = []byte(strings.Join(t.text.old, ""))
-	j.content, err = git.MergeText(ctx, project, base, []byte(strings.Join(t.text.new, "")))
+	project, sandbox := []byte(strings.Join(t.text.old, "")), []byte(strings.Join(t.text.new, ""))
+	j.content, err = git.MergeText(ctx, project, base, sandbox)
 	switch {
 	case errors.Is(err, git.ErrOverlap):
-		return joined{why: err.Error()}, nil, nil
+		j.why = err.Error()
+		j.pieces, err = git.MergePieces(ctx, project, base, sandbox)
+		return j, project, err
 	case err != nil:
 		return joined{}, nil, fmt.Errorf("merge %s: %w", Quote(c.Path), err)
 	}

@@ -251,6 +251,54 @@ func TestNoMerge(t *testing.T) {
 	}
 }
 
+// TestResolve applies a text with places that both sides changed as a person chose for each.
+func TestResolve(t *testing.T) {
+	gittest.Need(t)
+	base := numbered(30, nil)
+	project := numbered(30, map[int]string{2: "project 2\n", 20: "project 20\n"})
+	sandbox := numbered(30, map[int]string{2: "sandbox 2\n", 12: "sandbox 12\n", 20: "sandbox 20\n", 29: "no end"})
+	f := newFixture(t, "text="+base, "other=a\n")
+	f.commit()
+	f.write("text="+sandbox, "other=b\n")
+	f.seal()
+	plant(t, f.project, "text="+project)
+	open := func(answers ...string) (*Review, error) {
+		var list []Resolution
+		for _, a := range answers {
+			r, err := ParseResolution(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.String() != a {
+				t.Errorf("%q reads as %q", a, r)
+			}
+			list = append(list, r)
+		}
+		return Open(t.Context(), f.subject(), Options{Keep: f.ledger.Dir(), Merge: true, Resolve: list})
+	}
+	for answer, want := range map[string]string{
+		"text:both": "has 2 places", "text:both,both,both": "has 2 places", "other:both": "other has no place", "none:both": "none has no place", "../x:both": "outside",
+	} {
+		if r, err := open(answer); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v; want %q", answer, r, err, want)
+		}
+	}
+	for _, bad := range []string{"text", "text:", ":both", "text:mine", "text:both,"} {
+		if r, err := ParseResolution(bad); err == nil {
+			t.Errorf("%q reads as %+v", bad, r)
+		}
+	}
+	r, err := open("text:both,sandbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := f.apply(r, Policy{}); err != nil {
+		t.Fatal(err)
+	}
+	f.has("text", numbered(30, map[int]string{2: "project 2\nsandbox 2\n", 12: "sandbox 12\n", 20: "sandbox 20\n", 29: "no end"}))
+}
+
 // TestMergeKeepsTheProjectsMode merges permissions as the lines are merged.
 func TestMergeKeepsTheProjectsMode(t *testing.T) {
 	gittest.Need(t)
@@ -382,7 +430,7 @@ func TestMergeIsCancelled(t *testing.T) {
 	r := f.open()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.merge(ctx); !errors.Is(err, context.Canceled) {
+	if err := r.merge(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a merge that was cancelled ended with %v", err)
 	}
 }

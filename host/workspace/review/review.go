@@ -57,6 +57,9 @@ type Options struct {
 	// Merge joins the two versions of a text that both sides changed in different places, where git has the one that they
 	// come from. Without it, and else, that is a conflict.
 	Merge bool
+	// Resolve, with Merge, has for a text what becomes of each place of it that both sides changed, in order; that text is
+	// merged then.
+	Resolve []Resolution
 	// Unjudged leaves out what would be refused, for a caller that only lists. Such a review cannot be applied.
 	Unjudged bool
 }
@@ -133,7 +136,7 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 		}
 	}
 	if o.Merge {
-		if err := r.merge(ctx); err != nil {
+		if err := r.merge(ctx, o.Resolve); err != nil {
 			return nil, err
 		}
 	}
@@ -342,6 +345,7 @@ type Change struct {
 	Merged   bool            // New is no version of the sandbox, but one that has what both sides changed
 	Conflict string          // why it cannot be applied: what the project's side did to the path; empty for no conflict
 	Sides    *Sides          // of a conflict: the versions that there are; else nil
+	Pieces   []git.Piece     // with Options.Merge, of a text with places that both sides changed; Ours is the project's
 	Refused  []judge.Finding // why it is not applied unless that is allowed
 	Marks    []string        // what a reviewer should know of what lands without a flag
 	Left     string          // why an apply leaves it out without asking; empty for what it takes
