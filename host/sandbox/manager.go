@@ -376,5 +376,12 @@ func (m *Manager) WithMinIsolation(least sdk.Isolation) *Manager {
 	return &c
 }
 
+// WithProgress returns a manager that reports what takes time to to, maybe concurrently.
+func (m *Manager) WithProgress(to func(run.Progress)) *Manager {
+	c := *m
+	c.opt.Run.Progress = to
+	return &c
+}
+
 // nonblock opens what may be a FIFO without waiting for its other end.
 const nonblock = syscall.O_NONBLOCK

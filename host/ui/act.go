@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/run"
@@ -22,9 +21,6 @@ import (
 	"github.com/hutch-run/hutch/host/workspace"
 	"github.com/hutch-run/hutch/host/workspace/review"
 )
-
-// actTime bounds an action. A sandbox may have a machine to boot.
-const actTime = 10 * time.Minute
 
 // notice is what is said after an action, on the page that follows.
 type notice struct {
@@ -58,6 +54,15 @@ func (n *notices) add(v *notice) string {
 	return key
 }
 
+// set replaces what is said, where it is still kept.
+func (n *notices) set(key string, v *notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, ok := n.list[key]; ok {
+		n.list[key] = v
+	}
+}
+
 func (n *notices) get(key string) *notice {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,12 +71,21 @@ func (n *notices) get(key string) *notice {
 
 // then leads to a page that says what came of an action.
 func (s *Server) then(w http.ResponseWriter, r *http.Request, n *notice, to ...string) {
+	key := ""
+	if n != nil {
+		key = s.notices.add(n)
+	}
+	s.lead(w, r, key, to)
+}
+
+// lead leads to a page with a notice, "" for none, which may come later.
+func (s *Server) lead(w http.ResponseWriter, r *http.Request, key string, to []string) {
 	at := s.guard.at(to...)
 	if len(to) == 0 {
 		at += "/"
 	}
-	if n != nil {
-		at += "?said=" + url.QueryEscape(s.notices.add(n))
+	if key != "" {
+		at += "?said=" + url.QueryEscape(key)
 	}
 	http.Redirect(w, r, at, http.StatusSeeOther)
 }
@@ -83,11 +97,8 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
 		return
 	}
-	// Who closes the window leaves nothing half done.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTime)
-	defer cancel()
-	name, back := nameOf(info), []string{"sandbox", info.ID}
-	set := func(field string) bool { return r.PostForm.Get(field) != "" }
+	name, back, form := nameOf(info), []string{"sandbox", info.ID}, r.PostForm
+	set := func(field string) bool { return form.Get(field) != "" }
 	command := func(verb string, flags ...string) string {
 		return strings.Join(append(append([]string{"hutch", verb}, flags...), name), " ")
 	}
@@ -99,56 +110,73 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		}
 		return given
 	}
-	if set("home") {
-		back = nil
-	}
-	n := &notice{}
-	switch r.PathValue("action") {
+	var do func(ctx context.Context, m *sandbox.Manager, n *notice) error
+	action := r.PathValue("action")
+	switch action {
 	case "reset":
-		err = s.manager.Reset(ctx, info.ID, set("hard"), set("force"))
-		n.Text, n.Command = name+" was reset", command("reset", flags("hard", "--hard", "force", "-f")...)
-		if set("hard") {
-			n.Text += ", and what it had changed was dropped"
+		do = func(ctx context.Context, m *sandbox.Manager, n *notice) error {
+			n.Text, n.Command = name+" was reset", command("reset", flags("hard", "--hard", "force", "-f")...)
+			if set("hard") {
+				n.Text += ", and what it had changed was dropped"
+			}
+			return m.Reset(ctx, info.ID, set("hard"), set("force"))
 		}
 	case "stop":
-		err = s.manager.Stop(ctx, info.ID, set("force"))
-		n.Text, n.Command = name+" was stopped", command("stop", flags("force", "-f")...)
+		do = func(ctx context.Context, m *sandbox.Manager, n *notice) error {
+			n.Text, n.Command = name+" was stopped", command("stop", flags("force", "-f")...)
+			return m.Stop(ctx, info.ID, set("force"))
+		}
 	case "start":
-		err = s.manager.Start(ctx, info.ID)
-		n.Text, n.Command = name+" was started", command("start")
+		do = func(ctx context.Context, m *sandbox.Manager, n *notice) error {
+			n.Text, n.Command = name+" was started", command("start")
+			return m.Start(ctx, info.ID)
+		}
 	case "fork":
-		var made []store.SandboxInfo
-		made, err = s.manager.Fork(ctx, info.ID, "", 1)
-		n.Command = command("fork")
-		if err == nil {
-			n.Text, back = name+" was forked", []string{"sandbox", made[0].ID}
+		do = func(ctx context.Context, m *sandbox.Manager, n *notice) error {
+			n.Text, n.Command = name+" was forked", command("fork")
+			made, err := m.Fork(ctx, info.ID, "", 1)
+			if err == nil {
+				back = []string{"sandbox", made[0].ID}
+			}
+			return err
 		}
 	case "remove":
-		err = s.manager.Remove(ctx, info.ID, set("force"))
-		n.Text, n.Command = name+" was removed", command("rm", flags("force", "-f")...)
-		if err == nil {
-			back = nil
+		back = nil
+		do = func(ctx context.Context, m *sandbox.Manager, n *notice) error {
+			n.Text, n.Command = name+" was removed", command("rm", flags("force", "-f")...)
+			err := m.Remove(ctx, info.ID, set("force"))
+			if err != nil && !set("home") {
+				back = []string{"sandbox", info.ID}
+			}
+			return err
 		}
 	case "apply":
-		err = s.apply(ctx, info, r.PostForm, n)
+		do = func(ctx context.Context, m *sandbox.Manager, n *notice) error { return s.apply(ctx, m, info, form, n) }
 	case "undo":
-		err = s.undo(ctx, info, n)
+		do = func(ctx context.Context, _ *sandbox.Manager, n *notice) error { return s.undo(ctx, info, n) }
 	case "run":
-		id, err := s.start(r.Context(), info, r.PostForm.Get("command"))
-		if err == nil {
-			s.then(w, r, nil, "runs", id)
+		id, err := s.start(r.Context(), info, form.Get("command"))
+		if err != nil {
+			s.then(w, r, failed(err, &notice{}), back...)
 			return
 		}
-		s.then(w, r, failed(err, &notice{}), back...)
+		s.then(w, r, nil, "runs", id)
 		return
 	default:
 		s.missing(w, r, "sandboxes", store.ErrNotFound)
 		return
 	}
-	if err != nil {
-		n = failed(err, n)
+	if set("home") {
+		back = nil
 	}
-	s.then(w, r, n, back...)
+	begin := back
+	s.perform(w, r, action+" "+name, begin, func(ctx context.Context, m *sandbox.Manager) (*notice, []string) {
+		n := &notice{}
+		if err := do(ctx, m, n); err != nil {
+			n = failed(err, n)
+		}
+		return n, back
+	})
 }
 
 // failed says why an action was not done.
@@ -171,7 +199,7 @@ func nameOf(i store.SandboxInfo) string {
 var errChanged = errors.New("nothing was applied: what you looked at has changed since; look again")
 
 // apply brings changes back to the project, as hutch apply does, and fills in the notice.
-func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Values, n *notice) error {
+func (s *Server) apply(ctx context.Context, m *sandbox.Manager, info store.SandboxInfo, form url.Values, n *notice) error {
 	merge, policy, argv := form.Get("merge") != "", review.Policy{Partial: form.Get("partial") != "", Allow: map[judge.Rule]bool{}}, []string{"hutch", "apply", nameOf(info)}
 	paths, err := derefs(form["path"])
 	take, terr := derefs(form["take"])
@@ -205,7 +233,7 @@ func (s *Server) apply(ctx context.Context, info store.SandboxInfo, form url.Val
 			return fmt.Errorf("nothing was applied: of %s both the whole and hunks were chosen", review.Quote(h.Path))
 		}
 	}
-	v, err := workspace.OpenReview(ctx, s.manager, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Resolve: resolve, Keep: s.ledger.Dir()})
+	v, err := workspace.OpenReview(ctx, m, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Resolve: resolve, Keep: s.ledger.Dir()})
 	if err != nil {
 		return err
 	}
@@ -430,80 +458,19 @@ func (s *Server) undo(ctx context.Context, info store.SandboxInfo, n *notice) er
 	return nil
 }
 
-// jobs are the commands that were started from the page.
-type jobs struct {
-	mu      sync.Mutex
-	running map[string]context.CancelFunc // by the id of the run
-	closed  bool
-	wg      sync.WaitGroup
-}
-
-// maxJobs is how many may run at once.
-const maxJobs = 32
-
-func (j *jobs) begin(id string, cancel context.CancelFunc) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.closed || len(j.running) >= maxJobs {
-		return fmt.Errorf("%d commands run already that were started from the page", len(j.running))
-	}
-	if j.running == nil {
-		j.running = map[string]context.CancelFunc{}
-	}
-	j.running[id] = cancel
-	j.wg.Add(1)
-	return nil
-}
-
-func (j *jobs) end(id string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.running[id]()
-	delete(j.running, id)
-	j.wg.Done()
-}
-
-func (j *jobs) has(id string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.running[id] != nil
-}
-
-func (j *jobs) cancel(id string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	c := j.running[id]
-	if c != nil {
-		c()
-	}
-	return c != nil
-}
-
-// close cancels all and waits until their records are complete.
-func (j *jobs) close() {
-	j.mu.Lock()
-	j.closed = true
-	for _, c := range j.running {
-		c()
-	}
-	j.mu.Unlock()
-	j.wg.Wait()
-}
-
 // start runs a line of shell in a sandbox and returns the run's id once its record is there. It goes on afterwards.
 func (s *Server) start(ctx context.Context, info store.SandboxInfo, line string) (id string, err error) {
 	if strings.TrimSpace(line) == "" || strings.ContainsRune(line, 0) {
 		return "", errors.New("write a command first, such as make test")
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	id = s.store.NewID()
-	if err := s.jobs.begin(id, cancel); err != nil {
-		cancel()
+	ctx, v, err := s.works.begin(ctx, id, "")
+	if err != nil {
 		return "", err
 	}
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		defer s.jobs.end(id)
+		defer s.works.end(v)
 		sb, err := s.manager.Open(ctx, info.ID, sandbox.Shared)
 		if err == nil {
 			_, err = sb.Run(ctx, sandbox.Command{ID: id, Argv: []string{"sh", "-c", line}, Begun: sync.OnceFunc(func() { close(begun) })}, run.Streams{})
@@ -522,13 +489,4 @@ func (s *Server) start(ctx context.Context, info store.SandboxInfo, line string)
 			return "", errors.Join(err, errors.New("the command was not started"))
 		}
 	}
-}
-
-func (s *Server) cancel(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	n := &notice{Text: "The command is being ended"}
-	if !s.jobs.cancel(id) {
-		n = &notice{Failed: true, Text: "only a running command that was started from this page can be ended here"}
-	}
-	s.then(w, r, n, "runs", id)
 }

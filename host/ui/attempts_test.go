@@ -102,7 +102,7 @@ func TestAttempts(t *testing.T) {
 		{what: "an apply of what was not seen so", method: "POST", path: apply, form: url.Values{"what": {"chosen"}, "path": {ref("a.txt")}, "seen": {ref("a.txt") + ".0"}}, want: 303},
 		{what: "an apply of a hunk that was not seen", method: "POST", path: apply, form: url.Values{"what": {"chosen"}, "hunk": {ref("a.txt") + ".1"}}, want: 303},
 		{what: "an apply of a hunk outside", method: "POST", path: apply, form: url.Values{"what": {"chosen"}, "hunk": {ref("../outside") + ".1"}}, want: 303},
-		{what: "the end of a run of somebody else's", method: "POST", path: "/runs/261123-000000-aaaaaa/cancel", want: 303},
+		{what: "the end of a run of somebody else's", method: "POST", path: "/cancel/261123-000000-aaaaaa", want: 303},
 	}
 	for _, a := range all {
 		t.Run(a.what, func(t *testing.T) { w.try(a) })

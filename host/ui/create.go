@@ -14,41 +14,40 @@ import (
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // create makes a sandbox on a project, or as a run file says.
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTime)
-	defer cancel()
-	def, command, err := s.definition(r.PostForm)
-	if err != nil {
-		s.then(w, r, failed(err, &notice{}))
-		return
-	}
-	name := strings.TrimSpace(r.PostForm.Get("name"))
-	if name != "" {
-		command = append(command, "--name", termsafe.ShellWord(name))
-	}
-	n := &notice{Command: strings.Join(command, " ")}
-	conf, err := s.session.Config()
-	if err != nil {
-		s.then(w, r, failed(err, n))
-		return
-	}
-	info, err := s.manager.WithMinIsolation(conf.MinIsolation).Create(ctx, def, name)
-	if err != nil {
-		var f *result.Failure
-		if errors.As(err, &f) {
-			for _, d := range f.Diagnostics {
-				n.Lines = append(n.Lines, d.Error())
-			}
+	form := r.PostForm
+	name := strings.TrimSpace(form.Get("name"))
+	s.perform(w, r, strings.TrimSpace("create "+name), nil, func(ctx context.Context, m *sandbox.Manager) (*notice, []string) {
+		def, command, err := s.definition(form)
+		if err != nil {
+			return failed(err, &notice{}), nil
 		}
-		s.then(w, r, failed(err, n))
-		return
-	}
-	n.Text = nameOf(*info) + " was created"
-	s.then(w, r, n, "sandbox", info.ID)
+		if name != "" {
+			command = append(command, "--name", termsafe.ShellWord(name))
+		}
+		n := &notice{Command: strings.Join(command, " ")}
+		conf, err := s.session.Config()
+		if err != nil {
+			return failed(err, n), nil
+		}
+		info, err := m.WithMinIsolation(conf.MinIsolation).Create(ctx, def, name)
+		if err != nil {
+			var f *result.Failure
+			if errors.As(err, &f) {
+				for _, d := range f.Diagnostics {
+					n.Lines = append(n.Lines, d.Error())
+				}
+			}
+			return failed(err, n), nil
+		}
+		n.Text = nameOf(*info) + " was created"
+		return n, []string{"sandbox", info.ID}
+	})
 }
 
 // definition is what the form asks for, and the command that makes the same.

@@ -77,6 +77,7 @@ type page struct {
 	Hutch   string // version
 	Store   string
 	Notice  *notice
+	Works   []work // that go on
 	View    *overview
 	Version string // changes with what the page shows; "" for that of View
 	Run     string // whose output it follows; "" for none
@@ -111,7 +112,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /compare", s.compare)
 	mux.HandleFunc("GET /runs", s.runs)
 	mux.HandleFunc("GET /runs/{id}", s.run)
-	mux.HandleFunc("POST /runs/{id}/cancel", s.cancel)
+	mux.HandleFunc("POST /cancel/{id}", s.cancel)
 	static, _ := fs.Sub(files, "page")
 	for _, name := range []string{"style.css", "script.js"} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, static, name) })
@@ -122,6 +123,7 @@ func (s *Server) Handler() http.Handler {
 // show renders a page. Nothing of it is sent before all of it is there.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, code int, name string, p page) {
 	p.Root, p.CSRF, p.Hutch, p.Store = s.guard.prefix, s.guard.csrf, s.version, s.store.Paths().Data
+	p.Works, _ = s.works.now()
 	p.Notice = s.notices.get(r.URL.Query().Get("said"))
 	if p.View == nil {
 		p.View = s.overview(r.Context())
@@ -528,7 +530,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		s.missing(w, r, "runs", err)
 		return
 	}
-	p := &runPage{Info: rec.Info, Dir: rec.Dir, Ours: s.jobs.has(rec.ID)}
+	p := &runPage{Info: rec.Info, Dir: rec.Dir, Ours: s.works.has(rec.ID)}
 	if raw, err := rec.Result(); err == nil && rec.Kind == store.KindRun {
 		if res, err := result.Decode(raw); err == nil {
 			p.Result, p.Reason, p.Limits, p.Files = res, report.Reason(res), limitRows(res), s.shownFiles(r.Host, rec.ID, res.Outputs)

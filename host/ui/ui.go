@@ -40,7 +40,7 @@ type Server struct {
 	files   *fileServer
 	watch   *watch
 	notices notices
-	jobs    jobs
+	works   works
 	checks  checks
 	machine machine
 	latest  latest
@@ -62,6 +62,7 @@ func New(s *session.Session, version string, at, files *net.TCPAddr) (*Server, e
 		files: newFileServer(files.Port, s.Store()), ledger: workspace.Ledger(s.Store()),
 	}
 	v.watch = newWatch()
+	v.works.changed = v.watch.again
 	return v, nil
 }
 
@@ -94,7 +95,7 @@ func (s *Server) Serve(ctx context.Context, l, files net.Listener) error {
 	defer stop()
 	err := srv.Serve(l)
 	cancel()
-	s.jobs.close()
+	s.works.close()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -294,34 +294,61 @@ func TestCommands(t *testing.T) {
 		t.Error("an empty command was run")
 	}
 	page := w.post("/sandbox/"+id+"/run", url.Values{"command": {"echo begun; sleep 600"}})
-	run := regexp.MustCompile(`/runs/([0-9]+-[0-9]+-[0-9a-z]+)/cancel`).FindStringSubmatch(page)
+	run := regexp.MustCompile(`/cancel/([0-9]+-[0-9]+-[0-9a-z]+)"`).FindStringSubmatch(page)
 	if run == nil {
 		t.Fatalf("no run:\n%s", page)
 	}
 	await(t, func() bool { return strings.Contains(w.see("/runs/"+run[1]), "begun") })
 	w.see("/", "since")
-	w.post("/runs/"+run[1]+"/cancel", nil)
+	w.post("/cancel/"+run[1], nil)
 	await(t, func() bool { return strings.Contains(w.see("/runs/"+run[1]), "cancelled") })
-	if at := w.post("/runs/"+run[1]+"/cancel", nil); !strings.Contains(at, "only a running command") {
+	if at := w.post("/cancel/"+run[1], nil); !strings.Contains(at, "only what runs and was started") {
 		t.Error("it was ended twice")
 	}
 }
 
-// TestEvents has a window hear of what another process does.
-func TestEvents(t *testing.T) {
+// TestLongWork has every window show how far a long action is, and one cancel it.
+func TestLongWork(t *testing.T) {
 	w := newWorld(t)
-	id := w.create("box")
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url("/events"), nil)
-	if err != nil {
+	file := filepath.Join(w.t.TempDir(), "slow.hcl")
+	text := fmt.Sprintf("run \"slow\" {\n  backend \"fake\" {\n    create_delay = \"1h\"\n  }\n  command = [\"true\"]\n  workspace {\n    source = %q\n  }\n}\n", w.project)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	heard := w.listen()
+	before := heard()
+	w.post("/create", url.Values{"source": {file}, "name": {"slow"}})
+	for heard() == before {
+	}
+	var id []string
+	await(t, func() bool {
+		page := w.see("/runs", "create slow")
+		id = regexp.MustCompile(`action="[^"]*/cancel/([^"]+)"`).FindStringSubmatch(page)
+		return id != nil && regexp.MustCompile(`create slow: [a-z]`).MatchString(page)
+	})
+	w.post("/cancel/"+id[1], nil)
+	await(t, func() bool { return !strings.Contains(w.see("/"), "create slow") })
+	w.see("/", "No sandboxes yet")
+	n := w.notices.list[w.notices.keys[0]]
+	if n == nil || !n.Failed || !strings.Contains(n.Text, "create slow: cancelled from the page") || !strings.Contains(n.Command, "hutch create") {
+		t.Errorf("the notice: %+v", n)
+	}
+}
+
+// listen opens a window, and returns what waits for the next version that it hears of; "" at the end.
+func (w *world) listen() (next func() string) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url("/events"), nil)
+	if err != nil {
+		w.t.Fatal(err)
 	}
 	a, err := w.browser.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	defer a.Body.Close()
+	w.t.Cleanup(func() { a.Body.Close() })
 	lines := bufio.NewScanner(a.Body)
-	next := func() string {
+	return func() string {
 		for lines.Scan() {
 			if v, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
 				return v
@@ -329,6 +356,13 @@ func TestEvents(t *testing.T) {
 		}
 		return ""
 	}
+}
+
+// TestEvents has a window hear of what another process does.
+func TestEvents(t *testing.T) {
+	w := newWorld(t)
+	id := w.create("box")
+	next := w.listen()
 	next()
 	for _, does := range []func() error{
 		func() error { w.sh(id, "echo more >> a.txt"); return nil },

@@ -321,7 +321,8 @@ func (s *Server) records() (r records) {
 		_, _ = fmt.Fprintln(h, s.recordSign(b))
 	}
 	_ = json.NewEncoder(h).Encode(r.runs)
-	_, _ = fmt.Fprintln(h, r.problem)
+	_, works := s.works.now()
+	_, _ = fmt.Fprintln(h, r.problem, works)
 	r.sign = hex.EncodeToString(h.Sum(nil)[:8])
 	return r
 }
