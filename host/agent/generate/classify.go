@@ -142,6 +142,8 @@ var faults = map[fault]Verdict{
 		"message names, and mend it there."},
 	faultSyntax: {Class: ClassSyntax, Advice: "The program does not parse or compile. Mend the place that the message " +
 		"names, and check the rest of the file for the same mistake."},
+	faultData: {Class: ClassRuntime, Advice: "The program made code or data that does not parse. Look at what it hands to " +
+		"the parser."},
 	faultMissing: {Class: ClassMissing},
 	faultNetwork: {Class: ClassNetwork, Advice: "The host could not be reached. Check its name and port, and handle the " +
 		"error."},
@@ -171,10 +173,6 @@ func crashed(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	v := faults[e.fault]
 	v.Summary, v.File, v.Line = e.message, e.file, e.line
 	switch e.fault {
-	case faultSyntax:
-		if e.file == "" && lang != "go" { // a text that the program itself gave to an interpreter
-			v.Class, v.Advice = ClassRuntime, "The program made code or data that does not parse. Look at what it hands to the parser."
-		}
 	case faultMissing:
 		v.Advice = missing(d, lang, e, installs)
 	case faultNetwork:
@@ -299,6 +297,7 @@ type fault string
 
 const (
 	faultSyntax    fault = "syntax"
+	faultData      fault = "data"      // code or data that the program itself made does not parse
 	faultMissing   fault = "missing"   // a module, package or command that is not there
 	faultNetwork   fault = "network"   // a name that is not resolved, a host that is not reached
 	faultMemory    fault = "memory"    // the interpreter itself says that memory is used up
@@ -309,36 +308,190 @@ const (
 	faultOther     fault = "other"
 )
 
+// faultNames sorts errors by their names in messages, in lower case: names of types, and for errors of the system their
+// names, numbers and texts.
+var faultNames = sync.OnceValue(func() map[string]fault {
+	m := map[string]fault{}
+	for f, errnos := range map[fault][]syscall.Errno{
+		faultNetwork: {syscall.ENETUNREACH, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ETIMEDOUT},
+		faultMemory:  {syscall.ENOMEM}, faultProcesses: {syscall.EAGAIN}, faultFiles: {syscall.EMFILE, syscall.ENFILE},
+		faultDisk: {syscall.ENOSPC, syscall.EDQUOT}, faultDenied: {syscall.EROFS, syscall.EACCES, syscall.EPERM},
+	} {
+		for _, e := range errnos {
+			for _, name := range []string{unix.ErrnoName(e), e.Error(), strconv.Itoa(int(e))} {
+				m[strings.ToLower(name)] = f
+			}
+		}
+	}
+	for f, names := range map[fault][]string{
+		faultSyntax:  {"SyntaxError", "IndentationError", "TabError"},
+		faultMissing: {"MODULE_NOT_FOUND", "ERR_MODULE_NOT_FOUND", "LoadError"},
+		faultNetwork: {"ENOTFOUND", "EAI_AGAIN", "-2", "-3", "SocketError", "Socket::ResolutionError", "socket.gaierror",
+			"ConnectionRefusedError", "urllib.error.URLError", "requests.exceptions.ConnectionError", "httpx.ConnectError",
+			"dial tcp", "dial udp"},
+		faultMemory: {"MemoryError", "numpy.core._exceptions._ArrayMemoryError", "numpy._core._exceptions._ArrayMemoryError",
+			"NoMemoryError", "JavaScript heap out of memory", "out of memory"},
+		faultProcesses: {"can't start new thread", "cannot fork"},
+	} {
+		for _, name := range names {
+			m[strings.ToLower(name)] = f
+		}
+	}
+	return m
+})
+
+// errorForm is the form in which an interpreter reports the error that ended a program. The expressions match what
+// interpreters write by themselves, and nothing that a program may have said in its own words.
+type errorForm struct {
+	message string // the line that says it
+	last    bool   // it is the last such line, else the first
+	place   string // a file and a line, from the message on, the innermost first
+	before  bool   // places stand before the message, the innermost last; without one there is no error
+	above   int    // of how many lines above the message may be one of its place
+	name    string // names of the error, for faultNames
+	causes  string // further lines with names: of what caused the error
+	missing string // of a message: what is not there
+	syntax  string // of a message: the program does not parse
+	loose   string // without a message: the last line that ends with the name of an error
+}
+
+// errorForms are the forms by language.
+var errorForms = map[string]errorForm{
+	"python": {message: pythonMessage, last: true, place: `^ *File "([^"]+)", line (\d+)`, before: true, causes: pythonMessage,
+		name:    `^([\w.]+)(?::|$)|\[Errno (-?\d+)\]|: (can't start new thread)$`,
+		missing: `^ModuleNotFoundError: No module named '([^']+)'`},
+	"javascript": {message: `^(?:Uncaught )?[A-Z]\w*(?: \[\w+\])?: |JavaScript heap out of memory`, last: true, above: 8,
+		place: `^(?: +at (?:.* \()?)?((?:file://)?/[^():]+):(\d+)(?::\d+\)?)?$`, causes: `\bcode: '`,
+		name:    `^(?:Uncaught )?(SyntaxError)|^[A-Z]\w* \[(\w+)\]|\bcode: '(\w+)'|(JavaScript heap out of memory)`,
+		missing: `^Error(?: \[\w+\])?: Cannot find (?:module|package) '([^']+)'`},
+	"go": {message: `^panic: |^fatal error: |` + goPlace, place: `^\s*(\S+\.go):(\d+)`,
+		name: `(out of memory|dial (?:tcp|udp))|: ([^:]+)$`, syntax: goPlace, loose: `: ([^:]+)$|(dial (?:tcp|udp))`,
+		missing: goPlace + `.*?(?:no required module provides package|cannot find module providing package|` +
+			`cannot find package|package) "?([^\s":;]+)"?(?: is not in std|:|;|$)`},
+	"shell": {message: shellPlace, last: true, place: shellPlace, name: `: ([^:]+)$`,
+		syntax: shellPlace + `(?i:syntax error|unexpected eof)`, missing: shellPlace + `(.*?):.*\bnot found$`},
+	"ruby": {message: `^\S+?:\d+:.*(?:syntax error| \(\w[\w:]*\)$)`, place: `^(?:\s*from )?(\S+?):(\d+):`,
+		name: `\((?:Errno::)?([\w:]+)\)$`, syntax: `: syntax error`, missing: ` cannot load such file -- (\S+)`},
+	"perl": {message: ` at \S+ line \d+|^Out of memory(?:!$| in perl:)`, place: ` at (\S+) line (\d+)`, name: `^(Out of memory)`,
+		syntax:  `^(?:syntax error|Missing right curly)|requires explicit package name`,
+		missing: `^Can't locate (\S+)\.pm in @INC`},
+}
+
+const (
+	pythonMessage = `^(?:(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*|(?:[A-Za-z_]\w*\.)+\w+)(?:: |$)|^Fatal Python error:`
+	goPlace       = `^\S+\.go:\d+(?::\d+)?: `
+	shellPlace    = `^(\S+?): (?:line )?(\d+): `
+)
+
 // lastError is what an interpreter said at the very end: the error that nobody caught.
 type lastError struct {
 	fault   fault
 	message string // the line that says it
-	what    string // the module, package, command or path that it is about; "" when it does not say
+	what    string // the module, package or command that is missing; "" when it does not say
 	file    string // one of the program's files, "" when none is named
 	line    int    // of file, from 1; 0 when it is not said
 }
 
-// readers find the last error in what a program of a language wrote to stderr. They read what the interpreters write by
-// themselves, and nothing that a program may have said in its own words.
-var readers = map[string]func(lines []string) (lastError, bool){
-	"python": pythonError, "javascript": nodeError, "go": goError, "shell": shellError, "ruby": rubyError, "perl": perlError,
-}
-
 // findError reads the error that ended a program. files are the program's own; names in messages are mapped to them.
-func findError(lang, stderr string, files []string) (lastError, bool) {
-	read := readers[lang]
-	if read == nil {
-		return lastError{}, false
-	}
-	e, ok := read(strings.Split(strings.TrimRight(stderr, "\n"), "\n"))
-	if !ok {
+func findError(lang, stderr string, files []string) (e lastError, ok bool) {
+	f, known := errorForms[lang]
+	if !known {
 		return e, false
 	}
-	e.file = own(e.file, files)
-	if e.file == "" {
-		e.line = 0
+	lines, at := strings.Split(strings.TrimRight(stderr, "\n"), "\n"), -1
+	for i, line := range lines {
+		if (at < 0 || f.last) && match(f.message, line) != nil {
+			at = i
+		}
+	}
+	if at < 0 {
+		for _, line := range slices.Backward(lines) {
+			if e = (lastError{fault: faultIn(f.loose, line), message: line}); e.fault != faultOther {
+				return e, true
+			}
+		}
+		return e, false
+	}
+	e = lastError{fault: faultOther, message: lines[at]}
+	for i, line := range lines {
+		if i == at || (f.before || i > at) && match(f.causes, line) != nil {
+			if found := faultIn(f.name, line); found != faultOther {
+				e.fault = found
+			}
+		}
+	}
+	if m := match(f.missing, e.message); m != nil {
+		e.fault, e.what = faultMissing, m[len(m)-1]
+	} else if match(f.syntax, e.message) != nil {
+		e.fault = faultSyntax
+	}
+	places := slices.Clone(lines[max(at-f.above, 0):])
+	if f.before {
+		places = slices.Clone(lines[:at+1])
+		slices.Reverse(places)
+	}
+	first := e.at(f.place, places, files)
+	switch {
+	case f.before && !first && e.file == "" && e.fault != faultMemory:
+		return e, slices.ContainsFunc(places, func(line string) bool { return match(f.place, line) != nil })
+	case e.fault == faultSyntax && !first && lang != "go":
+		e.fault = faultData
 	}
 	return e, true
+}
+
+// at finds the innermost place in one of the program's files, and reports whether it is the innermost of all.
+func (e *lastError) at(place string, lines, files []string) (innermost bool) {
+	innermost = true
+	for _, line := range lines {
+		m := match(place, line)
+		if m == nil {
+			continue
+		}
+		if e.file = own(m[1], files); e.file != "" {
+			if n, err := strconv.ParseUint(m[2], 10, 31); err == nil { // else it is no line of any file
+				e.line = int(n)
+			}
+			return innermost
+		}
+		innermost = false
+	}
+	return false
+}
+
+// faultIn sorts the names of errors in a line.
+func faultIn(name, line string) fault {
+	found := faultOther
+	if name == "" {
+		return found
+	}
+	for _, m := range compiled(name).FindAllStringSubmatch(line, -1) {
+		for _, s := range m[1:] {
+			if f := faultNames()[strings.ToLower(s)]; f != "" {
+				found = f
+			}
+		}
+	}
+	return found
+}
+
+// match is what an expression finds in a line; nil for nothing, and where the expression is empty.
+func match(expr, line string) []string {
+	if expr == "" {
+		return nil
+	}
+	return compiled(expr).FindStringSubmatch(line)
+}
+
+// expressions are those that were needed so far: hutch's start must not pay for them.
+var expressions sync.Map
+
+func compiled(expr string) *regexp.Regexp {
+	re, ok := expressions.Load(expr)
+	if !ok {
+		re, _ = expressions.LoadOrStore(expr, regexp.MustCompile(expr))
+	}
+	return re.(*regexp.Regexp)
 }
 
 // own is the one of files that an interpreter means: it names them with the directory of the sandbox.
@@ -352,23 +505,6 @@ func own(name string, files []string) string {
 	return best
 }
 
-// at takes in a place: a file, and a number that may be no line of any file.
-func (e *lastError) at(m []string) {
-	n, err := strconv.ParseUint(m[2], 10, 31)
-	if err != nil {
-		n = 0
-	}
-	e.file, e.line = m[1], int(n)
-}
-
-// submatch is what the first parentheses of an expression match; "" for nothing.
-func submatch(re *regexp.Regexp, text string) string {
-	if m := re.FindStringSubmatch(text); m != nil {
-		return m[1]
-	}
-	return ""
-}
-
 // languageOf is hutch's name of the language of a program.
 func languageOf(lang, entrypoint string) string {
 	if lang != "" {
@@ -378,330 +514,4 @@ func languageOf(lang, entrypoint string) string {
 		return l.Name
 	}
 	return ""
-}
-
-// The expressions are compiled at their first use: hutch's start must not pay for them.
-func lazy(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
-
-var (
-	quotedLast = lazy(`'([^']+)'[^']*$`)
-
-	nodeRaised = lazy(`^(?:Uncaught )?([A-Z]\w*)(?: \[(\w+)\])?: (.*)$`)
-	nodeCode   = lazy(`\bcode: '(\w+)'`)
-	nodeModule = lazy(`Cannot find (?:module|package) '([^']+)'`)
-	nodePlace  = lazy(`^((?:file://)?/\S+):(\d+)$`)
-	nodeStack  = lazy(`^ +at (?:.* \()?((?:file://)?/[^():]+):(\d+):\d+\)?$`)
-
-	goPlace   = lazy(`^(\S+\.go):(\d+)(?::\d+)?: (.*)$`)
-	goMissing = lazy(`(?:no required module provides package|cannot find module providing package|cannot find package|package) "?([^\s":;]+)"?(?: is not in std|:|;|$)`)
-	goStack   = lazy(`^\s+(/\S+\.go):(\d+)`)
-
-	shellPlace = lazy(`^(\S+?): (?:line )?(\d+): (.*)$`)
-
-	rubyPlace = lazy(`^(\S+?):(\d+):(?:in .*?: )? ?(.*?)(?: \((\w[\w:]*)\))?$`)
-	perlPlace = lazy(` at (\S+) line (\d+)`)
-	perlMiss  = lazy(`^Can't locate (\S+)\.pm in @INC`)
-)
-
-// systemFaults are the errors of the system that say what is wrong.
-var systemFaults = map[syscall.Errno]fault{
-	syscall.ENETUNREACH: faultNetwork, syscall.ECONNREFUSED: faultNetwork, syscall.EHOSTUNREACH: faultNetwork,
-	syscall.ETIMEDOUT: faultNetwork, syscall.ENOMEM: faultMemory, syscall.EAGAIN: faultProcesses,
-	syscall.EMFILE: faultFiles, syscall.ENFILE: faultFiles, syscall.ENOSPC: faultDisk, syscall.EDQUOT: faultDisk,
-	syscall.EROFS: faultDenied, syscall.EACCES: faultDenied, syscall.EPERM: faultDenied,
-}
-
-// faultNamed sorts an error by its name, as node and ruby write it.
-func faultNamed(name string) fault {
-	switch name {
-	case "MODULE_NOT_FOUND", "ERR_MODULE_NOT_FOUND", "LoadError":
-		return faultMissing
-	case "ENOTFOUND", "EAI_AGAIN", "SocketError", "Socket::ResolutionError":
-		return faultNetwork
-	case "NoMemoryError":
-		return faultMemory
-	case "SyntaxError":
-		return faultSyntax
-	}
-	name = strings.TrimPrefix(name, "Errno::")
-	for e, f := range systemFaults {
-		if unix.ErrnoName(e) == name {
-			return f
-		}
-	}
-	return faultOther
-}
-
-// faultSaid sorts an error by how a line ends, as go and the shells write it.
-func faultSaid(line string) fault {
-	if strings.Contains(line, "dial tcp") || strings.Contains(line, "dial udp") {
-		return faultNetwork
-	}
-	for e, f := range systemFaults {
-		if strings.HasSuffix(line, ": "+e.Error()) {
-			return f
-		}
-	}
-	return faultOther
-}
-
-// nodeError reads what node writes about an error that was not caught: its place, its name, a stack, its code.
-func nodeError(lines []string) (lastError, bool) {
-	at := -1
-	for i, line := range lines {
-		if strings.Contains(line, "JavaScript heap out of memory") {
-			return lastError{fault: faultMemory, message: line}, true
-		}
-		if nodeRaised().MatchString(line) {
-			at = i
-		}
-	}
-	if at < 0 {
-		return lastError{}, false
-	}
-	m := nodeRaised().FindStringSubmatch(lines[at])
-	e := lastError{fault: faultOther, message: lines[at]}
-	for i := at - 1; i >= 0 && i > at-8; i-- { // the place stands above, with an excerpt
-		if p := nodePlace().FindStringSubmatch(lines[i]); p != nil {
-			e.at(p)
-			break
-		}
-	}
-	codes := []string{m[2]}
-	for _, line := range lines[at:] {
-		if p := nodeStack().FindStringSubmatch(line); p != nil && e.file == "" {
-			e.at(p)
-		}
-		if c := nodeCode().FindStringSubmatch(line); c != nil {
-			codes = append(codes, c[1])
-		}
-	}
-	if m[1] == "SyntaxError" {
-		e.fault = faultSyntax
-		return e, true
-	}
-	for _, c := range codes {
-		if f := faultNamed(c); f != faultOther {
-			e.fault = f
-		}
-	}
-	switch e.fault {
-	case faultMissing:
-		e.what = submatch(nodeModule(), e.message)
-	case faultDenied:
-		e.what = submatch(quotedLast(), e.message)
-	}
-	return e, true
-}
-
-// goError reads the compiler's messages, else a panic.
-func goError(lines []string) (lastError, bool) {
-	for i, line := range lines {
-		if strings.HasPrefix(line, "fatal error: ") && (strings.Contains(line, "out of memory") || strings.Contains(line, "cannot allocate memory")) {
-			return lastError{fault: faultMemory, message: line}, true
-		}
-		if !strings.HasPrefix(line, "panic: ") && !strings.HasPrefix(line, "fatal error: ") {
-			continue
-		}
-		e := lastError{fault: faultSaid(line), message: line}
-		for _, l := range lines[i:] {
-			if p := goStack().FindStringSubmatch(l); p != nil && !strings.HasPrefix(p[1], "/usr/") {
-				e.at(p)
-				break
-			}
-		}
-		return e, true
-	}
-	for _, line := range lines {
-		p := goPlace().FindStringSubmatch(line)
-		if p == nil {
-			continue
-		}
-		e := lastError{fault: faultSyntax, message: line}
-		e.at(p)
-		if m := goMissing().FindStringSubmatch(p[3]); m != nil {
-			e.fault, e.what = faultMissing, m[1]
-		}
-		return e, true
-	}
-	for i := len(lines) - 1; i >= 0; i-- { // log.Fatal has no form of its own, but system errors have
-		if f := faultSaid(lines[i]); f != faultOther {
-			return lastError{fault: f, message: lines[i]}, true
-		}
-	}
-	return lastError{}, false
-}
-
-// shellError reads the last message of the shell itself.
-func shellError(lines []string) (lastError, bool) {
-	for i := len(lines) - 1; i >= 0; i-- {
-		p := shellPlace().FindStringSubmatch(lines[i])
-		if p == nil {
-			continue
-		}
-		e := lastError{fault: faultSaid(strings.ToLower(lines[i])), message: lines[i]}
-		e.at(p)
-		said := strings.ToLower(p[3])
-		switch {
-		case strings.HasPrefix(said, "syntax error"), strings.HasPrefix(said, "unexpected eof"):
-			e.fault = faultSyntax
-		case strings.HasSuffix(said, ": not found"), strings.HasSuffix(said, ": command not found"):
-			e.fault = faultMissing
-			e.what, _, _ = strings.Cut(p[3], ":")
-		case strings.Contains(said, "cannot fork"):
-			e.fault = faultProcesses
-		}
-		return e, true
-	}
-	return lastError{}, false
-}
-
-// rubyError reads the first line of what ruby writes about an exception: place, message, type.
-func rubyError(lines []string) (lastError, bool) {
-	for i, line := range lines {
-		p := rubyPlace().FindStringSubmatch(line)
-		if p == nil || p[4] == "" && !strings.Contains(line, "syntax error") {
-			continue
-		}
-		e := lastError{fault: faultNamed(p[4]), message: line}
-		e.at(p)
-		switch {
-		case strings.Contains(p[3], "syntax error"):
-			e.fault = faultSyntax
-		case e.fault == faultMissing:
-			_, e.what, _ = strings.Cut(p[3], "cannot load such file -- ")
-		case e.fault == faultDenied:
-			_, e.what, _ = strings.Cut(p[3], " @ rb_sysopen - ")
-		}
-		if own := rubyOwn(lines[i:]); own != nil {
-			e.at(own)
-		}
-		return e, true
-	}
-	return lastError{}, false
-}
-
-// rubyOwn is the innermost place that is not in ruby's own library.
-func rubyOwn(lines []string) []string {
-	for _, line := range lines {
-		line = strings.TrimPrefix(strings.TrimSpace(line), "from ")
-		if p := rubyPlace().FindStringSubmatch(line); p != nil && strings.HasPrefix(p[1], "/") && !strings.HasPrefix(p[1], "/usr/") && !strings.HasPrefix(p[1], "/var/") {
-			return p
-		}
-	}
-	return nil
-}
-
-// perlError reads perl's first message.
-func perlError(lines []string) (lastError, bool) {
-	for _, line := range lines {
-		p := perlPlace().FindStringSubmatch(line)
-		if line == "Out of memory!" || strings.HasPrefix(line, "Out of memory in perl:") {
-			return lastError{fault: faultMemory, message: line}, true
-		}
-		if p == nil {
-			continue
-		}
-		e := lastError{fault: faultOther, message: line}
-		e.at(p)
-		said := line[:strings.Index(line, p[0])]
-		if m := perlMiss().FindStringSubmatch(line); m != nil {
-			e.fault, e.what = faultMissing, strings.ReplaceAll(m[1], "/", "::")
-		} else if strings.HasPrefix(said, "syntax error") || strings.HasPrefix(said, "Missing right curly") || strings.Contains(said, "requires explicit package name") {
-			e.fault = faultSyntax
-		}
-		return e, true
-	}
-	return lastError{}, false
-}
-
-var (
-	pythonFile   = lazy(`^ *File "([^"]+)", line (\d+)`)
-	pythonRaised = lazy(`^([A-Za-z_][\w.]*)(?:: (.*))?$`)
-	pythonModule = lazy(`No module named '([^']+)'`)
-	errno        = lazy(`\[Errno (-?\d+)\]`)
-)
-
-// pythonSyntax are the errors of python's parser. They name the place in what was parsed, which need not be a file.
-var pythonSyntax = map[string]bool{"SyntaxError": true, "IndentationError": true, "TabError": true}
-
-// pythonError reads a traceback: the last place, and the line without indentation below it.
-func pythonError(lines []string) (lastError, bool) {
-	var e lastError
-	var chain []string // every error of the chain of causes
-	for i := 0; i < len(lines); i++ {
-		if strings.HasPrefix(lines[i], "Fatal Python error:") || lines[i] == "MemoryError" {
-			e = lastError{message: lines[i]}
-			chain = append(chain, lines[i])
-			continue
-		}
-		place := pythonFile().FindStringSubmatch(lines[i])
-		if place == nil {
-			continue
-		}
-		for k := i + 1; k < len(lines); k++ {
-			if pythonFile().MatchString(lines[k]) {
-				break
-			}
-			if m := pythonRaised().FindStringSubmatch(lines[k]); m != nil {
-				e = lastError{message: lines[k]}
-				e.at(place)
-				chain, i = append(chain, lines[k]), k
-				break
-			}
-		}
-	}
-	if len(chain) == 0 {
-		return e, false
-	}
-	kind, _, _ := strings.Cut(e.message, ":")
-	if pythonSyntax[kind] && !strings.HasPrefix(e.file, "<") && !strings.HasPrefix(e.file, "/usr/") {
-		e.fault = faultSyntax
-		return e, true
-	}
-	// The innermost frame is often in the library; the last place in a file of the program is what can be mended.
-	for i := len(lines) - 1; i >= 0; i-- {
-		if m := pythonFile().FindStringSubmatch(lines[i]); m != nil && !strings.HasPrefix(m[1], "/usr/") && !strings.HasPrefix(m[1], "<") && !strings.HasPrefix(m[1], "/opt/") {
-			e.at(m)
-			break
-		}
-	}
-	if kind == "ModuleNotFoundError" {
-		e.fault, e.what = faultMissing, submatch(pythonModule(), e.message)
-		return e, true
-	}
-	e.fault = faultOther
-	for _, line := range chain {
-		if f := pythonFault(line); f != faultOther {
-			if e.fault = f; f == faultDenied {
-				e.what = submatch(quotedLast(), line)
-			}
-		}
-	}
-	return e, true
-}
-
-// pythonFault sorts one error by its type, and OSErrors by their number.
-func pythonFault(line string) fault {
-	kind, message, _ := strings.Cut(line, ":")
-	switch kind {
-	case "MemoryError", "numpy.core._exceptions._ArrayMemoryError", "numpy._core._exceptions._ArrayMemoryError":
-		return faultMemory
-	case "socket.gaierror", "ConnectionRefusedError", "urllib.error.URLError", "requests.exceptions.ConnectionError", "httpx.ConnectError":
-		return faultNetwork
-	case "RuntimeError":
-		if message == " can't start new thread" {
-			return faultProcesses
-		}
-	}
-	n, _ := strconv.Atoi(submatch(errno(), line)) // 0 for none
-	if f, known := systemFaults[syscall.Errno(n)]; known {
-		return f
-	}
-	if n == -2 || n == -3 { // EAI_NONAME, EAI_AGAIN
-		return faultNetwork
-	}
-	return faultOther
 }

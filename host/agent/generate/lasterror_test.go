@@ -21,7 +21,7 @@ func FuzzFindError(f *testing.F) {
 		f.Add(s)
 	}
 	files := []string{"main.py", "a.js", "main.go", "main.sh", "main.rb", "main.pl", "d/main.py"}
-	languages := slices.Sorted(maps.Keys(readers))
+	languages := slices.Sorted(maps.Keys(errorForms))
 	f.Fuzz(func(t *testing.T, stderr string) {
 		for _, lang := range languages {
 			e, ok := findError(lang, stderr, files)
