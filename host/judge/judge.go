@@ -28,7 +28,7 @@ type Rule string
 // The rules that can be allowed, each by the flag --allow-RULE.
 const (
 	Git           Rule = "git"            // a git repository's own files, in any directory
-	Tools         Rule = "tools"          // files that the host's tools run or obey without being asked, see [Table]
+	Tools         Rule = "tools"          // files that the host's tools run or obey without being asked, see [ToolList]
 	Exec          Rule = "exec"           // a file becomes executable
 	SetID         Rule = "setid"          // a set-user-id or set-group-id bit
 	Links         Rule = "links"          // a symbolic link that is absolute or leads out of where it lands

@@ -231,8 +231,8 @@ func TestS12Obeyed(t *testing.T) {
 			t.Errorf("%q is taken for a file of %s", p, tool)
 		}
 	}
-	for _, x := range Table {
-		if x.Name == "" || !strings.HasPrefix(x.Source, "https://") || x.Runs+x.Marks == "" {
+	for _, x := range ToolList() {
+		if x.Name == "" || !strings.HasPrefix(x.Source, "https://") || len(x.Runs)+len(x.Marks) == 0 {
 			t.Errorf("an entry lacks something: %+v", x)
 		}
 	}
@@ -243,19 +243,18 @@ var update = flag.Bool("update", false, "rewrite docs/reference/tools.md")
 // TestS12TheListInTheDocs holds docs/reference/tools.md to the table; -update writes it.
 func TestS12TheListInTheDocs(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Files that tools obey\n\n<!-- Made from host/judge/tools.go by `go test ./host/judge -update`. -->\n\n" +
+	b.WriteString("# Files that tools obey\n\n<!-- Made from host/judge/tools.txt by `go test ./host/judge -update`. -->\n\n" +
 		"What comes out of a sandbox lands in a project. *Refused* files are those from which a tool runs programs when a user\nonly enters or opens the directory, " +
 		"or gives a command that is not about the file: `--allow-tools` lets them in. *Marked*\nfiles land, and a review names them. " +
 		"A name counts in any directory, a slash at its end means all in it, and an asterisk\nstands for any part of a name. The list cannot be complete.\n\n" +
 		"| tool | refused | marked |\n|---|---|---|\n")
-	code := func(list string) string {
-		names := strings.Fields(list)
-		for i := range names {
-			names[i] = "`" + names[i] + "`"
+	code := func(names []string) (text string) {
+		for _, name := range names {
+			text += " `" + name + "`"
 		}
-		return strings.Join(names, " ")
+		return strings.TrimPrefix(text, " ")
 	}
-	for _, x := range Table {
+	for _, x := range ToolList() {
 		fmt.Fprintf(&b, "| [%s](%s) | %s | %s |\n", x.Name, x.Source, code(x.Runs), code(x.Marks))
 	}
 	const page = "../../docs/reference/tools.md"
