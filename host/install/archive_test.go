@@ -2,13 +2,11 @@ package install
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -58,54 +56,18 @@ func tarGz(t *testing.T, entries []entry) []byte {
 	return buf.Bytes()
 }
 
-func zipped(t *testing.T, entries []entry) []byte {
-	t.Helper()
-	var buf bytes.Buffer
-	w := zip.NewWriter(&buf)
-	for _, e := range entries {
-		h := &zip.FileHeader{Name: e.name, Method: zip.Deflate}
-		mode := fs.FileMode(e.mode & 0o777)
-		switch {
-		case e.mode&0o4000 != 0:
-			mode |= fs.ModeSetuid
-		case e.kind == tar.TypeSymlink:
-			mode |= fs.ModeSymlink
-			e.body = e.link
-		case e.kind == tar.TypeDir:
-			mode |= fs.ModeDir
-		case e.kind != 0:
-			mode |= fs.ModeDevice
-		}
-		h.SetMode(mode)
-		f, err := w.CreateHeader(h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.kind == tar.TypeDir {
-			continue
-		}
-		if _, err := f.Write([]byte(e.body)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return buf.Bytes()
-}
-
 // offer makes a release of archive bytes that are what the manifest says.
-func (w *world) offer(archive []byte, ending string, binary string) {
+func (w *world) offer(archive []byte, binary string) {
 	w.t.Helper()
 	sum := func(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
 	m := &release.Manifest{Name: "acme", Version: "1.0.0", Protocols: []int{1}, Archives: []release.Archive{{
-		Platform: here, File: "a" + ending, Size: int64(len(archive)), SHA256: sum(archive), BinarySHA256: sum([]byte(binary)),
+		Platform: here, File: "a.tar.gz", Size: int64(len(archive)), SHA256: sum(archive), BinarySHA256: sum([]byte(binary)),
 	}}}
 	raw, err := m.Encode()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.write(filepath.Join(w.dist, "a"+ending), string(archive), 0o644)
+	w.write(filepath.Join(w.dist, "a.tar.gz"), string(archive), 0o644)
 	w.write(filepath.Join(w.dist, release.ManifestName("acme", "1.0.0")), string(raw), 0o644)
 }
 
@@ -115,66 +77,53 @@ func TestHostileArchives(t *testing.T) {
 		name    string
 		entries []entry
 		want    string // "" for one that is taken
-		tarOnly bool
 	}{
-		{"a good one", []entry{good, {name: "share", kind: tar.TypeDir, mode: 0o755}, {name: "share/x", mode: 0o644, body: "x"}}, "", false},
-		{"out of it", []entry{good, {name: "../../evil", mode: 0o644, body: "x"}}, "evil", false},
-		{"absolute", []entry{good, {name: "ABSOLUTE/evil", mode: 0o644, body: "x"}}, "evil", false},
-		{"a link out of it", []entry{good, {name: "l", kind: tar.TypeSymlink, mode: 0o777, link: "../../../etc"}}, `"l"`, false},
-		{"through a link", []entry{{name: "d", kind: tar.TypeSymlink, mode: 0o777, link: "."}, {name: "d/hutch-backend-acme", mode: 0o755, body: "x"}, good}, `"d`, false},
-		{"a hard link", []entry{good, {name: "h", kind: tar.TypeLink, link: program}}, `"h"`, true},
-		{"a device", []entry{good, {name: "null", kind: tar.TypeChar, mode: 0o666}}, `"null"`, false},
-		{"the program is a link", []entry{{name: "x", mode: 0o755, body: "#!/bin/sh\n"}, {name: program, kind: tar.TypeSymlink, mode: 0o777, link: "x"}}, program, false},
-		{"twice", []entry{good, good}, program, false},
-		{"no program", []entry{{name: "README", mode: 0o644, body: "x"}}, "there is no " + program, false},
-		{"not executable", []entry{{name: program, mode: 0o644, body: "#!/bin/sh\n"}}, "is not executable", false},
-		{"another program", []entry{{name: program, mode: 0o755, body: "#!/bin/bash\n"}}, "is not the one of the manifest", false},
-		{"a directory in its place", []entry{{name: program, kind: tar.TypeDir, mode: 0o755}}, program, false},
-		{"its own manifest", []entry{good, {name: keptManifest, mode: 0o644, body: "{}"}}, keptManifest, false},
-		{"its own signature", []entry{good, {name: keptSignature, mode: 0o644, body: "x"}}, keptSignature, false},
-		{"nothing", nil, "there is no " + program, false},
+		{"a good one", []entry{good, {name: "share", kind: tar.TypeDir, mode: 0o755}, {name: "share/x", mode: 0o644, body: "x"}}, ""},
+		{"out of it", []entry{good, {name: "../../evil", mode: 0o644, body: "x"}}, "evil"},
+		{"absolute", []entry{good, {name: "ABSOLUTE/evil", mode: 0o644, body: "x"}}, "evil"},
+		{"a link out of it", []entry{good, {name: "l", kind: tar.TypeSymlink, mode: 0o777, link: "../../../etc"}}, `"l"`},
+		{"through a link", []entry{{name: "d", kind: tar.TypeSymlink, mode: 0o777, link: "."}, {name: "d/hutch-backend-acme", mode: 0o755, body: "x"}, good}, `"d`},
+		{"a hard link", []entry{good, {name: "h", kind: tar.TypeLink, link: program}}, `"h"`},
+		{"a device", []entry{good, {name: "null", kind: tar.TypeChar, mode: 0o666}}, `"null"`},
+		{"the program is a link", []entry{{name: "x", mode: 0o755, body: "#!/bin/sh\n"}, {name: program, kind: tar.TypeSymlink, mode: 0o777, link: "x"}}, program},
+		{"twice", []entry{good, good}, program},
+		{"no program", []entry{{name: "README", mode: 0o644, body: "x"}}, "there is no " + program},
+		{"not executable", []entry{{name: program, mode: 0o644, body: "#!/bin/sh\n"}}, "is not executable"},
+		{"another program", []entry{{name: program, mode: 0o755, body: "#!/bin/bash\n"}}, "is not the one of the manifest"},
+		{"a directory in its place", []entry{{name: program, kind: tar.TypeDir, mode: 0o755}}, program},
+		{"its own manifest", []entry{good, {name: keptManifest, mode: 0o644, body: "{}"}}, keptManifest},
+		{"its own signature", []entry{good, {name: keptSignature, mode: 0o644, body: "x"}}, keptSignature},
+		{"nothing", nil, "there is no " + program},
 	} {
-		for _, ending := range []string{".tar.gz", ".zip"} {
-			t.Run(tt.name+ending, func(t *testing.T) {
-				w := newWorld(t)
-				outside := t.TempDir()
-				entries := slices.Clone(tt.entries)
-				for i := range entries {
-					entries[i].name = strings.Replace(entries[i].name, "ABSOLUTE", outside, 1)
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			outside := t.TempDir()
+			entries := slices.Clone(tt.entries)
+			for i := range entries {
+				entries[i].name = strings.Replace(entries[i].name, "ABSOLUTE", outside, 1)
+			}
+			w.offer(tarGz(t, entries), good.body)
+			if tt.want == "" {
+				w.must(InitOptions{}, w.requires("./dist", ""))
+			} else {
+				w.refused(tt.want, InitOptions{}, w.requires("./dist", ""))
+				if left, _ := filepath.Glob(filepath.Join(w.Dir, "acme", "*", "*", "*")); len(left) > 0 {
+					t.Errorf("installed all the same: %v", left)
 				}
-				b := tarGz(t, entries)
-				if ending == ".zip" {
-					if tt.tarOnly {
-						t.Skip("a zip cannot hold this")
-					}
-					b = zipped(t, entries)
-				}
-				w.offer(b, ending, good.body)
-				if tt.want == "" {
-					w.must(InitOptions{}, w.requires("./dist", ""))
-				} else {
-					w.refused(tt.want, InitOptions{}, w.requires("./dist", ""))
-					if left, _ := filepath.Glob(filepath.Join(w.Dir, "acme", "*", "*", "*")); len(left) > 0 {
-						t.Errorf("installed all the same: %v", left)
-					}
-				}
-				if left, _ := os.ReadDir(outside); len(left) > 0 {
-					t.Errorf("it wrote elsewhere: %v", left)
-				}
-			})
-		}
+			}
+			if left, _ := os.ReadDir(outside); len(left) > 0 {
+				t.Errorf("it wrote elsewhere: %v", left)
+			}
+		})
 	}
 }
 
 func TestBrokenArchives(t *testing.T) {
-	whole, wholeZip := tarGz(t, []entry{good}), zipped(t, []entry{good})
-	for name, b := range map[string][]byte{
-		"half.tar.gz": whole[:len(whole)/2], "half.zip": wholeZip[:len(wholeZip)/2],
-		"text.tar.gz": []byte("hello"), "text.zip": []byte("hello"), "zip.tar.gz": wholeZip, "tar.zip": whole,
-	} {
+	whole := tarGz(t, []entry{good})
+	for name, b := range map[string][]byte{"half": whole[:len(whole)/2], "text": []byte("hello")} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.offer(b, name[strings.Index(name, "."):], good.body)
+			w.offer(b, good.body)
 			if _, err := w.init(InitOptions{}, w.requires("./dist", "")); err == nil {
 				t.Error("it was taken")
 			}
@@ -194,13 +143,10 @@ func TestBombs(t *testing.T) {
 	for i := range caps.Entries + 1 {
 		many = append(many, entry{name: fmt.Sprintf("f%d", i), mode: 0o644})
 	}
-	for name, b := range map[string][]byte{
-		"zeros.tar.gz": tarGz(t, bomb), "zeros.zip": zipped(t, bomb),
-		"many.tar.gz": tarGz(t, append(many, good)), "many.zip": zipped(t, append(many, good)),
-	} {
+	for name, b := range map[string][]byte{"zeros": tarGz(t, bomb), "many": tarGz(t, append(many, good))} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.offer(b, name[strings.Index(name, "."):], good.body)
+			w.offer(b, good.body)
 			_, err := w.init(InitOptions{}, w.requires("./dist", ""))
 			if err == nil || !isBound.MatchString(err.Error()) {
 				t.Errorf("got %v", err)
@@ -212,26 +158,19 @@ func TestBombs(t *testing.T) {
 
 // An archive alone is a release for its platform.
 func TestOneArchive(t *testing.T) {
-	for _, ending := range []string{".tar.gz", ".zip"} {
-		t.Run(ending, func(t *testing.T) {
-			w := newWorld(t)
-			b := tarGz(t, []entry{good})
-			if ending == ".zip" {
-				b = zipped(t, []entry{good})
-			}
-			name := "hutch-backend-acme_1.4.0_linux_amd64" + ending
-			w.write(filepath.Join(w.dist, name), string(b), 0o644)
-			got := w.must(InitOptions{}, w.requires("./dist/"+name, ">= 1.0"))
-			if got.Version != "1.4.0" || w.program(got.Path) != good.body {
-				t.Errorf("got %+v", got)
-			}
-			if got := w.must(InitOptions{Locked: true}, w.requires("./dist/"+name, ">= 1.0")); got.Fetched {
-				t.Errorf("got %+v", got)
-			}
-			w.write(filepath.Join(w.dist, "hutch-backend-acme"), "x", 0o755)
-			w.refused("backend_paths", InitOptions{Upgrade: true}, w.requires("./dist/hutch-backend-acme", ""))
-			w.write(filepath.Join(w.dist, "x.tar.gz"), string(b), 0o644)
-			w.refused("is neither a directory of releases nor an archive", InitOptions{Upgrade: true}, w.requires("./dist/x.tar.gz", ""))
-		})
+	w := newWorld(t)
+	b := tarGz(t, []entry{good})
+	name := "hutch-backend-acme_1.4.0_linux_amd64.tar.gz"
+	w.write(filepath.Join(w.dist, name), string(b), 0o644)
+	got := w.must(InitOptions{}, w.requires("./dist/"+name, ">= 1.0"))
+	if got.Version != "1.4.0" || w.program(got.Path) != good.body {
+		t.Errorf("got %+v", got)
 	}
+	if got := w.must(InitOptions{Locked: true}, w.requires("./dist/"+name, ">= 1.0")); got.Fetched {
+		t.Errorf("got %+v", got)
+	}
+	w.write(filepath.Join(w.dist, "hutch-backend-acme"), "x", 0o755)
+	w.refused("backend_paths", InitOptions{Upgrade: true}, w.requires("./dist/hutch-backend-acme", ""))
+	w.write(filepath.Join(w.dist, "x.tar.gz"), string(b), 0o644)
+	w.refused("is neither a directory of releases nor an archive", InitOptions{Upgrade: true}, w.requires("./dist/x.tar.gz", ""))
 }

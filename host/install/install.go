@@ -353,7 +353,7 @@ const protocol = sdk.ProtocolVersion
 // directory below it.
 func place(ctx context.Context, dir, tmp string, m *release.Manifest, a release.Archive, got fetched, raw, signature []byte) error {
 	tree := filepath.Join(tmp, "tree")
-	if err := unpack(ctx, got.path, strings.HasSuffix(a.File, ".zip"), tree); err != nil {
+	if err := unpack(ctx, got.path, tree); err != nil {
 		return fmt.Errorf("%s: %w", a.File, err)
 	}
 	hash, err := hashBinary(tree, m.Name)

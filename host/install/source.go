@@ -227,7 +227,7 @@ func (s *dirSource) Archive(ctx context.Context, _ string, a release.Archive, w 
 
 // archiveForm is what the name of an archive says.
 var archiveForm = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^` + backend.Prefix + `([a-z][a-z0-9-]*)_([^_/]+)_([a-z0-9]+)_([a-z0-9_]+?)\.(?:tar\.gz|zip)$`)
+	return regexp.MustCompile(`^` + backend.Prefix + `([a-z][a-z0-9-]*)_([^_/]+)_([a-z0-9]+)_([a-z0-9_]+?)\.tar\.gz$`)
 })
 
 // archiveSource is one archive without a manifest, which is made up from what is in it.
@@ -271,7 +271,7 @@ func (s *archiveSource) Manifest(ctx context.Context, version string) (raw, sign
 		return nil, nil, err
 	}
 	tree := filepath.Join(tmp, "tree")
-	if err := unpack(ctx, got.path, strings.HasSuffix(a.File, ".zip"), tree); err != nil {
+	if err := unpack(ctx, got.path, tree); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", a.File, err)
 	}
 	a.Size, a.SHA256 = got.size, got.sha256

@@ -1,8 +1,6 @@
 package install
 
 import (
-	"archive/tar"
-	"archive/zip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -56,7 +54,7 @@ type counter int64
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
 
 // unpack unpacks an archive that may be hostile into a new directory.
-func unpack(ctx context.Context, archive string, zipped bool, dir string) error {
+func unpack(ctx context.Context, archive, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -70,67 +68,8 @@ func unpack(ctx context.Context, archive string, zipped bool, dir string) error 
 		return err
 	}
 	defer f.Close()
-	if !zipped {
-		_, err = tree.Unpack(ctx, f, root, caps)
-		return err
-	}
-	// A zip is turned into the stream of which all that can be wrong is known.
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	z, err := zip.NewReader(f, st.Size())
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return err
-	}
-	r, w := io.Pipe()
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		w.CloseWithError(zipToTar(z, w))
-	}()
-	_, err = tree.Unpack(ctx, r, root, caps)
-	r.CloseWithError(errors.New("the tree was refused"))
-	<-sent // it reads from f
+	_, err = tree.Unpack(ctx, f, root, caps)
 	return err
-}
-
-// zipToTar writes what a zip holds as a tar stream.
-func zipToTar(z *zip.Reader, w io.Writer) error {
-	if len(z.File) > caps.Entries {
-		return fmt.Errorf("it has more than %d entries", caps.Entries)
-	}
-	t := tar.NewWriter(w)
-	for _, e := range z.File {
-		mode := e.Mode()
-		h := &tar.Header{Name: e.Name, Mode: int64(mode.Perm()), Typeflag: tar.TypeReg}
-		switch {
-		case mode.IsDir():
-			h.Typeflag = tar.TypeDir
-		case !mode.IsRegular():
-			return fmt.Errorf("%q is neither a file nor a directory", e.Name)
-		case e.UncompressedSize64 > uint64(caps.Bytes):
-			return fmt.Errorf("%q is larger than %d bytes", e.Name, caps.Bytes)
-		default:
-			h.Size = int64(e.UncompressedSize64)
-		}
-		if err := t.WriteHeader(h); err != nil {
-			return err
-		}
-		if h.Typeflag == tar.TypeDir {
-			continue
-		}
-		f, err := e.Open()
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(t, f) // the zip reader refuses more than the entry says, and tar what is not as much
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("%q: %w", e.Name, err)
-		}
-	}
-	return t.Close()
 }
 
 // hashBinary hashes the backend in an unpacked tree.

@@ -5,7 +5,7 @@
 //
 //	hutch-backend-acme_1.2.0_manifest.json           the manifest
 //	hutch-backend-acme_1.2.0_manifest.json.minisig   its signature by minisign, if there is one
-//	hutch-backend-acme_1.2.0_linux_amd64.tar.gz      the archives, .tar.gz or .zip
+//	hutch-backend-acme_1.2.0_linux_amd64.tar.gz      the archives
 //	hutch-backend-acme_1.2.0_linux_arm64.tar.gz
 //
 // An archive holds hutch-backend-acme, and beside it what that needs. The manifest has the SHA-256 of every archive and
@@ -226,8 +226,8 @@ func (a Archive) check() error {
 	if err := safepath.Check(a.File); err != nil || strings.Contains(a.File, "/") {
 		return errors.New("it must be the plain name of a file")
 	}
-	if !strings.HasSuffix(a.File, ".tar.gz") && !strings.HasSuffix(a.File, ".zip") {
-		return errors.New("it must end in .tar.gz or .zip")
+	if !strings.HasSuffix(a.File, ".tar.gz") {
+		return errors.New("it must end in .tar.gz")
 	}
 	if a.Size <= 0 || a.Size > MaxArchive {
 		return fmt.Errorf("its size is %d, and must be between 1 and %d", a.Size, MaxArchive)

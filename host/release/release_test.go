@@ -14,7 +14,7 @@ func sample() *Manifest {
 	h := func(c string) string { return strings.Repeat(c, 64) }
 	return &Manifest{Name: "acme", Version: "1.2.3-rc.1", Protocols: []int{2, 1}, Archives: []Archive{
 		{"linux/arm64", "a_linux_arm64.tar.gz", 10, h("a"), h("b"), ""},
-		{"darwin/arm64", "a_darwin_arm64.zip", 20, h("c"), h("d"), h("e")},
+		{"darwin/arm64", "a_darwin_arm64.tar.gz", 20, h("c"), h("d"), h("e")},
 	}}
 }
 
@@ -64,10 +64,10 @@ func TestBadManifests(t *testing.T) {
 		{`1.2.3-rc.1`, `../1.2.3`, "is no version of a release"},
 		{`darwin/arm64`, `../../x`, "is no platform"},
 		{`darwin/arm64`, `linux/arm64`, "platform linux/arm64 is there twice"},
-		{`a_darwin_arm64.zip`, `../x.zip`, "plain name of a file"},
-		{`a_darwin_arm64.zip`, `d/x.zip`, "plain name of a file"},
-		{`a_darwin_arm64.zip`, `a_linux_arm64.tar.gz`, "is there twice"},
-		{`a_darwin_arm64.zip`, `a.exe`, "must end in .tar.gz or .zip"},
+		{`a_darwin_arm64.tar.gz`, `../x.tar.gz`, "plain name of a file"},
+		{`a_darwin_arm64.tar.gz`, `d/x.tar.gz`, "plain name of a file"},
+		{`a_darwin_arm64.tar.gz`, `a_linux_arm64.tar.gz`, "is there twice"},
+		{`a_darwin_arm64.tar.gz`, `a.exe`, "must end in .tar.gz"},
 		{`"size": 20`, `"size": -1`, "its size is -1"},
 		{`"size": 20`, `"size": 99999999999999`, "must be between"},
 		{`"size": 20`, `"size": "x"`, "cannot unmarshal"},

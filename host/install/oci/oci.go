@@ -33,7 +33,6 @@ const (
 	TypeManifest  = "application/vnd.hutch.backend.release.v1+json"      // of the layer with the release's manifest
 	TypeSignature = "application/vnd.hutch.backend.release.signature.v1" // of the layer with its signature
 	TypeTarGz     = "application/vnd.hutch.backend.archive.v1.tar+gzip"  // of a layer with an archive
-	TypeZip       = "application/vnd.hutch.backend.archive.v1+zip"       // the same, as a zip
 )
 
 const (
@@ -218,9 +217,6 @@ func (s *Repository) pushAll(ctx context.Context, m *release.Manifest, raw, sign
 	for _, a := range m.Archives {
 		layer := ocispec.Descriptor{MediaType: TypeTarGz, Size: a.Size, Digest: digest.NewDigestFromEncoded(digest.SHA256, a.SHA256),
 			Annotations: map[string]string{ocispec.AnnotationTitle: a.File}}
-		if strings.HasSuffix(a.File, ".zip") {
-			layer.MediaType = TypeZip
-		}
 		f, err := open(a)
 		if err != nil {
 			return d, err
