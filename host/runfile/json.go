@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -59,56 +60,86 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 
 // redacted is a copy without secrets.
 func (d *Definition) redacted() *plainDefinition {
-	c := plainDefinition(*d)
+	c := *d
 	c.Network = d.Network.OrNone()
 	if d.origin == nil || len(d.origin.paths) == 0 {
-		return &c
+		return (*plainDefinition)(&c)
 	}
-	c.Command, c.Args = d.shown("command", d.Command), d.shown("args", d.Args)
-	c.Dependencies, c.Stdin = d.shown("dependencies", d.Dependencies), d.shownText("stdin", d.Stdin)
+	c.Command, c.Args, c.Dependencies = slices.Clone(d.Command), slices.Clone(d.Args), slices.Clone(d.Dependencies)
 	c.Env = maps.Clone(d.Env)
-	for _, k := range d.HiddenEnv() {
-		c.Env[k] = Redacted
+	c.Stdin, c.Expect = cloned(d.Stdin), cloned(d.Expect)
+	if e := c.Expect; e != nil {
+		e.Stdout, e.Stderr = e.Stdout.clone(), e.Stderr.clone()
 	}
+	c.texts(func(path, _ string, set func(string)) {
+		if d.origin.isSecret(path) {
+			set(Redacted)
+		}
+	})
 	c.Files = slices.Clone(d.Files)
 	for i := range c.Files {
 		if c.Files[i].Sensitive {
 			c.Files[i].Size = 0
 		}
 	}
-	if d.Expect != nil {
-		e := *d.Expect
-		e.Stdout, e.Stderr = d.shownStream("expect.stdout", e.Stdout), d.shownStream("expect.stderr", e.Stderr)
-		c.Expect = &e
-	}
-	return &c
+	return (*plainDefinition)(&c)
 }
 
-// shown is a list with its secrets replaced.
-func (d *Definition) shown(path string, list []string) []string {
-	out := slices.Clone(list)
-	for i := range out {
-		if d.origin.isSecret(element(path, i)) {
-			out[i] = Redacted
-		}
-	}
-	return out
-}
-
-func (d *Definition) shownText(path string, s *string) *string {
-	if s != nil && d.origin.isSecret(path) {
-		return new(Redacted)
-	}
-	return s
-}
-
-func (d *Definition) shownStream(path string, e *ExpectStream) *ExpectStream {
-	if e == nil {
+func cloned[T any](v *T) *T {
+	if v == nil {
 		return nil
 	}
-	return &ExpectStream{Equals: d.shownText(path+".equals", e.Equals), Empty: e.Empty,
-		Contains: d.shown(path+".contains", e.Contains), Excludes: d.shown(path+".excludes", e.Excludes),
-		Matches: d.shown(path+".matches", e.Matches)}
+	return new(*v)
+}
+
+func (e *ExpectStream) clone() *ExpectStream {
+	if e = cloned(e); e != nil {
+		e.Equals = cloned(e.Equals)
+		e.Contains, e.Excludes, e.Matches = slices.Clone(e.Contains), slices.Clone(e.Excludes), slices.Clone(e.Matches)
+	}
+	return e
+}
+
+// texts calls fn with every text of the definition that may be sensitive, its path as for [Definition.RangeOf], and
+// what gives it another value.
+func (d *Definition) texts(fn func(path, text string, set func(string))) {
+	one := func(path string, s *string) {
+		if s != nil {
+			fn(path, *s, func(text string) { *s = text })
+		}
+	}
+	list := func(path string, list []string) {
+		for i := range list {
+			one(element(path, i), &list[i])
+		}
+	}
+	list("command", d.Command)
+	list("args", d.Args)
+	list("dependencies", d.Dependencies)
+	one("stdin", d.Stdin)
+	for _, k := range sortedKeys(d.Env) {
+		fn(member("env", k), d.Env[k], func(text string) { d.Env[k] = text })
+	}
+	if d.Expect == nil {
+		return
+	}
+	for name, e := range d.Expect.streams() {
+		one("expect."+name+".equals", e.Equals)
+		list("expect."+name+".contains", e.Contains)
+		list("expect."+name+".excludes", e.Excludes)
+		list("expect."+name+".matches", e.Matches)
+	}
+}
+
+// streams are the streams of which something is expected, by their names.
+func (e *Expect) streams() iter.Seq2[string, *ExpectStream] {
+	return func(yield func(string, *ExpectStream) bool) {
+		if e.Stdout == nil || yield("stdout", e.Stdout) {
+			if e.Stderr != nil {
+				yield("stderr", e.Stderr)
+			}
+		}
+	}
 }
 
 // unescaped is the JSON of a value for readers: without escapes for HTML.

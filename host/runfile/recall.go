@@ -49,7 +49,7 @@ func Recall(r Recorded) (*Recalled, error) {
 	}
 	d.origin = &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(d.Instance), given: j.EnvGiven}
 	rec := &recaller{Recalled: &Recalled{Definition: d}, from: r}
-	if err := errors.Join(rec.requirements(), rec.expect()); err != nil {
+	if err := errors.Join(rec.requirements(), rec.patterns()); err != nil {
 		return nil, fmt.Errorf("the recorded definition cannot be read: %w", err)
 	}
 	rec.backend()
@@ -71,17 +71,13 @@ func (r *Recalled) SetEnv(name, value string) bool {
 	if i < 0 {
 		return false
 	}
-	r.setEnv(name, value)
-	r.Missing = slices.Delete(r.Missing, i, i+1)
-	return true
-}
-
-func (r *Recalled) setEnv(name, value string) {
 	r.Env[name] = value
 	if sought, given := r.origin.given[name]; given && !sought {
 		value = ""
 	}
 	r.origin.secret(member("env", name), value)
+	r.Missing = slices.Delete(r.Missing, i, i+1)
+	return true
 }
 
 type recaller struct {
@@ -100,6 +96,21 @@ func (r *recaller) requirements() (err error) {
 		}
 		if r.RequiredBackends[i].Constraints, err = version.NewConstraint(b.Version); err != nil {
 			return fmt.Errorf("required_backends: %s: %w", b.Name, err)
+		}
+	}
+	return nil
+}
+
+// patterns checks the patterns of what is expected.
+func (r *recaller) patterns() error {
+	if r.Expect == nil {
+		return nil
+	}
+	for name, e := range r.Expect.streams() {
+		for _, text := range e.Matches {
+			if _, err := CompilePattern(text); err != nil {
+				return fmt.Errorf("expect.%s: %w", name, err)
+			}
 		}
 	}
 	return nil
@@ -126,39 +137,6 @@ func (d *Definition) BackendNamed(name string) *Backend {
 	for _, b := range d.Backends {
 		if b.Name == name {
 			return b
-		}
-	}
-	return nil
-}
-
-func (r *recaller) expect() error {
-	if r.Expect == nil {
-		return nil
-	}
-	return errors.Join(r.expectStream("expect.stdout", func(e *Expect) *ExpectStream { return e.Stdout }),
-		r.expectStream("expect.stderr", func(e *Expect) *ExpectStream { return e.Stderr }))
-}
-
-// expectStream checks what is expected of a stream; one that has something sensitive is missing as a whole.
-func (r *recaller) expectStream(path string, of func(*Expect) *ExpectStream) error {
-	s := of(r.Expect)
-	if s == nil {
-		return nil
-	}
-	if s.Equals != nil && *s.Equals == Redacted || slices.Contains(slices.Concat(s.Contains, s.Excludes, s.Matches), Redacted) {
-		r.lacks(path, func(from *Definition) bool {
-			if from.Expect == nil || of(from.Expect) == nil {
-				return false
-			}
-			*s = *of(from.Expect)
-			r.takeSecrets(from)
-			return true
-		})
-		return nil
-	}
-	for _, text := range s.Matches {
-		if _, err := CompilePattern(text); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return nil
@@ -206,54 +184,28 @@ func (r *recaller) home() {
 	}
 }
 
-// secrets finds what was redacted among the plain values.
+// secrets finds what was redacted among the plain values. A variable that was given for the run alone had another value
+// than its file says.
 func (r *recaller) secrets() {
-	for _, k := range sortedKeys(r.Env) {
-		if r.Env[k] == Redacted {
-			r.lacks(member("env", k), func(from *Definition) bool {
-				v, ok := from.Env[k]
-				if _, given := r.origin.given[k]; given || !ok {
-					return false // the run had another value than its file
-				}
-				r.setEnv(k, v)
-				return true
-			})
-		}
+	given := map[string]bool{}
+	for name := range r.origin.given {
+		given[member("env", name)] = true
 	}
-	for _, l := range []struct {
-		path string
-		mine []string
-		of   func(*Definition) []string
-	}{
-		{"command", r.Command, func(d *Definition) []string { return d.Command }},
-		{"args", r.Args, func(d *Definition) []string { return d.Args }},
-		{"dependencies", r.Dependencies, func(d *Definition) []string { return d.Dependencies }},
-	} {
-		for i, s := range l.mine {
-			if s != Redacted {
-				continue
-			}
-			r.lacks(element(l.path, i), func(from *Definition) bool {
-				list := l.of(from)
-				if i >= len(list) || !from.origin.isSecret(element(l.path, i)) {
-					return false
-				}
-				l.mine[i] = list[i]
-				r.origin.secret(element(l.path, i), list[i])
-				return true
-			})
+	r.texts(func(path, text string, set func(string)) {
+		if text != Redacted {
+			return
 		}
-	}
-	if r.Stdin != nil && *r.Stdin == Redacted {
-		r.lacks("stdin", func(from *Definition) bool {
-			if from.Stdin == nil {
-				return false
-			}
-			*r.Stdin = *from.Stdin
-			r.origin.secret("stdin", *from.Stdin)
-			return true
+		r.lacks(path, func(from *Definition) (found bool) {
+			from.texts(func(at, text string, _ func(string)) {
+				if at == path && !given[path] && from.origin.isSecret(path) {
+					found = true
+					set(text)
+					r.origin.secret(path, text)
+				}
+			})
+			return found
 		})
-	}
+	})
 }
 
 // takeSecrets makes what is sensitive elsewhere sensitive here too.
