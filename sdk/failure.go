@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hutch-run/hutch/sdk/internal/names"
+	"github.com/hutch-run/hutch/sdk/internal/fields"
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 )
 
@@ -41,12 +41,13 @@ func statusOf(err error) error {
 	switch {
 	case errors.As(err, &e):
 		if c, ok := codesOf[e.Reason]; ok {
-			code, f.Reason = c, names.Reasons.To(string(e.Reason))
+			code = c
+			fields.Clean(f, e)
 		}
 		// What was said around the Error belongs to its summary.
 		f.Summary = clip(oneLine(strings.Replace(err.Error(), e.Error(), e.Summary, 1)))
-		f.Detail, f.Fix = clip(e.Detail), clip(e.Fix)
-		f.Path, f.Limit, f.Retryable = clip(e.Path), clip(string(e.Limit)), e.Retryable
+		f.Detail, f.Fix, f.Path, f.Limit = clip(e.Detail), clip(e.Fix), clip(e.Path), clip(string(e.Limit))
+		f.Retryable = e.Retryable
 	case errors.Is(err, ErrHostGone), errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
 		// The sandbox or the whole backend ended during the call.
 		code, f.Reason = codes.Canceled, pb.Failure_REASON_UNAVAILABLE

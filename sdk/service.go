@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/hutch-run/hutch/sdk/internal/fields"
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 )
 
@@ -24,7 +25,9 @@ type service struct {
 }
 
 func (s *service) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeResponse, error) {
-	return factsTo(&s.facts), nil
+	out := &pb.DescribeResponse{}
+	fields.Clean(out, &s.facts)
+	return out, nil
 }
 
 func (s *service) Check(ctx context.Context, _ *pb.CheckRequest) (*pb.CheckResponse, error) {
@@ -32,11 +35,16 @@ func (s *service) Check(ctx context.Context, _ *pb.CheckRequest) (*pb.CheckRespo
 	if err != nil {
 		return nil, err
 	}
-	return &pb.CheckResponse{Findings: findingsTo(findings)}, nil
+	out := &pb.CheckResponse{}
+	fields.Clean(out, &struct{ Findings []Finding }{findings})
+	return out, nil
 }
 
 func (s *service) Plan(ctx context.Context, r *pb.PlanRequest) (*pb.PlanResponse, error) {
-	spec := specFrom(r.GetSpec())
+	var spec Spec
+	if r.GetSpec() != nil {
+		fields.Copy(&spec, r.GetSpec())
+	}
 	var diags []Diagnostic
 	if spec.Config, diags = decodeConfig(s.config, s.fields, r.GetSpec().GetConfigJson()); spec.Config == nil && diags != nil {
 		return planTo(&Plan{Diagnostics: diags}), nil // nothing to plan with
@@ -231,19 +239,15 @@ func (s *service) Create(stream createStream) error {
 	if start == nil {
 		return Errorf(ReasonConfig, "the first message of a creation must be its start")
 	}
-	req := &CreateRequest{
-		Spec: specFrom(start.GetSpec()), ID: start.GetSandboxId(), Owner: start.GetOwner(),
-		StateDir: string(start.GetStateDir()), Keep: start.GetKeep(),
-	}
-	if start.GetFrom() != nil {
+	req := &CreateRequest{}
+	fields.Copy(req, start)
+	if req.From != nil {
 		if !s.facts.Has(CapFork) {
 			return Errorf(ReasonUnsupported, "backend %q cannot fork a sandbox", s.facts.Name)
 		}
 		if !req.Keep {
 			return Errorf(ReasonConfig, "a fork is a sandbox that is kept")
 		}
-		from := handleFrom(start.GetFrom())
-		req.From = &from
 	}
 	var diags []Diagnostic
 	req.Config, diags = decodeConfig(s.config, s.fields, start.GetSpec().GetConfigJson())
@@ -576,7 +580,9 @@ func (in *execInput) receive(stream execStream, cancel context.CancelCauseFunc) 
 		}
 		switch r := m.GetRequest().(type) {
 		case *pb.ExecRequest_Resize:
-			in.resize(*windowFrom(r.Resize))
+			var w WindowSize
+			fields.Copy(&w, r.Resize)
+			in.resize(w)
 		case *pb.ExecRequest_Signal:
 			in.signal(int(r.Signal))
 		case *pb.ExecRequest_End:

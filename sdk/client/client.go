@@ -31,8 +31,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/internal/fields"
 	"github.com/hutch-run/hutch/sdk/internal/handshake"
-	"github.com/hutch-run/hutch/sdk/internal/names"
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 	"github.com/hutch-run/hutch/sdk/internal/warm"
 )
@@ -114,7 +114,7 @@ func (c *Client) Check(ctx context.Context) ([]sdk.Finding, error) {
 	if err != nil {
 		return nil, c.fail(ctx, "check", err)
 	}
-	return findingsFrom(r.GetFindings()), nil
+	return findingsFrom(r), nil
 }
 
 // Plan says how the backend would hold the limits of spec, and what is wrong
@@ -314,15 +314,8 @@ func errorFrom(ctx context.Context, err error) error {
 }
 
 func failureFrom(f *pb.Failure) *sdk.Error {
-	e := &sdk.Error{
-		Reason:    sdk.Reason(names.Reasons.From(f.GetReason())),
-		Summary:   f.GetSummary(),
-		Detail:    f.GetDetail(),
-		Fix:       f.GetFix(),
-		Path:      f.GetPath(),
-		Limit:     sdk.Limit(f.GetLimit()),
-		Retryable: f.GetRetryable(),
-	}
+	e := &sdk.Error{}
+	fields.Copy(e, f)
 	if e.Reason == "" {
 		e.Reason = sdk.ReasonInternal
 	}

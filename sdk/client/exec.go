@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/internal/fields"
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 )
 
@@ -116,22 +117,13 @@ func (s *Sandbox) Start(ctx context.Context, cmd *Command) (*Exec, error) {
 	if e.stream, err = s.c.rpc.Exec(sctx); err != nil {
 		return fail(errorFrom(sctx, err))
 	}
-	secrets, authority := secretsTo(cmd)
-	if err := e.stream.Send(&pb.ExecRequest{Request: &pb.ExecRequest_Start{Start: &pb.ExecStart{
-		Secrets:   secrets,
-		Authority: authority,
-		SandboxId: s.ID(),
-		Argv:      argvTo(cmd.Argv),
-		Env:       envTo(cmd.Env),
-		Dir:       []byte(cmd.Dir),
-		User:      cmd.User,
-		Stdin:     e.stdin.name(),
-		Stdout:    e.stdout.name(),
-		Stderr:    e.stderr.name(),
-		Tty:       windowTo(cmd.TTY),
-		TimeoutNs: int64(cmd.Timeout),
-		GraceNs:   int64(e.grace),
-	}}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
+	start := &pb.ExecStart{
+		SandboxId: s.ID(), Env: envTo(cmd.Env),
+		Stdin: e.stdin.name(), Stdout: e.stdout.name(), Stderr: e.stderr.name(),
+	}
+	fields.Copy(start, cmd)
+	start.GraceNs = int64(e.grace)
+	if err := e.stream.Send(&pb.ExecRequest{Request: &pb.ExecRequest_Start{Start: start}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
 		return fail(errorFrom(sctx, err))
 	}
 	if e.stdout != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/internal/fields"
 	pb "github.com/hutch-run/hutch/sdk/internal/proto/hutch/backend/v1"
 )
 
@@ -44,24 +45,16 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 	if err != nil {
 		return nil, c.wrap("create", err)
 	}
-	var from *pb.Handle
-	if req.From != nil {
-		from = handleTo(*req.From)
-	}
 	ctx, quiet, cancel := c.progressing(ctx, "create", c.opt.SlowTimeout)
 	defer cancel()
 	stream, err := c.rpc.Create(ctx)
 	if err != nil {
 		return nil, c.fail(ctx, "create", err)
 	}
-	if err := stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: &pb.CreateStart{
-		SandboxId: req.ID,
-		Owner:     req.Owner,
-		StateDir:  []byte(req.StateDir),
-		Keep:      req.Keep,
-		Spec:      spec,
-		From:      from,
-	}}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
+	start := &pb.CreateStart{}
+	fields.Copy(start, req)
+	start.Spec = spec
+	if err := stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: start}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
 		return nil, c.fail(ctx, "create", err)
 	}
 	s := &Sandbox{c: c, handle: sdk.Handle{ID: req.ID, StateDir: req.StateDir}}
