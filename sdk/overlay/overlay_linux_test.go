@@ -199,6 +199,17 @@ func TestChangesOfARealOverlay(t *testing.T) {
 	}
 }
 
+// TestChangesBelowAReplacedDirectory makes directories again whose parent is a new one: only that is marked.
+func TestChangesBelowAReplacedDirectory(t *testing.T) {
+	l := newLayers(t)
+	makeLower(t, l.lower)
+	l.run(t, "userxattr", "rm -r src; mkdir -p src/deep/er; echo n > src/deep/er/new")
+	want := []string{"deleted  src/a.py", "deleted  src/deep/er/b.py", "added    src/deep/er/new"}
+	if diff := cmp.Diff(want, show(changesOf(t, l.lower, l.upper, false))); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestDifferencesTellWhatWasBelow is about many directories, so that several goroutines walk.
 func TestDifferencesTellWhatWasBelow(t *testing.T) {
 	l := newLayers(t)

@@ -57,7 +57,7 @@ func Differences(ctx context.Context, lower, upper *os.Root, o Options) ([]Diffe
 	w.startComparers()
 	w.walkers, w.walking = errgroup.WithContext(ctx)
 	w.walkers.SetLimit(min(runtime.GOMAXPROCS(0), 4))
-	w.walkers.Go(func() error { return w.merge(up, lo, "", 0) })
+	w.walkers.Go(func() error { return w.merge(up, lo, "", 0, false) })
 	err = w.walkers.Wait()
 	w.stopComparers()
 	if err == nil || errors.Is(err, ErrTooMany) {
@@ -129,8 +129,8 @@ func (w *walker) stop() error {
 func (w *walker) room() int { return int(max(0, w.left.Load())) }
 
 // merge compares one directory of the upper layer with the same one in the lower layer, lo, which has no file when
-// it is missing or hidden.
-func (w *walker) merge(up, lo dir, path string, depth int) error {
+// it is missing. A directory that is opaque, or lies in one, hides it: all that it does not have itself is gone.
+func (w *walker) merge(up, lo dir, path string, depth int, hidden bool) error {
 	if err := w.walking.Err(); err != nil {
 		return err
 	}
@@ -138,15 +138,13 @@ func (w *walker) merge(up, lo dir, path string, depth int) error {
 	if err != nil {
 		return fmt.Errorf("%q in the upper directory: %w", path, err)
 	}
-	opaque := ""
-	if path != "" {
-		opaque = up.xattr("", w.marks+"opaque")
-		if up.xattr("", w.marks+"redirect") != "" {
-			return fmt.Errorf("%q in the upper directory was moved by redirect_dir: mount the overlay with redirect_dir=off", path)
-		}
+	opaque := up.xattr("", w.marks+"opaque")
+	if path != "" && up.xattr("", w.marks+"redirect") != "" {
+		return fmt.Errorf("%q in the upper directory was moved by redirect_dir: mount the overlay with redirect_dir=off", path)
 	}
-	var inUpper map[string]bool // names that an opaque directory has itself
-	if opaque == "y" {
+	hidden = hidden || opaque == "y"
+	var inUpper map[string]bool // names that a directory which hides others has itself
+	if hidden {
 		inUpper = make(map[string]bool, len(names))
 	}
 	for _, name := range names {
@@ -157,17 +155,16 @@ func (w *walker) merge(up, lo dir, path string, depth int) error {
 		if err := w.spend(); err != nil {
 			return err
 		}
-		if err := w.entry(up, lo, name, p, depth, opaque); err != nil {
+		if err := w.entry(up, lo, name, p, depth, opaque, hidden); err != nil {
 			return err
 		}
 	}
 	if more {
 		return w.stop()
 	}
-	if opaque != "y" || lo.f == nil {
+	if !hidden || lo.f == nil {
 		return nil
 	}
-	// The directory hides the one below it, so all that it does not have itself is gone.
 	below, more, err := lo.names(w.room())
 	if err != nil {
 		w.unreadable(path)
@@ -194,7 +191,7 @@ func (w *walker) merge(up, lo dir, path string, depth int) error {
 }
 
 // entry compares one name of the upper layer.
-func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string) error {
+func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string, hidden bool) error {
 	new, ok, err := up.stat(name)
 	if err != nil {
 		return fmt.Errorf("%q in the upper directory: %w", path, err)
@@ -226,7 +223,7 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string) 
 			}
 		}
 		if isDir(new) {
-			return w.into(up, dir{}, name, path, depth)
+			return w.into(up, dir{}, name, path, depth, hidden)
 		}
 		return nil
 	}
@@ -236,7 +233,7 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string) 
 			c.Kind = Mode
 			w.add(c)
 		}
-		return w.into(up, lo, name, path, depth)
+		return w.into(up, lo, name, path, depth, hidden)
 	case isLink(new):
 		// The permissions of a symbolic link mean nothing.
 		a, err1 := safefile.ReadlinkAt(up.fd(), name)
@@ -300,7 +297,7 @@ func (w *walker) whiteout(up dir, st unix.Stat_t, name, opaque string) bool {
 
 // into goes one level down, with lo's directory of the same name if it has one. A goroutine of its own takes that where
 // one is free, and the directories are open before it starts.
-func (w *walker) into(up, lo dir, name, path string, depth int) error {
+func (w *walker) into(up, lo dir, name, path string, depth int, hidden bool) error {
 	if depth+1 >= w.o.MaxDepth {
 		w.tooDeep(path)
 		return nil
@@ -325,7 +322,7 @@ func (w *walker) into(up, lo dir, name, path string, depth int) error {
 	merge := func() error {
 		defer subUp.close()
 		defer subLo.close()
-		return w.merge(subUp, subLo, path, depth+1)
+		return w.merge(subUp, subLo, path, depth+1, hidden)
 	}
 	if w.walkers.TryGo(merge) {
 		return nil
@@ -337,7 +334,7 @@ func (w *walker) into(up, lo dir, name, path string, depth int) error {
 func (w *walker) added(up, lo dir, st unix.Stat_t, name, path string, depth int) error {
 	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: safefile.ModeOf(st.Mode), Size: sizeOf(st)}, Seen: !lo.unread})
 	if isDir(st) {
-		return w.into(up, dir{unread: lo.unread}, name, path, depth)
+		return w.into(up, dir{unread: lo.unread}, name, path, depth, false)
 	}
 	return nil
 }
