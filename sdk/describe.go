@@ -1,6 +1,9 @@
 package sdk
 
-import "slices"
+import (
+	"errors"
+	"slices"
+)
 
 // Description holds the facts about a backend that never change while its binary
 // stays the same.
@@ -99,4 +102,17 @@ type Finding struct {
 	Status Severity // SeverityOK, SeverityWarning (works, but weaker or slower) or SeverityError (will not work)
 	Detail string   // what was found
 	Fix    string   // the command or the change that mends it; empty when nothing is to be done
+}
+
+// Failed is the finding of something that does not work, and says what err says.
+func Failed(name string, err error) Finding {
+	f := Finding{Name: name, Status: SeverityError, Detail: err.Error()}
+	var e *Error
+	if errors.As(err, &e) {
+		f.Detail, f.Fix = e.Summary, e.Fix
+		if e.Detail != "" {
+			f.Detail += ": " + e.Detail
+		}
+	}
+	return f
 }

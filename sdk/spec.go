@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,20 @@ type Spec struct {
 
 	// Mounts are further host directories that the sandbox sees.
 	Mounts []Mount
+}
+
+// ConfigOf returns the configuration of a backend whose [Description.Config] is a T. That of a spec without one has the
+// defaults of T's tags.
+func ConfigOf[T any](spec *Spec) *T {
+	if c, ok := spec.Config.(*T); ok && c != nil {
+		return c
+	}
+	t := reflect.TypeFor[T]()
+	fields, _ := fieldsOf(t, nil) // the tags were checked when the backend was served
+	if c, _ := decodeConfig(t, fields, nil); c != nil {
+		return c.(*T)
+	}
+	return new(T) // an attribute is required
 }
 
 // Relocate changes the paths of s that lie in the host's store after that was moved. was and is are the sandbox's state

@@ -178,10 +178,4 @@ func (s service) daemonURL(id, domain string) string {
 	return fmt.Sprintf("https://%d-%s.%s", daemonPort, id, domain)
 }
 
-// configOf returns the configuration of spec; a spec without one has the defaults.
-func configOf(spec *sdk.Spec) *Config {
-	if c, ok := spec.Config.(*Config); ok && c != nil {
-		return c
-	}
-	return &Config{Template: "base", Timeout: 5 * time.Minute, User: "user", GitIgnore: true, VCPUs: 2, Memory: 512 << 20}
-}
+func configOf(spec *sdk.Spec) *Config { return sdk.ConfigOf[Config](spec) }

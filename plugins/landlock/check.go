@@ -18,7 +18,7 @@ import (
 func (*backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	kernel := sdk.Finding{Name: "landlock", Status: sdk.SeverityOK, Detail: fmt.Sprintf("version %d of its interface", confined.Landlock())}
 	if err := supported(); err != nil {
-		return []sdk.Finding{failed(kernel, err)}, nil
+		return []sdk.Finding{sdk.Failed(kernel.Name, err)}, nil
 	}
 	out := []sdk.Finding{kernel, trial(ctx)}
 	if out[1].Status == sdk.SeverityError {
@@ -54,7 +54,7 @@ var escapes = map[int]string{11: "read a file outside of the sandbox", 12: "writ
 func trial(ctx context.Context) sdk.Finding {
 	f := sdk.Finding{Name: "sandbox", Status: sdk.SeverityOK, Detail: "a command runs, and reaches no file and no process outside"}
 	if err := try(ctx); err != nil {
-		return failed(f, err)
+		return sdk.Failed(f.Name, err)
 	}
 	return f
 }
@@ -92,14 +92,4 @@ func try(ctx context.Context) error {
 		return sdk.Errorf(sdk.ReasonInternal, "a command in the sandbox ended with %d: %s", exit.Code, exit.Evidence)
 	}
 	return nil
-}
-
-// failed turns an error into a finding.
-func failed(f sdk.Finding, err error) sdk.Finding {
-	f.Status, f.Detail = sdk.SeverityError, err.Error()
-	var e *sdk.Error
-	if errors.As(err, &e) {
-		f.Detail, f.Fix = e.Summary, e.Fix
-	}
-	return f
 }

@@ -17,12 +17,7 @@ type Config struct {
 	Git     string   `hutch:"git" default:"readonly" doc:"What commands may do to the git repositories in a shared workspace: readonly refuses one that has any, because Landlock cannot keep a part of a directory read-only; writable leaves them open, hooks and settings included, and a program can plant some that your next git command runs."`
 }
 
-func configOf(spec *sdk.Spec) *Config {
-	if c, ok := spec.Config.(*Config); ok && c != nil {
-		return c
-	}
-	return &Config{}
-}
+func configOf(spec *sdk.Spec) *Config { return sdk.ConfigOf[Config](spec) }
 
 // closed are directories that no run file may open: what they hold is about the machine, or about everybody's processes.
 var closed = []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp"}

@@ -442,10 +442,4 @@ func isLocation(s string) bool {
 	return (path.IsAbs(s) || strings.HasPrefix(s, "https://")) && !strings.ContainsAny(s, "\x00\n")
 }
 
-// configOf returns the configuration of spec; a spec without one has the defaults.
-func configOf(spec *sdk.Spec) *Config {
-	if c, ok := spec.Config.(*Config); ok && c != nil {
-		return c
-	}
-	return &Config{Instance: "hutch", CPUs: 2, Memory: 4 << 30, Disk: 20 << 30, HostResolver: true, StartTimeout: 10 * time.Minute}
-}
+func configOf(spec *sdk.Spec) *Config { return sdk.ConfigOf[Config](spec) }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,11 +24,11 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	var out []sdk.Finding
 	l, err := b.limactl()
 	if err != nil {
-		return []sdk.Finding{failed("limactl", err)}, nil
+		return []sdk.Finding{sdk.Failed("limactl", err)}, nil
 	}
 	raw, err := l.call(ctx, nil, "info")
 	if err != nil {
-		return append(out, failed("limactl", err)), nil
+		return append(out, sdk.Failed("limactl", err)), nil
 	}
 	var info struct {
 		Version  string   `json:"version"`
@@ -37,17 +36,17 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 		LimaHome string   `json:"limaHome"`
 	}
 	if err := json.Unmarshal(raw, &info); err != nil {
-		return append(out, failed("limactl", fmt.Errorf("read what limactl info prints: %w", err))), nil
+		return append(out, sdk.Failed("limactl", fmt.Errorf("read what limactl info prints: %w", err))), nil
 	}
 	out = append(out, checkVersion(l.path, info.Version))
 	out = append(out, sdk.Finding{Name: "vm types", Status: sdk.SeverityOK, Detail: strings.Join(info.VMTypes, ", ") + ", in " + info.LimaHome})
 	if path, err := inPath("ssh", "install the OpenSSH client, which limactl needs too"); err != nil {
-		out = append(out, failed("ssh", err))
+		out = append(out, sdk.Failed("ssh", err))
 	} else {
 		out = append(out, sdk.Finding{Name: "ssh", Status: sdk.SeverityOK, Detail: path})
 	}
 	if bin, err := findGuestProgram(); err != nil {
-		out = append(out, failed("guest program", err))
+		out = append(out, sdk.Failed("guest program", err))
 	} else {
 		out = append(out, sdk.Finding{Name: "guest program", Status: sdk.SeverityOK, Detail: bin.host})
 	}
@@ -74,22 +73,13 @@ func (b *backend) checkVM(ctx context.Context, l *limactl) sdk.Finding {
 	i, err := l.list(ctx, name)
 	switch {
 	case err != nil:
-		return failed(f.Name, err)
+		return sdk.Failed(f.Name, err)
 	case i == nil:
 		f.Detail = "none yet; the first run makes it, and downloads an image for it"
 	case i.Status != limaout.StatusRunning && i.Status != limaout.StatusStopped:
 		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, i.Status+": "+strings.Join(i.Errors, "; "), "the next run stops it by force and starts it again"
 	default:
 		f.Detail = i.Status
-	}
-	return f
-}
-
-func failed(name string, err error) sdk.Finding {
-	f := sdk.Finding{Name: name, Status: sdk.SeverityError, Detail: err.Error()}
-	var e *sdk.Error
-	if errors.As(err, &e) {
-		f.Detail, f.Fix = e.Summary, e.Fix
 	}
 	return f
 }
