@@ -64,9 +64,6 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	if _, err := findAgent(); err != nil {
 		refuse(err)
 	}
-	if _, err := strategy(spec, m.rootless); err != nil {
-		refuse(err)
-	}
 	if err := checkNetworkOf(spec, m.rootless); err != nil {
 		refuse(err)
 	}
@@ -86,9 +83,6 @@ func checkNetworkOf(spec *sdk.Spec, rootless bool) error {
 func notes(spec *sdk.Spec, rootless bool) (out []string) {
 	if !rootless && !hostids.Root() {
 		out = append(out, "podman runs as root of a user namespace: commands have no capability and cannot gain any, but there is no user namespace between them and that root")
-	}
-	if configOf(spec).Overlay == overlayInside {
-		out = append(out, `overlay is "in-container": the container begins with SYS_ADMIN in its user namespace, and gives it up before any command runs`)
 	}
 	return out
 }
@@ -140,9 +134,7 @@ func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool, defaultMemory 
 			return nil, err
 		}
 	}
-	if s.over, err = strategy(spec, p.rootless); err != nil {
-		return nil, err
-	}
+	s.over = strategy(spec)
 	if err := checkNetworkOf(spec, p.rootless); err != nil {
 		return nil, err
 	}

@@ -24,20 +24,20 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	}
 	p, err := b.podman()
 	if err != nil {
-		return []sdk.Finding{failed("podman", err)}, nil
+		return []sdk.Finding{sdk.Failed("podman", err)}, nil
 	}
 	if !add(p.checkVersion(ctx)) {
 		return out, nil
 	}
 	info, err := p.info(ctx)
 	if err != nil {
-		return append(out, failed("podman info", err)), nil
+		return append(out, sdk.Failed("podman info", err)), nil
 	}
 	ok := add(p.checkUsers(info))
 	out = append(out, checkStorage(info))
 	out = append(out, b.checkLimits()...)
 	if _, err := findAgent(); err != nil {
-		ok = add(failed("agent", err)) && ok
+		ok = add(sdk.Failed("agent", err)) && ok
 	}
 	if !ok {
 		return out, nil
@@ -76,7 +76,7 @@ func (p *podman) checkVersion(ctx context.Context) sdk.Finding {
 	f := sdk.Finding{Name: "podman", Status: sdk.SeverityOK}
 	text, major, minor, err := p.versionOf(ctx)
 	if err != nil {
-		return failed(f.Name, err)
+		return sdk.Failed(f.Name, err)
 	}
 	f.Detail = text + " at " + p.path
 	if major < 4 || major == 4 && minor < 3 {
@@ -112,7 +112,7 @@ func checkStorage(i *info) sdk.Finding {
 	switch program, _ := i.Store.GraphOptions["overlay.mount_program"]; {
 	case program != nil:
 		f.Status = sdk.SeverityWarning
-		f.Detail += ", overlays by a program in user space: workspaces are not merged for commands, see overlay"
+		f.Detail += ", overlays by a program in user space: private workspaces are copies of the project"
 		f.Fix = "take mount_program out of storage.conf; Linux 5.13 and newer need none"
 	case i.Store.GraphDriverName == "vfs":
 		f.Status = sdk.SeverityWarning
@@ -126,7 +126,7 @@ func checkStorage(i *info) sdk.Finding {
 func (s *sandbox) checkNetwork(ctx context.Context) sdk.Finding {
 	l, err := s.podman.filter(ctx, s.pid, nil)
 	if err != nil {
-		f := failed("network", err)
+		f := sdk.Failed("network", err)
 		f.Status, f.Fix = sdk.SeverityWarning, cmp.Or(f.Fix, netns.Fix)
 		return f
 	}
@@ -157,19 +157,19 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 	const name = "container"
 	image, err := p.someImage(ctx)
 	if err != nil {
-		return []sdk.Finding{failed(name, err)}
+		return []sdk.Finding{sdk.Failed(name, err)}
 	}
 	if image == "" {
 		return []sdk.Finding{{Name: name, Status: sdk.SeverityWarning, Detail: "not tried: no image is on this machine", Fix: "podman pull " + configOf(&sdk.Spec{}).image()}}
 	}
 	dir, err := sdk.MkdirTemp()
 	if err != nil {
-		return []sdk.Finding{failed(name, err)}
+		return []sdk.Finding{sdk.Failed(name, err)}
 	}
 	defer os.RemoveAll(dir)
 	project, stateDir := dir+"/project", dir+"/state"
 	if err := errors.Join(os.Mkdir(project, 0o755), os.Mkdir(stateDir, 0o700)); err != nil {
-		return []sdk.Finding{failed(name, err)}
+		return []sdk.Finding{sdk.Failed(name, err)}
 	}
 	cfg := configOf(&sdk.Spec{})
 	cfg.Image, cfg.Pull = image, "never"
@@ -184,7 +184,7 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 		defer s.close(context.WithoutCancel(ctx))
 	}
 	if err != nil {
-		return []sdk.Finding{failed(name, err)}
+		return []sdk.Finding{sdk.Failed(name, err)}
 	}
 	out := []sdk.Finding{{Name: name, Status: sdk.SeverityOK, Detail: "one can be made, of " + image + ", and its agent answers"}}
 	over := sdk.Finding{Name: "overlay", Status: sdk.SeverityOK, Detail: "a private workspace needs no copy: " + s.over}
@@ -199,7 +199,7 @@ func checkGuards(pid int) sdk.Finding {
 	f := sdk.Finding{Name: "guards", Status: sdk.SeverityOK, Detail: "no capability, no new privileges and Podman's system call filter"}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return failed(f.Name, err)
+		return sdk.Failed(f.Name, err)
 	}
 	for _, want := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(string(status), "\n"+want+"\n") {
@@ -220,17 +220,4 @@ func (p *podman) someImage(ctx context.Context) (string, error) {
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
 	return strings.TrimPrefix(first, "sha256:"), nil
-}
-
-// failed turns an error into a finding.
-func failed(name string, err error) sdk.Finding {
-	f := sdk.Finding{Name: name, Status: sdk.SeverityError, Detail: err.Error()}
-	var e *sdk.Error
-	if errors.As(err, &e) {
-		f.Detail, f.Fix = e.Summary, e.Fix
-		if e.Detail != "" {
-			f.Detail += ": " + e.Detail
-		}
-	}
-	return f
 }

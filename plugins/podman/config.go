@@ -20,7 +20,7 @@ type Config struct {
 	Image   string            `hutch:"image" doc:"Image that commands see as their root. One that lies on this machine needs no registry and no network. By default the one that PODMAN_IMAGE names in the environment of hutch, else docker.io/library/python:3-slim."`
 	Pull    string            `hutch:"pull" default:"missing" doc:"When the image is asked from its registry: missing (only if it is not on this machine), always, newer, or never."`
 	User    string            `hutch:"user" doc:"Numeric user of commands, as uid or uid:gid. By default the one whom the workspace belongs to: rootless that is the container's root, an unprivileged user outside; rootful it is the owner's own number."`
-	Overlay string            `hutch:"overlay" default:"auto" doc:"How a private workspace keeps its writes apart: native (Podman's overlay volume), union (the project at /workspace_lower, the writes at /workspace, merged by hutch's file tools only), in-container (an overlay mounted inside, rootless only, for which the container begins with SYS_ADMIN and gives it up before any command runs), or auto, which is native where it works and union elsewhere."`
+	Overlay string            `hutch:"overlay" default:"auto" doc:"How a private workspace keeps its writes apart: native (Podman's overlay volume), copy (commands write to a copy of the project, which takes its time and room), or auto, which is native where it works and copy elsewhere."`
 	Runtime string            `hutch:"runtime" default:"auto" doc:"OCI runtime: crun, runc, or auto, which takes the first one that works on this machine."`
 	Root    bool              `hutch:"read_only" default:"true" doc:"Whether the image's own files are read-only. Writes to them are dropped with the sandbox; with a disk limit they must be read-only."`
 	TmpSize sdk.Bytes         `hutch:"tmp_size" default:"1GiB" doc:"Size of the memory-backed file systems at /tmp, at /dev/shm, and at each path of tmpfs; at least 1MiB. With a disk limit /tmp and /dev/shm count to that instead."`
@@ -33,7 +33,7 @@ type Config struct {
 // The values of enumerated attributes.
 var (
 	pullPolicies = []string{"missing", "always", "newer", "never"}
-	overlays     = []string{overlayAuto, overlayNative, overlayInside, overlayUnion}
+	overlays     = []string{overlayAuto, overlayNative, overlayCopy}
 	runtimes     = []string{runtimeAuto, "crun", "runc"}
 	harmlessCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID"}
 )
@@ -129,17 +129,11 @@ func parseUser(s string) (uid, gid int, err error) {
 }
 
 // madeHere are the directories that the sandbox makes itself: nothing else is mounted at them or below.
-var madeHere = []string{"/proc", "/sys", "/dev", "/run", "/tmp", workspacePath, lowerPath, guestpath.Input(true), guestpath.Output(true), "/.hutch", "/etc"}
+var madeHere = []string{"/proc", "/sys", "/dev", "/run", "/tmp", workspacePath, guestpath.Input(true), guestpath.Output(true), "/.hutch", "/etc"}
 
 // reserved says whether nothing can be mounted at p.
 func reserved(p string) bool {
 	return p == "/" || slices.ContainsFunc(madeHere, func(m string) bool { return p == m || strings.HasPrefix(p, m+"/") })
 }
 
-// configOf returns the configuration of spec; a spec without one has the defaults.
-func configOf(spec *sdk.Spec) *Config {
-	if c, ok := spec.Config.(*Config); ok && c != nil {
-		return c
-	}
-	return &Config{Pull: "missing", Overlay: overlayAuto, Runtime: runtimeAuto, Root: true, TmpSize: 1 << 30}
-}
+func configOf(spec *sdk.Spec) *Config { return sdk.ConfigOf[Config](spec) }

@@ -22,9 +22,6 @@ func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Wri
 		return err
 	}
 	defer release()
-	if in, ok := s.inUnion(p); ok {
-		return s.unionGet(ctx, in, p, format, w)
-	}
 	return s.files().Get(ctx, p, format, w)
 }
 
@@ -35,9 +32,6 @@ func (s *sandbox) Put(ctx context.Context, p string, format sdk.Format, r io.Rea
 		return err
 	}
 	defer release()
-	if in, ok := s.inUnion(p); ok {
-		return s.unionPut(ctx, in, p, format, r)
-	}
 	return s.files().Put(ctx, p, format, r)
 }
 
@@ -48,10 +42,15 @@ func (s *sandbox) Remove(_ context.Context, p string, recursive bool) error {
 		return err
 	}
 	defer release()
-	if in, ok := s.inUnion(p); ok && in != "." {
-		return s.unionRemove(in, p, recursive)
-	}
 	return s.files().Remove(p, recursive)
+}
+
+// asUser runs fn with the rights of the sandbox's user, which rootless are those of the user who runs hutch.
+func (s *sandbox) asUser(fn func() error) error {
+	if s.who.rootless || s.who.hostUID == 0 {
+		return fn()
+	}
+	return inside.AsUser(s.who.hostUID, s.who.hostGID, fn)
 }
 
 // Changes implements [sdk.ChangeLister].

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -20,9 +21,7 @@ import (
 // Paths as the sandbox sees them.
 const (
 	workspacePath = guestpath.Workspace
-	lowerPath     = "/workspace_lower" // the project, where nothing merges it with what is written
 	homePath      = "/tmp"
-	insidePath    = "/.hutch/layer" // upper and work layer under one mount, for an overlay mounted inside
 )
 
 // dirs are the directories of one sandbox on the host, below its state directory.
@@ -60,33 +59,42 @@ type layout struct {
 }
 
 // newLayout makes the host's side of a sandbox, and the options of podman run for it.
-func newLayout(id string, d dirs, spec *sdk.Spec, who identity, over, lower string, held *held) (*layout, error) {
-	return (&layout{id: id, held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, lower: lower}).fill()
+func newLayout(
+	ctx context.Context, id string, d dirs, spec *sdk.Spec, who identity, over, lower string, held *held,
+) (*layout, error) {
+	l := &layout{id: id, held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, lower: lower}
+	return l, l.fill(ctx)
 }
 
 // planLayout says what newLayout made.
-func planLayout(id string, d dirs, spec *sdk.Spec, who identity, over string, held *held) (*layout, error) {
-	return (&layout{id: id, held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, plan: true}).fill()
+func planLayout(
+	ctx context.Context, id string, d dirs, spec *sdk.Spec, who identity, over string, held *held,
+) (*layout, error) {
+	l := &layout{id: id, held: held, dirs: d, spec: spec, cfg: configOf(spec), who: who, over: over, plan: true}
+	return l, l.fill(ctx)
 }
 
-func (l *layout) fill() (*layout, error) {
+func (l *layout) fill(ctx context.Context) error {
 	d := l.dirs
 	if strings.ContainsAny(d.state, ":,\\\n\"") {
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the state directory %q has a character that Podman takes apart", d.state).WithFix("set HUTCH_HOME to a directory without colon, comma, quote and backslash")
+		return sdk.Errorf(sdk.ReasonConfig, "the state directory %q has a character that Podman takes apart", d.state).WithFix("set HUTCH_HOME to a directory without colon, comma, quote and backslash")
 	}
-	for _, part := range []func() error{l.make, l.temporary, l.workspace, l.others, l.resolve} {
+	if err := l.make(ctx); err != nil {
+		return err
+	}
+	for _, part := range []func() error{l.temporary, l.workspace, l.others, l.resolve} {
 		if err := part(); err != nil {
-			return nil, err
+			return err
 		}
 		if l.err != nil {
-			return nil, l.err
+			return l.err
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // make makes the directories, which belong to the sandbox's user.
-func (l *layout) make() error {
+func (l *layout) make(ctx context.Context) error {
 	if l.plan {
 		return nil
 	}
@@ -102,7 +110,7 @@ func (l *layout) make() error {
 			return fmt.Errorf("make the sandbox's directory: %w", err)
 		}
 	}
-	if err := l.sized(); err != nil {
+	if err := errors.Join(l.sized(), l.copyProject(ctx)); err != nil {
 		return err
 	}
 	mode := os.FileMode(0o755)
@@ -122,7 +130,9 @@ func (l *layout) sized() error {
 	if !l.held.InMemory || isMounted(l.dirs.layer()) {
 		return nil
 	}
-	if err := syscall.Mount("tmpfs", l.dirs.layer(), "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, fmt.Sprintf("size=%d,nr_inodes=%d,mode=700", l.spec.Limits.Disk, limits.FilesOf(uint64(l.spec.Limits.Disk)))); err != nil {
+	disk, copied := uint64(l.spec.Limits.Disk), l.copied()
+	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=700", disk+copied.Bytes, limits.FilesOf(disk)+copied.Files)
+	if err := syscall.Mount("tmpfs", l.dirs.layer(), "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount a file system of %s: %w", sdk.Bytes(l.spec.Limits.Disk), err)
 	}
 	return nil
@@ -178,7 +188,7 @@ func (l *layout) workspace() error {
 			source = l.path(l.lower)
 		}
 		l.overlay(source)
-		l.ready.Layers = &sdk.Layers{Lower: ws.Source, Upper: d.upper(), Trusted: trustedMarks(l.over)}
+		l.ready.Layers = &sdk.Layers{Lower: ws.Source, Upper: d.upper(), Trusted: trustedMarks()}
 	}
 	l.ready.Workspace = workspacePath
 	l.ready.Output = guestpath.Output(ws.Source != "")

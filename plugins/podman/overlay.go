@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
@@ -15,22 +19,15 @@ import (
 const (
 	overlayAuto   = "auto"
 	overlayNative = "native"
-	overlayUnion  = "union"
-	overlayInside = "in-container"
+	overlayCopy   = "copy"
 )
 
 // overlay adds the private workspace over source.
 func (l *layout) overlay(source string) {
 	d := l.dirs
 	switch {
-	case l.over == overlayUnion:
-		l.bind(source, lowerPath, "ro")
+	case l.over == overlayCopy:
 		l.bind(d.upper(), workspacePath, "rw")
-	case l.over == overlayInside:
-		// The kernel takes an upper and a work layer only from one mount.
-		l.bind(source, lowerPath, "ro")
-		l.bind(d.layer(), insidePath, "rw")
-		l.flag("--tmpfs=%s:rw,nosuid,nodev,mode=755,size=4096", workspacePath) // to have something to mount upon
 	case l.who.uids != nil && l.err == nil:
 		var at string
 		at, l.err = l.merged(source)
@@ -42,27 +39,67 @@ func (l *layout) overlay(source string) {
 
 // trustedMarks says by which name the layers' marks go: those of root's overlays are trusted.overlay.*, which no
 // unprivileged program can write.
-func trustedMarks(string) bool { return os.Geteuid() == 0 }
+func trustedMarks() bool { return os.Geteuid() == 0 }
+
+// isPrivate says whether there is a project whose writes are to be kept apart.
+func isPrivate(spec *sdk.Spec) bool {
+	return spec.Workspace.Source != "" && spec.Workspace.Mode == sdk.WorkspacePrivate
+}
 
 // strategy decides how the workspace's writes are kept apart; what a spec without overlay says is the native one.
-func strategy(spec *sdk.Spec, rootless bool) (string, error) {
-	over := configOf(spec).Overlay
-	switch {
-	case over == overlayInside && !rootless:
-		return "", &sdk.Error{Reason: sdk.ReasonConfig, Path: "overlay", Summary: `overlay = "in-container" gives the container SYS_ADMIN, which as root is no boundary any more`,
-			Fix: `use "native" or "union", or run hutch as an ordinary user`}
-	case over == overlayInside && len(configOf(spec).CapAdd) > 0:
-		return "", &sdk.Error{Reason: sdk.ReasonConfig, Path: "cap_add", Summary: `with overlay = "in-container" every capability is given up before commands run`, Fix: "leave cap_add away, or use another overlay"}
-	case spec.Workspace.Source == "" || spec.Workspace.Mode != sdk.WorkspacePrivate:
-		return overlayNative, nil // there is nothing to keep apart
+func strategy(spec *sdk.Spec) string {
+	if !isPrivate(spec) {
+		return overlayNative
 	}
-	return over, nil
+	return configOf(spec).Overlay
+}
+
+// copyProject fills the upper layer with a copy of the project, unless it is there, and gives it to the sandbox's user.
+func (l *layout) copyProject(ctx context.Context) error {
+	if l.over != overlayCopy {
+		return nil
+	}
+	upper := l.dirs.upper()
+	if _, err := os.Lstat(upper); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	half := upper + ".new" // of a process that was killed
+	if err := os.RemoveAll(half); err != nil {
+		return err
+	}
+	source := l.spec.Workspace.Source
+	if err := overlay.CopyProject(ctx, source, half, overlay.Options{Trusted: trustedMarks()}); err != nil {
+		return fmt.Errorf("copy the project: %w", err)
+	}
+	if err := filepath.WalkDir(half, func(p string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, l.who.own(p))
+	}); err != nil {
+		return err
+	}
+	return os.Rename(half, upper)
+}
+
+// copied is what the copy of the project takes, which is not the commands'.
+func (l *layout) copied() limits.Usage {
+	if l.over != overlayCopy {
+		return limits.Usage{}
+	}
+	return usageOf(l.spec.Workspace.Source)
+}
+
+func usageOf(source string) limits.Usage {
+	dir, err := os.Open(source)
+	if err != nil {
+		return limits.Usage{} // the copy reports it
+	}
+	defer dir.Close()
+	return limits.UsageOf(dir)
 }
 
 // copyUnmapped copies the project, if an overlay of this user's could not change all that the user may change in it,
 // and returns where the copy lies. Podman's overlay volume takes one lower layer, so the copy is of the whole.
 func (s *sandbox) copyUnmapped(ctx context.Context, over string) (string, error) {
-	if !s.podman.rootless || over == overlayUnion || s.spec.Workspace.Source == "" || s.spec.Workspace.Mode != sdk.WorkspacePrivate {
+	if !s.podman.rootless || over == overlayCopy || !isPrivate(&s.spec) {
 		return "", nil
 	}
 	if err := s.removeDirs(ctx, s.dirs.copies()); err != nil {

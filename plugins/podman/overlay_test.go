@@ -13,20 +13,12 @@ import (
 func TestOverlayStrategies(t *testing.T) {
 	t.Parallel()
 	b := newBackend()
-	rootless := b.machine().rootless
-	for _, over := range []string{overlayAuto, overlayNative, overlayUnion, overlayInside} {
+	for _, over := range []string{overlayAuto, overlayNative, overlayCopy} {
 		t.Run(over, func(t *testing.T) {
 			spec := private(t, project(t))
 			cfg := *spec.Config.(*Config)
 			cfg.Overlay = over
 			spec.Config = &cfg
-			if over == overlayInside && !rootless {
-				_, _, err := makeSandbox(t, b, spec)
-				if sdk.ReasonOf(err) != sdk.ReasonConfig || !strings.Contains(err.Error(), "no boundary") {
-					t.Fatalf("as root: %v; want a refusal", err)
-				}
-				return
-			}
 			s := newSandbox(t, b, spec)
 			want := over
 			if over == overlayAuto {
@@ -35,13 +27,37 @@ func TestOverlayStrategies(t *testing.T) {
 			if st, err := s.Inspect(t.Context()); err != nil || st.Details["overlay"] != want {
 				t.Errorf("inspect says %v, %v; want overlay %s", st.Details, err, want)
 			}
-			if want == overlayUnion {
-				if got := must(t, s, "cat "+lowerPath+"/a.txt; ls -A | grep -v output; ! echo x > "+lowerPath+"/new"); got != "a\n" {
-					t.Errorf("%q", got)
-				}
-			} else if got := must(t, s, "cat a.txt; rm a.txt; echo x > new; rm -r dir; mkdir dir; ls -A | grep -v output; ls dir"); got != "a\nb.txt\ndir\nnew\n" {
+			const script = "cat a.txt; rm a.txt; echo x > new; rm -r dir; mkdir dir; ls -A | grep -v output; ls dir"
+			if got := must(t, s, script); got != "a\nb.txt\ndir\nnew\n" {
 				t.Errorf("%q", got)
 			}
+			changed := func(when, want string) {
+				t.Helper()
+				list, err := s.Changes(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, c := range list {
+					got = append(got, string(c.Kind)+" "+c.Path)
+				}
+				if strings.Join(got, ", ") != want {
+					t.Errorf("%s: the changes are %q, want %q", when, got, want)
+				}
+			}
+			const changes = "deleted a.txt, deleted dir/c.txt, deleted dir/d.txt, added new"
+			changed("made", changes)
+			if err := s.Reset(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			changed("reset", changes)
+			if got := must(t, s, "ls -A | grep -v output"); got != "b.txt\ndir\nnew\n" {
+				t.Errorf("after a reset: %q", got)
+			}
+			if err := s.Reset(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			changed("hard reset", "")
 			if r := sh(t, s, "grep -E '^Cap(Eff|Bnd|Prm)' /proc/self/status"); strings.Count(r.out, "0000000000000000") != 3 {
 				t.Errorf("a command has capabilities: %s", r.out)
 			}

@@ -75,6 +75,9 @@ func (s *sandbox) sample(c *container) error {
 			return err
 		}
 		c.sampler.Disk = &limits.Space{Dir: dir, Bytes: s.held.Disk}
+		if s.over == overlayCopy {
+			c.sampler.Disk.Made = usageOf(s.spec.Workspace.Source)
+		}
 	}
 	return nil
 }

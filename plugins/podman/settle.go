@@ -26,7 +26,7 @@ func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
 	if err := visible.Pin(c.pid, s.held.cpus); err != nil {
 		return err
 	}
-	if l.over != overlayNative || l.spec.Workspace.Source == "" || l.spec.Workspace.Mode != sdk.WorkspacePrivate {
+	if l.over != overlayNative || !isPrivate(l.spec) {
 		return nil
 	}
 	kind, options, err := mountAt(c.pid, workspacePath)

@@ -42,7 +42,8 @@ func (l *layout) merged(source string) (string, error) {
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", source, l.dirs.upper(), l.dirs.work())
 	if err := unix.Mount("overlay", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return "", errors.Join(&noOverlay{err.Error()}, sdk.Errorf(sdk.ReasonMissing, "mount the overlay of the workspace: %w", err).WithFix(`use overlay = "union", or auto`))
+		return "", errors.Join(&noOverlay{err.Error()},
+			sdk.Errorf(sdk.ReasonMissing, "mount the overlay of the workspace: %w", err).WithFix(`use overlay = "copy", or auto`))
 	}
 	return at, nil
 }

@@ -71,8 +71,8 @@ func (s *sandbox) start(ctx context.Context) error {
 	if rmErr := errors.Join(s.removeContainer(ctx), s.removeDirs(ctx, s.dirs.layer()), s.removeDirs(ctx, s.dirs.copies())); rmErr != nil {
 		return errors.Join(err, rmErr)
 	}
-	s.notes = []string{"the workspace is not merged for commands: the project is at " + lowerPath + ", and what they write at " + workspacePath + ", because Podman's overlay volume does not work here: " + no.why}
-	return s.startBy(ctx, overlayUnion)
+	s.notes = []string{"the workspace is a copy of the project, because Podman's overlay volume does not work here: " + no.why}
+	return s.startBy(ctx, overlayCopy)
 }
 
 // noOverlay says that Podman's own overlay volume cannot be had.
@@ -82,6 +82,13 @@ func (e *noOverlay) Error() string { return "an overlay volume of Podman's canno
 
 // startBy starts the container with one overlay strategy.
 func (s *sandbox) startBy(ctx context.Context, over string) (err error) {
+	was := s.over
+	s.over = over
+	defer func() {
+		if err != nil {
+			s.over = was
+		}
+	}()
 	lower, err := s.copyUnmapped(ctx, over)
 	if err != nil {
 		return err
@@ -90,7 +97,7 @@ func (s *sandbox) startBy(ctx context.Context, over string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unshift(s.id)) }()
-	l, err := newLayout(s.id, s.dirs, &s.spec, s.who, over, lower, s.held)
+	l, err := newLayout(ctx, s.id, s.dirs, &s.spec, s.who, over, lower, s.held)
 	if err != nil {
 		return err
 	}
@@ -117,7 +124,7 @@ func (s *sandbox) startBy(ctx context.Context, over string) (err error) {
 		c.leave()
 		return err
 	}
-	s.container, s.over = c, over
+	s.container = c
 	s.ready = l.ready
 	s.ready.Holds = s.held.Holds
 	s.ready.Notes = slices.Concat(notes(&s.spec, s.who.rootless), s.notes, s.held.Notes())
@@ -141,7 +148,7 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 		"--security-opt=no-new-privileges", "--cap-drop=all", "--security-opt=mask=" + strings.Join(visible.Masked, ":"),
 		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), fmt.Sprintf("--ulimit=core=%d:%[1]d", hardLimit(unix.RLIMIT_CORE, limits.NoCore)),
 	}
-	filter, err := seccomp.OCI(seccomp.Options{Mounts: l.over == overlayInside, SmallShm: s.held.Sampled > 0})
+	filter, err := seccomp.OCI(seccomp.Options{SmallShm: s.held.Sampled > 0})
 	if err == nil {
 		err = os.WriteFile(s.dirs.seccomp(), filter, 0o600)
 	}
@@ -155,21 +162,12 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 	for _, name := range cfg.CapAdd {
 		args = append(args, "--cap-add="+name)
 	}
-	if l.over == overlayInside {
-		// The kernel works in the layers with the rights of who mounted them.
-		for _, name := range []string{"SYS_ADMIN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "CHOWN", "FOWNER", "FSETID", "SETPCAP"} {
-			args = append(args, "--cap-add="+name)
-		}
-	}
 	args = append(args, s.who.flags...)
 	args = append(args, s.held.flags...)
 	args = append(args, l.flags...)
 	options := agent.Options{Limits: map[string]uint64{"nofile": s.held.files}}
 	if !s.keep {
 		options.Lifeline = lifelineTime
-	}
-	if l.over == overlayInside {
-		options.Overlay = &agent.Overlay{Lower: lowerPath, Layer: insidePath, Target: workspacePath}
 	}
 	command := agent.Args(options)
 	args = append(args, "--volume="+program+":"+agent.Path+":ro,bind,nosuid,nodev,rprivate",
@@ -281,7 +279,8 @@ func (s *sandbox) explain(err error, over string) error {
 		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image", Summary: fmt.Sprintf("the image %s is not on this machine and cannot be had: %s", image, withoutSource(e.words)), Err: err,
 			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() + " has images of its own"}
 	case over == overlayNative && s.spec.Workspace.Source != "" && has("overlay", "upperdir"):
-		return errors.Join(&noOverlay{e.words}, &sdk.Error{Reason: sdk.ReasonMissing, Path: "overlay", Summary: "Podman's overlay volume does not work here: " + e.words, Err: err, Fix: `use overlay = "union", or auto`})
+		return errors.Join(&noOverlay{e.words}, &sdk.Error{Reason: sdk.ReasonMissing, Path: "overlay", Err: err,
+			Summary: "Podman's overlay volume does not work here: " + e.words, Fix: `use overlay = "copy", or auto`})
 	case has("the container name", "is already in use"):
 		return sdk.Errorf(sdk.ReasonConfig, "there is a container %s already: %w", s.name(), err).WithFix("hutch gc, or podman rm -f %s", s.name())
 	}
@@ -353,7 +352,7 @@ func pathOf(pid int) string {
 
 // find finds the container of a sandbox that another process made. One that does not run is found, too.
 func (s *sandbox) find(ctx context.Context) error {
-	l, err := planLayout(s.id, s.dirs, &s.spec, s.who, s.over, s.held)
+	l, err := planLayout(ctx, s.id, s.dirs, &s.spec, s.who, s.over, s.held)
 	if err != nil {
 		return err
 	}

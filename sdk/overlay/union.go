@@ -60,6 +60,4 @@ var (
 	ErrOutside = errors.New("it leads out of the directory")
 	// ErrMountPoint means that another file system is mounted on a directory of a layer, which an overlay does not show.
 	ErrMountPoint = errors.New("another file system is mounted there")
-	// ErrNoUpper means that nothing can be written, because there is no upper layer.
-	ErrNoUpper = errors.New("it can only be read")
 )

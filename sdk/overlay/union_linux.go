@@ -17,19 +17,17 @@ import (
 
 // Union is the merged view of two directories, as an overlay file system of them shows it: names of upper hide those of
 // lower, a whiteout in upper hides a name, an opaque directory all that is in the one below it. It needs no mount, so
-// it serves readers beside a mounted overlay, and readers and writers where none can be mounted.
+// it serves readers beside a mounted overlay, and beside a copy that [CopyProject] made.
 //
 // With one directory alone there is nothing to hide: marks are then ordinary files and attributes.
 //
 // Both directories may be hostile and may change at any time. Names are opened one at a time below descriptors, never
-// through a symbolic link; links are resolved inside the union only. A Union is safe for concurrent reading; writers
-// take turns among themselves, and it is for the caller that no two unions write to one upper at once.
+// through a symbolic link; links are resolved inside the union only. A Union is safe for concurrent use.
 type Union struct {
 	top    pair
 	marks  string // prefix of the overlay's extended attributes
 	at     string
 	hiding bool // both layers are there
-	write  chan struct{}
 }
 
 // pair is one directory of a union: a descriptor for each layer that has a part in it, else -1.
@@ -51,7 +49,9 @@ func OpenUnion(lower, upper string, o UnionOptions) (*Union, error) {
 	if lower == "" && upper == "" {
 		return nil, errors.New("a union needs a directory")
 	}
-	u := &Union{top: pair{-1, -1, false}, marks: "user.overlay.", at: path.Clean("/" + o.At), hiding: lower != "" && upper != "", write: make(chan struct{}, 1)}
+	u := &Union{
+		top: pair{-1, -1, false}, marks: "user.overlay.", at: path.Clean("/" + o.At), hiding: lower != "" && upper != "",
+	}
 	if o.At == "" {
 		u.at = ""
 	}
@@ -69,7 +69,13 @@ func OpenUnion(lower, upper string, o UnionOptions) (*Union, error) {
 		}
 	}
 	if u.hiding {
-		u.top.xwhite = u.attr(u.top.up, "opaque") == "x"
+		switch u.attr(u.top.up, "opaque") {
+		case "x":
+			u.top.xwhite = true
+		case "y":
+			unix.Close(u.top.lo)
+			u.top.lo = -1
+		}
 	}
 	return u, nil
 }
@@ -148,7 +154,7 @@ func (u *Union) Lstat(name string) (Node, error) {
 func (u *Union) stat(p place) (Node, error) {
 	if p.name == "" {
 		var st unix.Stat_t
-		e := Node{Path: ".", Merged: u.hiding}
+		e := Node{Path: ".", Merged: p.dir().up >= 0 && p.dir().lo >= 0}
 		layer := Upper
 		if p.dir().up < 0 {
 			layer = Lower

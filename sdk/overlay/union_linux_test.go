@@ -2,14 +2,12 @@ package overlay
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -85,87 +83,8 @@ func unionView(t testing.TB, u *Union) []string {
 	return out
 }
 
-// doUnion does to a union what the operation asks for.
-func doUnion(u *Union, o overlaytest.Op) error {
-	switch o.Do {
-	case "write":
-		return u.WriteFile(o.Path, strings.NewReader(o.Data), o.Mode)
-	case "append":
-		f, e, err := u.Open(o.Path, -1)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return u.WriteFile(o.Path, io.MultiReader(f, strings.NewReader(o.Data)), e.Mode)
-	case "mkdir":
-		return u.MkdirAll(o.Path, o.Mode)
-	case "remove":
-		return u.Remove(o.Path, true)
-	case "symlink":
-		return u.Symlink(o.To, o.Path)
-	case "chmod":
-		return u.Chmod(o.Path, o.Mode)
-	case "rename":
-		return renameUnion(u, o.Path, o.To)
-	}
-	return fmt.Errorf("there is no %q", o.Do)
-}
-
-// renameUnion copies and removes. It is called only when the kernel was able to rename.
-func renameUnion(u *Union, from, to string) error {
-	e, err := u.Lstat(from)
-	if err != nil {
-		return err
-	}
-	if old, err := u.Lstat(to); err == nil {
-		if dir, err := u.Resolve(path.Dir(to)); err == nil && path.Join(dir, path.Base(to)) == e.Path {
-			return nil
-		}
-		if err := u.Remove(to, old.Mode.IsDir()); err != nil {
-			return err
-		}
-	}
-	if err := copyUnion(u, e, to); err != nil {
-		return err
-	}
-	return u.Remove(from, true)
-}
-
-func copyUnion(u *Union, e Node, to string) error {
-	switch e.Mode.Type() {
-	case fs.ModeSymlink:
-		return u.Symlink(e.Target, to)
-	case 0:
-		f, _, err := u.Open(e.Path, -1)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return u.WriteFile(to, f, e.Mode)
-	}
-	if err := u.MkdirAll(to, e.Mode); err != nil {
-		return err
-	}
-	var below []Node
-	err := u.Scan(context.Background(), e.Path, ScanOptions{Depth: 1}, func(d *Dir, names []Name) error {
-		for _, n := range names {
-			e, err := d.Lstat(n)
-			if err != nil {
-				return err
-			}
-			below = append(below, e)
-		}
-		return nil
-	})
-	for _, e := range below {
-		err = errors.Join(err, copyUnion(u, e, path.Join(to, path.Base(e.Path))))
-	}
-	return err
-}
-
-// TestUnionIsAnOverlay does random operations on a real overlay and on a union beside it. After each one the layers of
-// the overlay, read as a union, show what the overlay shows, and so does the union that was written to; at the end, an
-// overlay mounted over that union's layers shows it as well.
+// TestUnionIsAnOverlay does random operations on a real overlay. After each one the layers of the overlay, read as a
+// union, show what the overlay shows.
 func TestUnionIsAnOverlay(t *testing.T) {
 	rounds, steps := 12, 120
 	if testing.Short() {
@@ -191,72 +110,79 @@ func differential(t *testing.T, trusted bool, r *rand.Rand, steps int) {
 	p.end()
 }
 
-// pairing is a real overlay, its layers read as a union, and a union of the same lower directory that is written to.
+// pairing is a real overlay, and its layers read as a union.
 type pairing struct {
-	t             *testing.T
-	lower, ours   string
-	trusted       bool
-	before        []string // of lower
-	m             *overlaytest.Mount
-	beside, alone *Union
-	last          []string // what the overlay showed last
-	step, well    int
+	t          *testing.T
+	lower      string
+	before     []string // of lower
+	m          *overlaytest.Mount
+	beside     *Union
+	step, well int
 }
 
 func newPairing(t *testing.T, lower string, trusted bool) *pairing {
 	t.Helper()
-	p := &pairing{t: t, lower: lower, ours: t.TempDir() + "/upper", trusted: trusted, m: overlaytest.Start(t, lower, overlaytest.Options{Trusted: trusted})}
-	if err := os.Mkdir(p.ours, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	p.beside, p.alone = openUnion(t, lower, p.m.Upper, trusted), openUnion(t, lower, p.ours, trusted)
+	p := &pairing{t: t, lower: lower, m: overlaytest.Start(t, lower, overlaytest.Options{Trusted: trusted})}
+	p.beside = openUnion(t, lower, p.m.Upper, trusted)
 	var err error
 	if p.before, err = overlaytest.View(lower); err != nil {
 		t.Fatal(err)
 	}
-	p.last = p.before
 	return p
 }
 
-// do does one thing to both and compares.
+// do does one thing to the overlay and compares.
 func (p *pairing) do(op overlaytest.Op) {
 	p.t.Helper()
 	p.step++
 	a := p.m.Do(op)
-	p.last = a.View
+	if a.Err == "" {
+		p.well++
+	}
 	if diff := cmp.Diff(a.View, unionView(p.t, p.beside)); diff != "" {
 		p.t.Fatalf("step %d, %s: overlay and its layers (-overlay +union):\n%s", p.step, op, diff)
 	}
-	if a.Err != "" && (op.Do == "rename" || op.Do == "link") {
-		return // the union is given only those that can be done
-	}
-	err := doUnion(p.alone, op)
-	switch {
-	case errors.Is(err, ErrOutside):
-		// The program went there and the union refuses to: nothing has changed for either.
-	case (err == nil) != (a.Err == ""):
-		p.t.Fatalf("step %d, %s: the overlay says %q, the union %v", p.step, op, a.Err, err)
-	case err == nil:
-		p.well++
-	}
-	if diff := cmp.Diff(a.View, unionView(p.t, p.alone)); diff != "" {
-		p.t.Fatalf("step %d, %s: (-overlay +written union):\n%s", p.step, op, diff)
-	}
 }
 
-// end looks at what is left in the directories, and mounts an overlay over what the union wrote.
+// end looks at what is left in the lower directory.
 func (p *pairing) end() {
 	p.t.Helper()
-	if left, _ := fs.Glob(os.DirFS(p.ours), ".hutch-union-*"); len(left) > 0 {
-		p.t.Errorf("left behind: %q", left)
-	}
 	after, err := overlaytest.View(p.lower)
 	if diff := cmp.Diff(p.before, after); diff != "" || err != nil {
 		p.t.Errorf("the lower directory changed: %v\n%s", err, diff)
 	}
-	mounted := overlaytest.Start(p.t, p.lower, overlaytest.Options{Trusted: p.trusted, Upper: p.ours})
-	if diff := cmp.Diff(p.last, mounted.Do(overlaytest.Op{Do: "view"}).View); diff != "" {
-		p.t.Errorf("what the union wrote, mounted (-written +mounted):\n%s", diff)
+}
+
+// TestCopyOfAProject reads a copy that stands for the whole project as if an overlay had made it.
+func TestCopyOfAProject(t *testing.T) {
+	for _, trusted := range []bool{false, os.Geteuid() == 0} {
+		lower, upper := overlaytest.Lower(t), t.TempDir()+"/upper"
+		if err := CopyProject(t.Context(), lower, upper, Options{Trusted: trusted}); err != nil {
+			t.Fatal(err)
+		}
+		before, err := overlaytest.View(lower)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := openUnion(t, lower, upper, trusted)
+		if diff := cmp.Diff(before, unionView(t, u)); diff != "" {
+			t.Errorf("the copy shows something else (-project +copy):\n%s", diff)
+		}
+		if got := show(changesOf(t, lower, upper, trusted)); len(got) > 0 {
+			t.Errorf("an untouched copy has the changes %q", got)
+		}
+		if err := errors.Join(os.RemoveAll(upper+"/a"), os.WriteFile(upper+"/new", nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := u.Lstat("a"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("what was removed from the copy is still seen: %v", err)
+		}
+		for _, c := range changesOf(t, lower, upper, trusted) {
+			removed := c.Kind == Deleted && (c.Path == "a" || strings.HasPrefix(c.Path, "a/"))
+			if !removed && (c.Kind != Added || c.Path != "new") {
+				t.Errorf("the change %+v was not made", c)
+			}
+		}
 	}
 }
 
@@ -307,7 +233,7 @@ func TestUnionNasty(t *testing.T) {
 	}
 }
 
-// FuzzUnion does what the input says to an overlay and to unions.
+// FuzzUnion does what the input says to an overlay and reads its layers as a union.
 func FuzzUnion(f *testing.F) {
 	f.Add([]byte("a directory and a file and a link"))
 	f.Add([]byte("\x00\x10\x20\x30\x40\x50\x60\x70\x80\x90\xa0\xb0\xc0\xd0\xe0\xf0\xff\x08\x18\x28\x38\x48\x58\x68\x78\x88\x98\xa8"))

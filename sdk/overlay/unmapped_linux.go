@@ -21,6 +21,8 @@ type UnmappedOptions struct {
 	Mapped func(uid, gid uint32) bool
 	// Whole copies the whole tree as soon as anything in it needs a copy, for a mount that takes one lower layer only.
 	Whole bool
+
+	all bool // whatever Mapped would say
 }
 
 // Unmapped is what [CopyUnmapped] did.
@@ -60,7 +62,7 @@ func CopyUnmapped(ctx context.Context, from, to string, o UnmappedOptions) (u Un
 	if err := l.walk(top, "", 0); err != nil {
 		return u, fmt.Errorf("look for files of other groups: %w", err)
 	}
-	if u.Entries = l.found; u.Entries == 0 {
+	if u.Entries = l.found; u.Entries == 0 && !o.all {
 		return u, nil
 	}
 	if err := os.Mkdir(to, 0o700); err != nil {
@@ -82,6 +84,23 @@ func CopyUnmapped(ctx context.Context, from, to string, o UnmappedOptions) (u Un
 	}
 	u.Bytes = c.bytes
 	return u, c.finish()
+}
+
+// CopyProject copies the directory from, as [CopyUnmapped] does, into an upper layer to that hides all of it, for where
+// no overlay can be mounted. Programs write to the copy as it is; [Changes] and [Union] read it over from as they would
+// the upper layer of an overlay with the given Options.
+func CopyProject(ctx context.Context, from, to string, o Options) error {
+	if _, err := CopyUnmapped(ctx, from, to, UnmappedOptions{Whole: true, all: true}); err != nil {
+		return err
+	}
+	marks := "user.overlay."
+	if o.Trusted {
+		marks = "trusted.overlay."
+	}
+	if err := unix.Setxattr(to, marks+"opaque", []byte("y"), 0); err != nil {
+		return fmt.Errorf("mark the copy of the project: %w", &fs.PathError{Op: "setxattr", Path: to, Err: err})
+	}
+	return nil
 }
 
 // unmappedLister finds what needs a copy.
@@ -111,7 +130,7 @@ func (l *unmappedLister) walk(d dir, at string, depth int) error {
 			continue
 		}
 		p := join(at, name)
-		own := l.o.Mapped(st.Uid, st.Gid)
+		own := l.o.all || l.o.Mapped(st.Uid, st.Gid)
 		if !own && (writable || !isLink(st) && unix.Faccessat(d.fd(), name, unix.W_OK, unix.AT_EACCESS) == nil) {
 			l.found++
 			l.list = append(l.list, p)

@@ -21,9 +21,6 @@ import (
 type Options struct {
 	// FixedCPUs refuses to change the processors that a process runs on, because they are how the cpus limit is held.
 	FixedCPUs bool
-	// Mounts allows mount and umount2, for a container that mounts something before its commands run. They still need
-	// CAP_SYS_ADMIN.
-	Mounts bool
 	// SmallShm refuses System V shared memory of more than 64 KiB a segment, because memory is sampled: a segment that no
 	// process has attached is counted nowhere. Databases take their lock from a small one.
 	SmallShm bool
@@ -56,10 +53,6 @@ func Program(o Options) []byte {
 	if o.Shared && !o.Network {
 		answer(unix.SYS_SOCKET, table.RetErrno|uint32(unix.EPERM))
 	}
-	if o.Mounts {
-		answer(unix.SYS_MOUNT, table.RetAllow)
-		answer(unix.SYS_UMOUNT2, table.RetAllow)
-	}
 	if o.SmallShm {
 		const size, high = 16 + 8, 16 + 8 + 4 // where the words of the second argument lie
 		out = instruction(out, unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 6, unix.SYS_SHMGET)
@@ -81,14 +74,11 @@ func instruction(b []byte, op uint16, skipFalse byte, k uint32) []byte {
 
 // OCI returns the filter as the JSON that podman's --security-opt seccomp=FILE reads.
 func OCI(o Options) ([]byte, error) {
-	var always, never []string
+	var never []string
 	if o.FixedCPUs {
 		never = []string{"sched_setaffinity"}
 	}
-	if o.Mounts {
-		always = []string{"mount", "umount2"}
-	}
-	p := table.OCI(scmpArch, always, never)
+	p := table.OCI(scmpArch, never)
 	if o.SmallShm {
 		for i := range p.Syscalls {
 			p.Syscalls[i].Names = slices.DeleteFunc(p.Syscalls[i].Names, func(name string) bool { return name == "shmget" })

@@ -32,7 +32,7 @@ type box struct {
 	t            testing.TB
 	lower, upper string
 	output       string
-	u            *overlay.Union
+	u            layeredBox
 	ready        sdk.Ready
 	puts         []string
 }
@@ -47,11 +47,12 @@ func newBox(t testing.TB, layers bool, lower, upper map[string]string) *box {
 	fill(t, b.lower, lower)
 	fill(t, b.upper, upper)
 	fill(t, b.output, nil)
-	var err error
-	if b.u, err = overlay.OpenUnion(b.lower, b.upper, overlay.UnionOptions{At: "/workspace"}); err != nil {
+	u, err := overlay.OpenUnion(b.lower, b.upper, overlay.UnionOptions{At: "/workspace"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { b.u.Close() })
+	t.Cleanup(func() { u.Close() })
+	b.u = layeredBox{u, b.lower, b.upper}
 	if layers {
 		b.ready.Layers = &sdk.Layers{Lower: b.lower, Upper: b.upper}
 	}
@@ -107,13 +108,13 @@ func (b *box) open(o Options) *Files {
 func (b *box) Ready() sdk.Ready { return b.ready }
 
 // in finds the union, or the output directory as one, that a path lies in.
-func (b *box) in(p string) (*overlay.Union, string, func()) {
+func (b *box) in(p string) (layeredBox, string, func()) {
 	if rel, ok := below("/workspace/output", path.Clean(p)); ok {
 		u, err := overlay.OpenUnion("", b.output, overlay.UnionOptions{})
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		return u, rel, func() { u.Close() }
+		return layeredBox{u, "/nonexistent", b.output}, rel, func() { u.Close() }
 	}
 	rel, ok := below("/workspace", path.Clean(p))
 	if !ok {
@@ -157,7 +158,7 @@ func (b *box) Get(ctx context.Context, p string, format sdk.Format, w io.Writer)
 	if !n.Mode.IsDir() {
 		return sdk.Errorf(sdk.ReasonConfig, "%s is no directory", p)
 	}
-	return sendTree(ctx, u, rel, w)
+	return sendTree(ctx, u.Union, rel, w)
 }
 
 func sendTree(ctx context.Context, u *overlay.Union, rel string, w io.Writer) error {

@@ -10,14 +10,9 @@ import (
 )
 
 func main() {
-	var err error
-	switch {
-	case len(os.Args) > 1 && os.Args[1] == "serve":
+	err := fmt.Errorf("this program is started by hutch, in containers")
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		err = server.Main(os.Args[2:])
-	case len(os.Args) > 1 && os.Args[1] == "overlay":
-		err = server.Overlay(os.Args[2:])
-	default:
-		err = fmt.Errorf("this program is started by hutch, in containers")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hutch-podman-agent:", err)

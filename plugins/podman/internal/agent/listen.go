@@ -27,25 +27,11 @@ type Options struct {
 	// in lower case: as core cpu data fsize memlock nofile nproc stack. The agent itself
 	// keeps the container's.
 	Limits map[string]uint64
-	// Overlay, when set, is mounted before the agent serves; the container needs SYS_ADMIN for it, which nobody has
-	// afterwards.
-	Overlay *Overlay
-}
-
-// Overlay is a file system that the agent mounts. All are plain paths in the container.
-type Overlay struct {
-	Lower  string // what is seen where nothing was written
-	Layer  string // has the directories upper and work
-	Target string
 }
 
 // Args are the command of a container, beginning with [Path].
 func Args(o Options) []string {
-	args := []string{Path}
-	if over := o.Overlay; over != nil {
-		args = append(args, "overlay", over.Lower, over.Layer, over.Target, Path)
-	}
-	args = append(args, "serve")
+	args := []string{Path, "serve"}
 	if o.Lifeline > 0 {
 		args = append(args, "-lifeline", o.Lifeline.String())
 	}

@@ -27,13 +27,12 @@ type Arg struct {
 // OCI makes the profile for an architecture that libseccomp calls scmp. No other architecture is in it, so that
 // libseccomp kills what makes a call of one. Calls of always are allowed, whatever the table says; those of never are
 // refused.
-func OCI(scmp string, always, never []string) *Profile {
+func OCI(scmp string, never []string) *Profile {
 	p := &Profile{DefaultAction: "SCMP_ACT_ERRNO", DefaultErrnoRet: ENOSYS, Architectures: []string{scmp}}
 	changed := map[string]bool{}
-	for _, name := range append(always, never...) {
+	for _, name := range never {
 		changed[name] = true
 	}
-	p.add(always, Allow, nil)
 	p.add(never, EPERM, nil)
 	for _, g := range Groups() {
 		var names []string

@@ -99,7 +99,7 @@ func TestS5FilterOfContainers(t *testing.T) {
 	podmantest.Need(t)
 	all := arches(t)
 	a := all[slices.IndexFunc(all, func(a *Arch) bool { return a.Name == runtime.GOARCH })]
-	f := &filter{a, Groups(), loaded(t, OCI(a.SCMP, nil, nil))}
+	f := &filter{a, Groups(), loaded(t, OCI(a.SCMP, nil))}
 	t.Logf("a 32-bit call answers %#x, one of x32 %#x", f.answer(t, 0x40000003, 20, [2 * high]uint32{}), f.answer(t, a.Audit, x32Bit, [2 * high]uint32{}))
 	f.answersAsTheTable(t, 450)                                 // the newest call of the libseccomp of Debian 12
 	for _, audit := range []uint32{0x40000003, 0x40000028, 0} { // i386, arm
