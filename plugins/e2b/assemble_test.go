@@ -58,9 +58,11 @@ func sent(s *e2btest.Server) (n int64) {
 
 // theSandbox is the backend's own half of one.
 func (h *host) theSandbox(id string) *sandbox {
-	h.backend.mu.Lock()
-	defer h.backend.mu.Unlock()
-	return h.backend.sandboxes[id].s
+	s, err := h.backend.sandboxes.Once(h.t.Context(), id, func() (*sandbox, error) { return nil, errors.ErrUnsupported })
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
 }
 
 // noise is text that no compression makes small.

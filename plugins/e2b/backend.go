@@ -15,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
+	"github.com/hutch-run/hutch/sdk/registry"
 )
 
 // backend implements [sdk.Backend].
@@ -22,20 +23,14 @@ type backend struct {
 	transport *http.Transport
 	sleep     func(ctx context.Context, d time.Duration) error // tests replace it
 
-	mu        sync.Mutex
-	sandboxes map[string]*making
-	keys      map[string]string // control plane -> the key that a run file gave for it; never stored
-}
+	sandboxes registry.Registry[*sandbox]
 
-// making is a sandbox, or the attempt to make one.
-type making struct {
-	done chan struct{}
-	s    *sandbox
-	err  error
+	mu   sync.Mutex
+	keys map[string]string // control plane -> the key that a run file gave for it; never stored
 }
 
 func newBackend() *backend {
-	return &backend{transport: envd.Transport(), sleep: control.Sleep, sandboxes: map[string]*making{}, keys: map[string]string{}}
+	return &backend{transport: envd.Transport(), sleep: control.Sleep, keys: map[string]string{}}
 }
 
 // Describe implements [sdk.Backend].
@@ -255,66 +250,19 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 
 // once makes the sandbox id unless this process has it, or is making it.
 func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
-	b.mu.Lock()
-	m := b.sandboxes[id]
-	mine := m == nil
-	if mine {
-		m = &making{done: make(chan struct{})}
-		b.sandboxes[id] = m
+	s, err := b.sandboxes.Once(ctx, id, fn)
+	if err != nil {
+		return nil, err // and no sandbox, which is no nil interface
 	}
-	b.mu.Unlock()
-	if mine {
-		if m.s, m.err = fn(); m.err != nil {
-			b.forget(id, m)
-		}
-		close(m.done)
-	}
-	if err := m.wait(ctx); err != nil {
-		return nil, err
-	}
-	if m.err != nil {
-		return nil, m.err
-	}
-	return m.s, nil
-}
-
-// wait returns when the attempt is over.
-func (m *making) wait(ctx context.Context) error {
-	select {
-	case <-m.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (b *backend) forget(id string, m *making) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sandboxes[id] == m {
-		delete(b.sandboxes, id)
-		if len(b.sandboxes) == 0 { // the service may not be needed for long
-			b.transport.CloseIdleConnections()
-		}
-	}
+	return s, nil
 }
 
 // Destroy implements [sdk.Backend].
 func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
-	b.mu.Lock()
-	m := b.sandboxes[h.ID]
-	b.mu.Unlock()
-	if m != nil {
-		if err := m.wait(ctx); err != nil {
-			return err
-		}
-		if m.err == nil {
-			if err := m.s.close(ctx); err != nil {
-				return err
-			}
-			b.forget(h.ID, m)
-			return nil
-		}
+	here, err := b.sandboxes.End(ctx, h.ID, func(s *sandbox) error { return s.close(ctx) })
+	if here || err != nil {
+		b.transport.CloseIdleConnections() // the service may not be needed for long
+		return err
 	}
 	if len(h.Data) == 0 {
 		return nil

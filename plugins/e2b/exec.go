@@ -23,6 +23,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/envd"
 	"github.com/hutch-run/hutch/plugins/e2b/scripts"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
@@ -172,9 +173,10 @@ type running struct {
 	io  *streams
 	job *job
 
-	begin sync.Once
-	begun chan struct{} // closed when the command itself runs
-	ended chan struct{} // closed when its end has been reported, or never will be
+	begin  sync.Once
+	begun  chan struct{} // closed when the command itself runs
+	giveUp func()        // ends the wait for events
+	ended  chan struct{} // closed when its end has been reported, or never will be
 
 	pid    atomic.Uint32
 	closed map[*os.File]bool // output streams without a reader; used by output only
@@ -195,8 +197,12 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 	// Events are received after ctx has ended, too: what the command printed until then belongs to it.
 	events, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	var side sync.WaitGroup
-	side.Go(func() { r.control(ctx, stop) })
+	r.giveUp = stop
+	typing, endInput := context.WithCancel(context.WithoutCancel(ctx))
+	defer endInput()
+	var input sync.WaitGroup
+	input.Go(func() { r.input(typing) })
+	unwatch := command.Watch(ctx, r, r.c, r.resize)
 	cmd := envd.Command{User: r.job.user, Path: "/bin/sh", Args: []string{r.job.path}, Dir: "/", Stdin: hasInput(r.c)}
 	if r.c.TTY != nil {
 		cmd.PTY = &envd.Size{Rows: r.c.TTY.Rows, Cols: r.c.TTY.Cols}
@@ -205,8 +211,10 @@ func (r *running) run(ctx context.Context) (*sdk.Exit, error) {
 	end, err := r.d.Run(events, cmd, envd.Events{Started: r.started, Joined: r.rejoined, Output: r.output})
 	wall := time.Since(began)
 	close(r.ended)
+	unwatch()
 	_ = r.io.stdin.SetReadDeadline(time.Now()) // a reader that still waits for input
-	side.Wait()
+	endInput()
+	input.Wait()
 	var lost *envd.LostError
 	mayRun := errors.As(err, &lost) && !envd.Gone(err)
 	if r.c.TTY != nil || end == nil && mayRun { // a terminal's end comes before the rest is gone
@@ -233,12 +241,7 @@ func (r *running) rejoined() {
 }
 
 // hasStarted says that the command itself runs.
-func (r *running) hasStarted() {
-	r.begin.Do(func() {
-		close(r.begun)
-		r.c.Started()
-	})
-}
+func (r *running) hasStarted() { r.begin.Do(func() { close(r.begun) }) }
 
 // output takes what the machine sends, one piece at a time.
 func (r *running) output(from envd.Source, b []byte) error {
@@ -316,55 +319,57 @@ func (r *running) unsign(b []byte) []byte {
 	return nil
 }
 
-// control passes on what the host sends while the command runs, and ends it when ctx does. giveUp stops the events.
-func (r *running) control(ctx context.Context, giveUp func()) {
-	var input sync.WaitGroup
-	defer input.Wait()
-	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	signals, resizes, begun := r.c.Signals, r.c.Resizes, r.begun
-	var waiting []int
-	for {
-		select {
-		case <-r.ended:
-			return
-		case <-ctx.Done():
-			r.finish(background, giveUp)
-			return
-		case <-begun:
-			begun = nil
-			if hasInput(r.c) {
-				input.Go(func() { r.input(background) })
-			}
-			for _, n := range waiting {
-				r.signal(background, n)
-			}
-		case n, ok := <-signals:
-			if !ok {
-				signals = nil
-			} else if begun != nil {
-				waiting = append(waiting, n)
-			} else {
-				r.signal(background, n)
-			}
-		case size, ok := <-resizes:
-			if !ok {
-				resizes = nil
-				continue
-			}
-			if pid := r.pid.Load(); pid != 0 { // it fails for one that has ended
-				_ = r.d.Resize(background, pid, envd.Size{Rows: size.Rows, Cols: size.Cols})
-			}
-		}
+// Started implements [command.Running].
+func (r *running) Started() <-chan struct{} { return r.begun }
+
+// Executed implements [command.Running]: what never is executed is never started.
+func (r *running) Executed() bool { return true }
+
+// resize sets the size of the command's terminal; it fails for one that has ended.
+func (r *running) resize(size sdk.WindowSize) {
+	if pid := r.pid.Load(); pid != 0 {
+		_ = r.d.Resize(context.Background(), pid, envd.Size{Rows: size.Rows, Cols: size.Cols})
 	}
 }
 
-// signal sends a signal to the command itself.
-func (r *running) signal(ctx context.Context, n int) {
+// Signal implements [command.Running].
+func (r *running) Signal(sig syscall.Signal) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
 	const script = `kill -"$1" "$2" 2>/dev/null; exit 0`
-	if err := r.s.sh(ctx, "send a signal", rootUser, script, nil, fmt.Sprint(n), fmt.Sprint(r.pid.Load())); err != nil {
-		sdk.Logger().Warn("a signal could not be sent", "sandbox", r.s.id, "signal", n, "error", err)
+	err := r.s.sh(ctx, "send a signal", rootUser, script, nil, fmt.Sprint(int(sig)), fmt.Sprint(r.pid.Load()))
+	if err != nil {
+		sdk.Logger().Warn("a signal could not be sent", "sandbox", r.s.id, "signal", sig, "error", err)
 	}
+	return err
+}
+
+// SignalGroup implements [command.Running]: all processes of the command get the one signal by which it is to end.
+func (r *running) SignalGroup(syscall.Signal) error {
+	r.bound(r.c.Grace)
+	r.end(context.Background(), "TERM")
+	return nil
+}
+
+// bound ends the wait for readers of the output once the command is to end.
+func (r *running) bound(grace time.Duration) {
+	for _, f := range []*os.File{r.io.stdout, r.io.stderr} {
+		_ = f.SetWriteDeadline(time.Now().Add(max(grace, supervise.DefaultGrace) + stuckTime))
+	}
+}
+
+// Kill implements [command.Running]. A command may begin just after a signal was sent to all that ran, so it repeats
+// that until the end is reported; in the end it gives up.
+func (r *running) Kill() error {
+	r.bound(0)
+	for began := time.Now(); time.Since(began) < endTime; {
+		r.end(context.Background(), "KILL")
+		if r.waitEnd(2 * time.Second) {
+			return nil
+		}
+	}
+	r.giveUp()
+	return nil
 }
 
 // end sends a signal to all processes of the command, and reports whether that worked.
@@ -377,29 +382,6 @@ func (r *running) end(ctx context.Context, signal string) bool {
 		return false
 	}
 	return true
-}
-
-// finish ends the command: in order first, and after its grace by force.
-func (r *running) finish(ctx context.Context, giveUp func()) {
-	grace := r.c.Grace
-	if grace <= 0 {
-		grace = supervise.DefaultGrace
-	}
-	for _, f := range []*os.File{r.io.stdout, r.io.stderr} {
-		_ = f.SetWriteDeadline(time.Now().Add(grace + stuckTime))
-	}
-	r.end(ctx, "TERM")
-	if r.waitEnd(grace) {
-		return
-	}
-	// A command may begin just after a signal was sent to all that ran: repeat until its end is reported.
-	for began := time.Now(); time.Since(began) < endTime; {
-		r.end(ctx, "KILL")
-		if r.waitEnd(2 * time.Second) {
-			return
-		}
-	}
-	giveUp()
 }
 
 func (r *running) waitEnd(d time.Duration) bool {

@@ -19,8 +19,16 @@ func hasInput(c *sdk.Command) bool {
 	return err == nil && st.Mode()&fs.ModeCharDevice == 0 // not /dev/null
 }
 
-// input passes on what the host writes, and its end.
+// input passes on what the host writes once the command runs, and its end.
 func (r *running) input(ctx context.Context) {
+	if !hasInput(r.c) {
+		return
+	}
+	select {
+	case <-r.begun:
+	case <-r.ended:
+		return
+	}
 	pid := r.pid.Load()
 	var err error
 	if r.c.TTY != nil {
