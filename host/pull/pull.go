@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/host/git/bundle"
 	"github.com/hutch-run/hutch/host/judge"
@@ -386,7 +388,8 @@ func (p *puller) settled(ctx context.Context) error {
 func (p *puller) nothing(o push.Outcome) error {
 	e := &push.Refusal{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s, and no command runs there", p.info.Name)}
 	if o.Uncommitted > 0 {
-		e.Summary += fmt.Sprintf("; %s in no commit", paths(o.Uncommitted))
+		e.Summary += fmt.Sprintf("; %s in it %s in no commit", english.Plural(o.Uncommitted, "path", ""),
+			english.PluralWord(o.Uncommitted, "is", "are"))
 		e.Hints = append(e.Hints, fmt.Sprintf("hutch exec -w %s %s -- git commit -am MESSAGE commits them", p.push.Clone, p.info.Name))
 	}
 	if p.push.Run != "" {
@@ -394,13 +397,6 @@ func (p *puller) nothing(o push.Outcome) error {
 	}
 	e.Hints = append(e.Hints, fmt.Sprintf("hutch push --resume %s runs it again", p.info.Name))
 	return e
-}
-
-func paths(n int) string {
-	if n == 1 {
-		return "1 path in it is"
-	}
-	return fmt.Sprintf("%d paths in it are", n)
 }
 
 // fetch copies the bundle to a file that is nobody else's.

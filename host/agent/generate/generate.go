@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/agent/record"
 	"github.com/hutch-run/hutch/host/outputs"
@@ -150,7 +152,7 @@ func place(a Attempt) string {
 func (l *loop) over(ctx context.Context, a *Attempt) bool {
 	switch {
 	case a.Class == ClassOK:
-		l.end(Worked, fmt.Sprintf("it works after %s", count(a.N, "attempt")))
+		l.end(Worked, fmt.Sprintf("it works after %s", english.Plural(a.N, "attempt", "")))
 		l.story.Hint = ""
 	case a.Class == ClassCancelled || ctx.Err() != nil:
 		l.end(Cancelled, "it was cancelled")
@@ -351,13 +353,6 @@ func (l *loop) refused(ctx context.Context, p *program) string {
 }
 
 func firstLine(s string) string { s, _, _ = strings.Cut(s, "\n"); return s }
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
 
 // Schema identifies the JSON of a [Story].
 const Schema = "hutch.generate/v1"

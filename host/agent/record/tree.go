@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -347,7 +349,7 @@ func (d *stepData) step(of store.EventType) (name, detail string) {
 		}
 		return "plan", detail
 	case store.EventCode:
-		return "code", files(d.Files)
+		return "code", english.Plural(d.Files, "file", "")
 	case store.EventDependencies:
 		if d.Cached {
 			return "dependencies", join(d.Language, "from the cache")
@@ -373,7 +375,7 @@ func (d *stepData) step(of store.EventType) (name, detail string) {
 		}
 		return "changes", strings.Join(all, ", ")
 	case store.EventOutputs:
-		return "outputs", files(d.Files)
+		return "outputs", english.Plural(d.Files, "file", "")
 	case store.EventSandboxDestroy:
 		if d.Kept {
 			return "keep", ""
@@ -381,13 +383,6 @@ func (d *stepData) step(of store.EventType) (name, detail string) {
 		return "destroy", ""
 	}
 	return "", ""
-}
-
-func files(n int) string {
-	if n == 1 {
-		return "1 file"
-	}
-	return fmt.Sprintf("%d files", n)
 }
 
 // Style says how a tree is written.

@@ -3,6 +3,7 @@ package review
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/hutch-run/hutch/host/judge"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -401,7 +404,7 @@ func (r *Review) PickHunks(ctx context.Context, refs []HunkRef) ([]Pick, error) 
 			return nil, err
 		}
 		if c.Old.Type != File || c.New.Type != File || t.note != "" {
-			return nil, fmt.Errorf("%s has no hunks: %s", Quote(ref.Path), cmpOr(t.note, "it is "+string(c.Kind)+" as a whole"))
+			return nil, fmt.Errorf("%s has no hunks: %s", Quote(ref.Path), cmp.Or(t.note, "it is "+string(c.Kind)+" as a whole"))
 		}
 		pick := merged[c]
 		if pick == nil {
@@ -419,7 +422,7 @@ func (r *Review) PickHunks(ctx context.Context, refs []HunkRef) ([]Pick, error) 
 			case n == 0:
 				pick.Mode = true
 			case n > len(hunks):
-				return nil, fmt.Errorf("%s has %s, not %d", Quote(ref.Path), plural(len(hunks), "hunk"), n)
+				return nil, fmt.Errorf("%s has %s, not %d", Quote(ref.Path), english.Plural(len(hunks), "hunk", ""), n)
 			default:
 				pick.Hunks = append(pick.Hunks, hunks[n-1])
 			}

@@ -2,6 +2,7 @@ package review
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/hutch-run/hutch/host/git"
 	"github.com/hutch-run/hutch/sdk/overlay"
@@ -102,10 +105,10 @@ func (r *Review) Explain(ctx context.Context, c *Change) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		text := cmpOr(t.note, "nothing but the mode")
+		text := cmp.Or(t.note, "nothing but the mode")
 		if t.text != nil && len(t.text.spans) > 0 {
 			added, removed := t.text.counts()
-			text = fmt.Sprintf("%s, +%d -%d from the project's to the sandbox's", plural(len(t.text.hunks()), "hunk"), added, removed)
+			text = fmt.Sprintf("%s, +%d -%d from the project's to the sandbox's", english.Plural(len(t.text.hunks()), "hunk", ""), added, removed)
 		}
 		lines = append(lines, fmt.Sprintf("between the two: %s: hutch diff %s %s", text, r.Subject.Name, name))
 	}
@@ -133,7 +136,7 @@ func (s Side) text() string {
 	case Nothing:
 		return what
 	case File:
-		what = fmt.Sprintf("%s, mode %04o", plural64(s.Size, "byte"), safefile.Bits(s.Mode))
+		what = fmt.Sprintf("%s, mode %04o", english.Plural(int(s.Size), "byte", ""), safefile.Bits(s.Mode))
 	case Symlink:
 		what = "a symbolic link to " + Quote(s.Link)
 	default:
@@ -143,13 +146,6 @@ func (s Side) text() string {
 		what += ", written " + s.Modified.Local().Format("2006-01-02 15:04:05")
 	}
 	return what
-}
-
-func plural64(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Choice is what becomes of a place that both sides changed.
@@ -218,7 +214,8 @@ func (r Resolution) resolve(pieces []git.Piece) ([]byte, error) {
 		}
 	}
 	if n != len(r.Choices) {
-		return nil, fmt.Errorf("%s has %s that both sides changed, not %d", Quote(r.Path), plural(n, "place"), len(r.Choices))
+		return nil, fmt.Errorf("%s has %s that both sides changed, not %d", Quote(r.Path), english.Plural(n, "place", ""),
+			len(r.Choices))
 	}
 	return []byte(out.String()), nil
 }
@@ -298,7 +295,7 @@ func (r *Review) join(ctx context.Context, c *Change) (j joined, project []byte,
 	case err != nil:
 		return joined{}, nil, err
 	case t.text == nil:
-		return joined{why: cmpOr(t.note, "its content is the same")}, nil, nil
+		return joined{why: cmp.Or(t.note, "its content is the same")}, nil, nil
 	}
 	switch s.Base.Mode {
 	case s.Project.Mode:

@@ -220,16 +220,16 @@ func TestNoMerge(t *testing.T) {
 		}, why: "both sides changed its mode"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFixture(t, "text="+cmpOr(c.base, text))
+			f := newFixture(t, "text="+orText(c.base, text))
 			f.commit()
 			if c.before != nil {
 				c.before(f)
 				f.rebase()
 				f.tick()
 			}
-			f.write("text=" + cmpOr(c.sandbox, theirs))
+			f.write("text=" + orText(c.sandbox, theirs))
 			f.seal()
-			plant(t, f.project, "text="+cmpOr(c.project, ours))
+			plant(t, f.project, "text="+orText(c.project, ours))
 			if c.after != nil {
 				c.after(f)
 			}
@@ -433,4 +433,11 @@ func TestMergeIsCancelled(t *testing.T) {
 	if err := r.merge(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a merge that was cancelled ended with %v", err)
 	}
+}
+
+func orText(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
 }

@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/hutch-run/hutch/host/judge"
 )
@@ -67,10 +70,10 @@ type BlockedError struct {
 func (e *BlockedError) Error() string {
 	var why []string
 	if n := len(e.Conflicts); n > 0 {
-		why = append(why, plural(n, "conflict"))
+		why = append(why, english.Plural(n, "conflict", ""))
 	}
 	if n := len(e.Refused); n > 0 {
-		why = append(why, plural(n, "refused change"))
+		why = append(why, english.Plural(n, "refused change", ""))
 	}
 	if e.Gaps != nil {
 		why = append(why, "the list of changes is not complete: "+e.Gaps.Error())
@@ -193,7 +196,7 @@ func (p *planner) part(ctx context.Context, pick Pick, s *step) error {
 		return err
 	}
 	if t.text == nil || c.Old.Type != File || c.New.Type != File {
-		return fmt.Errorf("%s has no hunks to choose from: %s", Quote(c.Path), cmpOr(t.note, "it is applied as a whole"))
+		return fmt.Errorf("%s has no hunks to choose from: %s", Quote(c.Path), cmp.Or(t.note, "it is applied as a whole"))
 	}
 	chosen := map[int]bool{}
 	for _, h := range pick.Hunks {
@@ -210,13 +213,6 @@ func (p *planner) part(ctx context.Context, pick Pick, s *step) error {
 		s.New.Mode = c.Old.Mode
 	}
 	return nil
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // close adds the directories that a step needs, and takes back the removal of directories in which something stays.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
@@ -429,12 +431,12 @@ func (r *Review) Stat(ctx context.Context, w io.Writer, s Style) error {
 		files, added, removed = files+1, added+t.added, removed+t.removed
 		fmt.Fprintf(&b, " %s | %s\n", fit(names[i], longest), s.statLine(c, t, most, room))
 	}
-	fmt.Fprintf(&b, " %s changed", plural(files, "path"))
+	fmt.Fprintf(&b, " %s changed", english.Plural(files, "path", ""))
 	if added > 0 {
-		fmt.Fprintf(&b, ", %s(+)", plural(added, "insertion"))
+		fmt.Fprintf(&b, ", %s(+)", english.Plural(added, "insertion", ""))
 	}
 	if removed > 0 {
-		fmt.Fprintf(&b, ", %s(-)", plural(removed, "deletion"))
+		fmt.Fprintf(&b, ", %s(-)", english.Plural(removed, "deletion", ""))
 	}
 	b.WriteByte('\n')
 	if len(list) == 0 {
@@ -490,11 +492,4 @@ func fit(name string, width int) string {
 	}
 	runes := []rune(name)
 	return "..." + string(runes[n-width+3:])
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

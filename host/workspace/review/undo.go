@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
@@ -24,7 +26,7 @@ type UndoError struct {
 
 // Error implements error.
 func (e *UndoError) Error() string {
-	return fmt.Sprintf("nothing was undone: %s changed since the apply", plural(len(e.Changed), "path"))
+	return fmt.Sprintf("nothing was undone: %s changed since the apply", english.Plural(len(e.Changed), "path", ""))
 }
 
 // Undo takes back the last apply from the sandbox of that name or id, all of it or nothing. It refuses, with an
