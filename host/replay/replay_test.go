@@ -37,12 +37,11 @@ func recorded(t *testing.T, s *store.Store, n store.NewRun, change func(*result.
 	t.Helper()
 	r, err := s.CreateRun(n)
 	must(t, err)
-	must(t, r.Finish(store.End{OK: true, Cause: "exited"}, func(c store.ChainRef) (any, error) {
-		res := &result.Result{ID: r.ID(), Name: n.Name, Cause: "exited", Backend: result.Backend{Name: "fake"}, Events: c}
-		change(res)
-		res.Seal(0)
-		return res, nil
-	}))
+	res := &result.Result{ID: r.ID(), Name: n.Name, Cause: "exited", Backend: result.Backend{Name: "fake"}}
+	change(res)
+	res.Seal(0)
+	_, err = r.Finish(store.End{OK: true, Cause: "exited", Result: res})
+	must(t, err)
 	return r
 }
 
@@ -65,7 +64,10 @@ func TestWhatIsNotRepeated(t *testing.T) {
 	must(t, err)
 	defer running.Close()
 	changed := recorded(t, s, store.NewRun{Name: "x", Definition: def}, same)
-	must(t, os.WriteFile(filepath.Join(changed.Dir(), "definition.json"), []byte(`{"run":"x","instance":"x","command":["rm"]}`), 0o600))
+	chain := filepath.Join(changed.Dir(), "events.jsonl")
+	text, err := os.ReadFile(chain)
+	must(t, err)
+	must(t, errors.Join(os.Chmod(chain, 0o600), os.WriteFile(chain, bytes.Replace(text, []byte(`"true"`), []byte(`"rm"`), 1), 0o600)))
 	for name, c := range map[string]struct {
 		run         *store.Run
 		o           Options
@@ -73,7 +75,7 @@ func TestWhatIsNotRepeated(t *testing.T) {
 	}{
 		"a loop":       {recorded(t, s, store.NewRun{Kind: store.KindCycle, Name: "x", Definition: def}, same), Options{}, "it is a cycle", "--tree"},
 		"goes on":      {running, Options{}, "still running", ""},
-		"was changed":  {changed, Options{}, "its record was changed: definition.json", "hutch audit verify"},
+		"was changed":  {changed, Options{}, "its record cannot be read: events.jsonl", "hutch audit verify"},
 		"no backend":   {recorded(t, s, store.NewRun{Name: "x", Definition: def}, func(r *result.Result) { r.Backend.Name = "" }), Options{}, "no backend", "--backend"},
 		"in a sandbox": {recorded(t, s, store.NewRun{Name: "x", Definition: def}, func(r *result.Result) { r.Sandbox = &result.Sandbox{ID: "i", Name: "web"} }), Options{}, "persistent sandbox web", "hutch exec web"},
 		"gone":         {recorded(t, s, store.NewRun{Name: "x", Definition: with(map[string]any{"workspace": map[string]any{"source": "/nonexistent/dir", "mode": "private"}})}, same), Options{Backend: "other"}, "not there any more", "put it back"},

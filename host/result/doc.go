@@ -1,6 +1,6 @@
 // Package result has the one object that says how a run ended: hutch.result/v1.
 //
-// It is the same on every backend, it is what result.json holds and what `-o json` prints, and everything else that
+// It is the same on every backend, it is what the run's last event holds and what `-o json` prints, and everything else that
 // hutch says about a finished run (the summary on a terminal, JUnit XML, annotations, the exit code) is made from it
 // and from nothing else.
 //

@@ -29,7 +29,7 @@ type choice struct {
 	warnings   diag.Diagnostics // about what is going to run all the same
 }
 
-// planned is the data of [store.EventPlan].
+// planned is the data of [store.EventPlan]. How the chosen one holds the limits, [store.EventSandboxReady] says.
 type planned struct {
 	Candidates []Candidate `json:"candidates"`
 	// Config is the block of the chosen backend as it was checked, secrets redacted: what a replay needs of it.
@@ -46,6 +46,17 @@ func (c *choice) recorded() json.RawMessage {
 		return nil
 	}
 	return c.config.Redacted
+}
+
+// planned is what the record says about the choice.
+func (c *choice) planned() planned {
+	list := slices.Clone(c.candidates)
+	for i := range list {
+		if list[i].Chosen {
+			list[i].Limits = nil
+		}
+	}
+	return planned{list, c.recorded()}
 }
 
 // choose looks at the backends of d in order and takes the first that can do all that is asked. It goes on after it

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -41,6 +42,7 @@ func (j *job) collect(ctx context.Context, p *place) {
 		}
 		return nil
 	})
+	_ = os.Remove(j.rec.OutputDir()) // if there is nothing in it
 	j.res.Outputs, j.res.Skipped, j.res.SkippedMore = res.Outputs, res.Skipped, res.More
 	if err != nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
 		// What a run leaves is part of its result. Without it, it must not pass for a good one.

@@ -116,7 +116,7 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 	j.chosen = c
 	for again := true; again; again = j.fallBack(ctx) {
 		j.secrets.add(c)
-		j.event(store.EventPlan, planned{c.candidates, c.recorded()})
+		j.event(store.EventPlan, c.planned())
 		if c.backend == nil {
 			j.refuse(c)
 			return
@@ -367,12 +367,9 @@ func (j *job) finish() error {
 		j.said.close()
 	}
 	j.seal()
-	end := store.End{OK: j.res.OK, Cause: string(j.res.Cause), ExitCode: j.res.ExitCode, Sandbox: j.box}
-	err := j.rec.Finish(end, func(ref store.ChainRef) (any, error) {
-		j.res.Events = ref
-		return j.res, nil
-	})
-	if err != nil {
+	end := store.End{OK: j.res.OK, Cause: string(j.res.Cause), ExitCode: j.res.ExitCode, Result: j.res, Sandbox: j.box}
+	var err error
+	if j.res.Events, err = j.rec.Finish(end); err != nil {
 		err = fmt.Errorf("the record of run %s is incomplete: %w", j.id, err)
 		if j.res.Error == nil {
 			j.res.Error = j.failure("record", err)

@@ -224,7 +224,7 @@ func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.Sand
 		if err = j.beginBox(r.opt.Name); err != nil {
 			return nil, j.failure("create", err)
 		}
-		j.event(store.EventPlan, planned{Candidates: c.candidates})
+		j.event(store.EventPlan, c.planned())
 		info, err = j.createOnly(ctx)
 		j.endBox()
 	}

@@ -329,12 +329,17 @@ func (w *world) check(r *result.Result) {
 	if r.ExitCode == nil && r.Status == 0 && !r.OK {
 		w.t.Error("a run that is not ok must not end with status 0")
 	}
-	data, err := os.ReadFile(filepath.Join(r.Dir, "result.json"))
+	rec, err := w.store.Load(r.ID)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if stored, err := result.Decode(data); err != nil || stored.Status != r.Status || stored.Cause != r.Cause {
-		w.t.Errorf("result.json: %v, %+v", err, stored)
+	data, err := rec.Result()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	stored, err := result.Decode(data)
+	if err != nil || stored.Status != r.Status || stored.Cause != r.Cause || stored.Events != r.Events {
+		w.t.Errorf("stored: %v, %+v", err, stored)
 	}
 	rep, err := w.store.Verify(context.Background(), r.ID)
 	if err != nil || !rep.OK {

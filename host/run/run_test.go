@@ -82,7 +82,7 @@ run "report" {
 	for _, e := range events {
 		types = append(types, string(e.Type))
 	}
-	want := []string{"run.begin", "plan", "code", "sandbox.create", "sandbox.ready", "exec.start", "exec.end", "outputs", "sandbox.destroy", "run.end"}
+	want := []string{"run.begin", "plan", "run.info", "code", "sandbox.create", "sandbox.ready", "exec.start", "exec.end", "outputs", "sandbox.destroy", "run.end"}
 	if diff := cmp.Diff(want, types); diff != "" {
 		t.Error(diff)
 	}

@@ -3,12 +3,14 @@ package store
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,6 +55,14 @@ func (c *chain) close() error {
 func (c *chain) sync() error {
 	if err := c.f.Sync(); err != nil {
 		return diskError("sync", c.path, err)
+	}
+	return nil
+}
+
+// seal makes the file of a finished chain read-only, which says that the audit chain knows its end.
+func (c *chain) seal() error {
+	if err := c.f.Chmod(0o400); err != nil {
+		return diskError("seal", c.path, err)
 	}
 	return nil
 }
@@ -124,13 +134,10 @@ func (c *chain) catchUp(run string) error {
 	case size == c.size:
 		return nil
 	case size < c.size:
-		// Somebody cut events off which we know. Go on from what we know: the gap then shows for ever.
-		c.note(run, EventDamaged,
-			map[string]any{"reason": "events were cut off the end", "events": c.seq, "size": size, "was": c.size})
-		c.size = size
+		c.size = size // Somebody cut events off which we know. Go on from what we know: the gap then shows for ever.
 		return nil
 	}
-	d, found, torn, err := lastLine(c.f, size)
+	last, torn, err := lastLine(c.f, size)
 	if err != nil {
 		return diskError("read", c.path, err)
 	}
@@ -140,27 +147,16 @@ func (c *chain) catchUp(run string) error {
 		}
 		size -= torn
 	}
-	c.size, c.seq, c.head = size, 0, noPrev
-	if !found {
-		return nil
+	c.size, c.seq, c.head = size, last.event.Seq, cmp.Or(last.event.Hash, noPrev)
+	if last.bad != nil {
+		// A record that stops would be worse than one with a damaged line, which Verify reports.
+		end, err := readLines(io.NewSectionReader(c.f, 0, size), func(uint64, decoded) error { return nil })
+		if err != nil {
+			return diskError("read", c.path, err)
+		}
+		c.seq = end.lines
 	}
-	c.seq, c.head = d.event.Seq, d.stored
-	if d.bad == nil {
-		return nil
-	}
-	// The end of the chain is damaged, but a record that stops would be worse than one with a scar. The next event
-	// follows the damaged line as it is now, which pins it.
-	c.head = d.raw
-	if c.seq, err = countLines(c.f, size); err != nil {
-		return diskError("read", c.path, err)
-	}
-	c.note(run, EventDamaged, map[string]any{"reason": d.bad.Error(), "event": c.seq, "line_sha256": d.raw})
 	return nil
-}
-
-func (c *chain) note(run string, typ EventType, data map[string]any, files ...FileRef) {
-	b, _ := marshalData(typ, data) // short strings and numbers always marshal
-	c.notes = append(c.notes, Event{Run: run, Type: typ, Data: b, Files: files})
 }
 
 // tornMark begins what follows the name of a chain in that of a file with its torn tail.
@@ -180,33 +176,33 @@ func (c *chain) setAside(run string, offset, n int64) error {
 		return diskError("cut the torn tail of", c.path, err)
 	}
 	name := filepath.Base(aside)
-	c.note(run, EventRepaired, map[string]any{"offset": offset, "bytes": n, "kept": len(torn), "aside": name},
-		refBytes(name, torn))
-	return nil
+	data, err := marshal(map[string]any{"offset": offset, "bytes": n, "kept": len(torn), "aside": name})
+	c.notes = append(c.notes, Event{Run: run, Type: EventRepaired, Data: data, Files: []FileRef{refBytes(name, torn)}})
+	return err
 }
 
-// lastLine decodes the last complete line of the first size bytes of f, or false, and how many
-// bytes follow that are not a complete line. Zero bytes after the last newline, which a crash of the machine can leave,
-// are such bytes too.
-func lastLine(f io.ReaderAt, size int64) (last decoded, found bool, torn int64, err error) {
+// lastLine decodes the last complete line of the first size bytes of f, which is zero where nothing is whole, and says how
+// many bytes follow that are not a complete line. Zero bytes after the last newline, which a crash of the machine can
+// leave, are such bytes too.
+func lastLine(f io.ReaderAt, size int64) (last decoded, torn int64, err error) {
 	end, err := lastNewline(f, size)
 	if err != nil || end < 0 {
-		return decoded{}, false, size, err
+		return decoded{}, size, err
 	}
 	start, err := lastNewline(f, end)
 	if err != nil {
-		return decoded{}, false, 0, err
+		return decoded{}, 0, err
 	}
-	_, err = readLines(io.NewSectionReader(f, start+1, end-start), func(l chainLine) error {
-		last = l.d
+	_, err = readLines(io.NewSectionReader(f, start+1, end-start), func(_ uint64, d decoded) error {
+		last = d
 		return nil
 	})
-	return last, true, size - end - 1, err
+	return last, size - end - 1, err
 }
 
 // lastNewline returns the offset of the last newline before end, or -1.
 func lastNewline(f io.ReaderAt, end int64) (int64, error) {
-	buf := make([]byte, 16<<10)
+	buf := make([]byte, 4<<10)
 	for end > 0 {
 		n := min(end, int64(len(buf)))
 		if _, err := f.ReadAt(buf[:n], end-n); err != nil {
@@ -220,54 +216,46 @@ func lastNewline(f io.ReaderAt, end int64) (int64, error) {
 	return -1, nil
 }
 
-func countLines(f io.ReaderAt, size int64) (n uint64, err error) {
-	buf := make([]byte, 256<<10)
-	r := io.NewSectionReader(f, 0, size)
-	for {
-		k, err := r.Read(buf)
-		n += uint64(bytes.Count(buf[:k], []byte{'\n'}))
-		if errors.Is(err, io.EOF) {
-			return n, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-}
-
-// chainLine is one complete line of a chain.
-type chainLine struct {
-	number uint64 // from 1
-	d      decoded
-}
-
 // chainEnd is what is known after the last line.
 type chainEnd struct {
 	lines uint64
 	torn  int64 // bytes after the last complete line
 }
 
-// readChain reads the chain at path as it is at this moment, line by line, in bounded memory.
-func readChain(path string, each func(chainLine) error) (chainEnd, error) {
+// openChain opens a chain for reading, as it is at this moment.
+func openChain(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return chainEnd{}, diskError("read", path, err)
+		return nil, nil, diskError("read", path, err)
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, diskError("read", path, err)
+	}
+	return f, fi, nil
+}
+
+// readChain calls each with the lines of the chain at path and their numbers, from 1, in bounded memory.
+func readChain(path string, each func(n uint64, d decoded) error) (chainEnd, error) {
+	f, fi, err := openChain(path)
+	if err != nil {
+		return chainEnd{}, err
 	}
 	defer f.Close()
 	// Under the lock no line is half written. A store that may only be read cannot be locked everywhere; then a live
 	// writer may show as a torn tail, which is harmless.
-	locked := lockFile(f, unix.LOCK_SH) == nil
-	fi, err := f.Stat()
-	if locked {
+	if lockFile(f, unix.LOCK_SH) == nil {
+		fi, err = f.Stat()
 		unlockFile(f)
 	}
-	if err != nil {
-		return chainEnd{}, diskError("read", path, err)
+	var end chainEnd
+	if err == nil {
+		end, err = readLines(io.LimitReader(f, fi.Size()), each)
 	}
-	if !fi.Mode().IsRegular() {
-		return chainEnd{}, fmt.Errorf("read %s: it is not a regular file", path)
-	}
-	end, err := readLines(io.LimitReader(f, fi.Size()), each)
 	if err != nil {
 		err = diskError("read", path, err)
 	}
@@ -275,17 +263,15 @@ func readChain(path string, each func(chainLine) error) (chainEnd, error) {
 }
 
 // readLines decodes each line of r. A line that is too long is reported as a bad one without being held in memory.
-func readLines(r io.Reader, each func(chainLine) error) (end chainEnd, err error) {
-	br := bufio.NewReaderSize(r, 64<<10)
+func readLines(r io.Reader, each func(n uint64, d decoded) error) (end chainEnd, err error) {
+	br := bufio.NewReaderSize(r, 16<<10)
 	var line []byte
 	for {
 		line = line[:0]
-		raw := sha256.New() // of the whole line, were it too long to keep
 		var length int64
 		for {
 			piece, rerr := br.ReadSlice('\n')
 			length += int64(len(piece))
-			raw.Write(bytes.TrimSuffix(piece, []byte{'\n'}))
 			if length <= maxLine {
 				line = append(line, piece...)
 			}
@@ -302,14 +288,11 @@ func readLines(r io.Reader, each func(chainLine) error) (end chainEnd, err error
 			return end, rerr
 		}
 		end.lines++
-		l := chainLine{number: end.lines}
-		if length > maxLine {
-			l.d = decoded{raw: hex.EncodeToString(raw.Sum(nil)),
-				bad: fmt.Errorf("a line of %d bytes, at most %d are an event", length, maxLine)}
-		} else {
-			l.d = decodeEvent(line[:len(line)-1])
+		d := decoded{bad: fmt.Errorf("a line of %d bytes, at most %d are an event", length, maxLine)}
+		if length <= maxLine {
+			d = decodeEvent(line[:len(line)-1])
 		}
-		if err := each(l); err != nil {
+		if err := each(end.lines, d); err != nil {
 			return end, err
 		}
 	}
@@ -321,40 +304,31 @@ type chainChecker struct {
 	find func(Finding) // gets what is wrong
 	ok   func(Event)   // gets every valid event
 
-	last chainLine // the line before; number 0 before the first
-	seq  uint64    // the number of the last event, as far as it is known
-	head string    // the hash of the last event
+	seq  uint64 // the number of the last event, as far as it is known
+	head string // the hash of the last event
+	bad  bool   // the last line is not an event
 }
 
-// line checks one line against the one before it.
-func (c *chainChecker) line(l chainLine) {
-	defer func() { c.last = l }()
-	c.head = l.d.stored
-	if l.d.bad != nil {
+// line checks line n against the one before it. What follows a damaged line, which is reported, need not fit it.
+func (c *chainChecker) line(n uint64, d decoded) {
+	after := c.bad
+	last, prev := c.seq, cmp.Or(c.head, noPrev)
+	c.bad, c.head = d.bad != nil, d.event.Hash
+	if c.bad {
 		c.seq++
-		c.find(Finding{Problem: ProblemBrokenEvent, Event: c.seq, Detail: fmt.Sprintf("line %d: %v", l.number, l.d.bad)})
+		c.find(Finding{Problem: ProblemBrokenEvent, Event: c.seq, Detail: fmt.Sprintf("line %d: %v", n, d.bad)})
 		return
 	}
-	e := l.d.event
+	e := d.event
 	broken := func(format string, args ...any) {
 		c.find(Finding{Problem: ProblemBrokenLink, Event: e.Seq, Detail: fmt.Sprintf(format, args...)})
 	}
 	switch {
-	case c.last.number == 0:
-		if e.Seq != 1 || e.Prev != noPrev {
-			broken("the chain begins with event %d: what was before it is missing", e.Seq)
-		}
-	case c.last.d.bad != nil:
-		// Any of the hashes of the damaged line will do; that it is damaged has been reported. A line that swallowed its
-		// neighbour leaves a gap in the numbers.
-		p := c.last.d
-		if e.Prev != p.stored && e.Prev != p.computed && (e.Prev != p.raw || e.Type != EventDamaged) {
-			broken("event %d does not follow from the damaged one before it: events may be missing", e.Seq)
-		}
-	case e.Seq != c.seq+1:
-		broken("event %d stands after event %d", e.Seq, c.seq)
-	case e.Prev != c.last.d.event.Hash:
-		broken("event %d names another event as the one before it than event %d", e.Seq, c.seq)
+	case after:
+	case e.Seq != last+1:
+		broken("event %d stands after event %d: events are missing or out of order", e.Seq, last)
+	case e.Prev != prev:
+		broken("event %d names another event as the one before it than event %d", e.Seq, last)
 	}
 	if c.run != "" && e.Run != c.run {
 		broken("event %d belongs to run %.40q", e.Seq, e.Run)
@@ -366,7 +340,7 @@ func (c *chainChecker) line(l chainLine) {
 // EventSchema is the schema of every event.
 const EventSchema = "hutch.event/v1"
 
-// MaxEventData bounds the JSON of one event's data, in bytes.
+// MaxEventData bounds, in bytes, the JSON of the data of one event that a caller appends.
 const MaxEventData = 64 << 10
 
 // EventType says what an event is about: lower-case words joined by dots. Callers may use types of their own.
@@ -374,14 +348,22 @@ type EventType string
 
 // The types that the store itself writes.
 const (
-	EventBegin          EventType = "run.begin"       // the first of every run's chain, and its entry in the audit chain
-	EventEnd            EventType = "run.end"         // the last of every finished run's chain, and its entry in the audit chain
-	EventRemoved        EventType = "run.removed"     // in the audit chain: the run was deleted on purpose
-	EventSandboxBegin   EventType = "sandbox.begin"   // the first of every persistent sandbox's chain, and its entry in the audit chain
-	EventSandboxRemoved EventType = "sandbox.removed" // in the audit chain: the sandbox was removed on purpose
-	EventSandboxHead    EventType = "sandbox.head"    // in the audit chain: how far a persistent sandbox's chain goes, after a run in it or a change by hand
-	EventRepaired       EventType = "repaired"        // a torn tail was set aside; the data says where and how long it was
-	EventDamaged        EventType = "damaged"         // the writer found the event before this one to be invalid and went on after it
+	// The first of every run's chain: who, what and when, with the run as evaluated; and its entry in the audit chain.
+	EventBegin EventType = "run.begin"
+	// The backend or persistent sandbox of the run is known, or another one.
+	EventInfo EventType = "run.info"
+	// The last of every finished run's chain, with the result; and its entry in the audit chain.
+	EventEnd EventType = "run.end"
+	// In the audit chain: the run was deleted on purpose.
+	EventRemoved EventType = "run.removed"
+	// The first of every persistent sandbox's chain, and its entry in the audit chain.
+	EventSandboxBegin EventType = "sandbox.begin"
+	// In the audit chain: the sandbox was removed on purpose.
+	EventSandboxRemoved EventType = "sandbox.removed"
+	// In the audit chain: how far a persistent sandbox's chain goes, after a run in it or a change by hand.
+	EventSandboxHead EventType = "sandbox.head"
+	// A torn tail was set aside; the data says where and how long it was.
+	EventRepaired EventType = "repaired"
 )
 
 // The types that a run writes about itself.
@@ -447,87 +429,68 @@ const (
 	hashMark    = `,"hash":"`
 	hashHex     = 2 * sha256.Size
 	hashSuffix  = len(hashMark) + hashHex + len(`"}`)
-	maxLine     = 4 << 20   // longer lines are not events
+	maxLine     = 32 << 20  // longer lines are not events
 	filesInLine = 512 << 10 // bytes of file references after which an event goes on in another one
 )
 
 // noPrev stands for the hash of the event before the first.
 var noPrev = strings.Repeat("0", hashHex)
 
-// encodeEvent returns the line of e, newline included, and sets its hash. Control characters cannot occur in a line,
-// because the encoder escapes them inside strings and compacts what is outside.
+// marshal is JSON on one line, with <, > and & as they are. Control characters cannot occur in it: the encoder escapes
+// them inside of strings and compacts what is outside.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
+}
+
+// encodeEvent returns the line of e, newline included, and sets its hash.
 func encodeEvent(e *Event) ([]byte, error) {
-	e.Schema, e.Hash = EventSchema, ""
-	e.Time = e.Time.UTC()
-	body, err := json.Marshal(e)
+	e.Schema, e.Hash, e.Time = EventSchema, "", e.Time.UTC()
+	body, err := marshal(e)
 	if err != nil {
 		return nil, err
 	}
 	e.Hash = sumHex(body)
-	line := spliceHash(body, e.Hash)
+	line := append(body[:len(body)-1], hashMark+e.Hash+"\"}\n"...)
 	if len(line) > maxLine {
 		return nil, fmt.Errorf("event %s of %d bytes: at most %d are allowed", e.Type, len(line), maxLine)
 	}
 	return line, nil
 }
 
-// spliceHash makes a line of an object and its hash, newline included.
-func spliceHash(body []byte, hash string) []byte {
-	line := make([]byte, 0, len(body)+hashSuffix)
-	line = append(line, body[:len(body)-1]...)
-	line = append(line, hashMark...)
-	line = append(line, hash...)
-	return append(line, '"', '}', '\n')
-}
-
-// cutHash is the reverse, for a line without its newline: the object as bytes up to its last brace, and the hash.
-func cutHash(line []byte) (open []byte, hash string, ok bool) {
-	n := len(line) - hashSuffix
-	if n < 1 || !bytes.HasPrefix(line[n:], []byte(hashMark)) || !bytes.HasSuffix(line, []byte(`"}`)) {
-		return nil, "", false
-	}
-	return line[:n], string(line[n+len(hashMark) : n+len(hashMark)+hashHex]), true
-}
-
 // decoded is what one line of a chain holds, valid or not.
 type decoded struct {
-	event    Event
-	stored   string // the hash that the line claims; empty when it has none
-	computed string // the hash of what it holds
-	raw      string // the hash of the line as it is, which a [EventDamaged] event after it names
-	bad      error  // why it is not a valid event
+	event Event // as far as it can be read, also when it is not valid
+	bad   error // why it is not a valid event
 }
 
 // decodeEvent checks one line, given without its newline.
 func decodeEvent(line []byte) (d decoded) {
-	raw := sha256.Sum256(line)
-	d.raw = hex.EncodeToString(raw[:])
 	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' }); i >= 0 {
 		d.bad = fmt.Errorf("control character %#02x at byte %d", line[i], i)
 		return d
 	}
-	body, stored, ok := cutHash(line)
-	if !ok {
+	n := len(line) - hashSuffix
+	if n < 1 || !bytes.HasPrefix(line[n:], []byte(hashMark)) || !bytes.HasSuffix(line, []byte(`"}`)) {
 		d.bad = errors.New("it does not end with a hash")
 		return d
 	}
-	d.stored = stored
-	h := sha256.New()
-	h.Write(body)
-	h.Write([]byte{'}'})
-	d.computed = hex.EncodeToString(h.Sum(nil))
-	// The event is read even when the hash does not fit: its number shows where we are.
 	if err := json.Unmarshal(line, &d.event); err != nil {
-		d.bad = fmt.Errorf("it is not JSON: %w", err)
-		d.event = Event{}
-		return d
+		return decoded{bad: fmt.Errorf("it is not JSON: %w", err)}
 	}
+	h := sha256.New()
+	h.Write(line[:n])
+	h.Write([]byte{'}'})
+	stored := string(line[n+len(hashMark) : n+len(hashMark)+hashHex])
 	switch {
-	case d.stored != d.computed:
+	case stored != hex.EncodeToString(h.Sum(nil)):
 		d.bad = errors.New("its content does not fit its hash")
 	case d.event.Schema != EventSchema:
 		d.bad = fmt.Errorf("schema %.40q is not %s", d.event.Schema, EventSchema)
-	case d.event.Hash != d.stored:
+	case d.event.Hash != stored:
 		d.bad = errors.New("it has two hashes")
 	}
 	return d
@@ -538,12 +501,13 @@ func marshalData(typ EventType, data any) (json.RawMessage, error) {
 	if data == nil {
 		return nil, nil
 	}
-	b, err := json.Marshal(data)
+	b, err := marshal(data)
 	if err != nil {
 		return nil, fmt.Errorf("event %s: %w", typ, err)
 	}
 	if len(b) > MaxEventData {
-		return nil, fmt.Errorf("event %s: data of %d bytes, at most %d are allowed (put it into a file and point at that)", typ, len(b), MaxEventData)
+		return nil, fmt.Errorf("event %s: data of %d bytes, at most %d are allowed (put it into a file and point at that)",
+			typ, len(b), MaxEventData)
 	}
 	return b, nil
 }
@@ -565,8 +529,8 @@ func splitFiles(files []FileRef) [][]FileRef {
 }
 
 // The audit chain of the store has an entry when a record begins, one when a run ends, one when hutch removes a record,
-// and one each time a persistent sandbox was changed by hand or used by a run. It pins the head of each chain and the
-// hash of each run's result, so that a record of which the whole directory was replaced, cut or taken away is noticed.
+// and one each time a persistent sandbox was changed by hand or used by a run. It pins the head of each chain, so that a
+// record of which the whole directory was replaced, cut or taken away is noticed.
 
 // auditHead is the data of an entry about a record that stays: how far its chain goes.
 type auditHead struct {
@@ -576,10 +540,9 @@ type auditHead struct {
 
 // auditEntry is an entry of the audit chain before it is written.
 type auditEntry struct {
-	typ   EventType
-	id    string    // of the record
-	data  any       // an auditHead, unless the record is removed
-	files []FileRef // of the record, which no event of its own chain can name
+	typ  EventType
+	id   string // of the record
+	data any    // an auditHead, unless the record is removed
 }
 
 // enter appends entries to the audit chain, all of them or none.
@@ -590,7 +553,7 @@ func (s *Store) enter(entries ...auditEntry) error {
 		if err != nil {
 			return err
 		}
-		events = append(events, Event{Run: e.id, Type: e.typ, Data: b, Files: e.files})
+		events = append(events, Event{Run: e.id, Type: e.typ, Data: b})
 	}
 	_, _, err := s.audit.append(events...)
 	return err

@@ -439,7 +439,7 @@ func fillStore(t *testing.T, dir string) {
 	}
 
 	// Removing is the way out, and it works on a full disk.
-	if err := os.Truncate(filepath.Join(r.Dir(), infoFile), 0); err != nil { // damaged, so that it may go
+	if err := os.Truncate(filepath.Join(r.Dir(), eventsFile), 0); err != nil { // damaged, so that it may go
 		t.Fatal(err)
 	}
 	if err := s.Remove(r.ID()); err != nil {

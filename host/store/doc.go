@@ -8,22 +8,21 @@
 //
 // # A run's directory
 //
-//	run.json         who, what and when: what `hutch runs` lists
-//	definition.json  the run as evaluated, secrets redacted by the caller
+//	events.jsonl     the event chain. Its first event says who, what and when, with the run as evaluated (secrets redacted
+//	                 by the caller); its last one how it ended, with the result. It is read-only once it is finished
+//	                 and the audit chain knows its end
 //	code/            every declared file exactly as the sandbox sees it
 //	stdout.log       the tail of each stream, as many bytes as the limit allows; stdout.log.BASE while it is written
 //	stderr.log
 //	backend.log      what the backend logged about the run; only when it did
 //	output/          the files the run left for its caller
-//	result.json      the result, which names the head of the event chain
-//	events.jsonl     the event chain
 //
 // # What can be trusted after a crash
 //
 // Events are appended with one write each under an exclusive lock, so that a killed process leaves at most one torn
-// line at the end, which the next writer sets aside and reports in an event. Files that are replaced, such as run.json
-// and sandbox.json, are written beside their place and renamed into it, just after an event that has their new hash: so
-// an interrupted replacement can be detected. The audit chain of the store, a chain of the same form, holds the head of
+// line at the end, which the next writer sets aside and reports in an event. Files that are replaced, such as
+// sandbox.json, are written beside their place and renamed into it, just after an event that has their new hash: so an
+// interrupted replacement can be detected. The audit chain of the store, a chain of the same form, holds the head of
 // every run's chain and how far that of each sandbox goes, so that a chain or a run that was cut, replaced or removed
 // shows.
 //

@@ -260,8 +260,11 @@ func BenchmarkList(b *testing.B) {
 		if err := os.Mkdir(s.paths.Run(id), 0o700); err != nil {
 			b.Fatal(err)
 		}
-		line := fmt.Appendf(nil, `{"schema":%q,"id":%q,"name":"n","state":"running","host":{"pid":1}}`+"\n", RunSchema, id)
-		if err := writeNew(filepath.Join(s.paths.Run(id), infoFile), line); err != nil {
+		begin := Event{Seq: 1, Run: id, Type: EventBegin, Prev: noPrev, Data: []byte(`{"name":"n","host":{"pid":1}}`)}
+		line, _ := encodeEvent(&begin)
+		end := Event{Seq: 2, Run: id, Type: EventEnd, Prev: begin.Hash, Data: []byte(`{"ok":true,"cause":"exited","result":{}}`)}
+		last, _ := encodeEvent(&end)
+		if err := writeNew(filepath.Join(s.paths.Run(id), eventsFile), append(line, last...)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,27 +13,24 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/safefile"
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
-// The files of a run's directory.
+// The directories of a run's directory. In calls a loop keeps what a model was sent and answered, and what tools were
+// asked and answered.
 const (
-	infoFile       = "run.json"
-	definitionFile = "definition.json"
-	resultFile     = "result.json"
-	codeDir        = "code"
-	outputDir      = "output"
+	codeDir   = "code"
+	outputDir = "output"
+	callsDir  = "calls"
 )
 
-// RunSchema is the schema of run.json.
+// RunSchema is the schema of an [Info].
 const RunSchema = "hutch.run/v1"
 
 // NewRun is what is known when a run begins.
@@ -68,7 +66,8 @@ const (
 	StateDamaged     State = "damaged"     // its record cannot be read
 )
 
-// Info is the short record of a run: run.json, schema hutch.run/v1, and what follows from it.
+// Info is the short record of a run, schema hutch.run/v1: what the first, the last and the [EventInfo] events of its
+// chain say.
 type Info struct {
 	Schema   string     `json:"schema"`
 	ID       string     `json:"id"`
@@ -91,28 +90,50 @@ type Info struct {
 
 // BeginData is the data of [EventBegin] in a run's chain.
 type BeginData struct {
-	Hutch string  `json:"hutch,omitempty"` // version of hutch
-	Kind  Kind    `json:"kind,omitempty"`
-	Name  string  `json:"name"`
-	File  string  `json:"file"`
-	Host  Process `json:"host"`
+	Hutch string `json:"hutch,omitempty"` // version of hutch
+	Kind  Kind   `json:"kind,omitempty"`
+	Name  string `json:"name"`
+	File  string `json:"file"`
+	placeData
+	Host       Process         `json:"host"`
+	Definition json.RawMessage `json:"definition,omitempty"` // the run as evaluated
 }
+
+// placeData is the data of [EventInfo].
+type placeData struct {
+	Backend string `json:"backend,omitempty"`
+	Sandbox string `json:"sandbox,omitempty"`
+}
+
+// resumeData is the data of [EventResume].
+type resumeData struct {
+	Host Process `json:"host"`
+}
+
+// endData is the data of [EventEnd] in a run's chain.
+type endData struct {
+	OK       bool   `json:"ok"`
+	Cause    string `json:"cause"`
+	ExitCode *int   `json:"exit_code"`
+	placeData
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+func (i *Info) place() placeData { return placeData{i.Backend, i.Sandbox} }
 
 // Run is a run that this process is recording.
 type Run struct {
 	record
 	info    Info
-	changed bool            // since run.json was written; the next event writes it
-	refs    map[string]bool // files beside events.jsonl that events point at
-	done    bool            // finished or closed
+	changed bool // what only an [EventInfo] says, which the next event brings along
+	done    bool // finished or closed
 }
 
 // errDone is what a run says that has its result already.
 var errDone = errors.New("the record of the run is closed")
 
-// CreateRun makes the run's directory, its record and definition, the first event of its chain ([EventBegin]) and the
-// entry in the audit chain. All of it survives the death of this process at once, and reaches the disk at the latest
-// with [Run.Finish].
+// CreateRun makes the run's directory, the first event of its chain ([EventBegin]) and the entry in the audit chain.
+// All of it survives the death of this process at once, and reaches the disk at the latest with [Run.Finish].
 func (s *Store) CreateRun(n NewRun) (*Run, error) {
 	id := n.ID
 	if id == "" {
@@ -121,42 +142,27 @@ func (s *Store) CreateRun(n NewRun) (*Run, error) {
 	if !isRunID(id) {
 		return nil, fmt.Errorf("run id %.60q is not one that the store gave out", id)
 	}
-	r := &Run{refs: map[string]bool{}, info: Info{
+	r := &Run{info: Info{
 		Schema: RunSchema, ID: id, Kind: n.Kind, Name: n.Name, File: n.File, Backend: n.Backend, Parent: n.Parent,
 		Sandbox: n.Sandbox, State: StateRunning, Started: s.now().UTC(), Host: Self(),
 	}}
 	r.open(s, id, s.paths.Run(id))
 	r.code.content = s.paths.Content()
-	if err := r.create(func(dir string) (Event, error) { return r.fill(dir, n.Definition) }); err != nil {
+	if err := r.create(func(string) (Event, error) { return r.begin(n.Definition) }); err != nil {
 		_ = r.close()
 		return nil, fmt.Errorf("record run %s: %w", id, err)
 	}
 	return r, nil
 }
 
-// fill writes the files of a new run and returns its first event.
-func (r *Run) fill(dir string, definition any) (Event, error) {
-	def, err := MarshalIndent(definition)
+func (r *Run) begin(definition any) (Event, error) {
+	def, err := marshal(definition)
 	if err != nil {
 		return Event{}, fmt.Errorf("definition: %w", err)
 	}
-	if err := writeNew(filepath.Join(dir, definitionFile), def); err != nil {
-		return Event{}, err
-	}
-	info, err := MarshalIndent(r.info)
-	if err != nil {
-		return Event{}, err
-	}
-	if err := writeNew(filepath.Join(dir, infoFile), info); err != nil {
-		return Event{}, err
-	}
 	i := r.info
-	data, err := marshalData(EventBegin,
-		BeginData{Hutch: r.store.version, Kind: i.Kind, Name: i.Name, File: i.File, Host: i.Host})
-	return Event{
-		Run: i.ID, Type: EventBegin, Time: i.Started, Parent: i.Parent, Data: data,
-		Files: []FileRef{refBytes(infoFile, info), refBytes(definitionFile, def)},
-	}, err
+	data, err := marshal(BeginData{r.store.version, i.Kind, i.Name, i.File, i.place(), i.Host, def})
+	return Event{Run: i.ID, Type: EventBegin, Time: i.Started, Parent: i.Parent, Data: data}, err
 }
 
 // Info is the short record as it is now.
@@ -193,34 +199,21 @@ func (r *Run) Event(typ EventType, data any, files ...FileRef) error {
 	if r.done {
 		return errDone
 	}
-	return r.appendEvent(typ, data, files)
+	return r.event(typ, data, files)
 }
 
-// appendEvent appends one event, with what changed in the short record.
-func (r *Run) appendEvent(typ EventType, data any, files []FileRef) error {
-	var place func() error
+func (r *Run) event(typ EventType, data any, files []FileRef) error {
+	var before []Event
 	if r.changed {
-		info, err := MarshalIndent(r.info)
+		b, err := marshal(r.info.place())
 		if err != nil {
 			return err
 		}
-		f := newAtomicFile(filepath.Join(r.dir, infoFile))
-		defer f.abandon()
-		if err := f.write(info, false); err != nil {
-			return err
-		}
-		files, place = append([]FileRef{refBytes(infoFile, info)}, files...), f.place
+		before = []Event{{Run: r.id, Type: EventInfo, Data: b}}
 	}
-	if _, err := r.append(typ, data, files, place); err != nil {
-		return err
-	}
-	r.changed = false
-	for _, f := range files {
-		if !strings.Contains(f.Path, "/") {
-			r.refs[f.Path] = true
-		}
-	}
-	return nil
+	_, err := r.append(typ, data, files, nil, before...)
+	r.changed = r.changed && err != nil
+	return err
 }
 
 // Sync forces the events so far to the disk.
@@ -251,9 +244,6 @@ func sumHex(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
-
-// callsDir is where a loop keeps what a model was sent and answered, and what tools were asked and answered.
-const callsDir = "calls"
 
 // OutputDir is where collected outputs go. It is made when it is asked for, so that only runs with outputs have one.
 func (r *Run) OutputDir() string {
@@ -305,26 +295,18 @@ func (r *Record) ReadRef(ref FileRef, max int64) ([]byte, error) {
 	return b, nil
 }
 
-// End is how a run ended, for its last event and its short record.
+// End is how a run ended, for its last event.
 type End struct {
 	OK       bool
 	Cause    string
 	ExitCode *int      // nil when no program ended
-	Data     any       // further data of the last event
 	Files    []FileRef // further outputs that no event names yet
+	Result   any       // stored as JSON, without a member `events`, which readers get with it
 
 	// Sandbox is the persistent sandbox that the run was in, nil for none. The audit chain learns with the run's end how
 	// far the sandbox's chain goes by what this process appended to it, so that what it says about the run cannot be cut
 	// off.
 	Sandbox *SandboxRecord
-}
-
-// endData is the data of [EventEnd] in a run's chain.
-type endData struct {
-	OK       bool   `json:"ok"`
-	Cause    string `json:"cause"`
-	ExitCode *int   `json:"exit_code"`
-	More     any    `json:"more,omitempty"`
 }
 
 // ChainRef names the head of an event chain.
@@ -334,78 +316,54 @@ type ChainRef struct {
 	Head   string `json:"head"`   // hash of the last one
 }
 
-// Finish appends [EventEnd], writes result.json from what result returns, given the head of the chain for it to hold,
-// and enters both in the audit chain. When it returns nil all of that is on disk; files that events point at are not
-// forced there. The run takes no events afterwards, also when Finish failed: it then shows as interrupted once the
-// process is gone.
-func (r *Run) Finish(end End, result func(ChainRef) (any, error)) error {
+// Finish appends [EventEnd] with the result, enters it in the audit chain and returns the head of the chain. When it
+// returns nil all of that is on disk; files that events point at are not forced there. The run takes no events
+// afterwards, also when Finish failed: without its last event it then shows as interrupted once the process is gone.
+func (r *Run) Finish(end End) (ChainRef, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.done {
-		return errDone
+		return ChainRef{}, errDone
 	}
 	defer func() { _ = r.closeLocked() }() // everything that matters was synced and reported by then
 
 	// The last event stands alone at the end, however many files there are.
 	if len(end.Files) > 0 {
-		if err := r.appendEvent(EventOutputs, nil, end.Files); err != nil {
-			return err
+		if err := r.event(EventOutputs, nil, end.Files); err != nil {
+			return ChainRef{}, err
 		}
 	}
-	// The event has the hash of the short record, which is written last of all: what says "finished" is finished.
+	res, err := marshal(end.Result)
+	if err != nil {
+		return ChainRef{}, fmt.Errorf("result of run %s: %w", r.id, err)
+	}
 	now, last := r.store.now().UTC(), r.info
 	last.State, last.OK, last.Cause, last.ExitCode, last.Ended = StateFinished, end.OK, end.Cause, end.ExitCode, &now
-	info, err := MarshalIndent(last)
+	data, err := marshal(endData{end.OK, end.Cause, end.ExitCode, last.place(), res})
 	if err != nil {
-		return err
+		return ChainRef{}, err
 	}
-	head, err := r.append(EventEnd, endData{OK: end.OK, Cause: end.Cause, ExitCode: end.ExitCode, More: end.Data},
-		append(r.unnamedLogs(), refBytes(infoFile, info)), nil)
+	seq, hash, err := r.chain.append(Event{Run: r.id, Type: EventEnd, Time: now, Data: data, Files: r.unnamedLogs()})
 	if err != nil {
-		return err
+		return ChainRef{}, err
 	}
-	v, err := result(ChainRef{Path: eventsFile, Events: head.Events, Head: head.Head})
-	if err != nil {
-		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
-	}
-	data, err := MarshalIndent(v)
-	if err != nil {
-		return fmt.Errorf("result of run %s: %w", r.info.ID, err)
-	}
-	ended := []auditEntry{{EventEnd, r.id, head, []FileRef{refBytes(resultFile, data)}}}
+	ended := []auditEntry{{EventEnd, r.id, auditHead{seq, hash}}}
 	if end.Sandbox != nil {
 		if head := end.Sandbox.appended(); head.Events > 0 {
-			ended = append(ended, auditEntry{EventSandboxHead, end.Sandbox.id, head, nil})
+			ended = append(ended, auditEntry{EventSandboxHead, end.Sandbox.id, head})
 		}
 	}
-	// The contents go to the disk in one wait, before the result takes its name.
-	res := newAtomicFile(filepath.Join(r.dir, resultFile))
-	defer res.abandon()
-	short := newAtomicFile(filepath.Join(r.dir, infoFile))
-	defer short.abandon()
-	var contents, names errgroup.Group
-	contents.Go(r.chain.sync)
-	contents.Go(func() error { return res.write(data, true) })
-	contents.Go(func() error { return short.write(info, true) })
-	if err := contents.Wait(); err != nil {
-		return err
-	}
-	if err := res.place(); err != nil {
-		return err
+	if err := r.chain.sync(); err != nil {
+		return ChainRef{}, err
 	}
 	if err := r.store.enter(ended...); err != nil {
-		return err
+		return ChainRef{}, err
 	}
-	if err := short.place(); err != nil {
-		return err
+	if err := r.store.audit.sync(); err != nil {
+		return ChainRef{}, err
 	}
 	r.info = last
-	names.Go(r.store.audit.sync)
-	names.Go(func() error { return syncDir(r.dir) })
-	if err := names.Wait(); err != nil {
-		return diskError("sync", r.dir, err)
-	}
-	return nil
+	return ChainRef{Path: eventsFile, Events: seq, Head: hash}, r.chain.seal()
 }
 
 // unnamedLogs are the files of logs that no event points at yet: what the backend said, and how much of a stream was
@@ -414,7 +372,7 @@ func (r *Run) unnamedLogs() (refs []FileRef) {
 	names, _ := readNames(r.dir)
 	slices.Sort(names)
 	for _, name := range names {
-		if isLogFile(name) && !r.refs[name] {
+		if isLogFile(name) && !r.named[name] {
 			if ref, err := r.Ref(name); err == nil {
 				refs = append(refs, ref)
 			}
@@ -431,7 +389,7 @@ func (s *Store) ContinueRun(id string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{refs: map[string]bool{}, info: rec.Info}
+	r := &Run{info: rec.Info}
 	r.open(s, id, rec.Dir)
 	if err := r.takeOver(); err != nil {
 		_ = r.close()
@@ -462,44 +420,35 @@ func (r *Run) takeOver() error {
 	if err := r.recall(); err != nil {
 		return err
 	}
-	r.info.Host, r.info.State, r.changed = Self(), StateRunning, true
-	return r.appendEvent(EventResume, map[string]any{"host": r.info.Host}, nil)
+	r.info.Host, r.info.State = Self(), StateRunning
+	return r.event(EventResume, resumeData{r.info.Host}, nil)
 }
 
 // recall brings r up to what is on disk, and that into order.
 func (r *Run) recall() error {
-	var last EventType
-	named := map[string]bool{}
-	if _, err := readChain(r.chain.path, func(l chainLine) error {
-		if l.d.bad != nil {
-			return fmt.Errorf("line %d of %s: %w (see `hutch audit verify %s`)", l.number, eventsFile, l.d.bad, r.info.ID)
+	if _, err := readChain(r.chain.path, func(n uint64, d decoded) error {
+		if d.bad != nil {
+			return fmt.Errorf("line %d of %s: %w (see `hutch audit verify %s`)", n, eventsFile, d.bad, r.info.ID)
 		}
-		last = l.d.event.Type
-		for _, f := range l.d.event.Files {
-			named[f.Path] = true
-			if path.Dir(f.Path) == "." {
-				r.refs[f.Path] = true
-			}
+		for _, f := range d.event.Files {
+			r.named[f.Path] = true
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	if last == EventEnd {
-		return errors.New("it has ended, and only its last notes about that are missing")
-	}
-	return r.clearCalls(named)
+	return r.clearCalls()
 }
 
 // clearCalls removes the files below calls/ that no event points at.
-func (r *Run) clearCalls(named map[string]bool) error {
+func (r *Run) clearCalls() error {
 	dir := filepath.Join(r.dir, callsDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return diskError("read", dir, err)
 	}
 	for _, e := range entries {
-		if named[path.Join(callsDir, e.Name())] || e.IsDir() {
+		if r.named[path.Join(callsDir, e.Name())] || e.IsDir() {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
@@ -520,12 +469,13 @@ type record struct {
 	chain *chain
 	code  codeWriter
 
-	mu   sync.Mutex // guards what the owner of the record changes, and the order of its events
-	head auditHead  // how far the chain goes by what this process appended
+	mu    sync.Mutex      // guards what the owner of the record changes, and the order of its events
+	head  auditHead       // how far the chain goes by what this process appended
+	named map[string]bool // files beside the chain that events point at
 }
 
 func (r *record) open(s *Store, id, dir string) {
-	r.store, r.id, r.dir, r.code.dir = s, id, dir, filepath.Join(dir, codeDir)
+	r.store, r.id, r.dir, r.code.dir, r.named = s, id, dir, filepath.Join(dir, codeDir), map[string]bool{}
 	r.chain = newChain(filepath.Join(dir, eventsFile), s.now)
 }
 
@@ -555,7 +505,7 @@ func (r *record) create(fill func(dir string) (Event, error)) (err error) {
 	if err := os.Rename(tmp, r.dir); err != nil {
 		return diskError("make", r.dir, err)
 	}
-	if err := r.store.enter(auditEntry{begin.Type, r.id, auditHead{seq, head}, nil}); err != nil {
+	if err := r.store.enter(auditEntry{begin.Type, r.id, auditHead{seq, head}}); err != nil {
 		_ = discard(r.dir)
 		return err
 	}
@@ -563,13 +513,15 @@ func (r *record) create(fill func(dir string) (Event, error)) (err error) {
 }
 
 // append appends an event, or several of the same type where its files do not fit into one: the first has the
-// data. It calls then, unless it is nil, while nobody else can append. The caller holds the mutex.
-func (r *record) append(typ EventType, data any, files []FileRef, then func() error) (auditHead, error) {
+// data. They follow the events before, in the same write. It calls then, unless it is nil, while nobody else can append.
+// The caller holds the mutex.
+func (r *record) append(
+	typ EventType, data any, files []FileRef, then func() error, before ...Event) (auditHead, error) {
 	b, err := marshalData(typ, data)
 	if err != nil {
 		return auditHead{}, err
 	}
-	var events []Event
+	events := before
 	for _, piece := range splitFiles(files) {
 		events = append(events, Event{Run: r.id, Type: typ, Data: b, Files: piece})
 		b = nil
@@ -577,6 +529,11 @@ func (r *record) append(typ EventType, data any, files []FileRef, then func() er
 	seq, head, err := r.chain.appendThen(then, events...)
 	if seq > 0 {
 		r.head = auditHead{Events: seq, Head: head}
+		for _, f := range files {
+			if path.Base(f.Path) == f.Path { // of others there may be many
+				r.named[f.Path] = true
+			}
+		}
 	}
 	return auditHead{Events: seq, Head: head}, err
 }
@@ -610,7 +567,7 @@ func (r *record) close() error { return errors.Join(r.code.close(), r.chain.clos
 // without one looks like tampering, one that is still there does not. A full disk only delays it, because removing
 // makes room.
 func (s *Store) removeRecord(typ EventType, id, dir string, data any) error {
-	entry := auditEntry{typ, id, data, nil}
+	entry := auditEntry{typ, id, data}
 	entered := s.enter(entry)
 	if entered != nil && !errors.Is(entered, ErrFull) {
 		return entered

@@ -52,9 +52,9 @@ func TestRunFromBeginToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	code := 3
-	if err := r.Finish(End{Cause: "exited", ExitCode: &code, Data: map[string]int{"n": 1}, Files: []FileRef{logRef}}, func(c ChainRef) (any, error) {
-		return testResult{"hutch.result/v1", c}, nil
-	}); err != nil {
+	result := testResult{Schema: "hutch.<result>/v1"}
+	ref2, err := r.Finish(End{Cause: "exited", ExitCode: &code, Result: result, Files: []FileRef{logRef}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Event(EventPlan, nil); err == nil {
@@ -84,7 +84,7 @@ func TestRunFromBeginToEnd(t *testing.T) {
 			t.Errorf("event %d: %+v", i, e)
 		}
 	}
-	if diff := cmp.Diff([]EventType{EventBegin, EventCode, EventOutputs, EventEnd}, types); diff != "" {
+	if diff := cmp.Diff([]EventType{EventBegin, EventInfo, EventCode, EventOutputs, EventEnd}, types); diff != "" {
 		t.Error(diff)
 	}
 	if events[0].Parent != parent.ID() {
@@ -95,8 +95,15 @@ func TestRunFromBeginToEnd(t *testing.T) {
 	}
 	rep := verify(t, s, r.ID())
 	wantProblems(t, rep, true)
-	if rep.Files != 5 || rep.Events != 4 || rep.Head != events[3].Hash { // definition, code, log, result, run.json
+	if rep.Files != 2 || rep.Events != 5 || rep.Head != events[4].Hash {
 		t.Errorf("%+v", rep)
+	}
+	if want := (ChainRef{eventsFile, 5, rep.Head}); ref2 != want {
+		t.Errorf("%+v, want %+v", ref2, want)
+	}
+	wantResult := `{"schema":"hutch.<result>/v1","events":{"path":"events.jsonl","events":5,"head":"` + rep.Head + `"}}`
+	if got, err := rec.Result(); err != nil || string(got) != wantResult {
+		t.Errorf("result %s %v, want %s", got, err, wantResult)
 	}
 	checkModes(t, s, r)
 }
@@ -107,9 +114,7 @@ func checkModes(t *testing.T, s *Store, r *Run) {
 	for path, want := range map[string]fs.FileMode{
 		s.paths.Data: 0o700, s.paths.Runs(): 0o700, r.Dir(): 0o700,
 		s.paths.Audit():                                      0o600,
-		filepath.Join(r.Dir(), infoFile):                     0o600,
-		filepath.Join(r.Dir(), resultFile):                   0o600,
-		filepath.Join(r.Dir(), eventsFile):                   0o600,
+		filepath.Join(r.Dir(), eventsFile):                   0o400, // finished
 		filepath.Join(r.Dir(), "stdout.log"):                 0o600,
 		r.CodeDir():                                          0o755,
 		filepath.Join(r.CodeDir(), "pkg"):                    0o755,
@@ -266,7 +271,7 @@ func TestListAndRemove(t *testing.T) {
 			abandon(t, s, r.ID())
 		case i == 4:
 			r.Close()
-			mustWrite(t, filepath.Join(r.Dir(), infoFile), []byte("{"))
+			mustWrite(t, filepath.Join(r.Dir(), eventsFile), []byte("{\n"))
 		default:
 			t.Cleanup(func() { r.Close() })
 		}

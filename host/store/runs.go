@@ -1,9 +1,12 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,23 +33,9 @@ func (s *Store) Load(id string) (*Record, error) {
 	return &Record{Info: s.readInfo(id), Dir: dir, store: s}, nil
 }
 
-// readInfo reads run.json and settles the state; what is wrong with it goes into the value.
+// readInfo reads the short record of a run; what is wrong with it goes into the value.
 func (s *Store) readInfo(id string) Info {
-	var info Info
-	b, err := os.ReadFile(filepath.Join(s.paths.Run(id), infoFile))
-	if err == nil {
-		err = json.Unmarshal(b, &info)
-	}
-	switch {
-	case err != nil:
-		err = fmt.Errorf("%s: %w", infoFile, err)
-	case info.Schema != RunSchema:
-		err = fmt.Errorf("%s: schema %.40q is not %s", infoFile, info.Schema, RunSchema)
-	case info.ID != id:
-		err = fmt.Errorf("%s: it is the record of %.40q", infoFile, info.ID)
-	case info.State != StateRunning && info.State != StateFinished:
-		err = fmt.Errorf("%s: state %.40q", infoFile, info.State)
-	}
+	info, err := s.infoOf(id)
 	if err != nil {
 		started, _ := idTime(id)
 		return Info{Schema: RunSchema, ID: id, State: StateDamaged, Started: started, Damage: err.Error()}
@@ -57,21 +46,104 @@ func (s *Store) readInfo(id string) Info {
 	return info
 }
 
-// Definition reads definition.json.
-func (r *Record) Definition() (json.RawMessage, error) { return readJSONFile(r.Dir, definitionFile) }
-
-// Result reads result.json; a run without one gives an error that is [fs.ErrNotExist].
-func (r *Record) Result() (json.RawMessage, error) { return readJSONFile(r.Dir, resultFile) }
-
-func readJSONFile(dir, name string) (json.RawMessage, error) {
-	b, err := os.ReadFile(filepath.Join(dir, name))
+// infoOf reads what the chain of a run says about it: its first and last line do where the run is finished.
+func (s *Store) infoOf(id string) (info Info, err error) {
+	first, last, err := s.readEnds(id)
 	if err != nil {
-		return nil, diskError("read", filepath.Join(dir, name), err)
+		return info, err
 	}
-	if !json.Valid(b) {
-		return nil, fmt.Errorf("read %s: it is not JSON (see `hutch audit verify`)", filepath.Join(dir, name))
+	b := eventData[BeginData](first)
+	if b == nil || first.Type != EventBegin || first.Run != id {
+		return info, fmt.Errorf("%s does not begin with the begin of run %s", eventsFile, id)
 	}
-	return b, nil
+	info = Info{
+		Schema: RunSchema, ID: id, Kind: b.Kind, Name: b.Name, File: b.File, Backend: b.Backend, Sandbox: b.Sandbox,
+		Parent: first.Parent, State: StateRunning, Started: first.Time, Host: b.Host,
+	}
+	if last.Type == EventEnd {
+		e := eventData[endData](last)
+		if e == nil {
+			return info, fmt.Errorf("the end of %s cannot be read", eventsFile)
+		}
+		info.State, info.OK, info.Cause, info.ExitCode, info.Ended = StateFinished, e.OK, e.Cause, e.ExitCode, &last.Time
+		info.Backend, info.Sandbox = e.Backend, e.Sandbox
+		return info, nil
+	}
+	events, err := readEvents(s.paths.Run(id))
+	for _, e := range events {
+		switch e.Type {
+		case EventInfo:
+			if d := eventData[placeData](e); d != nil {
+				info.Backend, info.Sandbox = d.Backend, d.Sandbox
+			}
+		case EventResume:
+			if d := eventData[resumeData](e); d != nil {
+				info.Host = d.Host
+			}
+		}
+	}
+	return info, err
+}
+
+// readEnds reads the first and the last event of a run's chain. A torn tail does not count.
+func (s *Store) readEnds(id string) (first, last Event, err error) {
+	f, fi, err := openChain(filepath.Join(s.paths.Run(id), eventsFile))
+	if err != nil {
+		return first, last, err
+	}
+	defer f.Close()
+	d, _, err := lastLine(f, fi.Size())
+	if err == nil {
+		err = d.bad
+	}
+	if err == nil {
+		_, err = readLines(io.NewSectionReader(f, 0, fi.Size()), func(_ uint64, d decoded) error {
+			first = d.event
+			return cmp.Or(d.bad, errEnough)
+		})
+	}
+	if !errors.Is(err, errEnough) {
+		return first, last, fmt.Errorf("%s: %w", eventsFile, cmp.Or(err, errors.New("it is empty")))
+	}
+	return first, d.event, nil
+}
+
+// errEnough ends the reading of a chain.
+var errEnough = errors.New("enough was read")
+
+// Definition is the run as it was evaluated, as JSON.
+func (r *Record) Definition() (json.RawMessage, error) {
+	first, _, err := r.store.readEnds(r.ID)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", r.ID, err)
+	}
+	b := eventData[BeginData](first)
+	if b == nil || b.Definition == nil {
+		return nil, fmt.Errorf("the record of run %s has no definition (see `hutch audit verify`)", r.ID)
+	}
+	return b.Definition, nil
+}
+
+// Result is the result as JSON, with the head of the chain as its member `events`; a run without one gives an error that
+// is [fs.ErrNotExist].
+func (r *Record) Result() (json.RawMessage, error) {
+	_, last, err := r.store.readEnds(r.ID)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", r.ID, err)
+	}
+	var e *endData
+	if last.Type == EventEnd {
+		e = eventData[endData](last)
+	}
+	if e == nil || len(e.Result) < 2 || e.Result[0] != '{' {
+		return nil, fmt.Errorf("the result of run %s: %w", r.ID, fs.ErrNotExist)
+	}
+	events, err := marshal(ChainRef{Path: eventsFile, Events: last.Seq, Head: last.Hash})
+	open := bytes.TrimSuffix(e.Result, []byte{'}'})
+	if len(open) > 1 {
+		open = append(open, ',')
+	}
+	return fmt.Appendf(nil, "%s\"events\":%s}", open, events), err
 }
 
 // Events reads the events of the chain that can be read, in order, without checking how they hang together;
@@ -80,9 +152,9 @@ func (r *Record) Events() ([]Event, error) { return readEvents(r.Dir) }
 
 func readEvents(dir string) ([]Event, error) {
 	var events []Event
-	_, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error {
-		if l.d.bad == nil {
-			events = append(events, l.d.event)
+	_, err := readChain(filepath.Join(dir, eventsFile), func(_ uint64, d decoded) error {
+		if d.bad == nil {
+			events = append(events, d.event)
 		}
 		return nil
 	})

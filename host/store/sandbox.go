@@ -155,7 +155,7 @@ const (
 
 // replaced reports whether a file of the record is one that is rewritten, each time with an event before.
 func replaced(name string) bool {
-	return name == infoFile || name == sandboxFile || name == sandboxPrivateFile || name == baseFile
+	return name == sandboxFile || name == sandboxPrivateFile || name == baseFile
 }
 
 // SandboxRecord is a persistent sandbox that this process holds a lock on. Its methods may be called concurrently, but
@@ -300,7 +300,7 @@ func (r *SandboxRecord) Changed(typ EventType, data any) error {
 	if err != nil {
 		return err
 	}
-	return r.store.enter(auditEntry{EventSandboxHead, r.id, head, nil})
+	return r.store.enter(auditEntry{EventSandboxHead, r.id, head})
 }
 
 // Events is [Record.Events] of the sandbox's chain.
@@ -330,7 +330,7 @@ func (r *SandboxRecord) replace(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return r.store.enter(auditEntry{EventSandboxHead, r.id, head, nil})
+	return r.store.enter(auditEntry{EventSandboxHead, r.id, head})
 }
 
 // PlaceBase puts a new base, written to NewBase, in its place.
@@ -359,7 +359,7 @@ func (r *SandboxRecord) LinkBase(from string) error {
 	if err != nil {
 		return diskError("link", r.Base(), err)
 	}
-	return r.store.enter(auditEntry{EventSandboxHead, r.id, head, nil})
+	return r.store.enter(auditEntry{EventSandboxHead, r.id, head})
 }
 
 // SandboxBase is [Paths.SandboxBase].
@@ -397,7 +397,7 @@ func (s *Store) PlaceSandboxBase(id string) error {
 	if err = errors.Join(err, r.close()); err != nil {
 		return diskError("write", s.paths.SandboxBase(id), err)
 	}
-	return s.enter(auditEntry{EventSandboxHead, id, head, nil})
+	return s.enter(auditEntry{EventSandboxHead, id, head})
 }
 
 // Update changes the record by fn. When it returns nil the new record is on the disk, and a process that reads the

@@ -25,11 +25,11 @@ const (
 	ProblemRepaired     Problem = "repaired"      // a torn tail was set aside by a later writer
 	ProblemBrokenEvent  Problem = "broken_event"  // a line is not an event, or its hash does not fit its content
 	ProblemBrokenLink   Problem = "broken_link"   // an event does not follow from the one before it
-	ProblemFileMissing  Problem = "file_missing"  // a file that an event points at is gone, or the result
+	ProblemFileMissing  Problem = "file_missing"  // a file that an event points at is gone
 	ProblemFileChanged  Problem = "file_changed"  // it differs in size or content
 	ProblemHeadMismatch Problem = "head_mismatch" // the audit chain, or a loop, names another head
-	ProblemUnfinished   Problem = "unfinished"    // the host ended before the run had a result: it was killed, or the disk was full
-	ProblemRecord       Problem = "record"        // the short record or the private part of a sandbox cannot be read, or a finished run has no result
+	ProblemUnfinished   Problem = "unfinished"    // the host ended before the record was complete: it was killed, or the disk was full
+	ProblemRecord       Problem = "record"        // the short record or the private part of a sandbox cannot be read
 	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
 	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
 	ProblemUnknownFile  Problem = "unknown_file"  // a file is there that no event names
@@ -94,7 +94,7 @@ type recordKind struct {
 }
 
 var (
-	runRecords = &recordKind{"run", Paths.Run, infoFile, EventBegin, EventRemoved,
+	runRecords = &recordKind{"run", Paths.Run, eventsFile, EventBegin, EventRemoved,
 		ProblemRunMissing, ProblemUnknownRun, ErrNotFound, shortRun, checkRun}
 	sandboxRecords = &recordKind{"sandbox", Paths.Sandbox, sandboxFile, EventSandboxBegin, EventSandboxRemoved,
 		ProblemSandboxMissing, ProblemUnknownSandbox, ErrNoSandbox, shortSandbox, checkSandbox}
@@ -106,17 +106,20 @@ type shortRecord struct {
 	damage string
 	host   Process
 	open   bool // it is being written, or its writer died: it may have files that no event names yet
+	sealed bool // the audit chain knew its end
 }
 
 func shortRun(s *Store, id string) (shortRecord, error) {
 	i := s.readInfo(id)
-	return shortRecord{i.State, i.Damage, i.Host, i.State != StateFinished}, nil
+	fi, err := os.Lstat(filepath.Join(s.paths.Run(id), eventsFile))
+	sealed := err == nil && fi.Mode().Perm()&0o200 == 0 // see chain.seal
+	return shortRecord{i.State, i.Damage, i.Host, i.State != StateFinished, sealed}, nil
 }
 
 func shortSandbox(s *Store, id string) (shortRecord, error) {
 	i, err := s.readSandbox(id)
 	open := i.State == SandboxCreating || i.State == SandboxRemoving
-	return shortRecord{State(i.State), i.Damage, i.Host, open}, err
+	return shortRecord{State(i.State), i.Damage, i.Host, open, false}, err
 }
 
 // Verify checks the chain of one run, every file its events point at, its result, and its entries in the audit chain.
@@ -265,7 +268,6 @@ type auditKnown struct {
 	begun, removed bool
 	head           auditHead // the furthest
 	ended          bool      // head is the end of the chain
-	files          []FileRef // that the end names
 }
 
 // readAudit checks the audit chain and keeps what it says about each record.
@@ -274,7 +276,7 @@ func (v *verifier) readAudit() (*Report, error) {
 	rep := &Report{OK: true, Findings: []Finding{}}
 	path := v.store.paths.Audit()
 	check := chainChecker{find: rep.find, ok: func(e Event) { v.note(e); noteRepair(rep, e) }}
-	end, err := readChain(path, func(l chainLine) error { check.line(l); return nil })
+	end, err := readChain(path, func(n uint64, d decoded) error { check.line(n, d); return nil })
 	if errors.Is(err, fs.ErrNotExist) {
 		return rep, nil // nothing has run yet; runs that are there all the same will show as unknown
 	}
@@ -311,9 +313,7 @@ func (v *verifier) note(e Event) {
 		if h.Events > k.head.Events {
 			k.head = *h
 		}
-		if e.Type == EventEnd {
-			k.ended, k.files = true, e.Files
-		}
+		k.ended = k.ended || e.Type == EventEnd
 	}
 	v.known[dir] = k
 }
@@ -382,7 +382,7 @@ func (v *verifier) verify(ctx context.Context, kind *recordKind, id string) (rep
 // writtenSince reports whether a record was written to since the audit chain was read, or within the coarseness of the
 // file system's clock before that.
 func (v *verifier) writtenSince(dir string) bool {
-	for _, name := range []string{eventsFile, infoFile, "."} {
+	for _, name := range []string{eventsFile, sandboxFile, "."} {
 		fi, err := os.Lstat(filepath.Join(dir, name))
 		if err == nil && fi.ModTime().After(v.read.Add(-50*time.Millisecond)) {
 			return true
@@ -422,9 +422,6 @@ func (v *verifier) verifyOnce(ctx context.Context, kind *recordKind, id string) 
 	if r.torn > 0 {
 		rep.find(tornTail(eventsFile, r.seq, r.torn, rep.State != StateFinished))
 	}
-	for _, f := range r.known.files {
-		r.refs[f.Path] = refAt{FileRef: f}
-	}
 	if r.root, err = os.OpenRoot(dir); err != nil {
 		return nil, diskError("read", dir, err)
 	}
@@ -457,30 +454,20 @@ func (v *recordVerifier) compareHead(kind *recordKind) {
 	}
 }
 
-// checkRun checks that a run's state, its result and the end of its chain agree.
+// checkRun says what is missing at the end of a run, and whether it is missing because its writer died.
 func checkRun(v *recordVerifier) error {
-	_, err := v.root.Lstat(resultFile)
-	hasResult := err == nil
-	switch v.state {
-	case StateFinished:
-		if !v.known.ended {
-			v.rep.wrong(ProblemHeadMismatch, 0, "", "the run is finished and the audit chain does not know its end")
-			if !hasResult {
-				v.rep.wrong(ProblemRecord, 0, resultFile, "the run is finished and its result is gone")
-			}
-		}
-		if v.last.Type != EventEnd {
-			v.rep.wrong(ProblemHeadMismatch, v.last.Seq, "",
-				"the run is finished and the last event of its chain is not its end: events are missing")
-		}
-	case StateInterrupted:
-		before := "the run had a result"
-		if hasResult {
-			before = "it wrote down that the run was finished"
-		}
+	died := func(before string) {
 		v.rep.find(Finding{Problem: ProblemUnfinished, Harmless: true, Event: v.last.Seq,
 			Detail: fmt.Sprintf("the host process (pid %d) ended before %s: it was killed, or there was no room on the disk "+
 				"for the record; the last event is %s", v.host.PID, before, orNone(string(v.last.Type)))})
+	}
+	switch {
+	case v.state == StateInterrupted:
+		died("the run had a result")
+	case v.state == StateFinished && !v.known.ended && v.sealed:
+		v.rep.wrong(ProblemHeadMismatch, 0, "", "the run is finished and the audit chain does not know its end")
+	case v.state == StateFinished && !v.sealed && !v.host.Alive():
+		died("it entered the end of the run in the audit chain")
 	}
 	return nil
 }
@@ -500,7 +487,7 @@ func checkSandbox(v *recordVerifier) error {
 // knows reports whether a record has a file of this name; some need no event that points at them.
 func (v *recordVerifier) knows(name string) bool {
 	switch {
-	case name == eventsFile || name == resultFile && v.rep.Run != "" || v.refs[name].Path != "":
+	case name == eventsFile || v.refs[name].Path != "":
 		return true
 	case v.rep.Sandbox != "" && (name == sandboxLockFile || name == filesLockFile):
 		fi, err := v.root.Lstat(name)
@@ -592,8 +579,8 @@ func (c *chainState) read(ctx context.Context, dir, id string, at uint64, rep *R
 		}
 		noteRepair(rep, e)
 	}}
-	end, err := readChain(filepath.Join(dir, eventsFile), func(l chainLine) error {
-		if check.line(l); check.seq == at {
+	end, err := readChain(filepath.Join(dir, eventsFile), func(n uint64, d decoded) error {
+		if check.line(n, d); check.seq == at {
 			c.hash = check.head
 		}
 		return ctx.Err()

@@ -161,7 +161,7 @@ func TestEveryByteOfEveryFileShows(t *testing.T) {
 			t.Fatalf("intact: %+v", rep)
 		}
 		names := filesBelow(t, dir)
-		if want := 7; len(names) < want {
+		if want := 4; len(names) < want {
 			t.Fatalf("%s has %v", dir, names)
 		}
 		for _, name := range names {

@@ -44,7 +44,7 @@ func (w *world) record(change func(*result.Result), files map[string]string) str
 	if change != nil {
 		change(res)
 	}
-	if err := run.Finish(store.End{OK: true, Cause: "exited"}, func(ref store.ChainRef) (any, error) { res.Events = ref; return res, nil }); err != nil {
+	if _, err := run.Finish(store.End{OK: true, Cause: "exited", Result: res}); err != nil {
 		w.t.Fatal(err)
 	}
 	return run.ID()

@@ -36,7 +36,7 @@ func TestConversation(t *testing.T) {
 	if strings.ContainsAny(page, "\x1b\u202e") || strings.Contains(page, "<script>alert") {
 		t.Errorf("a text of the model is not escaped:\n%s", page)
 	}
-	if err := l.End(record.End{OK: true, Cause: "done", Result: func(e store.ChainRef) any { return map[string]any{"events": e} }}); err != nil {
+	if _, err := l.End(store.End{OK: true, Cause: "done"}); err != nil {
 		t.Fatal(err)
 	}
 	w.see("/runs/"+id+"?check=1", "Intact")

@@ -261,11 +261,12 @@ func (n *notifier) close() {
 	}
 }
 
-// output is the run that wrote something, for what does not show elsewhere.
+// output is the run that wrote something, for what does not show elsewhere. A run that has ended makes its chain
+// read-only.
 func (n *notifier) output(e fsnotify.Event) (run string, ok bool) {
 	dir, name := filepath.Split(e.Name)
 	dir = filepath.Clean(dir)
-	if filepath.Dir(dir) != n.paths.Runs() || name == "run.json" {
+	if filepath.Dir(dir) != n.paths.Runs() || name == "events.jsonl" && e.Has(fsnotify.Chmod) {
 		return "", false
 	}
 	return filepath.Base(dir), true

@@ -27,7 +27,7 @@ var pages = []page{
 	{
 		file: "result.md", dir: "host/result", types: []string{"Result"},
 		intro: "# Results\n\n`hutch run -o json` prints one object of schema `hutch.result/v1` for each run: one indented object " +
-			"when there is one run, one object a line when there are several. The same object is `result.json` in the record of the run, " +
+			"when there is one run, one object a line when there are several. The same object is in the last event of the run, " +
 			"and what `hutch show -o json` prints; " +
 			"[schema.json](../../host/result/schema.json) is its JSON schema. Fields are only ever added within a version; `omitempty` fields are left out when there is nothing to say.\n",
 		more: map[string][]string{

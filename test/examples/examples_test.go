@@ -138,11 +138,18 @@ func attempts(t *testing.T, story []byte) []byte {
 	}
 	var all []byte
 	for _, a := range s.Attempts {
-		b, err := os.ReadFile(filepath.Join(filepath.Dir(s.Dir), a.Run, "result.json"))
+		b, err := os.ReadFile(filepath.Join(filepath.Dir(s.Dir), a.Run, "events.jsonl"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, b...)
+		lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
+		var end struct {
+			Data struct{ Result json.RawMessage }
+		}
+		if err := json.Unmarshal(lines[len(lines)-1], &end); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, end.Data.Result...)
 	}
 	return all
 }

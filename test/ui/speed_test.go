@@ -72,17 +72,20 @@ func BenchmarkPage(b *testing.B) {
 		for range 40 {
 			j.hutch("exec", "box0", "--", "true")
 		}
-		dirs, err := filepath.Glob(filepath.Join(j.home, "runs", "*", "run.json"))
+		chains, err := filepath.Glob(filepath.Join(j.home, "runs", "*", "events.jsonl"))
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, d := range dirs {
-			var info struct {
-				ID      string
-				Started time.Time
+		for _, c := range chains {
+			var begin struct {
+				Run  string
+				Time time.Time
 			}
-			if raw, err := os.ReadFile(d); err == nil && json.Unmarshal(raw, &info) == nil {
-				began[info.ID] = info.Started
+			if raw, err := os.Open(c); err == nil {
+				if json.NewDecoder(raw).Decode(&begin) == nil {
+					began[begin.Run] = begin.Time
+				}
+				raw.Close()
 			}
 		}
 		report(b, j, "run", func(id string) (time.Time, bool) {

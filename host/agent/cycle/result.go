@@ -54,7 +54,7 @@ type Result struct {
 	// Dir is the directory of the record.
 	Dir         string           `json:"dir"`
 	Diagnostics diag.Diagnostics `json:"diagnostics,omitempty"` // of a sandbox that could not be made
-	Events      store.ChainRef   `json:"events"`
+	Events      store.ChainRef   `json:"events,omitzero"`
 
 	applyErr error
 }
@@ -133,13 +133,11 @@ func (r *Result) sync(s *synced) {
 }
 
 // end writes the result and closes the record.
-func (c *cycle) end() error {
+func (c *cycle) end() (err error) {
 	r := c.res
 	r.Ended = time.Now().UTC()
-	return c.loop.End(record.End{OK: r.OK, Cause: r.Outcome, Result: func(events store.ChainRef) any {
-		r.Events = events
-		return r
-	}})
+	r.Events, err = c.loop.End(store.End{OK: r.OK, Cause: r.Outcome, Result: r})
+	return err
 }
 
 // Outcomes of a cycle, in a word.

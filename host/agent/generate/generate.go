@@ -105,7 +105,9 @@ func (l *loop) finish() error {
 	s.OK, s.Status, s.Spent = s.Ending == Worked, s.Ending.status(), l.meter.Spent()
 	s.Ended = time.Now().UTC()
 	s.Wall = result.Seconds(s.Ended.Sub(s.Started))
-	return l.rec.End(record.End{OK: s.OK, Cause: string(s.Ending), Result: func(ref store.ChainRef) any { s.Events = ref; return s }})
+	var err error
+	s.Events, err = l.rec.End(store.End{OK: s.OK, Cause: string(s.Ending), Result: s})
+	return err
 }
 
 // attempts tries until the loop ends, and says how it did. The error is one of the record.

@@ -100,7 +100,8 @@ func (w *world) runOne(ctx context.Context, d *runfile.Definition, _ run.Streams
 		}
 	}
 	r.Seal(0)
-	return r, rec.Finish(store.End{OK: r.OK, Cause: string(r.Cause), ExitCode: r.ExitCode}, func(ref store.ChainRef) (any, error) { r.Events = ref; return r, nil })
+	r.Events, err = rec.Finish(store.End{OK: r.OK, Cause: string(r.Cause), ExitCode: r.ExitCode, Result: r})
+	return r, err
 }
 
 // loop runs the loop, and checks what is true of every one.

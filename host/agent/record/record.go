@@ -194,20 +194,13 @@ func (l *Loop) State(name string, data any) error {
 	return l.event(store.EventState, said)
 }
 
-// End is how a loop ended.
-type End struct {
-	OK    bool
-	Cause string // in one word, such as done, attempts, budget, cancelled, failed
-	// Result is what result.json holds, given the head of the chain, which it must have as its member `events`.
-	Result func(events store.ChainRef) any
-}
-
-// End writes the result and closes the record. The loop takes nothing afterwards.
-func (l *Loop) End(e End) error {
+// End writes the result and closes the record. The loop takes nothing afterwards. See [store.Run.Finish]; Cause is one
+// word, such as done, attempts, budget, cancelled, failed.
+func (l *Loop) End(e store.End) (store.ChainRef, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	end := store.End{OK: e.OK, Cause: e.Cause}
-	return l.run.Finish(end, func(ref store.ChainRef) (any, error) { return l.secret.Value(e.Result(ref)), nil })
+	e.Result = l.secret.Value(e.Result)
+	return l.run.Finish(e)
 }
 
 // Close lets go of the record without a result: the loop shows as interrupted once this process is gone, and can be

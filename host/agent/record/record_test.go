@@ -45,12 +45,13 @@ func begin(t *testing.T, s *store.Store, kind store.Kind) *Loop {
 type result struct {
 	Schema string         `json:"schema"`
 	Said   string         `json:"said"`
-	Events store.ChainRef `json:"events"`
+	Events store.ChainRef `json:"events,omitzero"`
 }
 
 func end(t *testing.T, l *Loop) {
 	t.Helper()
-	must(t, l.End(End{OK: true, Cause: "done", Result: func(c store.ChainRef) any { return result{"test/v1", "it was " + secret, c} }}))
+	_, err := l.End(store.End{OK: true, Cause: "done", Result: result{Schema: "test/v1", Said: "it was " + secret}})
+	must(t, err)
 }
 
 var tools = []model.Tool{{Name: "run_command", Description: "runs", Schema: json.RawMessage(`{"type":"object"}`)}}
@@ -183,11 +184,9 @@ func TestAttemptsNameTheirRuns(t *testing.T) {
 	l := begin(t, s, store.KindGenerate)
 	run, err := s.CreateRun(store.NewRun{Name: "attempt", Parent: l.ID(), Definition: map[string]any{}})
 	must(t, err)
-	var head string
-	must(t, run.Finish(store.End{OK: true, Cause: "exited"}, func(c store.ChainRef) (any, error) {
-		head = c.Head
-		return result{Schema: "hutch.result/v1", Events: c}, nil
-	}))
+	ended, err := run.Finish(store.End{OK: true, Cause: "exited", Result: result{Schema: "hutch.result/v1"}})
+	must(t, err)
+	head := ended.Head
 	must(t, l.Attempt(Attempt{N: 1, Run: run.ID(), Class: "ok", OK: true}))
 	if err := l.Attempt(Attempt{N: 2, Run: "261121-034512-c3k7q2"}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a run that is not there: %v", err)

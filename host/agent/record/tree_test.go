@@ -24,9 +24,8 @@ func part(t *testing.T, s *store.Store, l *Loop, name string, code int) string {
 	t.Helper()
 	run, err := s.CreateRun(store.NewRun{Name: name, Parent: l.ID(), Definition: map[string]any{}})
 	must(t, err)
-	must(t, run.Finish(store.End{OK: code == 0, Cause: "exited", ExitCode: &code}, func(c store.ChainRef) (any, error) {
-		return result{Schema: "hutch.result/v1", Events: c}, nil
-	}))
+	_, err = run.Finish(store.End{OK: code == 0, Cause: "exited", ExitCode: &code, Result: result{Schema: "hutch.result/v1"}})
+	must(t, err)
 	return run.ID()
 }
 
