@@ -645,20 +645,14 @@ func (s *service) Put(stream grpc.ClientStreamingServer[pb.PutRequest, pb.PutRes
 	if h == nil {
 		return Errorf(ReasonConfig, "the first message of a put must be its header")
 	}
-	b, sb, leave, err := s.use(h.GetSandboxId())
+	ctx, p, done, err := useAs[Putter](stream.Context(), s, h.GetSandboxId(), "putting files")
 	if err != nil {
 		return err
 	}
-	defer leave()
-	p, ok := sb.(Putter)
-	if !ok {
-		return unsupported("putting files")
-	}
+	defer done()
 	if err := s.speaks(h); err != nil {
 		return err
 	}
-	ctx, cancel := b.within(withLog(stream.Context(), s.log.With("sandbox", b.id)))
-	defer cancel(nil)
 	if err := p.Put(ctx, string(h.GetPath()), Format(h.GetFormat()), &putReader{stream: stream}); err != nil {
 		return err
 	}
@@ -699,20 +693,14 @@ func (r *putReader) Read(p []byte) (int, error) {
 
 func (s *service) Get(r *pb.GetRequest, stream grpc.ServerStreamingServer[pb.GetResponse]) error {
 	h := r.GetHeader()
-	b, sb, leave, err := s.use(h.GetSandboxId())
+	ctx, g, done, err := useAs[Getter](stream.Context(), s, h.GetSandboxId(), "getting files")
 	if err != nil {
 		return err
 	}
-	defer leave()
-	g, ok := sb.(Getter)
-	if !ok {
-		return unsupported("getting files")
-	}
+	defer done()
 	if err := s.speaks(h); err != nil {
 		return err
 	}
-	ctx, cancel := b.within(withLog(stream.Context(), s.log.With("sandbox", b.id)))
-	defer cancel(nil)
 	out := &getWriter{stream: stream}
 	ctx = WithProgress(ctx, out.progress)
 	// A tar writer writes many small pieces; each message costs.
@@ -752,17 +740,11 @@ func (w *getWriter) progress(step string, done, total int64) {
 }
 
 func (s *service) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {
-	b, sb, leave, err := s.use(r.GetSandboxId())
+	ctx, rm, done, err := useAs[Remover](ctx, s, r.GetSandboxId(), "removing files")
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	rm, ok := sb.(Remover)
-	if !ok {
-		return nil, unsupported("removing files")
-	}
-	ctx, cancel := b.within(ctx)
-	defer cancel(nil)
+	defer done()
 	if err := rm.Remove(ctx, string(r.GetPath()), r.GetRecursive()); err != nil {
 		return nil, err
 	}
@@ -770,17 +752,11 @@ func (s *service) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveRe
 }
 
 func (s *service) Changes(r *pb.ChangesRequest, stream grpc.ServerStreamingServer[pb.ChangesResponse]) error {
-	b, sb, leave, err := s.use(r.GetSandboxId())
+	ctx, c, done, err := useAs[ChangeLister](stream.Context(), s, r.GetSandboxId(), "listing changes")
 	if err != nil {
 		return err
 	}
-	defer leave()
-	c, ok := sb.(ChangeLister)
-	if !ok {
-		return unsupported("listing changes")
-	}
-	ctx, cancel := b.within(withLog(stream.Context(), s.log.With("sandbox", b.id)))
-	defer cancel(nil)
+	defer done()
 	changes, err := c.Changes(ctx)
 	if err != nil {
 		return err
@@ -795,6 +771,24 @@ func (s *service) Changes(r *pb.ChangesRequest, stream grpc.ServerStreamingServe
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// useAs takes a sandbox of the kind T for one call beside others, until done is called. The context ends with the
+// sandbox's use, too.
+func useAs[T any](
+	ctx context.Context, s *service, id, what string,
+) (_ context.Context, sb T, done func(), err error) {
+	b, used, leave, err := s.use(id)
+	if err != nil {
+		return nil, sb, nil, err
+	}
+	sb, ok := used.(T)
+	if !ok {
+		leave()
+		return nil, sb, nil, unsupported(what)
+	}
+	ctx, cancel := b.within(withLog(ctx, s.log.With("sandbox", b.id)))
+	return ctx, sb, func() { cancel(nil); leave() }, nil
 }
 
 // takeAlone takes a sandbox of the kind T for one call alone: what happened in it has ended and reported that.
@@ -837,17 +831,11 @@ func (s *service) Stop(ctx context.Context, r *pb.StopRequest) (*pb.StopResponse
 }
 
 func (s *service) Start(r *pb.StartRequest, stream grpc.ServerStreamingServer[pb.StartEvent]) error {
-	b, sb, leave, err := s.use(r.GetSandboxId())
+	ctx, st, done, err := useAs[Stopper](stream.Context(), s, r.GetSandboxId(), "starting a sandbox")
 	if err != nil {
 		return err
 	}
-	defer leave()
-	st, ok := sb.(Stopper)
-	if !ok {
-		return unsupported("starting a sandbox")
-	}
-	ctx, cancel := b.within(withLog(stream.Context(), s.log.With("sandbox", r.GetSandboxId())))
-	defer cancel(nil)
+	defer done()
 	var send sync.Mutex
 	return st.Start(ctx, func(step string, done, total int64) {
 		send.Lock()

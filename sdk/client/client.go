@@ -97,22 +97,18 @@ func New(conn grpc.ClientConnInterface, opt Options) *Client {
 
 // Describe returns the facts about the backend.
 func (c *Client) Describe(ctx context.Context) (*sdk.Facts, error) {
-	ctx, cancel := c.deadline(ctx, "describe", c.opt.Timeout)
-	defer cancel()
-	r, err := c.rpc.Describe(ctx, &pb.DescribeRequest{HostVersion: c.opt.HostVersion})
+	r, err := call(ctx, c, "describe", c.opt.Timeout, c.rpc.Describe, &pb.DescribeRequest{HostVersion: c.opt.HostVersion})
 	if err != nil {
-		return nil, c.fail(ctx, "describe", err)
+		return nil, err
 	}
 	return factsFrom(r), nil
 }
 
 // Check probes the machine.
 func (c *Client) Check(ctx context.Context) ([]sdk.Finding, error) {
-	ctx, cancel := c.deadline(ctx, "check", c.opt.SlowTimeout)
-	defer cancel()
-	r, err := c.rpc.Check(ctx, &pb.CheckRequest{})
+	r, err := call(ctx, c, "check", c.opt.SlowTimeout, c.rpc.Check, &pb.CheckRequest{})
 	if err != nil {
-		return nil, c.fail(ctx, "check", err)
+		return nil, err
 	}
 	return findingsFrom(r), nil
 }
@@ -125,11 +121,9 @@ func (c *Client) Plan(ctx context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	if err != nil {
 		return nil, c.wrap("plan", err)
 	}
-	ctx, cancel := c.deadline(ctx, "plan", c.opt.Timeout)
-	defer cancel()
-	r, err := c.rpc.Plan(ctx, &pb.PlanRequest{Spec: s})
+	r, err := call(ctx, c, "plan", c.opt.Timeout, c.rpc.Plan, &pb.PlanRequest{Spec: s})
 	if err != nil {
-		return nil, c.fail(ctx, "plan", err)
+		return nil, err
 	}
 	return planFrom(r), nil
 }
@@ -137,11 +131,9 @@ func (c *Client) Plan(ctx context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 // List returns the handles of the sandboxes that carry owner, of all sandboxes
 // when owner is empty.
 func (c *Client) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
-	ctx, cancel := c.deadline(ctx, "list", c.opt.Timeout)
-	defer cancel()
-	r, err := c.rpc.List(ctx, &pb.ListRequest{Owner: owner})
+	r, err := call(ctx, c, "list", c.opt.Timeout, c.rpc.List, &pb.ListRequest{Owner: owner})
 	if err != nil {
-		return nil, c.fail(ctx, "list", err)
+		return nil, err
 	}
 	handles := make([]sdk.Handle, 0, len(r.GetHandles()))
 	for _, h := range r.GetHandles() {
@@ -152,23 +144,29 @@ func (c *Client) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
 
 // Destroy removes the sandbox that h leads to. One that is unknown or gone is success.
 func (c *Client) Destroy(ctx context.Context, h sdk.Handle) error {
-	ctx, cancel := c.deadline(ctx, "destroy", c.opt.SlowTimeout)
-	defer cancel()
-	if _, err := c.rpc.Destroy(ctx, &pb.DestroyRequest{Handle: handleTo(h)}); err != nil {
-		return c.fail(ctx, "destroy", err)
-	}
-	return nil
+	_, err := call(ctx, c, "destroy", c.opt.SlowTimeout, c.rpc.Destroy, &pb.DestroyRequest{Handle: handleTo(h)})
+	return err
 }
 
 // Drain is the last call: the backend ends what runs, destroys what is not kept,
 // and takes no further calls.
 func (c *Client) Drain(ctx context.Context) error {
-	ctx, cancel := c.deadline(ctx, "drain", c.opt.SlowTimeout)
+	_, err := call(ctx, c, "drain", c.opt.SlowTimeout, c.rpc.Drain, &pb.DrainRequest{})
+	return err
+}
+
+// call makes a unary call, which has to be answered within d.
+func call[Request, Answer any](
+	ctx context.Context, c *Client, name string, d time.Duration,
+	rpc func(context.Context, *Request, ...grpc.CallOption) (*Answer, error), r *Request,
+) (*Answer, error) {
+	ctx, cancel := c.deadline(ctx, name, d)
 	defer cancel()
-	if _, err := c.rpc.Drain(ctx, &pb.DrainRequest{}); err != nil {
-		return c.fail(ctx, "drain", err)
+	answer, err := rpc(ctx, r)
+	if err != nil {
+		return nil, c.fail(ctx, name, err)
 	}
-	return nil
+	return answer, nil
 }
 
 // deadline bounds ctx, unless it is bounded closer already.

@@ -100,22 +100,18 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 
 // Attach finds a sandbox again by its handle, made by this process or another one.
 func (c *Client) Attach(ctx context.Context, h sdk.Handle) (*Sandbox, error) {
-	ctx, cancel := c.deadline(ctx, "attach", c.opt.SlowTimeout)
-	defer cancel()
-	r, err := c.rpc.Attach(ctx, &pb.AttachRequest{Handle: handleTo(h)})
+	r, err := call(ctx, c, "attach", c.opt.SlowTimeout, c.rpc.Attach, &pb.AttachRequest{Handle: handleTo(h)})
 	if err != nil {
-		return nil, c.fail(ctx, "attach", err)
+		return nil, err
 	}
 	return &Sandbox{c: c, handle: h, ready: readyFrom(r.GetReady())}, nil
 }
 
 // Inspect says how the sandbox is.
 func (s *Sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
-	ctx, cancel := s.c.deadline(ctx, "inspect", s.c.opt.Timeout)
-	defer cancel()
-	r, err := s.c.rpc.Inspect(ctx, &pb.InspectRequest{SandboxId: s.ID()})
+	r, err := call(ctx, s.c, "inspect", s.c.opt.Timeout, s.c.rpc.Inspect, &pb.InspectRequest{SandboxId: s.ID()})
 	if err != nil {
-		return sdk.Status{}, s.c.fail(ctx, "inspect", err)
+		return sdk.Status{}, err
 	}
 	return sdk.Status{State: sdk.State(r.GetState()), Details: r.GetDetails()}, nil
 }
@@ -186,12 +182,9 @@ func (s *Sandbox) Get(ctx context.Context, path string, format sdk.Format, w io.
 
 // Remove removes what is at path inside the sandbox; a directory only with recursive.
 func (s *Sandbox) Remove(ctx context.Context, path string, recursive bool) error {
-	ctx, cancel := s.c.deadline(ctx, "remove", s.c.opt.SlowTimeout)
-	defer cancel()
-	if _, err := s.c.rpc.Remove(ctx, &pb.RemoveRequest{SandboxId: s.ID(), Path: []byte(path), Recursive: recursive}); err != nil {
-		return s.c.fail(ctx, "remove", err)
-	}
-	return nil
+	req := &pb.RemoveRequest{SandboxId: s.ID(), Path: []byte(path), Recursive: recursive}
+	_, err := call(ctx, s.c, "remove", s.c.opt.SlowTimeout, s.c.rpc.Remove, req)
+	return err
 }
 
 // Changes returns what differs between the workspace and the directory it was
@@ -220,12 +213,8 @@ func (s *Sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 
 // Stop ends all that runs in the sandbox and gives back what it holds besides its files.
 func (s *Sandbox) Stop(ctx context.Context) error {
-	ctx, cancel := s.c.deadline(ctx, "stop", s.c.opt.SlowTimeout)
-	defer cancel()
-	if _, err := s.c.rpc.Stop(ctx, &pb.StopRequest{SandboxId: s.ID()}); err != nil {
-		return s.c.fail(ctx, "stop", err)
-	}
-	return nil
+	_, err := call(ctx, s.c, "stop", s.c.opt.SlowTimeout, s.c.rpc.Stop, &pb.StopRequest{SandboxId: s.ID()})
+	return err
 }
 
 // Wake makes a sandbox that is stopped or asleep ready again. progress, which may be nil, gets how far that is.
@@ -253,12 +242,8 @@ func (s *Sandbox) Wake(ctx context.Context, progress func(step string, done, tot
 
 // Reset recreates the sandbox; the writes to the workspace stay unless hard.
 func (s *Sandbox) Reset(ctx context.Context, hard bool) error {
-	ctx, cancel := s.c.deadline(ctx, "reset", s.c.opt.SlowTimeout)
-	defer cancel()
-	if _, err := s.c.rpc.Reset(ctx, &pb.ResetRequest{SandboxId: s.ID(), Hard: hard}); err != nil {
-		return s.c.fail(ctx, "reset", err)
-	}
-	return nil
+	_, err := call(ctx, s.c, "reset", s.c.opt.SlowTimeout, s.c.rpc.Reset, &pb.ResetRequest{SandboxId: s.ID(), Hard: hard})
+	return err
 }
 
 // Destroy removes the sandbox and all that Create made.
