@@ -13,8 +13,8 @@ import (
 // FuzzSaved loads what was written down of a sandbox, and writes down again what it took.
 func FuzzSaved(f *testing.F) {
 	for _, s := range []string{
-		`{"owner":"o","config":{"Template":"t"},"limits":{"Memory":1},"base":{"entries":[{"path":"YQ==","link":"/w==","mode":134218239}]}}`,
-		`{"config":{},"base":{"entries":[{"path":"Li4vYQ=="}]}}`, `{"config":{},"base":null}`, `{}`, `null`,
+		`{"Owner":"o","Spec":{"Config":{"Template":"t"},"Limits":{"Memory":1}},"Base":{"entries":[{"path":"YQ==","link":"/w==","mode":134218239}]}}`,
+		`{"Base":{"entries":[{"path":"Li4vYQ=="}]}}`, `{"Spec":{"Config":null},"Base":{}}`, `{}`, `null`,
 	} {
 		f.Add([]byte(s))
 	}

@@ -146,14 +146,10 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 // saved is what another process needs to go on with a persistent sandbox. The API key is not in it, and neither is the
 // machine's access token, which the service returns for the key.
 type saved struct {
-	Owner     string          `json:"owner"`
-	Config    *Config         `json:"config"`
-	Limits    sdk.Limits      `json:"limits"`
-	Network   sdk.NetworkMode `json:"network"`
-	Workspace sdk.Workspace   `json:"workspace"`
-	Input     string          `json:"input,omitempty"`
-	Ready     sdk.Ready       `json:"ready"`
-	Base      *base           `json:"base"`
+	Owner string
+	Spec  sdk.Spec
+	Ready sdk.Ready
+	Base  *base
 }
 
 const savedName = "e2b.json"
@@ -162,7 +158,9 @@ const savedName = "e2b.json"
 func (s *sandbox) save() error {
 	cfg := *configOf(&s.spec)
 	cfg.APIKey = ""
-	data, err := json.Marshal(saved{s.owner, &cfg, s.spec.Limits, s.spec.Network, s.spec.Workspace, s.spec.Input, s.ready, s.base})
+	spec := s.spec
+	spec.Config = &cfg
+	data, err := json.Marshal(saved{s.owner, spec, s.ready, s.base})
 	if err != nil {
 		return err
 	}
@@ -175,16 +173,15 @@ func (s *sandbox) load() error {
 	if err != nil {
 		return sdk.Errorf(sdk.ReasonNotFound, "what was written down of the sandbox %s is not there: %w", s.id, err)
 	}
-	k := &saved{}
+	k := &saved{Spec: sdk.Spec{Config: &Config{}}}
 	err = json.Unmarshal(data, k)
-	if err == nil && (k.Config == nil || k.Base == nil) {
+	if err == nil && (k.Spec.Config == nil || k.Base == nil) {
 		err = errors.New("it has no configuration or no base")
 	}
 	if err != nil {
 		return fmt.Errorf("what was written down of the sandbox %s cannot be read: %w", s.id, err)
 	}
-	s.owner, s.ready, s.base = k.Owner, k.Ready, k.Base
-	s.spec = sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Workspace: k.Workspace, Input: k.Input}
+	s.owner, s.spec, s.ready, s.base = k.Owner, k.Spec, k.Ready, k.Base
 	return nil
 }
 

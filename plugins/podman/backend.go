@@ -154,9 +154,8 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %w", h.ID, err)
 		}
-		spec := k.spec()
-		spec.Relocate(old.Dir, dir)
-		s, err := b.plan(h.ID, dir, spec, true, k.DefaultMemory)
+		k.Relocate(old.Dir, dir)
+		s, err := b.plan(h.ID, dir, &k.Spec, true, k.DefaultMemory)
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ import (
 func FuzzDecoders(f *testing.F) {
 	for _, s := range []string{
 		`{"dir":"/s/x","owner":"o"}`, `{"dir":"s"}`, `null`, `[]`,
-		`{"config":{"User":"1:x"},"limits":{"PIDs":-1},"workspace":{"Source":"/a"},"overlay":"copy","mounts":[{}],"default_memory":-1}`, `{"config":{}}`,
+		`{"Config":{"User":"1:x"},"Limits":{"PIDs":-1},"Workspace":{"Source":"/a"},"Overlay":"copy","Mounts":[{}],"DefaultMemory":-1}`, `{"Config":null}`,
 		`[{"Labels":{"run.hutch.sandbox":"x","run.hutch.handle":"{\"dir\":\"/s\"}"}},{"Labels":null},{"Labels":{"run.hutch.sandbox":"y","run.hutch.handle":"{"}}]`,
 		"root:x:0:0\nx:x:-1:0\nx:x:99999:0\nx:x:1000:0\n", "x:x:01", "1000:100", "65535", "+1", "-option",
 		"31 23 0:28 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw\n33 31 0:30 /a /b\\040 rw - cgroup cgroup rw,memory\n",
@@ -32,7 +32,7 @@ func FuzzDecoders(f *testing.F) {
 			t.Errorf("handle: %+v", h)
 		}
 		if k, err := parseSaved(data); err == nil {
-			k.spec().Relocate("/a/b/x", "/c/b/x")
+			k.Relocate("/a/b/x", "/c/b/x")
 			again, err := json.Marshal(k)
 			if err != nil {
 				t.Fatal(err)

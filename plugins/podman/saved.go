@@ -17,27 +17,18 @@ import (
 // saved is what another process needs to go on with a sandbox, or to recreate its container. It lies in the sandbox's
 // own directory and not in the handle, for the configuration may hold secrets.
 type saved struct {
-	Config    *Config          `json:"config"`
-	Limits    sdk.Limits       `json:"limits"`
-	Network   sdk.NetworkMode  `json:"network"`
-	Rules     sdk.NetworkRules `json:"rules,omitzero"`
-	Workspace sdk.Workspace    `json:"workspace"`
-	Input     string           `json:"input"`
-	Mounts    []sdk.Mount      `json:"mounts"`
-	Overlay   string           `json:"overlay"` // the strategy in use
-
-	DefaultMemory int64 `json:"default_memory"` // bytes, chosen when the sandbox was made
-}
-
-func (k *saved) spec() *sdk.Spec {
-	return &sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Rules: k.Rules, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
+	sdk.Spec
+	Overlay       string // the strategy in use
+	DefaultMemory int64  // bytes, chosen when the sandbox was made
 }
 
 func (d dirs) saved() string { return filepath.Join(d.base(), "sandbox.json") }
 
 // save writes down what the sandbox is, whole or not at all.
 func (s *sandbox) save() error {
-	data, err := json.Marshal(saved{configOf(&s.spec), s.spec.Limits, s.spec.Network, s.spec.Rules, s.spec.Workspace, s.spec.Input, s.spec.Mounts, s.over, s.held.DefaultMemory})
+	k := saved{s.spec, s.over, s.held.DefaultMemory}
+	k.Config = configOf(&s.spec)
+	data, err := json.Marshal(k)
 	if err != nil {
 		return err
 	}
@@ -88,7 +79,7 @@ func loadSaved(d dirs) (*saved, error) {
 }
 
 func parseSaved(data []byte) (*saved, error) {
-	k := &saved{}
+	k := &saved{Spec: sdk.Spec{Config: &Config{}}}
 	if err := json.Unmarshal(data, k); err != nil {
 		return nil, err
 	}
