@@ -60,7 +60,7 @@ type DocumentItem struct {
 	Note     string         `json:"note,omitempty"` // why there are no hunks
 	Added    int            `json:"added"`          // lines
 	Removed  int            `json:"removed"`        // lines
-	Hunks    []DocumentHunk `json:"hunks,omitempty"`
+	Hunks    []*Hunk        `json:"hunks,omitempty"`
 	Merged   bool           `json:"merged,omitempty"`   // new is no version of the sandbox, but has what both sides changed
 	Conflict string         `json:"conflict,omitempty"` // why it is applied only where somebody decides: what the project's side did
 	Sides    *DocumentSides `json:"sides,omitempty"`    // of a conflict
@@ -110,16 +110,6 @@ type DocumentNode struct {
 	Link string `json:"link,omitempty"`
 }
 
-// DocumentHunk is one hunk, numbered as --hunks counts.
-type DocumentHunk struct {
-	Number   int      `json:"number"`
-	OldStart int      `json:"old_start"`
-	OldLines int      `json:"old_lines"`
-	NewStart int      `json:"new_start"`
-	NewLines int      `json:"new_lines"`
-	Lines    []string `json:"lines"` // each begins with ' ', '-' or '+'; its newline is kept
-}
-
 // DocumentRule is a refusal with the flag that allows it, where there is one.
 type DocumentRule struct {
 	judge.Finding
@@ -136,25 +126,19 @@ func (r *Review) Document(ctx context.Context) (*Document, error) {
 	if r.Gaps != nil {
 		d.Gaps = r.Gaps.Error()
 	}
-	for _, c := range r.Changes {
-		t := stats[c]
+	for n, c := range r.Changes {
+		t := stats[n]
 		old := c.Old
 		if c.from != nil {
 			old = c.from.Old
 		}
 		i := DocumentItem{
 			Path: c.Path, From: c.From, Kind: c.Kind, Old: documentNode(old), New: documentNode(c.New), Binary: t.binary,
+			Hunks: t.hunks,
 			Added: t.added, Removed: t.removed, Merged: c.Merged, Conflict: c.Conflict, Sides: c.Sides.Document(), Marks: c.Marks,
 		}
 		if !t.binary {
 			i.Note = t.note
-		}
-		for _, h := range t.hunks {
-			lines := make([]string, len(h.Lines))
-			for n, l := range h.Lines {
-				lines[n] = string(l.Op) + l.Text
-			}
-			i.Hunks = append(i.Hunks, DocumentHunk{h.Number, h.OldStart, h.OldLines, h.NewStart, h.NewLines, lines})
 		}
 		for _, f := range c.Refused {
 			i.Refused = append(i.Refused, DocumentRule{f, f.Rule.Flag()})

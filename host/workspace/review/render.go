@@ -260,19 +260,14 @@ func (s Style) link(b *bytes.Buffer, c *Change) {
 func (s Style) Hunk(b *bytes.Buffer, h *Hunk) {
 	b.WriteString(s.paint(termsafe.Cyan, h.Header()+"\n"))
 	for _, l := range h.Lines {
-		text, ended := strings.CutSuffix(l.Text, "\n")
+		text, ended := strings.CutSuffix(l, "\n")
 		if s.Terminal {
-			text = termsafe.String(text)
+			text = l[:1] + termsafe.String(text[1:])
 		}
-		switch l.Op {
-		case '-':
-			b.WriteString(s.paint(termsafe.Red, "-"+text))
-		case '+':
-			b.WriteString(s.paint(termsafe.Green, "+"+text))
-		default:
-			b.WriteString(" " + text)
+		if color := map[byte]string{'-': termsafe.Red, '+': termsafe.Green}[l[0]]; color != "" {
+			text = s.paint(color, text)
 		}
-		b.WriteByte('\n')
+		b.WriteString(text + "\n")
 		if !ended {
 			b.WriteString("\\ No newline at end of file\n")
 		}
@@ -368,8 +363,8 @@ type fileStat struct {
 	hunks          []*Hunk
 }
 
-// stats compares the contents of changes.
-func (r *Review) stats(ctx context.Context, list []*Change) (map[*Change]fileStat, error) {
+// stats compares the contents of changes, and returns what is found in their order.
+func (r *Review) stats(ctx context.Context, list []*Change) ([]fileStat, error) {
 	all := make([]fileStat, len(list))
 	index := make(map[*Change]int, len(list))
 	for i, c := range list {
@@ -388,14 +383,7 @@ func (r *Review) stats(ctx context.Context, list []*Change) (map[*Change]fileSta
 		all[index[c]] = s
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[*Change]fileStat, len(all))
-	for c, i := range index {
-		out[c] = all[i]
-	}
-	return out, nil
+	return all, err
 }
 
 // Stat writes a line for every change, and one about all of them.
@@ -420,14 +408,14 @@ func (r *Review) Stat(ctx context.Context, w io.Writer, s Style) error {
 			names[i] = Quote(c.From) + " => " + names[i]
 		}
 		longest = max(longest, utf8.RuneCountInString(names[i]))
-		most = max(most, stats[c].added+stats[c].removed)
+		most = max(most, stats[i].added+stats[i].removed)
 	}
 	longest = min(longest, max(width*2/3, 20))
 	room := max(width-longest-len(fmt.Sprint(most))-5, 10)
 	var b bytes.Buffer
 	var files, added, removed int
 	for i, c := range list {
-		t := stats[c]
+		t := stats[i]
 		files, added, removed = files+1, added+t.added, removed+t.removed
 		fmt.Fprintf(&b, " %s | %s\n", fit(names[i], longest), s.statLine(c, t, most, room))
 	}

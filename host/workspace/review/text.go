@@ -30,18 +30,14 @@ type span struct{ a, b, c, d int }
 
 // Hunk is a group of differences that lie close together, with the lines around them.
 type Hunk struct {
-	Number             int // from 1, in the file
-	OldStart, OldLines int // as in a unified diff, from 1
-	NewStart, NewLines int
-	Lines              []Line
+	Number   int      `json:"number"`    // from 1, in the file: as --hunks counts
+	OldStart int      `json:"old_start"` // as in a unified diff, from 1
+	OldLines int      `json:"old_lines"`
+	NewStart int      `json:"new_start"`
+	NewLines int      `json:"new_lines"`
+	Lines    []string `json:"lines"` // each begins with ' ', '-' or '+'; its newline is kept
 
 	first, last int // spans of the textDiff, the last one not included
-}
-
-// Line is one line of a hunk, its newline included where it has one.
-type Line struct {
-	Op   byte // ' ', '-' or '+'
-	Text string
 }
 
 // textDiff is the difference between two texts.
@@ -207,18 +203,18 @@ func (t *textDiff) hunk(i, j, number int) *Hunk {
 	}
 	at := from.a - lead
 	for _, s := range t.spans[i:j] {
-		h.add(' ', t.old[at:s.a])
-		h.add('-', t.old[s.a:s.b])
-		h.add('+', t.new[s.c:s.d])
+		h.add(" ", t.old[at:s.a])
+		h.add("-", t.old[s.a:s.b])
+		h.add("+", t.new[s.c:s.d])
 		at = s.b
 	}
-	h.add(' ', t.old[at:to.b+trail])
+	h.add(" ", t.old[at:to.b+trail])
 	return h
 }
 
-func (h *Hunk) add(op byte, lines []string) {
+func (h *Hunk) add(op string, lines []string) {
 	for _, l := range lines {
-		h.Lines = append(h.Lines, Line{op, l})
+		h.Lines = append(h.Lines, op+l)
 	}
 }
 

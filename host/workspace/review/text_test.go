@@ -39,10 +39,10 @@ func TestComposeIsExact(t *testing.T) {
 		for _, h := range d.hunks() {
 			var oldLines, newLines int
 			for _, l := range h.Lines {
-				if l.Op != '+' {
+				if l[0] != '+' {
 					oldLines++
 				}
-				if l.Op != '-' {
+				if l[0] != '-' {
 					newLines++
 				}
 			}
