@@ -1,3 +1,18 @@
+// Package runfile turns run files into checked Go values, with diagnostics that point at the exact expression.
+//
+// Load reads, evaluates and checks; what it returns needs no HCL knowledge. Only the body of a backend block stays
+// undecoded, because only the backend knows its schema: Backend.Decode checks it once the schema is there, and
+// Backend.Locate maps what the backend says about a path back to the expression.
+//
+// A run file is not trusted with the machine. Files are read through an os.Root at the run file's own directory, only
+// regular ones, and up to a size; reading, nesting, iteration and the size of values are bounded, so that a hostile
+// file is an error after a moment and not a machine without memory.
+//
+// Values marked as sensitive stay marked through every expression. A Definition knows which of its values they are:
+// its JSON form holds none of them, and Secrets lists them for callers that have to keep them out of other text.
+//
+// Start reading at Load. block.go reads the arguments of a block, and each kind of block has a file. Limits is the one
+// table of limits.
 package runfile
 
 import (
@@ -276,4 +291,36 @@ func environ(list []string) func(string) (string, bool) {
 		}
 	}
 	return func(k string) (string, bool) { v, ok := m[k]; return v, ok }
+}
+
+// Requirements reads what run files require of hutch and its backends, and nothing else: no variable needs a value, and
+// nothing but the hutch blocks is evaluated. Each RunFile has no more than Path, Dir, RequiredBackends and
+// MinIsolation.
+func Requirements(paths []string) ([]*RunFile, diag.Diagnostics) {
+	var files []*RunFile
+	var diags diag.Diagnostics
+	for _, p := range paths {
+		l := newLoader(p, &Options{}, &given{lookupEnv: os.LookupEnv})
+		if body := l.parse(); body != nil {
+			l.sortBlocks(body)
+			l.settings()
+		}
+		files = append(files, l.file)
+		diags = append(diags, inOrder(l.diags)...)
+	}
+	return files, diags
+}
+
+// LoadBackend reads a file that holds the body of a backend block and nothing else, as `hutch backend test --config`
+// takes it. Functions work as in a run file; there are no variables. The Backend is nil after an error.
+func LoadBackend(name, path string) (*Backend, diag.Diagnostics) {
+	l := newLoader(path, &Options{}, &given{lookupEnv: os.LookupEnv})
+	body := l.parse()
+	if body == nil {
+		return nil, inOrder(l.diags)
+	}
+	s := &scope{loader: l, ctx: l.ctx, context: fmt.Sprintf("backend %q", name), origin: &origin{ranges: ranges{}}}
+	// The file has no header; its first character stands for one.
+	header := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
+	return &Backend{Name: name, Range: hcldiag.Range(header), body: s.expand(body), header: header, scope: s}, inOrder(l.diags)
 }

@@ -1,5 +1,13 @@
 package runfile
 
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hutch-run/hutch/host/diag"
+)
+
 // What names may look like. They end up in file names, flags and environment variables. The checks are written out,
 // because compiling regular expressions would cost every start of the program.
 
@@ -38,4 +46,19 @@ func validName(s string, most int, good func(c byte, first bool) bool) bool {
 		}
 	}
 	return s != "" && len(s) <= most
+}
+
+func quote(s string) string { return diag.Quote(s) }
+
+func suggestion(given string, options []string) string { return diag.DidYouMean(given, options) }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// quotedList writes words as "a", "b" or "c".
+func quotedList(words []string) string {
+	q := quoteAll(words)
+	if len(q) < 2 {
+		return strings.Join(q, "")
+	}
+	return strings.Join(q[:len(q)-1], ", ") + " or " + q[len(q)-1]
 }

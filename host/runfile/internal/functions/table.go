@@ -1,3 +1,9 @@
+// Package functions is what run files can call: the functions that users of Terraform and Packer know, under the names
+// they know them by.
+//
+// Where a library has one it is taken from there (go-cty's stdlib, HCL's tryfunc, go-cty-yaml). Every function is
+// wrapped: it pays for its arguments from the file's budget before it works, and those that can make much out of little
+// are checked for how much that would be. Functions that read files see only the run file's own directory.
 package functions
 
 import (
@@ -67,3 +73,38 @@ func Table(h Host) map[string]function.Function {
 	t["try"], t["can"] = tryfunc.TryFunc, tryfunc.CanFunc
 	return t
 }
+
+type mark string
+
+// Sensitive marks values that must not be printed or stored.
+const Sensitive = mark("sensitive")
+
+// sensitive marks a value, nonsensitive says that a value derived from sensitive ones is not so itself.
+var (
+	sensitive = function.New(&function.Spec{
+		Params: []function.Parameter{anything},
+		Type:   sameType,
+		Impl:   func(args []cty.Value, _ cty.Type) (cty.Value, error) { return args[0].Mark(Sensitive), nil },
+	})
+	nonSensitive = function.New(&function.Spec{
+		Params: []function.Parameter{anything},
+		Type:   sameType,
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			v, _ := args[0].UnmarkDeep()
+			return v, nil
+		},
+	})
+	isSensitive = function.New(&function.Spec{
+		Params: []function.Parameter{anything},
+		Type:   function.StaticReturnType(cty.Bool),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			return cty.BoolVal(args[0].HasMark(Sensitive)), nil
+		},
+	})
+)
+
+var anything = function.Parameter{
+	Name: "value", Type: cty.DynamicPseudoType, AllowMarked: true, AllowNull: true, AllowUnknown: true, AllowDynamicType: true,
+}
+
+func sameType(args []cty.Value) (cty.Type, error) { return args[0].Type(), nil }
