@@ -198,7 +198,7 @@ func (b plannedBlock) show(u *ui, p *run.Plan, more bool) error {
 			row("check", termsafe.Line(fmt.Sprintf("%q", y.Check)))
 		}
 		of := y.Model.Config.Budget.WithDefaults()
-		row("bounds", fmt.Sprintf("%s, %s, %s, %s; %s for each command", count(y.Calls(), "tool call"), count(of.Turns, "turn"), count(int(of.Tokens), "token"), of.Time, y.CommandTime()))
+		row("bounds", fmt.Sprintf("%s, %s, %s, %s; %s for each command", count(y.ToolCalls, "tool call"), count(of.Turns, "turn"), count(int(of.Tokens), "token"), of.Time, y.CommandTime()))
 		row("apply", cmp.Or(y.Apply, string(cycle.Never)))
 		head.WriteString("the sandbox, in which the model's tools work and nowhere else:\n")
 	}

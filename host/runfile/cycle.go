@@ -27,21 +27,23 @@ const (
 	maxInstructions    = 64 << 10  // bytes
 )
 
-// Cycle is a cycle block: a model that works a specification with tools in a sandbox.
+// Cycle is a cycle block: a model that works a specification with tools in a sandbox. Its JSON is fit to be stored and
+// printed, as that of [Definition.MarshalJSON] is.
 type Cycle struct {
-	Name string
+	Name string `json:"cycle"`
 	// SpecFile is the specification, absolute on this host, and SpecText what is in it; both are empty where the block
 	// names none, which leaves it to the convention dev_documents/CYCLE<ID>/SPEC.md.
-	SpecFile, SpecText string
-	Instructions       string // for the model, beside the specification
-	Model              *Model
-	Setup              []string // command that prepares the sandbox; nil for none
-	Check              []string // command that must succeed when the model says that it is done; nil for none
-	ToolCalls          int      // of the model; 0 stands for DefaultToolCalls
-	Apply              string   // never, ask or on-success; "" when the block does not say
+	SpecFile     string   `json:"spec,omitempty"`
+	SpecText     string   `json:"-"`
+	Instructions string   `json:"instructions,omitempty"` // for the model, beside the specification
+	Model        *Model   `json:"model,omitempty"`
+	Setup        []string `json:"setup,omitempty"` // command that prepares the sandbox; nil for none
+	Check        []string `json:"check,omitempty"` // command that must succeed when the model says that it is done; nil for none
+	ToolCalls    int      `json:"tool_calls"`      // of the model
+	Apply        string   `json:"apply,omitempty"` // never, ask or on-success; "" when the block does not say
 
 	// Box is the sandbox. It has a private workspace, and nothing to run.
-	Box *Definition
+	Box *Definition `json:"sandbox"`
 
 	secrets []string
 }
@@ -56,14 +58,11 @@ func (c *Cycle) Secrets() []string {
 // directory dir, without network.
 func BareCycle(dir string, m model.Config) *Cycle {
 	const name = "cycle"
-	return &Cycle{Name: name, Model: &Model{Config: m}, Box: &Definition{
+	return &Cycle{Name: name, Model: &Model{Config: m}, ToolCalls: DefaultToolCalls, Box: &Definition{
 		Name: name, Instance: name, Env: map[string]string{}, Network: network.Network{Mode: sdk.NetworkNone},
 		Workspace: &Workspace{Source: dir, Mode: string(sdk.WorkspacePrivate)},
 	}}
 }
-
-// Calls is how many tool calls the model has.
-func (c *Cycle) Calls() int { return cmp.Or(c.ToolCalls, DefaultToolCalls) }
 
 // CommandTime is the wall time of each command.
 func (c *Cycle) CommandTime() time.Duration {
@@ -94,7 +93,7 @@ func (l *loader) cycles() {
 func (l *loader) cycleBlock(hb *hclsyntax.Block, name string, header hcl.Range) *Cycle {
 	d, s := l.definition(name, "", header, l.ctx, fmt.Sprintf("cycle %q", name))
 	s.owner = "a cycle"
-	y := &Cycle{Name: name, Box: d}
+	y := &Cycle{Name: name, Box: d, ToolCalls: DefaultToolCalls}
 	b := s.open(hb.Body, cycleSchema, "", s.owner, header)
 	b.parts(d)
 	switch w := d.Workspace; {
@@ -175,19 +174,4 @@ func (b *block) fixedCommand(name string) []string {
 	}
 	b.noNUL(name, argv...)
 	return argv
-}
-
-// MarshalJSON renders the block as [Definition.MarshalJSON] does a run: fit to be stored and printed.
-func (c *Cycle) MarshalJSON() ([]byte, error) {
-	return unescaped(struct {
-		Cycle        string      `json:"cycle"`
-		Spec         string      `json:"spec,omitempty"`
-		Instructions string      `json:"instructions,omitempty"`
-		Model        *Model      `json:"model,omitempty"`
-		Setup        []string    `json:"setup,omitempty"`
-		Check        []string    `json:"check,omitempty"`
-		ToolCalls    int         `json:"tool_calls"`
-		Apply        string      `json:"apply,omitempty"`
-		Sandbox      *Definition `json:"sandbox"`
-	}{c.Name, c.SpecFile, c.Instructions, c.Model, c.Setup, c.Check, c.Calls(), c.Apply, c.Box})
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -30,17 +29,17 @@ const (
 	DependenciesBlocked Policy = "blocked" // they are refused, and the model learns that
 )
 
-// Generate is a generate block: what a model is to write, and the run that each of its attempts becomes.
+// Generate is a generate block: what a model is to write, and the run that each of its attempts becomes. Its JSON is fit
+// to be stored and printed, as that of [Definition.MarshalJSON] is.
 type Generate struct {
-	Name string
-	Task string // in words
-	// Model is the block that it refers to, or the only one of the file.
-	Model    *Model
-	Attempts int // from 1 to [MaxAttempts]
-	Policy   Policy
+	Name     string `json:"generate"`
+	Task     string `json:"task"`            // in words
+	Model    *Model `json:"model,omitempty"` // the block that it refers to, or the only one of the file
+	Attempts int    `json:"attempts"`        // from 1 to [MaxAttempts]
+	Policy   Policy `json:"dependency_policy"`
 
 	// Run is what all attempts have in common. Its Files are the inputs; what is run is missing from it. See Attempt.
-	Run *Definition
+	Run *Definition `json:"run"`
 }
 
 // Attempt is what one attempt adds to the run.
@@ -111,12 +110,9 @@ func (s *scope) workspaceMode() hcl.Range {
 
 // task reads what is to be written. It goes to the provider of the model, so that nothing sensitive may be in it.
 func (b *block) task(g *Generate) {
-	v, ok := b.secretText("task")
+	v, ok := b.text("task")
 	switch {
 	case !ok:
-	case b.origin.isSecret("task"):
-		b.errorf(b.at("task"), "task may not be sensitive").detail("It is sent to the provider of the model, and stored.").
-			fix("wrap it in nonsensitive() if it is no secret")
 	case strings.TrimSpace(v) == "":
 		b.errorf(b.at("task"), "task is empty").
 			fix(`say in words what is to be written: task = "…", or task = file("task.md")`)
@@ -126,20 +122,4 @@ func (b *block) task(g *Generate) {
 	default:
 		g.Task = v
 	}
-}
-
-// MarshalJSON renders the block as [Definition.MarshalJSON] does a run: fit to be stored and printed.
-func (g *Generate) MarshalJSON() ([]byte, error) {
-	var config *model.Config
-	if g.Model != nil {
-		config = &g.Model.Config
-	}
-	return unescaped(struct {
-		Generate string        `json:"generate"`
-		Task     string        `json:"task"`
-		Model    *model.Config `json:"model,omitempty"`
-		Attempts int           `json:"attempts"`
-		Policy   Policy        `json:"dependency_policy"`
-		Run      *Definition   `json:"run"`
-	}{g.Name, g.Task, config, g.Attempts, g.Policy, g.Run})
 }

@@ -2,7 +2,7 @@
 //
 // Load reads, evaluates and checks; what it returns needs no HCL knowledge. Only the body of a backend block stays
 // undecoded, because only the backend knows its schema: Backend.Decode checks it once the schema is there, and
-// Backend.Locate maps what the backend says about a path back to the expression.
+// Backend.Diagnose puts what the backend says about a path at the expression.
 //
 // A run file is not trusted with the machine. Files are read through an os.Root at the run file's own directory, only
 // regular ones, and up to a size; reading, nesting, iteration and the size of values are bounded, so that a hostile

@@ -19,8 +19,8 @@ import (
 
 // Model is one model block, checked and with its defaults.
 type Model struct {
-	Config model.Config `json:"config"`
-	Range  diag.Range   `json:"-"` // header of the block
+	model.Config
+	Range diag.Range `json:"-"` // header of the block
 }
 
 var (

@@ -555,10 +555,7 @@ func parseJSON(path string, src []byte) (hcl.Attributes, hcl.Diagnostics) {
 
 // autoFiles lists the files of variables beside a run file that are read without being named.
 func autoFiles(dir string) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // reading the run file itself reports a directory that cannot be used
-	}
+	entries, _ := os.ReadDir(dir) // reading the run file itself reports a directory that cannot be used
 	var found []string
 	for _, e := range entries {
 		if n := e.Name(); !e.IsDir() && (strings.HasSuffix(n, autoHCL) || strings.HasSuffix(n, autoJSON)) {

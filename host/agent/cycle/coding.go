@@ -194,7 +194,7 @@ func (w *coding) identify(asked []model.ToolCall) (calls []model.ToolCall, repea
 func (w *coding) calls(ctx context.Context, calls []model.ToolCall, repeated []bool, before []record.PastTool, again bool) (*outcome, error) {
 	message := model.Message{Role: model.RoleTool}
 	var done *outcome
-	left := w.w.Block.Calls() - w.res.ToolCalls + len(before)
+	left := w.w.Block.ToolCalls - w.res.ToolCalls + len(before)
 	made := false
 	for i, call := range calls {
 		if i < len(before) { // its result is recorded
@@ -223,7 +223,7 @@ func (w *coding) calls(ctx context.Context, calls []model.ToolCall, repeated []b
 				return nil, err
 			}
 		case left-i <= 0:
-			r = refuse(fmt.Sprintf("all of your %d tool calls are used up; call finish, and say what is done and what is not", w.w.Block.Calls()))
+			r = refuse(fmt.Sprintf("all of your %d tool calls are used up; call finish, and say what is done and what is not", w.w.Block.ToolCalls))
 		default:
 			made = true
 			r = w.call(ctx, call, &t)
@@ -251,7 +251,7 @@ func (w *coding) calls(ctx context.Context, calls []model.ToolCall, repeated []b
 		w.spare = 0
 	}
 	if left-len(calls) <= 0 && w.spare > spareTurns {
-		most := strconv.Itoa(w.w.Block.Calls())
+		most := strconv.Itoa(w.w.Block.ToolCalls)
 		return &outcome{Word: OverBudget, Reason: "all of the " + most + " tool calls are used up, and the model does not finish", Budget: &Bound{"tool_calls", most, most}}, nil
 	}
 	return nil, nil

@@ -109,7 +109,7 @@ func newWorld(t *testing.T) *world {
 
 // work is the work of cycle 7 of a project.
 func work(project string, change func(*runfile.Cycle)) (Work, error) {
-	b := &runfile.Cycle{Name: "test", Model: &runfile.Model{Config: model.Config{Name: "m", Provider: model.Scripted, APIKey: "hunter2hunter2"}}, Box: &runfile.Definition{
+	b := &runfile.Cycle{ToolCalls: runfile.DefaultToolCalls, Name: "test", Model: &runfile.Model{Config: model.Config{Name: "m", Provider: model.Scripted, APIKey: "hunter2hunter2"}}, Box: &runfile.Definition{
 		Name: "test", Instance: "test", Backends: []*runfile.Backend{runfile.NewBackend("fake")}, Env: map[string]string{}, Network: network.Network{Mode: sdk.NetworkNone},
 		Workspace: &runfile.Workspace{Source: project, Mode: string(sdk.WorkspacePrivate)},
 	}}

@@ -32,7 +32,7 @@ func (c *cycle) system() string {
 	if len(b.Check) > 0 {
 		fmt.Fprintf(&s, "\nWhen you call finish, this command is run in the sandbox, and the work is done only if it succeeds: %s\n", quoted(b.Check))
 	}
-	fmt.Fprintf(&s, "\nYou have %d tool calls; a command may run for %s.\n", b.Calls(), b.CommandTime())
+	fmt.Fprintf(&s, "\nYou have %d tool calls; a command may run for %s.\n", b.ToolCalls, b.CommandTime())
 	if b.Instructions != "" {
 		s.WriteString("\nThe user adds:\n" + b.Instructions + "\n")
 	}

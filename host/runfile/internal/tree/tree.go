@@ -127,27 +127,19 @@ func tooLarge(p string, size, max int64) error {
 
 // ReadFile reads a regular file of at most max bytes.
 func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
-	f, info, err := r.Open(p, max)
+	f, _, err := r.Open(p, max)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data := make([]byte, 0, info.Size()+1)
-	for {
-		n, err := f.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case int64(len(data)) > max:
-			return nil, tooLarge(p, int64(len(data)), max)
-		case errors.Is(err, io.EOF):
-			return data, nil
-		case err != nil:
-			return nil, r.explain(p, p, err)
-		}
-		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
-		}
+	data, err := io.ReadAll(io.LimitReader(f, max+1))
+	switch {
+	case err != nil:
+		return nil, r.explain(p, p, err)
+	case int64(len(data)) > max:
+		return nil, tooLarge(p, int64(len(data)), max)
 	}
+	return data, nil
 }
 
 // Stat follows links that stay inside.
