@@ -44,6 +44,9 @@ type Description struct {
 	// Secrets says that Exec puts in [Command.Secrets] at the wall of a filtered network.
 	Secrets bool
 
+	// Observe says that Exec reports in [Exit.Files] what a command with [Command.Observe] opens.
+	Observe bool
+
 	// Fork says that Create copies what [CreateRequest.From] has written.
 	Fork bool
 
@@ -93,6 +96,7 @@ const (
 	CapTTY     Capability = "tty"
 	CapSecrets Capability = "secrets"
 	CapDial    Capability = "dial"
+	CapObserve Capability = "observe"
 	CapFork    Capability = "fork"
 )
 

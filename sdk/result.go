@@ -75,6 +75,20 @@ type Exit struct {
 	// those beyond.
 	Traffic     []Traffic
 	TrafficMore int64
+
+	// Files is what an observed command opened outside of what every sandbox has, at most [MaxFiles].
+	Files []FileUse
+}
+
+// MaxFiles bounds [Exit.Files].
+const MaxFiles = 1000
+
+// FileUse is a file or directory of the host that an observed command named, by whatever call: outside of /usr and its
+// like, of the workspace, input, output and temporary directories.
+type FileUse struct {
+	Path  string `json:"path"`  // absolute; without symbolic links where it is Found
+	Found bool   `json:"found"` // the sandbox has it, by a mount; else only the host does
+	Write bool   `json:"write"` // it was to be written, made or removed
 }
 
 // MaxTraffic bounds [Exit.Traffic].

@@ -112,6 +112,7 @@ func capabilities(b Backend, d Description) []Capability {
 	add(CapTTY, d.TTY)
 	add(CapSecrets, d.Secrets)
 	add(CapDial, dial)
+	add(CapObserve, d.Observe)
 	add(CapFork, d.Fork)
 	return caps
 }

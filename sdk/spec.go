@@ -239,6 +239,9 @@ type Command struct {
 	Secrets   []Secret
 	Authority *Authority
 
+	// Observe asks for [Exit.Files], only with [Description.Observe].
+	Observe bool
+
 	// Started must be called once the command runs.
 	Started func()
 }

@@ -47,6 +47,7 @@ func commandFrom(s *pb.ExecStart) *Command {
 func exitTo(e *Exit) *pb.ExecExited {
 	kept := *e
 	kept.Traffic = e.Traffic[:min(len(e.Traffic), MaxTraffic)]
+	kept.Files = e.Files[:min(len(e.Files), MaxFiles)]
 	kept.TrafficMore += int64(len(e.Traffic) - len(kept.Traffic))
 	out := &pb.ExecExited{}
 	fields.Clean(out, &kept)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hutch-run/hutch/host/observe"
 	"github.com/hutch-run/hutch/host/report"
@@ -18,8 +19,9 @@ import (
 
 type observeCmd struct {
 	runFlags
-	Prove bool `group:"output" help:"Run again with what was found, then without each rule and mount in turn, and keep only those without which the run fails."`
-	Quiet bool `group:"output" short:"q" help:"Do not pass on what the program prints."`
+	Prove        bool `group:"output" help:"Run again with what was found, then without each rule and mount in turn, and keep only those without which the run fails."`
+	MountMissing bool `group:"output" help:"Run again, read-only, with the directories of this machine that a failed run asked for, until it succeeds or asks for no others."`
+	Quiet        bool `group:"output" short:"q" help:"Do not pass on what the program prints."`
 }
 
 // Usage replaces the synopsis, because the ways of calling share no operand.
@@ -30,9 +32,11 @@ func (*observeCmd) Usage() []string {
 
 // Help is the text below the synopsis.
 func (*observeCmd) Help() string {
-	return `Runs a command you trust enough to run once with an open network, records the names and ports it connects to, its time, memory and processes, and prints what would have sufficed: for a command a whole run file, for a run of a run file its network, mount and limits blocks. That goes to stdout; what the program prints goes to stderr.
+	return `Runs a command you trust enough to run once with an open network, records the names and ports it connects to, the files it asks for outside of what every sandbox has, its time, memory and processes, and prints what would have sufficed: for a command a whole run file, for a run of a run file its network, mount and limits blocks. That goes to stdout; what the program prints goes to stderr.
 
-Every public name is reachable. Private networks, this machine and metadata services are not, unless --allow-host or the run file names them; a destination that was denied is a comment in what is printed. Files are not observed: the sandbox shows the program no others than usual.
+Every public name is reachable. Private networks, this machine and metadata services are not, unless --allow-host or the run file names them; a destination that was denied is a comment in what is printed.
+
+The sandbox shows the program no other files than usual. What a failed run asked for in vain becomes a mount in what is printed; with --mount-missing it is run again with these mounts, read-only. Mounts that were not used are left out. Only bwrap records files.
 
 With --prove the run is repeated without each rule and each mount, and its expect block (or exit code 0) decides whether it is needed.
 
@@ -41,6 +45,7 @@ The exit code is that of the observed run, as for hutch run.
 Examples:
 
     hutch observe --workspace . -- npm ci > npm.hcl
+    hutch observe --mount-missing -- /opt/sdk/bin/compile --version
     hutch observe --prove ci.hcl test`
 }
 
@@ -97,11 +102,14 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if c.Quiet {
 		shown = run.Streams{}
 	}
-	r, err := runner.Run(ctx, open, shown)
-	show.restore()
+	r, needs, err := c.observe(ctx, u, open, func(d *runfile.Definition) (*result.Result, error) {
+		defer show.restore()
+		return runner.Run(ctx, d, shown)
+	})
 	if err != nil {
 		return err
 	}
+	d.Mounts = needs.Mounts
 	if !r.OK {
 		if err := report.Summary(u.err, r, report.Style{Color: u.color}); err != nil {
 			return err
@@ -111,7 +119,6 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 		}
 		u.note("the observed run failed, so what follows may not be all that it needs")
 	}
-	needs := observe.From(d, r)
 	if c.Prove && r.OK {
 		needs, err = needs.Prove(d, func(what string, d *runfile.Definition) (bool, error) {
 			r, err := runner.Run(ctx, d, run.Streams{})
@@ -139,6 +146,31 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return err
 	}
 	return exit(u.status(result.ExitCode(r)))
+}
+
+// mostRuns bounds how often --files runs a command.
+const mostRuns = 6
+
+// observe runs d once, or with --mount-missing until it has what it asks for.
+func (c *observeCmd) observe(ctx context.Context, u *ui, d *runfile.Definition, run func(*runfile.Definition) (*result.Result, error)) (*result.Result, observe.Needs, error) {
+	for i := 1; ; i++ {
+		r, err := run(d)
+		if err != nil {
+			return nil, observe.Needs{}, err
+		}
+		needs := observe.From(d, r)
+		missing := needs.Missing(d)
+		if r.OK || !c.MountMissing || len(missing) == 0 || i == mostRuns || ctx.Err() != nil {
+			return r, needs, nil
+		}
+		more := *d
+		more.Mounts = slices.Clone(d.Mounts)
+		for _, m := range missing {
+			u.note("it failed, and had asked for %s: running it again with that, read-only", termsafe.Line(m.Source))
+			more.Mounts = append(more.Mounts, m)
+		}
+		d = &more
+	}
 }
 
 // file is the run file for a command.

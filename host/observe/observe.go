@@ -2,8 +2,7 @@
 // run file that allows that and nothing more.
 //
 // Open makes the run to observe, From reads its result, Narrow applies what was found, Prove drops what the run succeeds
-// without, and Needs.Blocks and Needs.File write it down. It sees destinations and peaks; it does not see which files a
-// command reads.
+// without, and Needs.Blocks and Needs.File write it down.
 package observe
 
 import (
@@ -25,8 +24,11 @@ import (
 
 // Needs are what a run used.
 type Needs struct {
-	Allow  []string // rules of the destinations that it reached, sorted
+	Allow []string // rules of the destinations that it reached, sorted
+	// Mounts are those of the run that it used and, when it failed, read-only directories that it asked for in vain.
 	Mounts []runfile.Mount
+	// Files are single files that a failed run asked for in vain, and that no mount can show.
+	Files []string
 	// Secrets are those whose values were put into requests.
 	Secrets []network.Secret
 	Limits  runfile.Limits // the peaks with headroom: see From
@@ -35,6 +37,7 @@ type Needs struct {
 
 	usage   result.Usage
 	backend string
+	asked   map[string]string // by the target of a mount: why it is there
 }
 
 // Open returns the run to observe: every public name and address is reachable, besides what d allows itself. Rules that
@@ -50,7 +53,7 @@ func Open(ctx context.Context, d *runfile.Definition, facts func(ctx context.Con
 		return nil, &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: fmt.Sprintf("backend %q does not record what a command connects to", d.Backends[0].Name),
 			Fix: "use one that filters the network, such as bwrap or podman"}
 	}
-	c.Network.Mode = sdk.NetworkFull
+	c.Network.Mode, c.Observe = sdk.NetworkFull, true
 	c.Given = maps.Clone(d.Given)
 	if c.Given == nil {
 		c.Given = map[string]string{}
@@ -63,6 +66,7 @@ func Open(ctx context.Context, d *runfile.Definition, facts func(ctx context.Con
 // peak, and zero when the backend does not measure it, or held no such limit in the observed run.
 func From(d *runfile.Definition, r *result.Result) Needs {
 	n := Needs{Mounts: d.Mounts, usage: r.Usage, backend: r.Backend.Name}
+	n.files(d, r)
 	used := map[string]bool{}
 	for _, t := range r.Network.Traffic {
 		for _, s := range t.Secrets {

@@ -2,10 +2,12 @@ package observe_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ func observed() *result.Result {
 			{Name: "bad\x1b[2J", Port: 443, Allowed: true, Received: 1},
 		}},
 		Limits:       []result.Limit{{Limit: sdk.LimitMemory}, {Limit: sdk.LimitPIDs}},
-		ChangesKnown: true,
+		ChangesKnown: true, Observed: true, OK: true, Files: []sdk.FileUse{{Path: "/data/x", Found: true}},
 	}
 }
 
@@ -54,7 +56,7 @@ func TestFrom(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, n, cmp.FilterPath(func(p cmp.Path) bool {
 		f, ok := p.Last().(cmp.StructField)
-		return ok && (f.Name() == "usage" || f.Name() == "backend")
+		return ok && (f.Name() == "usage" || f.Name() == "backend" || f.Name() == "asked")
 	}, cmp.Ignore())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -127,6 +129,66 @@ func TestFile(t *testing.T) {
 				t.Errorf("it is not in the canonical layout:\n%s", text)
 			}
 		})
+	}
+}
+
+// TestFiles reads what a run named: mounts that it used, and what it asked for in vain.
+func TestFiles(t *testing.T) {
+	home, err := os.MkdirTemp("/var/tmp", "hutch-home-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	t.Setenv("HOME", home)
+	for _, dir := range []string{"sdk/bin", ".config/tool"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"sdk/bin/tool", ".config/tool/rc", ".netrc"} {
+		if err := os.WriteFile(filepath.Join(home, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used, unused := runfile.Mount{Target: "/used", Source: "/u", Mode: runfile.MountReadOnly}, runfile.Mount{Target: "/use", Source: "/v", Mode: runfile.MountReadOnly}
+	d := &runfile.Definition{Name: "r", Command: []string{"tool"}, Mounts: []runfile.Mount{used, unused}}
+	r := observed()
+	r.Files = []sdk.FileUse{{Path: "/used/x", Found: true, Write: true}, {Path: home + "/.config/tool/new", Write: true}, {Path: home + "/.netrc"}, {Path: home + "/sdk/bin/tool"}}
+	n := observe.From(d, r)
+	if diff := cmp.Diff([]runfile.Mount{used}, n.Mounts); diff != "" || n.Missing(d) != nil || len(n.Files) != 0 {
+		t.Errorf("a run that succeeded, -want +got:\n%s %v", diff, n.Files)
+	}
+	for _, note := range []string{`the mount "/use" was not used`, fmt.Sprintf("asked for in vain, and not needed: %q, %q, %q", home+"/.config/tool/new", home+"/.netrc", home+"/sdk/bin/tool")} {
+		if !slices.Contains(n.Notes, note) {
+			t.Errorf("no note %q: %q", note, n.Notes)
+		}
+	}
+
+	r.OK = false
+	n = observe.From(d, r)
+	writable := used
+	writable.Mode = runfile.MountWritable
+	want := []runfile.Mount{writable, {Target: home + "/.config/tool", Source: home + "/.config/tool", Mode: runfile.MountWritable}, {Target: home + "/sdk", Source: home + "/sdk", Mode: runfile.MountReadOnly}}
+	if diff := cmp.Diff(want, n.Mounts); diff != "" {
+		t.Errorf("a run that failed, -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{home + "/.netrc"}, n.Files); diff != "" {
+		t.Error(diff)
+	}
+	want[1].Mode = runfile.MountReadOnly // nothing of this machine is written to find out
+	if diff := cmp.Diff(want[1:], n.Missing(d)); diff != "" {
+		t.Errorf("what is missing, -want +got:\n%s", diff)
+	}
+	text := n.File(d, home, "", "")
+	for _, line := range []string{fmt.Sprintf("ro_bind = [%q] # asked for in vain", home+"/.netrc"), "# asked for in vain, to write\n", "# written, and read-only in the observed run\n"} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no %q in\n%s", line, text)
+		}
+	}
+
+	r.Observed = false
+	if n := observe.From(d, r); len(n.Mounts) != 2 || !slices.Contains(n.Notes, "backend bwrap does not record files") {
+		t.Errorf("a backend that does not record files: %v %q", n.Mounts, n.Notes)
 	}
 }
 

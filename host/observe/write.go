@@ -27,9 +27,12 @@ func (n Needs) Blocks(d *runfile.Definition) string {
 func (n Needs) File(d *runfile.Definition, dir, script, image string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Made by hutch observe.\n\nrun %s {\n", runfile.Quote(d.Name))
-	if image == "" {
+	switch {
+	case image == "" && len(n.Files) > 0:
+		fmt.Fprintf(&b, "backend %s {\nro_bind = %s # asked for in vain\n}\n\n", runfile.Quote(n.backend), runfile.QuoteList(n.Files))
+	case image == "":
 		fmt.Fprintf(&b, "backend %s {}\n\n", runfile.Quote(n.backend))
-	} else {
+	default:
 		fmt.Fprintf(&b, "backend %s {\nimage = %s\n}\n\n", runfile.Quote(n.backend), runfile.Quote(image))
 	}
 	if script == "" {
@@ -73,7 +76,11 @@ func (n Needs) File(d *runfile.Definition, dir, script, image string) string {
 func (n Needs) blocks(b *strings.Builder, d *runfile.Definition) {
 	runfile.WriteNetwork(b, n.Narrow(d).Network)
 	for _, m := range n.Mounts {
-		fmt.Fprintf(b, "\nmount %s {\nsource = %s\nmode = %s\n}\n", runfile.Quote(m.Target), runfile.Quote(m.Source), runfile.Quote(m.Mode))
+		b.WriteString("\n")
+		if why := n.asked[m.Target]; why != "" {
+			fmt.Fprintf(b, "# %s\n", why)
+		}
+		fmt.Fprintf(b, "mount %s {\nsource = %s\nmode = %s\n}\n", runfile.Quote(m.Target), runfile.Quote(m.Source), runfile.Quote(m.Mode))
 	}
 	b.WriteString("\n")
 	runfile.WriteLimits(b, n.Narrow(d).Limits, n.peak)

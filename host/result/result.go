@@ -53,6 +53,9 @@ type Result struct {
 	Limits  []Limit `json:"limits"` // in a fixed order; never null
 	Network Network `json:"network"`
 
+	Observed bool          `json:"observed,omitempty"` // Files is known: hutch observe recorded it
+	Files    []sdk.FileUse `json:"files,omitempty"`    // of this machine that the program named, outside of what every sandbox has; at most 1,000
+
 	Workspace      Workspace         `json:"workspace"`
 	Sandbox        *Sandbox          `json:"sandbox,omitempty"` // the persistent sandbox that it ran in, or left
 	Dependencies   []Dependencies    `json:"dependencies,omitempty"`

@@ -49,6 +49,8 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 		cmd.Stderr = errs
 	}
 	j.withSecrets(cmd)
+	cmd.Observe = j.d.Observe && p.b.Facts.Has(sdk.CapObserve)
+	j.res.Observed = cmd.Observe
 	if j.d.Stdin != nil {
 		cmd.Stdin = strings.NewReader(*j.d.Stdin)
 	}
@@ -122,6 +124,9 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 		r.Network.Traffic = append(r.Network.Traffic, bounded(t))
 	}
 	r.Network.TrafficMore = x.TrafficMore
+	if r.Observed {
+		r.Files = x.Files
+	}
 	u := x.Usage
 	if u.Wall == 0 {
 		u.Wall = wall

@@ -118,6 +118,9 @@ type Definition struct {
 	// for [Definition.RangeOf].
 	Given map[string]string `json:"-"`
 
+	// Observe has the result say which files of this machine the command names, on a backend that can tell.
+	Observe bool `json:"-"`
+
 	origin *origin // nil for a run that comes from flags
 }
 

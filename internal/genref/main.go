@@ -33,7 +33,7 @@ var pages = []page{
 		more: map[string][]string{
 			"host/outputs": {"Output", "Skipped"},
 			"host/store":   {"ChainRef"},
-			"sdk":          {"Traffic"},
+			"sdk":          {"Traffic", "FileUse"},
 			"host/diag":    {"Range", "Pos", "Diagnostic", "Snippet", "Line", "Value", "Related"},
 		},
 		enums: []enum{{"sdk", "Cause"}},

@@ -44,6 +44,7 @@ func (b *backend) Describe() sdk.Description {
 		Sandbox:    (*sandbox)(nil),
 		TTY:        true,
 		Secrets:    true,
+		Observe:    true,
 		Fork:       true,
 
 		Environment: []string{bwrapVariable},

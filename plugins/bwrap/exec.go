@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
+	"github.com/hutch-run/hutch/plugins/bwrap/internal/recorder"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
@@ -57,7 +59,19 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	}
 	before := s.stats()
 	start := time.Now()
-	p, err := s.holder.Exec(initPath, args, stdin, stdout, stderr, s.group != nil || hasNetwork(&s.spec))
+	var filter []byte
+	var listener *os.File
+	var record *recorder.Recorder
+	if c.Observe {
+		if record, listener, err = s.record(); err != nil {
+			return nil, sdk.Errorf(sdk.ReasonInternal, "observe the command: %w", err)
+		}
+		filter = recorder.Filter()
+	}
+	p, err := s.holder.Exec(initPath, args, stdin, stdout, stderr, s.group != nil || hasNetwork(&s.spec), filter, listener)
+	if listener != nil {
+		listener.Close()
+	}
 	if err != nil {
 		return nil, sdk.Errorf(sdk.ReasonInternal, "start bwrap: %w", err)
 	}
@@ -102,8 +116,29 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
 		exit.Traffic, exit.TrafficMore = network.Close()
+		exit.Files = record.End()
 	}
 	return exit, err
+}
+
+// record begins to note what a command names. The process that becomes the command sends its listener over the socket.
+func (s *sandbox) record() (*recorder.Recorder, *os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	near, far := os.NewFile(uintptr(pair[0]), "observer"), os.NewFile(uintptr(pair[1]), "observer")
+	defer near.Close()
+	conn, err := net.FileConn(near)
+	if err != nil {
+		far.Close()
+		return nil, nil, err
+	}
+	mounts := slices.Clone(configOf(&s.spec).ROBind)
+	for _, m := range s.spec.Mounts {
+		mounts = append(mounts, m.Target)
+	}
+	return recorder.Start(conn.(*net.UnixConn), initPath, mounts, reserved), far, nil
 }
 
 // hasNetwork says that commands have a network at all. Mode full differs from filtered in what the gate allows.

@@ -40,6 +40,8 @@ type Command struct {
 	// hosts. See [sdk.Command].
 	Secrets   []sdk.Secret
 	Authority *sdk.Authority
+
+	Observe bool // see [sdk.Command]
 }
 
 // Exec is a command that was started.

@@ -96,6 +96,7 @@ func exitFrom(e *pb.ExecExited) *sdk.Exit {
 	if more := len(out.Traffic) - sdk.MaxTraffic; more > 0 {
 		out.Traffic, out.TrafficMore = out.Traffic[:sdk.MaxTraffic], out.TrafficMore+int64(more)
 	}
+	out.Files = out.Files[:min(len(out.Files), sdk.MaxFiles)]
 	for i := range out.Traffic {
 		t := &out.Traffic[i]
 		t.Port = min(t.Port, 65535)

@@ -45,7 +45,8 @@ type Result struct {
 }
 
 // Exec starts a command: init is the path of the init in the sandbox, args are those of [microinit.Args]. With hold, the command waits until [Process.Release].
-func (h *Holder) Exec(init string, args []string, stdin, stdout, stderr *os.File, hold bool) (*Process, error) {
+// With observe, a filter of system calls, the filter's listener comes over listener, and has to be served at once.
+func (h *Holder) Exec(init string, args []string, stdin, stdout, stderr *os.File, hold bool, observe []byte, listener *os.File) (*Process, error) {
 	child, files, err := supervise.Prepare(args)
 	if err != nil {
 		return nil, err
@@ -87,7 +88,10 @@ func (h *Holder) Exec(init string, args []string, stdin, stdout, stderr *os.File
 		p.info = answer
 		fds = append(fds, int(r.Fd()), int(tell.Fd()))
 	}
-	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Program: init, Block: hold}}, fds)
+	if len(observe) > 0 {
+		fds = append(fds, int(listener.Fd()))
+	}
+	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Program: init, Block: hold, Observe: observe}}, fds)
 	if err != nil {
 		p.Release()
 		p.forget()

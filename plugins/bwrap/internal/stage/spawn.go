@@ -34,6 +34,9 @@ func (h *holder) spawn(c *supervise.Socket, e *wire.Exec, fds []int) (*wire.Repl
 	if e.Block {
 		want += 2
 	}
+	if len(e.Observe) > 0 {
+		want++
+	}
 	if len(fds) != want {
 		return nil, nil, fmt.Errorf("an exec came with %d descriptors, not %d", len(fds), want)
 	}
@@ -59,6 +62,18 @@ func (h *holder) spawn(c *supervise.Socket, e *wire.Exec, fds []int) (*wire.Repl
 	if e.Block {
 		files = append(files, uintptr(fds[7]), uintptr(fds[8]))
 	}
+	line := []string{"bwrap", "--args", strconv.Itoa(argsFD), "--", e.Program} // all users of the host can read it
+	program := fmt.Sprintf("/proc/self/fd/%d", h.bwrap)
+	if len(e.Observe) > 0 {
+		filter, err := memfd("filter", e.Observe)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer unix.Close(filter)
+		line = append([]string{wire.ObserverName, strconv.Itoa(len(files))}, line...)
+		files = append(files, uintptr(filter), uintptr(fds[want-1]), uintptr(h.bwrap))
+		program = "/proc/self/exe"
+	}
 	attr := &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   []string{}, // the command could read bwrap's from /proc
@@ -72,10 +87,9 @@ func (h *holder) spawn(c *supervise.Socket, e *wire.Exec, fds []int) (*wire.Repl
 	if h.setup.Filtered {
 		attr.Sys.Cloneflags = syscall.CLONE_NEWNET
 	}
-	line := []string{"bwrap", "--args", strconv.Itoa(argsFD), "--", e.Program} // all users of the host can read it
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", h.bwrap), line, attr)
+	pid, err := syscall.ForkExec(program, line, attr)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start bwrap: %w", err)
 	}

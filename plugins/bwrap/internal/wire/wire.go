@@ -10,6 +10,9 @@ package wire
 // HolderName is argv[0] of a holder process.
 const HolderName = "hutch-bwrap-holder"
 
+// ObserverName is argv[0] of a process that becomes bwrap once it has a filter whose listener somebody else serves.
+const ObserverName = "hutch-bwrap-observer"
+
 // NoFilter begins the error of a holder that cannot filter the network.
 const NoFilter = "filter the network"
 
@@ -128,12 +131,13 @@ type Mount struct {
 // Exec runs bwrap once. Its descriptors are, in this order: what pid 1 reads its
 // arguments from (a memfd with a microinit.Block), stdin, stdout and stderr of the
 // command, stderr of bwrap itself, the status socket, the pipe that closes when the
-// command is executed and, when Block is set, the pipe that bwrap waits on and the
-// one it sends its child's pid on.
+// command is executed, when Block is set, the pipe that bwrap waits on and the
+// one it sends its child's pid on and, with Observe, the socket for the listener.
 type Exec struct {
 	ID      uint64
 	Program string // pid 1, as the sandbox sees it
 	Block   bool
+	Observe []byte // a further filter, which leaves calls to its listener; empty: none
 }
 
 // Spawned says that bwrap runs. With it comes bwrap's pidfd: the holder's process namespace has other numbers. After it

@@ -6,16 +6,16 @@
 package arbiter
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hutch-run/hutch/sdk/seccomp/notify"
 )
 
 // Arbiter serves the listener of one command.
@@ -28,7 +28,10 @@ type Arbiter struct {
 // Serve answers until nobody is left who could ask, or End.
 func Serve(listener *os.File, writable []string) *Arbiter {
 	a := &Arbiter{listener: listener, writable: writable, done: make(chan struct{})}
-	go a.serve()
+	go func() {
+		defer close(a.done)
+		notify.Serve(listener, a.answer)
+	}()
 	return a
 }
 
@@ -40,69 +43,7 @@ func (a *Arbiter) End() {
 	}
 }
 
-// request is struct seccomp_notif.
-type request struct {
-	ID    uint64
-	PID   uint32 // of the thread
-	Flags uint32
-	Nr    int32
-	Arch  uint32
-	IP    uint64
-	Args  [6]uint64
-}
-
-// response is struct seccomp_notif_resp.
-type response struct {
-	ID    uint64
-	Value int64
-	Error int32
-	Flags uint32
-}
-
-func ioctl(fd uintptr, op uint, arg unsafe.Pointer) error {
-	for {
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, uintptr(op), uintptr(arg))
-		switch errno {
-		case 0:
-			return nil
-		case unix.EINTR:
-		default:
-			return errno
-		}
-	}
-}
-
-func (a *Arbiter) serve() {
-	defer close(a.done)
-	conn, err := a.listener.SyscallConn()
-	if err != nil {
-		return
-	}
-	for {
-		var r request
-		ended := false
-		err := conn.Read(func(fd uintptr) bool {
-			ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			for ready[0].Revents&(unix.POLLIN|unix.POLLHUP) == 0 {
-				n, err := unix.Poll(ready, 0) // POLLERR is of a poll that a signal interrupted
-				if n == 0 && err == nil {
-					return false
-				}
-			}
-			ended = ready[0].Revents&unix.POLLIN == 0 // nobody has the filter any more
-			r = request{}
-			return ended || ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&r)) == nil
-		})
-		if err != nil || ended {
-			return
-		}
-		answer := a.answer(&r)
-		// An error means that the caller was killed.
-		_ = conn.Control(func(fd uintptr) { _ = ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer)) })
-	}
-}
-
-func (a *Arbiter) answer(r *request) response {
+func (a *Arbiter) answer(r *notify.Request) notify.Response {
 	var err error
 	switch r.Nr {
 	case sysChmod:
@@ -124,17 +65,17 @@ func (a *Arbiter) answer(r *request) response {
 	if err != nil && !errors.As(err, &errno) {
 		errno = unix.EPERM
 	}
-	return response{ID: r.ID, Error: -int32(errno)}
+	return notify.Response{Error: -int32(errno)}
 }
 
-func (a *Arbiter) chmodAt(r *request, flags int) error {
+func (a *Arbiter) chmodAt(r *notify.Request, flags int) error {
 	if r.Args[1] == 0 {
 		return unix.EFAULT
 	}
 	return a.chmod(r, int(int32(r.Args[0])), r.Args[1], uint32(r.Args[2]), flags)
 }
 
-func (a *Arbiter) chmod(r *request, dir int, path uint64, mode uint32, flags int) error {
+func (a *Arbiter) chmod(r *notify.Request, dir int, path uint64, mode uint32, flags int) error {
 	const setID = unix.S_ISUID | unix.S_ISGID
 	if mode&setID != 0 {
 		return unix.EPERM
@@ -142,14 +83,14 @@ func (a *Arbiter) chmod(r *request, dir int, path uint64, mode uint32, flags int
 	return a.change(r, dir, path, flags, func(at string) error { return unix.Chmod(at, mode&0o7777) })
 }
 
-func (a *Arbiter) utimes(r *request) error {
+func (a *Arbiter) utimes(r *notify.Request) error {
 	if int32(r.Args[0]) == unix.AT_FDCWD && r.Args[1] == 0 {
 		return unix.EFAULT
 	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 	if r.Args[2] != 0 {
 		raw := make([]byte, 32)
-		if err := read(r, r.Args[2], raw); err != nil {
+		if err := r.Read(r.Args[2], raw); err != nil {
 			return err
 		}
 		for i := range times {
@@ -164,17 +105,13 @@ func (a *Arbiter) utimes(r *request) error {
 
 // change calls fn with a path to what a request names, if the command may change it. The path leads to that very file,
 // whatever happens to its names meanwhile.
-func (a *Arbiter) change(r *request, dir int, path uint64, flags int, fn func(at string) error) error {
+func (a *Arbiter) change(r *notify.Request, dir int, path uint64, flags int, fn func(at string) error) error {
 	fd, err := open(r, dir, path, flags)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	conn, err := a.listener.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if cerr := conn.Control(func(l uintptr) { err = ioctl(l, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&r.ID)) }); cerr != nil || err != nil {
+	if !r.Waits(a.listener) {
 		return unix.EINTR // the caller is gone, and its number may be another process's
 	}
 	at := fmt.Sprintf("/proc/self/fd/%d", fd)
@@ -203,7 +140,7 @@ func (a *Arbiter) below(name string) bool {
 }
 
 // open opens what a request names, as a place only.
-func open(r *request, dir int, path uint64, flags int) (fd int, err error) {
+func open(r *notify.Request, dir int, path uint64, flags int) (fd int, err error) {
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return -1, unix.EINVAL
 	}
@@ -213,7 +150,7 @@ func open(r *request, dir int, path uint64, flags int) (fd int, err error) {
 	}
 	name := ""
 	if path != 0 {
-		if name, err = readString(r, path); err != nil {
+		if name, err = r.Path(path); err != nil {
 			return -1, err
 		}
 		if name == "" && flags&unix.AT_EMPTY_PATH == 0 {
@@ -235,34 +172,4 @@ func open(r *request, dir int, path uint64, flags int) (fd int, err error) {
 		how.Flags |= unix.O_NOFOLLOW
 	}
 	return unix.Openat2(base, name, &how)
-}
-
-// read fills b from the caller's memory.
-func read(r *request, at uint64, b []byte) error {
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", r.PID))
-	if err != nil {
-		return unix.EPERM
-	}
-	defer mem.Close()
-	if _, err := mem.ReadAt(b, int64(at)); err != nil {
-		return unix.EFAULT
-	}
-	return nil
-}
-
-// readString reads a path from the caller's memory, page by page: what follows its end may not be mapped.
-func readString(r *request, at uint64) (string, error) {
-	var out []byte
-	page := uint64(os.Getpagesize())
-	for len(out) < unix.PathMax {
-		b := make([]byte, page-at%page)
-		if err := read(r, at, b); err != nil {
-			return "", err
-		}
-		if i := bytes.IndexByte(b, 0); i >= 0 {
-			return string(append(out, b[:i]...)), nil
-		}
-		out, at = append(out, b...), at+uint64(len(b))
-	}
-	return "", unix.ENAMETOOLONG
 }

@@ -21,13 +21,13 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/seccomp/notify"
 )
 
 const (
@@ -111,7 +111,7 @@ func Follow(l *net.UnixListener, pid int, o *Order, begun func(Begun)) error {
 	if said[0] != saysBegun {
 		return failure(said[:n])
 	}
-	listener, err := receive(oob[:oobn])
+	listener, err := notify.Receive(oob[:oobn])
 	if err != nil {
 		return err
 	}
@@ -148,23 +148,6 @@ func accept(l *net.UnixListener, pid int) (*net.UnixConn, error) {
 		}
 		conn.Close()
 	}
-}
-
-func receive(oob []byte) (*os.File, error) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("the launcher sent no listener: %w", err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil, fmt.Errorf("the launcher sent no listener: %w", err)
-	}
-	unix.CloseOnExec(fds[0])
-	if err := unix.SetNonblock(fds[0], true); err != nil { // or package os does not wait for it with the others
-		unix.Close(fds[0])
-		return nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "seccomp listener"), nil
 }
 
 // failure is the error that a launcher reports, which has said at least one byte.
@@ -296,7 +279,7 @@ func confine(o *Order) (listener int, err error) {
 	if err := dropCapabilities(); err != nil {
 		return -1, fmt.Errorf("give up the capabilities: %w", err)
 	}
-	return filter(o.Filter)
+	return notify.Load(o.Filter)
 }
 
 // rights of a directory that the command may write below: all but making devices and sockets.
@@ -354,16 +337,4 @@ func dropCapabilities() error {
 	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	return unix.Capset(&header, &none[0])
-}
-
-// filter loads the system call filter and returns its listener. Only a signal that kills interrupts a call that was
-// passed on, or programs would see a spurious EINTR.
-func filter(program []byte) (listener int, err error) {
-	const size = 8 // of an instruction
-	prog := unix.SockFprog{Len: uint16(len(program) / size), Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, uintptr(unsafe.Pointer(&prog)))
-	if errno != 0 {
-		return -1, fmt.Errorf("load the system call filter: %w", errno)
-	}
-	return int(fd), nil
 }

@@ -2526,6 +2526,7 @@ type ExecStart struct {
 	GraceNs       int64       `protobuf:"varint,11,opt,name=grace_ns,json=graceNs,proto3" json:"grace_ns,omitempty"`       // between SIGTERM and SIGKILL
 	Secrets       []*Secret   `protobuf:"bytes,12,rep,name=secrets,proto3" json:"secrets,omitempty"`                       // only with the capability secrets
 	Authority     *Authority  `protobuf:"bytes,13,opt,name=authority,proto3" json:"authority,omitempty"`                   // present when there are secrets
+	Observe       bool        `protobuf:"varint,14,opt,name=observe,proto3" json:"observe,omitempty"`                      // report in files what the command opens; only with the capability observe
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2649,6 +2650,13 @@ func (x *ExecStart) GetAuthority() *Authority {
 		return x.Authority
 	}
 	return nil
+}
+
+func (x *ExecStart) GetObserve() bool {
+	if x != nil {
+		return x.Observe
+	}
+	return false
 }
 
 // Secret is a value that commands use without seeing it. They have the placeholder;
@@ -3118,6 +3126,7 @@ type ExecExited struct {
 	OutputLost    string                 `protobuf:"bytes,7,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"`     // why a part of what the command wrote may never have come; empty when all of it did
 	Traffic       []*Traffic             `protobuf:"bytes,8,rep,name=traffic,proto3" json:"traffic,omitempty"`                             // of a filtered network; at most 1,000
 	TrafficMore   int64                  `protobuf:"varint,9,opt,name=traffic_more,json=trafficMore,proto3" json:"traffic_more,omitempty"` // destinations beyond those
+	Files         []*FileUse             `protobuf:"bytes,10,rep,name=files,proto3" json:"files,omitempty"`                                // with observe; at most 1,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3215,6 +3224,75 @@ func (x *ExecExited) GetTrafficMore() int64 {
 	return 0
 }
 
+func (x *ExecExited) GetFiles() []*FileUse {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// FileUse is a file or directory of the host that an observed command named, outside of
+// what every sandbox has: /usr and its like, the workspace, input, output, /tmp.
+type FileUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`    // absolute, without symbolic links where it was found
+	Found         bool                   `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"` // the sandbox has it, by a mount; else only the host does
+	Write         bool                   `protobuf:"varint,3,opt,name=write,proto3" json:"write,omitempty"` // it was to be written, made or removed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileUse) Reset() {
+	*x = FileUse{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileUse) ProtoMessage() {}
+
+func (x *FileUse) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileUse.ProtoReflect.Descriptor instead.
+func (*FileUse) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *FileUse) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *FileUse) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *FileUse) GetWrite() bool {
+	if x != nil {
+		return x.Write
+	}
+	return false
+}
+
 // Traffic is what one command did with one destination of a filtered network.
 type Traffic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3234,7 +3312,7 @@ type Traffic struct {
 
 func (x *Traffic) Reset() {
 	*x = Traffic{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3324,7 @@ func (x *Traffic) String() string {
 func (*Traffic) ProtoMessage() {}
 
 func (x *Traffic) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3337,7 @@ func (x *Traffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Traffic.ProtoReflect.Descriptor instead.
 func (*Traffic) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Traffic) GetName() string {
@@ -3347,7 +3425,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3359,7 +3437,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3372,7 +3450,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Usage) GetWallNs() int64 {
@@ -3423,7 +3501,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3513,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3526,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PutRequest) GetRequest() isPutRequest_Request {
@@ -3503,7 +3581,7 @@ type TransferHeader struct {
 
 func (x *TransferHeader) Reset() {
 	*x = TransferHeader{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3515,7 +3593,7 @@ func (x *TransferHeader) String() string {
 func (*TransferHeader) ProtoMessage() {}
 
 func (x *TransferHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3528,7 +3606,7 @@ func (x *TransferHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferHeader.ProtoReflect.Descriptor instead.
 func (*TransferHeader) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TransferHeader) GetSandboxId() string {
@@ -3560,7 +3638,7 @@ type PutResponse struct {
 
 func (x *PutResponse) Reset() {
 	*x = PutResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3650,7 @@ func (x *PutResponse) String() string {
 func (*PutResponse) ProtoMessage() {}
 
 func (x *PutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3663,7 @@ func (x *PutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutResponse.ProtoReflect.Descriptor instead.
 func (*PutResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
 }
 
 type GetRequest struct {
@@ -3597,7 +3675,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3687,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3700,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetRequest) GetHeader() *TransferHeader {
@@ -3643,7 +3721,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3733,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3746,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetResponse) GetData() []byte {
@@ -3696,7 +3774,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +3786,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3799,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RemoveRequest) GetSandboxId() string {
@@ -3753,7 +3831,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +3843,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +3856,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
 }
 
 type DialRequest struct {
@@ -3792,7 +3870,7 @@ type DialRequest struct {
 
 func (x *DialRequest) Reset() {
 	*x = DialRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3804,7 +3882,7 @@ func (x *DialRequest) String() string {
 func (*DialRequest) ProtoMessage() {}
 
 func (x *DialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3817,7 +3895,7 @@ func (x *DialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
 func (*DialRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DialRequest) GetSandboxId() string {
@@ -3849,7 +3927,7 @@ type DialResponse struct {
 
 func (x *DialResponse) Reset() {
 	*x = DialResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +3939,7 @@ func (x *DialResponse) String() string {
 func (*DialResponse) ProtoMessage() {}
 
 func (x *DialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +3952,7 @@ func (x *DialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialResponse.ProtoReflect.Descriptor instead.
 func (*DialResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
 }
 
 type ChangesRequest struct {
@@ -3886,7 +3964,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +3976,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +3989,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ChangesRequest) GetSandboxId() string {
@@ -3930,7 +4008,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4020,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4033,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ChangesResponse) GetChanges() []*Change {
@@ -3978,7 +4056,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3990,7 +4068,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4003,7 +4081,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Change) GetPath() []byte {
@@ -4051,7 +4129,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4141,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4154,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ResetRequest) GetSandboxId() string {
@@ -4101,7 +4179,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4113,7 +4191,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4126,7 +4204,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
 }
 
 type StopRequest struct {
@@ -4138,7 +4216,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4150,7 +4228,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4163,7 +4241,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StopRequest) GetSandboxId() string {
@@ -4181,7 +4259,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4193,7 +4271,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4206,7 +4284,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
 }
 
 type StartRequest struct {
@@ -4218,7 +4296,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4308,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4321,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StartRequest) GetSandboxId() string {
@@ -4264,7 +4342,7 @@ type StartEvent struct {
 
 func (x *StartEvent) Reset() {
 	*x = StartEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4276,7 +4354,7 @@ func (x *StartEvent) String() string {
 func (*StartEvent) ProtoMessage() {}
 
 func (x *StartEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4289,7 +4367,7 @@ func (x *StartEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEvent.ProtoReflect.Descriptor instead.
 func (*StartEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{61}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StartEvent) GetProgress() *Progress {
@@ -4308,7 +4386,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4320,7 +4398,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4333,7 +4411,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{62}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DestroyRequest) GetHandle() *Handle {
@@ -4351,7 +4429,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4441,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4454,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{63}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{64}
 }
 
 type ListRequest struct {
@@ -4388,7 +4466,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4478,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4491,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{64}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListRequest) GetOwner() string {
@@ -4432,7 +4510,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4444,7 +4522,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4457,7 +4535,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{65}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListResponse) GetHandles() []*Handle {
@@ -4475,7 +4553,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4565,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +4578,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{66}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{67}
 }
 
 type DrainResponse struct {
@@ -4511,7 +4589,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4601,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4614,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{67}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{68}
 }
 
 var File_hutch_backend_v1_backend_proto protoreflect.FileDescriptor
@@ -4728,7 +4806,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x06resize\x18\x02 \x01(\v2\x1c.hutch.backend.v1.WindowSizeH\x00R\x06resize\x12\x18\n" +
 	"\x06signal\x18\x03 \x01(\x05H\x00R\x06signal\x12-\n" +
 	"\x03end\x18\x04 \x01(\v2\x19.hutch.backend.v1.ExecEndH\x00R\x03endB\t\n" +
-	"\arequest\"\x95\x03\n" +
+	"\arequest\"\xaf\x03\n" +
 	"\tExecStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -4745,7 +4823,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	" \x01(\x03R\ttimeoutNs\x12\x19\n" +
 	"\bgrace_ns\x18\v \x01(\x03R\agraceNs\x122\n" +
 	"\asecrets\x18\f \x03(\v2\x18.hutch.backend.v1.SecretR\asecrets\x129\n" +
-	"\tauthority\x18\r \x01(\v2\x1b.hutch.backend.v1.AuthorityR\tauthority\"\x9e\x01\n" +
+	"\tauthority\x18\r \x01(\v2\x1b.hutch.backend.v1.AuthorityR\tauthority\x12\x18\n" +
+	"\aobserve\x18\x0e \x01(\bR\aobserve\"\x9e\x01\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vplaceholder\x18\x02 \x01(\tR\vplaceholder\x12\x14\n" +
@@ -4772,7 +4851,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x05event\"\f\n" +
 	"\n" +
 	"ExecOpened\"\r\n" +
-	"\vExecStarted\"\xb3\x02\n" +
+	"\vExecStarted\"\xe4\x02\n" +
 	"\n" +
 	"ExecExited\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x12\n" +
@@ -4785,7 +4864,13 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\voutput_lost\x18\a \x01(\tR\n" +
 	"outputLost\x123\n" +
 	"\atraffic\x18\b \x03(\v2\x19.hutch.backend.v1.TrafficR\atraffic\x12!\n" +
-	"\ftraffic_more\x18\t \x01(\x03R\vtrafficMore\"\xf5\x01\n" +
+	"\ftraffic_more\x18\t \x01(\x03R\vtrafficMore\x12/\n" +
+	"\x05files\x18\n" +
+	" \x03(\v2\x19.hutch.backend.v1.FileUseR\x05files\"I\n" +
+	"\aFileUse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\x12\x14\n" +
+	"\x05write\x18\x03 \x01(\bR\x05write\"\xf5\x01\n" +
 	"\aTraffic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
@@ -4915,7 +5000,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -4963,33 +5048,34 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*ExecOpened)(nil),       // 43: hutch.backend.v1.ExecOpened
 	(*ExecStarted)(nil),      // 44: hutch.backend.v1.ExecStarted
 	(*ExecExited)(nil),       // 45: hutch.backend.v1.ExecExited
-	(*Traffic)(nil),          // 46: hutch.backend.v1.Traffic
-	(*Usage)(nil),            // 47: hutch.backend.v1.Usage
-	(*PutRequest)(nil),       // 48: hutch.backend.v1.PutRequest
-	(*TransferHeader)(nil),   // 49: hutch.backend.v1.TransferHeader
-	(*PutResponse)(nil),      // 50: hutch.backend.v1.PutResponse
-	(*GetRequest)(nil),       // 51: hutch.backend.v1.GetRequest
-	(*GetResponse)(nil),      // 52: hutch.backend.v1.GetResponse
-	(*RemoveRequest)(nil),    // 53: hutch.backend.v1.RemoveRequest
-	(*RemoveResponse)(nil),   // 54: hutch.backend.v1.RemoveResponse
-	(*DialRequest)(nil),      // 55: hutch.backend.v1.DialRequest
-	(*DialResponse)(nil),     // 56: hutch.backend.v1.DialResponse
-	(*ChangesRequest)(nil),   // 57: hutch.backend.v1.ChangesRequest
-	(*ChangesResponse)(nil),  // 58: hutch.backend.v1.ChangesResponse
-	(*Change)(nil),           // 59: hutch.backend.v1.Change
-	(*ResetRequest)(nil),     // 60: hutch.backend.v1.ResetRequest
-	(*ResetResponse)(nil),    // 61: hutch.backend.v1.ResetResponse
-	(*StopRequest)(nil),      // 62: hutch.backend.v1.StopRequest
-	(*StopResponse)(nil),     // 63: hutch.backend.v1.StopResponse
-	(*StartRequest)(nil),     // 64: hutch.backend.v1.StartRequest
-	(*StartEvent)(nil),       // 65: hutch.backend.v1.StartEvent
-	(*DestroyRequest)(nil),   // 66: hutch.backend.v1.DestroyRequest
-	(*DestroyResponse)(nil),  // 67: hutch.backend.v1.DestroyResponse
-	(*ListRequest)(nil),      // 68: hutch.backend.v1.ListRequest
-	(*ListResponse)(nil),     // 69: hutch.backend.v1.ListResponse
-	(*DrainRequest)(nil),     // 70: hutch.backend.v1.DrainRequest
-	(*DrainResponse)(nil),    // 71: hutch.backend.v1.DrainResponse
-	nil,                      // 72: hutch.backend.v1.InspectResponse.DetailsEntry
+	(*FileUse)(nil),          // 46: hutch.backend.v1.FileUse
+	(*Traffic)(nil),          // 47: hutch.backend.v1.Traffic
+	(*Usage)(nil),            // 48: hutch.backend.v1.Usage
+	(*PutRequest)(nil),       // 49: hutch.backend.v1.PutRequest
+	(*TransferHeader)(nil),   // 50: hutch.backend.v1.TransferHeader
+	(*PutResponse)(nil),      // 51: hutch.backend.v1.PutResponse
+	(*GetRequest)(nil),       // 52: hutch.backend.v1.GetRequest
+	(*GetResponse)(nil),      // 53: hutch.backend.v1.GetResponse
+	(*RemoveRequest)(nil),    // 54: hutch.backend.v1.RemoveRequest
+	(*RemoveResponse)(nil),   // 55: hutch.backend.v1.RemoveResponse
+	(*DialRequest)(nil),      // 56: hutch.backend.v1.DialRequest
+	(*DialResponse)(nil),     // 57: hutch.backend.v1.DialResponse
+	(*ChangesRequest)(nil),   // 58: hutch.backend.v1.ChangesRequest
+	(*ChangesResponse)(nil),  // 59: hutch.backend.v1.ChangesResponse
+	(*Change)(nil),           // 60: hutch.backend.v1.Change
+	(*ResetRequest)(nil),     // 61: hutch.backend.v1.ResetRequest
+	(*ResetResponse)(nil),    // 62: hutch.backend.v1.ResetResponse
+	(*StopRequest)(nil),      // 63: hutch.backend.v1.StopRequest
+	(*StopResponse)(nil),     // 64: hutch.backend.v1.StopResponse
+	(*StartRequest)(nil),     // 65: hutch.backend.v1.StartRequest
+	(*StartEvent)(nil),       // 66: hutch.backend.v1.StartEvent
+	(*DestroyRequest)(nil),   // 67: hutch.backend.v1.DestroyRequest
+	(*DestroyResponse)(nil),  // 68: hutch.backend.v1.DestroyResponse
+	(*ListRequest)(nil),      // 69: hutch.backend.v1.ListRequest
+	(*ListResponse)(nil),     // 70: hutch.backend.v1.ListResponse
+	(*DrainRequest)(nil),     // 71: hutch.backend.v1.DrainRequest
+	(*DrainResponse)(nil),    // 72: hutch.backend.v1.DrainResponse
+	nil,                      // 73: hutch.backend.v1.InspectResponse.DetailsEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -5021,7 +5107,7 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	29, // 26: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
 	27, // 27: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
 	28, // 28: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	72, // 29: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	73, // 29: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
 	36, // 30: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
 	40, // 31: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
 	41, // 32: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
@@ -5032,56 +5118,57 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	44, // 37: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
 	45, // 38: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
 	43, // 39: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
-	47, // 40: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	46, // 41: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
-	49, // 42: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	49, // 43: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	26, // 44: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
-	59, // 45: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	26, // 46: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
-	27, // 47: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	27, // 48: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 49: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 50: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	20, // 51: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	22, // 52: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	31, // 53: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	33, // 54: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	35, // 55: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	48, // 56: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	51, // 57: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	53, // 58: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	55, // 59: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
-	57, // 60: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	60, // 61: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	62, // 62: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
-	64, // 63: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
-	66, // 64: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	68, // 65: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	70, // 66: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 67: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 68: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	21, // 69: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	25, // 70: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	32, // 71: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	34, // 72: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	42, // 73: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	50, // 74: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	52, // 75: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	54, // 76: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	56, // 77: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
-	58, // 78: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	61, // 79: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	63, // 80: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
-	65, // 81: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
-	67, // 82: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	69, // 83: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	71, // 84: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	67, // [67:85] is the sub-list for method output_type
-	49, // [49:67] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	48, // 40: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	47, // 41: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
+	46, // 42: hutch.backend.v1.ExecExited.files:type_name -> hutch.backend.v1.FileUse
+	50, // 43: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	50, // 44: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	26, // 45: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
+	60, // 46: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 47: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
+	27, // 48: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	27, // 49: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 50: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 51: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	20, // 52: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	22, // 53: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	31, // 54: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	33, // 55: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	35, // 56: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	49, // 57: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	52, // 58: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	54, // 59: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	56, // 60: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
+	58, // 61: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	61, // 62: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	63, // 63: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
+	65, // 64: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
+	67, // 65: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	69, // 66: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	71, // 67: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 68: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 69: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	21, // 70: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	25, // 71: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	32, // 72: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	34, // 73: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	42, // 74: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	51, // 75: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	53, // 76: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	55, // 77: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	57, // 78: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
+	59, // 79: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	62, // 80: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	64, // 81: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
+	66, // 82: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
+	68, // 83: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	70, // 84: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	72, // 85: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	68, // [68:86] is the sub-list for method output_type
+	50, // [50:68] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -5109,7 +5196,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 		(*ExecEvent_Exited)(nil),
 		(*ExecEvent_Opened)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[44].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[45].OneofWrappers = []any{
 		(*PutRequest_Header)(nil),
 		(*PutRequest_Data)(nil),
 	}
@@ -5119,7 +5206,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   69,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

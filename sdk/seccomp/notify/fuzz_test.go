@@ -1,4 +1,6 @@
-package arbiter
+//go:build linux
+
+package notify
 
 import (
 	"bytes"
@@ -10,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzReadString reads a path from memory that ends where it does: up to its end and not beyond.
-func FuzzReadString(f *testing.F) {
+// FuzzPath reads a path from memory that ends where it does: up to its end and not beyond.
+func FuzzPath(f *testing.F) {
 	for _, s := range []string{"", "/tmp/x", "a\x00b", string(bytes.Repeat([]byte("x"), unix.PathMax)), string(bytes.Repeat([]byte("y"), unix.PathMax-1))} {
 		f.Add([]byte(s))
 	}
@@ -30,7 +32,7 @@ func FuzzReadString(f *testing.F) {
 		}
 		at := mem[3*page-len(data)-1 : 3*page] // data and a zero, then nothing
 		copy(at, data)
-		got, err := readString(&request{PID: uint32(os.Getpid())}, uint64(uintptr(unsafe.Pointer(&at[0]))))
+		got, err := (&Request{PID: uint32(os.Getpid())}).Path(uint64(uintptr(unsafe.Pointer(&at[0]))))
 		runtime.KeepAlive(mem)
 		want, _, _ := bytes.Cut(data, []byte{0})
 		switch {
