@@ -279,6 +279,32 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestWhereItHappens looks for each name of the architecture's table in its package.
+func TestWhereItHappens(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("`(\\w+)` in `([a-z/]+)`").FindAllStringSubmatch(string(page), -1)
+	if len(rows) < 10 {
+		t.Fatalf("the table has %d names", len(rows))
+	}
+	for _, row := range rows {
+		name, dir := row[1], row[2]
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared := regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type )` + name + `\b`)
+		if !slices.ContainsFunc(files, func(f string) bool {
+			src, err := os.ReadFile(f)
+			return err == nil && !strings.HasSuffix(f, "_test.go") && declared.Match(src)
+		}) {
+			t.Errorf("%s declares no %s", dir, name)
+		}
+	}
+}
+
 // TestTheLeastBackendRuns builds the first program of the page on backends and runs the command that the page shows.
 func TestTheLeastBackendRuns(t *testing.T) {
 	const name = "docs/writing-a-backend.md"
