@@ -115,8 +115,12 @@ const (
 // Status is the answer of an [Inspector].
 type Status struct {
 	State   State
-	Details map[string]string // free facts for a person: image, overlay strategy, address
+	Details map[string]string // free facts for a person: image, overlay strategy, address; and [DetailPID]
 }
+
+// DetailPID is the name of the detail with the id of a process of this machine below which all commands of the sandbox
+// run. The host shows what these use. A backend whose commands run elsewhere has no such detail.
+const DetailPID = "pid"
 
 // Format says how bytes in [Putter] and [Getter] represent files.
 type Format = contract.Format

@@ -205,4 +205,9 @@ func TestRunSays(t *testing.T) {
 	}, nil)
 	w.see("/runs/"+id, "48 MiB, 75 %", "1s, 10 %", "not known", "b.example:443 is not in network.allow",
 		"allow = [&#34;a.example:443&#34;, &#34;b.example:443&#34;]", "hutch run --allow-host b.example:443 x.hcl left")
+	c := &card{Last: &store.Info{ID: id}}
+	c.Network.Mode = sdk.NetworkFiltered
+	if got := w.decisions(c); got != "0 allowed, 1 denied" {
+		t.Errorf("the card says %q", got)
+	}
 }

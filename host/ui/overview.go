@@ -53,6 +53,8 @@ type card struct {
 	Resets    bool         // its backend can reset it
 	Stops     bool         // its backend can stop and start it
 	ForkOf    string       // name of the sandbox that it is a fork of; "" for none, or for one that was removed
+	Uses      string       // processor and memory; "" where that is not known
+	Decided   string       // by the network in the last command; "" for nothing
 	Forks     bool         // its backend can fork it, and its workspace is private
 }
 
@@ -92,6 +94,8 @@ type latest struct {
 	sign  string
 	view  *overview
 	boxes map[string]*seen // by id
+
+	decided map[string]string // what the network decided, by the run's id
 }
 
 // seen is how a sandbox was.
@@ -102,6 +106,7 @@ type seen struct {
 	when   time.Time
 	status *sandbox.Status // nil when nobody looked
 	facts  *sdk.Facts      // of its backend; nil where they are not known
+	load   load
 }
 
 // box is what is known of a sandbox.
@@ -198,16 +203,19 @@ func (s *Server) build(rec records) *overview {
 	s.latest.mu.Lock()
 	defer s.latest.mu.Unlock()
 	for _, b := range rec.boxes {
+		k, uses := s.latest.boxes[b.ID], ""
 		st, layer, facts := sandbox.Status{SandboxInfo: b, Condition: string(b.State), Problem: b.Damage, Dir: s.store.Paths().Sandbox(b.ID)}, "", (*sdk.Facts)(nil)
-		if k := s.latest.boxes[b.ID]; k != nil && k.status != nil && b.State == store.SandboxReady {
+		if k != nil && k.status != nil && b.State == store.SandboxReady {
 			st, layer, facts = *k.status, k.layer, k.facts
 			st.SandboxInfo = b
+			uses = k.load.uses(st.Details[sdk.DetailPID])
 		}
 		c := newCard(st, facts, v.Runs)
+		c.Uses, c.Decided = uses, s.decisions(c)
 		if at := slices.IndexFunc(rec.boxes, func(o store.SandboxInfo) bool { return o.ID == c.Parent }); at >= 0 {
 			c.ForkOf = nameOf(rec.boxes[at])
 		}
-		_, _ = fmt.Fprintln(sum, layer, c.Condition, c.Problem, c.Notes, c.Changed(), c.Details)
+		_, _ = fmt.Fprintln(sum, layer, c.Condition, c.Problem, c.Notes, c.Changed(), c.Details, c.Uses)
 		v.Cards = append(v.Cards, c)
 		overlays[c.Overlay]++
 		at := slices.IndexFunc(v.Projects, func(p project) bool { return p.Name == c.Project && p.Dir == c.Workspace.Source })
@@ -224,6 +232,11 @@ func (s *Server) build(rec records) *overview {
 	for id := range s.latest.boxes { // removed
 		if !slices.ContainsFunc(rec.boxes, func(b store.SandboxInfo) bool { return b.ID == id }) {
 			delete(s.latest.boxes, id)
+		}
+	}
+	for id := range s.latest.decided { // not shown any more
+		if !slices.ContainsFunc(v.Cards, func(c *card) bool { return c.Last != nil && c.Last.ID == id }) {
+			delete(s.latest.decided, id)
 		}
 	}
 	v.Version = hex.EncodeToString(sum.Sum(nil)[:8])

@@ -617,7 +617,7 @@ func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	if strings.HasSuffix(what, "x") {
+	if strings.HasSuffix(what, "x") || strings.HasSuffix(what, "ss") {
 		what += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, what)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,7 +58,7 @@ func holderOf(t *testing.T, s *sandbox) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st.Details["holder"]
+	return st.Details[sdk.DetailPID]
 }
 
 // TestSandboxIsSharedByPlugins: all plugin processes that work in a persistent sandbox work in one world.
@@ -140,8 +139,8 @@ func TestSandboxSurvivesItsHolder(t *testing.T) {
 	}
 	<-s.holder.Gone()
 	asleep := attach()
-	if got := holderOf(t, asleep); !strings.Contains(got, "none") {
-		t.Errorf("holder %s", got)
+	if st, err := asleep.Inspect(t.Context()); err != nil || st.State != sdk.StateAsleep || st.Details[sdk.DetailPID] != "" {
+		t.Errorf("%+v %v", st, err)
 	}
 	if changes, err := asleep.Changes(t.Context()); err != nil || len(changes) != 1 || changes[0].Path != "a.txt" || asleep.world != nil {
 		t.Errorf("%+v %v: looking needs no holder", changes, err)

@@ -275,10 +275,10 @@ func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
 	s.runMu.Lock()
 	defer s.runMu.Unlock()
 	return sdk.Status{State: sdk.StateReady, Details: map[string]string{
-		"holder":   fmt.Sprint(s.holder.PID()),
-		"host uid": fmt.Sprint(s.ident.hostUID),
-		"commands": fmt.Sprint(len(s.running)),
-		"layer":    s.layerText(),
+		sdk.DetailPID: fmt.Sprint(s.holder.PID()),
+		"host uid":    fmt.Sprint(s.ident.hostUID),
+		"commands":    fmt.Sprint(len(s.running)),
+		"layer":       s.layerText(),
 	}}, nil
 }
 

@@ -207,7 +207,7 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 		details["podman"] = st.text()
 		return sdk.Status{State: sdk.StateStopped, Details: details}, nil
 	}
-	details["pid"] = strconv.Itoa(s.pid)
+	details[sdk.DetailPID] = strconv.Itoa(s.pid)
 	return sdk.Status{State: sdk.StateReady, Details: details}, nil
 }
 

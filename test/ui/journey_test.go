@@ -289,6 +289,7 @@ func TestJourney(t *testing.T) {
 	j.run(j.ctx, chromedp.SendKeys("#command-line", "echo begun; sleep 600"+kb.Enter), chromedp.WaitVisible(".output"))
 	j.shows(j.ctx, ".output", "begun")
 	j.shows(second, ".card", "since")
+	j.await(second, "the card says what the command uses", `/Uses [0-9]+ % of a processor, [0-9.]+ [KM]iB in [0-9]+ process/.test(document.querySelector(".cards").innerText.replace(/\s+/g, " "))`)
 	j.run(j.ctx, chromedp.Click("form .danger"))
 	j.shows(j.ctx, ".result", "cancelled")
 

@@ -16,6 +16,7 @@ type Stat struct {
 	State  byte   // R, S, D, T, …; Z and X are dead
 	Parent int    // the parent's process id, 0 when it lies outside the pid namespace
 	Start  uint64 // start time in clock ticks since the boot
+	CPU    uint64 // processor time in clock ticks, that of children it has waited for included
 }
 
 // Dead reports whether the process has ended: it is a zombie, or even that is being removed.
@@ -51,6 +52,10 @@ func parse(b []byte) (s Stat, err error) {
 	s.State = fields[0][0]
 	if s.Parent, err = strconv.Atoi(fields[1]); err == nil {
 		s.Start, err = strconv.ParseUint(fields[19], 10, 64)
+	}
+	for _, f := range fields[11:15] {
+		n, _ := strconv.ParseInt(f, 10, 64)
+		s.CPU += uint64(max(n, 0))
 	}
 	return s, err
 }
