@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -47,7 +46,7 @@ func TestBrokenVMIsStartedAgain(t *testing.T) {
 
 func TestStartThatFails(t *testing.T) {
 	standIn(t)
-	for what, f := range map[string]limatest.Faults{"never ready": {Never: true}, "dies": {Die: true}} {
+	for what, f := range map[string]bootFaults{"never ready": {Never: true}, "dies": {Die: true}} {
 		t.Run(what, func(t *testing.T) {
 			name := vmName(t)
 			short := func(c *Config) { c.StartTimeout = 2 * time.Second }
@@ -59,7 +58,7 @@ func TestStartThatFails(t *testing.T) {
 			if st := status(t, name); st != "" {
 				t.Errorf("a VM that was made for it and never started is %s", st)
 			}
-			faults(t, name, limatest.Faults{})
+			faults(t, name, bootFaults{})
 			s := mustCreate(t, newBackend(), config(name, func(c *Config) { c.StartTimeout = time.Minute }))
 			limactlDo(t, "stop", name)
 			faults(t, name, f)
@@ -70,7 +69,7 @@ func TestStartThatFails(t *testing.T) {
 			if st := status(t, name); st != "Stopped" {
 				t.Errorf("a VM that existed and does not start is %s", st)
 			}
-			faults(t, name, limatest.Faults{})
+			faults(t, name, bootFaults{})
 			s.cfg.StartTimeout = time.Minute
 			sh(t, s.sandbox, "true")
 		})
@@ -82,7 +81,7 @@ func TestVMThatStillBoots(t *testing.T) {
 	name := vmName(t)
 	s := mustCreate(t, newBackend(), config(name))
 	limactlDo(t, "stop", name)
-	faults(t, name, limatest.Faults{BootDelay: 2 * time.Second})
+	faults(t, name, bootFaults{BootDelay: 2 * time.Second})
 	cmd := exec.Command("limactl", "start", name)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/backendtest"
 )
@@ -16,7 +15,7 @@ func TestConformance(t *testing.T) {
 	needVM(t)
 	suite := backendtest.Suite{
 		New:    func() sdk.Backend { return newBackend() },
-		Config: testConfig(t), StandIn: os.Getenv(limatest.RealVariable) != "1",
+		Config: testConfig(t), StandIn: os.Getenv(realVariable) != "1",
 		BadConfigs: []backendtest.BadConfig{
 			{Name: "a name that is an option", Config: map[string]any{"instance": "--all"}, Path: "instance"},
 			{Name: "a name that leads elsewhere", Config: map[string]any{"instance": "../x"}, Path: "instance"},

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 	"github.com/hutch-run/hutch/plugins/lima/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -344,7 +343,7 @@ func TestRootIsRefused(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	limatest.Need(t)
+	needStandIn(t)
 	findings, err := newBackend().Check(t.Context())
 	if err != nil || len(findings) != 5 {
 		t.Fatalf("%+v %v", findings, err)

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -21,7 +20,7 @@ func TestLifeCycle(t *testing.T) {
 	}
 	in := func(name string) string { return filepath.Join(base, name) }
 	t.Cleanup(func() {
-		limatest.StopAll(in("v"))
+		stopAll(in("v"))
 		os.RemoveAll(base)
 	})
 	for _, dir := range []string{"h", "r", "t", "v", "w"} {

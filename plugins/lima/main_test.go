@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
 )
@@ -23,17 +22,17 @@ func TestMain(m *testing.M) {
 	if slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz") }) {
 		os.Exit(m.Run()) // as this user, who can read the cache of the fuzzer; no target needs a VM
 	}
-	if !limatest.StandIn() && os.Getenv(testGuestVariable) == "" {
+	if !isStandIn() && os.Getenv(testGuestVariable) == "" {
 		dir, err := build()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		code := limatest.Run(m)
+		code := runStandIn(m)
 		os.RemoveAll(dir)
 		os.Exit(code)
 	}
-	os.Exit(limatest.Run(m))
+	os.Exit(runStandIn(m))
 }
 
 // build builds hutch with this backend, as it is installed; every test process of this package finds the guest's
@@ -67,7 +66,7 @@ const configVariable = "HUTCH_TEST_LIMA_CONFIG"
 // testConfig is the block of the VM that the tests share.
 func testConfig(t testing.TB) map[string]any {
 	t.Helper()
-	if os.Getenv(limatest.RealVariable) != "1" {
+	if os.Getenv(realVariable) != "1" {
 		return map[string]any{"instance": "t"}
 	}
 	c := map[string]any{"instance": "hutch-test"}
@@ -118,7 +117,7 @@ var (
 type keepsConfig struct{ *backend }
 
 func (b *keepsConfig) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
-	if os.Getenv(limatest.RealVariable) == "1" {
+	if os.Getenv(realVariable) == "1" {
 		made = configOf(&req.Spec)
 	}
 	return b.backend.Create(ctx, req)
@@ -127,7 +126,7 @@ func (b *keepsConfig) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.S
 // needVM starts the tests' VM.
 func needVM(t testing.TB) {
 	t.Helper()
-	limatest.Need(t)
+	needStandIn(t)
 	if err := started(t); err != nil {
 		t.Fatalf("start the tests' VM: %v", err)
 	}

@@ -16,15 +16,13 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 )
 
 // TestScripts runs the whole program, as a user does, with a VM for each script on the stand-in, or with
 // HUTCH_TEST_LIMA=1 all of them with the tests' real VM, which some stop. The last script is one for every backend.
 func TestScripts(t *testing.T) {
-	limatest.Need(t)
-	real := os.Getenv(limatest.RealVariable) == "1"
+	needStandIn(t)
+	real := os.Getenv(realVariable) == "1"
 	block, instance := `backend "lima" {}`, "hutch"
 	if real {
 		needVM(t)
@@ -87,7 +85,7 @@ func limaHome(env *testscript.Env, real bool) (string, error) {
 		return "", err
 	}
 	env.Defer(func() {
-		limatest.StopAll(home)
+		stopAll(home)
 		os.RemoveAll(home)
 	})
 	return home, nil

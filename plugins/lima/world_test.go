@@ -18,15 +18,14 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/plugins/lima/internal/limaout"
-	"github.com/hutch-run/hutch/plugins/lima/internal/limatest"
 	"github.com/hutch-run/hutch/sdk"
 )
 
 // standIn skips a test that breaks VMs where the VM is a real one, which takes minutes each time.
 func standIn(t testing.TB) {
 	t.Helper()
-	limatest.Need(t)
-	if os.Getenv(limatest.RealVariable) == "1" {
+	needStandIn(t)
+	if os.Getenv(realVariable) == "1" {
 		t.Skip("it makes and breaks VMs of its own, which takes minutes for each real one")
 	}
 }
@@ -35,8 +34,8 @@ func standIn(t testing.TB) {
 // leave it broken.
 func anyVM(t testing.TB) {
 	t.Helper()
-	limatest.Need(t)
-	if os.Getenv(limatest.RealVariable) == "1" {
+	needStandIn(t)
+	if os.Getenv(realVariable) == "1" {
 		needVM(t)
 	}
 }
@@ -45,7 +44,7 @@ func anyVM(t testing.TB) {
 // one of all tests, which stays. A test with VMs of its own runs beside others: it mostly waits for them.
 func vmName(t *testing.T) string {
 	t.Helper()
-	if os.Getenv(limatest.RealVariable) == "1" {
+	if os.Getenv(realVariable) == "1" {
 		return fmt.Sprint(testConfig(t)["instance"])
 	}
 	t.Parallel()
@@ -223,7 +222,7 @@ func wantReason(t testing.TB, err error, want sdk.Reason) *sdk.Error {
 }
 
 // faults orders the next boots of a VM to go wrong.
-func faults(t testing.TB, name string, f limatest.Faults) {
+func faults(t testing.TB, name string, f bootFaults) {
 	t.Helper()
 	dir := filepath.Join(os.Getenv("LIMA_HOME"), "_faults")
 	b, err := json.Marshal(f)

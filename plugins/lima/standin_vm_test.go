@@ -1,4 +1,4 @@
-package limatest
+package main
 
 import (
 	"bufio"
@@ -31,8 +31,8 @@ func (i *vm) exists() bool {
 	return err == nil
 }
 
-// config is the part of an instance file that the stand-in heeds; all others of Lima are known by name.
-type config struct {
+// vmConfig is the part of an instance file that the stand-in heeds; all others of Lima are known by name.
+type vmConfig struct {
 	CPUs   int    `yaml:"cpus"`
 	Memory string `yaml:"memory"`
 	Disk   string `yaml:"disk"`
@@ -54,18 +54,18 @@ var known = strings.Fields(`base minimumLimaVersion vmType vmOpts os arch images
 	mountInotify ssh firmware audio video upgradePackages containerd guestInstallPrefix probes copyToHost message networks
 	env param dns hostResolver propagateProxyEnv caCerts plain timezone nestedVirtualization user tpm osOpts`)
 
-func (i *vm) config() (*config, error) {
+func (i *vm) config() (*vmConfig, error) {
 	text, err := os.ReadFile(i.file("lima.yaml"))
 	if err != nil {
 		return nil, err
 	}
-	c := &config{}
+	c := &vmConfig{}
 	return c, yaml.Unmarshal(text, c)
 }
 
 // create writes what limactl create leaves: an instance that has never run. Unknown attributes are warned of.
-func (i *vm) create(c *command, text []byte) error {
-	cfg := &config{}
+func (i *vm) create(c *limactlCall, text []byte) error {
+	cfg := &vmConfig{}
 	if err := yaml.Unmarshal(text, cfg); err != nil {
 		return fmt.Errorf("failed to unmarshal YAML (%s): %w", i.name, err)
 	}
@@ -149,13 +149,13 @@ func (i *vm) port() int {
 func (i *vm) describe() map[string]any {
 	cfg, err := i.config()
 	if err != nil {
-		cfg = &config{}
+		cfg = &vmConfig{}
 	}
 	u := account()
 	out := map[string]any{
 		"name": i.name, "hostname": "lima-" + i.name, "status": i.status(), "dir": i.dir(), "vmType": "qemu", "arch": "x86_64", "cpus": cfg.CPUs,
 		"memory": int64(4 << 30), "disk": int64(20 << 30), "sshLocalPort": i.port(), "sshConfigFile": i.file("ssh.config"), "sshAddress": "127.0.0.1",
-		"protected": false, "limaVersion": Version, "HostOS": "linux", "HostArch": "x86_64", "LimaHome": i.home,
+		"protected": false, "limaVersion": limaVersion, "HostOS": "linux", "HostArch": "x86_64", "LimaHome": i.home,
 		"IdentityFile": filepath.Join(i.home, "_config", "user"),
 		"config": map[string]any{
 			"mounts": cfg.Mounts, "mountType": "9p",
@@ -183,7 +183,7 @@ func account() *user.User {
 }
 
 // boot starts the hostagent and waits for it to be ready. When it is not in time it goes on by itself.
-func (i *vm) boot(c *command, timeout time.Duration) error {
+func (i *vm) boot(c *limactlCall, timeout time.Duration) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -296,18 +296,18 @@ func (i *vm) remove() error {
 	if err := removeDisk(i.dir()); err != nil {
 		return err
 	}
-	removeAll(i.dir())
+	removeOpened(i.dir())
 	return nil
 }
 
-// Faults say how the next boot of an instance goes wrong. They lie in LIMA_HOME/_faults/NAME.json.
-type Faults struct {
+// bootFaults say how the next boot of an instance goes wrong. They lie in LIMA_HOME/_faults/NAME.json.
+type bootFaults struct {
 	BootDelay time.Duration // before the guest's boot scripts are done
 	Never     bool          // it never is ready
 	Die       bool          // the hostagent dies while it boots
 }
 
-func (i *vm) faults() (f Faults) {
+func (i *vm) faults() (f bootFaults) {
 	if b, err := os.ReadFile(filepath.Join(i.home, "_faults", i.name+".json")); err == nil {
 		_ = json.Unmarshal(b, &f)
 	}

@@ -1,10 +1,12 @@
-// Package limatest is a stand-in for limactl and its virtual machines, for tests where neither can be: without KVM,
+package main
+
+// The files standin_* are a stand-in for limactl and its virtual machines, for tests where neither can be: without KVM,
 // without an image, without a network.
 //
-// The program that stands in is the test binary itself, under the name limactl ([Run] sees to that). What it prints,
-// how it exits, and what it does with what nobody expects was taken from Lima 2.2: the errors that are warnings, the
-// start of a VM that does not exist, the state Running that says nothing of readiness. Its "VMs" are namespaces of this
-// machine, with a disk that outlives a stop, the shared directory, and a login by a real sshd with a real ssh.config
+// The program that stands in is the test binary itself, under the name limactl (runStandIn sees to that). What it
+// prints, how it exits, and what it does with what nobody expects was taken from Lima 2.2: the errors that are
+// warnings, the start of a VM that does not exist, the state Running that says nothing of readiness. Its "VMs" are
+// namespaces of this machine, with a disk that outlives a stop, the shared directory, and a login by a real sshd with a real ssh.config
 // and a control master. Root in there is root of the namespaces only as far as the tests' user is. Each has a network
 // of its own, whose ports come to this machine by the instance's rules and Lima's own one behind them, which is for
 // every port.
@@ -13,10 +15,9 @@
 //
 // # Users
 //
-// limactl refuses root, and so does the stand-in. Where root runs the tests, [Run] runs them as an ordinary user
+// limactl refuses root, and so does the stand-in. Where root runs the tests, [runStandIn] runs them as an ordinary user
 // instead, and stays itself as what a hypervisor is: who starts guests that have rights which their owner has not, such
 // as cgroups. For an ordinary user guests are user namespaces, without cgroups.
-package limatest
 
 import (
 	"encoding/json"
@@ -44,10 +45,10 @@ const ordinaryUser = "hutch-test"
 
 // Variables by which the test processes know each other.
 const (
-	baseVariable    = "HUTCH_TEST_LIMATEST" // the directory of all that this package makes
+	baseVariable    = "HUTCH_TEST_LIMATEST" // the directory of all that the stand-in makes
 	skippedVariable = "HUTCH_TEST_LIMA_SKIP"
-	// RealVariable, when set to 1, has the tests use the real limactl.
-	RealVariable = "HUTCH_TEST_LIMA"
+	// realVariable, when set to 1, has the tests use the real limactl.
+	realVariable = "HUTCH_TEST_LIMA"
 )
 
 // programs are the names under which the test binary is something else.
@@ -59,13 +60,13 @@ var programs = map[string]func(args []string) error{
 	"sudo":             sudoMain,
 }
 
-// StandIn says whether this process is one of the stand-in's programs and no test.
-func StandIn() bool { return programs[filepath.Base(os.Args[0])] != nil }
+// isStandIn says whether this process is one of the stand-in's programs and no test.
+func isStandIn() bool { return programs[filepath.Base(os.Args[0])] != nil }
 
-// Run runs the tests of a package, or the stand-in's program that this process is, and returns the exit code; call it
+// runStandIn runs the tests of a package, or the stand-in's program that this process is, and returns the exit code; call it
 // in TestMain.
-func Run(m *testing.M) int {
-	if StandIn() {
+func runStandIn(m *testing.M) int {
+	if isStandIn() {
 		run := programs[filepath.Base(os.Args[0])]
 		err := run(os.Args[1:])
 		var code exitCode
@@ -88,7 +89,7 @@ func (c exitCode) Error() string { return "exit code " + strconv.Itoa(int(c)) }
 
 func runTests(m *testing.M) int {
 	switch {
-	case os.Getenv(RealVariable) == "1": // a real VM may take longer to boot than all of the tests take without one; -timeout bounds them
+	case os.Getenv(realVariable) == "1": // a real VM may take longer to boot than all of the tests take without one; -timeout bounds them
 		flag.Parse()
 		if err := flag.Set("test.parallel", "1"); err != nil { // there is one VM for all, which some stop
 			return fail(err)
@@ -106,12 +107,12 @@ func runTests(m *testing.M) int {
 	if err != nil {
 		return fail(err)
 	}
-	defer removeAll(base)
+	defer removeOpened(base)
 	if err := setUp(base); err != nil {
 		return fail(err)
 	}
 	if os.Geteuid() != 0 {
-		defer StopAll(filepath.Join(base, "l"))
+		defer stopAll(filepath.Join(base, "l"))
 		for name, value := range environment(base) {
 			if err := os.Setenv(name, value); err != nil {
 				return fail(err)
@@ -231,11 +232,11 @@ func runAsOrdinaryUser(base string) int {
 	return 0
 }
 
-// Need skips the test where the stand-in, or the real limactl that was asked for, cannot work, and fails it where
+// needStandIn skips the test where the stand-in, or the real limactl that was asked for, cannot work, and fails it where
 // HUTCH_TEST_REQUIRE names ssh.
-func Need(t testing.TB) {
+func needStandIn(t testing.TB) {
 	t.Helper()
-	if os.Getenv(RealVariable) == "1" {
+	if os.Getenv(realVariable) == "1" {
 		return
 	}
 	why := os.Getenv(skippedVariable)
@@ -254,8 +255,8 @@ func Need(t testing.TB) {
 	t.Skip(why)
 }
 
-// StopAll ends all VMs below a LIMA_HOME, and removes their disks.
-func StopAll(home string) {
+// stopAll ends all VMs below a LIMA_HOME, and removes their disks.
+func stopAll(home string) {
 	for _, name := range instances(home) {
 		i := &vm{name: name, home: home}
 		if err := errors.Join(i.halt(), i.remove()); err != nil {
@@ -264,8 +265,8 @@ func StopAll(home string) {
 	}
 }
 
-// removeAll removes a directory with what its owner closed to itself.
-func removeAll(dir string) {
+// removeOpened removes a directory with what its owner closed to itself.
+func removeOpened(dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}

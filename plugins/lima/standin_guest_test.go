@@ -1,4 +1,4 @@
-package limatest
+package main
 
 import (
 	"encoding/json"

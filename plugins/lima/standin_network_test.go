@@ -1,4 +1,4 @@
-package limatest
+package main
 
 import (
 	"bufio"
@@ -69,7 +69,7 @@ func (r *portRule) fits(at netip.AddrPort) bool {
 
 // forwards reports whether the instance's rules bring a port of the guest to this machine. Behind them is Lima's own,
 // for every port of the guest's loopback.
-func (c *config) forwards(at netip.AddrPort) bool {
+func (c *vmConfig) forwards(at netip.AddrPort) bool {
 	for _, r := range append(slices.Clone(c.PortForwards), portRule{}) {
 		if r.fits(at) {
 			return !r.Ignore
@@ -83,7 +83,7 @@ const portTime = 50 * time.Millisecond
 
 // forwardPorts does what Lima's hostagent does with ports on which something listens in the guest, for as long as this
 // process lives.
-func (i *vm) forwardPorts(c *config) {
+func (i *vm) forwardPorts(c *vmConfig) {
 	open := map[netip.AddrPort]net.Listener{}
 	for range time.Tick(portTime) {
 		now, err := i.listening()

@@ -1,4 +1,4 @@
-package limatest
+package main
 
 import (
 	"encoding/json"
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// command is one call of limactl, taken apart.
-type command struct {
+// limactlCall is one call of limactl, taken apart.
+type limactlCall struct {
 	name  string
 	args  []string
 	flags map[string]string
@@ -33,8 +33,8 @@ var flagsOf = map[string]map[string]bool{
 	"info":   {},
 }
 
-func parseCommand(args []string) (*command, error) {
-	c := &command{flags: map[string]string{}}
+func parseCommand(args []string) (*limactlCall, error) {
+	c := &limactlCall{flags: map[string]string{}}
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		if !strings.HasPrefix(a, "-") || a == "-" {
@@ -69,7 +69,7 @@ func parseCommand(args []string) (*command, error) {
 }
 
 // log writes to stderr as logrus does.
-func (c *command) log(level, format string, args ...any) {
+func (c *limactlCall) log(level, format string, args ...any) {
 	msg, now := fmt.Sprintf(format, args...), time.Now().UTC().Format(time.RFC3339)
 	if c.json {
 		b, _ := json.Marshal(map[string]string{"level": level, "msg": msg, "time": now})
@@ -96,7 +96,7 @@ func limactlMain(args []string) error {
 	return err
 }
 
-func (c *command) run() error {
+func (c *limactlCall) run() error {
 	home := os.Getenv("LIMA_HOME")
 	if home == "" {
 		home = filepath.Join(os.Getenv("HOME"), ".lima")
@@ -115,7 +115,7 @@ func (c *command) run() error {
 	}
 	switch c.name {
 	case "info":
-		return json.NewEncoder(os.Stdout).Encode(map[string]any{"version": Version, "vmTypes": []string{"qemu"}, "limaHome": home, "hostOS": "linux"})
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{"version": limaVersion, "vmTypes": []string{"qemu"}, "limaHome": home, "hostOS": "linux"})
 	case "list", "ls":
 		return c.list(home)
 	case "create":
@@ -144,13 +144,13 @@ func (c *command) run() error {
 	return fmt.Errorf("unknown command %q for %q", c.name, "limactl")
 }
 
-// Version is the version of Lima that the stand-in behaves like.
-const Version = "2.2.0"
+// limaVersion is the version of Lima that the stand-in behaves like.
+const limaVersion = "2.2.0"
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-](?:[A-Za-z0-9]+))*$`)
 
 // list prints one object on a line for each instance; without any, and for an unknown one, it warns.
-func (c *command) list(home string) error {
+func (c *limactlCall) list(home string) error {
 	all := instances(home)
 	if len(c.args) > 0 {
 		unmatched := false
@@ -194,7 +194,7 @@ func instances(home string) (names []string) {
 }
 
 // create makes an instance from a file, or from stdin, and boots nothing.
-func (c *command) create(home string) error {
+func (c *limactlCall) create(home string) error {
 	if len(c.args) != 1 {
 		return fmt.Errorf("accepts 1 arg(s), received %d", len(c.args))
 	}
@@ -229,7 +229,7 @@ func (c *command) create(home string) error {
 }
 
 // start boots an instance. One that does not exist is made from the default template, which tries a download.
-func (c *command) start(i *vm) error {
+func (c *limactlCall) start(i *vm) error {
 	if !i.exists() {
 		c.log("info", "Creating an instance `%s` from template://default", i.name)
 		if err := i.create(c, []byte("images: []\n")); err != nil {
@@ -256,7 +256,7 @@ func (c *command) start(i *vm) error {
 }
 
 // stop stops an instance that runs; forced, any.
-func (c *command) stop(i *vm) error {
+func (c *limactlCall) stop(i *vm) error {
 	if !i.exists() {
 		return fmt.Errorf("open %s: no such file or directory", filepath.Join(i.dir(), "lima.yaml"))
 	}
@@ -269,7 +269,7 @@ func (c *command) stop(i *vm) error {
 }
 
 // delete removes an instance. One that does not exist is a warning, and success.
-func (c *command) delete(i *vm) error {
+func (c *limactlCall) delete(i *vm) error {
 	if !i.exists() {
 		c.log("warning", "Ignoring non-existent instance `%s`", i.name)
 		return nil
