@@ -256,7 +256,7 @@ func (t *tailBuffer) tail() string {
 // backend that shares no memory with the ones made before.
 func InProcess(make func() sdk.Backend) Target { return &inProcess{make} }
 
-// inProcess serves backends inside this process, over real gRPC on a socket.
+// inProcess serves backends inside this process, over real gRPC.
 type inProcess struct {
 	make func() sdk.Backend
 }

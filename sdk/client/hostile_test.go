@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 
@@ -55,14 +54,9 @@ func (h *hostile) Destroy(context.Context, *pb.DestroyRequest) (*pb.DestroyRespo
 
 func dialHostile(t *testing.T, h *hostile) *Client {
 	t.Helper()
-	ours, theirs, err := socketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := grpc.NewServer()
 	pb.RegisterBackendServer(g, h)
-	go g.Serve(&once{conn: theirs, closed: make(chan struct{})})
-	conn, err := grpc.NewClient(Target, DialOptions(func(context.Context) (net.Conn, error) { return ours, nil })...)
+	conn, err := connect(g)
 	if err != nil {
 		t.Fatal(err)
 	}

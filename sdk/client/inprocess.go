@@ -2,16 +2,12 @@ package client
 
 import (
 	"context"
-	"errors"
 	"net"
-	"os"
-	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -46,32 +42,30 @@ type Local struct {
 }
 
 // InProcess serves b inside this process and returns a client of it, which talks
-// real gRPC over a socket. It is for tests: the backend is tested over the wire, and can be
+// real gRPC over a pipe in memory. It is for tests: the backend is tested over the wire, and can be
 // debugged. opt.PipeDir must be set for Exec.
 func InProcess(b sdk.Backend, opt Options) (*Local, error) {
 	server, err := sdk.NewServer(b)
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs, err := socketPair()
-	if err != nil {
-		return nil, err
-	}
 	g := server.GRPC()
-	go func() { _ = g.Serve(&once{conn: theirs, closed: make(chan struct{})}) }()
-	dialed := false
-	conn, err := grpc.NewClient(Target, DialOptions(func(context.Context) (net.Conn, error) {
-		if dialed {
-			return nil, net.ErrClosed
-		}
-		dialed = true
-		return ours, nil
-	})...)
+	conn, err := connect(g)
 	if err != nil {
-		g.Stop()
 		return nil, err
 	}
 	return &Local{Client: New(conn, opt), server: server, grpc: g, conn: conn}, nil
+}
+
+// connect has g serve a connection to it.
+func connect(g *grpc.Server) (*grpc.ClientConn, error) {
+	l := bufconn.Listen(pipeSize)
+	go func() { _ = g.Serve(l) }()
+	conn, err := grpc.NewClient(Target, DialOptions(l.DialContext)...)
+	if err != nil {
+		g.Stop()
+	}
+	return conn, err
 }
 
 // Server returns the server that answers.
@@ -92,55 +86,3 @@ func (l *Local) Close() error {
 	l.grpc.Stop()
 	return err
 }
-
-func socketPair() (a, b net.Conn, err error) {
-	syscall.ForkLock.RLock() // no child may be born between the two steps
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err == nil {
-		unix.CloseOnExec(fds[0])
-		unix.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	conns := make([]net.Conn, 2)
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socket")
-		var cerr error
-		conns[i], cerr = net.FileConn(f)
-		f.Close()
-		err = errors.Join(err, cerr)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return conns[0], conns[1], nil
-}
-
-// once is a listener with one connection.
-type once struct {
-	mu     sync.Mutex
-	conn   net.Conn
-	end    sync.Once
-	closed chan struct{}
-}
-
-func (l *once) Accept() (net.Conn, error) {
-	l.mu.Lock()
-	c := l.conn
-	l.conn = nil
-	l.mu.Unlock()
-	if c != nil {
-		return c, nil
-	}
-	<-l.closed
-	return nil, net.ErrClosed
-}
-
-func (l *once) Close() error {
-	l.end.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *once) Addr() net.Addr { return &net.UnixAddr{Name: "in-process", Net: "unix"} }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -119,14 +118,9 @@ func TestTwoMinorsUnderOneHost(t *testing.T) {
 
 func dialMinor(t *testing.T, m *minor) *Client {
 	t.Helper()
-	ours, theirs, err := socketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := grpc.NewServer()
 	pb.RegisterBackendServer(g, m)
-	go func() { _ = g.Serve(&once{conn: theirs, closed: make(chan struct{})}) }()
-	conn, err := grpc.NewClient(Target, DialOptions(func(context.Context) (net.Conn, error) { return ours, nil })...)
+	conn, err := connect(g)
 	if err != nil {
 		t.Fatal(err)
 	}
