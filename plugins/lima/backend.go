@@ -192,14 +192,11 @@ func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(cfg)
-	if err != nil {
-		return nil, err
+	rec := boxRecord{
+		ID: req.ID, Owner: req.Owner, StateDir: req.StateDir, Dedicated: cfg.Dedicated, Stop: cfg.StopWhenIdle, Spec: req.Spec,
 	}
-	return &sandbox{machine: m, cfg: cfg, rec: boxRecord{
-		ID: req.ID, Owner: req.Owner, StateDir: req.StateDir, Dedicated: cfg.Dedicated, Stop: cfg.StopWhenIdle, Config: raw,
-		Limits: req.Limits, Network: req.Network, Workspace: req.Workspace, Input: req.Input,
-	}}, nil
+	rec.Spec.Config = cfg
+	return &sandbox{machine: m, cfg: cfg, rec: rec}, nil
 }
 
 func isDir(what, dir string) error {
@@ -233,14 +230,10 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		if rec == nil || rec.Ready == nil {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s in the VM %s", h.ID, m.name)
 		}
-		cfg, err := rec.config()
-		if err != nil {
-			return nil, err
-		}
 		if _, err := os.Stat(filepath.Join(m.home, m.name, "lima.yaml")); errors.Is(err, fs.ErrNotExist) {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the VM %s is gone, and the sandbox %s with it", m.name, h.ID)
 		}
-		return &sandbox{machine: m, cfg: cfg, rec: *rec, ready: *rec.Ready}, nil
+		return &sandbox{machine: m, cfg: configOf(&rec.Spec), rec: *rec, ready: *rec.Ready}, nil
 	})
 	if err != nil {
 		return nil, err

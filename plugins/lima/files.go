@@ -70,11 +70,11 @@ func (s *sandbox) fill(ctx context.Context, l *link, part wire.Part, dir string)
 
 // fillWorkspace copies the source into the workspace and remembers what it looked like.
 func (s *sandbox) fillWorkspace(ctx context.Context, l *link) error {
-	if s.rec.Workspace.Source == "" {
+	if s.rec.Spec.Workspace.Source == "" {
 		return nil
 	}
 	s.say.say("copying the workspace into the VM")
-	if err := s.fill(ctx, l, wire.PartWorkspace, s.rec.Workspace.Source); err != nil {
+	if err := s.fill(ctx, l, wire.PartWorkspace, s.rec.Spec.Workspace.Source); err != nil {
 		return err
 	}
 	_, err := l.ask(ctx, wire.Request{Op: wire.OpSnapshot, ID: s.rec.ID}, nil)

@@ -355,50 +355,36 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestV1WaitersHearWhatTheyWaitFor has another hutch, and then another run of the same one, boot the VM.
+// TestV1WaitersHearWhatTheyWaitFor has another run boot the VM.
 func TestV1WaitersHearWhatTheyWaitFor(t *testing.T) {
 	standIn(t)
 	name := vmName(t)
-	b := newBackend()
-	m, err := b.machine(name)
+	m, err := newBackend().machine(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for whom, hold := range map[string]func() (release func()){
-		"another hutch": func() func() {
-			unlock, err := m.lock(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.records.does("starting the VM " + name)
-			return unlock
-		},
-		"another run": func() func() {
-			m.leave()
-			m.turn <- struct{}{}
-			m.does("starting the VM " + name)
-			return func() { m.does(""); <-m.turn }
-		},
-	} {
-		t.Run(whom, func(t *testing.T) {
-			release := hold()
-			w := &words{}
-			done := make(chan error, 1)
-			go func() {
-				_, err := m.connect(t.Context(), &plan{cfg: config(name), exchange: exchangeOf{t.TempDir(), guestExchange}}, config(name).StartTimeout, w.say)
-				done <- err
-			}()
-			await(t, "the waiter says for what it waits", func() string {
-				if said := w.String(); !strings.Contains(said, "waiting for "+whom+" that works on the VM "+name+": starting the VM "+name) {
-					return said
-				}
-				return ""
-			})
-			release()
-			if err := <-done; err != nil {
-				t.Errorf("after waiting: %v\n%s", err, w)
-			}
-		})
+	unlock, err := m.lock(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.does("starting the VM " + name)
+	w := &words{}
+	done := make(chan error, 1)
+	go func() {
+		p := &plan{cfg: config(name), exchange: exchangeOf{t.TempDir(), guestExchange}}
+		_, err := m.connect(t.Context(), p, config(name).StartTimeout, w.say)
+		done <- err
+	}()
+	await(t, "the waiter says for what it waits", func() string {
+		want := "waiting for another run that works on the VM " + name + ": starting the VM " + name
+		if said := w.String(); !strings.Contains(said, want) {
+			return said
+		}
+		return ""
+	})
+	unlock()
+	if err := <-done; err != nil {
+		t.Errorf("after waiting: %v\n%s", err, w)
 	}
 }
 

@@ -21,15 +21,12 @@ type machine struct {
 	*limactl
 	records
 
-	turn chan struct{} // holds one token: of who connects, which may have to boot the VM
-
-	mu    sync.Mutex
-	link  *link  // nil, or perhaps dead
-	doing string // what who has the turn does, "" for nobody
+	mu   sync.Mutex
+	link *link // nil, or perhaps dead
 }
 
 func newMachine(name string, l *limactl) *machine {
-	return &machine{name: name, limactl: l, records: l.records(name), turn: make(chan struct{}, 1)}
+	return &machine{name: name, limactl: l, records: l.records(name)}
 }
 
 // progress reports what is going on.
@@ -98,22 +95,17 @@ func (m *machine) connect(ctx context.Context, p *plan, timeout time.Duration, s
 	if l := m.live(); l != nil {
 		return l, nil
 	}
-	if err := m.takeTurn(ctx, say); err != nil {
-		return nil, err
-	}
-	defer func() { m.does(""); <-m.turn }()
-	if l := m.live(); l != nil {
-		return l, nil
-	}
 	unlock, err := m.lock(ctx, say)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	if l := m.live(); l != nil { // another call of this process was faster
+		return l, nil
+	}
 	report := say
 	say = func(step string, done, total int64) {
 		m.does(step)
-		m.records.does(step)
 		if report != nil {
 			report(step, done, total)
 		}
@@ -134,48 +126,6 @@ func (m *machine) connect(ctx context.Context, p *plan, timeout time.Duration, s
 	defer m.mu.Unlock()
 	m.link = l
 	return l, nil
-}
-
-// takeTurn waits until no other call of this process connects.
-func (m *machine) takeTurn(ctx context.Context, say progress) error {
-	say, over := say.steady()
-	defer over()
-	tick := time.NewTicker(waitStep)
-	defer tick.Stop()
-	for last := ""; ; {
-		select {
-		case m.turn <- struct{}{}:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-			m.mu.Lock()
-			doing := m.doing
-			m.mu.Unlock()
-			if text := waitingFor(m.name, "another run", doing); text != last {
-				last = text
-				say.say("%s", text)
-			}
-		}
-	}
-}
-
-// waitStep is the interval between two looks at what the process that is waited for does now.
-const waitStep = 200 * time.Millisecond
-
-// waitingFor says for what somebody waits.
-func waitingFor(vm, whom, doing string) string {
-	if doing == "" {
-		return fmt.Sprintf("waiting for %s that works on the VM %s", whom, vm)
-	}
-	return fmt.Sprintf("waiting for %s that works on the VM %s: %s", whom, vm, doing)
-}
-
-// does notes for others of this process what who has the turn does.
-func (m *machine) does(what string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.doing = what
 }
 
 // greet notes what the guest is, and removes what it still has of sandboxes that are gone.
@@ -456,10 +406,13 @@ func (m *machine) died(ctx context.Context) string {
 
 // exists reports whether a sandbox is known to be in the VM.
 func (m *machine) exists(id string) (*boxRecord, error) {
-	b := &boxRecord{}
+	b := &boxRecord{Spec: sdk.Spec{Config: &Config{}}}
 	err := m.read(m.box(id), b)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if err == nil && b.Spec.Config == nil {
+		err = fmt.Errorf("%s: it has no configuration", m.box(id))
 	}
 	if err == nil && b.ID != id {
 		err = fmt.Errorf("%s: it is the record of the sandbox %q", m.box(id), b.ID)

@@ -40,30 +40,14 @@ type vmRecord struct {
 
 // boxRecord is what a fresh process needs to know of a sandbox.
 type boxRecord struct {
-	ID        string          `json:"id"`
-	Owner     string          `json:"owner"`
-	StateDir  string          `json:"state_dir"`
-	Dedicated bool            `json:"dedicated"` // the VM is the sandbox's own
-	Stop      bool            `json:"stop"`      // the VM is stopped with its last sandbox
-	Config    json.RawMessage `json:"config"`
-	Limits    sdk.Limits      `json:"limits"`
-	Network   sdk.NetworkMode `json:"network"`
-	Workspace sdk.Workspace   `json:"workspace"`
-	Input     string          `json:"input"`
-	Ready     *sdk.Ready      `json:"ready,omitempty"`   // once it is made
-	Stopped   bool            `json:"stopped,omitempty"` // until something is wanted of it
-}
-
-func (r *boxRecord) config() (*Config, error) {
-	var c *Config
-	err := json.Unmarshal(r.Config, &c)
-	if err == nil && c == nil {
-		err = errors.New("it has no configuration")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the record of the sandbox %s: %w", r.ID, err)
-	}
-	return c, nil
+	ID        string
+	Owner     string
+	StateDir  string
+	Dedicated bool // the VM is the sandbox's own
+	Stop      bool // the VM is stopped with its last sandbox
+	Spec      sdk.Spec
+	Ready     *sdk.Ready // once it is made
+	Stopped   bool       // until something is wanted of it
 }
 
 // guestFacts is guest.json.
@@ -87,7 +71,8 @@ func (r records) does(what string) {
 	_ = os.WriteFile(filepath.Join(r.dir, "lock"), []byte(what), 0o600) // only a help for those who wait
 }
 
-// lock takes the VM for this process alone, and waits for others until ctx ends; say hears what they do meanwhile.
+// lock takes the VM for the caller alone, and waits for other processes, and other calls of this one, until ctx ends;
+// say hears what they do meanwhile.
 func (r records) lock(ctx context.Context, say progress) (unlock func(), err error) {
 	for _, dir := range []string{r.dir, filepath.Join(r.dir, "sandboxes"), filepath.Join(r.dir, "gone")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -113,7 +98,11 @@ func (r records) lock(ctx context.Context, say progress) (unlock func(), err err
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
 		doing, _ := os.ReadFile(f.Name())
-		if text := waitingFor(filepath.Base(r.dir), "another hutch", strings.ToValidUTF8(string(doing), "?")); text != last {
+		text := "waiting for another run that works on the VM " + filepath.Base(r.dir)
+		if len(doing) > 0 {
+			text += ": " + strings.ToValidUTF8(string(doing), "?")
+		}
+		if text != last {
 			last = text
 			say.say("%s", text)
 		}

@@ -86,24 +86,24 @@ func (s *sandbox) make(ctx context.Context) error {
 	if err := s.note(ctx); err != nil {
 		return err
 	}
-	held := planLimits(s.rec.Limits, s.cfg, &guestFacts{Limits: l.hello.Limits, Size: l.hello.Size})
+	held := planLimits(s.rec.Spec.Limits, s.cfg, &guestFacts{Limits: l.hello.Limits, Size: l.hello.Size})
 	if err := held.Err(); err != nil {
 		return err
 	}
 	s.ready = sdk.Ready{Workspace: guestpath.Workspace + "/" + s.rec.ID, Output: guestpath.Output(true), Holds: held.Holds, Notes: held.Notes()}
-	if s.rec.Input != "" {
+	if s.rec.Spec.Input != "" {
 		s.ready.Input = guestpath.Input(true)
 	}
 	if err := s.openExchange(l); err != nil {
 		return err
 	}
-	spec := &wire.Sandbox{Limits: held.request, Network: s.rec.Network == sdk.NetworkFull, Input: s.rec.Input != "", Exchange: s.ready.Exchange != nil}
+	spec := &wire.Sandbox{Limits: held.request, Network: s.rec.Spec.Network == sdk.NetworkFull, Input: s.rec.Spec.Input != "", Exchange: s.ready.Exchange != nil}
 	if err := s.makeInGuest(ctx, l, spec); err != nil {
 		return err
 	}
-	if s.rec.Input != "" {
+	if s.rec.Spec.Input != "" {
 		s.say.say("copying the input into the VM")
-		if err := s.fill(ctx, l, wire.PartInput, s.rec.Input); err != nil {
+		if err := s.fill(ctx, l, wire.PartInput, s.rec.Spec.Input); err != nil {
 			return err
 		}
 	}
