@@ -2,6 +2,7 @@
 package secrets
 
 import (
+	"archive/zip"
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,6 +12,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log"
@@ -52,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost", "host"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +63,20 @@ func newWorld(t *testing.T) *world {
 	if err := os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(serve))
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", serve)
+	mux.Handle("/git/", gitBackend(dir))
+	for path, private := range map[string]http.Handler{"/private/": gitBackend(dir), "/mod/": goModules(t)} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if _, password, _ := r.BasicAuth(); password != value {
+				w.Header().Set("WWW-Authenticate", "Basic")
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			private.ServeHTTP(w, r)
+		})
+	}
+	server := httptest.NewUnstartedServer(mux)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = log.New(bytes.NewBuffer(nil), "", 0)
@@ -72,22 +87,14 @@ func newWorld(t *testing.T) *world {
 		env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "HUTCH_HOME=" + home, "TMPDIR=" + dir, "SSL_CERT_FILE=" + roots}}
 }
 
-// serve answers "who PATH CREDENTIALS", and as a git repository.
+// serve answers "who PATH CREDENTIALS".
 func serve(w http.ResponseWriter, r *http.Request) {
 	_, password, _ := r.BasicAuth()
 	who := "nobody"
 	if r.Header.Get("Authorization") == "Bearer "+value || password == value || r.URL.Query().Get("key") == value {
 		who = "owner"
 	}
-	switch {
-	case r.URL.Path == "/repo.git/info/refs" && password == "":
-		w.Header().Set("WWW-Authenticate", "Basic")
-		w.WriteHeader(http.StatusUnauthorized)
-	case r.URL.Path == "/repo.git/info/refs" && who == "owner":
-		fmt.Fprintf(w, "%s\trefs/heads/main\n", strings.Repeat("a", 40))
-	default:
-		fmt.Fprintf(w, "%s %s %s\n", who, r.URL.Path, r.Header.Get("Authorization"))
-	}
+	fmt.Fprintf(w, "%s %s %s\n", who, r.URL.Path, r.Header.Get("Authorization"))
 }
 
 // hutch runs hutch with the value of TOKEN, and returns stdout and stderr.
@@ -147,23 +154,30 @@ func TestClients(t *testing.T) {
 		{"curl denied", "curl", `curl -sS -X DELETE -H "Authorization: ` + bearer + `" $URL/user`, "hutch: denied: secret TOKEN: DELETE /user is not one of its requests"},
 		{"curl without", "curl", `curl -sS $URL/user`, "nobody /user"},
 		{"wget", "wget", `wget -q -O- --header "Authorization: ` + bearer + `" $URL/user`, "owner /user Bearer PLACEHOLDER"},
-		{"git", "git", `git -c credential.helper='!f() { echo username=me; echo "password=$TOKEN"; }; f' ls-remote $URL/repo.git`, "refs/heads/main"},
+		{"git", "git", `git -c credential.helper='!f() { echo username=me; echo "password=$TOKEN"; }; f' clone -q $URL/private/repo.git /tmp/r && cat /tmp/r/greeting`, "hello from git"},
 		{"openssl", "openssl", `printf "GET /user HTTP/1.1\r\nHost: host:$PORT\r\nConnection: close\r\nAuthorization: ` + bearer + `\r\n\r\n" |
 			openssl s_client -quiet -verify_return_error -verify_hostname host -connect host:$PORT -servername host 2>/dev/null`, "owner /user Bearer PLACEHOLDER"},
 		{"python", "python3", `python3 -c 'import os, urllib.request as u
 print(u.urlopen(u.Request(os.environ["URL"] + "/user", headers={"Authorization": "Bearer " + os.environ["TOKEN"]})).read().decode())'`, "owner /user Bearer PLACEHOLDER"},
 		{"node", "node", `node -e 'fetch(process.env.URL + "/user", {headers: {authorization: "Bearer " + process.env.TOKEN}}).then(r => r.text()).then(console.log)'`, "owner /user Bearer PLACEHOLDER"},
+		{"go", "go", `GOPROXY=https://me:$TOKEN@host:$PORT/mod GONOSUMDB=* GOFLAGS=-mod=mod GOTOOLCHAIN=local $GOROOT/bin/go mod download -json example.test/greeting@v1.0.0`, `"Version": "v1.0.0"`},
+		{"cargo", "cargo", `mkdir -p /tmp/c/src && cd /tmp/c && touch src/lib.rs &&
+			printf '[package]\nname="c"\nversion="0.1.0"\nedition="2021"\n[dependencies]\ngreeting={git="https://me:%s@host:%s/private/repo.git"}\n' $TOKEN $PORT >Cargo.toml &&
+			CARGO_HOME=/tmp/cargo cargo fetch && cat /tmp/cargo/git/checkouts/*/*/greeting`, "hello from git"},
 		{"java", "java", `mkdir -p /tmp/j && cat > /tmp/j/Ask.java && java /tmp/j/Ask.java $URL/user`, "owner /user Bearer PLACEHOLDER\nowner /user Bearer PLACEHOLDER"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			e2e.Require(t, tt.tool)
+			need(t, tt.tool)
 			w := *w
 			w.t = t
+			if tt.name == "git" || tt.name == "cargo" {
+				w.repository()
+			}
 			file := fmt.Sprintf(`run "ask" {
-  backend "bwrap" { ro_bind = [for d in ["/etc/java-17-openjdk", "/etc/java-21-openjdk", "/etc/java-25-openjdk"] : d if contains(%s, d)] }
+  backend "bwrap" { ro_bind = %s }
   command = ["sh", "-c", %q]
   stdin   = %q
-  env     = { URL = "https://host:%[4]d", PORT = "%[4]d", JAVA_HOME = "" }
+  env     = { URL = "https://host:%[4]d", PORT = "%[4]d", JAVA_HOME = "", GOROOT = %[5]q }
   limits { memory = "2GiB" }
   network {
     allow = ["host:%[4]d"]
@@ -172,12 +186,12 @@ print(u.urlopen(u.Request(os.environ["URL"] + "/user", headers={"Authorization":
       hosts = ["host:%[4]d"]
       rule {
         methods = ["GET", "POST"]
-        paths   = ["/user", "/repo.git/*"]
+        paths   = ["/user", "/private/*", "/mod/*"]
       }
     }
   }
 }
-`, javaSettings(), "printf '%s\\n' \"$TOKEN\"; "+tt.script, javaSource, w.port)
+`, shown(), "printf '%s\\n' \"$TOKEN\"; "+tt.script, javaSource, w.port, goroot())
 			if err := os.WriteFile(filepath.Join(w.dir, "run.hcl"), []byte(file), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +212,7 @@ print(u.urlopen(u.Request(os.environ["URL"] + "/user", headers={"Authorization":
 				used = used || d.Allowed && slices.Equal(d.Secrets, []string{"TOKEN"})
 				denied = denied || !d.Allowed && d.Rule == "secret TOKEN"
 			}
-			if used != (strings.HasPrefix(tt.want, "owner") || tt.name == "git") || denied != (tt.name == "curl denied") {
+			if used != (strings.HasPrefix(tt.want, "owner") || slices.Contains([]string{"git", "go", "cargo"}, tt.name)) || denied != (tt.name == "curl denied") {
 				t.Errorf("traffic %+v", result.Network.Traffic)
 			}
 			if strings.Contains(out, value) {
@@ -209,11 +223,54 @@ print(u.urlopen(u.Request(os.environ["URL"] + "/user", headers={"Authorization":
 	w.nowhere(value)
 }
 
-// javaSettings lists where Debian's Java has its settings, as HCL.
-func javaSettings() string {
+// shown lists, as HCL, what sandboxes have to see besides /usr: the settings of Debian's Java, and Go.
+func shown() string {
 	found, _ := filepath.Glob("/etc/java-*-openjdk")
-	list, _ := json.Marshal(append(found, ""))
+	if root := goroot(); !strings.HasPrefix(root, "/usr/") {
+		found = append(found, root)
+	}
+	list, _ := json.Marshal(append([]string{}, found...))
 	return string(list)
+}
+
+func goroot() string {
+	root, _ := exec.Command("go", "env", "GOROOT").Output()
+	return strings.TrimSpace(string(root))
+}
+
+// need skips a test unless a tool is where sandboxes see it.
+func need(t *testing.T, tool string) {
+	t.Helper()
+	if tool == "cargo" { // which scripts/setup does not install, for it is large
+		if _, err := os.Stat("/usr/bin/cargo"); err != nil {
+			e2e.Missing(t, tool, err.Error())
+		}
+	}
+	e2e.Require(t, tool)
+}
+
+// goModules serves the module example.test/greeting below /mod/.
+func goModules(t *testing.T) http.Handler {
+	t.Helper()
+	const mod = "module example.test/greeting\n"
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	f, err := z.Create("example.test/greeting@v1.0.0/go.mod")
+	if err == nil {
+		_, err = f.Write([]byte(mod))
+	}
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"info": `{"Version":"v1.0.0"}`, "mod": mod, "zip": b.String()}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, ok := files[strings.TrimPrefix(r.URL.Path, "/mod/example.test/greeting/@v/v1.0.0.")]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, text)
+	})
 }
 
 // TestPersistent has a sandbox keep its placeholder and its authority, while each command has the value of its time.
