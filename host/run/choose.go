@@ -157,12 +157,12 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		return l, nil, nil, context.Cause(ctx)
 	}
 	if err != nil {
-		fix := fixOf(err)
+		text, fix := splitFix(err)
 		var missing *backend.NotFoundError
 		if req := required(d, block.Name); req != nil && req.Source != "" && errors.As(err, &missing) && !missing.Only {
 			fix = "hutch init " + d.File + " brings it from " + req.Source
 		}
-		l.cannot(at, fix, "%s", withoutFix(err))
+		l.cannot(at, fix, "%s", text)
 		return l, nil, nil, nil
 	}
 	f := &b.Facts
@@ -246,7 +246,8 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		return l, nil, nil, context.Cause(ctx)
 	}
 	if err != nil {
-		l.cannot(at, fixOf(err), "%s", withoutFix(err))
+		text, fix := splitFix(err)
+		l.cannot(at, fix, "%s", text)
 		return l, b, cfg, nil
 	}
 	r.applyPlan(l, d, block, plan)
@@ -386,48 +387,27 @@ func modes(all []sdk.NetworkMode) string {
 	return strings.Join(words, " or ")
 }
 
-// fixOf is what an error says to do about it.
-func fixOf(err error) string {
+// splitFix takes an error apart: what is wrong, and what to do about it.
+func splitFix(err error) (text, fix string) {
+	var found error
 	var e *sdk.Error
 	var missing *backend.NotFoundError
 	var locked *backend.LockError
 	var start *backend.StartError
 	switch {
 	case errors.As(err, &missing):
-		return missing.Fix
+		found, fix = missing, missing.Fix
 	case errors.As(err, &locked):
-		return locked.Fix
+		found, fix = locked, locked.Fix
 	case errors.As(err, &start):
-		return start.Fix
+		found, fix = start, start.Fix
 	case errors.As(err, &e):
-		return e.Fix
+		found, fix = e, e.Fix
+	default:
+		return err.Error(), ""
 	}
-	return ""
-}
-
-// withoutFix is the text of err without the fix, which is distinguished from it.
-func withoutFix(err error) string {
-	var e *sdk.Error
-	var missing *backend.NotFoundError
-	var locked *backend.LockError
-	var start *backend.StartError
-	switch {
-	case errors.As(err, &missing):
-		c := *missing
-		c.Fix = ""
-		return c.Error()
-	case errors.As(err, &locked):
-		c := *locked
-		c.Fix = ""
-		return c.Error()
-	case errors.As(err, &start):
-		c := *start
-		c.Fix = ""
-		return c.Error()
-	case errors.As(err, &e):
-		c := *e
-		c.Fix = ""
-		return c.Error()
+	if fix == "" {
+		return found.Error(), ""
 	}
-	return err.Error()
+	return strings.TrimSuffix(strings.TrimSuffix(found.Error(), "; "+fix), " ("+fix+")"), fix
 }

@@ -107,7 +107,8 @@ func (r *Runner) run(ctx context.Context, d *runfile.Definition, s Streams, leav
 	return j.res, j.finish()
 }
 
-// steps does all between the record's beginning and its end. What fails is in j.res.
+// steps does all between the record's beginning and its end. What fails is in j.res. Without a record a persistent
+// sandbox is made and nothing run in it.
 func (j *job) steps(ctx context.Context, c *choice, err error) {
 	if err != nil {
 		j.fail("plan", err)
@@ -116,8 +117,8 @@ func (j *job) steps(ctx context.Context, c *choice, err error) {
 	j.chosen = c
 	for again := true; again; again = j.fallBack(ctx) {
 		j.secrets.add(c)
-		j.event(store.EventPlan, c.planned())
 		if c.backend == nil {
+			j.event(store.EventPlan, c.planned())
 			j.refuse(c)
 			return
 		}
@@ -157,26 +158,29 @@ func (j *job) attempt(ctx context.Context, c *choice) {
 	for _, w := range c.warnings {
 		j.res.Notes = append(j.res.Notes, noteOf(w))
 	}
-	if err := j.rec.SetBackend(b.Facts.Name); err != nil {
-		j.fail("record", err)
-		return
-	}
-	if err := j.takeSecrets(ctx); err != nil {
-		j.fail("secrets", err)
-		return
-	}
-	defer j.listen(b)()
-	if err := j.publish(b, len(j.d.Network.Publish)); err != nil {
-		j.fail("publish", err)
-		return
-	}
-	defer j.unpublish()
 	if r := j.r; r.opt.Keep {
 		if err := j.beginBox(r.opt.Name); err != nil {
 			j.fail("record", err)
 			return
 		}
 		defer j.endBox()
+	}
+	j.event(store.EventPlan, c.planned())
+	if j.rec != nil {
+		if err := j.rec.SetBackend(b.Facts.Name); err != nil {
+			j.fail("record", err)
+			return
+		}
+		if err := j.takeSecrets(ctx); err != nil {
+			j.fail("secrets", err)
+			return
+		}
+		defer j.listen(b)()
+		if err := j.publish(b, len(j.d.Network.Publish)); err != nil {
+			j.fail("publish", err)
+			return
+		}
+		defer j.unpublish()
 	}
 	if err := j.writeCode(); err != nil {
 		j.fail("code", err)
@@ -215,7 +219,7 @@ func (j *job) sandboxed(ctx context.Context) {
 		j.fail("home", err)
 		return
 	}
-	if !j.exec(ctx, sb) {
+	if j.rec == nil || !j.exec(ctx, sb) {
 		return
 	}
 	after, cancel := j.afterwards(ctx)

@@ -1,16 +1,13 @@
 package run
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -95,7 +92,7 @@ func (j *job) leaveBox() {
 
 // takeBase writes down what the project looks like that the sandbox is about to get layers upon. A fork has the base of
 // its parent.
-func (j *job) takeBase(ctx context.Context, w sdk.Workspace) (err error) {
+func (j *job) takeBase(ctx context.Context, w sdk.Workspace) error {
 	if j.from != nil {
 		return j.box.LinkBase(j.from.ID)
 	}
@@ -103,24 +100,8 @@ func (j *job) takeBase(ctx context.Context, w sdk.Workspace) (err error) {
 	if take == nil || w.Source == "" || w.Mode != sdk.WorkspacePrivate {
 		return nil
 	}
-	f, err := os.OpenFile(j.box.NewBase(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	buf := bufio.NewWriterSize(f, 256<<10)
-	if err := take(ctx, w.Source, buf); err != nil {
+	if err := j.box.NewBase(func(to io.Writer) error { return take(ctx, w.Source, to) }); err != nil {
 		return fmt.Errorf("look at what the workspace is like: %w", err)
-	}
-	if err := buf.Flush(); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
 	}
 	return j.box.PlaceBase()
 }
@@ -205,71 +186,16 @@ func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.Sand
 	j := keep.newJob(d, Streams{})
 	defer j.span.end()
 	c, err := keep.choose(ctx, d, false, false)
-	if err != nil {
-		return nil, j.failure("create", err)
+	j.steps(ctx, c, err)
+	for _, e := range j.deps {
+		_ = e.Release() // they are in the sandbox's record by now
 	}
-	j.chosen = c
-	defer func() {
-		for _, e := range j.deps {
-			_ = e.Release() // they are in the sandbox's record by now
+	if f := j.res.Error; f != nil {
+		for _, l := range j.res.Leaks {
+			f.Summary += fmt.Sprintf("; %s; hutch gc removes it", l)
 		}
-	}()
-	var info *store.SandboxInfo
-	for again := true; again; again = j.fallBack(ctx) {
-		j.secrets.add(c)
-		if c.backend == nil {
-			j.refuse(c)
-			return nil, j.res.Error
-		}
-		if err = j.beginBox(r.opt.Name); err != nil {
-			return nil, j.failure("create", err)
-		}
-		j.event(store.EventPlan, c.planned())
-		info, err = j.createOnly(ctx)
-		j.endBox()
-	}
-	leaks := j.res.Leaks
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		for _, l := range leaks {
-			err = errors.Join(err, fmt.Errorf("%s; hutch gc removes it", l))
-		}
-		f := j.failure("create", err)
 		j.secrets.result(j.res)
 		return nil, f
-	}
-	return info, nil
-}
-
-func (j *job) createOnly(ctx context.Context) (*store.SandboxInfo, error) {
-	if err := j.writeCode(); err != nil {
-		return nil, err
-	}
-	if err := j.dependencies(ctx); err != nil {
-		return nil, err
-	}
-	if err := j.secure(); err != nil {
-		return nil, err
-	}
-	spec := specOf(j.d, j.chosen.config, false)
-	spec.Input, spec.Mounts = j.input, slices.Concat(spec.Mounts, j.mounts, j.trust)
-	p, err := j.create(ctx, j.id, spec, true)
-	if err != nil {
-		return nil, err
-	}
-	if err = j.checkHolds(p.Ready()); err == nil {
-		err = j.furnish(ctx, p)
-	}
-	if err == nil {
-		err = j.fulfil(p)
-	}
-	if err != nil {
-		after, cancel := j.afterwards(ctx)
-		defer cancel()
-		j.remove(after, p, p.Handle())
-		return nil, err
 	}
 	info := j.box.Info()
 	return &info, nil

@@ -102,8 +102,9 @@ func (j *job) destroy(ctx context.Context, p *place) {
 	if p.keep && j.res.Error == nil {
 		err := j.fulfil(p)
 		if err == nil {
-			j.res.Kept = true
-			j.event(store.EventSandboxDestroy, map[string]any{"sandbox": p.ID(), "kept": true, "name": j.res.Sandbox.Name})
+			if j.res.Kept = true; j.rec != nil {
+				j.event(store.EventSandboxDestroy, map[string]any{"sandbox": p.ID(), "kept": true, "name": j.res.Sandbox.Name})
+			}
 			return
 		}
 		j.fail("record", err)

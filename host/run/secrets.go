@@ -148,7 +148,8 @@ func (r *Runner) readSecrets(ctx context.Context, d *runfile.Definition, command
 			return nil, nil, context.Cause(ctx)
 		}
 		if err != nil {
-			bad = append(bad, d.Diagnose(fmt.Sprintf("network.secret[%q]", s.Name), fmt.Sprintf("secret %s: %s", s.Name, withoutFix(err)), "", fixOf(err)))
+			text, fix := splitFix(err)
+			bad = append(bad, d.Diagnose(fmt.Sprintf("network.secret[%q]", s.Name), "secret "+s.Name+": "+text, "", fix))
 		}
 		values = append(values, value)
 	}

@@ -1,10 +1,8 @@
 package sandbox
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"os"
+	"io"
 
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -16,20 +14,8 @@ func (m *Manager) newBase(ctx context.Context, s *Sandbox) (place func() error, 
 	if take == nil || ws.Source == "" || ws.Mode != string(sdk.WorkspacePrivate) {
 		return func() error { return nil }, nil
 	}
-	tmp := s.rec.NewBase()
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+	if err := s.rec.NewBase(func(w io.Writer) error { return take(ctx, ws.Source, w) }); err != nil {
 		return nil, err
-	}
-	buf := bufio.NewWriterSize(f, 256<<10)
-	if err = take(ctx, ws.Source, buf); err == nil {
-		err = buf.Flush()
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, errors.Join(err, os.Remove(tmp))
 	}
 	return s.rec.PlaceBase, nil
 }

@@ -65,16 +65,13 @@ func (s *Store) agentHome(name string) (*AgentHome, error) {
 
 // AgentHomes lists all homes of agents by name.
 func (s *Store) AgentHomes() (out []AgentHome, err error) {
-	entries, err := os.ReadDir(s.paths.Agents())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
+	entries, err := entriesOf(s.paths.Agents())
 	for _, e := range entries {
 		if h, err := s.agentHome(e.Name()); err == nil {
 			out = append(out, *h)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // Remove removes the home with all that is in it.

@@ -469,7 +469,7 @@ type decoded struct {
 
 // decodeEvent checks one line, given without its newline.
 func decodeEvent(line []byte) (d decoded) {
-	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' }); i >= 0 {
+	if i := slices.IndexFunc(line, func(c byte) bool { return c < ' ' }); i >= 0 {
 		d.bad = fmt.Errorf("control character %#02x at byte %d", line[i], i)
 		return d
 	}

@@ -150,6 +150,15 @@ func (a *atomicFile) abandon() {
 	}
 }
 
+// entriesOf lists a directory, sorted; one that is not there is empty.
+func entriesOf(dir string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, diskError("read", dir, err)
+	}
+	return entries, nil
+}
+
 // MarshalIndent is JSON for people: indented, with <, > and & as they are, and a newline at the end.
 func MarshalIndent(v any) ([]byte, error) {
 	var b bytes.Buffer

@@ -183,9 +183,9 @@ func (c *collector) temps(context.Context) error {
 	p := c.store.paths
 	dirs := []string{p.Data, p.Content(), p.Runs(), p.Sandboxes(), p.Intents(), p.Deps(), os.TempDir()}
 	for _, parent := range []string{p.Runs(), p.Deps()} {
-		entries, err := os.ReadDir(parent)
+		entries, err := entriesOf(parent)
 		if err != nil {
-			return diskError("read", parent, err)
+			return err
 		}
 		for _, e := range entries {
 			if e.IsDir() && !isTemp(e.Name()) {
@@ -195,10 +195,8 @@ func (c *collector) temps(context.Context) error {
 	}
 	var errs []error
 	for _, dir := range dirs {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, diskError("read", dir, err))
-		}
+		entries, err := entriesOf(dir)
+		errs = append(errs, err)
 		for _, e := range entries {
 			if !isTemp(e.Name()) {
 				continue
@@ -276,12 +274,9 @@ func (c *collector) runSize(dir string) int64 {
 // content removes the contents to which no run has a link any more. One that a run links meanwhile stays in that run.
 func (c *collector) content(ctx context.Context) error {
 	dir := c.store.paths.Content()
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	entries, err := entriesOf(dir)
 	if err != nil {
-		return diskError("read", dir, err)
+		return err
 	}
 	for _, e := range entries {
 		if ctx.Err() != nil {
@@ -305,12 +300,9 @@ func (c *collector) content(ctx context.Context) error {
 // ingested removes what was made of answers long ago. Ids sort by time, and begin with it.
 func (c *collector) ingested(ctx context.Context) error {
 	dir := c.store.paths.Ingested()
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	entries, err := entriesOf(dir)
 	if err != nil {
-		return diskError("read", dir, err)
+		return err
 	}
 	kept := 0
 	for _, e := range slices.Backward(entries) {
@@ -348,18 +340,18 @@ func (c *collector) deps(ctx context.Context) error {
 	for _, b := range boxes {
 		c.mounted = append(c.mounted, b.Mounts...)
 	}
-	langs, err := os.ReadDir(c.store.paths.Deps())
+	langs, err := entriesOf(c.store.paths.Deps())
 	if err != nil {
-		return diskError("read", c.store.paths.Deps(), err)
+		return err
 	}
 	for _, lang := range langs {
 		if isTemp(lang.Name()) || !lang.IsDir() {
 			continue
 		}
 		dir := filepath.Join(c.store.paths.Deps(), lang.Name())
-		entries, err := os.ReadDir(dir)
+		entries, err := entriesOf(dir)
 		if err != nil {
-			return diskError("read", dir, err)
+			return err
 		}
 		for _, e := range entries {
 			if key, ok := strings.CutSuffix(e.Name(), lockSuffix); ok && ctx.Err() == nil {

@@ -202,9 +202,9 @@ func decodeIntent(id string, b []byte) (Intent, error) {
 // Intents returns every intent on disk, oldest first. A file that cannot be read is reported in the error while the
 // others are returned.
 func (s *Store) Intents() ([]*IntentRecord, error) {
-	entries, err := os.ReadDir(s.paths.Intents())
+	entries, err := entriesOf(s.paths.Intents())
 	if err != nil {
-		return nil, diskError("read", s.paths.Intents(), err)
+		return nil, err
 	}
 	var list []*IntentRecord
 	var errs []error

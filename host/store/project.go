@@ -64,12 +64,9 @@ func (s *Store) ProjectDir(name string) (string, error) {
 
 // Projects lists all projects by name.
 func (s *Store) Projects() ([]Project, error) {
-	entries, err := os.ReadDir(s.paths.Projects())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	entries, err := entriesOf(s.paths.Projects())
 	if err != nil {
-		return nil, diskError("read", s.paths.Projects(), err)
+		return nil, err
 	}
 	boxes, err := s.Sandboxes()
 	if err != nil {

@@ -443,9 +443,9 @@ func (r *Run) recall() error {
 // clearCalls removes the files below calls/ that no event points at.
 func (r *Run) clearCalls() error {
 	dir := filepath.Join(r.dir, callsDir)
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return diskError("read", dir, err)
+	entries, err := entriesOf(dir)
+	if err != nil {
+		return err
 	}
 	for _, e := range entries {
 		if r.named[path.Join(callsDir, e.Name())] || e.IsDir() {

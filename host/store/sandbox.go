@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -8,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -264,8 +266,25 @@ func (r *SandboxRecord) Info() SandboxInfo {
 // Base is where [Paths.SandboxBase] lies; the file need not exist.
 func (r *SandboxRecord) Base() string { return r.store.paths.SandboxBase(r.id) }
 
-// NewBase is where a base is written that will take the place of Base, see [SandboxRecord.PlaceBase].
-func (r *SandboxRecord) NewBase() string { return r.Base() + newMark }
+// NewBase writes a base that will take the place of Base, see [SandboxRecord.PlaceBase].
+func (r *SandboxRecord) NewBase(write func(io.Writer) error) error {
+	path := r.Base() + newMark
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return diskError("write", path, err)
+	}
+	buf := bufio.NewWriterSize(f, 256<<10)
+	if err = write(buf); err == nil {
+		err = buf.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
 
 // InputDir makes the directory for input that must last as long as the sandbox and is not in CodeDir.
 func (r *SandboxRecord) InputDir() (string, error) { return r.privateDir(sandboxInputDir) }
@@ -653,9 +672,9 @@ func likeName(text string) string {
 // Sandboxes returns the records of all persistent sandboxes, oldest first. One that cannot be read is listed as
 // [SandboxDamaged].
 func (s *Store) Sandboxes() ([]SandboxInfo, error) {
-	entries, err := os.ReadDir(s.paths.Sandboxes()) // sorted, and ids sort by time
+	entries, err := entriesOf(s.paths.Sandboxes()) // ids sort by time
 	if err != nil {
-		return nil, diskError("read", s.paths.Sandboxes(), err)
+		return nil, err
 	}
 	var list []SandboxInfo
 	for _, e := range entries {
@@ -707,6 +726,11 @@ func (s *Store) readSandbox(id string) (SandboxInfo, error) {
 // FindSandbox finds the one sandbox that ref means: a name, a full id, or an unambiguous prefix of an id or of the last
 // part of one. It returns [ErrNoSandbox] or [ErrAmbiguous].
 func (s *Store) FindSandbox(ref string) (SandboxInfo, error) {
+	if isRunID(ref) { // which is nobody's name: there is no need to read the others
+		if i, err := s.readSandbox(ref); err == nil {
+			return i, nil
+		}
+	}
 	list, err := s.Sandboxes()
 	if err != nil {
 		return SandboxInfo{}, err

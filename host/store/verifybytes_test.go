@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -123,7 +124,9 @@ func fullBox(t *testing.T, s *Store) SandboxInfo {
 		t.Fatal(err)
 	}
 	mustWrite(t, filepath.Join(in, "secret.txt"), []byte("hunter2"))
-	mustWrite(t, r.NewBase(), []byte("what the project was like"))
+	if err := r.NewBase(func(w io.Writer) error { _, err := io.WriteString(w, "what the project was like"); return err }); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.PlaceBase(); err != nil {
 		t.Fatal(err)
 	}
