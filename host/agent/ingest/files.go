@@ -1,119 +1,101 @@
 package ingest
 
 import (
+	"cmp"
 	"html"
-	"slices"
+	"regexp"
 	"strings"
+	"sync"
 
 	"golang.org/x/tools/txtar"
 )
 
+// The tags of files. One begins a line, perhaps behind the tag around all files, or follows on another one. What ends it
+// has nothing behind it but ends of the tags around, or another file: </file> may be in its content as well.
+const (
+	xmlTag = `(?m)^[ \t]*(?:<[A-Za-z_-]+>[ \t]*)?<file((?:[ \t]+[\w-]+[ \t]*=[ \t]*(?:"[^"]*"|'[^']*'))*)[ \t]*(/?)>`
+	xmlEnd = `(?m)</file>((?:[ \t]*</[A-Za-z_-]+>)*[ \t]*)(?:$|<file[ \t>])`
+)
+
+var xmlForms = sync.OnceValue(func() (f struct{ open, attribute, end, endOfCDATA, children *regexp.Regexp }) {
+	f.open, f.attribute = regexp.MustCompile(xmlTag), regexp.MustCompile(`([\w-]+)[ \t]*=[ \t]*(?:"([^"]*)"|'([^']*)')`)
+	f.end, f.endOfCDATA = regexp.MustCompile(xmlEnd), regexp.MustCompile(`(?m)\]\]>\s*`+strings.TrimPrefix(xmlEnd, "(?m)"))
+	f.children = regexp.MustCompile(`(?s)<path>(.*?)</path>.*?<content>(.*)</content>`)
+	return f
+})
+
 // xmlFileAt recognises the beginning of a file in XML.
 func xmlFileAt(line string) bool {
-	name, _, rest, ok := xmlOpen(line)
-	rest = strings.TrimSpace(rest)
-	return ok && (name != "" || rest == "" || strings.HasPrefix(rest, "<path>"))
+	m := xmlForms().open.FindStringSubmatch(line)
+	if m == nil {
+		return false
+	}
+	path, _ := xmlAttributes(m[1])
+	rest := strings.TrimSpace(line[len(m[0]):])
+	return path != "" || m[2] == "" && (rest == "" || strings.HasPrefix(rest, "<path>"))
 }
 
-// xmlOpen reads <file path="…" …> at the beginning of a line, or behind the tag around all files: the path, the mode,
-// and what follows on the tag.
-func xmlOpen(line string) (path, mode, rest string, ok bool) {
-	if around, more, found := strings.Cut(line, ">"); found && xmlName(strings.TrimPrefix(around, "<")) && strings.HasPrefix(strings.TrimLeft(more, " \t"), "<file") {
-		line = strings.TrimLeft(more, " \t")
-	}
-	s, ok := strings.CutPrefix(line, "<file")
-	if !ok || s == "" || !strings.ContainsRune(" \t/>", rune(s[0])) {
-		return "", "", "", false
-	}
-	for {
-		s = strings.TrimLeft(s, " \t")
-		switch {
-		case strings.HasPrefix(s, "/>"):
-			return path, mode, s, path != ""
-		case strings.HasPrefix(s, ">"):
-			return path, mode, s[1:], true
-		}
-		key, value, found := strings.Cut(s, "=")
-		value = strings.TrimLeft(value, " \t")
-		if !found || value == "" || value[0] != '"' && value[0] != '\'' || strings.ContainsAny(key, "<>") {
-			return "", "", "", false
-		}
-		value, s, found = strings.Cut(value[1:], value[:1])
-		if !found {
-			return "", "", "", false
-		}
-		switch strings.TrimSpace(key) {
+// xmlAttributes are the path and the mode that a tag has.
+func xmlAttributes(attributes string) (path, mode string) {
+	for _, m := range xmlForms().attribute.FindAllStringSubmatch(attributes, -1) {
+		switch value := m[2] + m[3]; m[1] {
 		case "path", "name", "filename", "file":
-			if path == "" {
-				path = html.UnescapeString(value)
-			}
+			path = cmp.Or(path, html.UnescapeString(value))
 		case "mode":
 			mode = value
 		}
 	}
-}
-
-// xmlName reports whether s can be the name of a tag around files.
-func xmlName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-' })
-}
-
-// xmlEnd finds the end of a file in a line: a </file> with nothing behind it but ends of the tags around, or another
-// file.
-func xmlEnd(line string) (text, after string, ok bool) {
-	const end = "</file>"
-	for at := 0; ; at += len(end) {
-		i := strings.Index(line[at:], end)
-		if i < 0 {
-			return "", "", false
-		}
-		at += i
-		after = strings.TrimSpace(line[at+len(end):])
-		for {
-			name, more, found := strings.Cut(strings.TrimPrefix(after, "</"), ">")
-			if !found || !strings.HasPrefix(after, "</") || !xmlName(name) {
-				break
-			}
-			after = strings.TrimSpace(more)
-		}
-		if after == "" || xmlFileAt(after) {
-			return line[:at], after, true
-		}
-	}
+	return path, mode
 }
 
 // xml reads files in tags. What is between the tags is taken as it is, since models seldom escape it, unless it is a
 // CDATA section, or can only be meant as escaped.
 func (p *parser) xml(src source) {
-	seen := false
-	src.lines = slices.Clone(src.lines)
-	for i := 0; i < len(src.lines); i++ {
-		line := strings.TrimLeft(src.lines[i], " \t")
-		path, mode, rest, ok := xmlOpen(line)
-		if !ok {
-			p.xmlStatement(strings.TrimSpace(line))
-			continue
+	forms, text, line := xmlForms(), src.text(), src.first
+	for seen := false; ; seen = true {
+		tag := forms.open.FindStringSubmatchIndex(text)
+		if tag == nil {
+			tag = []int{len(text)}
 		}
-		seen = true
-		first := src.first + i
-		lines, end, after, ok := xmlContent(src.lines, i, rest)
-		if !ok {
-			p.failIn(path, first, "the tag <file> that begins here has no </file>: the answer was cut off",
-				"give the file again, whole")
+		for statement := range strings.Lines(text[:tag[0]]) {
+			p.xmlStatement(strings.TrimSpace(statement))
+		}
+		if len(tag) == 1 {
+			if !seen {
+				p.fail(src.first, "there is no file in the answer",
+					`write <file path="src/main.py">, the content, and </file> in a line of its own`)
+			}
 			return
 		}
-		if i = end; after != "" {
-			src.lines[i] = after // the next file begins in the same line
-			i--
+		first := line + strings.Count(text[:tag[0]], "\n")
+		path, mode := xmlAttributes(text[tag[2]:tag[3]])
+		raw, end := "", tag[1]
+		if tag[4] == tag[5] { // it is not closed at once
+			body, form := text[tag[1]:], forms.end
+			if strings.HasPrefix(strings.TrimSpace(body[:min(len(body), 1<<10)]), "<![CDATA[") {
+				form = forms.endOfCDATA
+			}
+			at := form.FindStringSubmatchIndex(body)
+			if at == nil {
+				p.failIn(path, first, "the tag <file> that begins here has no </file>: the answer was cut off",
+					"give the file again, whole")
+				return
+			}
+			raw, end = body[:at[0]], tag[1]+at[3]
+			if form == forms.endOfCDATA {
+				raw += "]]>"
+			}
 		}
-		if path == "" {
-			path, lines = xmlChildren(lines)
+		line += strings.Count(text[:end], "\n")
+		text = text[end:]
+		if m := forms.children.FindStringSubmatch(raw); path == "" && m != nil {
+			path, raw = html.UnescapeString(strings.TrimSpace(m[1])), m[2]
 		}
 		if path == "" {
 			p.fail(first, "the tag <file> has no path", `write <file path="src/main.py">`)
 			continue
 		}
-		f := File{Path: path, Content: []byte(xmlText(lines)), Line: first}
+		f, ok := File{Path: path, Content: []byte(xmlText(wholeLines(raw))), Line: first}, true
 		if mode != "" {
 			if f.Mode, ok = modeOf(mode); !ok {
 				p.failIn(path, first, "invalid mode "+clip(mode), `write mode="0755"`)
@@ -121,79 +103,23 @@ func (p *parser) xml(src source) {
 		}
 		p.file(f)
 	}
-	if !seen {
-		p.fail(src.first, "there is no file in the answer",
-			`write <file path="src/main.py">, the content, and </file> in a line of its own`)
-	}
 }
 
-// xmlContent are the lines up to </file>, with what follows upon that in its line.
-func xmlContent(lines []string, i int, rest string) (content []string, end int, after string, ok bool) {
-	if after, empty := strings.CutPrefix(rest, "/>"); empty {
-		return nil, i, strings.TrimSpace(after), true
+// wholeLines is what stands between two tags, without the blanks before the first line and behind the last one, which
+// belong to the tags.
+func wholeLines(raw string) string {
+	if blank, rest, ok := strings.Cut(raw, "\n"); ok && strings.TrimSpace(blank) == "" {
+		raw = rest
 	}
-	if text, after, found := xmlEnd(rest); found {
-		if text == "" {
-			return nil, i, after, true
-		}
-		return []string{text}, i, after, true
+	last := strings.LastIndexByte(raw, '\n') + 1
+	if strings.TrimSpace(raw[last:]) == "" {
+		return raw[:last]
 	}
-	if strings.TrimSpace(rest) != "" {
-		content = append(content, rest)
-	}
-	cdata := strings.HasPrefix(strings.TrimSpace(rest), "<![CDATA[")
-	for j := i + 1; j < len(lines); j++ {
-		line := strings.TrimRight(lines[j], " \t")
-		if len(content) == 0 && strings.HasPrefix(strings.TrimSpace(line), "<![CDATA[") {
-			cdata = true
-		}
-		text, after, closes := xmlEnd(line)
-		if closes && cdata && !strings.HasSuffix(strings.TrimRight(text, " \t"), "]]>") && !lastCDATA(content) {
-			closes = false // inside of the section
-		}
-		if !closes {
-			content = append(content, lines[j])
-			continue
-		}
-		if strings.TrimSpace(text) != "" {
-			content = append(content, text)
-		}
-		return content, j, after, true
-	}
-	return nil, 0, "", false
-}
-
-func lastCDATA(content []string) bool {
-	return len(content) > 0 && strings.HasSuffix(strings.TrimRight(content[len(content)-1], " \t"), "]]>")
-}
-
-// xmlChildren reads <path>…</path> and <content>…</content>.
-func xmlChildren(lines []string) (path string, content []string) {
-	text := strings.Join(lines, "\n")
-	_, after, ok := strings.Cut(text, "<path>")
-	if !ok {
-		return "", nil
-	}
-	path, after, ok = strings.Cut(after, "</path>")
-	if !ok {
-		return "", nil
-	}
-	_, after, ok = strings.Cut(after, "<content>")
-	end := strings.LastIndex(after, "</content>")
-	if !ok || end < 0 {
-		return "", nil
-	}
-	body := strings.TrimRight(strings.TrimPrefix(after[:end], "\n"), " \t")
-	body = strings.TrimSuffix(body, "\n")
-	if body == "" {
-		return html.UnescapeString(strings.TrimSpace(path)), nil
-	}
-	return html.UnescapeString(strings.TrimSpace(path)), strings.Split(body, "\n")
+	return raw + "\n"
 }
 
 // xmlText is the content of a file.
-func xmlText(lines []string) string {
-	text := joined(lines)
+func xmlText(text string) string {
 	if s, ok := strings.CutPrefix(strings.TrimSpace(text), "<![CDATA["); ok {
 		if s, ok := strings.CutSuffix(s, "]]>"); ok {
 			s = strings.ReplaceAll(strings.TrimPrefix(s, "\n"), "]]]]><![CDATA[>", "]]>")
