@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 
 	"golang.org/x/term"
 
@@ -73,8 +71,7 @@ func (c *mcpInstallCmd) Run(ctx context.Context, u *ui, call *call) error {
 		if !term.IsTerminal(int(u.in.Fd())) {
 			return hint(errors.New("nobody can be asked"), "--yes does it without asking")
 		}
-		fmt.Fprint(u.err, "Do this [y,n]? ")
-		if line, _ := bufio.NewReader(u.in).ReadString('\n'); strings.TrimSpace(line) != "y" {
+		if !u.yes("Do this [y,n]? ") {
 			return errors.New("nothing was changed")
 		}
 	}

@@ -35,6 +35,8 @@ What comes back is checked on a private copy: its size and that of every object 
 Until the branch moves, hutch diff and hutch apply work with the commits that were fetched.
 
     hutch pull push-3f9a1c20
+A sandbox with a private workspace over a repository, such as that of hutch agent, hands in what was committed there on top of the branch that is checked out here. What is in no commit is for hutch diff and hutch apply.
+
     hutch pull --timeout 2h --interval 10s push-3f9a1c20
     hutch pull push-3f9a1c20 -o json`
 }
@@ -61,19 +63,7 @@ func (c *pullCmd) Run(ctx context.Context, u *ui) error {
 				*pull.Pulled
 			}{"hutch.pulled/v1", p})
 		}
-		for _, m := range p.Marks[:min(len(p.Marks), mostLeft)] {
-			u.note("look at %s", m)
-		}
-		n := p.Summary
-		switch {
-		case p.From == p.To:
-			err = u.line("%s is at %.12s already", p.Branch, p.To)
-		case n.Commits == 0:
-			err = u.line("%s has %.12s already", p.Branch, p.To)
-		default:
-			err = u.line("%s: %.12s..%.12s, %s, %s changed, %s(+), %s(-)", p.Branch, p.From, p.To,
-				count(n.Commits, "commit"), count(n.Files, "file"), count(n.Insertions, "insertion"), count(n.Deletions, "deletion"))
-		}
+		err = pulled(u, p)
 		if p.Uncommitted > 0 {
 			u.note("%s changed in the sandbox and not committed", count(p.Uncommitted, "path"))
 		}
@@ -83,6 +73,22 @@ func (c *pullCmd) Run(ctx context.Context, u *ui) error {
 		u.note("hutch rm %s removes the sandbox; the commits are also in %s", p.Sandbox, p.Ref)
 		return err
 	})
+}
+
+// pulled says what a pull brought.
+func pulled(u *ui, p *pull.Pulled) error {
+	for _, m := range p.Marks[:min(len(p.Marks), mostLeft)] {
+		u.note("look at %s", m)
+	}
+	switch n := p.Summary; {
+	case p.From == p.To:
+		return u.line("%s is at %.12s already", p.Branch, p.To)
+	case n.Commits == 0:
+		return u.line("%s has %.12s already", p.Branch, p.To)
+	default:
+		return u.line("%s: %.12s..%.12s, %s, %s changed, %s(+), %s(-)", p.Branch, p.From, p.To,
+			count(n.Commits, "commit"), count(n.Files, "file"), count(n.Insertions, "insertion"), count(n.Deletions, "deletion"))
+	}
 }
 
 // quietly is how often something is said about a wait where nothing may move.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"strings"
 
 	"golang.org/x/term"
@@ -15,6 +17,7 @@ import (
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/host/workspace"
 	"github.com/hutch-run/hutch/host/workspace/review"
 )
@@ -22,6 +25,8 @@ import (
 // applyFlags are what `hutch run` has of apply.
 type applyFlags struct {
 	Apply string `group:"sandbox" enum:"never,ask,on-success" default:"never" placeholder:"WHEN" help:"Bring what a run changed in its private workspace back to the directory: never (default); ask, at the terminal, when it has ended; on-success. What cannot be applied stays in the sandbox, as with --keep."`
+
+	keeps bool // what is not applied stays
 
 	allowFlags
 }
@@ -123,7 +128,7 @@ func (a *applyFlags) decide(ctx context.Context, u *ui, v *review.Review) ([]rev
 	}
 	in := bufio.NewReader(u.in)
 	for range 100 {
-		fmt.Fprintf(u.err, "Apply this to %s [y,n,d,p,?]? ", review.Quote(v.Subject.Project))
+		fmt.Fprintf(u.err, "Apply this to %s [y,n,d,p,e,?]? ", review.Quote(v.Subject.Project))
 		line, err := in.ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
@@ -145,12 +150,71 @@ func (a *applyFlags) decide(ctx context.Context, u *ui, v *review.Review) ([]rev
 				picks = []review.Pick{}
 			}
 			return picks, err
+		case "e":
+			return edited(ctx, u, v)
 		}
 		if err != nil {
 			fmt.Fprintln(u.err)
 			return nil, errors.New("nobody answered: nothing was applied")
 		}
-		fmt.Fprint(u.err, "y - apply all\nn - apply nothing, and drop it\nd - show the difference\np - choose, hunk by hunk\n? - show this help\n")
+		drop := ", and drop it"
+		if a.keeps {
+			drop = ""
+		}
+		fmt.Fprintf(u.err, "y - apply all\nn - apply nothing%s\nd - show the difference\np - choose, hunk by hunk\ne - choose in your editor\n? - show this help\n", drop)
 	}
 	return nil, errors.New("no answer was understood: nothing was applied")
+}
+
+// edited lets the user choose in an editor: of a list of the changes, with their differences as comments, the lines that
+// are left are picked.
+func edited(ctx context.Context, u *ui, v *review.Review) ([]review.Pick, error) {
+	var diff, text strings.Builder
+	if err := v.Unified(ctx, &diff, review.Style{}); err != nil {
+		return nil, err
+	}
+	byLine := map[string]*review.Change{}
+	for _, c := range v.Changes {
+		byLine[review.Quote(c.Path)] = c
+		fmt.Fprintln(&text, review.Quote(c.Path))
+	}
+	text.WriteString("\n# What is left of these lines is applied. FILE:1,3 takes these hunks of a file only.\n#\n")
+	for line := range strings.Lines(diff.String()) {
+		text.WriteString("# " + line)
+	}
+	file := store.TempName("review")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		return nil, err
+	}
+	defer os.Remove(file)
+	cmd := exec.CommandContext(ctx, "sh", "-c", `eval "${VISUAL:-${EDITOR:-vi}} \"\$1\""`, "sh", file)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = u.in, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("the editor ended with %w: nothing was applied", err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	picks := []review.Pick{}
+	var parts []review.HunkRef
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		c := byLine[line]
+		switch {
+		case c != nil:
+			picks = append(picks, review.Pick{Change: c, Whole: true})
+		case line != "" && !strings.HasPrefix(line, "# ") && line != "#":
+			ref, err := review.ParseHunks(line)
+			if err != nil {
+				return nil, fmt.Errorf("nothing was applied: %w", err)
+			}
+			parts = append(parts, ref)
+		}
+	}
+	more, err := v.PickHunks(ctx, parts)
+	if err != nil {
+		return nil, fmt.Errorf("nothing was applied: %w", err)
+	}
+	return append(picks, more...), nil
 }

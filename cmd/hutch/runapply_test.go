@@ -19,18 +19,22 @@ func TestApplyAsks(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		flags   []string
+		editor  string
 		talk    []string // a question, and the answer to it, in turn
 		project string   // afterwards: a, b, gone
 		code    int
 		left    int // sandboxes
 	}{
-		{name: "yes", talk: []string{"[y,n,d,p,?]?", "y"}, project: "sandbox new -"},
-		{name: "no drops it", talk: []string{"[y,n,d,p,?]?", "n"}, project: "old - g"},
+		{name: "yes", talk: []string{"[y,n,d,p,e,?]?", "y"}, project: "sandbox new -"},
+		{name: "no drops it", talk: []string{"[y,n,d,p,e,?]?", "n"}, project: "old - g"},
 		{name: "the difference, help, and yes", talk: []string{"3 paths changed", "d", "+sandbox", "what", "drop it", "y"}, project: "sandbox new -"},
-		{name: "hunk by hunk", talk: []string{"[y,n,d,p,?]?", "p", "Apply this hunk", "y", "Apply this addition", "n", "Apply this deletion", "y"}, project: "sandbox - -"},
-		{name: "L5 the program had the terminal", flags: []string{"-it"}, talk: []string{"[y,n,d,p,?]?", "y"}, project: "sandbox new -"},
-		{name: "L5 the program had stdin", flags: []string{"-i"}, talk: []string{"[y,n,d,p,?]?", "y"}, project: "sandbox new -"},
-		{name: "nobody there", talk: []string{"[y,n,d,p,?]?", "\x04"}, project: "old - g", code: 125, left: 1},
+		{name: "hunk by hunk", talk: []string{"[y,n,d,p,e,?]?", "p", "Apply this hunk", "y", "Apply this addition", "n", "Apply this deletion", "y"}, project: "sandbox - -"},
+		{name: "in an editor", editor: "sed -i -e /^b$/d", talk: []string{"[y,n,d,p,e,?]?", "e"}, project: "sandbox - -"},
+		{name: "hunks in an editor", editor: "sed -i -e 's/^a$/a:1/' -e /^gone/d", talk: []string{"[y,n,d,p,e,?]?", "e"}, project: "sandbox new g"},
+		{name: "an editor that fails", editor: "false", talk: []string{"[y,n,d,p,e,?]?", "e"}, project: "old - g", code: 125, left: 1},
+		{name: "L5 the program had the terminal", flags: []string{"-it"}, talk: []string{"[y,n,d,p,e,?]?", "y"}, project: "sandbox new -"},
+		{name: "L5 the program had stdin", flags: []string{"-i"}, talk: []string{"[y,n,d,p,e,?]?", "y"}, project: "sandbox new -"},
+		{name: "nobody there", talk: []string{"[y,n,d,p,e,?]?", "\x04"}, project: "old - g", code: 125, left: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := env(t, buildBackends(t, "fake"))
@@ -41,7 +45,7 @@ func TestApplyAsks(t *testing.T) {
 				}
 			}
 			cmd := exec.Command("hutch", append(append([]string{"run", "--backend", "fake", "--workspace", project, "--apply=ask"}, c.flags...), "--", "sh", "-c", script)...)
-			cmd.Env = append(e, "NO_COLOR=1")
+			cmd.Env = append(e, "NO_COLOR=1", "VISUAL="+c.editor)
 			tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 120})
 			if err != nil {
 				t.Fatal(err)

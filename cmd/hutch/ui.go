@@ -12,6 +12,7 @@ package main
 //   - JSON is one object a line where there may be several, and indented where there is one.
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,6 +110,13 @@ func (h *hinted) Unwrap() error { return h.error }
 // hint adds what to do about err.
 func hint(err error, format string, args ...any) error {
 	return &hinted{err, []string{fmt.Sprintf(format, args...)}}
+}
+
+// yes asks at the terminal; no answer is no.
+func (u *ui) yes(format string, args ...any) bool {
+	fmt.Fprintf(u.err, format, args...)
+	line, _ := bufio.NewReader(u.in).ReadString('\n')
+	return strings.TrimSpace(line) == "y"
 }
 
 // status is the exit code of a call that would end with code: what interrupted it says more.

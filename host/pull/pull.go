@@ -1,4 +1,5 @@
-// Package pull brings back what was committed in a sandbox of package push.
+// Package pull brings back what was committed in a sandbox: in the clone of package push, or in a private workspace over
+// a repository.
 //
 // It waits for the output bundle, checks it on a private copy (package bundle), keeps the commits as refs/hutch/NAME in
 // the user's repository, and moves the branch by a fast-forward only. Each step that cannot be done says what is kept
@@ -74,7 +75,7 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 		return nil, err
 	}
 	if info.Push == nil {
-		return nil, push.NotPushed(info)
+		return pullWorkspace(ctx, m, ref, o)
 	}
 	p := &puller{m: m, st: st, o: o, info: info, push: info.Push}
 	p.out = Pulled{Sandbox: info.Name, Repository: info.Push.Repository, Branch: info.Push.Branch, Ref: push.Ref(info.Name), Uncommitted: -1}
@@ -147,6 +148,9 @@ func (p *puller) refused(err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
+	if p.x == nil {
+		return p.refusedWorkspace(err)
+	}
 	e := &push.Refusal{Summary: err.Error(), Err: err}
 	where := fmt.Sprintf("nothing in %s changed, and the bundle stays at %s in the sandbox %s", p.push.Repository, p.x.Bundle(), p.info.Name)
 	again := fmt.Sprintf("hutch exec %s -- rm %s and hutch pull %s recreate it from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)
@@ -165,7 +169,7 @@ func (p *puller) refused(err error) error {
 
 // kept is an error after the commits are in the repository.
 func (p *puller) kept(err error, hints ...string) error {
-	return &push.Refusal{Summary: err.Error(), Err: err, Hints: append([]string{fmt.Sprintf("the commits are kept as %s in %s, and the bundle in the sandbox; nothing else changed", p.out.Ref, p.push.Repository)}, hints...)}
+	return &push.Refusal{Summary: err.Error(), Err: err, Hints: append([]string{fmt.Sprintf("the commits are kept as %s in %s, and in the sandbox; nothing else changed", p.out.Ref, p.push.Repository)}, hints...)}
 }
 
 // advance moves the branch, if that is the one that is checked out and only forward.

@@ -68,7 +68,7 @@ func (r *Runner) fork(ctx context.Context, own surroundings, parent store.Sandbo
 	keep.opt.Keep = true
 	d := &runfile.Definition{Instance: parent.Name, Limits: own.Limits, Network: parent.Network}
 	if ws := parent.Workspace; ws.Source != "" {
-		d.Workspace = &runfile.Workspace{Source: ws.Source, Mode: ws.Mode, Project: parent.Project}
+		d.Workspace = &runfile.Workspace{Source: ws.Source, Mode: ws.Mode, Project: parent.Project, Omit: ws.Omit}
 	}
 	j := keep.newJob(d, Streams{})
 	defer j.span.end()

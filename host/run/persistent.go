@@ -47,7 +47,7 @@ func (j *job) beginBox(name string) error {
 		info.Run = j.d.Instance
 	}
 	if j.d.Workspace != nil {
-		info.Project = j.d.Workspace.Project
+		info.Project, info.Workspace.Omit = j.d.Workspace.Project, j.d.Workspace.Omit
 	}
 	if j.rec != nil {
 		info.MadeBy = j.id

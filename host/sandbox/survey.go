@@ -58,6 +58,9 @@ func (st *Status) Changed() string {
 	if c := st.Changes; c != nil && c.Entries > 0 {
 		parts = append(parts, fmt.Sprintf("%d, %s", c.Entries, humanize.IBytes(uint64(max(c.Bytes, 0)))))
 	}
+	if c := st.Changes; c != nil && c.Commits {
+		parts = append(parts, "commits")
+	}
 	if st.ToPull {
 		parts = append(parts, "1 bundle to pull")
 	}
@@ -71,6 +74,8 @@ func (st *Status) Changed() string {
 type ChangeCount struct {
 	Entries int   `json:"entries"`
 	Bytes   int64 `json:"bytes"` // of the files that were added or changed
+	// Commits says that branches or tags of the repository, which is no part of these, differ from those of the source.
+	Commits bool `json:"commits,omitempty"`
 
 	files []string // that were added, changed or deleted
 }
@@ -232,8 +237,13 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 			st.Problem = err.Error()
 			return st
 		}
-		st.Changes = &ChangeCount{Entries: len(list)}
+		st.Changes = &ChangeCount{}
 		for _, c := range list {
+			if info.Workspace.Omits(c.Path) {
+				st.Changes.Commits = st.Changes.Commits || c.Path == ".git/packed-refs" || strings.HasPrefix(c.Path, ".git/refs/") && !c.NewMode.IsDir()
+				continue
+			}
+			st.Changes.Entries++
 			st.Changes.Bytes += c.Size
 			if !c.NewMode.IsDir() && !c.OldMode.IsDir() {
 				st.Changes.files = append(st.Changes.files, c.Path)

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,11 +137,18 @@ type SandboxLayers struct {
 type SandboxWorkspace struct {
 	Source string `json:"source,omitempty"` // host directory, absolute; empty for a directory of the sandbox's own
 	Mode   string `json:"mode"`             // private, shared or readonly
-	Path   string `json:"path,omitempty"`   // as commands see it
-	Input  string `json:"input,omitempty"`  // where commands see the input, if there is one
-	Output string `json:"output,omitempty"` // where commands see the output directory
+	// Omit are paths in it whose changes are for no review.
+	Omit   []string `json:"omit,omitempty"`
+	Path   string   `json:"path,omitempty"`   // as commands see it
+	Input  string   `json:"input,omitempty"`  // where commands see the input, if there is one
+	Output string   `json:"output,omitempty"` // where commands see the output directory
 	// Layers are the directories of this host that it can be read in, as its backend reported; nil when there are none.
 	Layers *SandboxLayers `json:"layers,omitempty"`
+}
+
+// Omits reports whether path, in the workspace, is one whose changes are for no review.
+func (w SandboxWorkspace) Omits(path string) bool {
+	return slices.ContainsFunc(w.Omit, func(o string) bool { return path == o || strings.HasPrefix(path, o+"/") })
 }
 
 // The files of a persistent sandbox's directory, besides events.jsonl and code/.

@@ -124,7 +124,7 @@ func (w *Workspace) subject(ctx context.Context) (s review.Subject, err error) {
 	case of.Mode == string(sdk.WorkspaceReadOnly):
 		return none("its workspace is read-only")
 	default:
-		s = review.Subject{Name: w.name(), ID: w.Record.ID, Project: of.Source, Layers: ready.Layers, Ready: ready}
+		s = review.Subject{Name: w.name(), ID: w.Record.ID, Project: of.Source, Layers: ready.Layers, Ready: ready, Omits: of.Omits}
 		if b := w.started(); b != nil && b.Facts().Has(sdk.CapChanges) && b.Facts().Has(sdk.CapGet) {
 			s.Remote = b.Sandbox
 		}

@@ -34,6 +34,8 @@ type Subject struct {
 	Name    string // of the sandbox, for messages and for undo
 	ID      string // of the sandbox
 	Project string // absolute
+	// Omits reports whether a path is left out; nil leaves out none.
+	Omits func(path string) bool
 	// Base is what the project looked like when the sandbox was made. Without it every path that stands in the project
 	// counts as changed there, so differences can be shown, and nothing but new paths applied.
 	Base *Base
@@ -126,6 +128,9 @@ func Open(ctx context.Context, s Subject, o Options) (_ *Review, err error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("compare %s with the project: %w", s.Name, err)
+	}
+	if s.Omits != nil {
+		list = slices.DeleteFunc(list, func(d overlay.Difference) bool { return s.Omits(d.Path) })
 	}
 	if err := r.compare(ctx, list, only); err != nil {
 		return nil, err
