@@ -46,6 +46,8 @@ type Description struct {
 
 	// Observe says that Exec reports in [Exit.Files] what a command with [Command.Observe] opens.
 	Observe bool
+	// Budget says that Exec holds [Command.Budget].
+	Budget bool
 
 	// Fork says that Create copies what [CreateRequest.From] has written.
 	Fork bool
@@ -98,6 +100,7 @@ const (
 	CapDial    Capability = "dial"
 	CapObserve Capability = "observe"
 	CapFork    Capability = "fork"
+	CapBudget  Capability = "budget"
 )
 
 // Finding is one thing that Check looked at.

@@ -106,6 +106,67 @@ type Traffic struct {
 	Received    int64    `json:"received"`          // bytes by the other end
 	Secrets     []string `json:"secrets,omitempty"` // names of the secrets that were put in
 	Add         string   `json:"add,omitempty"`     // the rule of allow that would allow a denied destination; "" when none alone does
+
+	// Requests are the HTTP requests to a host of a secret, in the order of their ends: at most [MaxRequests] of a command;
+	// RequestsMore counts those beyond. Used is the sum of all. In a record, each request is an event, and Requests is empty.
+	Requests     []HTTPRequest `json:"-"`
+	RequestsMore int64         `json:"requests_more,omitempty"`
+	Used         *Used         `json:"used,omitempty"` // nil where there were no such requests
+}
+
+// MaxRequests bounds the requests of one command that are recorded one by one.
+const MaxRequests = 10_000
+
+// HTTPRequest is one request of a command to a host of a secret.
+type HTTPRequest struct {
+	Time     string        `json:"time"` // of its beginning, as in RFC 3339
+	Took     time.Duration `json:"took_ns"`
+	Method   string        `json:"method"`
+	Path     string        `json:"path"`              // without the query
+	Status   int           `json:"status,omitempty"`  // of the answer; 0: none came
+	Sent     int64         `json:"sent"`              // bytes of its body
+	Received int64         `json:"received"`          // bytes of the answer's body
+	Refused  bool          `json:"refused,omitempty"` // answered by the backend: the request did not leave
+	Model    string        `json:"model,omitempty"`   // that the answer names
+	Tokens   *Tokens       `json:"tokens,omitempty"`  // nil: the answer says nothing of tokens
+	Cost     float64       `json:"cost,omitempty"`    // by the prices of the budget
+}
+
+// Tokens are what a model used for one answer.
+type Tokens struct {
+	Input      int64 `json:"input"` // without those of the cache
+	Output     int64 `json:"output"`
+	CacheRead  int64 `json:"cache_read,omitempty"`
+	CacheWrite int64 `json:"cache_write,omitempty"`
+	Estimated  bool  `json:"estimated,omitempty"` // from the size, for a budget of tokens: the answer did not say
+}
+
+// Total is the number of all tokens.
+func (t Tokens) Total() int64 { return t.Input + t.Output + t.CacheRead + t.CacheWrite }
+
+// Used is what requests used together.
+type Used struct {
+	Requests int64   `json:"requests"` // that left
+	Refused  int64   `json:"refused,omitempty"`
+	Tokens   Tokens  `json:"tokens"`
+	Cost     float64 `json:"cost,omitempty"`
+}
+
+// Add counts a request.
+func (u *Used) Add(r HTTPRequest) {
+	if r.Refused {
+		u.Refused++
+		return
+	}
+	u.Requests++
+	u.Cost += r.Cost
+	if t := r.Tokens; t != nil {
+		u.Tokens.Input += t.Input
+		u.Tokens.Output += t.Output
+		u.Tokens.CacheRead += t.CacheRead
+		u.Tokens.CacheWrite += t.CacheWrite
+		u.Tokens.Estimated = u.Tokens.Estimated || t.Estimated
+	}
 }
 
 // Usage is what a command used; zero means unknown. Only a backend whose commands run on another machine may leave

@@ -114,6 +114,7 @@ func capabilities(b Backend, d Description) []Capability {
 	add(CapDial, dial)
 	add(CapObserve, d.Observe)
 	add(CapFork, d.Fork)
+	add(CapBudget, d.Budget)
 	return caps
 }
 

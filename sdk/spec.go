@@ -131,6 +131,22 @@ type SecretRule struct {
 	Paths   []string `json:"paths,omitempty"`   // such as /repos/acme/*, where * matches any characters but encoded separators; empty: any
 }
 
+// Budget bounds the requests of one command to hosts of its secrets, which say in their answers what tokens they used, as
+// providers of models do. A request beyond it is answered 402. What a request uses is known with its answer:
+// those that are under way when the budget is used up may go beyond it. 0 stands for no bound.
+type Budget struct {
+	Requests int64
+	Tokens   int64   // of input and output, those of caches included
+	Cost     float64 // in the currency of Prices
+	Prices   []Price // the first whose model matches; a model that has none costs as much as the dearest
+}
+
+// Price is what a model costs for a million tokens.
+type Price struct {
+	Model                                string // * matches any characters
+	Input, Output, CacheRead, CacheWrite float64
+}
+
 // Authority signs the certificates with which a backend answers commands in the name of a secret's hosts. Commands
 // trust it, because the host has mounted its certificate.
 type Authority struct {
@@ -238,6 +254,8 @@ type Command struct {
 	// their hosts; otherwise nil.
 	Secrets   []Secret
 	Authority *Authority
+	// Budget bounds the requests to hosts of Secrets, only with [Description.Budget]; otherwise nil.
+	Budget *Budget
 
 	// Observe asks for [Exit.Files], only with [Description.Observe].
 	Observe bool

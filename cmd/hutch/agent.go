@@ -15,6 +15,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hutch-run/hutch/host/agent/preset"
+	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/host/pull"
+	"github.com/hutch-run/hutch/host/report"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -49,6 +52,7 @@ type agentStartCmd struct {
 	mountFlags   `group:"sandbox"`
 
 	runfile.Limits `group:"limits"`
+	budgetFlags    `group:"limits"`
 	allowFlags
 }
 
@@ -153,7 +157,7 @@ func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s 
 		return err
 	}
 	tty := term.IsTerminal(int(u.in.Fd())) && u.outTTY
-	apply := applyFlags{Apply: c.Apply, allowFlags: c.allowFlags}
+	apply := applyFlags{Apply: c.Apply, allowFlags: c.allowFlags, keeps: true}
 	switch {
 	case c.Prompt == "" && !tty:
 		return hint(fmt.Errorf("%s needs a terminal to work interactively", p.Description), "hutch agent %s -p \"TEXT\" works without one", p.Name)
@@ -161,6 +165,10 @@ func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s 
 		return errors.New("--apply=ask needs a terminal to ask at")
 	case apply.Apply == "" && tty:
 		apply.Apply = "ask"
+	}
+	budget, err := network.ParseBudget(c.Budget, c.Price, p.SDKPrices())
+	if err != nil {
+		return err
 	}
 	home, err := c.prepare(ctx, u, m, s, p, prog, project)
 	if err != nil {
@@ -171,11 +179,17 @@ func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s 
 		timeout = units.Duration(agentTimeout)
 	}
 	if c.Number > 1 {
-		return c.attempts(ctx, u, m, s, home.Name, sandbox.Command{Argv: argv, Timeout: time.Duration(timeout)})
+		return c.attempts(ctx, u, m, s, home.Name, sandbox.Command{Argv: argv, Timeout: time.Duration(timeout), Budget: budget})
 	}
-	x := &execCmd{Sandbox: home.Name, Interactive: c.Prompt == "", TTY: c.Prompt == "", Timeout: timeout, Quiet: c.Quiet, Output: "text"}
+	x := &execCmd{Sandbox: home.Name, Interactive: c.Prompt == "", TTY: c.Prompt == "", Timeout: timeout, Quiet: c.Quiet, Output: "text", budget: budget}
 	r, err := x.exec(ctx, u, m, s, argv, nil)
 	if err != nil {
+		return err
+	}
+	if !c.Quiet {
+		modelUse(u, r)
+	}
+	if err := c.commits(ctx, u, m, s, home.Name, apply, r.OK); err != nil {
 		return err
 	}
 	if err := c.review(ctx, u, s, home.Name, apply, r.OK); err != nil {
@@ -221,6 +235,11 @@ func (c *agentStartCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, 
 	if err != nil {
 		return nil, err
 	}
+	if len(c.Budget) > 0 {
+		if err := counted(u, d.Network, p); err != nil {
+			return nil, err
+		}
+	}
 	if len(unset) > 0 && len(unset) == len(p.Keys) && !c.Quiet {
 		u.note("%s is not set: %s uses the login in its own home directory", strings.Join(unset, " or "), p.Description)
 	}
@@ -232,6 +251,29 @@ func (c *agentStartCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, 
 		return nil, err
 	}
 	return home, nil
+}
+
+// counted refuses a budget that counts nothing, and says what it does not count.
+func counted(u *ui, n network.Network, p *preset.Preset) error {
+	if len(n.Secrets) == 0 {
+		var names []string
+		for _, k := range p.Keys {
+			names = append(names, k.From...)
+		}
+		return hint(fmt.Errorf("--budget counts requests to the hosts of a key that stays outside, and %s has none: a login in its home directory is not seen", p.Description),
+			"set %s", strings.Join(names, " or "))
+	}
+	var not []string
+	for _, rule := range n.Allow {
+		of := func(host string) bool { return host == rule || host+":443" == rule }
+		if !slices.ContainsFunc(n.Secrets, func(s network.Secret) bool { return slices.ContainsFunc(s.Hosts, of) }) {
+			not = append(not, rule)
+		}
+	}
+	if len(not) > 0 {
+		u.note("the budget does not count requests to %s", strings.Join(not, ", "))
+	}
+	return nil
 }
 
 // ensure makes the sandbox, or recreates one that was made for another network or program and has nothing to lose.
@@ -264,9 +306,45 @@ func (c *agentStartCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d
 }
 
 // unapplied reports whether a sandbox has changes that would be lost with it.
-func unapplied(st *sandbox.Status) bool { return st.Changes != nil && st.Changes.Entries > 0 }
+func unapplied(st *sandbox.Status) bool {
+	return st.Changes != nil && (st.Changes.Entries > 0 || st.Changes.Commits)
+}
 
-const dropFirst = "hutch diff %[1]s shows them, hutch apply %[1]s takes them, hutch rm %[1]s drops them; then run this again"
+const dropFirst = "hutch diff %[1]s shows them, hutch apply %[1]s takes them, hutch pull %[1]s takes commits, hutch rm %[1]s drops them; then run this again"
+
+// modelUse says what the agent used of its models, where its key is outside.
+func modelUse(u *ui, r *result.Result) {
+	for _, t := range r.Network.Traffic {
+		if t.Used != nil {
+			u.note("%s: %s", network.Destination(t), report.Used(*t.Used))
+		}
+	}
+}
+
+// commits shows what the agent committed, and brings it to the branch where that is wanted.
+func (c *agentStartCmd) commits(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, name string, apply applyFlags, ok bool) error {
+	w, err := pull.Commits(ctx, m, name)
+	if err != nil || w == nil {
+		return err
+	}
+	u.note("%s in sandbox %s:", count(len(w.Commits)+w.More, "commit"), name)
+	for _, line := range w.Commits {
+		fmt.Fprintf(u.err, "  %s\n", line)
+	}
+	if w.More > 0 {
+		fmt.Fprintf(u.err, "  and %d more\n", w.More)
+	}
+	take := apply.Apply == "on-success" && ok
+	if !take && (apply.Apply != "ask" || !u.yes("Take this onto the branch %s [y,n]? ", w.Branch)) {
+		u.note("hutch pull %s takes them onto %s", name, w.Branch)
+		return nil
+	}
+	p, err := pull.Pull(ctx, m, s.Store(), name, pull.Options{Allow: apply.policy(false).Allow})
+	if err != nil {
+		return pullError(err)
+	}
+	return pulled(u, p)
+}
 
 // review shows what the agent left, and brings it back where that is wanted.
 func (c *agentStartCmd) review(ctx context.Context, u *ui, s *session.Session, name string, apply applyFlags, ok bool) error {

@@ -190,7 +190,7 @@ func edited(ctx context.Context, u *ui, v *review.Review) ([]review.Pick, error)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `eval "${VISUAL:-${EDITOR:-vi}} \"\$1\""`, "sh", file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = u.in, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("the editor ended with %w: nothing was applied", err)
+		return nil, fmt.Errorf("the editor ended with %v: nothing was applied", err)
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {

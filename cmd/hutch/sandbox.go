@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -180,6 +181,8 @@ type execCmd struct {
 
 	Timeout     duration `group:"limits" placeholder:"30s" help:"Wall time of this command; default: that of the sandbox."`
 	OutputLimit size     `group:"limits" placeholder:"16m" help:"Bytes kept of each of stdout and stderr; default: that of the sandbox."`
+	budgetFlags `group:"limits"`
+	budget      *network.Budget // for a caller that has read the flags
 
 	Env         []string `group:"command" short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set an environment variable, on top of the sandbox's; without a value, pass it on from here. Repeatable."`
 	EnvFile     []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
@@ -230,6 +233,11 @@ func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *sessio
 	if err != nil {
 		return nil, err
 	}
+	budget, err := network.ParseBudget(c.Budget, c.Price, nil)
+	if err != nil {
+		return nil, err
+	}
+	budget = cmp.Or(budget, c.budget)
 	broken := make(chan os.Signal, 1) // as in run
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -250,7 +258,7 @@ func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *sessio
 	streams, ended := show.streams(d)
 	r, err := sb.Run(ctx, sandbox.Command{
 		Argv: argv, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit), Publish: c.Publish,
-		Over: over,
+		Over: over, Budget: budget,
 	}, streams)
 	if ended != nil {
 		ended()

@@ -141,6 +141,11 @@ type secretFlags struct {
 	Secret []string `sep:"none" placeholder:"NAME=env@HOST" help:"Give commands a placeholder in the variable NAME, which becomes the value of this machine's variable NAME in requests to HOST, and allow HOST:443. NAME=env:OTHER@HOST takes another variable, NAME=file:PATH@HOST a file; HOST,HOST for several. Repeatable."`
 }
 
+type budgetFlags struct {
+	Budget []string `sep:"none" placeholder:"WHAT=N" help:"Answer 402 to requests to the hosts of the secrets once one command has used so much: requests=200, tokens=2000000, or cost=5, by --price. What they used is in its record. Repeatable."`
+	Price  []string `sep:"none" placeholder:"MODEL=IN/OUT" help:"What a million tokens of input and output cost, and with /READ/WRITE those read from and written to a cache; a star in MODEL stands for any characters. Repeatable."`
+}
+
 // project is NAME[:MODE], a shared project as a workspace.
 type project struct{ name, mode string }
 

@@ -28,7 +28,7 @@ func Denials(r *result.Result) []string {
 		}
 		text, fix := network.Denial(t)
 		switch line := "denied: " + text; {
-		case fix == "" && t.Rule != "":
+		case fix == "" && t.Rule != "" && !strings.HasPrefix(t.Rule, "secret "):
 			lines = append(lines, fmt.Sprintf("%s; to allow it, take %q out of network.deny", line, t.Rule))
 		case fix == "":
 			lines = append(lines, line)
@@ -94,6 +94,28 @@ func used(t sdk.Traffic) string {
 	s := fmt.Sprintf("%s, %s sent, %s received", plural(int(t.Connections), "connection"), size(t.Sent), size(t.Received))
 	if len(t.Secrets) > 0 {
 		s += ", with " + strings.Join(t.Secrets, ", ")
+	}
+	if t.Used != nil {
+		s += "; " + Used(*t.Used)
+	}
+	return s
+}
+
+// Used says in one line what requests used.
+func Used(u sdk.Used) string {
+	s := plural(int(u.Requests), "request")
+	if u.Refused > 0 {
+		s += fmt.Sprintf(" and %d refused", u.Refused)
+	}
+	if t := u.Tokens; t.Total() > 0 {
+		about := ""
+		if t.Estimated {
+			about = "about "
+		}
+		s += fmt.Sprintf(", %s%d tokens (%d input, %d output, %d from and %d to a cache)", about, t.Total(), t.Input, t.Output, t.CacheRead, t.CacheWrite)
+	}
+	if u.Cost > 0 {
+		s += fmt.Sprintf(", cost %.4g", u.Cost)
 	}
 	return s
 }

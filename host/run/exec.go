@@ -91,12 +91,15 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	if n := j.res.Network.TrafficMore; n > 0 {
 		data["traffic_more"] = n
 	}
-	for _, t := range j.res.Network.Traffic {
+	for i, t := range j.res.Network.Traffic {
 		typ := store.EventNetworkDenied
 		if t.Allowed {
 			typ = store.EventNetworkAllowed
 		}
 		j.event(typ, t)
+		for requests := range slices.Chunk(j.requests[i], maxRequestsEvent) {
+			j.event(store.EventNetworkRequests, map[string]any{"name": t.Name, "port": t.Port, "requests": requests})
+		}
 	}
 	j.event(store.EventExecEnd, data, j.refs("stdout.log", "stderr.log")...)
 	return exit != nil
@@ -122,6 +125,11 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 	}
 	for _, t := range x.Traffic {
 		r.Network.Traffic = append(r.Network.Traffic, bounded(t))
+		for i := range t.Requests {
+			q := &t.Requests[i]
+			q.Time, q.Method, q.Path, q.Model = clip(q.Time, maxRequestText), j.secrets.Text(clip(q.Method, maxRequestText)), j.secrets.Text(clip(q.Path, maxRequestText)), j.secrets.Text(clip(q.Model, maxRequestText))
+		}
+		j.requests = append(j.requests, t.Requests)
 	}
 	r.Network.TrafficMore = x.TrafficMore
 	if r.Observed {
@@ -157,15 +165,22 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 const (
 	maxTrafficText    = 512 // bytes of each text
 	maxTrafficSecrets = 100
+	// maxRequestsEvent is how many requests one event has, whose texts JSON may write with six bytes for one.
+	maxRequestsEvent = 100
+	maxRequestText   = 256
 )
+
+func clip(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "\ufffd") }
 
 // bounded is a destination as it may be recorded: what the sandbox asked for and the backend says of it has any length.
 func bounded(t sdk.Traffic) sdk.Traffic {
-	clip := func(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTrafficText)], "\ufffd") }
-	t.Name, t.Rule, t.Reason, t.Add = clip(t.Name), clip(t.Rule), clip(t.Reason), clip(t.Add)
+	for _, s := range []*string{&t.Name, &t.Rule, &t.Reason, &t.Add} {
+		*s = clip(*s, maxTrafficText)
+	}
+	t.Requests = nil // events of their own
 	t.Secrets = slices.Clone(t.Secrets[:min(len(t.Secrets), maxTrafficSecrets)])
 	for i, s := range t.Secrets {
-		t.Secrets[i] = clip(s)
+		t.Secrets[i] = clip(s, maxTrafficText)
 	}
 	return t
 }

@@ -36,6 +36,7 @@ type Inside struct {
 	User    string            // "" for the sandbox's own
 	Timeout time.Duration     // 0 for the sandbox's own
 	Publish []string          // ports, besides those of the sandbox that are free: see [network.ParsePort]
+	Budget  *sdk.Budget       // of the requests to hosts of the sandbox's secrets; nil: none
 	Output  int64             // bytes kept of each stream; 0 for the sandbox's own
 
 	// Begun is called once the record of the run is on disk, before the command starts; it may be nil.
@@ -121,6 +122,12 @@ func (j *job) inside(ctx context.Context, in Inside) {
 		j.fail("plan", &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "backend \"" + in.Backend.Facts.Name + "\" cannot give a command a terminal", Fix: "leave out -t"})
 		return
 	}
+	if j.budget = in.Budget; j.budget != nil {
+		if err := checkBudget(in); err != nil {
+			j.fail("plan", err)
+			return
+		}
+	}
 	if err := j.checkHolds(ready); err != nil {
 		j.fail("plan", err)
 		return
@@ -139,6 +146,17 @@ func (j *job) inside(ctx context.Context, in Inside) {
 	}
 	j.note(in.Record.Event(store.EventExecEnd, map[string]any{"run": j.id, "cause": j.res.Cause, "exit_code": j.res.ExitCode}), "write the sandbox's event")
 	j.res.ChangesKnown = false
+}
+
+// checkBudget refuses a budget that would not hold.
+func checkBudget(in Inside) error {
+	switch {
+	case len(in.Record.Info().Network.Secrets) == 0:
+		return &sdk.Error{Reason: sdk.ReasonConfig, Summary: "a budget counts requests to the hosts of secrets, and the sandbox has none"}
+	case !in.Backend.Facts.Has(sdk.CapBudget):
+		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "backend \"" + in.Backend.Facts.Name + "\" cannot hold a budget", Fix: "use a backend that can, such as bwrap"}
+	}
+	return nil
 }
 
 // endCommand ends what a backend that died may have left running: attaching with a new one does.

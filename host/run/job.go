@@ -49,9 +49,12 @@ type job struct {
 	mounts  []sdk.Mount       // dependencies
 	values  []string          // of the secrets of the network, in their order
 	wall    *wall             // nil without secrets
-	trust   []sdk.Mount       // what commands then have to trust
-	deps    []*store.DepsEntry
-	from    *sdk.Handle // of the sandbox that the one that is being made is a fork of, or nil
+	budget  *sdk.Budget       // nil without one
+
+	requests [][]sdk.HTTPRequest // of each destination in the result
+	trust    []sdk.Mount         // what commands then have to trust
+	deps     []*store.DepsEntry
+	from     *sdk.Handle // of the sandbox that the one that is being made is a fork of, or nil
 
 	published []*network.Published
 }

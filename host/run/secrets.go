@@ -205,5 +205,6 @@ func (j *job) withSecrets(cmd *client.Command) {
 	for i, s := range j.d.Network.Secrets {
 		cmd.Secrets = append(cmd.Secrets, sdk.Secret{Name: s.Name, Placeholder: j.wall.Placeholders[s.Name], Value: j.values[i], Hosts: s.Hosts, Rules: s.Rules})
 	}
+	cmd.Budget = j.budget
 	cmd.Authority = &sdk.Authority{Certificate: []byte(j.wall.Certificate), Key: []byte(j.wall.Key)}
 }

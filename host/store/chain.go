@@ -368,27 +368,28 @@ const (
 
 // The types that a run writes about itself.
 const (
-	EventPlan           EventType = "plan"             // backends looked at, and why each was taken or skipped
-	EventCode           EventType = "code"             // declared files were written
-	EventSandboxCreate  EventType = "sandbox.create"   // about to make a sandbox
-	EventSandboxReady   EventType = "sandbox.ready"    // made, with how each limit is held
-	EventSandboxDestroy EventType = "sandbox.destroy"  // unmade
-	EventDependencies   EventType = "dependencies"     // installed, or taken from the cache
-	EventExecStart      EventType = "exec.start"       // a command began
-	EventExecEnd        EventType = "exec.end"         // a command ended, with its cause
-	EventNetworkDenied  EventType = "network.denied"   // the command asked for a destination that no rule allows, or that a rule denies
-	EventNetworkAllowed EventType = "network.allowed"  // the command used a destination of its filtered network
-	EventChanges        EventType = "workspace.change" // what differs in the workspace
-	EventOutputs        EventType = "outputs"          // files were collected
-	EventSandboxReset   EventType = "sandbox.reset"    // in a persistent sandbox's chain: it was recreated
-	EventSandboxStop    EventType = "sandbox.stop"     // in a persistent sandbox's chain: it was stopped
-	EventSandboxStart   EventType = "sandbox.start"    // in a persistent sandbox's chain: it was started again
-	EventSandboxRecord  EventType = "sandbox.record"   // in a persistent sandbox's chain: a file of its record is about to be rewritten
-	EventSandboxCopy    EventType = "sandbox.copy"     // in a persistent sandbox's chain: files were put in or taken out by hand
-	EventSandboxWrite   EventType = "sandbox.write"    // in a persistent sandbox's chain: a file was written or edited by hand
-	EventSandboxDelete  EventType = "sandbox.delete"   // in a persistent sandbox's chain: a file or directory was removed by hand
-	EventSandboxApply   EventType = "sandbox.apply"    // in a persistent sandbox's chain: changes were brought back to its project
-	EventSandboxUndo    EventType = "sandbox.undo"     // in a persistent sandbox's chain: an apply was taken back
+	EventPlan            EventType = "plan"             // backends looked at, and why each was taken or skipped
+	EventCode            EventType = "code"             // declared files were written
+	EventSandboxCreate   EventType = "sandbox.create"   // about to make a sandbox
+	EventSandboxReady    EventType = "sandbox.ready"    // made, with how each limit is held
+	EventSandboxDestroy  EventType = "sandbox.destroy"  // unmade
+	EventDependencies    EventType = "dependencies"     // installed, or taken from the cache
+	EventExecStart       EventType = "exec.start"       // a command began
+	EventExecEnd         EventType = "exec.end"         // a command ended, with its cause
+	EventNetworkDenied   EventType = "network.denied"   // the command asked for a destination that no rule allows, or that a rule denies
+	EventNetworkRequests EventType = "network.requests" // requests to a host of a secret, after the event of that destination
+	EventNetworkAllowed  EventType = "network.allowed"  // the command used a destination of its filtered network
+	EventChanges         EventType = "workspace.change" // what differs in the workspace
+	EventOutputs         EventType = "outputs"          // files were collected
+	EventSandboxReset    EventType = "sandbox.reset"    // in a persistent sandbox's chain: it was recreated
+	EventSandboxStop     EventType = "sandbox.stop"     // in a persistent sandbox's chain: it was stopped
+	EventSandboxStart    EventType = "sandbox.start"    // in a persistent sandbox's chain: it was started again
+	EventSandboxRecord   EventType = "sandbox.record"   // in a persistent sandbox's chain: a file of its record is about to be rewritten
+	EventSandboxCopy     EventType = "sandbox.copy"     // in a persistent sandbox's chain: files were put in or taken out by hand
+	EventSandboxWrite    EventType = "sandbox.write"    // in a persistent sandbox's chain: a file was written or edited by hand
+	EventSandboxDelete   EventType = "sandbox.delete"   // in a persistent sandbox's chain: a file or directory was removed by hand
+	EventSandboxApply    EventType = "sandbox.apply"    // in a persistent sandbox's chain: changes were brought back to its project
+	EventSandboxUndo     EventType = "sandbox.undo"     // in a persistent sandbox's chain: an apply was taken back
 )
 
 // The types that a loop of a model writes about itself.

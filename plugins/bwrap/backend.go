@@ -45,6 +45,7 @@ func (b *backend) Describe() sdk.Description {
 		TTY:        true,
 		Secrets:    true,
 		Observe:    true,
+		Budget:     true,
 		Fork:       true,
 
 		Environment: []string{bwrapVariable},

@@ -158,7 +158,7 @@ func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err er
 	if hasNetwork(&s.spec) {
 		l, err := p.Network()
 		if err == nil {
-			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority})
+			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Budget: c.Budget})
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the command's network: %w", err)

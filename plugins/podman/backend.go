@@ -42,6 +42,7 @@ func (b *backend) Describe() sdk.Description {
 		Sandbox:    (*sandbox)(nil),
 		TTY:        true,
 		Secrets:    true,
+		Budget:     true,
 		Fork:       true,
 
 		Environment: podmanEnvironment,

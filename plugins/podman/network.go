@@ -45,7 +45,7 @@ func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sd
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.gate != nil && len(c.Secrets) > 0 {
-		if err := w.gate.SetSecrets(c.Secrets, c.Authority); err != nil {
+		if err := w.gate.SetSecrets(c.Secrets, c.Authority, c.Budget); err != nil {
 			return nil, err
 		}
 	}
@@ -56,7 +56,7 @@ func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sd
 		}
 		l, err := s.podman.filter(ctx, s.pid, rules.Loopback())
 		if err == nil {
-			w.gate, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Names: s.dirs.names()})
+			w.gate, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Budget: c.Budget, Names: s.dirs.names()})
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonMissing, "serve the network of %s: %w", s.name(), err).WithFix("%s", netns.Fix)

@@ -42,6 +42,8 @@ type Command struct {
 	Authority *sdk.Authority
 
 	Observe bool // see [sdk.Command]
+	// Budget bounds the requests to hosts of Secrets, on a backend with [sdk.CapBudget]; nil is none.
+	Budget *sdk.Budget
 }
 
 // Exec is a command that was started.

@@ -97,10 +97,20 @@ func exitFrom(e *pb.ExecExited) *sdk.Exit {
 		out.Traffic, out.TrafficMore = out.Traffic[:sdk.MaxTraffic], out.TrafficMore+int64(more)
 	}
 	out.Files = out.Files[:min(len(out.Files), sdk.MaxFiles)]
+	left := sdk.MaxRequests
 	for i := range out.Traffic {
 		t := &out.Traffic[i]
 		t.Port = min(t.Port, 65535)
-		t.Connections, t.Sent, t.Received = max(0, t.Connections), max(0, t.Sent), max(0, t.Received)
+		t.Connections, t.Sent, t.Received, t.RequestsMore = max(0, t.Connections), max(0, t.Sent), max(0, t.Received), max(0, t.RequestsMore)
+		kept := min(len(t.Requests), left)
+		t.RequestsMore += int64(len(t.Requests) - kept)
+		t.Requests, left = t.Requests[:kept], left-kept
+		for _, r := range t.Requests {
+			if t.Used == nil {
+				t.Used = &sdk.Used{}
+			}
+			t.Used.Add(r)
+		}
 	}
 	if !out.Cause.Valid() {
 		out.Evidence = "the backend gave the unknown cause " + quote(e.GetCause()) + "; " + out.Evidence

@@ -18,6 +18,10 @@ import (
 // somebody forgot on the wire shows.
 func fill(v reflect.Value, n *int64) {
 	*n++
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		v.Set(reflect.ValueOf(time.Unix(0, *n)))
+		return
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -123,6 +127,12 @@ func TestNoFieldIsLost(t *testing.T) {
 	}
 	exit := filled[sdk.Exit](t)
 	exit.Cause = sdk.CauseOOM
+	for i, t := range exit.Traffic { // the sum is made here
+		exit.Traffic[i].Used = &sdk.Used{}
+		for _, r := range t.Requests {
+			exit.Traffic[i].Used.Add(r)
+		}
+	}
 	a.exit = &exit
 	c := serve(t, a)
 	ctx := context.Background()

@@ -117,6 +117,9 @@ func newWorld(t *testing.T, bin string, s *service) *world {
 	return w
 }
 
+// budgetCode is any exit code: agents end differently when their provider refuses.
+const budgetCode = -1
+
 // hutch runs hutch in the project.
 func (w *world) hutch(code int, args ...string) (stdout, stderr string) {
 	w.t.Helper()
@@ -128,7 +131,7 @@ func (w *world) hutch(code int, args ...string) (stdout, stderr string) {
 	var out, errs strings.Builder
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.project, w.env, &out, &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: w.user}
-	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != code {
+	if _ = cmd.Run(); code != budgetCode && cmd.ProcessState.ExitCode() != code {
 		w.t.Fatalf("hutch %q ended with %d, want %d\n%s%s", args, cmd.ProcessState.ExitCode(), code, out.String(), errs.String())
 	}
 	return out.String(), errs.String()
@@ -251,6 +254,9 @@ func TestAgents(t *testing.T) {
 				t.Errorf("the service was asked with the keys %v", s.keys)
 			}
 			w.nowhere()
+			if tt.agent != "opencode" && !strings.Contains(errs, " tokens (") {
+				t.Errorf("hutch does not say what was used: %s", errs)
+			}
 
 			if _, errs = w.hutch(125, "agent", tt.agent, "--forget"); !strings.Contains(errs, "has changes that were not applied") {
 				t.Errorf("--forget says %q", errs)
@@ -266,6 +272,15 @@ func TestAgents(t *testing.T) {
 			}
 			if out, _ = w.hutch(0, "agent"); !strings.Contains(out, sandbox) {
 				t.Errorf("hutch agent says %q", out)
+			}
+			// A budget that is used up is said to the agent and to the user, and each request is in the record.
+			out, errs = w.hutch(budgetCode, slices.Concat([]string{"agent", tt.agent, "-p", task, "--budget", "requests=1", "--budget", "cost=5", "--price", "*=3/15"}, flags)...)
+			if all := out + errs; !strings.Contains(errs, "the budget of 1 request is used up") || !strings.Contains(errs, "1 request and ") {
+				t.Errorf("beyond the budget: %s", all)
+			}
+			runs, _ := w.hutch(0, "runs", "-q")
+			if events, _ := w.hutch(0, "show", strings.Fields(runs)[0], "--events"); !strings.Contains(events, `"network.requests"`) || !strings.Contains(events, `"status":402`) {
+				t.Errorf("the record has %s", events)
 			}
 			w.hutch(0, "agent", tt.agent, "--forget")
 			if out, _ = w.hutch(0, "ps", "-q"); out != "" {

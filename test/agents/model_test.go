@@ -121,6 +121,7 @@ func (s *service) gemini(w http.ResponseWriter, r *http.Request) {
 	}
 	if !strings.HasSuffix(r.PathValue("call"), ":streamGenerateContent") { // which model should work on it
 		part["text"] = `{"complexity_reasoning": "a greeting", "complexity_score": 1}`
+		w.Header().Set("content-type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/network"
@@ -50,7 +51,9 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 				return nil, nil, fmt.Errorf("%s: %w", k.BaseURL, err)
 			}
 			hosts, env[k.BaseURL] = []string{host}, u
-			gateways = append(gateways, host)
+			if !slices.Contains(gateways, host) {
+				gateways = append(gateways, host)
+			}
 		}
 		source := ""
 		for _, name := range k.From {
@@ -76,6 +79,10 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 		return nil, nil, err
 	}
 	d.Env, d.Command = env, nil
+	d.Workspace.Omit = p.Omit
+	if st, err := os.Lstat(filepath.Join(o.Project, ".git")); err == nil && st.IsDir() { // its commits are pulled
+		d.Workspace.Omit = append([]string{".git"}, p.Omit...)
+	}
 	d.Mounts = []runfile.Mount{{Target: HomeDir, Source: o.Home, Mode: runfile.MountWritable}}
 	for _, dir := range prog.Dirs {
 		d.Mounts = append(d.Mounts, runfile.Mount{Target: dir, Source: dir, Mode: runfile.MountReadOnly})

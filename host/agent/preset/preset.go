@@ -20,6 +20,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclparse"
 
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
+	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
 
@@ -38,7 +40,9 @@ type Preset struct {
 	Continue    []string          `hcl:"continue,optional"` // to go on with the last session
 	Hosts       []string          `hcl:"hosts,optional"`    // rules: what it reaches, see package network
 	Env         map[string]string `hcl:"env,optional"`
+	Omit        []string          `hcl:"omit,optional"` // paths of the project that the agent keeps for itself: no part of a review
 	Keys        []Key             `hcl:"key,block"`
+	Prices      []Price           `hcl:"price,block"`
 	Home        []File            `hcl:"home,block"`
 	ACP         *ACP              `hcl:"acp,block"` // nil for one that does not speak the Agent Client Protocol
 }
@@ -59,6 +63,23 @@ type Key struct {
 	BaseURL string `hcl:"base_url,optional"`
 	// BaseURLArgs give the agent that address where it reads no variable; {url} stands for it.
 	BaseURLArgs []string `hcl:"base_url_args,optional"`
+}
+
+// Price is what a model costs for a million tokens, as in [sdk.Price].
+type Price struct {
+	Model      string  `hcl:"model,label"`
+	Input      float64 `hcl:"input"`
+	Output     float64 `hcl:"output"`
+	CacheRead  float64 `hcl:"cache_read,optional"`
+	CacheWrite float64 `hcl:"cache_write,optional"`
+}
+
+// SDKPrices are the prices as a budget takes them.
+func (p *Preset) SDKPrices() (out []sdk.Price) {
+	for _, x := range p.Prices {
+		out = append(out, sdk.Price(x))
+	}
+	return out
 }
 
 // File is a file of the agent's home directory that is written when it is not there.
@@ -140,6 +161,16 @@ func (p *Preset) parse(file string, data []byte) error {
 	for _, h := range p.Home {
 		if err := safepath.Check(h.Path); err != nil {
 			return fmt.Errorf("preset %s: home %q: %w", p.Name, h.Path, err)
+		}
+	}
+	for _, path := range p.Omit {
+		if err := safepath.Check(path); err != nil {
+			return fmt.Errorf("preset %s: omit %q: %w", p.Name, path, err)
+		}
+	}
+	for _, x := range p.SDKPrices() {
+		if err := network.CheckPrice(x); err != nil {
+			return fmt.Errorf("preset %s: price: %w", p.Name, err)
 		}
 	}
 	if p.ACP != nil && p.ACP.Program == "" {

@@ -128,7 +128,7 @@ func TestDefinition(t *testing.T) {
 	d, unset, err := p.Definition(&Program{Path: "/opt/claude/claude", Dirs: []string{"/opt/claude"}}, Options{
 		Project: "/srv/shop", Home: "/srv/home", Backend: "bwrap", Environ: func(name string) string { return env[name] },
 	})
-	if err != nil || len(unset) > 0 {
+	if err != nil || !slices.Equal(unset, []string{"CLAUDE_CODE_OAUTH_TOKEN"}) {
 		t.Fatal(unset, err)
 	}
 	if diff := cmp.Diff([]runfile.Mount{{Target: HomeDir, Source: "/srv/home", Mode: "writable"}, {Target: "/opt/claude", Source: "/opt/claude", Mode: "readonly"}}, d.Mounts); diff != "" {
@@ -141,12 +141,12 @@ func TestDefinition(t *testing.T) {
 	if d.Network.Mode != sdk.NetworkFiltered || len(s) != 1 || s[0].From.Env != "ANTHROPIC_API_KEY" || s[0].Hosts[0] != "host:8080" {
 		t.Errorf("%+v", d.Network)
 	}
-	d, _, err = p.Definition(&Program{Path: "/x"}, Options{Backend: "bwrap", Environ: func(name string) string { return env[name] }, Network: network.Network{Mode: sdk.NetworkFull}})
+	d, _, err = p.Definition(&Program{Path: "/x"}, Options{Project: "/srv/shop", Backend: "bwrap", Environ: func(name string) string { return env[name] }, Network: network.Network{Mode: sdk.NetworkFull}})
 	if err != nil || d.Network.Mode != sdk.NetworkFull || !slices.Equal(d.Network.Allow, []string{"host:8080"}) {
 		t.Errorf("%+v, %v", d.Network, err)
 	}
 	env = map[string]string{"ANTHROPIC_BASE_URL": "gateway"}
-	if _, _, err := p.Definition(&Program{Path: "/x"}, Options{Backend: "bwrap", Environ: func(name string) string { return env[name] }}); err == nil {
+	if _, _, err := p.Definition(&Program{Path: "/x"}, Options{Project: "/srv/shop", Backend: "bwrap", Environ: func(name string) string { return env[name] }}); err == nil {
 		t.Error("a base URL without a host")
 	}
 }

@@ -33,6 +33,7 @@ type Options struct {
 	// Secrets are put into the requests of commands to their hosts: see package intercept. Authority is set with them.
 	Secrets   []sdk.Secret
 	Authority *sdk.Authority
+	Budget    *sdk.Budget // of the requests to hosts of secrets; nil: none
 
 	// Names is a file that gates of the same namespace share, in different processes, so that an address means the same
 	// name to all of them; "" when there is only this one. It is made when it is not there.
@@ -127,7 +128,7 @@ func (g *Gate) prepare() (err error) {
 		return err
 	}
 	if len(g.o.Secrets) > 0 {
-		if err := g.SetSecrets(g.o.Secrets, g.o.Authority); err != nil {
+		if err := g.SetSecrets(g.o.Secrets, g.o.Authority, g.o.Budget); err != nil {
 			return err
 		}
 	}
@@ -175,9 +176,9 @@ func (g *Gate) Close() ([]sdk.Traffic, int64) {
 }
 
 // SetSecrets replaces the secrets of connections that begin from now on: for a gate that commands share, of which a later
-// one may have newer values.
-func (g *Gate) SetSecrets(secrets []sdk.Secret, authority *sdk.Authority) error {
-	i, err := intercept.New(secrets, authority)
+// one may have newer values. The budget begins again.
+func (g *Gate) SetSecrets(secrets []sdk.Secret, authority *sdk.Authority, budget *sdk.Budget) error {
+	i, err := intercept.New(secrets, authority, budget)
 	if err == nil {
 		g.secrets.Store(i)
 	}

@@ -25,6 +25,8 @@ type record struct {
 	mu   sync.Mutex
 	seen map[dest]*sdk.Traffic
 	more map[dest]bool // beyond what is counted
+
+	requests int // that are kept, of all destinations
 }
 
 // mostMore bounds what is remembered of the destinations beyond [sdk.MaxTraffic]; a command can invent any number.
@@ -53,6 +55,10 @@ func (r *record) add(d dest, o intercept.Outcome) {
 	t.Connections++
 	t.Sent += o.Sent
 	t.Received += o.Received
+	kept := min(len(o.Requests), sdk.MaxRequests-r.requests)
+	t.Requests = append(t.Requests, o.Requests[:kept]...)
+	t.RequestsMore += o.RequestsMore + int64(len(o.Requests)-kept)
+	r.requests += kept
 	for _, s := range o.Secrets {
 		if !slices.Contains(t.Secrets, s) {
 			t.Secrets = append(t.Secrets, s)
@@ -64,7 +70,7 @@ func (r *record) add(d dest, o intercept.Outcome) {
 func (r *record) take() (out []sdk.Traffic, more int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer func() { r.seen, r.more = nil, nil }()
+	defer func() { r.seen, r.more, r.requests = nil, nil, 0 }()
 	for _, t := range r.seen {
 		slices.Sort(t.Secrets)
 		out = append(out, *t)

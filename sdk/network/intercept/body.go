@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"sync/atomic"
 )
 
 var errForm = errors.New("a form has the placeholder of a secret")
@@ -19,23 +20,27 @@ type watched struct {
 	secrets []*secret
 	most    int    // length of the longest placeholder
 	end     []byte // of what was read, shorter than that
+	read    atomic.Int64
 	found   func(*secret) error
 }
 
-// watch sets r.Body so that found is called for each placeholder that is read from it; its error ends the reading.
-func watch(r *http.Request, secrets []*secret, found func(*secret) error) {
+// watch sets r.Body so that found is called for each placeholder that is read from it; its error ends the reading. It
+// returns how many bytes were read so far.
+func watch(r *http.Request, secrets []*secret, found func(*secret) error) *atomic.Int64 {
 	if r.Body == nil || r.Body == http.NoBody {
-		return
+		return new(atomic.Int64)
 	}
 	b := &watched{ReadCloser: r.Body, secrets: secrets, found: found}
 	for _, x := range secrets {
 		b.most = max(b.most, len(x.placeholder))
 	}
 	r.Body = b
+	return &b.read
 }
 
 func (b *watched) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	b.read.Add(int64(n))
 	text := p[:n]
 	across := append(b.end, text[:min(n, b.most-1)]...)
 	for _, x := range b.secrets {

@@ -17,7 +17,9 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
+	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/network"
 )
 
@@ -40,10 +42,24 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 		panic(http.ErrAbortHandler)
 	}
 	defer s.active.Done()
+	start := time.Now()
+	rec := sdk.HTTPRequest{Time: start.UTC().Format(time.RFC3339Nano), Method: clip(r.Method), Path: clip(r.URL.EscapedPath())}
+	defer func() {
+		rec.Took = time.Since(start)
+		s.record(rec)
+	}()
 	uses, sig, release, no := s.admit(r)
 	defer release()
+	if no == nil {
+		no = s.i.meter.begin(r)
+	}
 	if no != nil {
+		rec.Refused, rec.Status = true, no.status
 		s.deny(Denial{no.rule, no.reason})
+		if no.status == http.StatusPaymentRequired {
+			usedUp(w, no.reason)
+			return
+		}
 		answer(w, no.status, "denied: "+no.reason, no.fix)
 		return
 	}
@@ -56,7 +72,7 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 	s.mu.Unlock()
 
 	var inForm atomic.Pointer[secret]
-	watch(r, s.i.secrets, func(x *secret) error {
+	sent := watch(r, s.i.secrets, func(x *secret) error {
 		if isForm(r) {
 			inForm.Store(x)
 			return errForm
@@ -67,7 +83,15 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).EnableFullDuplex() // bodies go both ways at once, as in HTTP/2
 	}
-	rw := &responseWriter{ResponseWriter: w, method: r.Method}
+	rw := &responseWriter{ResponseWriter: w, method: r.Method, meter: &s.i.meter}
+	defer func() { // also when the command has gone
+		rec.Status, rec.Sent, rec.Received = rw.status, sent.Load(), rw.received
+		if rw.tap != nil {
+			rw.tap.end()
+			rec.Model, rec.Tokens = redactString(rw.tap.model, rw.pairs), rw.tap.tokens
+		}
+		s.i.meter.end(&rec)
+	}()
 	proxy := httputil.ReverseProxy{
 		Rewrite:       func(pr *httputil.ProxyRequest) { rw.pairs = slices.Concat(s.redacts, s.rewrite(pr, uses, sig)) },
 		Transport:     transport,
@@ -286,12 +310,21 @@ type responseWriter struct {
 	method string
 	pairs  []pair
 	body   *redactor // once the header is out
+
+	meter    *meter
+	tap      *tap // once the header is out, maybe
+	status   int
+	received int64
 }
 
 func (w *responseWriter) WriteHeader(status int) {
 	h := w.Header()
 	w.redactHeader()
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.status = status
+	}
 	if status >= 200 {
+		w.tap = newTap(w.meter, h)
 		w.body = newRedactor(w.pairs, shownOfValue)
 		if h.Get("Content-Length") != "" {
 			w.body.early = 0 // it ends, with nobody waiting in between
@@ -316,6 +349,8 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	if w.body == nil {
 		w.WriteHeader(http.StatusOK)
 	}
+	w.received += int64(len(p))
+	w.tap.add(p)
 	if out := w.body.add(p); len(out) > 0 {
 		if _, err := w.ResponseWriter.Write(out); err != nil {
 			return 0, err

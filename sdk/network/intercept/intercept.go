@@ -59,6 +59,7 @@ type Interceptor struct {
 	secrets []*secret
 	issuer  *issuer
 	signing chan struct{} // has an element for each body that is held for its signature
+	meter   meter
 }
 
 // Outcome is what came of a connection.
@@ -67,6 +68,9 @@ type Outcome struct {
 	Secrets        []string // names of the secrets that were put in, sorted
 	Reason         string   // what failed first, for a person; "" when all went well
 	Denied         []Denial // requests that were denied, each kind once
+
+	Requests     []sdk.HTTPRequest // in the order of their ends, at most [sdk.MaxRequests]
+	RequestsMore int64             // beyond those
 }
 
 // Denial says why a request was denied.
@@ -82,9 +86,9 @@ type secret struct {
 	rules                    []requestRule // empty: any request
 }
 
-// New checks secrets and authority. A host without a port stands for its ports 443 and 80. The error names the secret
-// and never holds a value.
-func New(secrets []sdk.Secret, authority *sdk.Authority) (*Interceptor, error) {
+// New checks secrets and authority. A host without a port stands for its ports 443 and 80. budget bounds the requests
+// to these hosts, with nil for none. The error names the secret and never holds a value.
+func New(secrets []sdk.Secret, authority *sdk.Authority, budget *sdk.Budget) (*Interceptor, error) {
 	if authority == nil {
 		return nil, errors.New("secrets need an authority")
 	}
@@ -93,6 +97,9 @@ func New(secrets []sdk.Secret, authority *sdk.Authority) (*Interceptor, error) {
 		return nil, fmt.Errorf("authority: %w", err)
 	}
 	i := &Interceptor{issuer: issuer, signing: make(chan struct{}, maxSigning)}
+	if budget != nil {
+		i.meter.budget = *budget
+	}
 	for _, s := range secrets {
 		checked, err := check(s)
 		if err != nil {
@@ -234,7 +241,10 @@ type session struct {
 	denied []Denial
 	used   []string
 	ended  bool
-	active sync.WaitGroup // handlers; none starts after ended
+
+	requests     []sdk.HTTPRequest
+	requestsMore int64
+	active       sync.WaitGroup // handlers; none starts after ended
 }
 
 // note keeps the first reason.
@@ -258,7 +268,19 @@ func (s *session) outcome(c *client) Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.Sort(s.used)
-	return Outcome{Sent: c.read.Load(), Received: c.written.Load(), Secrets: slices.Compact(s.used), Reason: s.reason, Denied: s.denied}
+	return Outcome{Sent: c.read.Load(), Received: c.written.Load(), Secrets: slices.Compact(s.used), Reason: s.reason, Denied: s.denied,
+		Requests: s.requests, RequestsMore: s.requestsMore}
+}
+
+// record notes a request that is over.
+func (s *session) record(r sdk.HTTPRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.requests) == sdk.MaxRequests {
+		s.requestsMore++
+		return
+	}
+	s.requests = append(s.requests, r)
 }
 
 // serveTLS answers as the host. A client that names another host in its hello gets the alert unrecognized_name.

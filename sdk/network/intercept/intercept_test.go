@@ -52,7 +52,7 @@ func newWall(t *testing.T, handler http.HandlerFunc) *wall {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i, err := New(secrets(), authority)
+	i, err := New(secrets(), authority, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -583,11 +583,11 @@ func TestNew(t *testing.T) {
 	} {
 		s := good
 		change(&s)
-		if _, err := New([]sdk.Secret{s}, authority); err == nil || strings.Contains(err.Error(), hidden) || !strings.Contains(err.Error(), "secret N") {
+		if _, err := New([]sdk.Secret{s}, authority, nil); err == nil || strings.Contains(err.Error(), hidden) || !strings.Contains(err.Error(), "secret N") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := New([]sdk.Secret{good}, nil); err == nil {
+	if _, err := New([]sdk.Secret{good}, nil, nil); err == nil {
 		t.Error("no authority is needed")
 	}
 }

@@ -12,6 +12,11 @@ key "ANTHROPIC_API_KEY" {
   base_url = "ANTHROPIC_BASE_URL"
 }
 
+key "CLAUDE_CODE_OAUTH_TOKEN" { # of a subscription, by claude setup-token
+  hosts    = ["api.anthropic.com"]
+  base_url = "ANTHROPIC_BASE_URL"
+}
+
 env = {
   IS_SANDBOX                               = "1" # it refuses to skip its prompts as root
   DISABLE_AUTOUPDATER                      = "1"

@@ -438,7 +438,7 @@ type DescribeResponse struct {
 	Summary       string                 `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line
 	Isolation     Isolation              `protobuf:"varint,5,opt,name=isolation,proto3,enum=hutch.backend.v1.Isolation" json:"isolation,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,6,opt,name=schema,proto3" json:"schema,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial fork
+	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget
 	Limits        []string               `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`             // timeout memory cpus pids disk files
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
 	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none filtered full
@@ -2527,6 +2527,7 @@ type ExecStart struct {
 	Secrets       []*Secret   `protobuf:"bytes,12,rep,name=secrets,proto3" json:"secrets,omitempty"`                       // only with the capability secrets
 	Authority     *Authority  `protobuf:"bytes,13,opt,name=authority,proto3" json:"authority,omitempty"`                   // present when there are secrets
 	Observe       bool        `protobuf:"varint,14,opt,name=observe,proto3" json:"observe,omitempty"`                      // report in files what the command opens; only with the capability observe
+	Budget        *Budget     `protobuf:"bytes,15,opt,name=budget,proto3" json:"budget,omitempty"`                         // absent: none; only with the capability budget, and with secrets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2659,6 +2660,162 @@ func (x *ExecStart) GetObserve() bool {
 	return false
 }
 
+func (x *ExecStart) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+// Budget bounds the requests of one command to hosts of its secrets, which say in their
+// answers what tokens they used, as providers of models do. A request beyond it is
+// answered 402, also one that does not carry the secret. What a request uses is known with its answer: those that are
+// under way when the budget is used up may go beyond it. Zero: no bound.
+type Budget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Requests      int64                  `protobuf:"varint,1,opt,name=requests,proto3" json:"requests,omitempty"`
+	Tokens        int64                  `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Cost          float64                `protobuf:"fixed64,3,opt,name=cost,proto3" json:"cost,omitempty"`   // in the currency of the prices
+	Prices        []*Price               `protobuf:"bytes,4,rep,name=prices,proto3" json:"prices,omitempty"` // the first that matches; a model that has none costs as much as the dearest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budget) Reset() {
+	*x = Budget{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budget) ProtoMessage() {}
+
+func (x *Budget) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budget.ProtoReflect.Descriptor instead.
+func (*Budget) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Budget) GetRequests() int64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *Budget) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Budget) GetCost() float64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *Budget) GetPrices() []*Price {
+	if x != nil {
+		return x.Prices
+	}
+	return nil
+}
+
+// Price is what a model costs for a million tokens.
+type Price struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"` // * matches any characters
+	Input         float64                `protobuf:"fixed64,2,opt,name=input,proto3" json:"input,omitempty"`
+	Output        float64                `protobuf:"fixed64,3,opt,name=output,proto3" json:"output,omitempty"`
+	CacheRead     float64                `protobuf:"fixed64,4,opt,name=cache_read,json=cacheRead,proto3" json:"cache_read,omitempty"`
+	CacheWrite    float64                `protobuf:"fixed64,5,opt,name=cache_write,json=cacheWrite,proto3" json:"cache_write,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Price) Reset() {
+	*x = Price{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Price) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Price) ProtoMessage() {}
+
+func (x *Price) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Price.ProtoReflect.Descriptor instead.
+func (*Price) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Price) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Price) GetInput() float64 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *Price) GetOutput() float64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *Price) GetCacheRead() float64 {
+	if x != nil {
+		return x.CacheRead
+	}
+	return 0
+}
+
+func (x *Price) GetCacheWrite() float64 {
+	if x != nil {
+		return x.CacheWrite
+	}
+	return 0
+}
+
 // Secret is a value that commands use without seeing it. They have the placeholder;
 // the backend replaces it, outside of the sandbox, in the headers and the query of
 // HTTP requests to hosts, once method and path are allowed. The value is nowhere in
@@ -2677,7 +2834,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2846,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[33]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2859,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{33}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Secret) GetName() string {
@@ -2751,7 +2908,7 @@ type SecretRule struct {
 
 func (x *SecretRule) Reset() {
 	*x = SecretRule{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2920,7 @@ func (x *SecretRule) String() string {
 func (*SecretRule) ProtoMessage() {}
 
 func (x *SecretRule) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[34]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2933,7 @@ func (x *SecretRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRule.ProtoReflect.Descriptor instead.
 func (*SecretRule) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{34}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SecretRule) GetMethods() []string {
@@ -2805,7 +2962,7 @@ type Authority struct {
 
 func (x *Authority) Reset() {
 	*x = Authority{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +2974,7 @@ func (x *Authority) String() string {
 func (*Authority) ProtoMessage() {}
 
 func (x *Authority) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[35]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +2987,7 @@ func (x *Authority) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authority.ProtoReflect.Descriptor instead.
 func (*Authority) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{35}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Authority) GetCertificate() []byte {
@@ -2857,7 +3014,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +3026,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[36]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +3039,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{36}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -2909,7 +3066,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3078,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[37]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3091,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{37}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExecEnd) GetCause() string {
@@ -2958,7 +3115,7 @@ type ExecEvent struct {
 
 func (x *ExecEvent) Reset() {
 	*x = ExecEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3127,7 @@ func (x *ExecEvent) String() string {
 func (*ExecEvent) ProtoMessage() {}
 
 func (x *ExecEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[38]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3140,7 @@ func (x *ExecEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEvent.ProtoReflect.Descriptor instead.
 func (*ExecEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{38}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExecEvent) GetEvent() isExecEvent_Event {
@@ -3051,7 +3208,7 @@ type ExecOpened struct {
 
 func (x *ExecOpened) Reset() {
 	*x = ExecOpened{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3220,7 @@ func (x *ExecOpened) String() string {
 func (*ExecOpened) ProtoMessage() {}
 
 func (x *ExecOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[39]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3233,7 @@ func (x *ExecOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOpened.ProtoReflect.Descriptor instead.
 func (*ExecOpened) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{39}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
 }
 
 type ExecStarted struct {
@@ -3087,7 +3244,7 @@ type ExecStarted struct {
 
 func (x *ExecStarted) Reset() {
 	*x = ExecStarted{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3256,7 @@ func (x *ExecStarted) String() string {
 func (*ExecStarted) ProtoMessage() {}
 
 func (x *ExecStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[40]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3269,7 @@ func (x *ExecStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStarted.ProtoReflect.Descriptor instead.
 func (*ExecStarted) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{40}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
 }
 
 type ExecExited struct {
@@ -3133,7 +3290,7 @@ type ExecExited struct {
 
 func (x *ExecExited) Reset() {
 	*x = ExecExited{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3145,7 +3302,7 @@ func (x *ExecExited) String() string {
 func (*ExecExited) ProtoMessage() {}
 
 func (x *ExecExited) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[41]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3158,7 +3315,7 @@ func (x *ExecExited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecExited.ProtoReflect.Descriptor instead.
 func (*ExecExited) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{41}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExecExited) GetCause() string {
@@ -3244,7 +3401,7 @@ type FileUse struct {
 
 func (x *FileUse) Reset() {
 	*x = FileUse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3413,7 @@ func (x *FileUse) String() string {
 func (*FileUse) ProtoMessage() {}
 
 func (x *FileUse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[42]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3426,7 @@ func (x *FileUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileUse.ProtoReflect.Descriptor instead.
 func (*FileUse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{42}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FileUse) GetPath() []byte {
@@ -3299,20 +3456,22 @@ type Traffic struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`  // as the command asked for it: a name, or an IPv4 address
 	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"` // 0: a name that was looked up only
 	Allowed       bool                   `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Rule          string                 `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`                // that decided, or the secret whose rules did, as in "secret TOKEN"; empty: no rule is about it
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`            // why an allowed destination was not reached, or a denied one is denied
-	Connections   int64                  `protobuf:"varint,6,opt,name=connections,proto3" json:"connections,omitempty"` // or lookups, when port is 0
-	Sent          int64                  `protobuf:"varint,7,opt,name=sent,proto3" json:"sent,omitempty"`               // bytes by the command
-	Received      int64                  `protobuf:"varint,8,opt,name=received,proto3" json:"received,omitempty"`       // bytes by the other end
-	Secrets       []string               `protobuf:"bytes,9,rep,name=secrets,proto3" json:"secrets,omitempty"`          // names of secrets that were put in
-	Add           string                 `protobuf:"bytes,10,opt,name=add,proto3" json:"add,omitempty"`                 // the rule of allow that would allow a denied destination; empty: none does alone
+	Rule          string                 `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`                                       // that decided, or the secret whose rules did, as in "secret TOKEN"; empty: no rule is about it
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`                                   // why an allowed destination was not reached, or a denied one is denied
+	Connections   int64                  `protobuf:"varint,6,opt,name=connections,proto3" json:"connections,omitempty"`                        // or lookups, when port is 0
+	Sent          int64                  `protobuf:"varint,7,opt,name=sent,proto3" json:"sent,omitempty"`                                      // bytes by the command
+	Received      int64                  `protobuf:"varint,8,opt,name=received,proto3" json:"received,omitempty"`                              // bytes by the other end
+	Secrets       []string               `protobuf:"bytes,9,rep,name=secrets,proto3" json:"secrets,omitempty"`                                 // names of secrets that were put in
+	Add           string                 `protobuf:"bytes,10,opt,name=add,proto3" json:"add,omitempty"`                                        // the rule of allow that would allow a denied destination; empty: none does alone
+	Requests      []*HTTPRequest         `protobuf:"bytes,11,rep,name=requests,proto3" json:"requests,omitempty"`                              // to a host of a secret, in the order of their ends; at most 10,000 of a command
+	RequestsMore  int64                  `protobuf:"varint,12,opt,name=requests_more,json=requestsMore,proto3" json:"requests_more,omitempty"` // requests beyond those
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Traffic) Reset() {
 	*x = Traffic{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3483,7 @@ func (x *Traffic) String() string {
 func (*Traffic) ProtoMessage() {}
 
 func (x *Traffic) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[43]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3496,7 @@ func (x *Traffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Traffic.ProtoReflect.Descriptor instead.
 func (*Traffic) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{43}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Traffic) GetName() string {
@@ -3410,6 +3569,221 @@ func (x *Traffic) GetAdd() string {
 	return ""
 }
 
+func (x *Traffic) GetRequests() []*HTTPRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *Traffic) GetRequestsMore() int64 {
+	if x != nil {
+		return x.RequestsMore
+	}
+	return 0
+}
+
+// HTTPRequest is one request of a command to a host of a secret.
+type HTTPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          string                 `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"` // of its beginning, as in RFC 3339
+	TookNs        int64                  `protobuf:"varint,2,opt,name=took_ns,json=tookNs,proto3" json:"took_ns,omitempty"`
+	Method        string                 `protobuf:"bytes,3,opt,name=method,proto3" json:"method,omitempty"`
+	Path          string                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`          // without the query
+	Status        uint32                 `protobuf:"varint,5,opt,name=status,proto3" json:"status,omitempty"`     // of the answer; 0: none came
+	Sent          int64                  `protobuf:"varint,6,opt,name=sent,proto3" json:"sent,omitempty"`         // bytes of its body
+	Received      int64                  `protobuf:"varint,7,opt,name=received,proto3" json:"received,omitempty"` // bytes of the answer's body
+	Refused       bool                   `protobuf:"varint,8,opt,name=refused,proto3" json:"refused,omitempty"`   // answered by the backend: the request did not leave
+	Model         string                 `protobuf:"bytes,9,opt,name=model,proto3" json:"model,omitempty"`        // that the answer names; empty: none
+	Tokens        *Tokens                `protobuf:"bytes,10,opt,name=tokens,proto3" json:"tokens,omitempty"`     // absent: the answer says nothing of tokens
+	Cost          float64                `protobuf:"fixed64,11,opt,name=cost,proto3" json:"cost,omitempty"`       // by the prices of the budget
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HTTPRequest) Reset() {
+	*x = HTTPRequest{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HTTPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HTTPRequest) ProtoMessage() {}
+
+func (x *HTTPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HTTPRequest.ProtoReflect.Descriptor instead.
+func (*HTTPRequest) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *HTTPRequest) GetTime() string {
+	if x != nil {
+		return x.Time
+	}
+	return ""
+}
+
+func (x *HTTPRequest) GetTookNs() int64 {
+	if x != nil {
+		return x.TookNs
+	}
+	return 0
+}
+
+func (x *HTTPRequest) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *HTTPRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *HTTPRequest) GetStatus() uint32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *HTTPRequest) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *HTTPRequest) GetReceived() int64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *HTTPRequest) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
+func (x *HTTPRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *HTTPRequest) GetTokens() *Tokens {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *HTTPRequest) GetCost() float64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+type Tokens struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Input         int64                  `protobuf:"varint,1,opt,name=input,proto3" json:"input,omitempty"` // without those of the cache
+	Output        int64                  `protobuf:"varint,2,opt,name=output,proto3" json:"output,omitempty"`
+	CacheRead     int64                  `protobuf:"varint,3,opt,name=cache_read,json=cacheRead,proto3" json:"cache_read,omitempty"`
+	CacheWrite    int64                  `protobuf:"varint,4,opt,name=cache_write,json=cacheWrite,proto3" json:"cache_write,omitempty"`
+	Estimated     bool                   `protobuf:"varint,5,opt,name=estimated,proto3" json:"estimated,omitempty"` // from the size, for a budget of tokens: the answer did not say
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tokens) Reset() {
+	*x = Tokens{}
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tokens) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tokens) ProtoMessage() {}
+
+func (x *Tokens) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tokens.ProtoReflect.Descriptor instead.
+func (*Tokens) Descriptor() ([]byte, []int) {
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Tokens) GetInput() int64 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *Tokens) GetOutput() int64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *Tokens) GetCacheRead() int64 {
+	if x != nil {
+		return x.CacheRead
+	}
+	return 0
+}
+
+func (x *Tokens) GetCacheWrite() int64 {
+	if x != nil {
+		return x.CacheWrite
+	}
+	return 0
+}
+
+func (x *Tokens) GetEstimated() bool {
+	if x != nil {
+		return x.Estimated
+	}
+	return false
+}
+
 // Zero means unknown. Only a backend whose isolation is remote-vm may leave
 // user_ns, sys_ns and peak_memory_bytes unknown.
 type Usage struct {
@@ -3425,7 +3799,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3811,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[44]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3824,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{44}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Usage) GetWallNs() int64 {
@@ -3501,7 +3875,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +3887,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[45]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +3900,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{45}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PutRequest) GetRequest() isPutRequest_Request {
@@ -3581,7 +3955,7 @@ type TransferHeader struct {
 
 func (x *TransferHeader) Reset() {
 	*x = TransferHeader{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3967,7 @@ func (x *TransferHeader) String() string {
 func (*TransferHeader) ProtoMessage() {}
 
 func (x *TransferHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[46]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3980,7 @@ func (x *TransferHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferHeader.ProtoReflect.Descriptor instead.
 func (*TransferHeader) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{46}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TransferHeader) GetSandboxId() string {
@@ -3638,7 +4012,7 @@ type PutResponse struct {
 
 func (x *PutResponse) Reset() {
 	*x = PutResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +4024,7 @@ func (x *PutResponse) String() string {
 func (*PutResponse) ProtoMessage() {}
 
 func (x *PutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[47]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +4037,7 @@ func (x *PutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutResponse.ProtoReflect.Descriptor instead.
 func (*PutResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{47}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
 }
 
 type GetRequest struct {
@@ -3675,7 +4049,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +4061,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[48]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +4074,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{48}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetRequest) GetHeader() *TransferHeader {
@@ -3721,7 +4095,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +4107,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[49]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +4120,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{49}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetResponse) GetData() []byte {
@@ -3774,7 +4148,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +4160,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[50]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +4173,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{50}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RemoveRequest) GetSandboxId() string {
@@ -3831,7 +4205,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3843,7 +4217,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[51]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3856,7 +4230,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{51}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
 }
 
 type DialRequest struct {
@@ -3870,7 +4244,7 @@ type DialRequest struct {
 
 func (x *DialRequest) Reset() {
 	*x = DialRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3882,7 +4256,7 @@ func (x *DialRequest) String() string {
 func (*DialRequest) ProtoMessage() {}
 
 func (x *DialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[52]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3895,7 +4269,7 @@ func (x *DialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
 func (*DialRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{52}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DialRequest) GetSandboxId() string {
@@ -3927,7 +4301,7 @@ type DialResponse struct {
 
 func (x *DialResponse) Reset() {
 	*x = DialResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3939,7 +4313,7 @@ func (x *DialResponse) String() string {
 func (*DialResponse) ProtoMessage() {}
 
 func (x *DialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[53]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +4326,7 @@ func (x *DialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialResponse.ProtoReflect.Descriptor instead.
 func (*DialResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{53}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
 }
 
 type ChangesRequest struct {
@@ -3964,7 +4338,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3976,7 +4350,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[54]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3989,7 +4363,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{54}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ChangesRequest) GetSandboxId() string {
@@ -4008,7 +4382,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4020,7 +4394,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[55]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4033,7 +4407,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{55}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChangesResponse) GetChanges() []*Change {
@@ -4056,7 +4430,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4068,7 +4442,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[56]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4081,7 +4455,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{56}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Change) GetPath() []byte {
@@ -4129,7 +4503,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4141,7 +4515,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[57]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4154,7 +4528,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{57}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ResetRequest) GetSandboxId() string {
@@ -4179,7 +4553,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4565,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[58]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4578,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{58}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{62}
 }
 
 type StopRequest struct {
@@ -4216,7 +4590,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4228,7 +4602,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[59]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4241,7 +4615,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{59}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StopRequest) GetSandboxId() string {
@@ -4259,7 +4633,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4271,7 +4645,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[60]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4284,7 +4658,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{60}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{64}
 }
 
 type StartRequest struct {
@@ -4296,7 +4670,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4308,7 +4682,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[61]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4321,7 +4695,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{61}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StartRequest) GetSandboxId() string {
@@ -4342,7 +4716,7 @@ type StartEvent struct {
 
 func (x *StartEvent) Reset() {
 	*x = StartEvent{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4354,7 +4728,7 @@ func (x *StartEvent) String() string {
 func (*StartEvent) ProtoMessage() {}
 
 func (x *StartEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[62]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4367,7 +4741,7 @@ func (x *StartEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEvent.ProtoReflect.Descriptor instead.
 func (*StartEvent) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{62}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StartEvent) GetProgress() *Progress {
@@ -4386,7 +4760,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4772,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[63]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4785,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{63}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DestroyRequest) GetHandle() *Handle {
@@ -4429,7 +4803,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4441,7 +4815,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[64]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4454,7 +4828,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{64}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{68}
 }
 
 type ListRequest struct {
@@ -4466,7 +4840,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4852,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[65]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4865,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{65}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListRequest) GetOwner() string {
@@ -4510,7 +4884,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4522,7 +4896,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[66]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4535,7 +4909,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{66}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListResponse) GetHandles() []*Handle {
@@ -4553,7 +4927,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4565,7 +4939,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[67]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4578,7 +4952,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{67}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{71}
 }
 
 type DrainResponse struct {
@@ -4589,7 +4963,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[68]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4601,7 +4975,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_backend_v1_backend_proto_msgTypes[68]
+	mi := &file_hutch_backend_v1_backend_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4614,7 +4988,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{68}
+	return file_hutch_backend_v1_backend_proto_rawDescGZIP(), []int{72}
 }
 
 var File_hutch_backend_v1_backend_proto protoreflect.FileDescriptor
@@ -4806,7 +5180,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x06resize\x18\x02 \x01(\v2\x1c.hutch.backend.v1.WindowSizeH\x00R\x06resize\x12\x18\n" +
 	"\x06signal\x18\x03 \x01(\x05H\x00R\x06signal\x12-\n" +
 	"\x03end\x18\x04 \x01(\v2\x19.hutch.backend.v1.ExecEndH\x00R\x03endB\t\n" +
-	"\arequest\"\xaf\x03\n" +
+	"\arequest\"\xe1\x03\n" +
 	"\tExecStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -4824,7 +5198,21 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\bgrace_ns\x18\v \x01(\x03R\agraceNs\x122\n" +
 	"\asecrets\x18\f \x03(\v2\x18.hutch.backend.v1.SecretR\asecrets\x129\n" +
 	"\tauthority\x18\r \x01(\v2\x1b.hutch.backend.v1.AuthorityR\tauthority\x12\x18\n" +
-	"\aobserve\x18\x0e \x01(\bR\aobserve\"\x9e\x01\n" +
+	"\aobserve\x18\x0e \x01(\bR\aobserve\x120\n" +
+	"\x06budget\x18\x0f \x01(\v2\x18.hutch.backend.v1.BudgetR\x06budget\"\x81\x01\n" +
+	"\x06Budget\x12\x1a\n" +
+	"\brequests\x18\x01 \x01(\x03R\brequests\x12\x16\n" +
+	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\x12\x12\n" +
+	"\x04cost\x18\x03 \x01(\x01R\x04cost\x12/\n" +
+	"\x06prices\x18\x04 \x03(\v2\x17.hutch.backend.v1.PriceR\x06prices\"\x8b\x01\n" +
+	"\x05Price\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
+	"\x05input\x18\x02 \x01(\x01R\x05input\x12\x16\n" +
+	"\x06output\x18\x03 \x01(\x01R\x06output\x12\x1d\n" +
+	"\n" +
+	"cache_read\x18\x04 \x01(\x01R\tcacheRead\x12\x1f\n" +
+	"\vcache_write\x18\x05 \x01(\x01R\n" +
+	"cacheWrite\"\x9e\x01\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vplaceholder\x18\x02 \x01(\tR\vplaceholder\x12\x14\n" +
@@ -4870,7 +5258,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\aFileUse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\x14\n" +
-	"\x05write\x18\x03 \x01(\bR\x05write\"\xf5\x01\n" +
+	"\x05write\x18\x03 \x01(\bR\x05write\"\xd5\x02\n" +
 	"\aTraffic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
@@ -4882,7 +5270,30 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\breceived\x18\b \x01(\x03R\breceived\x12\x18\n" +
 	"\asecrets\x18\t \x03(\tR\asecrets\x12\x10\n" +
 	"\x03add\x18\n" +
-	" \x01(\tR\x03add\"\x90\x01\n" +
+	" \x01(\tR\x03add\x129\n" +
+	"\brequests\x18\v \x03(\v2\x1d.hutch.backend.v1.HTTPRequestR\brequests\x12#\n" +
+	"\rrequests_more\x18\f \x01(\x03R\frequestsMore\"\xa4\x02\n" +
+	"\vHTTPRequest\x12\x12\n" +
+	"\x04time\x18\x01 \x01(\tR\x04time\x12\x17\n" +
+	"\atook_ns\x18\x02 \x01(\x03R\x06tookNs\x12\x16\n" +
+	"\x06method\x18\x03 \x01(\tR\x06method\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x16\n" +
+	"\x06status\x18\x05 \x01(\rR\x06status\x12\x12\n" +
+	"\x04sent\x18\x06 \x01(\x03R\x04sent\x12\x1a\n" +
+	"\breceived\x18\a \x01(\x03R\breceived\x12\x18\n" +
+	"\arefused\x18\b \x01(\bR\arefused\x12\x14\n" +
+	"\x05model\x18\t \x01(\tR\x05model\x120\n" +
+	"\x06tokens\x18\n" +
+	" \x01(\v2\x18.hutch.backend.v1.TokensR\x06tokens\x12\x12\n" +
+	"\x04cost\x18\v \x01(\x01R\x04cost\"\x94\x01\n" +
+	"\x06Tokens\x12\x14\n" +
+	"\x05input\x18\x01 \x01(\x03R\x05input\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\x03R\x06output\x12\x1d\n" +
+	"\n" +
+	"cache_read\x18\x03 \x01(\x03R\tcacheRead\x12\x1f\n" +
+	"\vcache_write\x18\x04 \x01(\x03R\n" +
+	"cacheWrite\x12\x1c\n" +
+	"\testimated\x18\x05 \x01(\bR\testimated\"\x90\x01\n" +
 	"\x05Usage\x12\x17\n" +
 	"\awall_ns\x18\x01 \x01(\x03R\x06wallNs\x12\x17\n" +
 	"\auser_ns\x18\x02 \x01(\x03R\x06userNs\x12\x15\n" +
@@ -5000,7 +5411,7 @@ func file_hutch_backend_v1_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_hutch_backend_v1_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_hutch_backend_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(Isolation)(0),           // 0: hutch.backend.v1.Isolation
 	(Severity)(0),            // 1: hutch.backend.v1.Severity
@@ -5039,43 +5450,47 @@ var file_hutch_backend_v1_backend_proto_goTypes = []any{
 	(*InspectResponse)(nil),  // 34: hutch.backend.v1.InspectResponse
 	(*ExecRequest)(nil),      // 35: hutch.backend.v1.ExecRequest
 	(*ExecStart)(nil),        // 36: hutch.backend.v1.ExecStart
-	(*Secret)(nil),           // 37: hutch.backend.v1.Secret
-	(*SecretRule)(nil),       // 38: hutch.backend.v1.SecretRule
-	(*Authority)(nil),        // 39: hutch.backend.v1.Authority
-	(*WindowSize)(nil),       // 40: hutch.backend.v1.WindowSize
-	(*ExecEnd)(nil),          // 41: hutch.backend.v1.ExecEnd
-	(*ExecEvent)(nil),        // 42: hutch.backend.v1.ExecEvent
-	(*ExecOpened)(nil),       // 43: hutch.backend.v1.ExecOpened
-	(*ExecStarted)(nil),      // 44: hutch.backend.v1.ExecStarted
-	(*ExecExited)(nil),       // 45: hutch.backend.v1.ExecExited
-	(*FileUse)(nil),          // 46: hutch.backend.v1.FileUse
-	(*Traffic)(nil),          // 47: hutch.backend.v1.Traffic
-	(*Usage)(nil),            // 48: hutch.backend.v1.Usage
-	(*PutRequest)(nil),       // 49: hutch.backend.v1.PutRequest
-	(*TransferHeader)(nil),   // 50: hutch.backend.v1.TransferHeader
-	(*PutResponse)(nil),      // 51: hutch.backend.v1.PutResponse
-	(*GetRequest)(nil),       // 52: hutch.backend.v1.GetRequest
-	(*GetResponse)(nil),      // 53: hutch.backend.v1.GetResponse
-	(*RemoveRequest)(nil),    // 54: hutch.backend.v1.RemoveRequest
-	(*RemoveResponse)(nil),   // 55: hutch.backend.v1.RemoveResponse
-	(*DialRequest)(nil),      // 56: hutch.backend.v1.DialRequest
-	(*DialResponse)(nil),     // 57: hutch.backend.v1.DialResponse
-	(*ChangesRequest)(nil),   // 58: hutch.backend.v1.ChangesRequest
-	(*ChangesResponse)(nil),  // 59: hutch.backend.v1.ChangesResponse
-	(*Change)(nil),           // 60: hutch.backend.v1.Change
-	(*ResetRequest)(nil),     // 61: hutch.backend.v1.ResetRequest
-	(*ResetResponse)(nil),    // 62: hutch.backend.v1.ResetResponse
-	(*StopRequest)(nil),      // 63: hutch.backend.v1.StopRequest
-	(*StopResponse)(nil),     // 64: hutch.backend.v1.StopResponse
-	(*StartRequest)(nil),     // 65: hutch.backend.v1.StartRequest
-	(*StartEvent)(nil),       // 66: hutch.backend.v1.StartEvent
-	(*DestroyRequest)(nil),   // 67: hutch.backend.v1.DestroyRequest
-	(*DestroyResponse)(nil),  // 68: hutch.backend.v1.DestroyResponse
-	(*ListRequest)(nil),      // 69: hutch.backend.v1.ListRequest
-	(*ListResponse)(nil),     // 70: hutch.backend.v1.ListResponse
-	(*DrainRequest)(nil),     // 71: hutch.backend.v1.DrainRequest
-	(*DrainResponse)(nil),    // 72: hutch.backend.v1.DrainResponse
-	nil,                      // 73: hutch.backend.v1.InspectResponse.DetailsEntry
+	(*Budget)(nil),           // 37: hutch.backend.v1.Budget
+	(*Price)(nil),            // 38: hutch.backend.v1.Price
+	(*Secret)(nil),           // 39: hutch.backend.v1.Secret
+	(*SecretRule)(nil),       // 40: hutch.backend.v1.SecretRule
+	(*Authority)(nil),        // 41: hutch.backend.v1.Authority
+	(*WindowSize)(nil),       // 42: hutch.backend.v1.WindowSize
+	(*ExecEnd)(nil),          // 43: hutch.backend.v1.ExecEnd
+	(*ExecEvent)(nil),        // 44: hutch.backend.v1.ExecEvent
+	(*ExecOpened)(nil),       // 45: hutch.backend.v1.ExecOpened
+	(*ExecStarted)(nil),      // 46: hutch.backend.v1.ExecStarted
+	(*ExecExited)(nil),       // 47: hutch.backend.v1.ExecExited
+	(*FileUse)(nil),          // 48: hutch.backend.v1.FileUse
+	(*Traffic)(nil),          // 49: hutch.backend.v1.Traffic
+	(*HTTPRequest)(nil),      // 50: hutch.backend.v1.HTTPRequest
+	(*Tokens)(nil),           // 51: hutch.backend.v1.Tokens
+	(*Usage)(nil),            // 52: hutch.backend.v1.Usage
+	(*PutRequest)(nil),       // 53: hutch.backend.v1.PutRequest
+	(*TransferHeader)(nil),   // 54: hutch.backend.v1.TransferHeader
+	(*PutResponse)(nil),      // 55: hutch.backend.v1.PutResponse
+	(*GetRequest)(nil),       // 56: hutch.backend.v1.GetRequest
+	(*GetResponse)(nil),      // 57: hutch.backend.v1.GetResponse
+	(*RemoveRequest)(nil),    // 58: hutch.backend.v1.RemoveRequest
+	(*RemoveResponse)(nil),   // 59: hutch.backend.v1.RemoveResponse
+	(*DialRequest)(nil),      // 60: hutch.backend.v1.DialRequest
+	(*DialResponse)(nil),     // 61: hutch.backend.v1.DialResponse
+	(*ChangesRequest)(nil),   // 62: hutch.backend.v1.ChangesRequest
+	(*ChangesResponse)(nil),  // 63: hutch.backend.v1.ChangesResponse
+	(*Change)(nil),           // 64: hutch.backend.v1.Change
+	(*ResetRequest)(nil),     // 65: hutch.backend.v1.ResetRequest
+	(*ResetResponse)(nil),    // 66: hutch.backend.v1.ResetResponse
+	(*StopRequest)(nil),      // 67: hutch.backend.v1.StopRequest
+	(*StopResponse)(nil),     // 68: hutch.backend.v1.StopResponse
+	(*StartRequest)(nil),     // 69: hutch.backend.v1.StartRequest
+	(*StartEvent)(nil),       // 70: hutch.backend.v1.StartEvent
+	(*DestroyRequest)(nil),   // 71: hutch.backend.v1.DestroyRequest
+	(*DestroyResponse)(nil),  // 72: hutch.backend.v1.DestroyResponse
+	(*ListRequest)(nil),      // 73: hutch.backend.v1.ListRequest
+	(*ListResponse)(nil),     // 74: hutch.backend.v1.ListResponse
+	(*DrainRequest)(nil),     // 75: hutch.backend.v1.DrainRequest
+	(*DrainResponse)(nil),    // 76: hutch.backend.v1.DrainResponse
+	nil,                      // 77: hutch.backend.v1.InspectResponse.DetailsEntry
 }
 var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	2,  // 0: hutch.backend.v1.Failure.reason:type_name -> hutch.backend.v1.Failure.Reason
@@ -5107,68 +5522,72 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	29, // 26: hutch.backend.v1.Ready.exchange:type_name -> hutch.backend.v1.Exchange
 	27, // 27: hutch.backend.v1.AttachRequest.handle:type_name -> hutch.backend.v1.Handle
 	28, // 28: hutch.backend.v1.AttachResponse.ready:type_name -> hutch.backend.v1.Ready
-	73, // 29: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
+	77, // 29: hutch.backend.v1.InspectResponse.details:type_name -> hutch.backend.v1.InspectResponse.DetailsEntry
 	36, // 30: hutch.backend.v1.ExecRequest.start:type_name -> hutch.backend.v1.ExecStart
-	40, // 31: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
-	41, // 32: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
-	40, // 33: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
-	37, // 34: hutch.backend.v1.ExecStart.secrets:type_name -> hutch.backend.v1.Secret
-	39, // 35: hutch.backend.v1.ExecStart.authority:type_name -> hutch.backend.v1.Authority
-	38, // 36: hutch.backend.v1.Secret.rules:type_name -> hutch.backend.v1.SecretRule
-	44, // 37: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
-	45, // 38: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
-	43, // 39: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
-	48, // 40: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	47, // 41: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
-	46, // 42: hutch.backend.v1.ExecExited.files:type_name -> hutch.backend.v1.FileUse
-	50, // 43: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	50, // 44: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	26, // 45: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
-	60, // 46: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	26, // 47: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
-	27, // 48: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	27, // 49: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 50: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 51: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	20, // 52: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	22, // 53: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	31, // 54: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	33, // 55: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	35, // 56: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	49, // 57: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	52, // 58: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	54, // 59: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	56, // 60: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
-	58, // 61: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	61, // 62: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	63, // 63: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
-	65, // 64: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
-	67, // 65: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	69, // 66: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	71, // 67: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 68: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 69: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	21, // 70: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	25, // 71: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	32, // 72: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	34, // 73: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	42, // 74: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	51, // 75: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	53, // 76: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	55, // 77: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	57, // 78: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
-	59, // 79: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	62, // 80: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	64, // 81: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
-	66, // 82: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
-	68, // 83: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	70, // 84: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	72, // 85: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	68, // [68:86] is the sub-list for method output_type
-	50, // [50:68] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	42, // 31: hutch.backend.v1.ExecRequest.resize:type_name -> hutch.backend.v1.WindowSize
+	43, // 32: hutch.backend.v1.ExecRequest.end:type_name -> hutch.backend.v1.ExecEnd
+	42, // 33: hutch.backend.v1.ExecStart.tty:type_name -> hutch.backend.v1.WindowSize
+	39, // 34: hutch.backend.v1.ExecStart.secrets:type_name -> hutch.backend.v1.Secret
+	41, // 35: hutch.backend.v1.ExecStart.authority:type_name -> hutch.backend.v1.Authority
+	37, // 36: hutch.backend.v1.ExecStart.budget:type_name -> hutch.backend.v1.Budget
+	38, // 37: hutch.backend.v1.Budget.prices:type_name -> hutch.backend.v1.Price
+	40, // 38: hutch.backend.v1.Secret.rules:type_name -> hutch.backend.v1.SecretRule
+	46, // 39: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
+	47, // 40: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
+	45, // 41: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
+	52, // 42: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	49, // 43: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
+	48, // 44: hutch.backend.v1.ExecExited.files:type_name -> hutch.backend.v1.FileUse
+	50, // 45: hutch.backend.v1.Traffic.requests:type_name -> hutch.backend.v1.HTTPRequest
+	51, // 46: hutch.backend.v1.HTTPRequest.tokens:type_name -> hutch.backend.v1.Tokens
+	54, // 47: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	54, // 48: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	26, // 49: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
+	64, // 50: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 51: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
+	27, // 52: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	27, // 53: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 54: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 55: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	20, // 56: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	22, // 57: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	31, // 58: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	33, // 59: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	35, // 60: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	53, // 61: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	56, // 62: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	58, // 63: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	60, // 64: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
+	62, // 65: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	65, // 66: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	67, // 67: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
+	69, // 68: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
+	71, // 69: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	73, // 70: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	75, // 71: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 72: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 73: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	21, // 74: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	25, // 75: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	32, // 76: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	34, // 77: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	44, // 78: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	55, // 79: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	57, // 80: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	59, // 81: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	61, // 82: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
+	63, // 83: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	66, // 84: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	68, // 85: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
+	70, // 86: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
+	72, // 87: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	74, // 88: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	76, // 89: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	72, // [72:90] is the sub-list for method output_type
+	54, // [54:72] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -5191,12 +5610,12 @@ func file_hutch_backend_v1_backend_proto_init() {
 		(*ExecRequest_Signal)(nil),
 		(*ExecRequest_End)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[38].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[40].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Exited)(nil),
 		(*ExecEvent_Opened)(nil),
 	}
-	file_hutch_backend_v1_backend_proto_msgTypes[45].OneofWrappers = []any{
+	file_hutch_backend_v1_backend_proto_msgTypes[49].OneofWrappers = []any{
 		(*PutRequest_Header)(nil),
 		(*PutRequest_Data)(nil),
 	}
@@ -5206,7 +5625,7 @@ func file_hutch_backend_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_backend_v1_backend_proto_rawDesc), len(file_hutch_backend_v1_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   70,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
