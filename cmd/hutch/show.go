@@ -31,13 +31,11 @@ type show struct {
 	labels   *terminal.Labels
 	attached *run.Streams
 	undo     func()
-	plain    steps // where stderr is no terminal
+	steps    steps // as lines, or on a terminal as one line that is replaced
 
-	mu      sync.Mutex
-	status  string // the line of progress that is on the screen
-	pending string // what it will say if that is still so after patience
-	timer   *time.Timer
-	lost    error // why output could not be passed on, unless nobody reads it any more
+	mu     sync.Mutex
+	status string // the line of progress that is on the screen
+	lost   error  // why output could not be passed on, unless nobody reads it any more
 
 	runs, wide   int // how many runs there are, and the length of their longest name
 	over, failed int // how many have ended
@@ -53,7 +51,14 @@ const patience = 250 * time.Millisecond
 // bareShow shows what is being done, and no output.
 func bareShow(u *ui, c *runCmd) *show {
 	s := &show{u: u, cmd: c}
-	s.plain.patience, s.plain.tell = plainPatience, func(text string) { u.note("%s", text) }
+	s.steps.patience, s.steps.tell = plainPatience, func(text string) { u.note("%s", text) }
+	if u.errTTY {
+		s.steps.patience, s.steps.tell = patience, func(text string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.paint(text)
+		}
+	}
 	return s
 }
 
@@ -89,7 +94,7 @@ func (s *show) restore() {
 	if s.undo != nil {
 		s.undo()
 	}
-	s.plain.endAll()
+	s.steps.endAll()
 	s.clear()
 }
 
@@ -157,31 +162,30 @@ func all(fs []func() error) {
 // progress shows what a run is doing; no step is the end of that.
 func (s *show) progress(p run.Progress) {
 	step := p.Step
+	if p.Total > 0 && step != "" && s.u.errTTY {
+		step += " " + bar(p.Done, p.Total)
+	}
 	switch {
-	case step == "" && s.table != nil:
-		s.table.step(p.Name, "")
-	case step == "":
-		s.plain.end(p.Name)
-		s.clear()
-	case s.table != nil && p.Total > 0:
-		s.table.step(p.Name, step+" "+bar(p.Done, p.Total))
 	case s.table != nil:
 		s.table.step(p.Name, step)
-	case s.u.errTTY && p.Total > 0:
-		s.step(p.Name, step+" "+bar(p.Done, p.Total))
+	case step == "":
+		s.done(p.Name)
 	default:
 		s.doing(p.Name, step)
 	}
 }
 
-// doing shows what is being done for name: as a line that is replaced on a terminal, else as its own line if it
-// takes long.
+// doing shows what is being done for name, if it takes long.
 func (s *show) doing(name, step string) {
-	if s.u.errTTY || s.cmd.Quiet {
-		s.step(name, step)
-		return
+	if !s.cmd.Quiet && (!s.u.errTTY || s.attached == nil) {
+		s.steps.step(name, termsafe.Line(name+": "+step))
 	}
-	s.plain.step(name, termsafe.Line(name+": "+step))
+}
+
+// done says that what was being done for name is done.
+func (s *show) done(name string) {
+	s.steps.end(name)
+	s.clear()
 }
 
 // bar shows how much of something is done: [=====>    ] 55%.
@@ -198,25 +202,12 @@ func bar(done, total int64) string {
 
 // step shows what is being done for name, on a terminal only.
 func (s *show) step(name, step string) {
-	if !s.u.errTTY || s.cmd.Quiet || s.attached != nil {
-		return
-	}
-	text := fmt.Sprintf("%s: %s", name, step)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending = termsafe.Line(text); s.status != "" {
-		s.paint(s.pending)
-	} else if s.timer == nil {
-		s.timer = time.AfterFunc(patience, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.timer = nil
-			s.paint(s.pending)
-		})
+	if s.u.errTTY {
+		s.doing(name, step)
 	}
 }
 
-// clear takes the line of progress away, and what was about to become one.
+// clear takes the line of progress away.
 func (s *show) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +216,6 @@ func (s *show) clear() {
 
 // wipe is clear with mu held.
 func (s *show) wipe() {
-	s.pending = ""
 	s.paint("")
 	if s.drawn > 0 {
 		_, _ = io.WriteString(s.u.err, above(s.drawn))
@@ -291,8 +281,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // result shows one result as soon as it is there.
 func (s *show) result(r *result.Result) {
-	s.plain.end(r.Name)
-	s.clear()
+	s.done(r.Name)
 	s.ended(r)
 	if s.cmd.Output == "json" && !s.single {
 		return // it comes in the order of the files
@@ -327,8 +316,7 @@ func (s *show) result(r *result.Result) {
 
 // again says that the nth attempt of a run is repeated.
 func (s *show) again(r *result.Result, n int) {
-	s.plain.end(r.Name)
-	s.clear()
+	s.done(r.Name)
 	if s.cmd.Quiet || s.cmd.Output == "json" {
 		return
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// steps says what is being done where there is no terminal and so no line that could be replaced: a line for each step,
-// once something has gone on for as long as patience says. What is quick says nothing, and scripts see nothing of it.
+// steps says what is being done: each step, once something has gone on for as long as patience says. What is quick says
+// nothing, and scripts see nothing of it.
 type steps struct {
 	patience time.Duration
 	tell     func(text string)

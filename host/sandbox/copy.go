@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -77,18 +78,17 @@ func (e *noFileError) Unwrap() error { return e.error }
 
 // fileOut copies one regular file. It takes its place when it is whole.
 func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps, allow map[judge.Rule]bool) error {
-	most := caps.File
-	if most == 0 {
-		most = caps.Bytes
+	f, err := os.CreateTemp(filepath.Dir(to), ".hutch-cp-*")
+	if err != nil {
+		return err
 	}
-	if most == 0 {
-		most = tree.DefaultMaxBytes
-	}
-	w := &lateFile{to: to, most: most, allow: allow}
+	w := &cappedFile{f: f, most: cmp.Or(caps.File, caps.Bytes, tree.DefaultMaxBytes)}
+	defer os.Remove(f.Name()) // unless it has taken its place
+	defer f.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	tell, over := s.progress()
-	err := s.Sandbox.Get(sdk.WithProgress(ctx, func(step string, done, total int64) {
+	err = s.Sandbox.Get(sdk.WithProgress(ctx, func(step string, done, total int64) {
 		if w.n == 0 && step == sdk.FetchingFile && total > w.most && w.err == nil {
 			w.err = w.tooLarge()
 			cancel() // before anything of it is read
@@ -96,85 +96,49 @@ func (s *Sandbox) fileOut(ctx context.Context, from, to string, caps Caps, allow
 		tell(step, done, total)
 	}), from, sdk.FormatFile, w)
 	over()
-	if err == nil {
-		return w.place()
-	}
-	w.abandon()
 	switch {
 	case w.err != nil:
 		return w.err
-	case errors.As(err, new(*backend.DiedError)):
-		return err // whatever it is, nobody will copy it now
-	case w.f == nil && ctx.Err() == nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}):
+	case err == nil:
+	case errors.As(err, new(*backend.DiedError)): // whatever it is, nobody will copy it now
+		return err
+	case w.n == 0 && ctx.Err() == nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}):
 		return &noFileError{err}
+	default:
+		return err
 	}
-	return err
+	if st, err := os.Lstat(to); err == nil && st.IsDir() {
+		return fmt.Errorf("%s is a directory", to)
+	}
+	if err := judge.RefuseCopy(nil, to, allow); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), to)
 }
 
-// lateFile is made with the first byte, under another name.
-type lateFile struct {
-	to    string
-	most  int64
-	allow map[judge.Rule]bool
-	n     int64
-	f     *os.File
-	err   error
-}
-
-func (w *lateFile) open() error {
-	if w.f != nil || w.err != nil {
-		return w.err
-	}
-	if st, err := os.Lstat(w.to); err == nil && st.IsDir() {
-		w.err = fmt.Errorf("%s is a directory", w.to)
-		return w.err
-	}
-	if w.err = judge.RefuseCopy(nil, w.to, w.allow); w.err != nil {
-		return w.err
-	}
-	w.f, w.err = os.CreateTemp(filepath.Dir(w.to), ".hutch-cp-*")
-	return w.err
+// cappedFile is a file of at most so many bytes. It keeps the reason why it cannot be written.
+type cappedFile struct {
+	f       *os.File
+	most, n int64
+	err     error
 }
 
 // Write implements [io.Writer].
-func (w *lateFile) Write(p []byte) (int, error) {
-	if err := w.open(); err != nil {
-		return 0, err
-	}
+func (w *cappedFile) Write(p []byte) (n int, err error) {
 	if w.n += int64(len(p)); w.n > w.most {
-		w.err = w.tooLarge()
-		return 0, w.err
+		err = w.tooLarge()
+	} else {
+		n, err = w.f.Write(p)
 	}
-	n, err := w.f.Write(p)
-	if err != nil {
-		w.err = err
-	}
+	w.err = cmp.Or(w.err, err)
 	return n, err
 }
 
-func (w *lateFile) tooLarge() error {
+func (w *cappedFile) tooLarge() error {
 	return fmt.Errorf("the file is larger than %d bytes (--max-size allows more)", w.most)
-}
-
-func (w *lateFile) place() error {
-	if err := w.open(); err != nil { // an empty file has no byte
-		return err
-	}
-	err := errors.Join(w.f.Chmod(0o644), w.f.Close())
-	if err == nil {
-		err = os.Rename(w.f.Name(), w.to)
-	}
-	if err != nil {
-		_ = os.Remove(w.f.Name())
-	}
-	return err
-}
-
-func (w *lateFile) abandon() {
-	if w.f != nil {
-		_ = w.f.Close()
-		_ = os.Remove(w.f.Name())
-	}
 }
 
 // treeOut copies a directory into dir, which is made when it is missing. why is what was said about it as a file.

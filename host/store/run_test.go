@@ -300,7 +300,6 @@ func TestListAndRemove(t *testing.T) {
 		"two states":  {Filter{States: []State{StateFinished, StateRunning}, Limit: 2}, []string{ids[0], ids[3]}},
 		"name":        {Filter{Name: "n0", States: []State{StateFinished}}, []string{ids[3], ids[5]}},
 		"since":       {Filter{Since: now.Add(-time.Hour)}, ids[:2]},
-		"before":      {Filter{Before: now.Add(-3 * time.Hour)}, ids[4:]},
 	} {
 		if diff := cmp.Diff(c.want, list(c.f)); diff != "" {
 			t.Errorf("%s: %s", name, diff)

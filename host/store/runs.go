@@ -167,14 +167,14 @@ func (r *Record) OpenLog(s Stream) (*LogReader, error) { return newLogReader(r.D
 
 // Filter chooses runs. Zero fields choose all.
 type Filter struct {
-	States        []State
-	Name          string // the exact name
-	Backend       string
-	Sandbox       string    // the name of the persistent sandbox that they ran in, or left
-	Parent        string    // the loop or run that they belong to
-	Whole         bool      // leave out the runs that are parts of a loop which is there
-	Since, Before time.Time // by the time of their start
-	Limit         int       // at most so many, the newest
+	States  []State
+	Name    string // the exact name
+	Backend string
+	Sandbox string    // the name of the persistent sandbox that they ran in, or left
+	Parent  string    // the loop or run that they belong to
+	Whole   bool      // leave out the runs that are parts of a loop which is there
+	Since   time.Time // those that began then or later
+	Limit   int       // at most so many, the newest
 }
 
 // List returns short records, newest first. It reads one small file for each run it looks at and stops at the limit.
@@ -205,9 +205,6 @@ func (s *Store) List(f Filter) ([]Info, error) {
 		// The id has the second, so that most of what is out of range need not be read. A run may begin a while
 		// after it got its id, never before.
 		if t, err := idTime(id); err == nil {
-			if !f.Before.IsZero() && t.After(f.Before) {
-				continue
-			}
 			if !f.Since.IsZero() && t.Add(time.Hour).Before(f.Since) {
 				break
 			}
@@ -235,8 +232,7 @@ func (f Filter) matches(i Info) bool {
 		(f.Backend == "" || f.Backend == i.Backend) &&
 		(f.Sandbox == "" || f.Sandbox == i.Sandbox) &&
 		(f.Parent == "" || f.Parent == i.Parent) &&
-		(f.Since.IsZero() || !i.Started.Before(f.Since)) &&
-		(f.Before.IsZero() || i.Started.Before(f.Before))
+		(f.Since.IsZero() || !i.Started.Before(f.Since))
 }
 
 // Parts lists the runs that are parts of a loop, oldest first: its attempts, or the commands that it ran.

@@ -128,21 +128,21 @@ func (s *Store) Verify(ctx context.Context, id string) (*Report, error) {
 	if _, err := s.Load(id); err != nil {
 		return nil, err
 	}
-	v := verifier{store: s}
-	if _, err := v.readAudit(); err != nil {
-		return nil, err
-	}
-	return v.verify(ctx, runRecords, id)
+	return s.verify(ctx, runRecords, id)
 }
 
 // VerifySandbox checks the chain of one persistent sandbox, every file its events point at, and its entries in the
 // audit chain. It changes nothing. The commands that ran in the sandbox are runs, with chains of their own.
 func (s *Store) VerifySandbox(ctx context.Context, id string) (*Report, error) {
+	return s.verify(ctx, sandboxRecords, id)
+}
+
+func (s *Store) verify(ctx context.Context, kind *recordKind, id string) (*Report, error) {
 	v := verifier{store: s}
 	if _, err := v.readAudit(); err != nil {
 		return nil, err
 	}
-	return v.verify(ctx, sandboxRecords, id)
+	return v.verify(ctx, kind, id)
 }
 
 // VerifyTree is Verify of a run and, where that is a loop, of the runs it is made of, but for those that hutch
