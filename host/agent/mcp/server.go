@@ -147,7 +147,8 @@ func (s *Server) boxTools() {
 		in.Required = append(in.Required, "sandbox")
 		d := s.describe(t.Def)
 		d.InputSchema, d.OutputSchema = in, out
-		mcp.AddTool(s.server, d, func(ctx context.Context, _ *mcp.CallToolRequest, args map[string]any) (*mcp.CallToolResult, any, error) {
+		mcp.AddTool(s.server, d, func(ctx context.Context, q *mcp.CallToolRequest, args map[string]any) (*mcp.CallToolResult, any, error) {
+			defer progress(ctx, q)()
 			name, _ := args["sandbox"].(string)
 			if err := s.may(name); err != nil {
 				return nil, nil, err
@@ -161,7 +162,7 @@ func (s *Server) boxTools() {
 			if r.Err != nil {
 				return nil, nil, errors.New(r.Text)
 			}
-			return nil, json.RawMessage(r.Text), nil
+			return plain(json.RawMessage(r.Text)), json.RawMessage(r.Text), nil
 		})
 	}
 	tool(s, tools.Def{Name: "job_output", Title: "Read a job's output", Effect: tools.Reads,
@@ -173,9 +174,14 @@ func (s *Server) boxTools() {
 
 // tool adds one tool.
 func tool[In, Out any](s *Server, d tools.Def, fn func(ctx context.Context, in In) (Out, error)) {
-	mcp.AddTool(s.server, s.describe(d), func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+	mcp.AddTool(s.server, s.describe(d), func(ctx context.Context, q *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		defer progress(ctx, q)()
 		out, err := fn(ctx, in)
-		return nil, out, err
+		if err != nil {
+			return nil, out, err
+		}
+		data, err := json.Marshal(out)
+		return plain(data), out, err
 	})
 }
 

@@ -27,6 +27,7 @@ const (
 
 // ListFiles lists what is below a directory.
 func (b *Box) ListFiles(ctx context.Context, in files.ListRequest) (*files.Listing, error) {
+	in.SkipIgnored = true
 	if in.Max = bounded(in.Max, defaultEntries, maxEntries); in.Max < 0 {
 		return nil, fmt.Errorf("limit: %d is negative", in.Max)
 	}
@@ -110,6 +111,7 @@ func (b *Box) RemoveFile(ctx context.Context, in RemoveFileIn) (*files.Removed, 
 
 // Grep searches files for lines that match.
 func (b *Box) Grep(ctx context.Context, in files.GrepRequest) (*files.Matches, error) {
+	in.SkipIgnored = true
 	if in.Skip > maxPassedOver {
 		return nil, fmt.Errorf("offset: at most %d; search for less, or in fewer files", maxPassedOver)
 	}

@@ -33,8 +33,11 @@ type GrepRequest struct {
 	Exclude   []string `json:"exclude,omitempty" jsonschema:"no files or directories that match one of these globs"`
 	Before    int      `json:"before,omitempty" jsonschema:"lines to show before each match"`
 	After     int      `json:"after,omitempty" jsonschema:"lines to show after each match"`
+	Ignored   bool     `json:"ignored,omitempty" jsonschema:"also in .git, and in what .gitignore files name"`
 	FilesOnly bool     `json:"files_only,omitempty" jsonschema:"only the names of files that match"`
 	Skip      int      `json:"offset,omitempty" jsonschema:"matching lines to pass over, for the next page"`
+	// SkipIgnored passes over what git ignores, unless Ignored is set.
+	SkipIgnored bool `json:"-"`
 	// Max bounds the matching lines; 0 means DefaultMaxMatches.
 	Max int `json:"limit,omitempty" jsonschema:"matching lines in the answer; default 100, at most 1000"`
 }
@@ -130,7 +133,14 @@ type grep struct {
 func (g *grep) need() int { return g.r.Skip + g.r.Max + 1 }
 
 func (g *grep) search(ctx context.Context, f *Files, s spot) error {
-	err := s.view.scan(ctx, s.rel, overlay.ScanOptions{Skip: func(rel string, isDir bool) bool { return isDir && g.excluded(s.at(rel).name) }},
+	var ignored *ignorer
+	if g.r.SkipIgnored && !g.r.Ignored && s.area.name == "workspace" {
+		ignored = f.ignorer(ctx)
+	}
+	err := s.view.scan(ctx, s.rel, overlay.ScanOptions{Skip: func(rel string, isDir bool) bool {
+		name := s.at(rel).name
+		return isDir && g.excluded(name) || rel != s.rel && ignored.skips(name, isDir)
+	}},
 		func(d folder) error { return g.visit(s, d) })
 	if !errors.Is(err, unix.ENOTDIR) {
 		return err

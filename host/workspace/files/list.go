@@ -75,6 +75,9 @@ type ListRequest struct {
 	Path   string `json:"path,omitempty" jsonschema:"directory; default the workspace"`
 	Depth  int    `json:"depth,omitempty" jsonschema:"levels: 1 is what is directly in it; default all"`
 	Offset int    `json:"offset,omitempty" jsonschema:"entries to pass over, for the next page"`
+	// Ignored lists what git ignores, too; it has no effect without SkipIgnored.
+	Ignored     bool `json:"ignored,omitempty" jsonschema:"also .git, and what .gitignore files name"`
+	SkipIgnored bool `json:"-"`
 	// Max bounds the entries; 0 means DefaultMaxEntries.
 	Max int `json:"limit,omitempty" jsonschema:"entries in the answer; default 500, at most 5000"`
 }
@@ -131,7 +134,12 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	}
 	out := &Listing{Path: s.name, Entries: []Entry{}}
 	var mu sync.Mutex
-	err = s.view.scan(ctx, s.rel, overlay.ScanOptions{Depth: r.Depth, MaxEntries: max(last*scanFactor, leastScan)}, func(d folder) error {
+	var skip func(rel string, isDir bool) bool
+	if r.SkipIgnored && !r.Ignored && s.area.name == "workspace" {
+		i := f.ignorer(ctx)
+		skip = func(rel string, isDir bool) bool { return rel != s.rel && i.skips(s.at(rel).name, isDir) }
+	}
+	err = s.view.scan(ctx, s.rel, overlay.ScanOptions{Depth: r.Depth, MaxEntries: max(last*scanFactor, leastScan), Skip: skip}, func(d folder) error {
 		if d.err != nil {
 			mu.Lock()
 			defer mu.Unlock()
