@@ -489,54 +489,27 @@ func nearest(lines, old []string) *Nearest {
 		return nil
 	}
 	want := map[string]bool{}
-	var words []map[string]bool
 	for _, l := range old[:min(len(old), 200)] {
-		words = append(words, wordsOf(l))
-		if s := squeeze(l); s != "" {
-			want[s] = true
+		for _, w := range wordsOf(l) {
+			want[w] = true
 		}
 	}
-	if len(lines) > 50_000 {
-		lines = lines[:50_000]
-	}
-	// How much each line of the file is like any of those looked for, and then the window with the most of it.
-	score := make([]int, len(lines))
-	work := 0
+	// How much of each line is in those looked for, and then the window with the most of it.
+	lines = lines[:min(len(lines), 50_000)]
+	sums := make([]int, len(lines)+1)
 	for i, l := range lines {
-		if want[squeeze(l)] {
-			score[i] = 100
-			continue
-		}
-		if work > maxWork/100 || len(l) > 2000 {
-			continue
-		}
-		has := wordsOf(l)
+		words, n := wordsOf(l), 0
 		for _, w := range words {
-			work += len(has) + 1
-			if len(w) == 0 || len(has) == 0 {
-				continue
-			}
-			both := 0
-			for k := range has {
-				if w[k] {
-					both++
-				}
-			}
-			if s := 90 * 2 * both / (len(w) + len(has)); s > score[i] {
-				score[i] = s
+			if want[w] {
+				n++
 			}
 		}
+		sums[i+1] = sums[i] + 100*n/max(len(words), 1)
 	}
-	size := min(len(old), len(lines))
-	sum := 0
-	for _, s := range score[:size] {
-		sum += s
-	}
-	best, at := sum, 0
-	for i := size; i < len(lines); i++ {
-		sum += score[i] - score[i-size]
-		if sum > best {
-			best, at = sum, i-size+1
+	size, best, at := min(len(old), len(lines)), 0, 0
+	for i := range len(lines) - size + 1 {
+		if sum := sums[i+size] - sums[i]; sum > best {
+			best, at = sum, i
 		}
 	}
 	if best < 30*size || best < 40 {
@@ -555,17 +528,16 @@ func nearest(lines, old []string) *Nearest {
 	return n
 }
 
-func wordsOf(s string) map[string]bool {
-	if len(s) > 2000 {
-		s = s[:2000]
-	}
-	out := map[string]bool{}
-	for _, w := range strings.FieldsFunc(s, func(r rune) bool {
+// wordsOf are the words of a line, or its signs where it has no words.
+func wordsOf(s string) []string {
+	s = s[:min(len(s), 2000)]
+	words := strings.FieldsFunc(s, func(r rune) bool {
 		return !(r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 127)
-	}) {
-		out[w] = true
+	})
+	if len(words) == 0 {
+		return strings.Fields(s)
 	}
-	return out
+	return words
 }
 
 // squeeze takes all white space out of a line.

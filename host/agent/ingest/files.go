@@ -15,17 +15,23 @@ import (
 const (
 	xmlTag = `(?m)^[ \t]*(?:<[A-Za-z_-]+>[ \t]*)?<file((?:[ \t]+[\w-]+[ \t]*=[ \t]*(?:"[^"]*"|'[^']*'))*)[ \t]*(/?)>`
 	xmlEnd = `(?m)</file>((?:[ \t]*</[A-Za-z_-]+>)*[ \t]*)(?:$|<file[ \t>])`
+	// What has entities of XML, and nothing that would be an error in XML.
+	xmlEscaped = `^[^<>&]*(?:&(?:lt|gt|amp|quot|apos|#39|#34|#10);[^<>&]*)+$`
 )
 
-var xmlForms = sync.OnceValue(func() (f struct{ open, attribute, end, endOfCDATA, children *regexp.Regexp }) {
+var xmlForms = sync.OnceValue(func() (f struct{ open, attribute, end, endOfCDATA, children, escaped *regexp.Regexp }) {
 	f.open, f.attribute = regexp.MustCompile(xmlTag), regexp.MustCompile(`([\w-]+)[ \t]*=[ \t]*(?:"([^"]*)"|'([^']*)')`)
 	f.end, f.endOfCDATA = regexp.MustCompile(xmlEnd), regexp.MustCompile(`(?m)\]\]>\s*`+strings.TrimPrefix(xmlEnd, "(?m)"))
 	f.children = regexp.MustCompile(`(?s)<path>(.*?)</path>.*?<content>(.*)</content>`)
+	f.escaped = regexp.MustCompile(xmlEscaped)
 	return f
 })
 
 // xmlFileAt recognises the beginning of a file in XML.
 func xmlFileAt(line string) bool {
+	if !strings.Contains(line, "<file") {
+		return false
+	}
 	m := xmlForms().open.FindStringSubmatch(line)
 	if m == nil {
 		return false
@@ -129,33 +135,10 @@ func xmlText(text string) string {
 			return s
 		}
 	}
-	if onlyEscaped(text) {
+	if xmlForms().escaped.MatchString(text) {
 		return html.UnescapeString(text)
 	}
 	return text
-}
-
-// onlyEscaped reports whether a text has the five entities of XML, and nothing that would be an error in XML.
-func onlyEscaped(text string) bool {
-	if strings.ContainsAny(text, "<>") || !strings.Contains(text, "&") {
-		return false
-	}
-	for rest := text; ; {
-		_, after, ok := strings.Cut(rest, "&")
-		if !ok {
-			return true
-		}
-		name, _, ok := strings.Cut(after, ";")
-		if !ok {
-			return false
-		}
-		switch name {
-		case "lt", "gt", "amp", "quot", "apos", "#39", "#34", "#10":
-		default:
-			return false
-		}
-		rest = after
-	}
 }
 
 // xmlStatement reads <entrypoint>main.py</entrypoint> and the like.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // shapes is what a JSON answer may look like, for messages.
@@ -498,58 +500,35 @@ func (r *jsonReader) value(depth int) (any, error) {
 	return t, nil
 }
 
+var jsonTokens = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"?|,?[ \t\r\n]*[\]}]|[\[{]`)
+})
+
+var rawInStrings = strings.NewReplacer("\n", `\n`, "\t", `\t`, "\r", `\r`)
+
 // mend escapes line breaks and tabs inside of strings and takes out commas before closing brackets, up to the end of
 // the value that s begins with. whole is false when s has no such end.
 func mend(s string) (out string, whole bool) {
-	b := make([]byte, 0, len(s)+16)
-	depth, inString, comma := 0, false, -1
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if inString {
-			switch {
-			case c == '\\' && i+1 < len(s):
-				b = append(b, c)
-				i++
-				b = append(b, s[i])
-				continue
-			case c == '"':
-				inString = false
-			case c == '\n':
-				b = append(b, `\n`...)
-				continue
-			case c == '\t':
-				b = append(b, `\t`...)
-				continue
-			case c == '\r':
-				b = append(b, `\r`...)
-				continue
-			}
-			b = append(b, c)
-			continue
+	var b strings.Builder
+	for depth := 0; ; {
+		at := jsonTokens().FindStringIndex(s)
+		if at == nil {
+			return b.String() + s, false
 		}
-		switch c {
+		b.WriteString(s[:at[0]])
+		token := s[at[0]:at[1]]
+		switch token[0] {
 		case '"':
-			inString = true
-		case ',':
-			comma = len(b)
-			b = append(b, c)
-			continue
+			token = rawInStrings.Replace(token)
 		case '{', '[':
 			depth++
-		case '}', ']':
-			if comma >= 0 {
-				b = b[:comma] // only white space stands between
-			}
+		default:
+			token = strings.TrimPrefix(token, ",")
 			depth--
-		case ' ', '\t', '\r', '\n':
-			b = append(b, c)
-			continue
 		}
-		comma = -1
-		b = append(b, c)
-		if depth == 0 {
-			return string(b), true
+		b.WriteString(token)
+		if s = s[at[1]:]; depth == 0 {
+			return b.String(), true
 		}
 	}
-	return string(b), false
 }

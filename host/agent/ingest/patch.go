@@ -2,10 +2,13 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // v4a reads the patches of OpenAI's apply_patch tool:
@@ -108,15 +111,11 @@ func (p *parser) v4a(src source) {
 	}
 }
 
-var v4aOps = map[string]Op{"*** Add File: ": Add, "*** Update File: ": Update, "*** Delete File: ": Delete}
-
 func v4aHeader(line string) (op Op, name string, ok bool) {
-	for prefix, op := range v4aOps {
-		if name, ok := strings.CutPrefix(line, prefix); ok {
-			return op, strings.TrimSpace(name), true
-		}
-	}
-	return "", "", false
+	rest, ok := strings.CutPrefix(line, "*** ")
+	verb, name, ok2 := strings.Cut(rest, " File: ")
+	ok = ok && ok2 && (verb == "Add" || verb == "Update" || verb == "Delete")
+	return Op(strings.ToLower(verb)), strings.TrimSpace(name), ok
 }
 
 // v4aBegins recognises the first line of a patch.
@@ -536,34 +535,23 @@ func (r *diffReader) hunks() []Hunk {
 	return out
 }
 
+var hunkNumbers = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^@@\s+-(\d{1,9})(?:,(\d{1,9}))?\s+\+\d{1,9}(?:,(\d{1,9}))?\s+@@`)
+})
+
 // hunkHeader reads @@ -1,2 +3,4 @@. Some leave the numbers out: then nothing is counted.
 func hunkHeader(line string) (start, oldLines, newLines int, counted bool) {
-	f := strings.Fields(line)
-	if len(f) < 4 || f[0] != "@@" || f[1][0] != '-' || f[2][0] != '+' || !strings.HasPrefix(f[3], "@@") {
+	m := hunkNumbers().FindStringSubmatch(line)
+	if m == nil {
 		return 0, 0, 0, false
 	}
-	start, oldLines, ok1 := rangeOf(f[1][1:])
-	_, newLines, ok2 := rangeOf(f[2][1:])
-	if !ok1 || !ok2 {
-		return 0, 0, 0, false
-	}
+	start, _ = strconv.Atoi(m[1])
+	oldLines, _ = strconv.Atoi(cmp.Or(m[2], "1"))
+	newLines, _ = strconv.Atoi(cmp.Or(m[3], "1"))
 	if oldLines == 0 {
 		start++ // the line after which something comes
 	}
 	return start, oldLines, newLines, true
-}
-
-func rangeOf(s string) (start, n int, ok bool) {
-	a, b, more := strings.Cut(s, ",")
-	start, err := strconv.Atoi(a)
-	if err != nil || start < 0 || start > 1<<30 {
-		return 0, 0, false
-	}
-	if !more {
-		return start, 1, true
-	}
-	n, err = strconv.Atoi(b)
-	return start, n, err == nil && n >= 0 && n <= 1<<30
 }
 
 // counted is how many lines a hunk has according to its header; exact says that this can be: the lines are there, and
