@@ -199,19 +199,6 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 	return "Its arguments are " + list(args) + "; its blocks are " + list(blocks) + ".", ""
 }
 
-// list writes names as a, b and c.
-func list(names []string) string {
-	sorted := slices.Sorted(slices.Values(names))
-	switch n := len(sorted); n {
-	case 0:
-		return ""
-	case 1:
-		return sorted[0]
-	default:
-		return strings.Join(sorted[:n-1], ", ") + " and " + sorted[n-1]
-	}
-}
-
 // habitsOf are names that users of other tools type in a block, with where the thing is here.
 var habitsOf = map[*hcl.BodySchema]map[string]string{
 	runSchema: habits, generateSchema: habits, modelSchema: modelHabits, cycleSchema: cycleHabits,

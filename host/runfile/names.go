@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/hutch-run/hutch/host/diag"
 )
 
@@ -17,35 +19,20 @@ const (
 	variableNameRule = "A name of a variable has 1 to 64 letters, digits, dashes and underscores, and begins with a letter or underscore."
 )
 
-func validRunName(s string) bool {
-	return validName(s, 64, func(c byte, first bool) bool {
-		return letter(c) || digit(c) || !first && (c == '.' || c == '-' || c == '_')
-	})
-}
+const (
+	lower   = "abcdefghijklmnopqrstuvwxyz"
+	letters = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits  = "0123456789"
+)
 
-func validBackendName(s string) bool {
-	return validName(s, 32, func(c byte, first bool) bool { return c >= 'a' && c <= 'z' || !first && (digit(c) || c == '-') })
-}
+func validRunName(s string) bool      { return validName(s, 64, letters+digits, ".-_") }
+func validBackendName(s string) bool  { return validName(s, 32, lower, digits+"-") }
+func validVariableName(s string) bool { return validName(s, 64, letters+"_", digits+"-") }
+func validEnvName(s string) bool      { return validName(s, 256, letters+"_", digits) }
 
-func validVariableName(s string) bool {
-	return validName(s, 64, func(c byte, first bool) bool { return letter(c) || c == '_' || !first && (digit(c) || c == '-') })
-}
-
-func validEnvName(s string) bool {
-	return validName(s, 256, func(c byte, first bool) bool { return letter(c) || c == '_' || !first && digit(c) })
-}
-
-func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
-
-func digit(c byte) bool { return c >= '0' && c <= '9' }
-
-func validName(s string, most int, good func(c byte, first bool) bool) bool {
-	for i := range len(s) {
-		if !good(s[i], i == 0) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= most
+// validName says which characters a name may begin with, and which ones may follow besides.
+func validName(s string, most int, first, more string) bool {
+	return s != "" && len(s) <= most && strings.IndexByte(first, s[0]) >= 0 && strings.Trim(s, first+more) == ""
 }
 
 func quote(s string) string { return diag.Quote(s) }
@@ -54,11 +41,10 @@ func suggestion(given string, options []string) string { return diag.DidYouMean(
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// quotedList writes words as "a", "b" or "c".
-func quotedList(words []string) string {
-	q := quoteAll(words)
-	if len(q) < 2 {
-		return strings.Join(q, "")
-	}
-	return strings.Join(q[:len(q)-1], ", ") + " or " + q[len(q)-1]
+// list writes names as a, b and c, in their order.
+func list(names []string) string {
+	return english.WordSeries(slices.Sorted(slices.Values(names)), "and")
 }
+
+// quotedList writes words as "a", "b" or "c".
+func quotedList(words []string) string { return english.WordSeries(quoteAll(words), "or") }
