@@ -15,66 +15,30 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 )
 
-// blocks are the top-level blocks of a run file by kind (hutch, variable, run …), each in the order of the file.
-type blocks map[string][]*hclsyntax.Block
+// topSchema has the blocks of a run file.
+var topSchema = schemaOf("", "hutch", "variable name", "locals", "model name", "run name", "generate name", "cycle name")
 
-// topLevel are the kinds of blocks and how many labels each has.
-var topLevel = map[string]int{"hutch": 0, "variable": 1, "locals": 0, "model": 1, "run": 1, "generate": 1, "cycle": 1}
-
-// insideRun are blocks and arguments that belong into a run block.
-var insideRun = map[string]bool{"backend": true, "file": true, "files": true, "home": true, "workspace": true, "mount": true, "limits": true,
-	"network": true, "expect": true}
-
+// sortBlocks sorts what the file holds by kind, each kind in the order of the file.
 func (l *loader) sortBlocks(body *hclsyntax.Body) {
-	for _, a := range sortedAttributes(body) {
-		fix := ""
-		if _, ok := topLevel[a.Name]; ok {
-			fix = fmt.Sprintf("%s is a block: write %s { … } without the equals sign", a.Name, a.Name)
-		} else if slices.Contains(runSchema.Attributes, hcl.AttributeSchema{Name: a.Name}) {
-			fix = fmt.Sprintf("move it into a run block: run \"NAME\" { %s = … }", a.Name)
-		}
-		l.failf(a.NameRange, "", "the argument %q stands outside of any block", a.Name).
-			detail("%s", "The top level of a run file has only blocks: "+list(sortedKeys(topLevel))+".").
-			fix("%s", fix)
-	}
-	for _, b := range body.Blocks {
-		labels, known := topLevel[b.Type]
-		if !known {
-			l.unknownBlock(b)
-			continue
-		}
-		header := hcl.RangeBetween(b.TypeRange, b.OpenBraceRange)
-		switch {
-		case len(b.Labels) < labels:
-			l.failf(header, "", "this %s block has no name", b.Type).fix("write %s \"NAME\" {", b.Type)
-			continue
-		case len(b.Labels) > labels && labels == 0:
-			l.failf(b.LabelRanges[0], "", "a %s block has no name", b.Type).fix("write %s {", b.Type)
-			continue
-		case len(b.Labels) > labels:
-			l.failf(b.LabelRanges[labels], "", "a %s block has only one name", b.Type).
-				fix("write %s %s {", b.Type, diag.Quote(b.Labels[0]))
-			continue
-		}
-		l.blocks[b.Type] = append(l.blocks[b.Type], b)
-	}
+	file := hcl.Range{Filename: l.path, Start: hcl.InitialPos, End: hcl.InitialPos}
+	content, _ := l.content(body, topSchema, "a run file", "", file)
+	l.blocks = content.Blocks.ByType()
 	if len(l.blocks["run"])+len(l.blocks["generate"])+len(l.blocks["cycle"]) == 0 && len(l.diags) == 0 {
-		r := hcl.Range{Filename: l.path, Start: hcl.InitialPos, End: hcl.InitialPos}
 		summary := "the file has no run block"
 		if len(body.Blocks) == 0 {
 			summary = "the file is empty"
 		}
-		l.failf(r, "", "%s", summary).
+		l.failf(file, "", "%s", summary).
 			detail("A run file says what to run in blocks such as:\n\n  run \"hello\" {\n    backend \"bwrap\" {}\n    command = [\"echo\", \"hello\"]\n  }")
 	}
 }
 
 // named calls decode for each block of a kind whose name is good and not that of an earlier one. The noun is what the
 // kind is called in messages, and fix, which may be "", what to do about a bad name.
-func (l *loader) named(kind, noun, fix string, decode func(b *hclsyntax.Block, name string, header hcl.Range)) {
+func (l *loader) named(kind, noun, fix string, decode func(b *hcl.Block)) {
 	first := map[string]hcl.Range{}
 	for _, b := range l.blocks[kind] {
-		name, header := b.Labels[0], hcl.RangeBetween(b.TypeRange, b.LabelRanges[0])
+		name := b.Labels[0]
 		if !validRunName(name) {
 			l.failf(b.LabelRanges[0], "", "%s cannot be the name of a %s", quote(name), noun).
 				detail(runNameRule, noun).fix("%s", fix)
@@ -84,19 +48,9 @@ func (l *loader) named(kind, noun, fix string, decode func(b *hclsyntax.Block, n
 			l.duplicate(b.LabelRanges[0], r, fmt.Sprintf("the %s %q is declared twice", noun, name))
 			continue
 		}
-		first[name] = header
-		decode(b, name, header)
+		first[name] = b.DefRange
+		decode(b)
 	}
-}
-
-func (l *loader) unknownBlock(b *hclsyntax.Block) {
-	names := sortedKeys(topLevel)
-	detail, fix := "The blocks of a run file are "+list(names)+".", diag.DidYouMean(b.Type, names)
-	summary := fmt.Sprintf("there is no block type %s", diag.Quote(b.Type))
-	if insideRun[b.Type] {
-		summary, fix = fmt.Sprintf("a %s block stands outside of a run block", b.Type), fmt.Sprintf("move it into a run block: run \"NAME\" { %s … }", b.Type)
-	}
-	l.failf(b.TypeRange, "", "%s", summary).detail("%s", detail).fix("%s", fix)
 }
 
 func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
@@ -182,9 +136,12 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 	case !argument && slices.Contains(args, name):
 		return "", fmt.Sprintf("%s is an argument: write %s = … with an equals sign", name, name)
 	}
-	fix = diag.DidYouMean(name, all)
-	fix = cmp.Or(habitsOf[schema][name], fix)
+	fix = cmp.Or(habitsOf[schema][name], diag.DidYouMean(name, all))
 	switch {
+	case schema == topSchema && argument && slices.Contains(runSchema.Attributes, hcl.AttributeSchema{Name: name}):
+		return "", fmt.Sprintf("move it into a run block: run \"NAME\" { %s = … }", name)
+	case schema == topSchema && slices.ContainsFunc(runSchema.Blocks, func(b hcl.BlockHeaderSchema) bool { return b.Type == name }):
+		return "", fmt.Sprintf("move it into a run block: run \"NAME\" { %s … }", name)
 	case fix != "":
 		return "", fix
 	case len(all) == 0:

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/network"
@@ -84,17 +83,17 @@ var cycleHabits = map[string]string{
 
 // cycles decodes all cycle blocks.
 func (l *loader) cycles() {
-	l.named("cycle", "cycle", "", func(b *hclsyntax.Block, name string, header hcl.Range) {
-		l.file.Cycles = append(l.file.Cycles, l.cycleBlock(b, name, header))
+	l.named("cycle", "cycle", "", func(b *hcl.Block) {
+		l.file.Cycles = append(l.file.Cycles, l.cycleBlock(b))
 	})
 }
 
 // cycleBlock decodes one block. What is wrong with it is reported; it is then not complete.
-func (l *loader) cycleBlock(hb *hclsyntax.Block, name string, header hcl.Range) *Cycle {
-	d, s := l.definition(name, "", header, l.ctx, fmt.Sprintf("cycle %q", name))
+func (l *loader) cycleBlock(hb *hcl.Block) *Cycle {
+	d, s := l.definition(hb, "", l.ctx, fmt.Sprintf("cycle %q", hb.Labels[0]))
 	s.owner = "a cycle"
-	y := &Cycle{Name: name, Box: d, ToolCalls: DefaultToolCalls}
-	b := s.open(hb.Body, cycleSchema, "", s.owner, header)
+	y := &Cycle{Name: d.Name, Box: d, ToolCalls: DefaultToolCalls}
+	b := s.open(hb.Body, cycleSchema, "", s.owner, hb.DefRange)
 	b.parts(d)
 	switch w := d.Workspace; {
 	case w == nil && len(b.nested.OfType("workspace")) == 0:

@@ -126,11 +126,12 @@ const (
 func (l *loader) declareLocals() {
 	l.locals = map[string]*local{}
 	for _, b := range l.blocks["locals"] {
-		for _, inner := range b.Body.Blocks {
+		body := b.Body.(*hclsyntax.Body)
+		for _, inner := range body.Blocks {
 			l.failf(inner.TypeRange, "locals", "a locals block has no block %q", inner.Type).
 				detail("It holds NAME = VALUE lines.").fix("write %s = { … } for a map", inner.Type)
 		}
-		for _, a := range sortedAttributes(b.Body) {
+		for _, a := range sortedAttributes(body) {
 			if first, ok := l.locals[a.Name]; ok {
 				l.duplicate(a.NameRange, first.attr.NameRange, fmt.Sprintf("the local %q is set twice", a.Name))
 				continue

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
@@ -75,17 +74,17 @@ var generateSchema = func() *hcl.BodySchema {
 
 // generates decodes all generate blocks.
 func (l *loader) generates() {
-	l.named("generate", "generate block", "", func(b *hclsyntax.Block, name string, header hcl.Range) {
-		l.file.Generates = append(l.file.Generates, l.generate(b, name, header))
+	l.named("generate", "generate block", "", func(b *hcl.Block) {
+		l.file.Generates = append(l.file.Generates, l.generate(b))
 	})
 }
 
 // generate decodes one block. What is wrong with it is reported; it is then not complete.
-func (l *loader) generate(hb *hclsyntax.Block, name string, header hcl.Range) *Generate {
-	d, s := l.definition(name, "", header, l.ctx, fmt.Sprintf("generate %q", name))
+func (l *loader) generate(hb *hcl.Block) *Generate {
+	d, s := l.definition(hb, "", l.ctx, fmt.Sprintf("generate %q", hb.Labels[0]))
 	s.owner = "a generate block"
-	g := &Generate{Name: name, Attempts: DefaultAttempts, Policy: DependenciesAsk, Run: d}
-	b := s.open(hb.Body, generateSchema, "", s.owner, header)
+	g := &Generate{Name: d.Name, Attempts: DefaultAttempts, Policy: DependenciesAsk, Run: d}
+	b := s.open(hb.Body, generateSchema, "", s.owner, hb.DefRange)
 	b.parts(d)
 	b.task(g)
 	g.Model = b.model()

@@ -128,7 +128,7 @@ type loader struct {
 	diags   diag.Diagnostics
 
 	file      *RunFile
-	blocks    blocks // what the file holds, sorted by kind
+	blocks    map[string]hcl.Blocks // what the file holds, sorted by kind
 	functions map[string]function.Function
 	vars      map[string]*variable
 	varOrder  []*variable
@@ -140,7 +140,7 @@ type loader struct {
 }
 
 func newLoader(path string, o *Options, g *given) *loader {
-	l := &loader{path: path, blocks: blocks{}, options: o, given: g, budget: bound.NewBudget(), sources: sources{}, file: &RunFile{Path: path},
+	l := &loader{path: path, options: o, given: g, budget: bound.NewBudget(), sources: sources{}, file: &RunFile{Path: path},
 		evaluating: &sync.Mutex{}}
 	for name, src := range g.sources {
 		l.sources[name] = src

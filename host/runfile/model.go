@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/hutch-run/hutch/host/agent/model"
 	"github.com/hutch-run/hutch/host/diag"
@@ -40,18 +39,18 @@ var modelHabits = map[string]string{
 
 // models decodes all model blocks.
 func (l *loader) models() {
-	l.named("model", "model block", "what the provider calls the model goes into model = \"…\"", func(b *hclsyntax.Block, name string, header hcl.Range) {
-		l.file.Models = append(l.file.Models, l.modelBlock(b, name, header))
+	l.named("model", "model block", "what the provider calls the model goes into model = \"…\"", func(b *hcl.Block) {
+		l.file.Models = append(l.file.Models, l.modelBlock(b))
 	})
 }
 
 // modelBlock decodes one block. What is wrong with it is reported.
-func (l *loader) modelBlock(hb *hclsyntax.Block, name string, header hcl.Range) *Model {
-	context := fmt.Sprintf("model %q", name)
+func (l *loader) modelBlock(hb *hcl.Block) *Model {
+	context := fmt.Sprintf("model %q", hb.Labels[0])
 	s := &scope{loader: l, ctx: l.ctx, context: context, owner: "a model",
 		origin: &origin{ranges: ranges{}, sources: l.sources, context: context}}
-	b := s.open(hb.Body, modelSchema, "", s.owner, header)
-	g := model.Config{Name: name, Retries: model.DefaultRetries}
+	b := s.open(hb.Body, modelSchema, "", s.owner, hb.DefRange)
+	g := model.Config{Name: hb.Labels[0], Retries: model.DefaultRetries}
 	b.provider(&g)
 	b.baseURL(&g)
 	b.apiKey(&g)
@@ -67,7 +66,7 @@ func (l *loader) modelBlock(hb *hclsyntax.Block, name string, header hcl.Range) 
 		in.integerInto(&g.Budget.Turns, "turns", 1, model.MaxTurns)
 		g.Budget.Time = in.duration("time")
 	}
-	return &Model{Config: g.WithDefaults(), Range: hcldiag.Range(header)}
+	return &Model{Config: g.WithDefaults(), Range: hcldiag.Range(hb.DefRange)}
 }
 
 // provider reads who answers, and what only some of them need.

@@ -31,8 +31,8 @@ var runSchema = schemaOf("description for_each language interpreter entrypoint c
 
 // runs decodes all run blocks.
 func (l *loader) runs() {
-	l.named("run", "run", "", func(b *hclsyntax.Block, name string, header hcl.Range) {
-		for _, d := range l.instances(b, name, header) {
+	l.named("run", "run", "", func(b *hcl.Block) {
+		for _, d := range l.instances(b) {
 			d.File, d.RequiredBackends = l.path, l.file.RequiredBackends
 			l.file.Runs = append(l.file.Runs, d)
 		}
@@ -40,11 +40,11 @@ func (l *loader) runs() {
 }
 
 // instances decodes a run block once, or once for each element of its for_each.
-func (l *loader) instances(b *hclsyntax.Block, name string, header hcl.Range) []*Definition {
-	context := fmt.Sprintf("run %q", name)
-	each := b.Body.Attributes["for_each"]
+func (l *loader) instances(b *hcl.Block) []*Definition {
+	context := fmt.Sprintf("run %q", b.Labels[0])
+	each := b.Body.(*hclsyntax.Body).Attributes["for_each"]
 	if each == nil {
-		return []*Definition{l.run(b, name, "", header, l.ctx, context)}
+		return []*Definition{l.run(b, "", l.ctx, context)}
 	}
 	elements, ok := l.forEach(each, context)
 	if !ok {
@@ -54,15 +54,15 @@ func (l *loader) instances(b *hclsyntax.Block, name string, header hcl.Range) []
 		unknown := map[string]cty.Value{"key": cty.UnknownVal(cty.String), "value": cty.DynamicVal}
 		ctx := l.ctx.NewChild()
 		ctx.Variables = map[string]cty.Value{"each": cty.ObjectVal(unknown)}
-		l.run(b, name, "", header, ctx, context)
+		l.run(b, "", ctx, context)
 		return nil
 	}
 	var all []*Definition
 	for _, e := range elements {
 		ctx := l.ctx.NewChild()
 		ctx.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.key), "value": e.value})}
-		d := l.run(b, name, e.key, header, ctx, fmt.Sprintf("%s with each.key = %s", context, quote(e.key)))
-		d.Instance = member(name, e.key)
+		d := l.run(b, e.key, ctx, fmt.Sprintf("%s with each.key = %s", context, quote(e.key)))
+		d.Instance = member(d.Name, e.key)
 		all = append(all, d)
 	}
 	return all
@@ -150,9 +150,9 @@ func setFix(v cty.Value, src string) string {
 }
 
 // run decodes one run. What is wrong with it is reported; the definition is then not complete.
-func (l *loader) run(hb *hclsyntax.Block, name, key string, header hcl.Range, ctx *hcl.EvalContext, context string) *Definition {
-	d, s := l.definition(name, key, header, ctx, context)
-	b := s.open(hb.Body, runSchema, "", s.owner, header)
+func (l *loader) run(hb *hcl.Block, key string, ctx *hcl.EvalContext, context string) *Definition {
+	d, s := l.definition(hb, key, ctx, context)
+	b := s.open(hb.Body, runSchema, "", s.owner, hb.DefRange)
 	filesOK := b.parts(d)
 	if b.good {
 		b.whatToRun(d, filesOK)
@@ -161,11 +161,12 @@ func (l *loader) run(hb *hclsyntax.Block, name, key string, header hcl.Range, ct
 }
 
 // definition begins a definition, with the scope that its block is read in.
-func (l *loader) definition(name, key string, header hcl.Range, ctx *hcl.EvalContext, context string) (*Definition, *scope) {
+func (l *loader) definition(hb *hcl.Block, key string, ctx *hcl.EvalContext, context string) (*Definition, *scope) {
+	name := hb.Labels[0]
 	d := &Definition{Name: name, Key: key, Instance: name, File: l.path, Dir: l.file.Dir, RequiredBackends: l.file.RequiredBackends,
 		Env: map[string]string{}, Network: network.Network{Mode: sdk.NetworkNone}, MinIsolation: l.file.MinIsolation}
 	d.origin = &origin{ranges: ranges{}, sources: l.sources, context: context}
-	d.origin.ranges.set("", header)
+	d.origin.ranges.set("", hb.DefRange)
 	for _, v := range l.varOrder {
 		if v.sensitive {
 			d.origin.secretValue(v.value)

@@ -34,7 +34,7 @@ func (l *loader) settings() {
 				related("the first one is here", l.blocks["hutch"][0].TypeRange)
 			return
 		}
-		hutch := s.open(b.Body, hutchSchema, "", "a hutch block", b.DefRange())
+		hutch := s.open(b.Body, hutchSchema, "", "a hutch block", b.DefRange)
 		if s.literalOnly(hutch.attrs["min_isolation"]) {
 			l.file.MinIsolation, _ = hutch.oneOf("min_isolation", isolations...)
 		}

@@ -58,7 +58,7 @@ func (v *variable) context() string { return fmt.Sprintf("variable %q", v.name) 
 func (l *loader) declareVariables() {
 	l.vars = map[string]*variable{}
 	for _, b := range l.blocks["variable"] {
-		v := &variable{name: b.Labels[0], header: hcl.RangeBetween(b.TypeRange, b.LabelRanges[0]), typ: cty.DynamicPseudoType, nullable: true}
+		v := &variable{name: b.Labels[0], header: b.DefRange, typ: cty.DynamicPseudoType, nullable: true}
 		if !validVariableName(v.name) {
 			l.failf(b.LabelRanges[0], "", "%s cannot be the name of a variable", diag.Quote(v.name)).
 				detail("%s", variableNameRule)
@@ -78,7 +78,7 @@ func (l *loader) duplicate(r, first hcl.Range, summary string) {
 	l.failf(r, "", "%s", summary).fix("rename or remove one of the two").related("it is declared first here", first)
 }
 
-func (l *loader) declareVariable(v *variable, b *hclsyntax.Block) {
+func (l *loader) declareVariable(v *variable, b *hcl.Block) {
 	content, ok := l.content(b.Body, variableSchema, "a variable", v.context(), v.header)
 	v.failed = !ok
 	attrs := content.Attributes
