@@ -13,8 +13,10 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +35,7 @@ import (
 
 // What of a large thing is shown on a page; the command line has all of it.
 const (
-	maxFiles  = 1000        // of a review
+	maxFiles  = 100         // of a review; links lead to the others
 	maxOpen   = 8           // files of a review, up to which their differences are shown at once
 	maxLines  = 4000        // of one file's difference
 	maxLine   = 2000        // bytes of a line of it
@@ -167,10 +169,41 @@ type boxPage struct {
 	Merge     bool // texts that both sides changed are joined
 	Joined    bool // there are such texts
 	Files     []fileRow
-	More      int // beyond Files
+	All       int    // files that changed
+	Find      string // in the path of each of Files; "" for all
+	From, To  int    // which of those found are in Files: after From, up to To
+	Found     int
 	Conflicts int
 	Flags     []flag // that would allow what is refused
 	Undo      *review.Applied
+}
+
+// Part is the address of another part of the files, beginning after n.
+func (b *boxPage) Part(n int) string {
+	v := url.Values{"from": {strconv.Itoa(max(0, n))}}
+	if b.Find != "" {
+		v.Set("find", b.Find)
+	}
+	if !b.Merge {
+		v.Set("merge", "0")
+	}
+	return "?" + v.Encode()
+}
+
+// Before is the address of the part before this one; "" for none.
+func (b *boxPage) Before() string {
+	if b.From == 0 {
+		return ""
+	}
+	return b.Part(b.From - maxFiles)
+}
+
+// After is the address of the part after this one; "" for none.
+func (b *boxPage) After() string {
+	if b.To >= b.Found {
+		return ""
+	}
+	return b.Part(b.To)
 }
 
 // fileRow is one change of a review.
@@ -228,7 +261,10 @@ func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
 		return
 	}
-	b := &boxPage{card: view.Cards[at], Merge: r.URL.Query().Get("merge") != "0"}
+	b := &boxPage{card: view.Cards[at], Merge: r.URL.Query().Get("merge") != "0", Find: r.URL.Query().Get("find")}
+	if n, err := strconv.Atoi(r.URL.Query().Get("from")); err == nil {
+		b.From = max(0, n)
+	}
 	for _, i := range view.Runs {
 		if i.Sandbox == b.Name && !i.Started.Before(b.Created) && len(b.Runs) < 10 {
 			b.Runs = append(b.Runs, i)
@@ -267,10 +303,8 @@ func (s *Server) review(ctx context.Context, b *boxPage) error {
 			docs[i.Path] = i
 		}
 	}
-	for i, c := range list {
-		row := fileRow{Change: c, Ref: ref(c.Path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil), Places: placesOf(c)}
-		b.Joined = b.Joined || c.Merged || c.Pieces != nil
-		for _, f := range row.Refused {
+	for _, c := range list {
+		for _, f := range c.Refusals(nil) {
 			if f.Flag != "" {
 				flags[f.Flag]++
 			}
@@ -278,14 +312,20 @@ func (s *Server) review(ctx context.Context, b *boxPage) error {
 		if c.Conflict != "" {
 			b.Conflicts++
 		}
+		b.Joined = b.Joined || c.Merged || c.Pieces != nil
+		if b.Find != "" && !strings.Contains(c.Path, b.Find) && !strings.Contains(c.From, b.Find) {
+			continue
+		}
+		if b.Found++; b.Found <= b.From || len(b.Files) >= maxFiles {
+			continue
+		}
+		row := fileRow{Change: c, Ref: ref(c.Path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil), Places: placesOf(c)}
 		if d, ok := docs[c.Path]; ok {
 			row.Diff = diffOf(d, c)
 		}
-		if i < maxFiles {
-			b.Files = append(b.Files, row)
-		}
+		b.Files = append(b.Files, row)
 	}
-	b.More = len(list) - len(b.Files)
+	b.All, b.To = len(list), b.From+len(b.Files)
 	for f, n := range flags {
 		b.Flags = append(b.Flags, flag{f, n})
 	}

@@ -25,6 +25,7 @@ const (
 	maxWatched = 2000                   // files of a workspace whose changes are noticed by themselves
 	maxRuns    = 100                    // newest runs that are shown and watched
 	maxWindows = 64
+	linger     = 5 * time.Second // after the last window closed: another page of it may be on its way
 )
 
 // watch notices that something changed, whichever process did it, while somebody listens. Changes of records come from
@@ -32,6 +33,7 @@ const (
 type watch struct {
 	mu      sync.Mutex
 	windows map[*window]bool
+	left    time.Time     // when the last window was closed
 	again   chan struct{} // has a value when the overview is to be made again
 	nudge   chan struct{} // has a value when the sandboxes are to be looked at again
 	version string        // of the overview; "" when nobody looked for a while
@@ -55,12 +57,14 @@ func raise(c chan struct{}) {
 	}
 }
 
-// listening reports whether a window is open.
+// listening reports whether a window is open, or was a moment ago.
 func (w *watch) listening() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.windows) > 0
+	return w.open()
 }
+
+func (w *watch) open() bool { return len(w.windows) > 0 || time.Since(w.left) < linger }
 
 // tell says which overview there is now.
 func (w *watch) tell(version string) {
@@ -93,7 +97,7 @@ func (w *watch) join(run string) *window {
 	if len(w.windows) >= maxWindows {
 		return nil
 	}
-	if len(w.windows) == 0 {
+	if !w.open() {
 		w.version = "" // nobody looked for a while
 	}
 	v := &window{run: run, poke: make(chan struct{}, 1)}
@@ -108,6 +112,7 @@ func (w *watch) leave(v *window) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.windows, v)
+	w.left = time.Now()
 }
 
 // current is the version that a window should show; "" when that is about to be found out.

@@ -28,13 +28,13 @@ func TestMain(m *testing.M) { os.Exit(testbackend.Run(m)) }
 // world is a server whose sandboxes are of plugins/fake, with a project, and a browser that has the cookie.
 type world struct {
 	*Server
-	t       *testing.T
+	t       testing.TB
 	origin  string
 	project string
 	browser *http.Client
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	t.Setenv("HUTCH_BACKEND_PATH", testbackend.Dir(t, "fake"))
 	t.Setenv("TMPDIR", t.TempDir())

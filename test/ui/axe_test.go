@@ -13,7 +13,7 @@ import (
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
-// TestAccessible has axe look at every page, light and dark, wide and narrow.
+// TestAccessible has axe look at every page, light and wide, dark and narrow.
 func TestAccessible(t *testing.T) {
 	j := newJourney(t)
 	axe, err := os.ReadFile(filepath.Join(e2e.NPM(t, os.DirFS(".")), "node_modules", "axe-core", "axe.min.js"))
@@ -36,21 +36,19 @@ func TestAccessible(t *testing.T) {
 		{root + "/", ".card button[popovertarget^=reset]"}, {root + "/", "#new summary"}, {box, ""}, {root + "/runs", ""}, {run + "?check=1", ""},
 		{root + "/compare?run=" + id + "&run=" + id, ""}, {root + "/doctor", ""}, {root + "/sandbox/nothing", ""},
 	}
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1200, 380} {
-			j.run(j.ctx, chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-			for _, p := range pages {
-				var found []string
-				j.run(j.ctx, chromedp.Navigate(p.at), chromedp.WaitVisible("main"))
-				if p.open != "" {
-					j.run(j.ctx, chromedp.Click(p.open, chromedp.ByQuery))
-				}
-				j.run(j.ctx, chromedp.Evaluate(string(axe)+";0", nil), chromedp.Evaluate(
-					`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + ": " + n.failureSummary)))`,
-					&found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
-				for _, f := range found {
-					t.Errorf("%s, %s, %d wide: %s", strings.TrimPrefix(p.at, root), scheme, width, f)
-				}
+	for scheme, width := range map[string]int64{"light": 1200, "dark": 380} {
+		j.run(j.ctx, chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+		for _, p := range pages {
+			var found []string
+			j.run(j.ctx, chromedp.Navigate(p.at), chromedp.WaitVisible("main"))
+			if p.open != "" {
+				j.run(j.ctx, chromedp.Click(p.open, chromedp.ByQuery))
+			}
+			j.run(j.ctx, chromedp.Evaluate(string(axe)+";0", nil), chromedp.Evaluate(
+				`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + ": " + n.failureSummary)))`,
+				&found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+			for _, f := range found {
+				t.Errorf("%s, %s, %d wide: %s", strings.TrimPrefix(p.at, root), scheme, width, f)
 			}
 		}
 	}

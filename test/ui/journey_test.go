@@ -194,11 +194,15 @@ func TestJourney(t *testing.T) {
 	j.shows(j.ctx, "#live", "Live")
 
 	// Two agents come and change the same file. The page is not touched.
-	for _, name := range []string{"left", "right"} {
-		j.hutch("create", "--backend", "bwrap", "--workspace", j.project, "--name", name)
-		t.Cleanup(func() { j.remove(name) })
-	}
+	j.hutch("create", "--backend", "bwrap", "--workspace", j.project, "--name", "left")
+	t.Cleanup(func() { j.remove("left") })
 	j.shows(j.ctx, ".card", "left ready")
+	second := j.window(j.ctx)
+	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"), chromedp.Click("#new summary"),
+		chromedp.SendKeys("[name=source]", j.project), chromedp.SendKeys(".create [name=name]", "right"),
+		chromedp.SetValue(".create [name=backend]", "bwrap"), chromedp.Click(".create .button"), chromedp.WaitVisible("#notice"))
+	t.Cleanup(func() { j.remove("right") })
+	j.shows(second, "#notice", "right was created The same in a terminal: hutch create --backend bwrap --workspace "+j.project+" --name right")
 	j.shows(j.ctx, ".card", "right ready")
 	j.hutch("exec", "left", "--", "sh", "-c", "echo from the left >> plan.md; for i in 1 2 3 4 5 6 7 8 9; do echo $i > file$i; done")
 	j.hutch("exec", "right", "--", "sh", "-c", `echo from the right >> plan.md; echo x > '<img src=x onerror=alert(1)>'; printf '<script>alert(2)</script>\033[31mred\033[0m\n'`)
@@ -206,7 +210,6 @@ func TestJourney(t *testing.T) {
 	j.shows(j.ctx, ".card", "Changes 2 paths")
 
 	// What the right one wrote is hostile, and is shown.
-	second := j.window(j.ctx)
 	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
 	j.follow(second, "right", ".card h3 a")
 	j.shows(second, ".file .name", "<img src=x onerror=alert(1)>")
@@ -220,8 +223,8 @@ func TestJourney(t *testing.T) {
 
 	// It is reset by its button, from the keyboard, in one window; the other one shows it.
 	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
-	card := `[...document.querySelectorAll(".card")].find(c => c.querySelector("h3").textContent === "right")`
-	j.run(j.ctx, chromedp.Evaluate(card+`.querySelector("[popovertarget^=reset]").focus()`, nil), chromedp.KeyEvent(kb.Enter))
+	j.tab(`e.matches("[popovertarget^=reset]") && e.closest(".card").querySelector("h3").textContent === "right"`)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Enter))
 	j.await(j.ctx, "the dialog opens", `!!document.querySelector(":popover-open")`)
 	j.run(j.ctx, chromedp.KeyEvent(kb.Escape))
 	j.await(j.ctx, "the dialog closes", `!document.querySelector(":popover-open")`)
@@ -229,7 +232,10 @@ func TestJourney(t *testing.T) {
 	j.await(j.ctx, "the dialog opens again", `!!document.querySelector(":popover-open")`)
 	j.hutch("exec", "left", "--", "sh", "-c", "echo 10 > file10") // the page is fetched again under the open dialog
 	j.shows(j.ctx, ".card", "Changes 11 paths")
-	j.run(j.ctx, chromedp.Click(":popover-open [name=hard]"), chromedp.WaitVisible(":popover-open .if-hard"), chromedp.Click(":popover-open .danger"), chromedp.WaitVisible("#notice"))
+	j.tab(`e.matches(":popover-open [name=hard]")`)
+	j.run(j.ctx, chromedp.KeyEvent(" "), chromedp.WaitVisible(":popover-open .if-hard"))
+	j.tab(`e.matches(":popover-open .danger")`)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("#notice"))
 	j.shows(j.ctx, "#notice", "right was reset, and what it had changed was dropped The same in a terminal: hutch reset --hard right")
 	j.shows(second, ".card", "Changes none")
 	if left := j.hutch("diff", "--name-only", "right"); left != "" {
@@ -237,21 +243,26 @@ func TestJourney(t *testing.T) {
 	}
 
 	// The left one is reviewed. A difference is fetched when it is opened; a file is applied and the apply taken back.
-	j.follow(j.ctx, "left", ".card h3 a")
+	j.tab(`e.matches(".card h3 a") && e.textContent === "left"`)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("#apply"))
 	j.await(j.ctx, "the differences are not fetched", `document.querySelectorAll(".file .lazy").length === 11 && !document.querySelector(".diff")`)
-	plan := `[...document.querySelectorAll(".file")].find(f => f.querySelector(".name").textContent === "plan.md")`
-	j.run(j.ctx, chromedp.Evaluate(plan+`.querySelector("summary").click()`, nil))
+	plan := `e.closest(".file")?.querySelector(".name").textContent === "plan.md"`
+	j.tab(`e.matches("[name=path]") && ` + plan)
+	j.run(j.ctx, chromedp.KeyEvent(" "))
+	j.tab(`e.matches("summary") && ` + plan)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Enter))
 	j.shows(j.ctx, ".diff .add .text", "from the left")
-	j.run(j.ctx, chromedp.Evaluate(plan+`.querySelector("[name=path]").click()`, nil))
 	j.hutch("exec", "left", "--", "sh", "-c", "rm file10") // what is ticked and open stays so
 	j.await(j.ctx, "the page follows", `document.querySelectorAll(".file").length === 10 && !!document.querySelector("[name=path]:checked") && !!document.querySelector(".diff .add")`)
-	j.run(j.ctx, chromedp.Click("[value=chosen]"), chromedp.WaitVisible("#notice"))
+	j.tab(`e.matches("[value=chosen]")`)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("#notice"))
 	j.shows(j.ctx, "#notice", "1 change applied to "+j.project)
 	if got := j.file(); got != "the plan\nfrom the left\n" {
 		t.Errorf("applied: %q", got)
 	}
 	j.shows(second, ".card", "Changes 9 paths")
-	j.run(j.ctx, chromedp.Click(".undo .button"), chromedp.WaitNotPresent(".undo"))
+	j.tab(`e.matches(".undo .button")`)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitNotPresent(".undo"))
 	j.shows(j.ctx, "#notice", "restored to what was before the apply")
 	if got := j.file(); got != "the plan\n" {
 		t.Errorf("undone: %q", got)
@@ -275,6 +286,20 @@ func TestJourney(t *testing.T) {
 		t.Errorf("not the chosen hunk: %q %v", got, err)
 	}
 	j.shows(second, ".card", "Changes 11 paths")
+
+	// The machine sleeps, and wakes up.
+	j.run(j.ctx, page.SetWebLifecycleState(page.SetWebLifecycleStateStateFrozen))
+	if err := j.server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	j.hutch("exec", "left", "--", "sh", "-c", "echo x > dreamt")
+	if err := j.server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	j.run(j.ctx, page.SetWebLifecycleState(page.SetWebLifecycleStateStateActive))
+	j.shows(j.ctx, ".file .name", "dreamt")
+	j.shows(j.ctx, "#live", "Live")
+	j.shows(second, ".card", "Changes 12 paths")
 
 	j.strangers(second)
 	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
@@ -329,6 +354,19 @@ func (j *journey) strangers(ctx context.Context) {
 	}
 }
 
+// tab presses the tabulator key until an expression of script holds for the element e that has the focus.
+func (j *journey) tab(expression string) {
+	j.t.Helper()
+	for range 200 {
+		var there bool
+		j.run(j.ctx, chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(`(e => !!(`+expression+`))(document.activeElement)`, &there))
+		if there {
+			return
+		}
+	}
+	j.t.Fatalf("the keyboard does not lead to %s", expression)
+}
+
 // at is a page of the server that the first window is on.
 func (j *journey) at(path string) string {
 	j.t.Helper()
@@ -346,9 +384,12 @@ func (j *journey) follow(ctx context.Context, text, selector string) {
 	j.run(ctx, chromedp.Navigate(to), chromedp.WaitVisible(".crumbs"))
 }
 
-// remove ends what a sandbox has left.
-func (j *journey) remove(name string) {
-	cmd := exec.Command(e2e.Hutch(), "rm", "-f", name)
+// remove removes sandboxes.
+func (j *journey) remove(names ...string) {
+	if len(names) == 0 {
+		return
+	}
+	cmd := exec.Command(e2e.Hutch(), append([]string{"rm", "-f"}, names...)...)
 	cmd.Env = append(os.Environ(), "HUTCH_HOME="+j.home, "HUTCH_BACKEND_PATH=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		j.t.Errorf("%v\n%s", err, out)
