@@ -17,22 +17,17 @@ import (
 func write(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
-		err = writeFD(fd, value)
+		for {
+			if _, err = unix.Write(fd, []byte(value)); err != unix.EINTR {
+				break
+			}
+		}
 		unix.Close(fd)
 	}
 	if err != nil {
 		return fmt.Errorf("write %q to %s: %w", value, path, err)
 	}
 	return nil
-}
-
-func writeFD(fd int, value string) error {
-	for {
-		_, err := unix.Write(fd, []byte(value))
-		if err != unix.EINTR {
-			return err
-		}
-	}
 }
 
 func exists(path string) bool {

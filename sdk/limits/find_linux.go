@@ -46,45 +46,12 @@ func (sys system) open(h Handle) (*Group, error) {
 		}
 		g.cg = v
 	case CgroupV1:
-		v, err := sys.openV1(dirs)
-		if err != nil {
-			return nil, err
-		}
+		v := &v1Group{parts: dirs}
+		v.learn()
 		g.cg = v
 	default:
 		return nil, fmt.Errorf("group %s: unknown mechanism %q", h.ID, h.Mechanism)
 	}
-	return g, nil
-}
-
-// openV1 takes the directories as they are; where a thread of ours goes back to after a fork is our own business and
-// found again.
-func (sys system) openV1(dirs []string) (*v1Group, error) {
-	g := &v1Group{}
-	mounts, err := sys.mounts()
-	if err != nil {
-		return nil, err
-	}
-	own, err := sys.ownCgroups()
-	if err != nil {
-		return nil, err
-	}
-	p, _ := sys.findV1(mounts, own)
-	for _, d := range dirs {
-		part := v1Part{dir: d, tasks: -1, homeTasks: -1}
-		for _, m := range mounts {
-			if m.v2 || !strings.HasPrefix(d, sys.root+m.dir+"/") || p == nil {
-				continue
-			}
-			for c := range m.controllers {
-				if b, ok := p.at[c]; ok {
-					part.home = b.home
-				}
-			}
-		}
-		g.parts = append(g.parts, part)
-	}
-	g.learn()
 	return g, nil
 }
 

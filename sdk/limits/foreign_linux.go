@@ -39,7 +39,7 @@ func (sys system) of(pid int, own func(path string) bool) *Foreign {
 			if dir, there := sys.dirOf(m, p); there && m.v2 {
 				unified = dir
 			} else if there {
-				v1.parts = append(v1.parts, v1Part{dir: dir, tasks: -1, homeTasks: -1})
+				v1.parts = append(v1.parts, dir)
 			}
 		}
 	}

@@ -11,7 +11,6 @@ import (
 // killer kills the processes of a cgroup one by one until none is left, for kernels that cannot do it in one step.
 type killer struct {
 	list         func() ([]int, error) // the processes in the cgroup now
-	spare        func(pid int) bool    // may be nil; a process that must not be killed and that will leave by itself
 	freeze, thaw func() error          // may be nil
 }
 
@@ -79,9 +78,6 @@ func (k killer) signal() (dying []unix.PollFd, left int, err error) {
 		}
 	}()
 	for _, pid := range pids {
-		if k.spare != nil && k.spare(pid) {
-			continue
-		}
 		fd, err := unix.PidfdOpen(pid, 0)
 		switch err {
 		case nil:

@@ -1,8 +1,6 @@
 package limits
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -124,44 +122,4 @@ const finiteBomb = `f() { [ $1 -gt 8 ] && exec sleep 1000; f $(($1+1)) & f $(($1
 func deadlineHit(t *testing.T) bool {
 	d, ok := t.Deadline()
 	return ok && time.Until(d) < 10*time.Second
-}
-
-func TestKillSparesAProcessThatOnlyForksInside(t *testing.T) {
-	g := newGroup(t, Request{PIDs: 50})
-	v1, ok := g.cg.(*v1Group)
-	if !ok {
-		t.Skip("only in v1 does a thread of the host enter the group")
-	}
-	if err := v1.openTasks(); err != nil {
-		t.Fatal(err)
-	}
-	inside, leave, left := make(chan bool), make(chan bool), make(chan bool)
-	go offFirstThread(func() error {
-		runtime.LockOSThread()
-		for _, p := range v1.parts {
-			writeFD(p.tasks, "0")
-		}
-		close(inside)
-		<-leave
-		for _, p := range v1.parts {
-			writeFD(p.homeTasks, "0")
-		}
-		runtime.UnlockOSThread()
-		close(left)
-		return nil
-	})
-	<-inside
-	if pids, err := g.PIDs(); err != nil || len(pids) != 0 {
-		t.Errorf("pids %v, %v: a host that forks is no member", pids, err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if err := g.Kill(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("kill: %v; want it to wait for the guest to leave", err)
-	}
-	close(leave)
-	<-left
-	if err := g.Kill(deadline(t)); err != nil {
-		t.Error(err)
-	}
 }

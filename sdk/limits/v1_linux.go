@@ -5,43 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
+	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // v1Group is a directory in each of several hierarchies.
 type v1Group struct {
-	parts []v1Part
+	parts []string
 	// The directories with the files of each controller; empty for others.
 	memory, pid, cpu, cpuacct, freezer string
-	maxPIDs                            int64
-	starting                           *sync.Mutex // see start; shared by all that this process has of one group
-}
-
-// startLocks holds the starting locks by the group's directory.
-var startLocks sync.Map
-
-func startLock(dir string) *sync.Mutex {
-	l, _ := startLocks.LoadOrStore(dir, new(sync.Mutex))
-	return l.(*sync.Mutex)
-}
-
-type v1Part struct {
-	dir, home        string
-	tasks, homeTasks int // descriptors of the tasks files of both, opened at the first start
 }
 
 // learn recognises the controllers by their files, so that Open needs directories only.
 func (g *v1Group) learn() {
-	g.starting = startLock(g.parts[0].dir)
 	for _, k := range []struct {
 		file string
 		at   *string
@@ -49,9 +31,9 @@ func (g *v1Group) learn() {
 		{"memory.limit_in_bytes", &g.memory}, {"pids.max", &g.pid}, {"cpu.shares", &g.cpu},
 		{"cpuacct.usage", &g.cpuacct}, {"freezer.state", &g.freezer},
 	} {
-		for _, p := range g.parts {
-			if exists(p.dir + "/" + k.file) {
-				*k.at = p.dir
+		for _, dir := range g.parts {
+			if exists(dir + "/" + k.file) {
+				*k.at = dir
 			}
 		}
 	}
@@ -86,7 +68,6 @@ func (g *v1Group) setUp(r Request, swap bool) error {
 		}
 	}
 	if r.PIDs != 0 {
-		g.maxPIDs = r.PIDs
 		if err := write(g.pid+"/pids.max", strconv.FormatInt(r.PIDs, 10)); err != nil {
 			return err
 		}
@@ -94,31 +75,52 @@ func (g *v1Group) setUp(r Request, swap bool) error {
 	return nil
 }
 
-func (g *v1Group) dirs() []string {
-	var out []string
-	for _, p := range g.parts {
-		out = append(out, p.dir)
+func (g *v1Group) dirs() []string { return g.parts }
+func (g *v1Group) close()         {}
+
+// start lets the kernel stop the child at its first instruction, as it does for debuggers, and moves it before it goes
+// on: v1 has no clone flag that makes a child in a group.
+func (g *v1Group) start(cmd *exec.Cmd) error {
+	runtime.LockOSThread() // only the thread that made the child may let it go on
+	defer runtime.UnlockOSThread()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	return out
+	cmd.SysProcAttr.Ptrace = true
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	pid := cmd.Process.Pid
+	err := awaitStop(pid)
+	if err == nil {
+		err = g.add(pid)
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return fmt.Errorf("put a command into its cgroup: %w", err)
+	}
+	_ = unix.PtraceDetach(pid) // it fails when the child was killed meanwhile, which Wait tells
+	return nil
 }
 
-func (g *v1Group) close() {
-	if len(g.parts) > 0 && !exists(g.parts[0].dir) {
-		startLocks.Delete(g.parts[0].dir)
-	}
-	for i := range g.parts {
-		for _, fd := range []*int{&g.parts[i].tasks, &g.parts[i].homeTasks} {
-			if *fd >= 0 {
-				unix.Close(*fd)
-				*fd = -1
-			}
+// awaitStop waits until a child that asked to be traced stops, or is dead.
+func awaitStop(pid int) error {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return err
 		}
 	}
 }
 
 func (g *v1Group) add(pid int) error {
-	for _, p := range g.parts {
-		if err := write(p.dir+"/cgroup.procs", strconv.Itoa(pid)); err != nil {
+	for _, dir := range g.parts {
+		if err := write(dir+"/cgroup.procs", strconv.Itoa(pid)); err != nil {
+			if gone(err) {
+				err = ErrGone
+			}
 			return err
 		}
 	}
@@ -132,7 +134,7 @@ func (g *v1Group) main() string {
 			return d
 		}
 	}
-	return g.parts[0].dir
+	return g.parts[0]
 }
 
 func (g *v1Group) pids() ([]int, error) {
@@ -140,24 +142,7 @@ func (g *v1Group) pids() ([]int, error) {
 	if gone(err) {
 		err = ErrGone
 	}
-	return slices.DeleteFunc(pids, g.guest), err
-}
-
-// guest recognises a process that only has a thread in the group, to fork a child there: this one or another host. The
-// kernel lists it, and nobody may kill it. A process whose first thread has ended is no guest: v1 says nothing about
-// where a dead thread was.
-func (g *v1Group) guest(pid int) bool {
-	if pid == os.Getpid() {
-		return true
-	}
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return false
-	}
-	if strings.Contains(string(data), "/"+filepath.Base(g.parts[0].dir)+"\n") {
-		return false
-	}
-	return procstat.Alive(pid)
+	return pids, err
 }
 
 func (g *v1Group) stats() (Stats, error) {
@@ -192,11 +177,6 @@ func (g *v1Group) stats() (Stats, error) {
 
 // kill keeps the group from forking, by a pids limit of 0 or else by the freezer, and kills until nothing is left.
 func (g *v1Group) kill(ctx context.Context) error {
-	if g.starting == nil {
-		g.learn() // it was never finished
-	}
-	g.starting.Lock()
-	defer g.starting.Unlock()
 	if g.pid != "" {
 		old, err := os.ReadFile(g.pid + "/pids.max")
 		if gone(err) {
@@ -209,10 +189,7 @@ func (g *v1Group) kill(ctx context.Context) error {
 			defer func() { _ = write(g.pid+"/pids.max", strings.TrimSpace(string(old))) }()
 		}
 	}
-	k := killer{
-		list:  func() ([]int, error) { return readPIDs(g.main() + "/cgroup.procs") },
-		spare: g.guest,
-	}
+	k := killer{list: func() ([]int, error) { return readPIDs(g.main() + "/cgroup.procs") }}
 	if f := g.freezer + "/freezer.state"; g.freezer != "" && g.pid == "" {
 		// A frozen process dies only when it is thawed: freezing makes the list complete, thawing makes it end.
 		k.freeze = func() error { return write(f, "FROZEN") }
@@ -223,8 +200,8 @@ func (g *v1Group) kill(ctx context.Context) error {
 
 func (g *v1Group) remove(ctx context.Context) error {
 	busy := false
-	for _, p := range g.parts {
-		if err := unix.Rmdir(p.dir); err == unix.EBUSY || err == unix.ENOTEMPTY {
+	for _, dir := range g.parts {
+		if err := unix.Rmdir(dir); err == unix.EBUSY || err == unix.ENOTEMPTY {
 			busy = true
 		}
 	}
@@ -235,8 +212,8 @@ func (g *v1Group) remove(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, p := range g.parts {
-		errs = append(errs, removeTree(ctx, p.dir))
+	for _, dir := range g.parts {
+		errs = append(errs, removeTree(ctx, dir))
 	}
 	return errors.Join(errs...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 )
@@ -13,21 +12,12 @@ import (
 // one.
 type v1Place struct {
 	sys  system
-	at   map[string]v1Base // by controller
+	at   map[string]string // where groups are made, by controller
 	swap bool              // this machine swaps
 }
 
-// v1Base is where groups are made in one hierarchy.
-type v1Base struct {
-	dir  string
-	home string // the cgroup to which a thread of ours goes back after it has forked a child into a group
-	park bool   // home has to be made first
-}
-
 // The controllers of interest. cpuacct and the freezer hold no limit. The one counts; the other keeps a group from
-// forking while it is killed, and is only used where the pids controller cannot do that: it freezes also a thread of a
-// host that happens to be inside to fork a child, and when that thread was about to take part in a garbage collection,
-// the whole host waits for it, be it the very one that would thaw the group.
+// forking while it is killed, and is only used where the pids controller cannot do that.
 var v1Controllers = []string{"memory", "pids", "cpu", "cpuacct", "freezer"}
 
 // v1Delegated is the directory which an administrator gives to a user, beside the cgroup the user is in.
@@ -54,7 +44,7 @@ func (sys system) v1Fix(mounts []mount) string {
 // findV1 finds, in each hierarchy, the cgroup this process is in, so that limits above it keep holding, or else the
 // directory delegated by name.
 func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refusal) {
-	p := &v1Place{sys: sys, at: make(map[string]v1Base), swap: sys.swapOn()}
+	p := &v1Place{sys: sys, at: make(map[string]string), swap: sys.swapOn()}
 	var seen, mounted bool
 	var first error // of the controllers in their order, the one that matters most
 	for _, c := range v1Controllers {
@@ -63,14 +53,14 @@ func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refus
 				continue
 			}
 			mounted = mounted || c == "memory" || c == "pids" || c == "cpu"
-			b, err := sys.tryV1(m, own[c])
+			dir, err := sys.tryV1(m, own[c])
 			if err != nil {
 				if first == nil {
 					first = err
 				}
 				continue
 			}
-			p.at[c], seen = b, true
+			p.at[c], seen = dir, true
 			break
 		}
 	}
@@ -95,29 +85,19 @@ func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refus
 	return p, why
 }
 
-func (sys system) tryV1(m mount, own string) (v1Base, error) {
-	dir, ok := sys.dirOf(m, own)
-	if ok {
-		if err := sys.writable(dir, dir+"/tasks"); err == nil {
-			return v1Base{dir: dir, home: dir}, nil
-		}
+func (sys system) tryV1(m mount, own string) (string, error) {
+	if dir, ok := sys.dirOf(m, own); ok && sys.writable(dir) == nil {
+		return dir, nil
 	}
 	given := strings.TrimSuffix(sys.root+m.dir, "/") + "/" + v1Delegated
-	err := sys.writable(given, given+"/tasks")
-	if err != nil {
-		return v1Base{}, err
-	}
-	if ok && sys.writable(dir+"/tasks") == nil {
-		return v1Base{dir: given, home: dir}, nil
-	}
-	return v1Base{dir: given, home: given + "/" + leafName, park: true}, nil
+	return given, sys.writable(given)
 }
 
 func (p *v1Place) where() []string {
 	var out []string
 	for _, c := range v1Controllers {
-		if b, ok := p.at[c]; ok && !slices.Contains(out, b.dir) {
-			out = append(out, b.dir)
+		if dir, ok := p.at[c]; ok && !slices.Contains(out, dir) {
+			out = append(out, dir)
 		}
 	}
 	return out
@@ -132,15 +112,15 @@ func (p *v1Place) limits() map[Limit]How {
 		controller, file string
 		limit            Limit
 	}{{"memory", "memory.limit_in_bytes", Memory}, {"pids", "pids.max", PIDs}, {"cpu", "cpu.cfs_quota_us", CPUs}} {
-		b, ok := p.at[k.controller]
-		if !ok || k.limit == CPUs && !exists(b.dir+"/cpu.shares") {
+		dir, ok := p.at[k.controller]
+		if !ok || k.limit == CPUs && !exists(dir+"/cpu.shares") {
 			continue
 		}
 		out[k.limit] = How{By: "cgroup v1 " + k.file, Scope: WholeGroup}
 	}
 	if h, ok := out[Memory]; ok {
 		switch {
-		case exists(p.at["memory"].dir + "/memory.memsw.usage_in_bytes"):
+		case exists(p.at["memory"] + "/memory.memsw.usage_in_bytes"):
 			h.By += " and memory.memsw.limit_in_bytes"
 		case p.swap:
 			// Swappiness 0 keeps a v1 group out of swap, whatever the rest of the machine does.
@@ -156,27 +136,14 @@ func (p *v1Place) make(id string, r Request) (cgroup, error) {
 	undo := func(err error) (cgroup, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 		defer cancel()
-		err = errors.Join(err, g.remove(ctx))
-		g.close()
-		return nil, err
+		return nil, errors.Join(err, g.remove(ctx))
 	}
-	bases := make(map[string]bool)
-	for _, c := range v1Controllers {
-		b, ok := p.at[c]
-		if !ok || bases[b.dir] {
-			continue
-		}
-		bases[b.dir] = true
-		if b.park {
-			if err := p.sys.mkdir(b.home); err != nil && !errors.Is(err, os.ErrExist) {
-				return undo(err)
-			}
-		}
-		dir := b.dir + "/" + dirPrefix + id
+	for _, base := range p.where() {
+		dir := base + "/" + dirPrefix + id
 		if err := p.sys.mkdir(dir); err != nil {
 			return undo(err)
 		}
-		g.parts = append(g.parts, v1Part{dir: dir, home: b.home, tasks: -1, homeTasks: -1})
+		g.parts = append(g.parts, dir)
 	}
 	g.learn()
 	if err := g.setUp(r, p.swap); err != nil {
