@@ -313,31 +313,6 @@ func TestSharedRepositories(t *testing.T) {
 	}
 }
 
-// TestCopy keeps what a project is made of, and leaves out what cannot be copied.
-func TestCopy(t *testing.T) {
-	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
-	old := time.Unix(1_000_000_000, 0)
-	for _, err := range []error{
-		os.Mkdir(filepath.Join(from, "d"), 0o755), os.WriteFile(filepath.Join(from, "d", "f"), []byte("text"), 0o640), os.Symlink("d/f", filepath.Join(from, "l")),
-		syscall.Mkfifo(filepath.Join(from, "fifo"), 0o600), os.Chtimes(filepath.Join(from, "d", "f"), old, old), os.Chmod(filepath.Join(from, "d"), 0o555),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	left, err := copyTree(t.Context(), from, to)
-	if err != nil || left != 1 {
-		t.Fatal(left, err)
-	}
-	t.Cleanup(func() { os.Chmod(filepath.Join(from, "d"), 0o755); os.Chmod(filepath.Join(to, "d"), 0o755) })
-	text, rerr := os.ReadFile(filepath.Join(to, "l"))
-	f, ferr := os.Stat(filepath.Join(to, "d", "f"))
-	d, derr := os.Stat(filepath.Join(to, "d"))
-	if errors.Join(rerr, ferr, derr) != nil || string(text) != "text" || f.Mode() != 0o640 || !f.ModTime().Equal(old) || d.Mode().Perm() != 0o555 {
-		t.Errorf("%q %v %v %v %v %v", text, f, d, rerr, ferr, derr)
-	}
-}
-
 // TestOnlyTheLauncherGetsTheOrder connects first, as every user of this machine can.
 func TestOnlyTheLauncherGetsTheOrder(t *testing.T) {
 	cmd, l, err := launch.Command()
@@ -369,22 +344,6 @@ func TestClosedPaths(t *testing.T) {
 		if ds := (&Config{ROPaths: []string{p}}).Validate(); (len(ds) == 0) != ok {
 			t.Errorf("%s: %v", p, ds)
 		}
-	}
-}
-
-// TestCopyOfProjectWithStore has HUTCH_HOME in the project.
-func TestCopyOfProjectWithStore(t *testing.T) {
-	from := t.TempDir()
-	layer := filepath.Join(from, ".hutch", layerName)
-	if err := os.MkdirAll(layer, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	to := filepath.Join(layer, "workspace")
-	if _, err := copyTree(t.Context(), from, to); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(to, ".hutch", layerName)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the copy is in itself: %v", err)
 	}
 }
 

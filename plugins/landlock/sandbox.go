@@ -84,12 +84,13 @@ func (s *sandbox) makeWorkspace(ctx context.Context) error {
 			return nil
 		}
 	} else {
-		left, err := copyTree(ctx, source, s.ready.Workspace)
+		left, err := overlay.CopyTree(ctx, source, s.ready.Workspace)
 		if err != nil {
 			return fmt.Errorf("copy the workspace: %w", err)
 		}
 		if left > 0 {
-			s.ready.Notes = append(s.ready.Notes, fmt.Sprintf("the copy of the workspace lacks %d entries that are neither files, directories nor links, or that your user cannot read", left))
+			s.ready.Notes = append(s.ready.Notes, fmt.Sprintf("the copy of the workspace lacks %d entries "+
+				"that are neither files, directories nor links, or that your user cannot read", left))
 		}
 	}
 	var note string

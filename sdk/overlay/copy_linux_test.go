@@ -1,10 +1,12 @@
 package overlay
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -78,5 +80,48 @@ func TestCopyGivesToOthers(t *testing.T) {
 		if err := syscall.Lstat(p, &st); err != nil || st.Uid != 4242 || st.Gid != 4243 {
 			t.Errorf("%s belongs to %d:%d, %v", p, st.Uid, st.Gid, err)
 		}
+	}
+}
+
+// TestCopyTree keeps what a project is made of, and leaves out what cannot be copied.
+func TestCopyTree(t *testing.T) {
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
+	old := time.Unix(1_000_000_000, 0)
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(from, "d"), 0o755), os.WriteFile(filepath.Join(from, "d", "f"), []byte("text"), 0o640),
+		os.Symlink("d/f", filepath.Join(from, "l")), syscall.Mkfifo(filepath.Join(from, "fifo"), 0o600),
+		os.Chtimes(filepath.Join(from, "d", "f"), old, old), os.Chmod(filepath.Join(from, "d"), 0o555),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := CopyTree(t.Context(), from, to)
+	if err != nil || left != 1 {
+		t.Fatal(left, err)
+	}
+	t.Cleanup(func() { os.Chmod(filepath.Join(from, "d"), 0o755); os.Chmod(filepath.Join(to, "d"), 0o755) })
+	text, rerr := os.ReadFile(filepath.Join(to, "l"))
+	f, ferr := os.Stat(filepath.Join(to, "d", "f"))
+	d, derr := os.Stat(filepath.Join(to, "d"))
+	if errors.Join(rerr, ferr, derr) != nil || string(text) != "text" || f.Mode() != 0o640 ||
+		!f.ModTime().Equal(old) || d.Mode().Perm() != 0o555 {
+		t.Errorf("%q %v %v %v %v %v", text, f, d, rerr, ferr, derr)
+	}
+}
+
+// TestCopyOfProjectWithStore has HUTCH_HOME in the project.
+func TestCopyOfProjectWithStore(t *testing.T) {
+	from := t.TempDir()
+	layer := filepath.Join(from, ".hutch", "layer")
+	if err := os.MkdirAll(layer, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(layer, "workspace")
+	if _, err := CopyTree(t.Context(), from, to); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(to, ".hutch", "layer")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the copy is in itself: %v", err)
 	}
 }
