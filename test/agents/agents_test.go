@@ -275,7 +275,7 @@ func TestAgents(t *testing.T) {
 			}
 			// A budget that is used up is said to the agent and to the user, and each request is in the record.
 			out, errs = w.hutch(budgetCode, slices.Concat([]string{"agent", tt.agent, "-p", task, "--budget", "requests=1", "--budget", "cost=5", "--price", "*=3/15"}, flags)...)
-			if all := out + errs; !strings.Contains(errs, "the budget of 1 request is used up") || !strings.Contains(errs, "1 request and ") {
+			if all := out + errs; !strings.Contains(errs, "the budget of 1 request is used up") || !strings.Contains(errs, " refused") {
 				t.Errorf("beyond the budget: %s", all)
 			}
 			runs, _ := w.hutch(0, "runs", "-q")

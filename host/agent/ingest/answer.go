@@ -68,6 +68,8 @@ type Answer struct {
 
 	// Notes are what the answer's author may want to know, one clause each: what was left out, or read with good will.
 	Notes []string
+
+	assumed int // line of the block whose name is that of its language's main file; 0 for none
 }
 
 // File is one whole file.
@@ -245,6 +247,7 @@ func (p *parser) file(f File) {
 	if f.Mode == 0 {
 		f.Mode = 0o644
 	}
+	f.Path = inProject(f.Path)
 	if err := p.paths.AddFile(f.Path); err != nil {
 		p.badPath(err, f.Path, f.Line)
 		return
@@ -272,11 +275,26 @@ func (p *parser) file(f File) {
 	p.out.Files = append(p.out.Files, f)
 }
 
+// inProject is a path as models write it who see the project at /workspace, relative to it.
+func inProject(path string) string {
+	for _, dir := range []string{"/workspace/input/", "/workspace/"} {
+		if rest, ok := strings.CutPrefix(path, dir); ok {
+			path = rest
+			break
+		}
+	}
+	for strings.HasPrefix(path, "./") {
+		path = path[2:]
+	}
+	return path
+}
+
 // change takes in a part of a patch.
 func (p *parser) change(c Change) {
 	if p.full {
 		return
 	}
+	c.Path, c.To = inProject(c.Path), inProject(c.To)
 	for _, name := range []string{c.Path, c.To} {
 		if name == "" && c.Path != "" {
 			continue
@@ -308,6 +326,7 @@ func (p *parser) finish() (*Answer, error) {
 	if len(p.problems) > 0 {
 		return nil, p.err()
 	}
+	p.out.Entrypoint = inProject(p.out.Entrypoint)
 	slices.SortFunc(p.out.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return &p.out, nil
 }
@@ -500,7 +519,7 @@ func markAt(lines []string, i int) Format {
 		return SearchReplace
 	case strings.HasPrefix(line, "diff --git "), diffHeaderAt(lines, i):
 		return Diff
-	case xmlFileAt(trimmed):
+	case xmlFileAt(trimmed), artifactAt(trimmed):
 		return XML
 	case txtarName(line) != "":
 		return Txtar

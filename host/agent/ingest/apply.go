@@ -38,6 +38,9 @@ type Outcome struct {
 // when it is for the answer's author to mend, says what cannot. notes say what was done with good will.
 func (a *Answer) Apply(t Tree) (out []Outcome, notes []string, err error) {
 	s := &state{parser: parser{out: Answer{Format: a.Format}}, tree: t, files: map[string]*version{}}
+	if a.assumed > 0 {
+		s.fail(a.assumed, "the block names no file, and which one of the directory it is for would be a guess", "name it in the line that opens the block: ```python path=src/main.py")
+	}
 	if len(a.Changes) == 0 {
 		for _, f := range a.Files {
 			if v := s.at(f.Path, f.Line); v != nil {

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"cmp"
+	"fmt"
 	"html"
 	"regexp"
 	"strings"
@@ -41,6 +42,65 @@ func xmlFileAt(line string) bool {
 	return path != "" || m[2] == "" && (rest == "" || strings.HasPrefix(rest, "<path>"))
 }
 
+// Other tags in which models hand over files: bolt.new's actions, Anthropic's artifacts, and Cline's tool.
+var artifactForms = sync.OnceValue(func() (f struct{ bolt, ant, cline, attribute *regexp.Regexp }) {
+	f.bolt = regexp.MustCompile(`(?s)<boltAction\b([^>]*)>(.*?)</boltAction>`)
+	f.ant = regexp.MustCompile(`(?s)<antArtifact\b([^>]*)>(.*?)</antArtifact>`)
+	f.cline = regexp.MustCompile(`(?s)<write_to_file\b([^>]*)>(.*?)</write_to_file>`)
+	f.attribute = regexp.MustCompile(`\b(type|filePath|title)="([^"]*)"`)
+	return f
+})
+
+// artifactAt recognises the beginning of such a tag, or of the one around several.
+func artifactAt(line string) bool {
+	for _, tag := range []string{"<boltArtifact", "<boltAction", "<antArtifact", "<write_to_file"} {
+		if strings.HasPrefix(line, tag) {
+			return true
+		}
+	}
+	return false
+}
+
+// artifacts is src with such tags written as <file>. Commands that an answer asks for are not run.
+func (p *parser) artifacts(src source) string {
+	forms, form := artifactForms(), (*regexp.Regexp)(nil)
+	for _, line := range src.lines { // the first tag decides: the others are what a file holds
+		if line = strings.TrimLeft(line, " \t"); xmlFileAt(line) {
+			break
+		} else if artifactAt(line) {
+			form = map[byte]*regexp.Regexp{'b': forms.bolt, 'a': forms.ant, 'w': forms.cline}[line[1]]
+			break
+		}
+	}
+	if form == nil {
+		return src.text()
+	}
+	return form.ReplaceAllStringFunc(src.text(), func(whole string) string {
+		m := form.FindStringSubmatch(whole)
+		attributes := map[string]string{}
+		for _, a := range forms.attribute.FindAllStringSubmatch(m[1], -1) {
+			attributes[a[1]] = a[2]
+		}
+		name, content := attributes["filePath"], m[2]
+		switch {
+		case form == forms.cline:
+			return "\n<file>" + content + "\n</file>"
+		case form == forms.ant && pathlike(attributes["title"]):
+			name = attributes["title"]
+		case form == forms.ant:
+			p.fail(0, fmt.Sprintf("the artifact %q has no file name", attributes["title"]), "give the file's path as its title")
+			return ""
+		case name == "":
+			p.note("an action of the type %q was left out: %.60q", attributes["type"], strings.TrimSpace(content))
+			return ""
+		}
+		if !strings.HasSuffix(content, "\n") {
+			content += "\n"
+		}
+		return "\n<file path=\"" + name + "\">" + content + "</file>\n"
+	})
+}
+
 // xmlAttributes are the path and the mode that a tag has.
 func xmlAttributes(attributes string) (path, mode string) {
 	for _, m := range xmlForms().attribute.FindAllStringSubmatch(attributes, -1) {
@@ -57,7 +117,7 @@ func xmlAttributes(attributes string) (path, mode string) {
 // xml reads files in tags. What is between the tags is taken as it is, since models seldom escape it, unless it is a
 // CDATA section, or can only be meant as escaped.
 func (p *parser) xml(src source) {
-	forms, text, line := xmlForms(), src.text(), src.first
+	forms, text, line := xmlForms(), p.artifacts(src), src.first
 	for seen := false; ; seen = true {
 		tag := forms.open.FindStringSubmatchIndex(text)
 		if tag == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/hutch-run/hutch/host/run/language"
 )
@@ -22,7 +23,8 @@ type fence struct {
 
 	indent, count int
 	char          byte
-	prefixed      bool // the name is in the first line of a file that has no comments, and is no part of it
+	maybe         string // path that the prose above speaks of, where it may be about a part of the file
+	prefixed      bool   // the name is in the first line of a file that has no comments, and is no part of it
 }
 
 // openFence reads the line that opens a block. Unlike CommonMark any indentation will do: blocks stand in lists.
@@ -146,7 +148,12 @@ func (p *parser) markdown(src source) {
 		p.block(f)
 	}
 	p.prose(src, fences)
-	if named == 0 {
+	for _, f := range fences {
+		if f.maybe != "" {
+			p.fail(f.line, fmt.Sprintf("the block may be all of %s, or a part of it", safepathQuote(f.maybe)), "name a whole file in the line that opens its block: ```"+f.lang+" path="+f.maybe)
+		}
+	}
+	if named == 0 && len(p.problems) == 0 {
 		rest := slices.DeleteFunc(slices.Clone(program), func(f fence) bool {
 			l, _ := languageOf(f.lang)
 			return l.Name == "shell"
@@ -156,7 +163,7 @@ func (p *parser) markdown(src source) {
 		}
 		if len(rest) == 1 {
 			l, _ := languageOf(rest[0].lang)
-			rest[0].name = "main" + l.Extensions[0]
+			rest[0].name, p.out.assumed = "main"+l.Extensions[0], rest[0].line
 			p.block(rest[0])
 			if p.out.Language == "" {
 				p.out.Language = l.Name
@@ -306,6 +313,9 @@ func (f *fence) identify(above string) {
 		if f.name = headingName(above, f.lang); f.name == "" {
 			f.name = f.commentName()
 		}
+		if f.name == "" {
+			f.name, f.maybe = proseName(above, f.lang)
+		}
 	}
 }
 
@@ -402,6 +412,32 @@ func headingName(above, lang string) string {
 	}
 	return ""
 }
+
+// proseName is the path in backticks in a sentence above a block of its language. It is a name where the sentence says
+// that the block is all of the file, as in "Here is the modified `a.py`:"; else it only may be.
+func proseName(above, lang string) (name, maybe string) {
+	parts := strings.Split(above, "`")
+	if len(parts) != 3 || len(above) > 500 || !pathlike(parts[1]) || lang == "" || !fits(lang, parts[1]) || slices.Contains(products, strings.ToLower(parts[1])) {
+		return "", ""
+	}
+	words := strings.FieldsFunc(strings.ToLower(parts[0]+" "+parts[2]), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' })
+	whole, part := false, false
+	for _, w := range words {
+		whole = whole || slices.Contains(wholeWords, w)
+		part = part || slices.Contains(partWords, w)
+	}
+	if whole && !part && strings.HasSuffix(strings.TrimRight(above, " *_\t"), ":") {
+		return parts[1], ""
+	}
+	return "", parts[1]
+}
+
+// Words of a sentence that speaks of a whole file, and of one that may speak of a part, or of something else.
+var (
+	wholeWords = []string{"here", "here's", "modified", "updated", "complete", "full", "entire", "whole", "new", "rewritten", "revised", "final", "save", "create", "write"}
+	partWords  = []string{"add", "adds", "added", "append", "insert", "replace", "change", "changes", "edit", "edits", "in", "inside", "within", "into", "from", "at", "after", "before",
+		"function", "method", "class", "section", "part", "parts", "snippet", "line", "lines", "excerpt", "relevant", "run", "use", "using", "import", "not", "don't", "test", "like", "if", "would", "could", "example"}
+)
 
 // comments are what comments begin with, and what ends those that need it.
 var comments = [][2]string{{"<!--", "-->"}, {"/*", "*/"}, {"//", ""}, {"--", ""}, {"#", ""}, {";", ""}, {"%", ""}}

@@ -148,10 +148,14 @@ func (p *parser) v4aChange(c Change) {
 	p.change(c)
 }
 
-// searchMark is the length of the mark in a line like <<<<<<< SEARCH; 0 for any other line.
+// searchMark is the length of the mark in a line like <<<<<<< SEARCH, or ------- SEARCH as Cline has it; 0 for any other
+// line.
 func searchMark(line string) int {
 	line = strings.TrimRight(line, " \t")
 	n := len(line) - len(strings.TrimLeft(line, "<"))
+	if n == 0 {
+		n = len(line) - len(strings.TrimLeft(line, "-"))
+	}
 	if n < 5 || n > 9 || line[n:] != " SEARCH" && line[n:] != " ORIGINAL" {
 		return 0
 	}
@@ -162,8 +166,14 @@ func searchMark(line string) int {
 func replaceMark(line string, n int) bool {
 	line = strings.TrimRight(line, " \t")
 	rest := strings.TrimLeft(line, ">")
+	if rest == line {
+		rest = strings.TrimLeft(line, "+")
+	}
 	return len(line)-len(rest) == n && (rest == " REPLACE" || rest == " UPDATED")
 }
+
+// pathTags are around a path in Cline's form.
+var pathTags = strings.NewReplacer("<path>", "", "</path>", "")
 
 // searchForm is what a block looks like, for messages.
 const searchForm = "a block is <<<<<<< SEARCH, old lines, =======, new lines, >>>>>>> REPLACE"
@@ -190,7 +200,7 @@ func (p *parser) searchReplace(src source) {
 				if f.name != "" {
 					path = f.name
 				}
-			} else if name := namedBy(line); name != "" {
+			} else if name := namedBy(pathTags.Replace(line)); name != "" {
 				path = name
 			}
 			continue
