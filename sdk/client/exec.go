@@ -42,7 +42,7 @@ type Command struct {
 	Authority *sdk.Authority
 
 	Observe bool // see [sdk.Command]
-	// Budget bounds the requests to hosts of Secrets, on a backend with [sdk.CapBudget]; nil is none.
+	// Budget bounds the requests to hosts of Secrets, on a backend with [sdk.CapBudget]; nil for no bound.
 	Budget *sdk.Budget
 }
 

@@ -12,7 +12,7 @@ import (
 // ignorer knows which paths of the workspace git ignores: .git itself, and what the .gitignore files say, or the first
 // one where the workspace is not on this host. Those of the user and of .git/info are not read.
 type ignorer struct {
-	read func(file string) string // "" where there is none
+	read func(file string) string // "" without one
 
 	mu    sync.Mutex
 	rules map[string][]ignoreRule // by directory

@@ -69,7 +69,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestBudget makes requests until the budget is used up, and looks at what the command is told and at the record.
+// TestBudget makes requests until the budget is used up, and looks at what the command gets and at the record.
 func TestBudget(t *testing.T) {
 	bothProtocols(t, func(t *testing.T, h2 bool) {
 		for _, tt := range []struct {
