@@ -60,7 +60,7 @@ func (b *backend) Prepare() {
 
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
-	return b.once(ctx, req.ID, func() (*sandbox, error) { return create(ctx, req, b.support(), b.spares) })
+	return b.sandboxes.Once(ctx, req.ID, func() (*sandbox, error) { return create(ctx, req, b.support(), b.spares) })
 }
 
 // Attach implements [sdk.Attacher]. The holder of a kept sandbox may be alive, and then it is joined. It may have died,
@@ -75,7 +75,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		return nil, err
 	}
 	dir := cmp.Or(h.StateDir, old.Dir)
-	return b.once(ctx, h.ID, func() (*sandbox, error) {
+	return b.sandboxes.Once(ctx, h.ID, func() (*sandbox, error) {
 		if old.Kept == nil || !kept(dir) {
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", h.ID)
 		}
@@ -93,15 +93,6 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		}
 		return s, nil
 	})
-}
-
-// once makes the sandbox id unless this process has it, or is making it.
-func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
-	s, err := b.sandboxes.Once(ctx, id, fn)
-	if err != nil {
-		return nil, err // and no sandbox, which is no nil interface
-	}
-	return s, nil
 }
 
 // Destroy implements [sdk.Backend].

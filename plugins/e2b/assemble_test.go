@@ -62,7 +62,7 @@ func (h *host) theSandbox(id string) *sandbox {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return s
+	return s.(*sandbox)
 }
 
 // noise is text that no compression makes small.

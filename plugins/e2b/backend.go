@@ -101,7 +101,7 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
-	return b.once(ctx, req.ID, func() (*sandbox, error) {
+	return b.sandboxes.Once(ctx, req.ID, func() (*sandbox, error) {
 		s, err := b.prepare(req)
 		if err != nil {
 			return nil, err
@@ -229,7 +229,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	return b.once(ctx, h.ID, func() (*sandbox, error) {
+	return b.sandboxes.Once(ctx, h.ID, func() (*sandbox, error) {
 		key, err := b.keyFor(at.API)
 		if err != nil {
 			return nil, err
@@ -246,15 +246,6 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		}
 		return s, s.endOrphans(ctx)
 	})
-}
-
-// once makes the sandbox id unless this process has it, or is making it.
-func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
-	s, err := b.sandboxes.Once(ctx, id, fn)
-	if err != nil {
-		return nil, err // and no sandbox, which is no nil interface
-	}
-	return s, nil
 }
 
 // Destroy implements [sdk.Backend].

@@ -148,7 +148,7 @@ func unsupported(spec *sdk.Spec) error {
 
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
-	s, err := b.sandboxes.Once(ctx, req.ID, func() (*sandbox, error) {
+	return b.sandboxes.Once(ctx, req.ID, func() (*sandbox, error) {
 		s, err := b.prepare(req)
 		if err != nil {
 			return nil, err
@@ -168,10 +168,6 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 		}
 		return s, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
 }
 
 // prepare decides what a sandbox will be; nothing exists of it yet.
@@ -218,7 +214,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.sandboxes.Once(ctx, h.ID, func() (*sandbox, error) {
+	return b.sandboxes.Once(ctx, h.ID, func() (*sandbox, error) {
 		m, err := b.machine(old.Machine)
 		if err != nil {
 			return nil, err
@@ -235,10 +231,6 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		}
 		return &sandbox{machine: m, cfg: configOf(&rec.Spec), rec: *rec, ready: *rec.Ready}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
 }
 
 // Destroy implements [sdk.Backend].

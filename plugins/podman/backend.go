@@ -90,7 +90,7 @@ func notes(spec *sdk.Spec, rootless bool) (out []string) {
 
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
-	return b.once(ctx, req.ID, func() (*sandbox, error) {
+	return b.sandboxes.Once(ctx, req.ID, func() (*sandbox, error) {
 		s, err := b.plan(req.ID, req.StateDir, &req.Spec, req.Keep, 0)
 		if err != nil {
 			return nil, err
@@ -149,7 +149,7 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	return b.once(ctx, h.ID, func() (*sandbox, error) {
+	return b.sandboxes.Once(ctx, h.ID, func() (*sandbox, error) {
 		dir := cmp.Or(h.StateDir, old.Dir)
 		k, err := loadSaved(dirs{dir})
 		if err != nil {
@@ -163,15 +163,6 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 		s.owner, s.over = old.Owner, k.Overlay
 		return s, s.find(ctx)
 	})
-}
-
-// once makes the sandbox id unless this process has it, or is making it.
-func (b *backend) once(ctx context.Context, id string, fn func() (*sandbox, error)) (sdk.Sandbox, error) {
-	s, err := b.sandboxes.Once(ctx, id, fn)
-	if err != nil {
-		return nil, err // and no sandbox, which is no nil interface
-	}
-	return s, nil
 }
 
 // Destroy implements [sdk.Backend].

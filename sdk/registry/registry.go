@@ -5,16 +5,18 @@ package registry
 import (
 	"context"
 	"sync"
+
+	"github.com/hutch-run/hutch/sdk"
 )
 
 // Registry holds sandboxes of type S by their ids. The zero value is usable. Its methods may be called concurrently.
-type Registry[S any] struct {
+type Registry[S sdk.Sandbox] struct {
 	mu  sync.Mutex
 	all map[string]*entry[S]
 }
 
 // entry is a sandbox, or the attempt to make one.
-type entry[S any] struct {
+type entry[S sdk.Sandbox] struct {
 	done chan struct{}
 	s    S
 	err  error
@@ -22,7 +24,7 @@ type entry[S any] struct {
 
 // Once returns the sandbox id, and makes it by fn when it is not here. Who asks for it while fn runs waits for that,
 // until ctx ends, and shares its outcome. A sandbox that fn fails to make is not kept.
-func (r *Registry[S]) Once(ctx context.Context, id string, fn func() (S, error)) (S, error) {
+func (r *Registry[S]) Once(ctx context.Context, id string, fn func() (S, error)) (sdk.Sandbox, error) {
 	r.mu.Lock()
 	e := r.all[id]
 	mine := e == nil
@@ -43,10 +45,12 @@ func (r *Registry[S]) Once(ctx context.Context, id string, fn func() (S, error))
 	}
 	select {
 	case <-e.done:
-		return e.s, e.err
+		if e.err != nil {
+			return nil, e.err // and no sandbox, which is no nil interface
+		}
+		return e.s, nil
 	case <-ctx.Done():
-		var none S
-		return none, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 

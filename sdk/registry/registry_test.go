@@ -5,21 +5,27 @@ import (
 	"errors"
 	"sync"
 	"testing"
+
+	"github.com/hutch-run/hutch/sdk"
 )
+
+// box is a sandbox that does nothing.
+type box struct{ sdk.Sandbox }
 
 // TestOnce asks for one sandbox many times at once, and again after it failed and after it ended.
 func TestOnce(t *testing.T) {
-	var r Registry[*int]
+	var r Registry[*box]
+	it := new(box)
 	made, release := 0, make(chan struct{})
-	fn := func() (*int, error) {
+	fn := func() (*box, error) {
 		made++
 		<-release
-		return &made, nil
+		return it, nil
 	}
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
-			if s, err := r.Once(t.Context(), "a", fn); s != &made || err != nil {
+			if s, err := r.Once(t.Context(), "a", fn); s != it || err != nil {
 				t.Errorf("%v, %v", s, err)
 			}
 		})
@@ -30,17 +36,17 @@ func TestOnce(t *testing.T) {
 		t.Errorf("it was made %d times", made)
 	}
 	bad := errors.New("bad")
-	if _, err := r.Once(t.Context(), "b", func() (*int, error) { return nil, bad }); !errors.Is(err, bad) {
+	if _, err := r.Once(t.Context(), "b", func() (*box, error) { return nil, bad }); !errors.Is(err, bad) {
 		t.Errorf("a failure: %v", err)
 	}
-	if here, err := r.End(t.Context(), "b", func(*int) error { t.Error("what was never made is ended"); return nil }); here || err != nil {
+	if here, err := r.End(t.Context(), "b", func(*box) error { t.Error("what was never made is ended"); return nil }); here || err != nil {
 		t.Errorf("%t, %v", here, err)
 	}
-	if here, err := r.End(t.Context(), "a", func(*int) error { return bad }); !here || !errors.Is(err, bad) {
+	if here, err := r.End(t.Context(), "a", func(*box) error { return bad }); !here || !errors.Is(err, bad) {
 		t.Errorf("an end that fails: %t, %v", here, err)
 	}
 	for _, want := range []bool{true, false} {
-		if here, err := r.End(t.Context(), "a", func(*int) error { return nil }); here != want || err != nil {
+		if here, err := r.End(t.Context(), "a", func(*box) error { return nil }); here != want || err != nil {
 			t.Errorf("%t, %v; want %t", here, err, want)
 		}
 	}
@@ -51,14 +57,15 @@ func TestOnce(t *testing.T) {
 
 // TestWaiting ends the patience of those who wait for a sandbox, and not that of who makes it.
 func TestWaiting(t *testing.T) {
-	var r Registry[string]
+	var r Registry[*box]
+	it := new(box)
 	begun, release := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.Once(context.WithoutCancel(t.Context()), "a", func() (string, error) {
+		_, err := r.Once(context.WithoutCancel(t.Context()), "a", func() (*box, error) {
 			close(begun)
 			<-release
-			return "made", nil
+			return it, nil
 		})
 		done <- err
 	}()
@@ -76,7 +83,7 @@ func TestWaiting(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if s, err := r.Once(t.Context(), "a", nil); s != "made" || err != nil {
-		t.Errorf("%q, %v", s, err)
+	if s, err := r.Once(t.Context(), "a", nil); s != it || err != nil {
+		t.Errorf("%v, %v", s, err)
 	}
 }
