@@ -45,33 +45,24 @@ type Mount struct {
 	dec   *gob.Decoder
 }
 
-// Options of a mount.
-type Options struct {
-	Upper   string // "" for a new one
-	Trusted bool   // a mount by root, whose marks are trusted.overlay.*; else one in a user namespace
-}
-
-// Start mounts an overlay over lower. The test is skipped where none can be mounted, and fails if HUTCH_TEST_REQUIRE
-// lists overlay.
-func Start(t testing.TB, lower string, o Options) *Mount {
+// Start mounts an overlay over lower: by root, whose marks are trusted.overlay.*, or else in a user namespace. The test
+// is skipped where none can be mounted, and fails if HUTCH_TEST_REQUIRE lists overlay.
+func Start(t testing.TB, lower string, trusted bool) *Mount {
 	t.Helper()
-	if o.Trusted && os.Geteuid() != 0 {
+	if trusted && os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	dir := t.TempDir()
-	if strings.Contains(lower+o.Upper+dir, ",") {
+	if strings.Contains(lower+dir, ",") {
 		t.Fatal("the name of a test that mounts holds no comma: its directories are in the options of the mount")
 	}
-	m := &Mount{t: t, lower: lower, Upper: o.Upper}
-	if m.Upper == "" {
-		m.Upper = filepath.Join(dir, "upper")
+	m := &Mount{t: t, lower: lower, Upper: filepath.Join(dir, "upper")}
+	ord := order{
+		Lower: lower, Upper: m.Upper, Work: filepath.Join(dir, "work"), Root: filepath.Join(dir, "root"),
+		Options: "userxattr,volatile",
 	}
-	ord := order{Lower: lower, Upper: m.Upper, Work: filepath.Join(dir, "work"), Root: filepath.Join(dir, "root"), Options: "userxattr,volatile"}
-	if o.Trusted {
+	if trusted {
 		ord.Options = "redirect_dir=off,metacopy=off,volatile"
-	}
-	if o.Upper != "" {
-		ord.Work = o.Upper + ".work"
 	}
 	for _, d := range []string{m.Upper, ord.Work, ord.Root + At} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -85,7 +76,7 @@ func Start(t testing.TB, lower string, o Options) *Mount {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), variable+"="+string(spec))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if !o.Trusted {
+	if !trusted {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}

@@ -122,7 +122,7 @@ type pairing struct {
 
 func newPairing(t *testing.T, lower string, trusted bool) *pairing {
 	t.Helper()
-	p := &pairing{t: t, lower: lower, m: overlaytest.Start(t, lower, overlaytest.Options{Trusted: trusted})}
+	p := &pairing{t: t, lower: lower, m: overlaytest.Start(t, lower, trusted)}
 	p.beside = openUnion(t, lower, p.m.Upper, trusted)
 	var err error
 	if p.before, err = overlaytest.View(lower); err != nil {

@@ -28,7 +28,7 @@ func TestToolsSeeTheOverlay(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			lower := overlaytest.Lower(t)
-			m := overlaytest.Start(t, lower, overlaytest.Options{})
+			m := overlaytest.Start(t, lower, false)
 			b := newBox(t, true, nil, nil)
 			b.ready.Layers = &sdk.Layers{Lower: lower, Upper: m.Upper}
 			b.ready.Output = ""
