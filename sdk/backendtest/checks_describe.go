@@ -80,10 +80,10 @@ func describeChecks() []Check {
 				}
 			})),
 		row("describe/capabilities", "each capability is known, and named once",
-			"list only plan attach list inspect put get remove changes reset stop tty secrets dial",
+			"list only plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget",
 			describe(func(c *C, d *pb.DescribeResponse) {
 				c.subset("capability", d.GetCapabilities(),
-					"plan attach list inspect put get remove changes reset stop tty secrets dial fork")
+					"plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget")
 			})),
 		row("describe/limits", "each limit is known, and named once",
 			"list only timeout memory cpus pids disk files", describe(func(c *C, d *pb.DescribeResponse) {
