@@ -46,8 +46,44 @@ func (s *Store) readInfo(id string) Info {
 	return info
 }
 
-// infoOf reads what the chain of a run says about it: its first and last line do where the run is finished.
-func (s *Store) infoOf(id string) (info Info, err error) {
+// finishedInfo is what the chain of a finished run said. It holds as long as the file stays as it was.
+type finishedInfo struct {
+	size int64
+	time time.Time
+	info Info
+}
+
+// finishedAge is how long ago a chain must have been written to be remembered: a file that changes twice within a tick
+// of the kernel's clock looks like one that did not change.
+const finishedAge = time.Second
+
+// maxFinished is how many chains are remembered.
+const maxFinished = 4096
+
+// infoOf is readChainInfo, which a list that is made again and again need not do for each finished run.
+func (s *Store) infoOf(id string) (Info, error) {
+	fi, err := os.Lstat(filepath.Join(s.paths.Run(id), eventsFile))
+	if err != nil || time.Since(fi.ModTime()) < finishedAge {
+		return s.readChainInfo(id)
+	}
+	s.finishedMu.Lock()
+	defer s.finishedMu.Unlock()
+	if k, ok := s.finished[id]; ok && k.size == fi.Size() && k.time.Equal(fi.ModTime()) && fi.Mode().IsRegular() {
+		return k.info, nil
+	}
+	info, err := s.readChainInfo(id)
+	delete(s.finished, id)
+	if err == nil && info.State == StateFinished {
+		if s.finished == nil || len(s.finished) >= maxFinished {
+			s.finished = map[string]finishedInfo{}
+		}
+		s.finished[id] = finishedInfo{fi.Size(), fi.ModTime(), info}
+	}
+	return info, err
+}
+
+// readChainInfo reads what the chain of a run says about it: its first and last line do where the run is finished.
+func (s *Store) readChainInfo(id string) (info Info, err error) {
 	first, last, err := s.readEnds(id)
 	if err != nil {
 		return info, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -27,6 +28,9 @@ type Store struct {
 	now     func() time.Time
 	ids     idSource
 	audit   *chain
+
+	finishedMu sync.Mutex
+	finished   map[string]finishedInfo // by the id of a run
 }
 
 // Errors that callers distinguish with [errors.Is].
