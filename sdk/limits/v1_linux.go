@@ -100,7 +100,7 @@ func (g *v1Group) start(cmd *exec.Cmd) error {
 		_ = cmd.Wait()
 		return fmt.Errorf("put a command into its cgroup: %w", err)
 	}
-	_ = unix.PtraceDetach(pid) // it fails when the child was killed meanwhile, which Wait tells
+	_ = unix.PtraceDetach(pid) // it fails when the child was killed meanwhile, which Wait reports
 	return nil
 }
 
