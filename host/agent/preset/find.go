@@ -25,7 +25,7 @@ type NotFoundError struct{ Program string }
 func (e *NotFoundError) Error() string { return fmt.Sprintf("%s is not installed", e.Program) }
 
 // Find finds a program in PATH, follows its links, and adds the directories that it needs: the tree of packages that it
-// belongs to (node_modules), or the directory that it lies in, and that of the interpreter which its first line names.
+// belongs to (node_modules, or a virtual environment of Python), or the directory that it lies in, and that of the interpreter which its first line names.
 func Find(program string) (*Program, error) {
 	path, err := resolve(program)
 	if err != nil {
@@ -43,7 +43,11 @@ func Find(program string) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s runs by %s: %w", program, interpreter, err)
 	}
-	if needed, err := p.need(filepath.Dir(at)); needed {
+	dir := filepath.Dir(at)
+	if strings.HasPrefix(filepath.Base(at), "python") { // its library lies beside its bin
+		dir = filepath.Dir(dir)
+	}
+	if needed, err := p.need(dir); needed {
 		p.Bin = filepath.Dir(at)
 	} else if err != nil {
 		return nil, err
@@ -115,6 +119,10 @@ func tree(path string) string {
 	const modules = "/node_modules/"
 	if i := strings.Index(path, modules); i >= 0 {
 		return path[:i+len(modules)-1]
+	}
+	env := filepath.Dir(filepath.Dir(path))
+	if _, err := os.Stat(filepath.Join(env, "pyvenv.cfg")); err == nil {
+		return env // a virtual environment of Python
 	}
 	return filepath.Dir(path)
 }

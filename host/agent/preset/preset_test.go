@@ -29,7 +29,7 @@ func write(t *testing.T, name, content string) string {
 func TestLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agents")
 	names, err := Names(dir)
-	if diff := cmp.Diff([]string{"claude", "codex", "gemini", "opencode"}, names); diff != "" || err != nil {
+	if diff := cmp.Diff([]string{"aider", "claude", "codex", "gemini", "opencode"}, names); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
 	for _, name := range names {
@@ -44,7 +44,7 @@ program = "my-claude"
 		t.Errorf("%+v, %v", p, err)
 	}
 	var unknown *UnknownError
-	if _, err := Load(dir, "clod"); !errors.As(err, &unknown) || len(unknown.Known) != 4 {
+	if _, err := Load(dir, "clod"); !errors.As(err, &unknown) || len(unknown.Known) != 5 {
 		t.Errorf("%v", err)
 	}
 	for content, want := range map[string]string{
@@ -83,11 +83,17 @@ func TestFind(t *testing.T) {
 	bin := filepath.Join(dir, "bin")
 	script := write(t, filepath.Join(dir, "lib/node_modules/@acme/agent/cli.js"), "#!/usr/bin/env -S node --harmony\n")
 	write(t, filepath.Join(dir, "node/node"), "\x7fELF")
+	snake := write(t, filepath.Join(dir, "venv/bin/snake"), "#!"+filepath.Join(dir, "venv/bin/python")+"\n")
+	write(t, filepath.Join(dir, "venv/pyvenv.cfg"), "")
+	python := write(t, filepath.Join(dir, "cpython/bin/python3.12"), "\x7fELF")
+	if err := os.Symlink(python, filepath.Join(dir, "venv/bin/python")); err != nil {
+		t.Fatal(err)
+	}
 	binary := write(t, filepath.Join(dir, "share/versions/1.2"), "\x7fELF")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, to := range map[string]string{"agent": script, "binary": binary, "node": filepath.Join(dir, "node/node")} {
+	for name, to := range map[string]string{"agent": script, "snake": snake, "binary": binary, "node": filepath.Join(dir, "node/node")} {
 		if err := os.Symlink(to, filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -96,6 +102,7 @@ func TestFind(t *testing.T) {
 	for name, want := range map[string]*Program{
 		"agent":  {Path: script, Dirs: []string{filepath.Join(dir, "lib/node_modules"), filepath.Join(dir, "node")}, Bin: filepath.Join(dir, "node")},
 		"binary": {Path: binary, Dirs: []string{filepath.Join(dir, "share/versions")}},
+		"snake":  {Path: snake, Dirs: []string{filepath.Join(dir, "venv"), filepath.Join(dir, "cpython")}, Bin: filepath.Join(dir, "cpython/bin")},
 		"env":    {Path: "/usr/bin/env"},
 	} {
 		got, err := Find(name)
