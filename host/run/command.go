@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
@@ -33,6 +35,16 @@ func expectedPlaces(d *runfile.Definition, input bool) places {
 		p.input = guestpath.Input(project)
 	}
 	return p
+}
+
+// places are where the directories are in the sandbox of j.
+func (j *job) places(ready sdk.Ready) places {
+	at := expectedPlaces(j.d, j.input != "")
+	at.workspace, at.output = cmp.Or(ready.Workspace, at.workspace), ready.Output
+	if at.input != "" {
+		at.input = cmp.Or(ready.Input, at.input)
+	}
+	return at
 }
 
 // invocation is everything that starts the command of a run.

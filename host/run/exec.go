@@ -22,14 +22,7 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	defer sp.end()
 	defer j.watchRepositories()()
 	ready := p.Ready()
-	at := expectedPlaces(j.d, j.input != "")
-	if ready.Workspace != "" {
-		at.workspace = ready.Workspace
-	}
-	if j.input != "" && ready.Input != "" {
-		at.input = ready.Input
-	}
-	at.output = ready.Output
+	at := j.places(ready)
 	j.res.Workspace.Path = at.workspace
 	inv := invoke(j.d, j.id, at, len(j.mounts) > 0)
 	j.res.Command, j.res.Workdir = inv.argv, inv.dir

@@ -127,11 +127,7 @@ type surroundings struct {
 // fulfil makes the sandbox p a persistent one: from here on its record speaks for it, and no intent does.
 func (j *job) fulfil(p *place) error {
 	ready := p.Ready()
-	at := expectedPlaces(j.d, j.input != "")
-	at.workspace, at.output = cmp.Or(ready.Workspace, at.workspace), ready.Output
-	if at.input != "" {
-		at.input = cmp.Or(ready.Input, at.input)
-	}
+	at := j.places(ready)
 	inv := invoke(j.d, "", at, len(j.mounts) > 0)
 	for _, name := range []string{"HUTCH_WORKSPACE", "HUTCH_INPUT", "HUTCH_OUTPUT"} {
 		delete(inv.env, name) // each command gets them again

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/result"
@@ -90,14 +91,19 @@ func (s *Sandbox) Rouse(ctx context.Context) error {
 }
 
 // attach is Open for sandboxes in any state.
-func (m *Manager) attach(ctx context.Context, ref string, lock Lock) (s *Sandbox, err error) {
+func (m *Manager) attach(ctx context.Context, ref string, lock Lock) (*Sandbox, error) {
+	if lock == Exclusive {
+		return m.attachWithin(ctx, ref, lock, alonePatience)
+	}
+	return m.attachWithin(ctx, ref, lock, sharedPatience)
+}
+
+// attachWithin is attach that waits so long for the lock.
+func (m *Manager) attachWithin(
+	ctx context.Context, ref string, lock Lock, patience time.Duration) (s *Sandbox, err error) {
 	info, err := m.store.FindSandbox(ref)
 	if err != nil {
 		return nil, err
-	}
-	patience := sharedPatience
-	if lock == Exclusive {
-		patience = alonePatience
 	}
 	rec, err := m.store.OpenSandbox(ctx, info.ID, lock == Exclusive, patience)
 	if err != nil {

@@ -199,18 +199,10 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 		st.Condition, st.Problem = StateUnknown, err.Error()
 		return st
 	}
-	// Only to see whether somebody has it for himself: who looks waits for nobody.
-	rec, err := m.store.OpenSandbox(ctx, info.ID, false, 0)
+	s, err := m.attachWithin(ctx, info.ID, Shared, 0) // who looks waits for nobody
 	if errors.Is(err, store.ErrInUse) {
 		st.Condition = StateBusy
 		return st
-	}
-	if err == nil {
-		err = rec.Close()
-	}
-	var s *Sandbox
-	if err == nil {
-		s, err = m.attach(ctx, info.ID, Shared)
 	}
 	var gone *GoneError
 	if err != nil {
