@@ -44,7 +44,8 @@ func (n *Needs) files(d *runfile.Definition, r *result.Result) {
 			continue
 		}
 		dir := place(f.Path, home)
-		switch i := slices.IndexFunc(n.Mounts, func(m runfile.Mount) bool { return m.Target == dir }); {
+		i := slices.IndexFunc(n.Mounts, func(m runfile.Mount) bool { return m.Target == dir })
+		switch {
 		case r.OK:
 			vain = append(vain, fmt.Sprintf("%q", f.Path))
 		case dir == "":
@@ -76,7 +77,8 @@ const mostVain = 10
 // Missing are the directories that a failed run asked for in vain, as mounts that are read-only.
 func (n Needs) Missing(d *runfile.Definition) (out []runfile.Mount) {
 	for _, m := range n.Mounts {
-		if !slices.ContainsFunc(d.Mounts, func(x runfile.Mount) bool { return x.Target == m.Target }) {
+		same := func(x runfile.Mount) bool { return x.Target == m.Target }
+		if !slices.ContainsFunc(d.Mounts, same) {
 			m.Mode = runfile.MountReadOnly
 			out = append(out, m)
 		}
@@ -113,11 +115,17 @@ func crowded(dir, home string) bool {
 	}
 	for _, h := range []string{home, "/root"} {
 		if rest, ok := strings.CutPrefix(dir, h+"/"); ok && h != "" {
-			return slices.Contains([]string{".config", ".cache", ".local", ".local/share", ".local/state", ".local/lib", ".local/bin"}, rest)
+			return slices.Contains(crowdedAtHome, rest)
 		}
 	}
-	return slices.Contains([]string{"/etc", "/home", "/media", "/mnt", "/opt", "/srv", "/var", "/var/cache", "/var/lib", "/var/log", "/var/opt", "/var/spool", "/var/www"}, dir)
+	return slices.Contains(crowdedDirs, dir)
 }
+
+var (
+	crowdedDirs = []string{"/etc", "/home", "/media", "/mnt", "/opt", "/srv", "/var", "/var/cache", "/var/lib", "/var/log",
+		"/var/opt", "/var/spool", "/var/www"}
+	crowdedAtHome = []string{".config", ".cache", ".local", ".local/share", ".local/state", ".local/lib", ".local/bin"}
+)
 
 // within says whether name is dir or lies below it.
 func within(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package notify answers system calls that a filter leaves to the process that has the filter's listener. The kernel holds
-// the caller until the answer (seccomp_unotify(2)).
+// Package notify answers system calls that a filter leaves to the process that has the filter's listener. The kernel
+// holds the caller until the answer (seccomp_unotify(2)).
 package notify
 
 import (
@@ -18,7 +18,8 @@ import (
 func Load(program []byte) (fd int, err error) {
 	const size = 8 // of an instruction
 	prog := unix.SockFprog{Len: uint16(len(program) / size), Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}
-	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, uintptr(unsafe.Pointer(&prog)))
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return -1, fmt.Errorf("load the system call filter: %w", errno)
 	}

@@ -1,6 +1,6 @@
-// Package recorder notes which files of the host a command names, for hutch observe. A filter leaves the calls that open,
-// execute or look at a file to this process, which reads the path and lets every call go on: it records and decides
-// nothing.
+// Package recorder notes which files of the host a command names, for hutch observe. A filter leaves the calls that
+// open, execute or look at a file to this process, which reads the path and lets every call go on: it records and
+// decides nothing.
 package recorder
 
 import (
@@ -28,16 +28,18 @@ type call struct {
 }
 
 var calls = map[uint32]call{
-	unix.SYS_OPENAT: {flags: 2}, unix.SYS_OPENAT2: {flags: -1}, unix.SYS_EXECVEAT: {flags: -1}, unix.SYS_NEWFSTATAT: {flags: -1},
-	unix.SYS_STATX: {flags: -1}, unix.SYS_FACCESSAT: {flags: -1}, unix.SYS_FACCESSAT2: {flags: -1}, unix.SYS_CHDIR: {dir: -1, flags: -1},
-	unix.SYS_MKDIRAT: {flags: -1, write: true},
+	unix.SYS_OPENAT: {flags: 2}, unix.SYS_OPENAT2: {flags: -1}, unix.SYS_EXECVEAT: {flags: -1},
+	unix.SYS_NEWFSTATAT: {flags: -1}, unix.SYS_STATX: {flags: -1}, unix.SYS_FACCESSAT: {flags: -1},
+	unix.SYS_FACCESSAT2: {flags: -1}, unix.SYS_CHDIR: {dir: -1, flags: -1}, unix.SYS_MKDIRAT: {flags: -1, write: true},
 }
 
 // Filter is the filter whose listener Start takes, as an array of struct sock_filter.
 func Filter() []byte {
-	prog := []bpf.Instruction{bpf.LoadAbsolute{Size: 4}} // the number; calls of other architectures are killed by the sandbox's filter
+	// The number alone: the sandbox's own filter kills who makes calls of another architecture.
+	prog := []bpf.Instruction{bpf.LoadAbsolute{Size: 4}}
 	for nr := range calls {
-		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: 1}, bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF})
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: 1},
+			bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF})
 	}
 	raw, err := bpf.Assemble(append(prog, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
 	if err != nil {
@@ -66,10 +68,14 @@ type Recorder struct {
 // mostSeen bounds the paths that are looked at; a command can invent any number.
 const mostSeen = 100_000
 
-// Start notes what is named by a process whose filter's listener comes over conn, from when it executes init on. Of what
-// the sandbox has, only mounts and what is below them count; of what only the host has, not what hidden says can never be shown.
+// Start notes what is named by a process whose filter's listener comes over conn, from when it executes init on. Of
+// what the sandbox has, only mounts and what is below them count; of what only the host has, not what hidden says can
+// never be shown.
 func Start(conn *net.UnixConn, init string, mounts []string, hidden func(path string) bool) *Recorder {
-	r := &Recorder{init: init, mounts: mounts, hidden: hidden, done: make(chan struct{}), seen: map[sdk.FileUse]bool{}, uses: map[string]sdk.FileUse{}}
+	r := &Recorder{
+		init: init, mounts: mounts, hidden: hidden, done: make(chan struct{}),
+		seen: map[sdk.FileUse]bool{}, uses: map[string]sdk.FileUse{},
+	}
 	go func() {
 		defer close(r.done)
 		defer conn.Close()
@@ -128,10 +134,11 @@ func (r *Recorder) note(listener *os.File, q *notify.Request) {
 		}
 		return
 	}
-	write := c.write || c.flags >= 0 && q.Args[c.flags]&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC) != 0
-	if q.Nr == unix.SYS_OPENAT2 {
+	const writes = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC
+	write := c.write || c.flags >= 0 && q.Args[c.flags]&writes != 0
+	if q.Nr == unix.SYS_OPENAT2 { // whose flags begin the struct that its third argument points to
 		how := make([]byte, 8)
-		write = q.Read(q.Args[2], how) == nil && binary.NativeEndian.Uint64(how)&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC) != 0
+		write = q.Read(q.Args[2], how) == nil && binary.NativeEndian.Uint64(how)&writes != 0
 	}
 	if !path.IsAbs(name) {
 		from := fmt.Sprintf("/proc/%d/cwd", q.PID)
@@ -155,7 +162,8 @@ func (r *Recorder) add(name string, write bool) {
 	r.seen[asked] = true
 	u := sdk.FileUse{Path: find(r.root, name, write), Found: true, Write: write}
 	if u.Path != "" {
-		if !slices.ContainsFunc(r.mounts, func(m string) bool { return u.Path == m || strings.HasPrefix(u.Path, m+"/") }) {
+		below := func(m string) bool { return u.Path == m || strings.HasPrefix(u.Path, m+"/") }
+		if !slices.ContainsFunc(r.mounts, below) {
 			return // every sandbox has it
 		}
 	} else if u.Path, u.Found = find(r.host, name, write), false; u.Path == "" || r.hidden(u.Path) {
@@ -170,7 +178,8 @@ func (r *Recorder) add(name string, write bool) {
 // find returns the path without symbolic links of what name is below root, "" for nothing. What is to be made lies in a
 // directory that is there.
 func find(root *os.File, name string, create bool) string {
-	fd, err := unix.Openat2(int(root.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(root.Fd()), name, &how)
 	if err != nil {
 		if dir, last := path.Split(name); create && last != "" {
 			if at := find(root, path.Clean(dir), false); at != "" {
