@@ -35,7 +35,7 @@ type agentCmd struct {
 }
 
 type agentStartCmd struct {
-	Agent string `arg:"" optional:"" name:"agent" help:"aider, claude, codex, gemini, opencode, or a preset of yours. Without it: list them, and the sandboxes of agents."`
+	Agent string `arg:"" optional:"" name:"agent" help:"aider, claude, codex, gemini, opencode, a preset of yours, or the path of one, as ./acme.hcl. Without it: list them, and the sandboxes of agents."`
 
 	Prompt   string `short:"p" placeholder:"TEXT" help:"Work on this unattended, instead of interactively."`
 	Continue bool   `short:"c" help:"Go on with the last session."`

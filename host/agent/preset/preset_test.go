@@ -43,6 +43,15 @@ program = "my-claude"
 	if p, err := Load(dir, "claude"); err != nil || p.File != mine || p.Program != "my-claude" {
 		t.Errorf("%+v, %v", p, err)
 	}
+	other := write(t, filepath.Join(t.TempDir(), "other.hcl"), "description = \"other\"\nprogram = \"x\"\n")
+	if p, err := Load(dir, other); err != nil || p.File != other || p.Name != "other" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, bad := range []string{mine, write(t, filepath.Join(t.TempDir(), "Bad.hcl"), ""), filepath.Join(dir, "none.hcl")} {
+		if _, err := Load(dir, bad); err == nil {
+			t.Errorf("%s was loaded", bad)
+		}
+	}
 	var unknown *UnknownError
 	if _, err := Load(dir, "clod"); !errors.As(err, &unknown) || len(unknown.Known) != 5 {
 		t.Errorf("%v", err)
