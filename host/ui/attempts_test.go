@@ -1,12 +1,17 @@
 package ui
 
 import (
+	goflag "flag"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // attempt is a request that must get nothing and change nothing.
@@ -107,10 +112,42 @@ func TestAttempts(t *testing.T) {
 	for _, a := range all {
 		t.Run(a.what, func(t *testing.T) { w.try(a) })
 	}
-	t.Logf("%d attempts", len(all))
+	var table strings.Builder
+	table.WriteString("| case | attempt | answer |\n| --- | --- | --- |\n")
+	for i, a := range all {
+		answer := strconv.Itoa(a.want) + " " + http.StatusText(a.want)
+		if a.want == http.StatusSeeOther {
+			answer = "a page that says no"
+		}
+		fmt.Fprintf(&table, "| UI-%02d | %s | %s |\n", i+1, a.what, answer)
+	}
+	comparePage(t, table.String())
 	w.see("/sandbox/"+id, "a.txt", "link") // it was not reset
 	if got := w.read("a.txt"); got != "one\ntwo\n" {
 		t.Errorf("the project was changed: %q", got)
+	}
+}
+
+var update = goflag.Bool("update", false, "write the table of attempts to docs/reference/attacks.md")
+
+func comparePage(t *testing.T, table string) {
+	t.Helper()
+	const file, begin, end = "../../docs/reference/attacks.md", "<!-- ui -->\n\n", "\n<!-- end of ui -->"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(data), begin)
+	old, after, ok2 := strings.Cut(rest, end)
+	switch {
+	case !ok || !ok2:
+		t.Fatalf("%s has no section ui", file)
+	case *update && !t.Failed():
+		if err := os.WriteFile(file, []byte(before+begin+table+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	case old != table:
+		t.Errorf("docs/reference/attacks.md is out of date: go test ./host/ui -run TestAttempts -update\n%s", cmp.Diff(old, table))
 	}
 }
 
