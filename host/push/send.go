@@ -15,7 +15,6 @@ import (
 	"github.com/hutch-run/hutch/host/instructions"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
-	"github.com/hutch-run/hutch/host/workspace/review"
 )
 
 // sending is one work on its way into one sandbox.
@@ -229,7 +228,7 @@ func beside(plan string, text []byte) []file {
 
 // record writes down what was sent.
 func (s *sending) record() error {
-	if err := errors.Join(saveBase(s.sb, s.w.base), savePlan(s.sb, s.w.planText)); err != nil {
+	if err := errors.Join(s.sb.SaveBase(s.w.base.Save), savePlan(s.sb, s.w.planText)); err != nil {
 		return err
 	}
 	if err := s.sb.SetPush(s.push); err != nil {
@@ -237,18 +236,6 @@ func (s *sending) record() error {
 	}
 	p := s.push
 	return s.sb.Changed(EventPush, map[string]any{"repository": p.Repository, "branch": p.Branch, "head": p.Head, "base": p.Base, "plan": p.Plan, "sent": p.Sent})
-}
-
-// saveBase keeps what the work tree looked like, for hutch diff and hutch apply.
-func saveBase(sb *sandbox.Sandbox, b *review.Base) (err error) {
-	f, err := os.OpenFile(sb.Base+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return sb.PlaceBase()
 }
 
 // planCopy is the file in the sandbox's state with a plan that the branch does not have: a pull removes the exchange,

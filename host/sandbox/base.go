@@ -20,5 +20,10 @@ func (m *Manager) newBase(ctx context.Context, s *Sandbox) (place func() error, 
 	return s.rec.PlaceBase, nil
 }
 
-// PlaceBase puts the base that was written to Base + ".new" in the place of Base.
-func (s *Sandbox) PlaceBase() error { return s.rec.PlaceBase() }
+// SaveBase replaces what is known of the workspace's source, for hutch diff and hutch apply.
+func (s *Sandbox) SaveBase(write func(io.Writer) error) error {
+	if err := s.rec.NewBase(write); err != nil {
+		return err
+	}
+	return s.rec.PlaceBase()
+}

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hutch-run/hutch/host/runfile"
+	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
@@ -523,10 +524,7 @@ func nearest(lines, old []string) *Nearest {
 	}
 	n := &Nearest{First: at + 1}
 	for _, l := range lines[at : at+min(size, maxNear)] {
-		if len(l) > maxNearLine {
-			l = strings.ToValidUTF8(l[:maxNearLine], "") + "…"
-		}
-		n.Lines = append(n.Lines, l)
+		n.Lines = append(n.Lines, termsafe.Clip(l, maxNearLine))
 	}
 	return n
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/hutch-run/hutch/host/termsafe"
 )
 
 // shapes is what a JSON answer may look like, for messages.
@@ -320,12 +322,7 @@ func kindOf(v any) string {
 }
 
 // clip keeps names in messages short.
-func clip(s string) string {
-	if len(s) <= 80 {
-		return s
-	}
-	return strings.ToValidUTF8(s[:80], "") + "…"
-}
+func clip(s string) string { return termsafe.Clip(s, 80) }
 
 // sortedNames are the paths of files.
 func sortedNames(files []File) []string {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/sandbox"
+	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/host/workspace"
 	"github.com/hutch-run/hutch/host/workspace/files"
@@ -308,12 +309,7 @@ func Explain(err error) error {
 }
 
 // Clip shortens what a model wrote, for a message that shows it.
-func Clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "…"
-	}
-	return s
-}
+func Clip(s string) string { return termsafe.Clip(s, 100) }
 
 // bounded is a number of a request: the default for none, and at most so much.
 func bounded(n, or, most int) int { return min(cmp.Or(n, or), most) }
