@@ -16,7 +16,8 @@ import (
 )
 
 // topSchema has the blocks of a run file.
-var topSchema = schemaOf("", "hutch", "variable name", "locals", "model name", "run name", "generate name", "cycle name")
+var topSchema = schemaOf("",
+	"hutch", "variable name", "locals", "model name", "run name", "generate name", "cycle name")
 
 // sortBlocks sorts what the file holds by kind, each kind in the order of the file.
 func (l *loader) sortBlocks(body *hclsyntax.Body) {
@@ -137,10 +138,11 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 		return "", fmt.Sprintf("%s is an argument: write %s = … with an equals sign", name, name)
 	}
 	fix = cmp.Or(habitsOf[schema][name], diag.DidYouMean(name, all))
+	ofRun := func(b hcl.BlockHeaderSchema) bool { return b.Type == name }
 	switch {
 	case schema == topSchema && argument && slices.Contains(runSchema.Attributes, hcl.AttributeSchema{Name: name}):
 		return "", fmt.Sprintf("move it into a run block: run \"NAME\" { %s = … }", name)
-	case schema == topSchema && slices.ContainsFunc(runSchema.Blocks, func(b hcl.BlockHeaderSchema) bool { return b.Type == name }):
+	case schema == topSchema && slices.ContainsFunc(runSchema.Blocks, ofRun):
 		return "", fmt.Sprintf("move it into a run block: run \"NAME\" { %s … }", name)
 	case fix != "":
 		return "", fix

@@ -140,8 +140,8 @@ type loader struct {
 }
 
 func newLoader(path string, o *Options, g *given) *loader {
-	l := &loader{path: path, options: o, given: g, budget: bound.NewBudget(), sources: sources{}, file: &RunFile{Path: path},
-		evaluating: &sync.Mutex{}}
+	l := &loader{path: path, options: o, given: g, budget: bound.NewBudget(), sources: sources{},
+		file: &RunFile{Path: path}, evaluating: &sync.Mutex{}}
 	for name, src := range g.sources {
 		l.sources[name] = src
 	}

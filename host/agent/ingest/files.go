@@ -11,8 +11,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// The tags of files. One begins a line, perhaps behind the tag around all files, or follows on another one. What ends it
-// has nothing behind it but ends of the tags around, or another file: </file> may be in its content as well.
+// The tags of files. One begins a line, perhaps behind the tag around all files, or follows on another one. What ends
+// it has nothing behind it but ends of the tags around, or another file: </file> may be in its content as well.
 const (
 	xmlTag = `(?m)^[ \t]*(?:<[A-Za-z_-]+>[ \t]*)?<file((?:[ \t]+[\w-]+[ \t]*=[ \t]*(?:"[^"]*"|'[^']*'))*)[ \t]*(/?)>`
 	xmlEnd = `(?m)</file>((?:[ \t]*</[A-Za-z_-]+>)*[ \t]*)(?:$|<file[ \t>])`
@@ -22,7 +22,8 @@ const (
 
 var xmlForms = sync.OnceValue(func() (f struct{ open, attribute, end, endOfCDATA, children, escaped *regexp.Regexp }) {
 	f.open, f.attribute = regexp.MustCompile(xmlTag), regexp.MustCompile(`([\w-]+)[ \t]*=[ \t]*(?:"([^"]*)"|'([^']*)')`)
-	f.end, f.endOfCDATA = regexp.MustCompile(xmlEnd), regexp.MustCompile(`(?m)\]\]>\s*`+strings.TrimPrefix(xmlEnd, "(?m)"))
+	f.end = regexp.MustCompile(xmlEnd)
+	f.endOfCDATA = regexp.MustCompile(`(?m)\]\]>\s*` + strings.TrimPrefix(xmlEnd, "(?m)"))
 	f.children = regexp.MustCompile(`(?s)<path>(.*?)</path>.*?<content>(.*)</content>`)
 	f.escaped = regexp.MustCompile(xmlEscaped)
 	return f
