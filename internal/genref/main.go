@@ -33,7 +33,7 @@ var pages = []page{
 		more: map[string][]string{
 			"host/outputs": {"Output", "Skipped"},
 			"host/store":   {"ChainRef"},
-			"sdk":          {"Traffic", "FileUse"},
+			"sdk":          {"Traffic", "FileUse", "Used", "Tokens"},
 			"host/diag":    {"Range", "Pos", "Diagnostic", "Snippet", "Line", "Value", "Related"},
 		},
 		enums: []enum{{"sdk", "Cause"}},
