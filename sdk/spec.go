@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -26,6 +27,22 @@ type Spec struct {
 
 	// Mounts are further host directories that the sandbox sees.
 	Mounts []Mount
+}
+
+// NeedDirectory refuses a directory of this machine that a request names and that is missing. what it is stands in the
+// error. An empty path is none.
+func NeedDirectory(what, path string) error {
+	if path == "" {
+		return nil
+	}
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return Errorf(ReasonConfig, "the %s is not there: %w", what, err)
+	case !st.IsDir():
+		return Errorf(ReasonConfig, "the %s %s is not a directory", what, path)
+	}
+	return nil
 }
 
 // ConfigOf returns the configuration of a backend whose [Description.Config] is a T. That of a spec without one has the

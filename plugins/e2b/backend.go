@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -309,12 +309,8 @@ func checkSources(spec *sdk.Spec) error {
 		return err
 	}
 	for _, p := range parts(spec) {
-		st, err := os.Stat(p.source)
-		switch {
-		case err != nil:
-			return sdk.Errorf(sdk.ReasonConfig, "%s cannot be read: %w", p.source, err)
-		case !st.IsDir():
-			return sdk.Errorf(sdk.ReasonConfig, "%s is not a directory", p.source)
+		if err := sdk.NeedDirectory(strings.TrimRight(p.member, "0123456789"), p.source); err != nil {
+			return err
 		}
 	}
 	return nil

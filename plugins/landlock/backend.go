@@ -157,13 +157,8 @@ func known(req *sdk.CreateRequest) error {
 		return sdk.Errorf(sdk.ReasonUnsupported, "landlock has no network of mode %q", req.Network)
 	}
 	for what, dir := range map[string]string{"workspace": req.Workspace.Source, "input": req.Input} {
-		if dir == "" {
-			continue
-		}
-		if st, err := os.Stat(dir); err != nil {
-			return sdk.Errorf(sdk.ReasonConfig, "the %s is not there: %w", what, err)
-		} else if !st.IsDir() {
-			return sdk.Errorf(sdk.ReasonConfig, "the %s %s is not a directory", what, dir)
+		if err := sdk.NeedDirectory(what, dir); err != nil {
+			return err
 		}
 	}
 	return nil

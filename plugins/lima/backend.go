@@ -177,10 +177,7 @@ func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
 	}
 	cfg := configOf(&req.Spec)
 	for what, dir := range map[string]string{"workspace": req.Workspace.Source, "input": req.Input} {
-		if dir == "" {
-			continue
-		}
-		if err := isDir(what, dir); err != nil {
+		if err := sdk.NeedDirectory(what, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -193,19 +190,6 @@ func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
 	}
 	rec.Spec.Config = cfg
 	return &sandbox{machine: m, cfg: cfg, rec: rec}, nil
-}
-
-func isDir(what, dir string) error {
-	fi, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return sdk.Errorf(sdk.ReasonConfig, "the %s %s does not exist", what, dir)
-	case err != nil:
-		return sdk.Errorf(sdk.ReasonConfig, "the %s cannot be read: %w", what, err)
-	case !fi.IsDir():
-		return sdk.Errorf(sdk.ReasonConfig, "the %s %s is not a directory", what, dir)
-	}
-	return nil
 }
 
 // Attach implements [sdk.Attacher]. The VM is started by the first call that needs it, not by this one.

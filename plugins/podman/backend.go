@@ -130,10 +130,8 @@ func (b *backend) plan(id, dir string, spec *sdk.Spec, keep bool, defaultMemory 
 	if err := s.held.Err(); err != nil {
 		return nil, err
 	}
-	if ws := spec.Workspace; ws.Source != "" {
-		if err := isDir("workspace", ws.Source); err != nil {
-			return nil, err
-		}
+	if err := sdk.NeedDirectory("workspace", spec.Workspace.Source); err != nil {
+		return nil, err
 	}
 	s.over = strategy(spec)
 	if err := checkNetworkOf(spec, p.rootless); err != nil {

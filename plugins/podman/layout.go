@@ -199,7 +199,7 @@ func (l *layout) workspace() error {
 	if l.spec.Input == "" {
 		return nil
 	}
-	if err := isDir("input", l.spec.Input); err != nil {
+	if err := sdk.NeedDirectory("input", l.spec.Input); err != nil {
 		return err
 	}
 	l.ready.Input = guestpath.Input(ws.Source != "")
@@ -249,7 +249,7 @@ func (l *layout) others() error {
 		if !isPlainPath(target) || reserved(target) {
 			return sdk.Errorf(sdk.ReasonConfig, "nothing can be mounted at %q: the sandbox makes it itself, or the path is not plain", m.Target)
 		}
-		if err := isDir("mount", m.Source); err != nil {
+		if err := sdk.NeedDirectory("mount", m.Source); err != nil {
 			return err
 		}
 		mode := "rw"
@@ -315,18 +315,6 @@ func (l *layout) bind(source, target, mode string) {
 
 func (l *layout) flag(format string, args ...any) {
 	l.flags = append(l.flags, fmt.Sprintf(format, args...))
-}
-
-// isDir refuses a directory of the request that is missing.
-func isDir(what, source string) error {
-	st, err := os.Stat(source)
-	switch {
-	case err != nil:
-		return sdk.Errorf(sdk.ReasonConfig, "the %s is not there: %w", what, err)
-	case !st.IsDir():
-		return sdk.Errorf(sdk.ReasonConfig, "the %s %s is not a directory", what, source)
-	}
-	return nil
 }
 
 // likeSource gives the upper layer the times of the directory under it, whose attributes it hides.
