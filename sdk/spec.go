@@ -30,7 +30,7 @@ type Spec struct {
 }
 
 // NeedDirectory refuses a directory of this machine that a request names and that is missing. what it is stands in the
-// error. An empty path is none.
+// error. It takes an empty path for no directory.
 func NeedDirectory(what, path string) error {
 	if path == "" {
 		return nil
