@@ -1,16 +1,15 @@
-// Package handover is the client of package resident. It imports nothing but a little of the
-// standard library, so that a program can hand its command over before Go initialises the rest of it, which takes longer
-// than all that the client does.
+// Package handover is the client of package resident. It imports nothing but a little of the standard library, so that a
+// program can hand its command over before Go initialises the rest of it, which takes longer than all that the client
+// does: neither package strings nor encoding/binary, because with unicode and reflect, which those import, half of the
+// program comes first.
 package handover
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"syscall"
 	"unsafe"
 )
@@ -44,7 +43,7 @@ var ErrAbsent = errors.New("hutch serve is not running")
 // Dir is the directory of the resident's socket: private, the same for all processes of a user, and never shown to a
 // sandbox. It need not exist.
 func Dir() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); strings.HasPrefix(dir, "/") && len(dir) < 80 { // it must fit into the address of a socket
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && dir[0] == '/' && len(dir) < 80 { // it must fit into the address of a socket
 		return dir + "/hutch/serve"
 	}
 	return "/tmp/hutch-" + strconv.Itoa(os.Geteuid()) + "-serve"
@@ -69,11 +68,11 @@ func Identity(path string) (string, error) {
 	if err := syscall.Stat(path, &st); err != nil {
 		return "", &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	var id []string
+	id := ""
 	for _, n := range []int64{int64(st.Dev), int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} {
-		id = append(id, strconv.FormatInt(n, 36))
+		id += " " + strconv.FormatInt(n, 36)
 	}
-	return strings.Join(id, " "), nil
+	return id[1:], nil
 }
 
 // Self is the program of this process, also when another one is at its path now.
@@ -121,7 +120,7 @@ func ReadAnswer(r io.Reader) (kind byte, text string, err error) {
 	if _, err := io.ReadFull(r, head); err != nil {
 		return 0, "", err
 	}
-	length := binary.BigEndian.Uint32(head[1:])
+	length := uint32(head[1])<<24 | uint32(head[2])<<16 | uint32(head[3])<<8 | uint32(head[4])
 	if length > mostAnswer {
 		return 0, "", errors.New("invalid answer")
 	}
@@ -140,7 +139,12 @@ type Request struct {
 
 // Send writes a request: its kind, its length with the descriptors, and strings separated by zero bytes.
 func (r *Request) Send(conn *os.File) error {
-	body := strings.Join(append([]string{r.Identity, strconv.Itoa(r.Umask), strconv.Itoa(len(r.Args))}, append(r.Args[:len(r.Args):len(r.Args)], r.Env...)...), "\x00")
+	body := []byte(r.Identity + "\x00" + strconv.Itoa(r.Umask) + "\x00" + strconv.Itoa(len(r.Args)))
+	for _, list := range [][]string{r.Args, r.Env} {
+		for _, s := range list {
+			body = append(append(body, 0), s...)
+		}
+	}
 	if len(body) > MostRequest {
 		return errors.New("its arguments and environment are too large")
 	}
@@ -148,17 +152,23 @@ func (r *Request) Send(conn *os.File) error {
 	for _, f := range r.Files {
 		fds = append(fds, int(f.Fd()))
 	}
-	head := binary.BigEndian.AppendUint32([]byte{AsksRun}, uint32(len(body)))
+	head := []byte{AsksRun, byte(len(body) >> 24), byte(len(body) >> 16), byte(len(body) >> 8), byte(len(body))}
 	if err := syscall.Sendmsg(int(conn.Fd()), head, syscall.UnixRights(fds...), nil, syscall.MSG_NOSIGNAL); err != nil {
 		return err
 	}
-	_, err := conn.WriteString(body)
+	_, err := conn.Write(body)
 	return err
 }
 
-// Do has the resident execute a command, and passes on the signals that signals gets meanwhile. taken is false when the
-// caller must execute it itself; why says the reason, "" when no resident runs.
-func Do(args []string, signals <-chan os.Signal) (code int, taken bool, why string) {
+// Signals gets SIGINT, SIGTERM, SIGHUP and SIGQUIT once Catch was called.
+var Signals = make(chan os.Signal, 2)
+
+// Catch has Signals get signals. It takes a while, for Go starts a thread.
+func Catch() { signal.Notify(Signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) }
+
+// Do has the resident execute a command, and passes on Signals meanwhile. taken is false when the caller must execute it
+// itself; why says the reason, "" when no resident runs.
+func Do(args []string) (code int, taken bool, why string) {
 	conn, err := Dial()
 	if err != nil {
 		if errors.Is(err, ErrAbsent) {
@@ -178,6 +188,7 @@ func Do(args []string, signals <-chan os.Signal) (code int, taken bool, why stri
 	if err != nil {
 		return 0, false, err.Error()
 	}
+	Catch() // before anything happens that a signal has to end in order
 	umask := syscall.Umask(0)
 	syscall.Umask(umask)
 	r := Request{Identity: me, Umask: umask, Args: args, Env: os.Environ(), Files: []*os.File{dir, os.Stdin, os.Stdout, os.Stderr}}
@@ -197,7 +208,7 @@ func Do(args []string, signals <-chan os.Signal) (code int, taken bool, why stri
 		return 0, false, "its answer is invalid"
 	}
 	pid, _ := strconv.Atoi(text)
-	return follow(conn, pid, signals), true, ""
+	return follow(conn, pid), true, ""
 }
 
 // unable says why a command cannot be handed over: "" when it can.
@@ -207,8 +218,7 @@ func unable(args []string) string {
 		if a == "--" {
 			break
 		}
-		flags, short := strings.CutPrefix(a, "-")
-		interactive = interactive || a == "--tty" || a == "--interactive" || short && !strings.HasPrefix(flags, "-") && strings.ContainsAny(flags, "it")
+		interactive = interactive || a == "--tty" || a == "--interactive" || len(a) > 1 && a[0] == '-' && a[1] != '-' && holds(a, "it")
 	}
 	for fd := range uintptr(3) {
 		var attributes syscall.Termios
@@ -228,8 +238,20 @@ func unable(args []string) string {
 	return ""
 }
 
+// holds reports whether s has one of the bytes in set.
+func holds(s, set string) bool {
+	for i := range len(s) {
+		for k := range len(set) {
+			if s[i] == set[k] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // follow waits for the exit code.
-func follow(conn *os.File, worker int, signals <-chan os.Signal) int {
+func follow(conn *os.File, worker int) int {
 	type end struct {
 		code int
 		err  error
@@ -253,7 +275,7 @@ func follow(conn *os.File, worker int, signals <-chan os.Signal) int {
 				return Lost
 			}
 			return e.code
-		case s := <-signals:
+		case s := <-Signals:
 			send(conn, s)
 		case s := <-stops: // ^Z stops the worker and this process, and fg continues both
 			send(conn, s)

@@ -5,7 +5,6 @@ package early
 import (
 	"os"
 
-	"github.com/hutch-run/hutch/cmd/hutch/internal/signals"
 	"github.com/hutch-run/hutch/host/resident/handover"
 )
 
@@ -17,7 +16,7 @@ func Try(args []string) {
 	if len(args) == 0 || args[0] != "run" && args[0] != "exec" {
 		return
 	}
-	code, taken, why := handover.Do(args, signals.C)
+	code, taken, why := handover.Do(args)
 	if taken {
 		os.Exit(code)
 	}

@@ -3,12 +3,11 @@
 package signals
 
 import (
-	"os"
-	"os/signal"
-	"syscall"
+	_ "github.com/hutch-run/hutch/cmd/hutch/internal/early" // catching takes longer than finding out who executes the command
+	"github.com/hutch-run/hutch/host/resident/handover"
 )
 
 // C gets SIGINT, SIGTERM, SIGHUP and SIGQUIT from the start of the process.
-var C = make(chan os.Signal, 2)
+var C = handover.Signals
 
-func init() { signal.Notify(C, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) }
+func init() { handover.Catch() }
